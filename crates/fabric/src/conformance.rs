@@ -1,0 +1,1 @@
+//! The contract as a test suite (to come).

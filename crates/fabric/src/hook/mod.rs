@@ -1,0 +1,1 @@
+//! Hooks wrap any endpoint: they see its verbs and never change a protocol.

@@ -1,0 +1,32 @@
+//! What can be asked of far memory.
+//!
+//! A **verb** is a value ([`Verb`]). A protocol is an async function over verbs. An **endpoint**
+//! ([`Endpoint`]) executes them: in a simulation, in memory shared by processes, over a network.
+//! Hooks ([`hook`]) wrap any endpoint to count, trace, delay or lose its verbs.
+//!
+//! # The contract
+//!
+//! Every back end keeps these promises and passes [`conformance`]; the simulator is as weak as
+//! they allow.
+//!
+#![doc = include_str!("../CONTRACT.md")]
+#![deny(unsafe_code)]
+
+pub mod addr;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod endpoint;
+pub mod error;
+pub mod hook;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+pub mod shm;
+pub mod verb;
+pub mod word;
+
+pub use addr::{Addr, EndpointId, Mailbox, RegionId, Slot};
+pub use endpoint::{
+    Completion, Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Patience, Posted,
+    SyncedClock, Ticket, Wait, WaitState, Waiting, WideAtomics, Woken, block_on,
+};
+pub use error::Fault;
+pub use verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX};

@@ -1,0 +1,2 @@
+//! Memory shared by the processes of one host.
+#![allow(unsafe_code)]

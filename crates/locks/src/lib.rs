@@ -1,0 +1,1 @@
+//! Locks on far memory (to come).

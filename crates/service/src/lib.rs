@@ -1,0 +1,1 @@
+//! Names, sessions and the `farlock` command (to come).

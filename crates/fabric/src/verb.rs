@@ -48,21 +48,21 @@ pub enum Verb<'a> {
         /// The addend.
         add: u64,
     },
-    /// [`masked_cas`] on a 64-bit word. Completes with the old word.
+    /// [`masked_cas64`] on a 64-bit word. Completes with the old word.
     MaskedCas64 {
         /// The word.
         addr: Addr,
         /// Compare, swap and their masks.
         op: MaskedCas<u64>,
     },
-    /// [`masked_faa`] on a 64-bit word. Completes with the old word.
+    /// [`masked_faa64`] on a 64-bit word. Completes with the old word.
     MaskedFaa64 {
         /// The word.
         addr: Addr,
         /// Addend and field boundaries.
         op: MaskedFaa<u64>,
     },
-    /// [`masked_cas`] on a 128-bit word at a 16-byte boundary. Completes with the old word.
+    /// [`masked_cas128`] on a 128-bit word at a 16-byte boundary. Completes with the old word.
     MaskedCas128 {
         /// The word.
         addr: Addr,
@@ -72,7 +72,7 @@ pub enum Verb<'a> {
         /// executor on a CPU the load before its compare.
         hint: Option<u128>,
     },
-    /// [`masked_faa`] on a 128-bit word at a 16-byte boundary. Completes with the old word.
+    /// [`masked_faa128`] on a 128-bit word at a 16-byte boundary. Completes with the old word.
     MaskedFaa128 {
         /// The word.
         addr: Addr,

@@ -1,6 +1,7 @@
 //! Names of places: regions, addresses in them, endpoints, their slots and mailboxes.
 //!
-//! Everything here is a plain number that fits in a lock word or a message. Nothing here touches memory.
+//! Everything here is a plain number that fits in a lock word or a message. Nothing here touches
+//! memory.
 
 use std::fmt;
 

@@ -1,0 +1,258 @@
+//! Runs steps, each under its cap, and says how each ended.
+//!
+//! A step's output passes through as it comes. The last line of a run is always
+//! `N passed, M failed`, with `, K skipped` when steps could not run here, and nothing else.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use comfy_table::Table;
+
+use crate::child::{self, End, Stream};
+use crate::packages::require_packages;
+use crate::reasons::Reasons;
+use crate::skips::{self, Skip};
+use crate::steps::Step;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Where and how steps run.
+pub(crate) struct Runner<'a> {
+    /// The root of the repository.
+    pub(crate) root: &'a Path,
+    /// This program, which some steps call.
+    pub(crate) xtask: &'a Path,
+    /// Set when the run shall end.
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// How a step ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Verdict {
+    Passed,
+    Failed(String),
+    Skipped,
+}
+
+/// A step's row in the table at the end.
+#[derive(Debug)]
+struct Row {
+    step: Step,
+    verdict: Verdict,
+    elapsed: Duration,
+    skips: Vec<Skip>,
+}
+
+/// The steps named, in the order of `table`; all of them if none is named.
+///
+/// # Errors
+/// A name is not in the table.
+pub(crate) fn select(table: &[Step], names: &[String]) -> Result<Vec<Step>> {
+    if let Some(unknown) = names.iter().find(|&n| table.iter().all(|step| step.name != n)) {
+        bail!("no step is called {unknown}; --list shows them all");
+    }
+    let chosen = |step: &&Step| names.is_empty() || names.iter().any(|n| n == step.name);
+    Ok(table.iter().filter(chosen).copied().collect())
+}
+
+/// Prints the steps, their caps and what they show.
+pub(crate) fn list(steps: &[Step]) {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["step", "cap", "what it shows"]);
+    for step in steps {
+        table.add_row([step.name, &format!("{} min", step.cap_minutes), step.title]);
+    }
+    println!("{table}");
+}
+
+impl Runner<'_> {
+    /// Runs `steps` to the end, whatever fails, within `whole` if one is given.
+    ///
+    /// # Errors
+    /// The list of allowed skips cannot be read.
+    pub(crate) fn run(&self, steps: &[Step], whole: Option<Duration>) -> Result<ExitCode> {
+        let path = self.root.join(skips::ALLOWED);
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let allowed = Reasons::parse(&text)?;
+        let begun = Instant::now();
+        let mut rows = Vec::new();
+        for &step in steps {
+            let left = whole.map_or(Duration::MAX, |w| w.saturating_sub(begun.elapsed()));
+            let row = self.step(step, left, &allowed);
+            println!("{}", row.line());
+            rows.push(row);
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        println!("\n{}\n", table(&rows, begun.elapsed()));
+        println!("{}", summary(&rows));
+        let failed = rows.iter().any(|row| matches!(row.verdict, Verdict::Failed(_)));
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn step(&self, step: Step, left: Duration, allowed: &Reasons) -> Row {
+        println!("\n== {}: {} (at most {} min)", step.name, step.title, step.cap_minutes);
+        let begun = Instant::now();
+        let mut skips = Vec::new();
+        let verdict = self
+            .commands(step, left, &mut skips)
+            .unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")));
+        let verdict = judge_skips(verdict, &skips, allowed);
+        Row { step, verdict, elapsed: begun.elapsed(), skips }
+    }
+
+    fn commands(&self, step: Step, left: Duration, skips: &mut Vec<Skip>) -> Result<Verdict> {
+        if let Some(reason) = require_packages(step.packages)? {
+            let skip = Skip { id: step.name.to_owned(), reason };
+            println!("{skip}");
+            skips.push(skip);
+            return Ok(Verdict::Skipped);
+        }
+        let cap = left.min(MINUTE * u32::try_from(step.cap_minutes).unwrap_or(u32::MAX));
+        let begun = Instant::now();
+        for argv in step.commands {
+            println!("$ {}", argv.join(" "));
+            let mut command = Command::new(self.program(argv[0]));
+            command.args(&argv[1..]).envs(step.env.iter().copied()).current_dir(self.root);
+            let left = cap.saturating_sub(begun.elapsed());
+            let end = child::run(&mut command, left, self.stop, |stream, line| {
+                pass_on(stream, line);
+                skips.extend(Skip::announced(line));
+            });
+            let end = end.with_context(|| format!("{} does not start", argv[0]))?;
+            let why = match end {
+                End::Exited(status) if status.success() => continue,
+                End::Exited(status) => status.to_string(),
+                End::OverLimit => format!("killed at its cap of {} min", cap.as_secs() / 60),
+                End::LeftBehind => "left processes behind".to_owned(),
+                End::Interrupted => "interrupted".to_owned(),
+            };
+            return Ok(Verdict::Failed(format!("{}: {why}", argv.join(" "))));
+        }
+        Ok(Verdict::Passed)
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        if name == "xtask" { self.xtask.to_owned() } else { name.into() }
+    }
+}
+
+/// A step whose skips are not all on the list fails, however it ended.
+fn judge_skips(verdict: Verdict, skips: &[Skip], allowed: &Reasons) -> Verdict {
+    match skips.iter().find(|skip| !skip.is_allowed(allowed)) {
+        Some(skip) if !matches!(verdict, Verdict::Failed(_)) => {
+            Verdict::Failed(format!("{} does not list the skip `{skip}`", skips::ALLOWED))
+        }
+        _ => verdict,
+    }
+}
+
+fn pass_on(stream: Stream, line: &str) {
+    match stream {
+        Stream::Out => println!("{line}"),
+        Stream::Err => eprintln!("{line}"),
+    }
+}
+
+impl Row {
+    fn outcome(&self) -> &'static str {
+        match self.verdict {
+            Verdict::Passed => "passed",
+            Verdict::Failed(_) => "FAILED",
+            Verdict::Skipped => "skipped",
+        }
+    }
+
+    fn line(&self) -> String {
+        let why = match &self.verdict {
+            Verdict::Failed(why) => format!(": {why}"),
+            Verdict::Passed | Verdict::Skipped => String::new(),
+        };
+        let (name, outcome) = (self.step.name, self.outcome());
+        format!("== {name}: {outcome} in {:.1} s{why}", self.elapsed.as_secs_f64())
+    }
+}
+
+fn table(rows: &[Row], elapsed: Duration) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["step", "outcome", "seconds", "cap", "skips"]);
+    for row in rows {
+        let skips: Vec<String> =
+            row.skips.iter().map(|s| format!("{}: {}", s.id, s.reason)).collect();
+        table.add_row([
+            row.step.name.to_owned(),
+            row.outcome().to_owned(),
+            format!("{:.1}", row.elapsed.as_secs_f64()),
+            format!("{} min", row.step.cap_minutes),
+            skips.join("; "),
+        ]);
+    }
+    table.add_row(["whole", "", &format!("{:.1}", elapsed.as_secs_f64()), "", ""]);
+    table
+}
+
+fn summary(rows: &[Row]) -> String {
+    let count = |is: fn(&Verdict) -> bool| rows.iter().filter(|row| is(&row.verdict)).count();
+    let passed = count(|v| *v == Verdict::Passed);
+    let failed = count(|v| matches!(v, Verdict::Failed(_)));
+    let skipped = count(|v| *v == Verdict::Skipped);
+    let tail = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
+    format!("{passed} passed, {failed} failed{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::CI;
+
+    fn row(verdict: Verdict) -> Row {
+        Row { step: CI[0], verdict, elapsed: Duration::ZERO, skips: Vec::new() }
+    }
+
+    #[test]
+    fn the_last_line_counts_steps() {
+        let failed = || row(Verdict::Failed("why".to_owned()));
+        assert_eq!(summary(&[row(Verdict::Passed), failed()]), "1 passed, 1 failed");
+        let rows = [row(Verdict::Passed), row(Verdict::Skipped)];
+        assert_eq!(summary(&rows), "1 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn an_unlisted_skip_fails_a_step_that_passed() {
+        let skips = [Skip { id: "rdma-vm".to_owned(), reason: "no qemu".to_owned() }];
+        let none = Reasons::default();
+        assert!(matches!(judge_skips(Verdict::Passed, &skips, &none), Verdict::Failed(_)));
+        let listed = Reasons::parse("rdma-vm: needs a virtual machine").unwrap();
+        assert_eq!(judge_skips(Verdict::Skipped, &skips, &listed), Verdict::Skipped);
+    }
+
+    #[test]
+    fn steps_are_chosen_by_name_and_run_in_the_order_of_the_table() {
+        let names = ["tidy".to_owned(), "fmt".to_owned()];
+        let chosen: Vec<_> = select(CI, &names).unwrap().iter().map(|s| s.name).collect();
+        assert_eq!(chosen, ["fmt", "tidy"]);
+        assert_eq!(select(CI, &[]).unwrap().len(), CI.len());
+        assert!(select(CI, &["nonsense".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_step_that_prints_a_skip_is_found_out() {
+        let stop = AtomicBool::new(false);
+        let runner = Runner { root: Path::new("/"), xtask: Path::new("false"), stop: &stop };
+        let allowed = Reasons::parse("listed: reason").unwrap();
+        let mut step = CI[0];
+        step.commands = &[&["printf", "SKIP listed: here\\n"]];
+        let row = runner.step(step, MINUTE, &allowed);
+        assert_eq!((row.verdict, row.skips.len()), (Verdict::Passed, 1));
+        step.commands = &[&["printf", "SKIP other: here\\n"]];
+        assert!(matches!(runner.step(step, MINUTE, &allowed).verdict, Verdict::Failed(_)));
+        step.commands = &[&["xtask"]];
+        assert!(matches!(runner.step(step, MINUTE, &allowed).verdict, Verdict::Failed(_)));
+    }
+}

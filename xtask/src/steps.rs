@@ -1,0 +1,131 @@
+//! The tables of what is run: everything `cargo xtask ci` and `cargo xtask nightly` do.
+//!
+//! A new check is a new entry here, and nothing else. The caps say what we promise about time:
+//! on two cores, from nothing, a run ends within [`WHOLE_MINUTES`].
+
+/// What a whole `ci` run may take, in minutes. The caps of its steps add up to no more.
+pub(crate) const WHOLE_MINUTES: u64 = 45;
+
+/// A step: commands that pass or fail together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    /// What people type.
+    pub(crate) name: &'static str,
+    /// What it shows, in a few words.
+    pub(crate) title: &'static str,
+    /// The whole step is killed after this many minutes, and fails.
+    pub(crate) cap_minutes: u64,
+    /// Debian packages without which the step cannot run.
+    pub(crate) packages: &'static [&'static str],
+    /// Environment of all its commands.
+    pub(crate) env: &'static [(&'static str, &'static str)],
+    /// The commands, in order; the first that fails ends the step. `xtask` is this program.
+    pub(crate) commands: &'static [&'static [&'static str]],
+}
+
+const PLAIN: Step =
+    Step { name: "", title: "", cap_minutes: 1, packages: &[], env: &[], commands: &[] };
+
+/// What every change must pass.
+pub(crate) const CI: &[Step] = &[
+    Step {
+        name: "fmt",
+        title: "the text is as rustfmt lays it out",
+        commands: &[&["cargo", "fmt", "--all", "--check"]],
+        ..PLAIN
+    },
+    Step { name: "tidy", title: "the house rules hold", commands: &[&["xtask", "tidy"]], ..PLAIN },
+    Step {
+        name: "clippy",
+        title: "no warnings",
+        cap_minutes: 4,
+        commands: &[&[
+            "cargo",
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--",
+            "--deny=warnings",
+        ]],
+        ..PLAIN
+    },
+    Step {
+        name: "build",
+        title: "everything builds, tests and release",
+        cap_minutes: 6,
+        commands: &[
+            &["cargo", "test", "--workspace", "--all-features", "--no-run"],
+            &["cargo", "build", "--release"],
+        ],
+        ..PLAIN
+    },
+    Step {
+        name: "docs",
+        title: "the documentation builds without warnings",
+        cap_minutes: 2,
+        env: &[("RUSTDOCFLAGS", "--deny=warnings")],
+        commands: &[&["cargo", "doc", "--workspace", "--all-features", "--no-deps"]],
+        ..PLAIN
+    },
+    Step {
+        name: "suites",
+        title: "unit, integration and documentation tests",
+        cap_minutes: 5,
+        // What a passing test prints is shown, for a test may announce a skip.
+        commands: &[&["cargo", "test", "--workspace", "--all-features", "--", "--show-output"]],
+        ..PLAIN
+    },
+    Step {
+        name: "examples",
+        title: "the programs in examples/ run",
+        cap_minutes: 2,
+        commands: &[&["xtask", "examples"]],
+        ..PLAIN
+    },
+    Step {
+        name: "transcripts",
+        title: "what the README shows is what happens",
+        cap_minutes: 2,
+        commands: &[&["xtask", "transcripts", "README.md"]],
+        ..PLAIN
+    },
+];
+
+/// What runs at night, after all of [`CI`].
+pub(crate) const NIGHTLY: &[Step] = &[Step {
+    name: "suites-release",
+    title: "the tests again, optimised as shipped",
+    cap_minutes: 20,
+    commands: &[&[
+        "cargo",
+        "test",
+        "--release",
+        "--workspace",
+        "--all-features",
+        "--",
+        "--show-output",
+    ]],
+    ..PLAIN
+}];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_caps_keep_the_promise_about_time() {
+        let sum: u64 = CI.iter().map(|step| step.cap_minutes).sum();
+        assert!(sum <= WHOLE_MINUTES, "{sum} minutes");
+    }
+
+    #[test]
+    fn every_step_has_its_own_name_a_title_and_something_to_do() {
+        let mut names = std::collections::BTreeSet::new();
+        for step in CI.iter().chain(NIGHTLY) {
+            assert!(names.insert(step.name), "{} twice", step.name);
+            assert!(!step.title.is_empty() && !step.commands.is_empty(), "{}", step.name);
+            assert!(step.commands.iter().all(|argv| !argv.is_empty()), "{}", step.name);
+        }
+    }
+}

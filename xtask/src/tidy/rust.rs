@@ -1,0 +1,225 @@
+//! Rules about Rust text: where `unsafe` may stand, and that nothing unwraps outside tests.
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+use syn::{Attribute, Expr, ExprMethodCall, ImplItemFn, ItemFn, ItemImpl, ItemMod, Macro, Meta};
+
+use super::{File, Finding, Tree};
+
+/// Where `unsafe` may stand: these files, and what lies under these folders.
+const UNSAFE_PLACES: [&str; 4] = [
+    "crates/fabric/src/shm/",
+    "crates/fabric/src/rdma/",
+    "crates/local/",
+    "crates/service/src/capi.rs",
+];
+
+/// Crates whose roots forbid `unsafe` altogether.
+const SAFE_CRATES: [&str; 4] = ["locks", "sim", "kv", "lab"];
+
+/// A file that does not parse is judged by no other rule, so it is a finding itself.
+pub(super) fn parses(tree: &Tree) -> Vec<Finding> {
+    let broken = tree.rust().filter(|file| file.syntax.is_none());
+    broken.map(|file| Finding::new(&file.path, 0, "does not parse")).collect()
+}
+
+/// `unsafe` stands in few places, all known.
+pub(super) fn unsafe_in_its_places(tree: &Tree) -> Vec<Finding> {
+    let allowed = |path: &str| {
+        UNSAFE_PLACES.iter().any(|place| match place.strip_suffix('/') {
+            Some(_) => path.starts_with(place),
+            None => path == *place,
+        })
+    };
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| !allowed(&file.path)) {
+        let Ok(tokens) = file.text.parse::<TokenStream>() else { continue };
+        for line in lines_of_word(tokens, "unsafe") {
+            findings.push(Finding::new(&file.path, line, "`unsafe` may not stand here"));
+        }
+    }
+    findings
+}
+
+fn lines_of_word(tokens: TokenStream, word: &str) -> Vec<usize> {
+    let mut lines = Vec::new();
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => lines.extend(lines_of_word(group.stream(), word)),
+            TokenTree::Ident(ident) if ident == word => lines.push(ident.span().start().line),
+            _ => {}
+        }
+    }
+    lines
+}
+
+/// The compiler itself keeps `unsafe` out of the crates that need none.
+pub(super) fn unsafe_forbidden(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for crate_name in SAFE_CRATES {
+        for root in ["lib.rs", "main.rs"] {
+            let path = format!("crates/{crate_name}/src/{root}");
+            let Some(file) = tree.get(&path) else { continue };
+            if !forbids_unsafe(file) {
+                let message = "the crate root must say `#![forbid(unsafe_code)]`";
+                findings.push(Finding::new(&path, 1, message));
+            }
+        }
+    }
+    findings
+}
+
+fn forbids_unsafe(file: &File) -> bool {
+    let attributes = file.syntax.as_ref().map_or(&[][..], |syntax| &syntax.attrs);
+    attributes.iter().any(|attribute| match &attribute.meta {
+        Meta::List(list) if list.path.is_ident("forbid") => {
+            !lines_of_word(list.tokens.clone(), "unsafe_code").is_empty()
+        }
+        _ => false,
+    })
+}
+
+/// Outside tests, what cannot be is said: `expect("why it cannot be")`.
+pub(super) fn no_unwrap(tree: &Tree) -> Vec<Finding> {
+    let is_test = |path: &str| path.ends_with("/tests.rs") || path.contains("/tests/");
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| !is_test(&file.path)) {
+        let Some(syntax) = &file.syntax else { continue };
+        let mut unwraps = Unwraps { lines: Vec::new() };
+        unwraps.visit_file(syntax);
+        for line in unwraps.lines {
+            findings.push(Finding::new(&file.path, line, "`unwrap()` outside tests"));
+        }
+    }
+    findings
+}
+
+struct Unwraps {
+    lines: Vec<usize>,
+}
+
+impl<'ast> Visit<'ast> for Unwraps {
+    fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
+        if call.method == "unwrap" && call.args.is_empty() {
+            self.lines.push(call.method.span().start().line);
+        }
+        visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_macro(&mut self, mac: &'ast Macro) {
+        self.lines.extend(unwraps_among(mac.tokens.clone()));
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
+        if !for_tests(&item.attrs) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast ItemFn) {
+        if !for_tests(&item.attrs) {
+            visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast ItemImpl) {
+        if !for_tests(&item.attrs) {
+            visit::visit_item_impl(self, item);
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
+        if !for_tests(&item.attrs) {
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+}
+
+/// Whether an item exists for tests only: `#[test]`, or a `cfg` that asks for `test`.
+fn for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        Meta::Path(path) => path.is_ident("test"),
+        Meta::List(list) if list.path.is_ident("cfg") => {
+            let tokens = list.tokens.to_string();
+            !tokens.contains("not") && !lines_of_word(list.tokens.clone(), "test").is_empty()
+        }
+        _ => false,
+    })
+}
+
+/// The lines of `.unwrap()` among the tokens of a macro, whose syntax only the macro knows.
+fn unwraps_among(tokens: TokenStream) -> Vec<usize> {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut lines = Vec::new();
+    for window in tokens.windows(3) {
+        if let [TokenTree::Punct(dot), TokenTree::Ident(name), TokenTree::Group(args)] = window
+            && dot.as_char() == '.'
+            && name == "unwrap"
+            && args.stream().is_empty()
+        {
+            lines.push(name.span().start().line);
+        }
+    }
+    for token in tokens {
+        if let TokenTree::Group(group) = token {
+            lines.extend(unwraps_among(group.stream()));
+        }
+    }
+    lines
+}
+
+/// The string that `expression` is, if it is one.
+pub(super) fn string(expression: &Expr) -> Option<String> {
+    match expression {
+        Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::places;
+
+    #[test]
+    fn text_that_is_no_rust_is_found() {
+        assert_eq!(places(parses, &[("a.rs", "fn f( {")]), ["a.rs:0"]);
+    }
+
+    #[test]
+    fn unsafe_is_found_outside_its_places_and_not_in_words() {
+        let text = "//! unsafe\n#![deny(unsafe_code)]\nfn f() -> &'static str { \"unsafe\" }\n";
+        let block = format!("{text}fn g() {{ unsafe {{}} }}");
+        assert!(places(unsafe_in_its_places, &[("crates/fabric/src/verb.rs", text)]).is_empty());
+        for path in ["crates/fabric/src/verb.rs", "crates/service/src/capi.rs.rs"] {
+            assert_eq!(places(unsafe_in_its_places, &[(path, &block)]), [format!("{path}:4")]);
+        }
+        for path in ["crates/fabric/src/shm/map.rs", "crates/service/src/capi.rs"] {
+            assert!(places(unsafe_in_its_places, &[(path, &block)]).is_empty());
+        }
+        let in_macro = "macro_rules! m { () => { unsafe {} } }";
+        assert_eq!(places(unsafe_in_its_places, &[("a.rs", in_macro)]), ["a.rs:1"]);
+    }
+
+    #[test]
+    fn a_safe_crate_forbids_unsafe_at_its_root() {
+        let root = "crates/locks/src/lib.rs";
+        assert_eq!(
+            places(unsafe_forbidden, &[(root, "#![deny(unsafe_code)]")]),
+            ["crates/locks/src/lib.rs:1"]
+        );
+        assert!(places(unsafe_forbidden, &[(root, "#![forbid(unsafe_code)]")]).is_empty());
+    }
+
+    #[test]
+    fn unwrap_is_found_outside_tests_only() {
+        let text = "fn f() {\n  a.unwrap();\n  assert!(\n b.unwrap());\n  c.unwrap_or(1); }\n";
+        assert_eq!(places(no_unwrap, &[("a.rs", text)]), ["a.rs:2", "a.rs:4"]);
+        for head in ["#[test]", "#[cfg(test)]", "#[cfg(all(test, unix))]"] {
+            assert!(places(no_unwrap, &[("a.rs", &format!("{head}\n{text}"))]).is_empty());
+        }
+        let head = "#[cfg(not(test))]";
+        assert_eq!(places(no_unwrap, &[("a.rs", &format!("{head}\n{text}"))]).len(), 2);
+        assert!(places(no_unwrap, &[("crates/a/tests/suite.rs", text)]).is_empty());
+    }
+}

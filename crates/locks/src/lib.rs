@@ -1,1 +1,50 @@
-//! Locks on far memory (to come).
+//! Locks on far memory, each written once over an endpoint.
+//!
+//! A [`Client`] owns an endpoint and its slots, one slot per held or awaited lock. It acquires
+//! locks of one kind, a [`RecordLock`], and hands out [`Guard`]s. What a lock's word means is its
+//! module's business: see [`record`].
+//!
+//! Nothing here reads a clock, draws a random number or starts a thread: time and chance come from
+//! the endpoint, so that a simulation decides them.
+#![forbid(unsafe_code)]
+#![allow(async_fn_in_trait, reason = "protocol futures stay on their endpoint's thread")]
+
+pub mod agent;
+mod client;
+pub mod event;
+pub mod record;
+pub mod registry;
+pub mod site;
+pub mod slot;
+mod token;
+mod wait;
+
+pub use client::{Acquire, Client, Guard, Options, Release, Settle};
+pub use record::{Mode, RecordLock, TokenSource, Tried};
+pub use token::Token;
+pub use wait::{Timeout, within};
+
+use farlock_fabric::Fault;
+use thiserror::Error;
+
+/// Why a lock was not acquired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum AcquireError {
+    /// Every slot of this client holds or awaits a lock; release one, or settle.
+    #[error("this client already holds or awaits as many locks as it has slots")]
+    NoSlot,
+    /// The time allowed has passed. The client withdraws in [`Client::settle`].
+    #[error("the lock was not granted within the time allowed")]
+    TimedOut,
+    /// A verb failed; nothing is held.
+    #[error("the fabric failed: {0}")]
+    Fabric(#[from] Fault),
+}
+
+/// Why a release did not go as it should.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum ReleaseError {
+    /// A verb failed; whether the lock is free is unknown, and repair will free it.
+    #[error("the fabric failed: {0}")]
+    Fabric(#[from] Fault),
+}

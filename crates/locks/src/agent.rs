@@ -1,0 +1,128 @@
+//! Repair: what is done for clients that died.
+//!
+//! On shared memory whoever finds a peer dead repairs; a memory server or the simulator may do the
+//! same. A queue lock is repaired by *stealing*: one unconditional change of its word begins a new
+//! generation with the repairer at its head. From then on nobody enters, and the repairer waits
+//! until every living client that was in line in the old generation has left ([`drain`]): it is
+//! holding and releases, or waiting and begins again. What remains in the word then belongs to the
+//! dead.
+//!
+//! Why [`drain`] sees everybody: a client publishes that it opens a lock *before* its first verb
+//! there. One whose record does not name the lock when it is read, after the theft, posts its verb
+//! after the theft and so belongs to the new generation.
+
+use farlock_fabric::{
+    Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Patience, Slot, Verb, Wait, Woken,
+};
+
+use crate::Mode;
+use crate::record::queue::{Kind, Note};
+use crate::site::Site;
+use crate::slot::{Phase, SlotRecord};
+
+/// How often a repairer looks whether the old generation has left, at first and at last, in
+/// nanoseconds. Between two looks it also tells those who wait for mail.
+const DRAIN_POLL_NS: (u64, u64) = (20_000, 1_000_000);
+
+/// The most peers watched in one wait.
+const WATCHED_MAX: usize = 64;
+
+/// How long a wait for a message that is on its way goes on before anybody suspects its sender.
+const SOON_NS: Nanos = 100_000;
+
+/// Words of a slot record that repair reads: state and lock.
+const RECORD_WORDS_READ: u16 = 2;
+
+/// Somebody at a lock, as its slot record says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Participant {
+    /// Who.
+    pub endpoint: EndpointId,
+    /// In which of its slots.
+    pub slot: Slot,
+    /// What it is doing there.
+    pub record: SlotRecord,
+}
+
+/// Every living client but this slot's own that opens, awaits or holds `lock`, in the order of
+/// their places. Costs a read per slot of the region: for slow paths.
+pub async fn participants<E: Endpoint>(
+    endpoint: &E,
+    lock: Addr,
+    except: Slot,
+) -> Result<Vec<Participant>, Fault> {
+    let mut found = Vec::new();
+    for index in 1..=endpoint.endpoints() {
+        let Some(occupant) = endpoint.occupant(index) else { continue };
+        for slot in (0..endpoint.slots()).map(Slot) {
+            if occupant == endpoint.id() && slot == except {
+                continue;
+            }
+            let addr = endpoint.record(index, slot);
+            endpoint.verb(Verb::Read { addr, words: RECORD_WORDS_READ }).await?;
+            let mut words = [0; RECORD_WORDS_READ as usize];
+            endpoint.copy_read(0, &mut words);
+            let Some(record) = SlotRecord::decode(&words) else { continue };
+            if record.phase != Phase::Idle && record.lock == lock {
+                found.push(Participant { endpoint: occupant, slot, record });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Waits until nobody alive is left at the lock from before `generation`, which this site's owner
+/// has begun with itself at the head. Those who wait for mail are told to begin again.
+///
+/// Ends when the last old holder releases; a holder that is stopped, not dead, is waited for.
+pub async fn drain<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<(), Fault> {
+    let (mut interval, longest) = DRAIN_POLL_NS;
+    loop {
+        let mut left = participants(site.endpoint, site.lock, site.slot()).await?;
+        left.retain(|p| p.record.phase == Phase::Opening || p.record.generation != generation);
+        if left.is_empty() {
+            return Ok(());
+        }
+        for participant in left.iter().filter(|p| p.record.mode == Mode::Exclusive) {
+            let to = Mailbox { endpoint: participant.endpoint, slot: participant.slot };
+            let note = Note::new(Kind::Reset, site.me, site.lock, generation);
+            match site.endpoint.send(to, note.encode()).await {
+                // A full mailbox holds something to wake up for; the dead are gone next time.
+                Ok(()) | Err(Fault::MailboxFull | Fault::PeerGone) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        site.endpoint.checkpoint(&[generation, left.len() as u64]);
+        let wait = Wait { interval: Some(interval), ..Wait::default() };
+        site.endpoint.wait(wait).await;
+        interval = (interval * 2).min(longest);
+    }
+}
+
+/// Waits for mail that somebody in line at the lock must send: a successor's report. Watches all
+/// who could, and looks around again after `check_ns`. `Ok(false)` if nobody living can send it.
+///
+/// The sender is among the participants, since it published before it got in line.
+pub async fn await_report<E: Endpoint>(
+    site: &Site<'_, E>,
+    patience: Patience,
+    check_ns: Nanos,
+) -> Result<bool, Fault> {
+    let mail = Some(site.slot());
+    // Almost always the report is but a moment away: a short wait without looking around.
+    let soon = Wait { mail, patience, interval: Some(SOON_NS), ..Wait::default() };
+    if site.endpoint.wait(soon).await == Woken::Mail {
+        return Ok(true);
+    }
+    let mut senders = participants(site.endpoint, site.lock, site.slot()).await?;
+    senders.retain(|p| p.record.mode == Mode::Exclusive);
+    if senders.is_empty() {
+        // What was sent before its sender died is there by now.
+        let now = Wait { mail, interval: Some(0), ..Wait::default() };
+        return Ok(site.endpoint.wait(now).await == Woken::Mail);
+    }
+    let peers: Vec<EndpointId> = senders.iter().map(|p| p.endpoint).take(WATCHED_MAX).collect();
+    let wait = Wait { mail, peers: &peers, interval: Some(check_ns), patience, word: None };
+    site.endpoint.wait(wait).await;
+    Ok(true)
+}

@@ -1,0 +1,754 @@
+//! A client: an endpoint, its slots, and the locks it holds or awaits.
+//!
+//! Each acquisition takes a slot. The uncontended path runs on the caller's stack; everything else
+//! runs as a task that belongs to the slot, so that dropping the caller's future at any point leaks
+//! nothing: the task goes on in [`Client::settle`], which withdraws or releases.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use farlock_fabric::{
+    Addr, Endpoint, Fault, Mailbox, Nanos, Park, Posted, Slot, Waiting, block_on,
+};
+
+use crate::event::EventCounts;
+use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::site::{Notes, Site};
+use crate::slot::{self, Phase};
+use crate::token::Token;
+use crate::{AcquireError, ReleaseError};
+
+/// Attempts of one try to learn the word of a lock that keeps changing under shared holders.
+const TRY_ATTEMPTS_MAX: u32 = 64;
+
+/// What a client is made with besides its endpoint and its kind of lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The durable incarnation of the memory the locks live in: the upper bits of every token.
+    pub incarnation: u16,
+}
+
+/// A client of locks of one kind over one endpoint. Stays on its thread; clones share everything.
+pub struct Client<E: Endpoint, L: RecordLock<E>> {
+    core: Rc<Core<E, L>>,
+}
+
+struct Core<E: Endpoint, L: RecordLock<E>> {
+    endpoint: E,
+    kind: L,
+    options: Options,
+    /// One bit per slot that is free.
+    free: Cell<u64>,
+    /// One bit per slot whose owner lost interest and that has something left to do.
+    unsettled: Cell<u64>,
+    slots: Box<[SlotState<L::Grant>]>,
+    events: Cell<EventCounts>,
+}
+
+struct SlotState<G> {
+    lock: Cell<Addr>,
+    mode: Cell<Mode>,
+    grant: Cell<Option<G>>,
+    notes: Notes,
+    task: RefCell<Option<Task>>,
+}
+
+/// The part of an acquisition or a release that waits. An acquisition leaves its grant in the slot.
+type Task = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
+
+impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
+    /// A client of `kind` locks that uses all of `endpoint`'s slots (at most 64).
+    pub fn new(endpoint: E, kind: L, options: Options) -> Self {
+        let count = endpoint.slots().min(64);
+        assert!(count > 0, "an endpoint has at least one slot");
+        let slots = (0..count).map(|_| SlotState::new()).collect();
+        let core = Core {
+            free: Cell::new(u64::MAX >> (64 - u32::from(count))),
+            unsettled: Cell::new(0),
+            events: Cell::new(EventCounts::default()),
+            endpoint,
+            kind,
+            options,
+            slots,
+        };
+        Self { core: Rc::new(core) }
+    }
+
+    /// The endpoint.
+    pub fn endpoint(&self) -> &E {
+        &self.core.endpoint
+    }
+
+    /// How often each kind of event happened at this client.
+    pub fn events(&self) -> EventCounts {
+        self.core.events.get()
+    }
+
+    /// Acquires the lock whose word lies at `lock`.
+    ///
+    /// Dropping the future withdraws; the withdrawal happens in [`Client::settle`]. A crash leaves
+    /// the lock to be repaired by whoever waits for it next.
+    #[inline]
+    pub fn acquire(&self, lock: Addr, mode: Mode) -> Acquire<'_, E, L> {
+        Acquire { client: self, lock, mode, slot: 0, at: At::Start }
+    }
+
+    /// Acquires the lock alone.
+    #[inline]
+    pub fn exclusive(&self, lock: Addr) -> Acquire<'_, E, L> {
+        self.acquire(lock, Mode::Exclusive)
+    }
+
+    /// Acquires the lock together with other shared holders.
+    #[inline]
+    pub fn shared(&self, lock: Addr) -> Acquire<'_, E, L> {
+        self.acquire(lock, Mode::Shared)
+    }
+
+    /// Acquires the lock, or gives up with [`AcquireError::TimedOut`] after `nanos` nanoseconds.
+    pub async fn acquire_within(
+        &self,
+        lock: Addr,
+        mode: Mode,
+        nanos: Nanos,
+    ) -> Result<Guard<'_, E, L>, AcquireError> {
+        let mut acquire = self.acquire(lock, mode);
+        let mut sleep: Option<Waiting<'_, E>> = None;
+        std::future::poll_fn(move |cx| {
+            if let Poll::Ready(result) = Pin::new(&mut acquire).poll(cx) {
+                return Poll::Ready(result);
+            }
+            let sleep = sleep.get_or_insert_with(|| self.core.endpoint.sleep(nanos));
+            Pin::new(sleep).poll(cx).map(|_| Err(AcquireError::TimedOut))
+        })
+        .await
+    }
+
+    /// Acquires the lock if that needs no waiting; `None` if somebody else has it. Leaves no trace
+    /// where it fails. Under many shared holders that come and go, a shared attempt may give up
+    /// after 64 rounds though nobody holds the lock alone.
+    pub async fn try_acquire(
+        &self,
+        lock: Addr,
+        mode: Mode,
+    ) -> Result<Option<Guard<'_, E, L>>, AcquireError> {
+        let index = self.core.take_slot(lock, mode).ok_or(AcquireError::NoSlot)?;
+        match self.core.try_at_once(index) {
+            Some(result) => result?,
+            None => InLine { core: &self.core, index, finished: false }.await?,
+        }
+        let held = self.core.slots[usize::from(index)].grant.get().is_some();
+        Ok(held.then(|| Guard { client: self, index }))
+    }
+
+    /// Finishes what dropped futures and dropped guards left behind: withdraws from queues,
+    /// releases what is held. Resolves when nothing is left. Until it has run, a lock that was
+    /// granted to a dropped acquisition stays taken.
+    pub fn settle(&self) -> Settle<'_, E, L> {
+        Settle { client: self }
+    }
+
+    /// Whether [`Client::settle`] has something to do.
+    #[inline]
+    pub fn is_unsettled(&self) -> bool {
+        self.core.unsettled.get() != 0
+    }
+}
+
+/// The blocking face: the same futures, run to their end on this thread. While it waits it also
+/// settles; a program that stops calling it with something unsettled delays others.
+impl<E: Park, L: RecordLock<E>> Client<E, L> {
+    /// Runs a future of this client to its end.
+    #[inline]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let mut future = std::pin::pin!(future);
+        let both = std::future::poll_fn(|cx| {
+            let polled = future.as_mut().poll(cx);
+            if polled.is_pending() && self.is_unsettled() {
+                let _ = self.core.poll_settle(cx);
+            }
+            polled
+        });
+        block_on(&self.core.endpoint, both)
+    }
+
+    /// [`Client::acquire`], blocking.
+    #[inline]
+    pub fn lock(&self, lock: Addr, mode: Mode) -> Result<Guard<'_, E, L>, AcquireError> {
+        let mut acquire = self.acquire(lock, mode);
+        match acquire.try_at_once() {
+            Some(result) => result,
+            None => self.block_on(acquire),
+        }
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Clone for Client<E, L> {
+    fn clone(&self) -> Self {
+        Self { core: Rc::clone(&self.core) }
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Client<E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("endpoint", &self.core.endpoint.id())
+            .field("free", &format_args!("{:#b}", self.core.free.get()))
+            .field("unsettled", &format_args!("{:#b}", self.core.unsettled.get()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl<G> SlotState<G> {
+    fn new() -> Self {
+        Self {
+            lock: Cell::new(Addr::from_bits(0)),
+            mode: Cell::new(Mode::Shared),
+            grant: Cell::new(None),
+            notes: Notes::default(),
+            task: RefCell::new(None),
+        }
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
+    #[inline]
+    fn site(&self, index: u8) -> Site<'_, E> {
+        let slot = &self.slots[usize::from(index)];
+        Site {
+            endpoint: &self.endpoint,
+            lock: slot.lock.get(),
+            me: Mailbox { endpoint: self.endpoint.id(), slot: Slot(index) },
+            notes: &slot.notes,
+            events: &self.events,
+        }
+    }
+
+    /// Takes a free slot and publishes that it opens `lock`.
+    #[inline]
+    fn take_slot(&self, lock: Addr, mode: Mode) -> Option<u8> {
+        let free = self.free.get();
+        if free == 0 {
+            return None;
+        }
+        let index = free.trailing_zeros() as u8;
+        self.free.set(free & (free - 1));
+        let slot = &self.slots[usize::from(index)];
+        if slot.lock.replace(lock) != lock {
+            self.endpoint.publish(Slot(index), slot::LOCK, lock.bits());
+        }
+        slot.mode.set(mode);
+        self.site(index).publish(Phase::Opening, mode, 0);
+        Some(index)
+    }
+
+    /// The slot holds its lock from now on.
+    #[inline]
+    fn hold(&self, index: u8, grant: L::Grant) {
+        let slot = &self.slots[usize::from(index)];
+        slot.grant.set(Some(grant));
+        if L::TOKENS == TokenSource::Word {
+            let token = Token::new(self.options.incarnation, L::count(grant));
+            self.endpoint.publish(Slot(index), slot::TOKEN, token.get());
+        }
+        self.site(index).publish(Phase::Held, slot.mode.get(), L::generation(grant));
+    }
+
+    /// The slot has nothing to do any more.
+    #[inline]
+    fn give_back(&self, index: u8) {
+        let slot = &self.slots[usize::from(index)];
+        slot.grant.set(None);
+        self.site(index).publish(Phase::Idle, Mode::Shared, 0);
+        self.free.set(self.free.get() | 1 << index);
+    }
+
+    /// The slot's verb failed. Where its outcome is unknown the slot may still stand in a queue,
+    /// so its identity is never used again.
+    #[cold]
+    fn fail(&self, index: u8, fault: Fault) {
+        if fault.is_refusal() {
+            self.give_back(index);
+        }
+    }
+
+    #[cold]
+    fn start_task(&self, index: u8, task: Task) {
+        let before = self.slots[usize::from(index)].task.replace(Some(task));
+        assert!(before.is_none(), "a slot does one thing at a time");
+    }
+
+    /// Goes on with the slot's task.
+    #[cold]
+    fn poll_task(&self, index: u8, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let cell = &self.slots[usize::from(index)].task;
+        let mut task = cell.take().expect("a slot that waits has a task");
+        let polled = task.as_mut().poll(cx);
+        if polled.is_pending() {
+            cell.replace(Some(task));
+        }
+        polled
+    }
+
+    /// The slot's owner lost interest.
+    #[cold]
+    fn leave_to_settle(&self, index: u8) {
+        self.unsettled.set(self.unsettled.get() | 1 << index);
+    }
+
+    fn poll_settle(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut left = self.unsettled.get();
+        while left != 0 {
+            let index = left.trailing_zeros() as u8;
+            left &= left - 1;
+            if self.poll_settle_slot(index, cx).is_ready() {
+                self.unsettled.set(self.unsettled.get() & !(1 << index));
+            }
+        }
+        if self.unsettled.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// First lets the slot's task end; if that leaves the slot holding, releases.
+    fn poll_settle_slot(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<()> {
+        let slot = &self.slots[usize::from(index)];
+        loop {
+            if slot.task.borrow().is_none() {
+                if slot.grant.get().is_none() || self.release_at_once(index).is_some() {
+                    return Poll::Ready(());
+                }
+            } else {
+                match self.poll_task(index, cx) {
+                    Poll::Pending => return Poll::Pending,
+                    // The fault was dealt with where it happened; nobody waits for the news.
+                    Poll::Ready(Ok(()) | Err(_)) => {}
+                }
+            }
+        }
+    }
+
+    /// Opens the lock with a verb that completes at once; `None` if the slot now waits in line.
+    #[inline(always)]
+    fn open_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
+        let site = self.site(index);
+        let mode = self.slots[usize::from(index)].mode.get();
+        match self.endpoint.post(self.kind.opening(&site, mode)) {
+            Posted::Done(Ok(())) => {
+                let old = self.endpoint.old();
+                if let Some(grant) = self.kind.opened(&site, mode, old) {
+                    self.hold(index, grant);
+                    return Some(Ok(()));
+                }
+                self.start_waiting(index, Posted::Done(Ok(())), old);
+                None
+            }
+            Posted::Done(Err(fault)) => {
+                self.fail(index, fault);
+                Some(Err(fault))
+            }
+            posted @ Posted::Pending(_) => {
+                self.start_waiting(index, posted, 0);
+                None
+            }
+        }
+    }
+
+    /// Tries with verbs that complete at once: on `Ok` the slot holds or was given back; `None` if
+    /// the slot's task goes on trying.
+    fn try_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
+        let site = self.site(index);
+        let mode = self.slots[usize::from(index)].mode.get();
+        let posted = self.endpoint.post(self.kind.trying(&site, mode, None));
+        if E::NOW {
+            let mut cx = Context::from_waker(Waker::noop());
+            let attempts = std::pin::pin!(self.keep_trying(index, posted));
+            return match attempts.poll(&mut cx) {
+                Poll::Ready(tried) => Some(self.tried(index, tried)),
+                Poll::Pending => panic!("verbs of this endpoint complete at once"),
+            };
+        }
+        let core = Rc::clone(self);
+        self.start_task(
+            index,
+            Box::pin(async move {
+                let tried = core.keep_trying(index, posted).await;
+                core.tried(index, tried)
+            }),
+        );
+        None
+    }
+
+    /// The slot holds what its attempt was granted, or is free again.
+    fn tried(&self, index: u8, tried: Result<Option<L::Grant>, Fault>) -> Result<(), Fault> {
+        match tried {
+            Ok(Some(grant)) => self.hold(index, grant),
+            Ok(None) => self.give_back(index),
+            Err(fault) => self.fail(index, fault),
+        }
+        tried.map(|_| ())
+    }
+
+    async fn keep_trying(&self, index: u8, mut posted: Posted) -> Result<Option<L::Grant>, Fault> {
+        let site = self.site(index);
+        let mode = self.slots[usize::from(index)].mode.get();
+        let mut seen = None;
+        for _ in 0..TRY_ATTEMPTS_MAX {
+            self.endpoint.completion(posted).await?;
+            match self.kind.tried(&site, mode, seen, self.endpoint.old()) {
+                Tried::Granted(grant) => return Ok(Some(grant)),
+                Tried::Busy => break,
+                Tried::Again(word) => seen = Some(word),
+            }
+            posted = self.endpoint.post(self.kind.trying(&site, mode, seen));
+        }
+        Ok(None)
+    }
+
+    /// The rest of an acquisition whose opening verb was posted; `old` is what it found if it is
+    /// done.
+    #[cold]
+    fn start_waiting(self: &Rc<Self>, index: u8, posted: Posted, mut old: u128) {
+        let core = Rc::clone(self);
+        let task = async move {
+            let site = core.site(index);
+            let mode = core.slots[usize::from(index)].mode.get();
+            let mut granted = Ok(None);
+            if matches!(posted, Posted::Pending(_)) {
+                granted = core.endpoint.completion(posted).await.map(|()| {
+                    old = core.endpoint.old();
+                    core.kind.opened(&site, mode, old)
+                });
+            }
+            let granted = match granted {
+                Ok(Some(grant)) => Ok(grant),
+                Ok(None) => core.kind.wait_in_line(&site, mode, old).await,
+                Err(fault) => Err(fault),
+            };
+            match granted {
+                Ok(grant) => core.hold(index, grant),
+                Err(fault) => core.fail(index, fault),
+            }
+            granted.map(|_| ())
+        };
+        self.start_task(index, Box::pin(task));
+    }
+
+    /// Closes the lock with a verb that completes at once; `None` if there is more to do, which the
+    /// slot's task does.
+    #[inline(always)]
+    fn release_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
+        let site = self.site(index);
+        let slot = &self.slots[usize::from(index)];
+        let (mode, grant) = (slot.mode.get(), slot.grant.get());
+        let grant = grant.expect("only a held lock is released");
+        let Some(verb) = self.kind.closing(&site, mode, grant) else {
+            self.start_releasing(index, None);
+            return None;
+        };
+        match self.endpoint.post(verb) {
+            Posted::Done(Ok(())) => {
+                if self.kind.closed(&site, mode, grant, self.endpoint.old()) {
+                    self.give_back(index);
+                    return Some(Ok(()));
+                }
+                self.start_releasing(index, Some(Posted::Done(Ok(()))));
+                None
+            }
+            Posted::Done(Err(fault)) => {
+                self.slots[usize::from(index)].grant.set(None);
+                self.fail(index, fault);
+                Some(Err(fault))
+            }
+            posted @ Posted::Pending(_) => {
+                self.start_releasing(index, Some(posted));
+                None
+            }
+        }
+    }
+
+    /// The rest of a release whose closing verb, if it had one, was posted.
+    #[cold]
+    fn start_releasing(self: &Rc<Self>, index: u8, posted: Option<Posted>) {
+        let core = Rc::clone(self);
+        let found = self.endpoint.old();
+        let task = async move {
+            let site = core.site(index);
+            let slot = &core.slots[usize::from(index)];
+            let (mode, grant) = (slot.mode.get(), slot.grant.get());
+            let grant = grant.expect("only a held lock is released");
+            let result = core.finish_release(&site, mode, grant, posted, found).await;
+            slot.grant.set(None);
+            match result {
+                Ok(()) => core.give_back(index),
+                Err(fault) => core.fail(index, fault),
+            }
+            result
+        };
+        self.start_task(index, Box::pin(task));
+    }
+
+    async fn finish_release(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        grant: L::Grant,
+        posted: Option<Posted>,
+        found: u128,
+    ) -> Result<(), Fault> {
+        let old = match posted {
+            None => None,
+            Some(Posted::Done(_)) => Some(found),
+            Some(pending) => {
+                self.endpoint.completion(pending).await?;
+                let old = self.endpoint.old();
+                if self.kind.closed(site, mode, grant, old) {
+                    return Ok(());
+                }
+                Some(old)
+            }
+        };
+        self.kind.hand_over(site, mode, grant, old).await
+    }
+}
+
+/// The slot's task, on behalf of a caller. Dropped before its end, it goes on in
+/// [`Client::settle`].
+struct InLine<'c, E: Endpoint, L: RecordLock<E>> {
+    core: &'c Rc<Core<E, L>>,
+    index: u8,
+    finished: bool,
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Future for InLine<'_, E, L> {
+    type Output = Result<(), Fault>;
+
+    #[cold]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = self.core.poll_task(self.index, cx);
+        self.finished = polled.is_ready();
+        polled
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Drop for InLine<'_, E, L> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.core.leave_to_settle(self.index);
+        }
+    }
+}
+
+/// How far a caller's business has come.
+enum At<'c, E: Endpoint, L: RecordLock<E>> {
+    Start,
+    InLine(InLine<'c, E, L>),
+    Done,
+}
+
+/// An acquisition in progress.
+#[must_use = "a lock is acquired by awaiting its acquisition"]
+pub struct Acquire<'c, E: Endpoint, L: RecordLock<E>> {
+    client: &'c Client<E, L>,
+    lock: Addr,
+    mode: Mode,
+    slot: u8,
+    at: At<'c, E, L>,
+}
+
+impl<'c, E: Endpoint, L: RecordLock<E>> Acquire<'c, E, L> {
+    /// The part that needs no waiting; `None` if there is more to do.
+    #[inline(always)]
+    fn try_at_once(&mut self) -> Option<Result<Guard<'c, E, L>, AcquireError>> {
+        let client = self.client;
+        let Some(index) = client.core.take_slot(self.lock, self.mode) else {
+            self.at = At::Done;
+            return Some(Err(AcquireError::NoSlot));
+        };
+        self.slot = index;
+        let Some(result) = client.core.open_at_once(index) else {
+            self.at = At::InLine(InLine { core: &client.core, index, finished: false });
+            return None;
+        };
+        self.at = At::Done;
+        Some(result.map(|()| Guard { client, index }).map_err(AcquireError::from))
+    }
+
+    #[cold]
+    fn poll_in_line(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Guard<'c, E, L>, AcquireError>> {
+        let At::InLine(in_line) = &mut self.at else {
+            panic!("a finished acquisition is not polled again");
+        };
+        let polled = Pin::new(in_line).poll(cx);
+        polled.map(|result| {
+            self.at = At::Done;
+            let guard = result.map(|()| Guard { client: self.client, index: self.slot });
+            guard.map_err(AcquireError::from)
+        })
+    }
+}
+
+impl<'c, E: Endpoint, L: RecordLock<E>> Future for Acquire<'c, E, L> {
+    type Output = Result<Guard<'c, E, L>, AcquireError>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let At::Start = this.at
+            && let Some(result) = this.try_at_once()
+        {
+            return Poll::Ready(result);
+        }
+        this.poll_in_line(cx)
+    }
+}
+
+/// A held lock. Release it with [`Guard::release`]; a dropped guard is released by
+/// [`Client::settle`].
+#[must_use = "a lock is held as long as its guard lives"]
+pub struct Guard<'c, E: Endpoint, L: RecordLock<E>> {
+    client: &'c Client<E, L>,
+    index: u8,
+}
+
+impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
+    /// The fencing token of this grant; `None` if this kind of lock has none.
+    #[inline]
+    pub fn token(&self) -> Option<Token> {
+        match L::TOKENS {
+            TokenSource::Nowhere => None,
+            TokenSource::Word => {
+                let count = L::count(self.grant());
+                Some(Token::new(self.client.core.options.incarnation, count))
+            }
+        }
+    }
+
+    /// In which mode the lock is held.
+    pub fn mode(&self) -> Mode {
+        self.client.core.slots[usize::from(self.index)].mode.get()
+    }
+
+    /// The slot that holds the lock: whose record a service may annotate.
+    pub fn slot(&self) -> Slot {
+        Slot(self.index)
+    }
+
+    /// The generation of the lock in which it was granted.
+    pub fn generation(&self) -> u64 {
+        L::generation(self.grant())
+    }
+
+    /// Releases the lock. The lock is free when the future resolves; dropped earlier, the release
+    /// goes on in [`Client::settle`].
+    #[inline(always)]
+    pub fn release(self) -> Release<'c, E, L> {
+        let this = ManuallyDrop::new(self);
+        Release { client: this.client, index: this.index, at: At::Start }
+    }
+
+    #[inline]
+    fn grant(&self) -> L::Grant {
+        let grant = self.client.core.slots[usize::from(self.index)].grant.get();
+        grant.expect("a guard's slot holds a grant")
+    }
+}
+
+impl<E: Park, L: RecordLock<E>> Guard<'_, E, L> {
+    /// [`Guard::release`], blocking.
+    #[inline]
+    pub fn unlock(self) -> Result<(), ReleaseError> {
+        let client = self.client;
+        let mut release = self.release();
+        match release.try_at_once() {
+            Some(result) => result,
+            None => client.block_on(release),
+        }
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Guard<'_, E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let site = self.client.core.site(self.index);
+        write!(f, "Guard({:?} {:?} by {:?})", self.mode(), site.lock, site.me)
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Drop for Guard<'_, E, L> {
+    fn drop(&mut self) {
+        self.client.core.leave_to_settle(self.index);
+    }
+}
+
+/// A release in progress.
+#[must_use = "a lock is released by awaiting its release"]
+pub struct Release<'c, E: Endpoint, L: RecordLock<E>> {
+    client: &'c Client<E, L>,
+    index: u8,
+    at: At<'c, E, L>,
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Release<'_, E, L> {
+    #[inline(always)]
+    fn try_at_once(&mut self) -> Option<Result<(), ReleaseError>> {
+        let (core, index) = (&self.client.core, self.index);
+        let Some(result) = core.release_at_once(index) else {
+            self.at = At::InLine(InLine { core, index, finished: false });
+            return None;
+        };
+        self.at = At::Done;
+        Some(result.map_err(ReleaseError::from))
+    }
+
+    #[cold]
+    fn poll_in_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReleaseError>> {
+        let At::InLine(in_line) = &mut self.at else {
+            panic!("a finished release is not polled again");
+        };
+        Pin::new(in_line).poll(cx).map(|result| result.map_err(ReleaseError::from))
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Future for Release<'_, E, L> {
+    type Output = Result<(), ReleaseError>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let At::Start = this.at
+            && let Some(result) = this.try_at_once()
+        {
+            return Poll::Ready(result);
+        }
+        this.poll_in_line(cx)
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Drop for Release<'_, E, L> {
+    #[inline]
+    fn drop(&mut self) {
+        if let At::Start = self.at {
+            self.client.core.leave_to_settle(self.index);
+        }
+    }
+}
+
+/// Finishes what was left behind.
+#[must_use = "futures do nothing until they are awaited"]
+pub struct Settle<'c, E: Endpoint, L: RecordLock<E>> {
+    client: &'c Client<E, L>,
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Future for Settle<'_, E, L> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.client.core.poll_settle(cx)
+    }
+}

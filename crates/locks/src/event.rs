@@ -1,0 +1,68 @@
+//! What happens to locks, as typed values: metrics, traces and tests read the same stream.
+
+use farlock_fabric::{Addr, EndpointId};
+
+/// Something that happened at this client beyond the ordinary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A message matched no lock this slot awaits or holds; it was dropped.
+    StaleMessage {
+        /// The lock the message names.
+        lock: Addr,
+    },
+    /// This client found a peer dead that it was waiting for.
+    PeerDied {
+        /// The lock.
+        lock: Addr,
+        /// The peer, or nobody where only its absence was seen.
+        peer: EndpointId,
+    },
+    /// This client took over a broken lock and repaired it.
+    Repaired {
+        /// The lock.
+        lock: Addr,
+        /// The generation that began.
+        generation: u64,
+        /// How many readers had died within.
+        dead_readers: u64,
+    },
+    /// The lock was repaired by somebody else while this client was in line; it began again.
+    Restarted {
+        /// The lock.
+        lock: Addr,
+    },
+    /// This holder's lock was repaired while it held it; there was nothing left to release.
+    Superseded {
+        /// The lock.
+        lock: Addr,
+    },
+}
+
+/// How often each kind of event happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EventCounts {
+    /// [`Event::StaleMessage`].
+    pub stale_messages: u64,
+    /// [`Event::PeerDied`].
+    pub peers_died: u64,
+    /// [`Event::Repaired`].
+    pub repaired: u64,
+    /// [`Event::Restarted`].
+    pub restarted: u64,
+    /// [`Event::Superseded`].
+    pub superseded: u64,
+}
+
+impl EventCounts {
+    /// Counts one more event.
+    pub fn add(&mut self, event: Event) {
+        let counter = match event {
+            Event::StaleMessage { .. } => &mut self.stale_messages,
+            Event::PeerDied { .. } => &mut self.peers_died,
+            Event::Repaired { .. } => &mut self.repaired,
+            Event::Restarted { .. } => &mut self.restarted,
+            Event::Superseded { .. } => &mut self.superseded,
+        };
+        *counter += 1;
+    }
+}

@@ -1,0 +1,300 @@
+//! The MCS queue lock on far memory: exclusive, first come, first served, handed from client to
+//! client (ShiftLock, FAST'25, algorithm 1 and section 3.3).
+#![doc = include_str!("../../../../docs/protocols/mcs.md")]
+
+use farlock_fabric::{Fault, Mailbox, MaskedCas, Patience, Verb, Wait, WideAtomics, word};
+
+use super::queue::{Kind, Note, Released, next_note, tell};
+use super::{Mode, RecordLock, TokenSource, Tried};
+use crate::agent;
+use crate::event::Event;
+use crate::site::Site;
+use crate::slot::Phase;
+
+word! {
+    /// The word of an MCS lock. Zero is free.
+    pub struct McsWord: u128 {
+        /// The last client in line: a packed mailbox, or nobody.
+        TAIL tail: 40,
+        /// Unused.
+        SPARE spare: 24,
+        /// Releases; behind by less than [`COUNT_LAG_MAX`] while the lock is handed over.
+        COUNT count: 48,
+        /// How often the lock was repaired.
+        GENERATION generation: 16,
+    }
+}
+
+/// A handover changes no far memory, so the count in the word lags behind the one that travels with
+/// the lock. Whoever reaches a multiple of this writes it down.
+pub const COUNT_LAG_MAX: u64 = 1 << 20;
+
+/// How long a holder that must hear from its successor waits for other news, in nanoseconds.
+const SUCCESSOR_CHECK_NS: u64 = 10_000_000;
+
+/// What an MCS holder remembers: the count and the generation of the lock.
+pub type Grant = Released;
+
+/// A first-come-first-served lock that is handed from client to client.
+#[derive(Clone, Debug, Default)]
+pub struct Mcs {
+    patience: Patience,
+}
+
+impl Mcs {
+    /// With another way to spend the waiting time.
+    pub fn with_patience(patience: Patience) -> Self {
+        Self { patience }
+    }
+
+    /// Makes this slot the tail whatever the word was.
+    #[inline]
+    fn enqueue<E>(site: &Site<'_, E>) -> MaskedCas<u128> {
+        let tail = McsWord::TAIL;
+        MaskedCas {
+            swap: tail.place(site.me.bits()),
+            swap_mask: tail.mask(),
+            ..MaskedCas::default()
+        }
+    }
+
+    /// Waits for the predecessor's handover. `None`: the lock was repaired, begin again.
+    async fn follow<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        old: McsWord,
+    ) -> Result<Option<Grant>, Fault> {
+        let generation = old.generation();
+        site.publish(Phase::Waiting, Mode::Exclusive, generation);
+        let predecessor = Mailbox::from_bits(old.tail());
+        let note = Note::new(Kind::Successor, site.me, site.lock, generation);
+        if !tell(site, predecessor, &note).await? {
+            return self.repair(site, generation).await;
+        }
+        let peers = [predecessor.endpoint];
+        let mut gone = false;
+        loop {
+            match next_note(site, generation) {
+                Some(Note { kind: Kind::Reset, .. }) => return Ok(None),
+                Some(note) => return Ok(Some(note.released)),
+                // A predecessor that died has sent what it ever will.
+                None if gone => break,
+                None => {}
+            }
+            site.endpoint.checkpoint(&[generation, u64::from(gone)]);
+            let mail = Some(site.slot());
+            let wait = Wait { mail, peers: &peers, patience: self.patience, ..Wait::default() };
+            let woken = site.endpoint.wait(wait).await;
+            gone = matches!(woken, farlock_fabric::Woken::PeerGone(_));
+        }
+        site.peer_died(predecessor.endpoint);
+        self.repair(site, generation).await
+    }
+
+    /// Waits for the successor's report, which is on its way. `None`: nobody living can send it, or
+    /// the lock was repaired.
+    async fn successor<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        generation: u64,
+    ) -> Result<Option<Mailbox>, Fault> {
+        loop {
+            let note = next_note(site, generation);
+            if let Some(successor) = site.successor() {
+                return Ok(Some(successor));
+            }
+            if note.is_some_and(|note| note.kind == Kind::Reset) {
+                return Ok(None);
+            }
+            site.endpoint.checkpoint(&[generation]);
+            if !agent::await_report(site, self.patience, SUCCESSOR_CHECK_NS).await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes a broken lock over. `None`: somebody else did; begin again.
+    async fn repair<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        generation: u64,
+    ) -> Result<Option<Grant>, Fault> {
+        let next = McsWord::GENERATION.of(McsWord::GENERATION.place(generation + 1));
+        let op = MaskedCas {
+            compare: McsWord::GENERATION.place(generation),
+            compare_mask: McsWord::GENERATION.mask(),
+            swap: McsWord::new()
+                .with(McsWord::TAIL, site.me.bits())
+                .with(McsWord::GENERATION, next)
+                .0,
+            swap_mask: McsWord::TAIL.mask() | McsWord::GENERATION.mask(),
+        };
+        site.endpoint.masked_cas128(site.lock, op, None).await?;
+        let old = McsWord(site.endpoint.old());
+        if old.generation() != generation {
+            return Ok(None);
+        }
+        site.set_successor(None);
+        site.publish(Phase::Waiting, Mode::Exclusive, next);
+        agent::drain(site, next).await?;
+        site.event(Event::Repaired { lock: site.lock, generation: next, dead_readers: 0 });
+        // Above every count that can have travelled with the lock.
+        let count = (old.count() + 2 * COUNT_LAG_MAX) & McsWord::COUNT.max();
+        let grant = Released::new().with(Released::COUNT, count).with(Released::GENERATION, next);
+        Self::write_count(site, grant).await?;
+        Ok(Some(grant))
+    }
+
+    /// Writes the count down, unless the lock was repaired since.
+    async fn write_count<E: WideAtomics>(
+        site: &Site<'_, E>,
+        released: Released,
+    ) -> Result<(), Fault> {
+        let op = MaskedCas {
+            compare: McsWord::GENERATION.place(released.generation()),
+            compare_mask: McsWord::GENERATION.mask(),
+            swap: McsWord::COUNT.place(released.count()),
+            swap_mask: McsWord::COUNT.mask(),
+        };
+        site.endpoint.masked_cas128(site.lock, op, None).await
+    }
+
+    /// The lock is free and this slot has left it with `count` releases.
+    fn free_word(count: u64, generation: u64) -> McsWord {
+        McsWord::new().with(McsWord::COUNT, count).with(McsWord::GENERATION, generation)
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for Mcs {
+    const BYTES: u64 = 16;
+    const SHARES: bool = false;
+    const TOKENS: TokenSource = TokenSource::Word;
+
+    type Grant = Grant;
+
+    #[inline(always)]
+    fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {
+        Verb::MaskedCas128 { addr: site.lock, op: Self::enqueue(site), hint: site.hint() }
+    }
+
+    #[inline(always)]
+    fn opened(&self, _: &Site<'_, E>, _: Mode, old: u128) -> Option<Grant> {
+        let old = McsWord(old);
+        (old.tail() == 0).then_some(Released((old.0 >> 64) as u64))
+    }
+
+    async fn wait_in_line(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: u128,
+    ) -> Result<Grant, Fault> {
+        let mut old = old;
+        loop {
+            if let Some(grant) = self.follow(site, McsWord(old)).await? {
+                return Ok(grant);
+            }
+            site.event(Event::Restarted { lock: site.lock });
+            site.set_successor(None);
+            site.publish(Phase::Opening, Mode::Exclusive, 0);
+            site.endpoint.checkpoint(&[]);
+            site.endpoint.masked_cas128(site.lock, Self::enqueue(site), None).await?;
+            old = site.endpoint.old();
+            if let Some(grant) = self.opened(site, mode, old) {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// Nothing if a successor has reported: then the lock is handed over without a verb on it.
+    #[inline(always)]
+    fn closing(&self, site: &Site<'_, E>, _: Mode, grant: Grant) -> Option<Verb<'static>> {
+        let note = next_note(site, grant.generation());
+        debug_assert!(note.is_none_or(|n| n.kind == Kind::Reset), "a holder is granted nothing");
+        if site.successor().is_some() {
+            return None;
+        }
+        let generation = grant.generation();
+        let me = McsWord::new().with(McsWord::TAIL, site.me.bits());
+        let op = MaskedCas {
+            compare: me.with(McsWord::GENERATION, generation).0,
+            compare_mask: McsWord::TAIL.mask() | McsWord::GENERATION.mask(),
+            swap: McsWord::new().with(McsWord::COUNT, grant.count() + 1).0,
+            swap_mask: McsWord::TAIL.mask() | McsWord::COUNT.mask(),
+        };
+        let hint = Self::free_word(grant.count(), generation).0 | me.0;
+        Some(Verb::MaskedCas128 { addr: site.lock, op, hint: Some(hint) })
+    }
+
+    #[inline(always)]
+    fn closed(&self, site: &Site<'_, E>, _: Mode, grant: Grant, old: u128) -> bool {
+        let old = McsWord(old);
+        if old.tail() == site.me.bits() && old.generation() == grant.generation() {
+            site.left(Self::free_word(grant.count() + 1, grant.generation()).0);
+            return true;
+        }
+        false
+    }
+
+    async fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        grant: Grant,
+        old: Option<u128>,
+    ) -> Result<(), Fault> {
+        let (mut grant, mut old) = (grant, old);
+        loop {
+            let generation = grant.generation();
+            if old.is_some_and(|old| McsWord(old).generation() != generation) {
+                site.event(Event::Superseded { lock: site.lock });
+                return Ok(());
+            }
+            if let Some(successor) = self.successor(site, generation).await? {
+                site.set_successor(None);
+                let mut note = Note::new(Kind::Handover, site.me, site.lock, generation);
+                note.released = grant.with(Released::COUNT, grant.count() + 1);
+                if note.released.count().is_multiple_of(COUNT_LAG_MAX) {
+                    Self::write_count(site, note.released).await?;
+                }
+                if tell(site, successor, &note).await? {
+                    return Ok(());
+                }
+            }
+            // The successor died: take the lock over and release it again.
+            match self.repair(site, generation).await? {
+                None => return Ok(()),
+                Some(again) => grant = again,
+            }
+            site.endpoint.checkpoint(&[grant.0]);
+            old = None;
+            if let Some(verb) = self.closing(site, mode, grant) {
+                site.endpoint.verb(verb).await?;
+                if self.closed(site, mode, grant, site.endpoint.old()) {
+                    return Ok(());
+                }
+                old = Some(site.endpoint.old());
+            }
+        }
+    }
+
+    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
+        let op = MaskedCas { compare_mask: McsWord::TAIL.mask(), ..Self::enqueue(site) };
+        Verb::MaskedCas128 { addr: site.lock, op, hint: site.hint() }
+    }
+
+    fn tried(&self, site: &Site<'_, E>, mode: Mode, _: Option<u128>, old: u128) -> Tried<Grant> {
+        match self.opened(site, mode, old) {
+            Some(grant) => Tried::Granted(grant),
+            None => Tried::Busy,
+        }
+    }
+
+    fn generation(grant: Grant) -> u64 {
+        grant.generation()
+    }
+
+    fn count(grant: Grant) -> u64 {
+        grant.count()
+    }
+}

@@ -1,0 +1,115 @@
+//! Record locks: one word, one lock, shared and exclusive.
+//!
+//! A protocol is split where its price is: the *opening* verb that acquires an uncontended lock,
+//! the *closing* verb that releases one, each judged by a pure function, and the slow paths, async
+//! functions over the endpoint. [`Client`](crate::Client) runs the pieces, so that an uncontended
+//! cycle neither allocates nor builds a future, and a cancelled acquisition goes on by itself.
+
+pub mod cas;
+pub mod mcs;
+pub mod none;
+pub mod queue;
+pub mod shiftlock;
+
+use std::future::Future;
+
+use farlock_fabric::{Endpoint, Fault, Verb};
+
+use crate::site::Site;
+
+/// How a lock is held.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Mode {
+    /// Together with other shared holders.
+    Shared = 0,
+    /// Alone.
+    Exclusive = 1,
+}
+
+/// Where a protocol's fencing tokens come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TokenSource {
+    /// A count in the lock's word.
+    Word,
+    /// There are none: a service refuses to use this lock.
+    Nowhere,
+}
+
+/// How an attempt that never waits went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tried<G> {
+    /// The lock is held.
+    Granted(G),
+    /// Somebody else has it; nothing was changed.
+    Busy,
+    /// The word was not as expected; try with what is now known of it.
+    Again(u128),
+}
+
+/// A lock on one word of far memory, as the client runs it.
+///
+/// The value is the protocol's parameters and its state of one client (a backoff, say). `Grant` is
+/// what a holder must remember until it releases.
+///
+/// A crash leaves behind what each protocol's page says; [`agent`](crate::agent) repairs it.
+pub trait RecordLock<E: Endpoint>: Clone + 'static {
+    /// Bytes of the lock's word, and its alignment. Zero bytes are a free lock.
+    const BYTES: u64;
+    /// Whether shared holders really share.
+    const SHARES: bool;
+    /// Where tokens come from.
+    const TOKENS: TokenSource;
+
+    /// What a holder remembers.
+    type Grant: Copy + 'static;
+
+    /// The verb that acquires the lock if nobody has it, and gets in line if somebody does.
+    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static>;
+
+    /// The grant, if the opening verb that found `old` acquired the lock.
+    fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Self::Grant>;
+
+    /// Waits for the lock after an opening verb that did not acquire it.
+    fn wait_in_line(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: u128,
+    ) -> impl Future<Output = Result<Self::Grant, Fault>>;
+
+    /// The verb that releases the lock if nobody waits; `None` if somebody is known to.
+    fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Self::Grant) -> Option<Verb<'static>>;
+
+    /// Whether the closing verb that found `old` released the lock.
+    fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Self::Grant, old: u128) -> bool;
+
+    /// Passes the lock on where the closing verb could not release it. `old` is what that verb
+    /// found, `None` if there was no such verb.
+    fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        grant: Self::Grant,
+        old: Option<u128>,
+    ) -> impl Future<Output = Result<(), Fault>>;
+
+    /// The verb of an attempt that leaves no trace where it fails. `seen` is what an earlier
+    /// attempt found.
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static>;
+
+    /// How that attempt went.
+    fn tried(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        seen: Option<u128>,
+        old: u128,
+    ) -> Tried<Self::Grant>;
+
+    /// The generation of the lock in which this grant was given.
+    fn generation(grant: Self::Grant) -> u64;
+
+    /// The count of the grant's token; meaningless where [`TokenSource::Nowhere`].
+    fn count(grant: Self::Grant) -> u64;
+}

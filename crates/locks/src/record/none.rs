@@ -1,0 +1,65 @@
+//! No lock at all: everybody enters. The canary for which every judge must report violations.
+#![doc = include_str!("../../../../docs/protocols/none.md")]
+
+use farlock_fabric::{Endpoint, Fault, Verb};
+
+use super::{Mode, RecordLock, TokenSource, Tried};
+use crate::site::Site;
+
+/// Excludes nobody.
+#[derive(Clone, Debug, Default)]
+pub struct NoLock;
+
+impl<E: Endpoint> RecordLock<E> for NoLock {
+    const BYTES: u64 = 8;
+    const SHARES: bool = true;
+    const TOKENS: TokenSource = TokenSource::Nowhere;
+
+    type Grant = ();
+
+    fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {
+        Verb::Read { addr: site.lock, words: 1 }
+    }
+
+    fn opened(&self, _: &Site<'_, E>, _: Mode, _: u128) -> Option<()> {
+        Some(())
+    }
+
+    async fn wait_in_line(&self, _: &Site<'_, E>, _: Mode, _: u128) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn closing(&self, site: &Site<'_, E>, _: Mode, (): ()) -> Option<Verb<'static>> {
+        Some(Verb::Read { addr: site.lock, words: 1 })
+    }
+
+    fn closed(&self, _: &Site<'_, E>, _: Mode, (): (), _: u128) -> bool {
+        true
+    }
+
+    async fn hand_over(
+        &self,
+        _: &Site<'_, E>,
+        _: Mode,
+        (): (),
+        _: Option<u128>,
+    ) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
+        Verb::Read { addr: site.lock, words: 1 }
+    }
+
+    fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, _: u128) -> Tried<()> {
+        Tried::Granted(())
+    }
+
+    fn generation((): ()) -> u64 {
+        0
+    }
+
+    fn count((): ()) -> u64 {
+        0
+    }
+}

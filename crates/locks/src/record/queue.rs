@@ -1,0 +1,178 @@
+//! What the queue locks tell each other: the notes of MCS and ShiftLock.
+//!
+//! A note names its lock and the generation it was sent in. One that matches nothing the receiving
+//! slot awaits is counted and dropped, never acted on: a slot serves many locks in its life, and a
+//! repaired lock begins anew while old notes are still under way.
+
+use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Message, Wait, word};
+
+use crate::event::Event;
+use crate::site::Site;
+
+word! {
+    /// The first word of a note.
+    pub struct Head: u64 {
+        /// A [`Kind`].
+        KIND kind: 7,
+        /// The lock's epoch after the sender's release.
+        EPOCH epoch: 1,
+        /// How many writers in a row have held the lock, the sender included.
+        STREAK streak: 16,
+        /// Who sends it: a packed mailbox.
+        FROM from: 40,
+    }
+}
+
+word! {
+    /// The count of a lock's releases with the generation they belong to: the upper half of every
+    /// queue lock's word, and the third word of a note.
+    pub struct Released: u64 {
+        /// Releases since the lock was made.
+        COUNT count: 48,
+        /// How often the lock was repaired.
+        GENERATION generation: 16,
+    }
+}
+
+/// What a note says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// I am behind you in the queue.
+    Successor = 1,
+    /// The lock is yours.
+    Handover = 2,
+    /// The lock is yours when the readers in it have left, which the count will show.
+    ModeChanged = 3,
+    /// The lock was repaired; begin again.
+    Reset = 4,
+}
+
+/// A message between clients of a queue lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// What it says.
+    pub kind: Kind,
+    /// Who says it.
+    pub from: Mailbox,
+    /// Of which lock.
+    pub lock: Addr,
+    /// The count of releases as the sender left it (or will, for [`Kind::ModeChanged`]), and the
+    /// generation.
+    pub released: Released,
+    /// The epoch as the sender left it.
+    pub epoch: u64,
+    /// How many writers in a row have held the lock. Saturates.
+    pub streak: u16,
+}
+
+impl Note {
+    /// A note that carries no grant.
+    pub fn new(kind: Kind, from: Mailbox, lock: Addr, generation: u64) -> Self {
+        let released = Released::new().with(Released::GENERATION, generation);
+        Self { kind, from, lock, released, epoch: 0, streak: 0 }
+    }
+
+    /// The note as a message.
+    pub fn encode(&self) -> Message {
+        let head = Head::new()
+            .with(Head::KIND, self.kind as u64)
+            .with(Head::EPOCH, self.epoch)
+            .with(Head::STREAK, u64::from(self.streak))
+            .with(Head::FROM, self.from.bits());
+        [head.0, self.lock.bits(), self.released.0, 0]
+    }
+
+    /// The note a message holds, if it holds one.
+    pub fn decode(message: &Message) -> Option<Self> {
+        let head = Head(message[0]);
+        let kind = match head.kind() {
+            1 => Kind::Successor,
+            2 => Kind::Handover,
+            3 => Kind::ModeChanged,
+            4 => Kind::Reset,
+            _ => return None,
+        };
+        Some(Self {
+            kind,
+            from: Mailbox::from_bits(head.from()),
+            lock: Addr::from_bits(message[1]),
+            released: Released(message[2]),
+            epoch: head.epoch(),
+            streak: head.streak() as u16,
+        })
+    }
+}
+
+/// The next note for this slot that concerns `generation` of its lock. Drops what does not, and
+/// keeps a successor's report with the site.
+///
+/// Of a [`Kind::Reset`] only one that announces another generation counts.
+#[inline]
+pub fn next_note<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Option<Note> {
+    while let Some(envelope) = site.endpoint.receive(site.slot()) {
+        let note = Note::decode(&envelope.message).filter(|note| note.lock == site.lock);
+        let Some(note) = note else {
+            let lock = Addr::from_bits(envelope.message[1]);
+            site.event(Event::StaleMessage { lock });
+            continue;
+        };
+        let same = note.released.generation() == generation;
+        match note.kind {
+            Kind::Reset if !same => return Some(note),
+            Kind::Successor if same => site.set_successor(Some(note.from)),
+            Kind::Handover | Kind::ModeChanged if same => return Some(note),
+            _ => site.event(Event::StaleMessage { lock: site.lock }),
+        }
+    }
+    None
+}
+
+/// How long to wait before sending again to a full mailbox, in nanoseconds.
+const MAILBOX_FULL_RETRY_NS: u64 = 5_000;
+
+/// Sends a note, waiting while the receiver's mailbox is full: stale notes fill it only until the
+/// receiver next looks. `Ok(false)` if the receiver is dead.
+pub async fn tell<E: Endpoint>(
+    site: &Site<'_, E>,
+    to: Mailbox,
+    note: &Note,
+) -> Result<bool, Fault> {
+    loop {
+        match site.endpoint.send(to, note.encode()).await {
+            Ok(()) => return Ok(true),
+            Err(Fault::PeerGone) => {
+                site.peer_died(to.endpoint);
+                return Ok(false);
+            }
+            Err(Fault::MailboxFull) => {}
+            Err(fault) => return Err(fault),
+        }
+        site.endpoint.checkpoint(&[]);
+        let peers = [to.endpoint];
+        let interval = Some(MAILBOX_FULL_RETRY_NS);
+        site.endpoint.wait(Wait { peers: &peers, interval, ..Wait::default() }).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farlock_fabric::{EndpointId, RegionId, Slot};
+
+    #[test]
+    fn a_note_survives_the_round_trip() {
+        let from = Mailbox { endpoint: EndpointId { index: 77, incarnation: 5 }, slot: Slot(3) };
+        let mut note = Note::new(Kind::ModeChanged, from, Addr::new(RegionId(1), 4096), 0xffff);
+        note.released = note.released.with(Released::COUNT, (1 << 48) - 1);
+        note.epoch = 1;
+        note.streak = u16::MAX;
+        assert_eq!(Note::decode(&note.encode()), Some(note));
+    }
+
+    #[test]
+    fn an_unknown_kind_is_no_note() {
+        assert_eq!(Note::decode(&[0; 4]), None);
+        assert_eq!(Note::decode(&[5, 0, 0, 0]), None);
+    }
+}

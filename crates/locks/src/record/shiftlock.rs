@@ -1,0 +1,657 @@
+//! ShiftLock: a reader-writer lock whose writers hand it to each other and let the waiting readers
+//! in after at most N of them (Gao, Wang, Shu: ShiftLock, FAST'25).
+#![doc = include_str!("../../../../docs/protocols/shiftlock.md")]
+
+use farlock_fabric::{
+    EndpointId, Fault, Mailbox, MaskedCas, MaskedFaa, Nanos, Patience, Verb, Wait, WideAtomics,
+    Woken, word,
+};
+
+use super::queue::{Kind, Note, Released, next_note, tell};
+use super::{Mode, RecordLock, TokenSource, Tried};
+use crate::agent;
+use crate::event::Event;
+use crate::site::Site;
+use crate::slot::Phase;
+
+word! {
+    /// The word of a ShiftLock (section 3.7, figure 3, with the generation of `docs/protocols`).
+    /// Zero is free.
+    pub struct ShiftWord: u128 {
+        /// Flips whenever the lock passes from writers to readers.
+        EPOCH epoch: 1,
+        /// The low bits of the generation: with them one 8-byte read decides admission.
+        GENERATION_LOW generation_low: 8,
+        /// Readers that hold or await the lock.
+        READERS readers: 15,
+        /// The last writer in line: a packed mailbox, or nobody.
+        TAIL tail: 40,
+        /// Releases, of readers and writers.
+        COUNT count: 48,
+        /// How often the lock was repaired.
+        GENERATION generation: 16,
+    }
+}
+
+impl ShiftWord {
+    /// The count with its generation: the upper half.
+    #[inline]
+    const fn released(self) -> Released {
+        Released((self.0 >> 64) as u64)
+    }
+
+    /// Both places of the generation.
+    #[inline]
+    const fn with_generation(self, generation: u64) -> Self {
+        self.with(Self::GENERATION, generation).with(Self::GENERATION_LOW, generation)
+    }
+}
+
+const RELEASED_MASK: u128 = ShiftWord::COUNT.mask() | ShiftWord::GENERATION.mask();
+/// Where the upper half lies, in bytes after the lock's address.
+const UPPER_HALF: u64 = 8;
+
+/// Writers in a row before the readers' turn (section 3.5.2).
+pub const WRITERS_MAX: u16 = 16;
+/// The pause between two reads of a word that is waited for, in nanoseconds (the artifact's).
+pub const POLL_NS: Nanos = 1_862;
+/// How long a writer waits for readers before it looks whether they live, in nanoseconds.
+const TRUST_NS: Nanos = 100_000;
+/// The same where looking around costs round trips: three leases of the paper.
+const TRUST_FAR_NS: Nanos = 30_000_000;
+/// How long a holder that must hear from its successor waits for other news, in nanoseconds.
+const SUCCESSOR_CHECK_NS: Nanos = 10_000_000;
+/// The most peers watched in one wait.
+const WATCHED_MAX: usize = 64;
+
+/// What a holder remembers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The count when the lock was granted, and the generation.
+    released: Released,
+    /// The epoch while the lock is held.
+    epoch: u8,
+    /// Writers in a row, this one included.
+    streak: u16,
+}
+
+/// A reader-writer lock, handed over among writers.
+#[derive(Clone, Debug)]
+pub struct ShiftLock {
+    /// Writers in a row before the readers' turn; 1 lets readers in after every writer.
+    pub writers_max: u16,
+    /// The pause between two reads where a wait cannot watch memory, in nanoseconds.
+    pub poll_ns: Nanos,
+    /// How waits spend their time where the back end has a choice.
+    pub patience: Patience,
+}
+
+impl Default for ShiftLock {
+    fn default() -> Self {
+        Self { writers_max: WRITERS_MAX, poll_ns: POLL_NS, patience: Patience::DEFAULT }
+    }
+}
+
+/// How a wait for other clients ended.
+enum Turn<T> {
+    /// As it should.
+    Mine(T),
+    /// The lock was repaired meanwhile: begin again.
+    Again,
+    /// Somebody died without whom this would wait for ever.
+    Broken,
+}
+
+// Acquiring.
+
+impl ShiftLock {
+    /// Makes this slot the tail whatever the word was: the unconditional swap of section 3.3.
+    #[inline(always)]
+    fn enqueue<E>(site: &Site<'_, E>) -> MaskedCas<u128> {
+        MaskedCas {
+            swap: ShiftWord::TAIL.place(site.me.bits()),
+            swap_mask: ShiftWord::TAIL.mask(),
+            ..MaskedCas::default()
+        }
+    }
+
+    /// A reader more.
+    #[inline(always)]
+    fn enter() -> MaskedFaa<u128> {
+        MaskedFaa { add: ShiftWord::READERS.place(1), boundary: ShiftWord::BOUNDARY }
+    }
+
+    /// A reader less, a release more (algorithm 3, line 2).
+    #[inline(always)]
+    fn leave() -> MaskedFaa<u128> {
+        let one_less = ShiftWord::READERS.place(ShiftWord::READERS.max());
+        MaskedFaa { add: one_less | ShiftWord::COUNT.place(1), boundary: ShiftWord::BOUNDARY }
+    }
+
+    /// A writer that found the lock taken: behind readers alone, or behind another writer.
+    async fn wait_exclusive<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        old: ShiftWord,
+    ) -> Result<Option<Grant>, Fault> {
+        let generation = old.generation();
+        site.publish(Phase::Waiting, Mode::Exclusive, generation);
+        let turn = if old.tail() == 0 {
+            let grant = Grant {
+                released: add(old.released(), old.readers()),
+                epoch: old.epoch() as u8,
+                streak: 1,
+            };
+            self.wait_for_readers(site, grant).await?
+        } else {
+            self.follow(site, Mailbox::from_bits(old.tail()), generation).await?
+        };
+        match turn {
+            Turn::Mine(grant) => Ok(Some(grant)),
+            Turn::Again => Ok(None),
+            Turn::Broken => self.repair(site, generation, Mode::Exclusive).await,
+        }
+    }
+
+    /// Reports to the writer before, and waits for its note (algorithm 2, lines 12 to 20).
+    async fn follow<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        predecessor: Mailbox,
+        generation: u64,
+    ) -> Result<Turn<Grant>, Fault> {
+        let report = Note::new(Kind::Successor, site.me, site.lock, generation);
+        if !tell(site, predecessor, &report).await? {
+            return Ok(Turn::Broken);
+        }
+        let peers = [predecessor.endpoint];
+        let mut gone = false;
+        let note = loop {
+            match next_note(site, generation) {
+                Some(note) => break note,
+                // A predecessor that died has sent what it ever will.
+                None if gone => {
+                    site.peer_died(predecessor.endpoint);
+                    return Ok(Turn::Broken);
+                }
+                None => {}
+            }
+            site.endpoint.checkpoint(&[generation, u64::from(gone)]);
+            let mail = Some(site.slot());
+            let wait = Wait { mail, peers: &peers, patience: self.patience, ..Wait::default() };
+            gone = matches!(site.endpoint.wait(wait).await, Woken::PeerGone(_));
+        };
+        let grant = Grant { released: note.released, epoch: note.epoch as u8, streak: note.streak };
+        match note.kind {
+            Kind::ModeChanged => self.wait_for_readers(site, grant).await,
+            Kind::Handover => Ok(Turn::Mine(grant)),
+            Kind::Successor | Kind::Reset => Ok(Turn::Again),
+        }
+    }
+
+    /// Waits until the count is the one of `grant`: until all readers before this writer have left
+    /// (algorithm 2, lines 15 and 21).
+    async fn wait_for_readers<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        grant: Grant,
+    ) -> Result<Turn<Grant>, Fault> {
+        let upper = site.lock.plus(UPPER_HALF);
+        let mut suspect = Suspicion::new::<E>(self.poll_ns);
+        loop {
+            // Whom to watch is found out before the count is read: a reader that is not seen any
+            // more has left, and its release shows.
+            let readers = suspect.readers(site).await?;
+            site.endpoint.read64(upper).await?;
+            let seen = Released(site.endpoint.old() as u64);
+            if seen.generation() != grant.released.generation() {
+                return Ok(Turn::Again);
+            }
+            if seen == grant.released {
+                return Ok(Turn::Mine(grant));
+            }
+            if suspect.is_sure(&readers) {
+                site.peer_died(EndpointId::NOBODY);
+                return Ok(Turn::Broken);
+            }
+            site.endpoint.checkpoint(&[grant.released.0]);
+            let wait = Wait {
+                word: Some((upper, seen.0)),
+                peers: &readers,
+                interval: suspect.interval(self.poll_interval::<E>(), readers.len()),
+                patience: self.patience,
+                mail: None,
+            };
+            suspect.woken(site.endpoint.wait(wait).await);
+        }
+    }
+
+    /// A reader that found a writer in line waits for the epoch to flip (algorithm 2, line 5). One
+    /// 8-byte read tells whether it has, and whether the lock was repaired.
+    async fn wait_shared<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        old: ShiftWord,
+    ) -> Result<Option<Grant>, Fault> {
+        let generation = old.generation();
+        site.publish(Phase::Waiting, Mode::Shared, generation);
+        let mut gone = EndpointId::NOBODY;
+        loop {
+            site.endpoint.read64(site.lock).await?;
+            let seen = site.endpoint.old() as u64;
+            let word = ShiftWord(u128::from(seen));
+            if word.generation_low() != old.generation_low() {
+                // Whoever repairs waits for this release of a reader that never held.
+                site.endpoint.masked_faa128(site.lock, Self::leave(), None).await?;
+                return Ok(None);
+            }
+            if word.epoch() != old.epoch() {
+                return self.admitted(site, word, generation).await.map(Some);
+            }
+            let last_writer = Mailbox::from_bits(word.tail()).endpoint;
+            if gone.is_somebody() && gone == last_writer {
+                site.peer_died(gone);
+                return self.repair(site, generation, Mode::Shared).await;
+            }
+            site.endpoint.checkpoint(&[seen]);
+            let watched = [last_writer];
+            let wait = Wait {
+                word: Some((site.lock, seen)),
+                peers: if last_writer.is_somebody() { &watched } else { &[] },
+                interval: self.poll_interval::<E>(),
+                patience: self.patience,
+                mail: None,
+            };
+            gone = match site.endpoint.wait(wait).await {
+                Woken::PeerGone(peer) => peer,
+                _ => EndpointId::NOBODY,
+            };
+        }
+    }
+
+    /// Learns the token of an admitted reader: the count, read after the flip, so that it is above
+    /// the token of the writer that let the reader in. The poll's own upper half may be older.
+    async fn admitted<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        word: ShiftWord,
+        generation: u64,
+    ) -> Result<Grant, Fault> {
+        site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
+        let seen = Released(site.endpoint.old() as u64);
+        let released = seen.with(Released::GENERATION, generation);
+        Ok(Grant { released, epoch: word.epoch() as u8, streak: 0 })
+    }
+
+    /// Polls by the clock where a wait cannot watch memory.
+    fn poll_interval<E: WideAtomics>(&self) -> Option<Nanos> {
+        (!E::NOW).then_some(self.poll_ns)
+    }
+}
+
+// Releasing.
+
+impl ShiftLock {
+    /// Waits for the successor's report, which is on its way. `None`: nobody living can send it, or
+    /// the lock was repaired.
+    async fn successor<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        generation: u64,
+    ) -> Result<Option<Mailbox>, Fault> {
+        loop {
+            let note = next_note(site, generation);
+            if let Some(successor) = site.successor() {
+                return Ok(Some(successor));
+            }
+            if note.is_some_and(|note| note.kind == Kind::Reset) {
+                return Ok(None);
+            }
+            site.endpoint.checkpoint(&[generation]);
+            if !agent::await_report(site, self.patience, SUCCESSOR_CHECK_NS).await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Gives the lock to the successor, or to the readers first if it is their turn (algorithm 3,
+    /// lines 10 to 19). One conditional atomic counts the release: it fails where the lock was
+    /// repaired. `None` if the successor is dead.
+    async fn pass_on<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        successor: Mailbox,
+        grant: Grant,
+    ) -> Result<Option<()>, Fault> {
+        let readers_turn = grant.streak >= self.writers_max;
+        let epoch = grant.epoch ^ u8::from(readers_turn);
+        let released = add(grant.released, 1);
+        let op = MaskedCas {
+            compare: u128::from(grant.released.0) << 64,
+            compare_mask: RELEASED_MASK,
+            swap: u128::from(released.0) << 64 | ShiftWord::EPOCH.place(u64::from(epoch)),
+            swap_mask: RELEASED_MASK | ShiftWord::EPOCH.mask(),
+        };
+        site.endpoint.masked_cas128(site.lock, op, None).await?;
+        let old = ShiftWord(site.endpoint.old());
+        if old.released() != grant.released {
+            site.event(Event::Superseded { lock: site.lock });
+            return Ok(Some(()));
+        }
+        let note = Note {
+            kind: if readers_turn { Kind::ModeChanged } else { Kind::Handover },
+            from: site.me,
+            lock: site.lock,
+            released: if readers_turn { add(released, old.readers()) } else { released },
+            epoch: u64::from(epoch),
+            streak: if readers_turn { 1 } else { grant.streak.saturating_add(1) },
+        };
+        let told = tell(site, successor, &note).await?;
+        Ok(told.then_some(()))
+    }
+
+    /// Leaves an acquired lock like any writer, for an acquisition that repaired it on its way.
+    async fn release_exclusive<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        grant: Grant,
+    ) -> Result<(), Fault> {
+        let mut old = None;
+        if let Some(verb) = self.closing(site, Mode::Exclusive, grant) {
+            site.endpoint.verb(verb).await?;
+            if self.closed(site, Mode::Exclusive, grant, site.endpoint.old()) {
+                return Ok(());
+            }
+            old = Some(site.endpoint.old());
+        }
+        // Boxed, since handing over may repair and a repair may release.
+        Box::pin(self.hand_over(site, Mode::Exclusive, grant, old)).await
+    }
+}
+
+// Repairing.
+
+impl ShiftLock {
+    /// Takes a broken lock over: steals it, lets the living leave, and takes the dead readers off
+    /// the count. `None`: begin again, since somebody else was first or, for a reader, since the
+    /// lock is whole again.
+    ///
+    /// The arithmetic: of the `r` readers in the word when it was stolen at count `c`, each living
+    /// one leaves exactly once, holding or not. If the count is `c2` when all have left, `c2 - c`
+    /// of them lived.
+    async fn repair<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        generation: u64,
+        mode: Mode,
+    ) -> Result<Option<Grant>, Fault> {
+        let next = ShiftWord::new().with(ShiftWord::GENERATION, generation + 1).generation();
+        let op = MaskedCas {
+            compare: ShiftWord::GENERATION.place(generation),
+            compare_mask: ShiftWord::GENERATION.mask(),
+            swap: ShiftWord::new().with(ShiftWord::TAIL, site.me.bits()).with_generation(next).0,
+            swap_mask: ShiftWord::TAIL.mask()
+                | ShiftWord::GENERATION.mask()
+                | ShiftWord::GENERATION_LOW.mask(),
+        };
+        site.endpoint.masked_cas128(site.lock, op, None).await?;
+        let stolen = ShiftWord(site.endpoint.old());
+        if mode == Mode::Shared {
+            // A waiting reader is among those who leave.
+            site.endpoint.masked_faa128(site.lock, Self::leave(), None).await?;
+        }
+        if stolen.generation() != generation {
+            return Ok(None);
+        }
+        site.set_successor(None);
+        site.publish(Phase::Waiting, Mode::Exclusive, next);
+        agent::drain(site, next).await?;
+        let released = self.bury(site, stolen, next).await?;
+        let grant = Grant { released, epoch: stolen.epoch() as u8, streak: 1 };
+        if mode == Mode::Exclusive {
+            return Ok(Some(grant));
+        }
+        self.release_exclusive(site, grant).await?;
+        Ok(None)
+    }
+
+    /// Takes dead readers off the stolen word and moves the count, so that no token comes twice.
+    async fn bury<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        stolen: ShiftWord,
+        generation: u64,
+    ) -> Result<Released, Fault> {
+        site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
+        let seen = Released(site.endpoint.old() as u64);
+        let left = seen.count().wrapping_sub(stolen.count()) & ShiftWord::COUNT.max();
+        assert!(left <= stolen.readers(), "every reader of the old generation leaves once");
+        let dead_readers = stolen.readers() - left;
+        let op = MaskedFaa {
+            add: ShiftWord::READERS.place(dead_readers.wrapping_neg()) | ShiftWord::COUNT.place(1),
+            boundary: ShiftWord::BOUNDARY,
+        };
+        site.endpoint.masked_faa128(site.lock, op, None).await?;
+        site.event(Event::Repaired { lock: site.lock, generation, dead_readers });
+        Ok(add(seen, 1))
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for ShiftLock {
+    const BYTES: u64 = 16;
+    const SHARES: bool = true;
+    const TOKENS: TokenSource = TokenSource::Word;
+
+    type Grant = Grant;
+
+    #[inline(always)]
+    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        let (addr, hint) = (site.lock, site.hint());
+        match mode {
+            Mode::Exclusive => Verb::MaskedCas128 { addr, op: Self::enqueue(site), hint },
+            Mode::Shared => Verb::MaskedFaa128 { addr, op: Self::enter(), hint },
+        }
+    }
+
+    #[inline(always)]
+    fn opened(&self, _: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
+        let old = ShiftWord(old);
+        let free = old.tail() == 0 && (mode == Mode::Shared || old.readers() == 0);
+        free.then(|| Grant { released: old.released(), epoch: old.epoch() as u8, streak: 1 })
+    }
+
+    async fn wait_in_line(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: u128,
+    ) -> Result<Grant, Fault> {
+        let mut old = old;
+        loop {
+            let granted = match mode {
+                Mode::Exclusive => self.wait_exclusive(site, ShiftWord(old)).await?,
+                Mode::Shared => self.wait_shared(site, ShiftWord(old)).await?,
+            };
+            if let Some(grant) = granted {
+                return Ok(grant);
+            }
+            site.event(Event::Restarted { lock: site.lock });
+            site.set_successor(None);
+            site.publish(Phase::Opening, mode, 0);
+            site.endpoint.checkpoint(&[]);
+            site.endpoint.verb(self.opening(site, mode)).await?;
+            old = site.endpoint.old();
+            if let Some(grant) = self.opened(site, mode, old) {
+                return Ok(grant);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
+        let addr = site.lock;
+        if mode == Mode::Shared {
+            return Some(Verb::MaskedFaa128 { addr, op: Self::leave(), hint: site.hint() });
+        }
+        let note = next_note(site, grant.released.generation());
+        debug_assert!(note.is_none_or(|n| n.kind == Kind::Reset), "a holder is granted nothing");
+        if site.successor().is_some() {
+            return None;
+        }
+        // Algorithm 3, line 6: no tail, one release more, the epoch flipped, in one verb.
+        let held = ShiftWord(u128::from(grant.released.0) << 64)
+            .with(ShiftWord::TAIL, site.me.bits())
+            .with(ShiftWord::EPOCH, u64::from(grant.epoch))
+            .with(ShiftWord::GENERATION_LOW, grant.released.generation());
+        let swap_mask = ShiftWord::TAIL.mask() | RELEASED_MASK | ShiftWord::EPOCH.mask();
+        let op = MaskedCas {
+            compare: held.0,
+            compare_mask: ShiftWord::TAIL.mask() | RELEASED_MASK,
+            swap: left_free(grant).0 & swap_mask,
+            swap_mask,
+        };
+        Some(Verb::MaskedCas128 { addr, op, hint: Some(held.0) })
+    }
+
+    #[inline(always)]
+    fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Grant, old: u128) -> bool {
+        let old = ShiftWord(old);
+        if mode == Mode::Shared {
+            return true;
+        }
+        if old.tail() == site.me.bits() && old.released() == grant.released {
+            site.left(left_free(grant).with(ShiftWord::READERS, old.readers()).0);
+            return true;
+        }
+        false
+    }
+
+    async fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        grant: Grant,
+        old: Option<u128>,
+    ) -> Result<(), Fault> {
+        assert!(mode == Mode::Exclusive, "a reader's closing verb always releases");
+        let generation = grant.released.generation();
+        if old.is_some_and(|old| ShiftWord(old).generation() != generation) {
+            site.event(Event::Superseded { lock: site.lock });
+            return Ok(());
+        }
+        if let Some(successor) = self.successor(site, generation).await? {
+            site.set_successor(None);
+            if self.pass_on(site, successor, grant).await?.is_some() {
+                return Ok(());
+            }
+        }
+        // The successor died: take the lock over, and release it again.
+        match self.repair(site, generation, Mode::Exclusive).await? {
+            Some(grant) => self.release_exclusive(site, grant).await,
+            None => Ok(()),
+        }
+    }
+
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+        let seen = ShiftWord(seen.or(site.hint()).unwrap_or(0));
+        let (tail, readers) = (ShiftWord::TAIL, ShiftWord::READERS);
+        let op = match mode {
+            Mode::Exclusive => {
+                MaskedCas { compare_mask: tail.mask() | readers.mask(), ..Self::enqueue(site) }
+            }
+            // An addition cannot be conditional: compare the number of readers, and store one more.
+            Mode::Shared => MaskedCas {
+                compare: readers.place(seen.readers()),
+                compare_mask: tail.mask() | readers.mask(),
+                swap: readers.place(seen.readers() + 1),
+                swap_mask: readers.mask(),
+            },
+        };
+        Verb::MaskedCas128 { addr: site.lock, op, hint: site.hint() }
+    }
+
+    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
+        let expected = ShiftWord(seen.or(site.hint()).unwrap_or(0)).readers();
+        let found = ShiftWord(old);
+        match self.opened(site, mode, old) {
+            None => Tried::Busy,
+            Some(_) if mode == Mode::Shared && found.readers() != expected => Tried::Again(old),
+            Some(grant) => Tried::Granted(grant),
+        }
+    }
+
+    fn generation(grant: Grant) -> u64 {
+        grant.released.generation()
+    }
+
+    fn count(grant: Grant) -> u64 {
+        grant.released.count()
+    }
+}
+
+/// The lock's word after its holder found nobody in line, if no reader waits.
+#[inline(always)]
+fn left_free(grant: Grant) -> ShiftWord {
+    ShiftWord(u128::from(add(grant.released, 1).0) << 64)
+        .with(ShiftWord::EPOCH, u64::from(grant.epoch ^ 1))
+        .with(ShiftWord::GENERATION_LOW, grant.released.generation())
+}
+
+/// So many releases more. The count wraps within its field.
+#[inline(always)]
+fn add(released: Released, releases: u64) -> Released {
+    released.with(Released::COUNT, released.count() + releases)
+}
+
+/// When a writer looks around for readers that died.
+struct Suspicion {
+    /// It trusts the readers for so long, in nanoseconds.
+    trust_ns: Nanos,
+    step_ns: Nanos,
+}
+
+impl Suspicion {
+    fn new<E: WideAtomics>(poll_ns: Nanos) -> Self {
+        if E::NOW {
+            Self { trust_ns: TRUST_NS, step_ns: TRUST_NS }
+        } else {
+            Self { trust_ns: TRUST_FAR_NS, step_ns: poll_ns }
+        }
+    }
+
+    fn is_looking(&self) -> bool {
+        self.trust_ns == 0
+    }
+
+    /// Whom this writer waits for, once it suspects somebody; else nobody is looked for.
+    async fn readers<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<Vec<EndpointId>, Fault> {
+        if !self.is_looking() {
+            return Ok(Vec::new());
+        }
+        let mut present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
+        present.retain(|p| p.record.mode == Mode::Shared);
+        Ok(present.iter().map(|p| p.endpoint).take(WATCHED_MAX).collect())
+    }
+
+    /// Whether nobody living is left who could release.
+    fn is_sure(&self, readers: &[EndpointId]) -> bool {
+        self.is_looking() && readers.is_empty()
+    }
+
+    /// How long to wait at the most before the next look, given the fabric's own interval.
+    fn interval(&self, poll: Option<Nanos>, watched: usize) -> Option<Nanos> {
+        if !self.is_looking() {
+            Some(self.step_ns)
+        } else if watched == WATCHED_MAX {
+            poll.or(Some(SUCCESSOR_CHECK_NS))
+        } else {
+            poll
+        }
+    }
+
+    fn woken(&mut self, woken: Woken) {
+        if woken == Woken::Elapsed {
+            self.trust_ns = self.trust_ns.saturating_sub(self.step_ns);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The locks there are. This list is the one place that names them all: suites, checker, command
+//! line and laboratory expand from it.
+
+use farlock_fabric::WideAtomics;
+use thiserror::Error;
+
+use crate::RecordLock;
+use crate::record::{cas::Cas, mcs::Mcs, none::NoLock, shiftlock::ShiftLock};
+
+/// Expands `$callback! { name, type, summary, constructor; ... }` over every record lock.
+macro_rules! record_locks {
+    ($callback:ident) => {
+        $callback! {
+            "none", NoLock, "excludes nobody: the canary of every judge", |o| o.expect_none().map(|()| NoLock);
+            "cas", Cas, "compare-and-swap, truncated exponential backoff",
+                |o| o.expect_none().map(|()| Cas::with_backoff());
+            "cas-nb", Cas, "compare-and-swap, no backoff", |o| o.expect_none().map(|()| Cas::without_backoff());
+            "mcs", Mcs, "queue lock, handed from client to client", |o| o.expect_none().map(|()| Mcs::default());
+            "shiftlock", ShiftLock, "reader-writer handover, at most n writers in a row",
+                ShiftLock::from_options;
+        }
+    };
+}
+
+/// What is known of a lock without an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockInfo {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub summary: &'static str,
+}
+
+/// Why a lock's name was not understood.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum SpecError {
+    /// There is no lock of this name.
+    #[error("there is no lock named '{name}'; there are: {known}")]
+    Unknown {
+        /// The name given.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The lock has no such option, or cannot take this value.
+    #[error("the option '{option}' of '{lock}' is not understood: {reason}")]
+    Option {
+        /// The lock.
+        lock: &'static str,
+        /// The option as given.
+        option: String,
+        /// What is expected.
+        reason: &'static str,
+    },
+}
+
+/// What is done with a lock once its name has become a type.
+pub trait Visitor<E: WideAtomics> {
+    /// What comes of it.
+    type Output;
+
+    /// The lock the name stands for.
+    fn visit<L: RecordLock<E>>(self, lock: L) -> Self::Output;
+}
+
+/// The options of a lock's name: `name:option=value:option=value`.
+#[derive(Clone, Copy, Debug)]
+pub struct SpecOptions<'a> {
+    lock: &'static str,
+    rest: &'a str,
+}
+
+impl<'a> SpecOptions<'a> {
+    /// Each option with its value; an option without `=` has the empty value.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.rest
+            .split(':')
+            .filter(|part| !part.is_empty())
+            .map(|part| part.split_once('=').unwrap_or((part, "")))
+    }
+
+    /// The error for an option that is not understood.
+    pub fn refuse(&self, option: &str, reason: &'static str) -> SpecError {
+        SpecError::Option { lock: self.lock, option: option.to_owned(), reason }
+    }
+
+    fn expect_none(&self) -> Result<(), SpecError> {
+        match self.iter().next() {
+            None => Ok(()),
+            Some((option, _)) => Err(self.refuse(option, "this lock has no options")),
+        }
+    }
+}
+
+impl ShiftLock {
+    /// `n=COUNT`: writers in a row before the readers' turn.
+    fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
+        let mut lock = Self::default();
+        for (option, value) in options.iter() {
+            match option {
+                "n" => match value.parse() {
+                    Ok(n) if n >= 1 => lock.writers_max = n,
+                    _ => return Err(options.refuse(option, "a number from 1 to 65535")),
+                },
+                _ => return Err(options.refuse(option, "the only option is n=COUNT")),
+            }
+        }
+        Ok(lock)
+    }
+}
+
+macro_rules! define {
+    ($($name:literal, $lock:ty, $summary:literal, $make:expr;)+) => {
+        /// Every record lock, in the order of lists and tables.
+        pub const RECORD_LOCKS: &[LockInfo] = &[$(LockInfo { name: $name, summary: $summary }),+];
+
+        /// Makes the lock that `spec` names (`name` or `name:option=value`) and visits it.
+        pub fn visit<E: WideAtomics, V: Visitor<E>>(
+            spec: &str,
+            visitor: V,
+        ) -> Result<V::Output, SpecError> {
+            let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
+            match name {
+                $($name => {
+                    let options = SpecOptions { lock: $name, rest };
+                    let make: fn(SpecOptions<'_>) -> Result<$lock, SpecError> = $make;
+                    Ok(visitor.visit(make(options)?))
+                })+
+                _ => Err(unknown(name)),
+            }
+        }
+    };
+}
+
+record_locks!(define);
+
+fn unknown(name: &str) -> SpecError {
+    let known: Vec<&str> = RECORD_LOCKS.iter().map(|lock| lock.name).collect();
+    SpecError::Unknown { name: name.to_owned(), known: known.join(", ") }
+}

@@ -1,0 +1,94 @@
+//! Where a protocol works: one slot of one client, at one lock.
+
+use std::cell::Cell;
+
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Slot};
+
+use crate::Mode;
+use crate::event::{Event, EventCounts};
+use crate::slot::{self, Phase, SlotWord};
+
+/// What a protocol sees of its client: the endpoint, its own identity, and the lock it works on.
+#[derive(Debug)]
+pub struct Site<'a, E> {
+    /// Executes the verbs.
+    pub endpoint: &'a E,
+    /// The lock's word.
+    pub lock: Addr,
+    /// Who this slot is: what a queue's tail names.
+    pub me: Mailbox,
+    pub(crate) notes: &'a Notes,
+    pub(crate) events: &'a Cell<EventCounts>,
+}
+
+/// What a slot remembers besides its grant.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// The lock whose word `hint` guesses.
+    pub(crate) hint_lock: Cell<u64>,
+    /// What that lock's whole word was when this slot let go of it.
+    pub(crate) hint: Cell<u128>,
+    /// Who reported to be next in line; nobody is zero.
+    pub(crate) successor: Cell<u64>,
+}
+
+impl<E: Endpoint> Site<'_, E> {
+    /// The slot this site works in.
+    #[inline]
+    pub fn slot(&self) -> Slot {
+        self.me.slot
+    }
+
+    /// What the lock's word probably is: as this slot left it.
+    #[inline]
+    pub fn hint(&self) -> Option<u128> {
+        (self.notes.hint_lock.get() == self.lock.bits()).then(|| self.notes.hint.get())
+    }
+
+    /// Remembers how this slot left the lock's word.
+    #[inline]
+    pub fn left(&self, word: u128) {
+        self.notes.hint_lock.set(self.lock.bits());
+        self.notes.hint.set(word);
+    }
+
+    /// Who reported to be next in line.
+    #[inline]
+    pub fn successor(&self) -> Option<Mailbox> {
+        match self.notes.successor.get() {
+            0 => None,
+            bits => Some(Mailbox::from_bits(bits)),
+        }
+    }
+
+    /// Remembers or forgets who is next in line.
+    #[inline]
+    pub fn set_successor(&self, successor: Option<Mailbox>) {
+        self.notes.successor.set(successor.map_or(0, Mailbox::bits));
+    }
+
+    /// Publishes what this slot is doing at this lock.
+    #[inline]
+    pub fn publish(&self, phase: Phase, mode: Mode, generation: u64) {
+        let state = SlotWord::of(phase, mode, generation);
+        self.endpoint.publish(self.slot(), slot::STATE, state.0);
+    }
+
+    /// Counts an event.
+    #[cold]
+    pub fn event(&self, event: Event) {
+        let mut counts = self.events.get();
+        counts.add(event);
+        self.events.set(counts);
+    }
+
+    /// Counts that a peer was found dead at this lock.
+    #[cold]
+    pub fn peer_died(&self, peer: EndpointId) {
+        self.event(Event::PeerDied { lock: self.lock, peer });
+    }
+}
+
+/// The outcome of a verb that a protocol cannot go on without: a lost completion is an error here,
+/// since the failure-free protocols cannot tell what happened.
+pub type Outcome<T> = Result<T, Fault>;

@@ -27,6 +27,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) xtask: &'a Path,
     /// Set when the run shall end.
     pub(crate) stop: &'a AtomicBool,
+    /// Where lines go.
+    pub(crate) print: fn(Stream, &str),
 }
 
 /// How a step ended.
@@ -83,7 +85,7 @@ impl Runner<'_> {
         for &step in steps {
             let left = whole.map_or(Duration::MAX, |w| w.saturating_sub(begun.elapsed()));
             let row = self.step(step, left, &allowed);
-            println!("{}", row.line());
+            (self.print)(Stream::Out, &row.line());
             rows.push(row);
             if self.stop.load(Ordering::Relaxed) {
                 break;
@@ -96,32 +98,33 @@ impl Runner<'_> {
     }
 
     fn step(&self, step: Step, left: Duration, allowed: &Reasons) -> Row {
-        println!("\n== {}: {} (at most {} min)", step.name, step.title, step.cap_minutes);
+        let (name, title, cap) = (step.name, step.title, step.cap_minutes);
+        (self.print)(Stream::Out, &format!("\n== {name}: {title} (at most {cap} min)"));
         let begun = Instant::now();
         let mut skips = Vec::new();
         let verdict = self
             .commands(step, left, &mut skips)
             .unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")));
-        let verdict = judge_skips(verdict, &skips, allowed);
+        let verdict = judge_skips(verdict, step, &skips, allowed);
         Row { step, verdict, elapsed: begun.elapsed(), skips }
     }
 
     fn commands(&self, step: Step, left: Duration, skips: &mut Vec<Skip>) -> Result<Verdict> {
         if let Some(reason) = require_packages(step.packages)? {
             let skip = Skip { id: step.name.to_owned(), reason };
-            println!("{skip}");
+            (self.print)(Stream::Out, &skip.to_string());
             skips.push(skip);
-            return Ok(Verdict::Skipped);
+            return Ok(Verdict::Passed);
         }
         let cap = left.min(MINUTE * u32::try_from(step.cap_minutes).unwrap_or(u32::MAX));
         let begun = Instant::now();
         for argv in step.commands {
-            println!("$ {}", argv.join(" "));
+            (self.print)(Stream::Out, &format!("$ {}", argv.join(" ")));
             let mut command = Command::new(self.program(argv[0]));
             command.args(&argv[1..]).envs(step.env.iter().copied()).current_dir(self.root);
             let left = cap.saturating_sub(begun.elapsed());
             let end = child::run(&mut command, left, self.stop, |stream, line| {
-                pass_on(stream, line);
+                (self.print)(stream, line);
                 skips.extend(Skip::announced(line));
             });
             let end = end.with_context(|| format!("{} does not start", argv[0]))?;
@@ -142,17 +145,21 @@ impl Runner<'_> {
     }
 }
 
-/// A step whose skips are not all on the list fails, however it ended.
-fn judge_skips(verdict: Verdict, skips: &[Skip], allowed: &Reasons) -> Verdict {
+/// A step whose skips are not all on the list fails. One that skips itself, by its own name, has
+/// not passed.
+fn judge_skips(verdict: Verdict, step: Step, skips: &[Skip], allowed: &Reasons) -> Verdict {
+    if verdict != Verdict::Passed {
+        return verdict;
+    }
     match skips.iter().find(|skip| !skip.is_allowed(allowed)) {
-        Some(skip) if !matches!(verdict, Verdict::Failed(_)) => {
-            Verdict::Failed(format!("{} does not list the skip `{skip}`", skips::ALLOWED))
-        }
-        _ => verdict,
+        Some(skip) => Verdict::Failed(format!("{} does not list `{skip}`", skips::ALLOWED)),
+        None if skips.iter().any(|skip| skip.id == step.name) => Verdict::Skipped,
+        None => verdict,
     }
 }
 
-fn pass_on(stream: Stream, line: &str) {
+/// Passes a line on to our own stream.
+pub(crate) fn print(stream: Stream, line: &str) {
     match stream {
         Stream::Out => println!("{line}"),
         Stream::Err => eprintln!("{line}"),
@@ -226,10 +233,19 @@ mod tests {
     #[test]
     fn an_unlisted_skip_fails_a_step_that_passed() {
         let skips = [Skip { id: "rdma-vm".to_owned(), reason: "no qemu".to_owned() }];
-        let none = Reasons::default();
-        assert!(matches!(judge_skips(Verdict::Passed, &skips, &none), Verdict::Failed(_)));
-        let listed = Reasons::parse("rdma-vm: needs a virtual machine").unwrap();
-        assert_eq!(judge_skips(Verdict::Skipped, &skips, &listed), Verdict::Skipped);
+        let judge = |list: &str| {
+            let list = Reasons::parse(list).unwrap();
+            judge_skips(Verdict::Passed, CI[0], &skips, &list)
+        };
+        assert!(matches!(judge(""), Verdict::Failed(_)));
+        assert_eq!(judge("rdma-vm: needs a virtual machine"), Verdict::Passed);
+    }
+
+    #[test]
+    fn a_step_that_skips_itself_has_not_passed() {
+        let skips = [Skip { id: CI[0].name.to_owned(), reason: "why".to_owned() }];
+        let listed = Reasons::parse(&format!("{}: why", CI[0].name)).unwrap();
+        assert_eq!(judge_skips(Verdict::Passed, CI[0], &skips, &listed), Verdict::Skipped);
     }
 
     #[test]
@@ -244,7 +260,12 @@ mod tests {
     #[test]
     fn a_step_that_prints_a_skip_is_found_out() {
         let stop = AtomicBool::new(false);
-        let runner = Runner { root: Path::new("/"), xtask: Path::new("false"), stop: &stop };
+        let runner = Runner {
+            root: Path::new("/"),
+            xtask: Path::new("false"),
+            stop: &stop,
+            print: |_, _| {},
+        };
         let allowed = Reasons::parse("listed: reason").unwrap();
         let mut step = CI[0];
         step.commands = &[&["printf", "SKIP listed: here\\n"]];

@@ -4,6 +4,7 @@
 
 mod child;
 mod ci;
+mod figures;
 mod packages;
 mod programs;
 mod reasons;
@@ -31,6 +32,7 @@ usage: cargo xtask COMMAND
   nightly [--list] [STEP...]   the same and the long ones
   tidy                         the house rules
   examples                     runs the programs in examples/
+  figures                      small runs of the laboratory, judged
   transcripts FILE...          runs the console blocks of Markdown files";
 
 fn main() -> ExitCode {
@@ -57,6 +59,7 @@ fn run(args: &[String]) -> Result<ExitCode> {
         "nightly" => run_steps(&root, &stop, &[steps::CI, steps::NIGHTLY].concat(), rest, None),
         "tidy" => tidy::report(&root),
         "examples" => Programs::new(&root, &stop, surroundings())?.examples(),
+        "figures" => Programs::new(&root, &stop, surroundings())?.figures(),
         "transcripts" => Programs::new(&root, &stop, surroundings())?.transcripts(rest),
         _ => bail!("no such command: {command}\n\n{USAGE}"),
     }
@@ -81,7 +84,7 @@ fn run_steps(
     }
     // Taken now: a step may build this very program anew, in the same place.
     let xtask = std::env::current_exe().context("this program has no path")?;
-    Runner { root, xtask: &xtask, stop }.run(&chosen, whole)
+    Runner { root, xtask: &xtask, stop, print: ci::print }.run(&chosen, whole)
 }
 
 /// The root of the repository: the folder above this package.

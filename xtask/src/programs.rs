@@ -13,13 +13,16 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::child::{self, End};
+use crate::child::{self, End, Stream};
+use crate::figures::{self, LABORATORY, TOYS, Toy};
 use crate::transcript::{self, Block, Entry};
 
 /// The package whose examples are run.
 const PACKAGE: &str = "farlock";
 /// What one example may take.
 const EXAMPLE_MAX: Duration = Duration::from_secs(60);
+/// What one toy run of the laboratory may take.
+const TOY_MAX: Duration = Duration::from_secs(40);
 /// What one command of a page may take.
 const COMMAND_MAX: Duration = Duration::from_secs(90);
 /// What cargo may take to bring the programs up to date.
@@ -90,6 +93,10 @@ impl<'a> Programs<'a> {
     /// The examples do not build, or one cannot be started.
     pub(crate) fn examples(&self) -> Result<ExitCode> {
         let names = example_names(&self.metadata);
+        if names.is_empty() {
+            println!("SKIP examples: {PACKAGE} has none");
+            return Ok(ExitCode::SUCCESS);
+        }
         self.build(&["--package", PACKAGE, "--examples"])?;
         let mut failed = Vec::new();
         for name in &names {
@@ -108,6 +115,49 @@ impl<'a> Programs<'a> {
         }
         println!("{} examples run, {} failed {}", names.len(), failed.len(), failed.join(" "));
         Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Runs the laboratory small, and judges what it prints.
+    ///
+    /// # Errors
+    /// The laboratory does not build, or cannot be started.
+    pub(crate) fn figures(&self) -> Result<ExitCode> {
+        if !figures::is_there(&self.metadata) {
+            println!("SKIP figures: {LABORATORY} is a library only");
+            return Ok(ExitCode::SUCCESS);
+        }
+        self.build(&["--release", "--package", LABORATORY])?;
+        let mut failed = 0;
+        for toy in TOYS {
+            let mut complaints = Vec::new();
+            let first = self.toy(toy, &mut complaints)?;
+            complaints.extend(toy.complaints(&first));
+            if toy.repeats && complaints.is_empty() && self.toy(toy, &mut complaints)? != first {
+                complaints.push("a second run printed something else".to_owned());
+            }
+            println!("{}: {}", toy.title, if complaints.is_empty() { "ok" } else { "FAILED" });
+            for complaint in &complaints {
+                println!("  {complaint}");
+            }
+            failed += usize::from(!complaints.is_empty());
+        }
+        println!("{} toy runs, {failed} failed", TOYS.len());
+        Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Runs a toy once; the answer is what it printed.
+    fn toy(&self, toy: &Toy, complaints: &mut Vec<String>) -> Result<Vec<String>> {
+        let home = Home::new()?;
+        let mut command = Command::new(self.target.join("release").join(LABORATORY));
+        command.args(toy.args);
+        self.at_home(&mut command, &home);
+        let mut printed = Vec::new();
+        let end = child::run(&mut command, TOY_MAX, self.stop, |stream, line| match stream {
+            Stream::Out => printed.push(line.to_owned()),
+            Stream::Err => eprintln!("{line}"),
+        })?;
+        complaints.extend(complaint(&end, TOY_MAX));
+        Ok(printed)
     }
 
     /// Runs the console blocks of Markdown pages and compares what they print. The commands of a
@@ -133,6 +183,9 @@ impl<'a> Programs<'a> {
                     }
                 }
             }
+        }
+        if run == 0 {
+            println!("SKIP transcripts: {} shows no command", pages.join(" "));
         }
         println!("{run} commands run, {failed} failed");
         Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -26,8 +26,12 @@ impl Skip {
         list.list(&self.id)
     }
 
-    /// The skip that `line` announces, if it announces one.
+    /// The skip that `line` announces, if it announces one. A test that is ignored has no id, so
+    /// no list can allow it: it should run, and announce why it cannot.
     pub(crate) fn announced(line: &str) -> Option<Self> {
+        if line.starts_with("test ") && line.contains(" ... ignored") {
+            return Some(Self { id: String::new(), reason: line.to_owned() });
+        }
         let rest = line.strip_prefix(MARK)?;
         let (id, reason) = rest.split_once(':').unwrap_or(("", rest));
         let well_formed = !id.contains(char::is_whitespace) && !reason.trim().is_empty();
@@ -58,7 +62,7 @@ mod tests {
     #[test]
     fn a_skip_without_an_id_or_a_reason_is_never_permitted() {
         let allowed = Reasons::parse("a: b").unwrap();
-        for line in ["SKIP a", "SKIP a:", "SKIP a b: c", "SKIP : c"] {
+        for line in ["SKIP a", "SKIP a:", "SKIP a b: c", "SKIP : c", "test a ... ignored, slow"] {
             let skip = Skip::announced(line).unwrap();
             assert!(!skip.is_allowed(&allowed), "{line}");
         }

@@ -73,7 +73,15 @@ pub(crate) const CI: &[Step] = &[
         title: "unit, integration and documentation tests",
         cap_minutes: 5,
         // What a passing test prints is shown, for a test may announce a skip.
-        commands: &[&["cargo", "test", "--workspace", "--all-features", "--", "--show-output"]],
+        commands: &[&[
+            "cargo",
+            "test",
+            "--workspace",
+            "--all-features",
+            "--no-fail-fast",
+            "--",
+            "--show-output",
+        ]],
         ..PLAIN
     },
     Step {
@@ -81,6 +89,13 @@ pub(crate) const CI: &[Step] = &[
         title: "the programs in examples/ run",
         cap_minutes: 2,
         commands: &[&["xtask", "examples"]],
+        ..PLAIN
+    },
+    Step {
+        name: "figures",
+        title: "every kind of measurement runs, and judges rightly",
+        cap_minutes: 2,
+        commands: &[&["xtask", "figures"]],
         ..PLAIN
     },
     Step {

@@ -1,0 +1,175 @@
+//! Toy runs of the laboratory: every kind of measurement, small enough for every change.
+//!
+//! A run is a row of [`TOYS`]: a `farlock-lab` command that prints lines of JSON, and what each
+//! line must show. Toys prove that the measurements run and judge rightly; they measure nothing.
+
+use serde_json::Value;
+
+/// The package, and the program, that is run.
+pub(crate) const LABORATORY: &str = "farlock-lab";
+
+/// One small run.
+#[derive(Debug)]
+pub(crate) struct Toy {
+    /// What it shows.
+    pub(crate) title: &'static str,
+    /// The arguments of the laboratory.
+    pub(crate) args: &'static [&'static str],
+    /// What every line it prints must show.
+    pub(crate) each: &'static [Expect],
+    /// Whether a second run must print the same bytes.
+    pub(crate) repeats: bool,
+}
+
+/// What a field of a line must be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Expect {
+    /// The number nought.
+    Zero(&'static str),
+    /// A number above nought.
+    Positive(&'static str),
+}
+
+/// Every toy run.
+pub(crate) const TOYS: &[Toy] = &[
+    Toy {
+        title: "every lock excludes in the simulation, and a seed is a run",
+        args: &[
+            "bench",
+            "--fabric",
+            "sim",
+            "--locks-kind",
+            "all",
+            "--clients",
+            "4",
+            "--locks",
+            "2",
+            "--acquisitions",
+            "400",
+            "--seed",
+            "1",
+            "--json",
+        ],
+        each: &[Expect::Zero("violations"), Expect::Positive("acquisitions")],
+        repeats: true,
+    },
+    Toy {
+        title: "every lock excludes between processes",
+        args: &[
+            "bench",
+            "--fabric",
+            "shm",
+            "--locks-kind",
+            "all",
+            "--clients",
+            "2",
+            "--locks",
+            "2",
+            "--acquisitions",
+            "2000",
+            "--seed",
+            "1",
+            "--json",
+        ],
+        each: &[Expect::Zero("violations"), Expect::Positive("acquisitions")],
+        repeats: false,
+    },
+    Toy {
+        title: "the canary that excludes nobody is caught",
+        args: &[
+            "bench",
+            "--fabric",
+            "sim",
+            "--locks-kind",
+            "none",
+            "--clients",
+            "8",
+            "--locks",
+            "1",
+            "--acquisitions",
+            "2000",
+            "--seed",
+            "1",
+            "--json",
+        ],
+        each: &[Expect::Positive("violations")],
+        repeats: true,
+    },
+];
+
+impl Expect {
+    /// What is wrong with this line; `None` if nothing is.
+    fn complaint(self, line: &Value) -> Option<String> {
+        let (Self::Zero(field) | Self::Positive(field)) = self;
+        let Some(number) = line[field].as_f64() else {
+            return Some(format!("{field} is no number"));
+        };
+        let right = match self {
+            Self::Zero(_) => number == 0.0,
+            Self::Positive(_) => number > 0.0,
+        };
+        (!right).then(|| format!("{field} is {number}"))
+    }
+}
+
+impl Toy {
+    /// What is wrong with the lines that a run printed, one complaint a fault.
+    pub(crate) fn complaints(&self, printed: &[String]) -> Vec<String> {
+        if printed.is_empty() {
+            return vec!["nothing was printed".to_owned()];
+        }
+        let mut complaints = Vec::new();
+        for line in printed {
+            match serde_json::from_str::<Value>(line) {
+                Err(error) => complaints.push(format!("no JSON ({error}): {line}")),
+                Ok(value) => {
+                    let wrong = self.each.iter().filter_map(|expect| expect.complaint(&value));
+                    complaints.extend(wrong.map(|complaint| format!("{complaint}: {line}")));
+                }
+            }
+        }
+        complaints
+    }
+}
+
+/// Whether the laboratory has a program, as `cargo metadata` tells it.
+pub(crate) fn is_there(metadata: &Value) -> bool {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    list(&metadata["packages"])
+        .iter()
+        .flat_map(|package| list(&package["targets"]))
+        .any(|target| target["kind"][0] == "bin" && target["name"] == LABORATORY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(printed: &[&str]) -> usize {
+        let printed: Vec<String> = printed.iter().map(|&line| line.to_owned()).collect();
+        TOYS[0].complaints(&printed).len()
+    }
+
+    #[test]
+    fn a_line_must_show_what_its_toy_expects() {
+        assert_eq!(complaints(&[r#"{"violations": 0, "acquisitions": 400}"#]), 0);
+        assert_eq!(complaints(&[r#"{"violations": 1, "acquisitions": 0}"#]), 2);
+        assert_eq!(complaints(&[r#"{"violations": 0}"#]), 1);
+    }
+
+    #[test]
+    fn silence_and_other_text_are_faults() {
+        assert_eq!(complaints(&[]), 1);
+        assert_eq!(complaints(&["all is well"]), 1);
+    }
+
+    #[test]
+    fn the_laboratory_is_found_by_its_program() {
+        let package = |kind: &str| {
+            serde_json::json!({"packages": [
+                {"name": LABORATORY, "targets": [{"kind": [kind], "name": LABORATORY}]}]})
+        };
+        assert!(is_there(&package("bin")));
+        assert!(!is_there(&package("lib")));
+    }
+}

@@ -1,7 +1,13 @@
 //! What the crate of locks promises: a page for every protocol, no clock and no thread.
 
-use super::{Finding, Tree};
+use std::collections::BTreeSet;
 
+use syn::Item;
+
+use super::{File, Finding, Tree};
+
+/// What makes a file a protocol: it implements one of these.
+const LOCK_TRAITS: [&str; 2] = ["RecordLock", "RangeLock"];
 const RECORD: &str = "crates/locks/src/record/";
 const PAGES: &str = "docs/protocols";
 const CLIPPY: &str = "crates/locks/clippy.toml";
@@ -32,11 +38,21 @@ pub(super) fn kept(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The protocols of the tree: each is a file or a folder.
-fn protocols(tree: &Tree) -> std::collections::BTreeSet<&str> {
-    let entries = tree.rust().filter_map(|file| file.path.strip_prefix(RECORD));
+/// The protocols of the tree: files, or folders with all that is in them.
+fn protocols(tree: &Tree) -> BTreeSet<&str> {
+    let locks = tree.rust().filter(|file| implements_lock(file));
+    let entries = locks.filter_map(|file| file.path.strip_prefix(RECORD));
     let names = entries.map(|entry| entry.split('/').next().unwrap_or(entry));
     names.map(|name| name.trim_end_matches(".rs")).filter(|name| *name != "mod").collect()
+}
+
+fn implements_lock(file: &File) -> bool {
+    let items = file.syntax.as_ref().map_or(&[][..], |syntax| &syntax.items);
+    items.iter().any(|item| {
+        let Item::Impl(item) = item else { return false };
+        let implemented = item.trait_.as_ref().and_then(|of| of.0.segments.last());
+        implemented.is_some_and(|name| LOCK_TRAITS.iter().any(|known| name.ident == known))
+    })
 }
 
 #[cfg(test)]
@@ -47,11 +63,13 @@ mod tests {
     #[test]
     fn a_protocol_without_a_page_is_found() {
         let refused = REFUSED.map(|path| format!("\"{path}\"")).join("\n");
+        let lock = "struct L;\nimpl<E: Endpoint> super::RecordLock<E> for L {}";
         let mut files = vec![
             (CLIPPY, refused.as_str()),
-            ("crates/locks/src/record/mod.rs", ""),
-            ("crates/locks/src/record/rma_rw.rs", ""),
-            ("crates/locks/src/record/shiftlock/mod.rs", ""),
+            ("crates/locks/src/record/mod.rs", "trait RecordLock<E> {}"),
+            ("crates/locks/src/record/queue.rs", "struct Note;\nimpl Clone for Note {}"),
+            ("crates/locks/src/record/rma_rw.rs", lock),
+            ("crates/locks/src/record/shiftlock/mod.rs", lock),
             ("docs/protocols/rma-rw.md", ""),
         ];
         assert_eq!(places(kept, &files), ["crates/locks/src/record/shiftlock:0"]);

@@ -11,11 +11,14 @@ use crate::record::{cas::Cas, mcs::Mcs, none::NoLock, shiftlock::ShiftLock};
 macro_rules! record_locks {
     ($callback:ident) => {
         $callback! {
-            "none", NoLock, "excludes nobody: the canary of every judge", |o| o.expect_none().map(|()| NoLock);
+            "none", NoLock, "excludes nobody: the canary of every judge",
+                |o| o.expect_none().map(|()| NoLock);
             "cas", Cas, "compare-and-swap, truncated exponential backoff",
                 |o| o.expect_none().map(|()| Cas::with_backoff());
-            "cas-nb", Cas, "compare-and-swap, no backoff", |o| o.expect_none().map(|()| Cas::without_backoff());
-            "mcs", Mcs, "queue lock, handed from client to client", |o| o.expect_none().map(|()| Mcs::default());
+            "cas-nb", Cas, "compare-and-swap, no backoff",
+                |o| o.expect_none().map(|()| Cas::without_backoff());
+            "mcs", Mcs, "queue lock, handed from client to client",
+                |o| o.expect_none().map(|()| Mcs::default());
             "shiftlock", ShiftLock, "reader-writer handover, at most n writers in a row",
                 ShiftLock::from_options;
         }

@@ -1,1 +1,2 @@
 //! The laboratory (to come).
+#![forbid(unsafe_code)]

@@ -1,1 +1,2 @@
 //! The simulated world (to come).
+#![forbid(unsafe_code)]

@@ -108,6 +108,8 @@ macro_rules! word {
             $(assert!($bits >= 1 && $bits <= 64, "a field has 1 to 64 bits");)+
         };
 
+        // A private word seldom uses everything a word has.
+        #[allow(dead_code)]
         impl $name {
             $crate::word!(@fields $vis (0); $([$(#[$doc])*] $constant $field $bits;)+);
 

@@ -1,2 +1,71 @@
-//! Memory shared by the processes of one host.
-#![allow(unsafe_code)]
+//! Memory shared by the processes of one host: regions, endpoints, verbs on this processor.
+//!
+//! A [`Region`] is a file in memory that unrelated processes map. Each thread that uses it has an
+//! [`ShmEndpoint`]: a place in the region's table, mailboxes, records. Verbs are the processor's
+//! own atomic instructions; there is no daemon and no background thread.
+//!
+//! ```no_run
+//! use farlock_fabric::shm::{Options, Region};
+//! use farlock_fabric::{Endpoint, WideAtomics, MaskedCas, block_on};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let options = Options::new("/dev/shm/me", "/home/me/.local/state/farlock", "example");
+//! let region = Region::open(&options)?;
+//! let endpoint = region.endpoint()?;
+//! let (word, _) = region.heap();
+//! let op = MaskedCas { compare: 0, compare_mask: 1, swap: 1, swap_mask: 1 };
+//! block_on(&endpoint, endpoint.masked_cas128(word, op, Some(0)))?;
+//! println!("the word was {:#x}", endpoint.old());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Who is trusted
+//!
+//! The region's directory and file belong to one user and are closed to all others. Processes of
+//! that user can disturb each other, as they can by other means; what they write is checked before
+//! it is used as a size or an index, so it can make a verb fail or a process stop, never make it
+//! reach beyond the region.
+//!
+//! # Crashes
+//!
+//! | died | what is left | who repairs it, when |
+//! | --- | --- | --- |
+//! | creating a region | a hidden file, perhaps a skipped incarnation | the next creator |
+//! | attaching | a claimed place | the next attacher |
+//! | attached | a place whose beacon is out | whoever looks or waits, within microseconds |
+//! | within a verb | all of its effect, or none; a longer write may be torn | |
+//! | sending | a claimed cell | its receiver passes over it |
+//! | between a change and its ring | sleepers who were not woken | they look again within 2 s |
+//! | asleep | an armed bell, a watched beacon | the next change rings once in vain |
+//! | growing a region | a longer file of the old size | the next who grows it |
+//! | removing a region | a retired region | the next who opens it creates it anew |
+
+mod beacon;
+mod endpoint;
+mod error;
+mod fabric;
+mod file;
+mod incarnation;
+mod layout;
+mod mailbox;
+mod mapping;
+mod parking;
+mod place;
+mod region;
+mod results;
+mod table;
+#[cfg(test)]
+mod testing;
+mod tether;
+mod verbs;
+mod wait;
+mod wide;
+
+pub use endpoint::ShmEndpoint;
+pub use error::{AttachError, GrowError, Malformed, OpenError};
+pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
+pub use parking::Unparker;
+pub use place::LABEL_BYTES;
+pub use region::{Options, REGION, Region};
+pub use table::EndpointInfo;

@@ -1,0 +1,312 @@
+//! An endpoint: a thread's place in a region, and what it keeps in its own memory.
+//!
+//! The fields that a verb touches are copied out of the mapping once, so that a verb reaches its
+//! word by one comparison and one addition.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use super::error::AttachError;
+use super::mailbox::Mailcells;
+use super::parking::{Bucket, Unparker};
+use super::place::Control;
+use super::region::{REGION, Region};
+use super::results::Results;
+use super::tether::Tether;
+use super::wait::Parked;
+use super::wide::Wide;
+use crate::addr::{Addr, EndpointId, Slot};
+use crate::endpoint::{NotSend, RECORD_WORDS};
+use crate::error::Fault;
+
+/// One thread's connection to a region. Dropping it leaves the region.
+///
+/// It must not be used in a child made by `fork`, which shares its memory but is another thread:
+/// there it is only safe to drop it, which does nothing.
+#[derive(Debug)]
+pub struct ShmEndpoint {
+    /// The address of the first word that may be changed, as bits.
+    heap_start: u64,
+    /// How many words from there may be changed; 0 where none may. Grows.
+    heap_words: Cell<u64>,
+    heap: NonNull<u8>,
+    control: NonNull<Control>,
+    buckets: NonNull<Bucket>,
+    pub(super) results: Results,
+    pub(super) mail: Box<[MailState]>,
+    /// The address of the first word that may be read, as bits.
+    read_start: u64,
+    /// How many words from there may be read. Grows.
+    read_words: Cell<u64>,
+    read_base: NonNull<u8>,
+    id: EndpointId,
+    pub(super) random: Cell<u64>,
+    pub(super) parked: RefCell<Parked>,
+    pub(super) unparker: Unparker,
+    tether: Option<Tether>,
+    /// The process that attached: a forked child is another.
+    pid: u32,
+    pub(super) region: Region,
+    _not_send: NotSend,
+}
+
+/// How far the messages of a slot were taken.
+#[derive(Debug)]
+pub(super) struct MailState {
+    cells: NonNull<Mailcells>,
+    record: NonNull<[AtomicU64; RECORD_WORDS]>,
+    /// Which message comes next.
+    pub(super) position: Cell<u64>,
+}
+
+impl Region {
+    /// Attaches the calling thread to the region. A dead endpoint's place is reused.
+    ///
+    /// A crash leaves a place that whoever looks sees dead within microseconds.
+    ///
+    /// # Errors
+    /// See [`AttachError`].
+    pub fn endpoint(&self) -> Result<ShmEndpoint, AttachError> {
+        ShmEndpoint::attach(self, false)
+    }
+
+    /// Attaches as [`Region::endpoint`] does, but the endpoint counts as dead only when every
+    /// process that inherited [`ShmEndpoint::tether_fd`] is gone too.
+    ///
+    /// # Errors
+    /// See [`AttachError`].
+    pub fn endpoint_tethered(&self) -> Result<ShmEndpoint, AttachError> {
+        ShmEndpoint::attach(self, true)
+    }
+}
+
+impl ShmEndpoint {
+    fn attach(region: &Region, tethered: bool) -> Result<Self, AttachError> {
+        let tenancy = region.move_in(tethered)?;
+        let id = tenancy.id;
+        let mapping = region.mapping();
+        let layout = mapping.layout();
+        let place = mapping.place(id.index).expect("a place just moved into");
+        let mail = (0..layout.capacity.slots).map(Slot).map(|slot| MailState {
+            cells: NonNull::from(mapping.mailbox(id.index, slot).expect("a slot of a place")),
+            record: NonNull::from(mapping.record(id.index, slot).expect("a slot of a place")),
+            position: Cell::new(0),
+        });
+        let endpoint = Self {
+            heap_start: Addr::new(REGION, layout.heap).bits(),
+            heap_words: Cell::new(0),
+            heap: mapping.pointer(layout.heap as usize),
+            control: NonNull::from(&place.control),
+            buckets: NonNull::from(mapping.bucket(0)),
+            results: Results::default(),
+            mail: mail.collect(),
+            read_start: Addr::new(REGION, layout.records as u64).bits(),
+            read_words: Cell::new(0),
+            read_base: mapping.pointer(layout.records),
+            id,
+            random: Cell::new(seed(region.seed(), id)),
+            parked: RefCell::default(),
+            unparker: Unparker::new(),
+            tether: tenancy.tether,
+            pid: std::process::id(),
+            region: region.clone(),
+            _not_send: PhantomData,
+        };
+        endpoint.refresh();
+        Ok(endpoint)
+    }
+
+    /// The region it is attached to.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Makes this endpoint return from [`Park::park`](crate::Park::park), from any thread of this
+    /// process.
+    pub fn unparker(&self) -> Unparker {
+        self.unparker.clone()
+    }
+
+    /// The descriptor that keeps this endpoint alive in whoever inherits it; only a tethered
+    /// endpoint has one. Children inherit it unless [`ShmEndpoint::set_tether_inherited`] says no.
+    pub fn tether_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.tether.as_ref().map(Tether::fd)
+    }
+
+    /// Whether programs executed by this process inherit the tether: yes at first. To hand it to
+    /// exactly one child, say no at once, and duplicate [`ShmEndpoint::tether_fd`] in that child
+    /// before it executes. Without a tether nothing happens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_tether_inherited(&self, inherited: bool) -> std::io::Result<()> {
+        self.tether.as_ref().map_or(Ok(()), |tether| tether.set_inherited(inherited))
+    }
+
+    pub(super) fn identity(&self) -> EndpointId {
+        self.id
+    }
+
+    #[inline(always)]
+    pub(super) fn control(&self) -> &Control {
+        // SAFETY: it points into the mapping, which `region` keeps, at an atomic structure.
+        unsafe { self.control.as_ref() }
+    }
+
+    /// The bell of the bucket with this number.
+    #[inline(always)]
+    pub(super) fn bucket(&self, number: usize) -> &Bucket {
+        debug_assert!(number < super::layout::BUCKETS, "a bucket of the table; hot path");
+        // SAFETY: the table has this many buckets, in the mapping that `region` keeps.
+        unsafe { self.buckets.add(number).as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn mailcells(&self, slot: Slot) -> (&Mailcells, &Cell<u64>) {
+        let state = &self.mail[usize::from(slot.0)];
+        // SAFETY: it points into the mapping, which `region` keeps, at an atomic structure.
+        (unsafe { state.cells.as_ref() }, &state.position)
+    }
+
+    #[inline(always)]
+    pub(super) fn own_record(&self, slot: Slot) -> &[AtomicU64; RECORD_WORDS] {
+        // SAFETY: it points into the mapping, which `region` keeps, at atomics.
+        unsafe { self.mail[usize::from(slot.0)].record.as_ref() }
+    }
+
+    /// The 16-byte word at this address, if it may be changed, and its offset in the heap.
+    #[inline(always)]
+    pub(super) fn wide(&self, addr: Addr) -> Result<(&Wide, u64), Fault> {
+        let at = addr.bits().wrapping_sub(self.heap_start);
+        // One comparison: bits of a misaligned or a foreign address end up at the top.
+        if at.rotate_right(4) >= self.heap_words.get() >> 1 {
+            self.admit_change(addr, 16, 2)?;
+        }
+        // SAFETY: the 16 bytes lie in the heap below its published size, aligned, in the mapping
+        // that `region` keeps; users' words are only ever changed atomically.
+        Ok((unsafe { self.heap.add(at as usize).cast::<Wide>().as_ref() }, at))
+    }
+
+    /// The 8-byte words at this address, if they may be changed, and their offset in the heap.
+    #[inline(always)]
+    pub(super) fn words(&self, addr: Addr, count: usize) -> Result<(&[AtomicU64], u64), Fault> {
+        let at = addr.bits().wrapping_sub(self.heap_start);
+        if !fits(at, count, self.heap_words.get()) {
+            self.admit_change(addr, 8, count)?;
+        }
+        // SAFETY: as in `wide`, for this many words.
+        Ok((unsafe { slice(self.heap.add(at as usize), count) }, at))
+    }
+
+    /// The one word at this address, if it may be changed, and its offset in the heap.
+    #[inline(always)]
+    pub(super) fn word(&self, addr: Addr) -> Result<(&AtomicU64, u64), Fault> {
+        let at = addr.bits().wrapping_sub(self.heap_start);
+        if at.rotate_right(3) >= self.heap_words.get() {
+            self.admit_change(addr, 8, 1)?;
+        }
+        // SAFETY: as in `wide`, for 8 bytes.
+        Ok((unsafe { self.heap.add(at as usize).cast::<AtomicU64>().as_ref() }, at))
+    }
+
+    /// The 8-byte words at this address, if they may be read.
+    #[inline(always)]
+    pub(super) fn readable(&self, addr: Addr, count: usize) -> Result<&[AtomicU64], Fault> {
+        let at = addr.bits().wrapping_sub(self.read_start);
+        if !fits(at, count, self.read_words.get()) {
+            self.admit_read(addr, count)?;
+        }
+        // SAFETY: records and heap follow each other below the published size; as in `words`.
+        Ok(unsafe { slice(self.read_base.add(at as usize), count) })
+    }
+
+    /// How far into the heap this address lies, in bytes, if it does.
+    pub(super) fn heap_offset(&self, addr: Addr) -> Option<u64> {
+        addr.bits().checked_sub(self.heap_start)
+    }
+
+    /// The slow half of admitting a change: the region may have grown, or says why not.
+    #[cold]
+    #[inline(never)]
+    fn admit_change(&self, addr: Addr, alignment: u64, count: usize) -> Result<(), Fault> {
+        self.admit_read(addr, count)?;
+        if !addr.bits().is_multiple_of(alignment) {
+            return Err(Fault::Misaligned);
+        }
+        let at = addr.bits().wrapping_sub(self.heap_start);
+        if self.region.is_read_only() {
+            return Err(Fault::NoRight);
+        }
+        // What can be read and does not lie in the heap is a record, which is its owner's.
+        if fits(at, count, self.heap_words.get()) { Ok(()) } else { Err(Fault::NoRight) }
+    }
+
+    /// The slow half of admitting a read.
+    #[cold]
+    #[inline(never)]
+    fn admit_read(&self, addr: Addr, count: usize) -> Result<(), Fault> {
+        self.refresh();
+        if !addr.bits().is_multiple_of(8) {
+            return Err(Fault::Misaligned);
+        }
+        let at = addr.bits().wrapping_sub(self.read_start);
+        if fits(at, count, self.read_words.get()) { Ok(()) } else { Err(Fault::OutOfBounds) }
+    }
+
+    /// Learns how far the region has grown.
+    fn refresh(&self) {
+        let mapping = self.region.mapping();
+        // A size that is not sound is not believed; what was known remains.
+        if let Some(bytes) = mapping.bytes() {
+            let layout = mapping.layout();
+            let heap_words = (bytes - layout.heap) / 8;
+            let changeable = if self.region.is_read_only() { 0 } else { heap_words };
+            self.heap_words.set(changeable.max(self.heap_words.get()));
+            let readable = (bytes - layout.records as u64) / 8;
+            self.read_words.set(readable.max(self.read_words.get()));
+        }
+    }
+}
+
+impl Drop for ShmEndpoint {
+    fn drop(&mut self) {
+        if std::process::id() != self.pid {
+            return;
+        }
+        drop(self.tether.take());
+        self.region.mapping().move_out(self.id);
+    }
+}
+
+/// Whether `count` words that begin `at` bytes in lie within `words` words, aligned.
+#[inline(always)]
+fn fits(at: u64, count: usize, words: u64) -> bool {
+    let first = at.rotate_right(3);
+    first < words && words - first >= count as u64
+}
+
+/// # Safety
+/// The words lie in a mapping that outlives the borrow, aligned, and are changed only atomically.
+#[inline(always)]
+unsafe fn slice<'a>(first: NonNull<u8>, count: usize) -> &'a [AtomicU64] {
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(first.as_ptr().cast(), count) }
+}
+
+/// The start of an endpoint's random numbers.
+fn seed(given: Option<u64>, id: EndpointId) -> u64 {
+    let seed = given.unwrap_or_else(|| {
+        let mut bytes = [0; 8];
+        match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+            Ok(8) => u64::from_le_bytes(bytes),
+            // No secret hangs on these numbers: different at every start is enough.
+            _ => super::parking::boot_time(),
+        }
+    });
+    // Endpoints of one seed draw different numbers.
+    seed ^ id.bits().wrapping_mul(0xd6e8_feb8_6659_fd93)
+}

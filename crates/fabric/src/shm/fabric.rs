@@ -1,0 +1,151 @@
+//! The contract, kept by an endpoint of shared memory.
+
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use super::endpoint::ShmEndpoint;
+use super::parking::boot_time;
+use super::region::REGION;
+use super::table::Vital;
+use crate::addr::{Addr, EndpointId, Slot};
+use crate::endpoint::{
+    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Posted, Ticket, Wait, WaitState,
+    WideAtomics, Woken,
+};
+use crate::error::Fault;
+use crate::verb::{CHAIN_MAX, Link, Verb};
+
+impl Endpoint for ShmEndpoint {
+    const NOW: bool = true;
+
+    #[inline(always)]
+    fn id(&self) -> EndpointId {
+        self.identity()
+    }
+
+    #[inline]
+    fn slots(&self) -> u8 {
+        self.mail.len() as u8
+    }
+
+    #[inline(always)]
+    fn post(&self, verb: Verb<'_>) -> Posted {
+        Posted::Done(self.execute(verb))
+    }
+
+    /// Executes the verbs one after the other: stronger than the contract asks for.
+    fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
+        assert!((1..=CHAIN_MAX).contains(&chain.len()), "a chain has 1 to {CHAIN_MAX} verbs");
+        self.results.begin_chain();
+        let mut first_fault = Ok(());
+        for link in chain {
+            let ended = self.execute(link.verb);
+            self.results.end_link(ended);
+            first_fault = first_fault.and(ended);
+        }
+        self.results.end_chain();
+        Posted::Done(first_fault)
+    }
+
+    fn poll_posted(&self, ticket: Ticket, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        unreachable!("{ticket:?}: every verb completes within its post");
+    }
+
+    fn abandon(&self, ticket: Ticket) {
+        unreachable!("{ticket:?}: every verb completes within its post");
+    }
+
+    #[inline(always)]
+    fn old(&self) -> u128 {
+        self.results.old()
+    }
+
+    fn link(&self, index: usize) -> LinkDone {
+        self.results.link(index)
+    }
+
+    fn copy_read(&self, index: usize, into: &mut [u64]) -> usize {
+        self.results.copy(index, into)
+    }
+
+    #[inline(always)]
+    fn receive(&self, slot: Slot) -> Option<Envelope> {
+        if !self.has_mail(slot) {
+            return None;
+        }
+        let (cells, position) = self.mailcells(slot);
+        let envelope = cells.take(self.identity().incarnation, position.get());
+        position.set(position.get() + 1);
+        Some(envelope)
+    }
+
+    #[inline]
+    fn poll_wait(
+        &self,
+        wait: &Wait<'_>,
+        state: &mut WaitState,
+        cx: &mut Context<'_>,
+    ) -> Poll<Woken> {
+        self.wait_on(wait, state, cx)
+    }
+
+    fn end_wait(&self, state: &mut WaitState) {
+        self.forget_wait(state);
+    }
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        boot_time()
+    }
+
+    /// SplitMix64: small, seeded, good enough for jitter and sampling.
+    #[inline]
+    fn random(&self) -> u64 {
+        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(state);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A plain store: no verb, so a revocation does not wait for it. It changes nothing but this
+    /// endpoint's own record.
+    #[inline(always)]
+    fn publish(&self, slot: Slot, word: usize, value: u64) {
+        self.own_record(slot)[word].store(value, Ordering::Release);
+    }
+
+    /// # Panics
+    /// If there is no such index or slot.
+    fn record(&self, index: u16, slot: Slot) -> Addr {
+        let offset = self.region.mapping().record_offset(index, slot);
+        Addr::new(REGION, offset.expect("an endpoint's index and slot") as u64)
+    }
+
+    fn endpoints(&self) -> u16 {
+        self.region.endpoints()
+    }
+
+    fn occupant(&self, index: u16) -> Option<EndpointId> {
+        self.region.mapping().occupant(index)
+    }
+
+    #[inline]
+    fn is_alive(&self, id: EndpointId) -> bool {
+        self.region.mapping().vital(id) != Vital::Dead
+    }
+
+    /// Closes the peer's gate, makes every processor pass a barrier, and waits until the peer is
+    /// not within a verb.
+    ///
+    /// [`Fault::Lost`]: the peer stayed within a verb for 100 ms (it is stopped or starved), so
+    /// that verb may still take effect; later ones will not. [`Fault::Unsupported`]: the system
+    /// has no such barrier.
+    fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
+        self.region.mapping().revoke(peer)
+    }
+}
+
+impl MaskedAtomics for ShmEndpoint {}
+
+impl WideAtomics for ShmEndpoint {}

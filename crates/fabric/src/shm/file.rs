@@ -1,0 +1,146 @@
+//! Directories and files that belong to this user alone.
+//!
+//! A directory is opened once, without following a link, and checked by its descriptor; everything
+//! in it is reached through that descriptor. So nothing can be exchanged between check and use.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+
+use super::error::OpenError;
+
+/// Permission bits that let others change something.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// Permission bits of anybody but the owner.
+const OTHERS: u32 = 0o077;
+
+/// A directory that this user owns and nobody else can write to.
+#[derive(Debug)]
+pub(super) struct PrivateDir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl PrivateDir {
+    /// Opens the directory; makes it (and, with mode 0700, its parents) where it is missing.
+    pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|source| io_error("create", path, source))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+            rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP => {
+                untrusted(path, "it is not a directory, or a symbolic link")
+            }
+            other => io_error("open", path, other.into()),
+        })?;
+        let stat = rustix::fs::fstat(&fd).map_err(|e| io_error("examine", path, e.into()))?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(untrusted(path, "another user owns it"));
+        }
+        if stat.st_mode & WRITABLE_BY_OTHERS != 0 {
+            return Err(untrusted(path, "others can write to it"));
+        }
+        Ok(Self { fd, path: path.to_owned() })
+    }
+
+    /// The full path of something in it, for messages.
+    pub(super) fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The directory's own descriptor.
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Opens a file with these flags and checks that it is a regular file of ours alone. `None`
+    /// where it does not exist.
+    pub(super) fn open_file(&self, name: &str, flags: OFlags) -> Result<Option<File>, OpenError> {
+        let path = self.path_of(name);
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = match rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600)) {
+            Ok(fd) => fd,
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(rustix::io::Errno::LOOP) => return Err(untrusted(&path, "it is a symbolic link")),
+            Err(other) => return Err(io_error("open", &path, other.into())),
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|e| io_error("examine", &path, e.into()))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(untrusted(&path, "it is not a regular file"));
+        }
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(untrusted(&path, "another user owns it"));
+        }
+        if stat.st_mode & OTHERS != 0 {
+            return Err(untrusted(&path, "others have rights to it"));
+        }
+        Ok(Some(File::from(fd)))
+    }
+
+    /// Makes a new empty file. What a crashed creator left under this name is removed first, so
+    /// the caller holds the directory's lock.
+    pub(super) fn create_file(&self, name: &str) -> Result<File, OpenError> {
+        self.remove_file(name)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let made = self.open_file(name, flags)?;
+        Ok(made.expect("a file that was just created exists"))
+    }
+
+    /// Removes a file, if it is there. Returns whether it was.
+    pub(super) fn remove_file(&self, name: &str) -> Result<bool, OpenError> {
+        match rustix::fs::unlinkat(&self.fd, name, rustix::fs::AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::NOENT) => Ok(false),
+            Err(error) => Err(io_error("remove", &self.path_of(name), error.into())),
+        }
+    }
+
+    /// Gives a file another name in one step.
+    pub(super) fn rename(&self, from: &str, to: &str) -> Result<(), OpenError> {
+        rustix::fs::renameat(&self.fd, from, &self.fd, to)
+            .map_err(|error| io_error("rename", &self.path_of(from), error.into()))
+    }
+
+    /// Takes the directory's lock, which lasts until the guard is dropped or its process dies.
+    pub(super) fn lock(&self) -> Result<DirLock, OpenError> {
+        const LOCK_FILE: &str = ".lock";
+        let file = self
+            .open_file(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)?
+            .expect("a file opened with CREATE exists");
+        lock_whole(&file).map_err(|e| io_error("lock", &self.path_of(LOCK_FILE), e))?;
+        Ok(DirLock { _file: file })
+    }
+}
+
+/// The lock on a directory: closing its file releases it.
+#[derive(Debug)]
+pub(super) struct DirLock {
+    _file: File,
+}
+
+/// Takes the exclusive lock on a whole file, through signals.
+pub(super) fn lock_whole(file: &File) -> io::Result<()> {
+    rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive))?;
+    Ok(())
+}
+
+/// Releases what [`lock_whole`] took.
+pub(super) fn unlock_whole(file: &File) -> io::Result<()> {
+    rustix::fs::flock(file, FlockOperation::Unlock)?;
+    Ok(())
+}
+
+pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> OpenError {
+    OpenError::Io { what, path: path.to_owned(), source }
+}
+
+fn untrusted(path: &Path, why: &'static str) -> OpenError {
+    OpenError::Untrusted { path: path.to_owned(), why }
+}

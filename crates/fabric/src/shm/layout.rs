@@ -1,0 +1,257 @@
+//! What lies where in a region, and the check of a header before anything in it is believed.
+//!
+//! ```text
+//! 0        header          magic, layout, incarnation, capacities, published size
+//! 4 KiB    parking table   512 bells, a cache line each
+//!          places          one per endpoint: beacon and identity, display, control
+//!          mailboxes       one per slot: a head line and 4 cells of a line
+//!          records         one line per slot
+//! 64 KiB   heap            the words of users, to the published size
+//! ```
+//!
+//! Every offset follows from the capacities, so an attacher computes them and reads none.
+
+use std::mem::size_of;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::beacon::LOCK_WORD_OFFSET;
+use super::error::{Malformed, OpenError};
+use super::mailbox::Mailcells;
+use super::parking::Bucket;
+use super::place::Place;
+use crate::endpoint::RECORD_WORDS;
+
+/// A region's size is a multiple of this, in bytes.
+pub const BLOCK_BYTES: u64 = 64 << 10;
+
+/// Endpoints a region can have at most.
+pub const ENDPOINTS_MAX: u16 = 16 << 10;
+
+/// Slots an endpoint can have at most.
+pub const SLOTS_MAX: u8 = 64;
+
+/// Bytes a region can have at most: 1 TiB.
+pub const REGION_BYTES_MAX: u64 = 1 << 40;
+
+/// Buckets of the parking table; a power of two.
+pub(super) const BUCKETS: usize = 512;
+
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"farlock1");
+const VERSION: u64 = 1;
+const HEADER_BYTES: usize = 4096;
+/// Words of the header that an attacher copies and checks.
+pub(super) const HEADER_WORDS: usize = 10;
+
+/// The beginning of a region. Written once by its creator; `bytes`, `retired` and `cursor` change.
+#[repr(C)]
+pub(super) struct Header {
+    pub(super) magic: AtomicU64,
+    pub(super) layout: AtomicU64,
+    pub(super) incarnation: AtomicU64,
+    pub(super) endpoints: AtomicU64,
+    pub(super) slots: AtomicU64,
+    pub(super) max_bytes: AtomicU64,
+    /// The published size of the region: every byte below it is allocated.
+    pub(super) bytes: AtomicU64,
+    /// Not zero once the region was removed or reset.
+    pub(super) retired: AtomicU64,
+    /// When the region was created, in nanoseconds of the boot clock.
+    pub(super) created: AtomicU64,
+    /// The place where the next attacher begins its search.
+    pub(super) cursor: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Header>() == HEADER_WORDS * 8);
+
+/// How much of everything a region has. Fixed at its creation, but for the heap, which grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Capacity {
+    pub(super) endpoints: u16,
+    pub(super) slots: u8,
+    /// The largest size of the file, in bytes.
+    pub(super) max_bytes: u64,
+}
+
+/// Where everything begins, in bytes from the start of the region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Layout {
+    pub(super) capacity: Capacity,
+    pub(super) buckets: usize,
+    pub(super) places: usize,
+    pub(super) mailboxes: usize,
+    pub(super) records: usize,
+    pub(super) heap: u64,
+}
+
+impl Layout {
+    pub(super) fn new(capacity: Capacity) -> Self {
+        let endpoints = usize::from(capacity.endpoints);
+        let boxes = endpoints * usize::from(capacity.slots);
+        let buckets = HEADER_BYTES;
+        let places = buckets + BUCKETS * size_of::<Bucket>();
+        let mailboxes = places + endpoints * size_of::<Place>();
+        let records = mailboxes + boxes * size_of::<Mailcells>();
+        let heap = ((records + boxes * RECORD_WORDS * 8) as u64).next_multiple_of(BLOCK_BYTES);
+        Self { capacity, buckets, places, mailboxes, records, heap }
+    }
+
+    /// A number that differs where two processes would disagree about what lies where.
+    fn hash(&self) -> u64 {
+        let facts = [
+            VERSION,
+            size_of::<Place>() as u64,
+            size_of::<Mailcells>() as u64,
+            LOCK_WORD_OFFSET as u64,
+            size_of::<libc::pthread_mutex_t>() as u64,
+            usize::BITS.into(),
+            self.capacity.endpoints.into(),
+            self.capacity.slots.into(),
+            self.capacity.max_bytes,
+            self.heap,
+        ];
+        // FNV-1a over whole words; it guards against mistakes, not against malice.
+        facts.iter().fold(0xcbf2_9ce4_8422_2325, |hash, fact| {
+            (hash ^ fact).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
+        })
+    }
+
+    /// Fills a new region's header. The file is not yet visible to anybody else.
+    pub(super) fn write_header(&self, header: &Header, incarnation: u16, bytes: u64, now: u64) {
+        header.layout.store(self.hash(), Ordering::Relaxed);
+        header.incarnation.store(incarnation.into(), Ordering::Relaxed);
+        header.endpoints.store(self.capacity.endpoints.into(), Ordering::Relaxed);
+        header.slots.store(self.capacity.slots.into(), Ordering::Relaxed);
+        header.max_bytes.store(self.capacity.max_bytes, Ordering::Relaxed);
+        header.bytes.store(bytes, Ordering::Relaxed);
+        header.created.store(now, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+    }
+}
+
+/// Checks what a caller asks for.
+pub(super) fn check_capacity(capacity: &Capacity, heap_bytes: u64) -> Result<(), OpenError> {
+    let refuse = |what, value, bound| Err(OpenError::Capacity { what, value, bound });
+    if capacity.endpoints == 0 || capacity.endpoints > ENDPOINTS_MAX {
+        return refuse("endpoints", capacity.endpoints.into(), "1 to 16384 are possible");
+    }
+    if capacity.slots == 0 || capacity.slots > SLOTS_MAX {
+        return refuse("slots", capacity.slots.into(), "1 to 64 are possible");
+    }
+    if capacity.max_bytes > REGION_BYTES_MAX {
+        return refuse("max_bytes", capacity.max_bytes, "1 TiB is possible");
+    }
+    let heap = Layout::new(*capacity).heap;
+    if heap_bytes == 0 || heap_bytes > REGION_BYTES_MAX - heap {
+        return refuse("heap_bytes", heap_bytes, "1 byte to 1 TiB are possible");
+    }
+    Ok(())
+}
+
+/// A header that was copied once and found sound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sound {
+    pub(super) layout: Layout,
+    pub(super) incarnation: u16,
+    pub(super) bytes: u64,
+    pub(super) retired: bool,
+}
+
+/// Checks a copy of a header against the size of its file.
+pub(super) fn check_header(
+    words: &[u64; HEADER_WORDS],
+    file_bytes: u64,
+) -> Result<Sound, Malformed> {
+    let &[magic, hash, incarnation, endpoints, slots, max_bytes, bytes, retired, ..] = words;
+    if magic != MAGIC {
+        return Err(Malformed::Magic);
+    }
+    let incarnation = u16::try_from(incarnation).map_err(|_| Malformed::Incarnation)?;
+    if incarnation == 0 {
+        return Err(Malformed::Incarnation);
+    }
+    let capacity = Capacity {
+        endpoints: u16::try_from(endpoints).map_err(|_| Malformed::Capacity)?,
+        slots: u8::try_from(slots).map_err(|_| Malformed::Capacity)?,
+        max_bytes,
+    };
+    check_capacity(&capacity, 1).map_err(|_| Malformed::Capacity)?;
+    let layout = Layout::new(capacity);
+    if hash != layout.hash() {
+        return Err(Malformed::Layout);
+    }
+    check_bytes(&layout, bytes)?;
+    if file_bytes < bytes {
+        return Err(Malformed::Truncated);
+    }
+    Ok(Sound { layout, incarnation, bytes, retired: retired != 0 })
+}
+
+/// Checks a published size: whole blocks, some heap, within the maximum.
+pub(super) fn check_bytes(layout: &Layout, bytes: u64) -> Result<(), Malformed> {
+    let sound = bytes.is_multiple_of(BLOCK_BYTES)
+        && bytes > layout.heap
+        && bytes <= layout.capacity.max_bytes;
+    if sound { Ok(()) } else { Err(Malformed::Size) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound_words() -> [u64; HEADER_WORDS] {
+        let capacity = Capacity { endpoints: 8, slots: 2, max_bytes: 1 << 30 };
+        let layout = Layout::new(capacity);
+        let bytes = layout.heap + BLOCK_BYTES;
+        [MAGIC, layout.hash(), 7, 8, 2, 1 << 30, bytes, 0, 99, 0]
+    }
+
+    #[test]
+    fn a_sound_header_is_believed() {
+        let sound = check_header(&sound_words(), 1 << 30).unwrap();
+        assert_eq!(sound.incarnation, 7);
+        assert_eq!(sound.layout.capacity.endpoints, 8);
+        assert!(!sound.retired);
+        assert_eq!(sound.layout.heap % BLOCK_BYTES, 0);
+    }
+
+    #[test]
+    fn a_damaged_header_is_refused_for_its_first_fault() {
+        let size = sound_words()[6];
+        let rows = [
+            (0, 0, Malformed::Magic),
+            (1, 1, Malformed::Layout),
+            (2, 0, Malformed::Incarnation),
+            (2, 1 << 16, Malformed::Incarnation),
+            (3, 0, Malformed::Capacity),
+            (3, 1 << 16, Malformed::Capacity),
+            (3, 9, Malformed::Layout),
+            (4, 0, Malformed::Capacity),
+            (4, 3, Malformed::Layout),
+            (5, u64::MAX, Malformed::Capacity),
+            (5, 1 << 29, Malformed::Layout),
+            (6, 0, Malformed::Size),
+            (6, size + 8, Malformed::Size),
+            (6, u64::MAX, Malformed::Size),
+            (6, (1 << 30) + BLOCK_BYTES, Malformed::Size),
+            (6, size + BLOCK_BYTES, Malformed::Truncated),
+        ];
+        for (word, value, fault) in rows {
+            let mut words = sound_words();
+            words[word] = value;
+            assert_eq!(check_header(&words, size), Err(fault), "word {word} = {value:#x}");
+        }
+    }
+
+    #[test]
+    fn capacities_have_bounds() {
+        let capacity = Capacity { endpoints: 1, slots: 1, max_bytes: 1 << 30 };
+        assert!(check_capacity(&capacity, 1).is_ok());
+        assert!(check_capacity(&capacity, 0).is_err());
+        assert!(check_capacity(&Capacity { endpoints: 0, ..capacity }, 1).is_err());
+        assert!(check_capacity(&Capacity { slots: 65, ..capacity }, 1).is_err());
+        assert!(check_capacity(&Capacity { max_bytes: 1 << 41, ..capacity }, 1).is_err());
+    }
+}

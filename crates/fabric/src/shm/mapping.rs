@@ -1,0 +1,161 @@
+//! The memory of a region in this process, as typed references.
+//!
+//! The file is mapped once, to the largest size it may get, so nothing ever moves. Pages beyond
+//! the file's end must not be touched: every reference given out lies below a published size that
+//! was checked against the file. All types in the region consist of atomics, for which any bits
+//! are a value, so what other processes write is never undefined here, only unexpected.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::error::Malformed;
+use super::layout::{BUCKETS, HEADER_WORDS, Header, Layout, Sound, check_bytes, check_header};
+use super::mailbox::Mailcells;
+use super::parking::Bucket;
+use super::place::Place;
+use crate::addr::Slot;
+use crate::endpoint::RECORD_WORDS;
+
+/// A mapped region. Unmapped when dropped.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    file: File,
+    layout: Layout,
+}
+
+// SAFETY: what is reached through `base` is atomics, and the base itself never changes.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Copies a file's header once and checks the copy.
+pub(super) fn examine(file: &File) -> io::Result<Result<Sound, Malformed>> {
+    let mut bytes = [0; HEADER_WORDS * 8];
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(Err(Malformed::Short));
+        }
+        Err(error) => return Err(error),
+    }
+    let mut words = [0; HEADER_WORDS];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(chunk.try_into().expect("chunks of 8 bytes"));
+    }
+    Ok(check_header(&words, file.metadata()?.len()))
+}
+
+impl Mapping {
+    /// Maps a file of this layout, which is at least as long as the layout's fixed part.
+    pub(super) fn new(file: File, layout: Layout) -> io::Result<Self> {
+        assert!(file.metadata()?.len() > layout.heap, "the file holds the fixed part");
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                Self::mapped_bytes(&layout),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
+        };
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero");
+        Ok(Self { base, file, layout })
+    }
+
+    fn mapped_bytes(layout: &Layout) -> usize {
+        usize::try_from(layout.capacity.max_bytes).expect("addresses of 64 bits hold a region")
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// A reference to something in the fixed part.
+    fn fixed<T>(&self, offset: usize) -> &T {
+        assert!(offset + size_of::<T>() <= self.layout.heap as usize, "within the fixed part");
+        // SAFETY: the fixed part is mapped and backed by the file (asserted in `new`) as long as
+        // `self` lives; the layout puts each type at a multiple of its alignment; the types
+        // consist of atomics and opaque cells.
+        unsafe { &*self.base.as_ptr().add(offset).cast::<T>() }
+    }
+
+    pub(super) fn header(&self) -> &Header {
+        self.fixed(0)
+    }
+
+    pub(super) fn bucket(&self, number: usize) -> &Bucket {
+        assert!(number < BUCKETS, "a bucket of the table");
+        self.fixed(self.layout.buckets + number * size_of::<Bucket>())
+    }
+
+    /// The place with this index, 1 to the number of endpoints.
+    pub(super) fn place(&self, index: u16) -> Option<&Place> {
+        let inside = index >= 1 && index <= self.layout.capacity.endpoints;
+        inside.then(|| {
+            let number = usize::from(index - 1);
+            self.fixed(self.layout.places + number * size_of::<Place>())
+        })
+    }
+
+    /// A slot's number among all slots of the region.
+    fn slot_number(&self, index: u16, slot: Slot) -> Option<usize> {
+        let capacity = &self.layout.capacity;
+        let inside = index >= 1 && index <= capacity.endpoints && slot.0 < capacity.slots;
+        inside.then(|| usize::from(index - 1) * usize::from(capacity.slots) + usize::from(slot.0))
+    }
+
+    pub(super) fn mailbox(&self, index: u16, slot: Slot) -> Option<&Mailcells> {
+        let number = self.slot_number(index, slot)?;
+        Some(self.fixed(self.layout.mailboxes + number * size_of::<Mailcells>()))
+    }
+
+    /// Where a slot's record begins, in bytes from the start of the region.
+    pub(super) fn record_offset(&self, index: u16, slot: Slot) -> Option<usize> {
+        let number = self.slot_number(index, slot)?;
+        Some(self.layout.records + number * RECORD_WORDS * 8)
+    }
+
+    pub(super) fn record(&self, index: u16, slot: Slot) -> Option<&[AtomicU64; RECORD_WORDS]> {
+        Some(self.fixed(self.record_offset(index, slot)?))
+    }
+
+    /// A pointer to the byte at this offset. What may be done with it is up to [`Mapping::bytes`].
+    pub(super) fn pointer(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= Self::mapped_bytes(&self.layout), "within the mapping");
+        // SAFETY: the mapping is one allocation of this many bytes.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// The published size, if it is one the region can have and the file is that long: every byte
+    /// below it can be touched.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        let bytes = self.header().bytes.load(std::sync::atomic::Ordering::Acquire);
+        check_bytes(&self.layout, bytes).ok()?;
+        let file_bytes = self.file.metadata().ok()?.len();
+        (file_bytes >= bytes).then_some(bytes)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the whole mapping made in `new`; references into it borrow `self`, and
+        // endpoints keep `self` alive.
+        let unmapped = unsafe {
+            rustix::mm::munmap(self.base.as_ptr().cast(), Self::mapped_bytes(&self.layout))
+        };
+        unmapped.expect("a mapping made here can be unmapped");
+    }
+}

@@ -1,0 +1,408 @@
+//! Regions: created or attached by name, grown, listed, retired.
+//!
+//! A region is a file in a directory of its user. It is built under another name and renamed once
+//! it is whole, under the directory's lock, so nobody sees half a region and a creator that dies
+//! leaves at most a file that the next creator removes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+
+use super::error::{GrowError, OpenError};
+use super::file::{self, PrivateDir, io_error};
+use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
+use super::mapping::{self, Mapping};
+use super::{incarnation, parking, wide};
+use crate::addr::{Addr, RegionId};
+
+/// The region id in every address of a shared-memory region: a process sees one region a handle.
+pub const REGION: RegionId = RegionId(1);
+
+/// Bytes in the longest name of a region.
+const NAME_BYTES_MAX: usize = 200;
+
+/// How to open a region. Capacities matter only to whoever creates it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The directory of regions, on a filesystem in memory. Made with mode 0700 where missing.
+    pub dir: PathBuf,
+    /// The directory of durable incarnations, on disk. Made with mode 0700 where missing.
+    pub state_dir: PathBuf,
+    /// The region's name.
+    pub name: String,
+    /// What `ls` calls endpoints attached through this handle; at most 40 bytes are shown.
+    pub label: String,
+    /// Places for endpoints.
+    pub endpoints: u16,
+    /// Slots an endpoint.
+    pub slots: u8,
+    /// Bytes of the heap at first, rounded up to whole blocks.
+    pub heap_bytes: u64,
+    /// Bytes to which the region's file may grow. Address space, not memory.
+    pub max_bytes: u64,
+    /// Whether a region that is not there is created.
+    pub create: bool,
+    /// Whether endpoints may only read: their writes and atomics end with
+    /// [`NoRight`](crate::Fault::NoRight).
+    pub read_only: bool,
+    /// The seed of the endpoints' random numbers; from the system where `None`.
+    pub seed: Option<u64>,
+}
+
+impl Options {
+    /// The defaults: 1024 endpoints of 8 slots, a heap of 4 MiB that grows up to 1 GiB.
+    pub fn new(
+        dir: impl Into<PathBuf>,
+        state_dir: impl Into<PathBuf>,
+        name: impl Into<String>,
+    ) -> Self {
+        Self {
+            dir: dir.into(),
+            state_dir: state_dir.into(),
+            name: name.into(),
+            label: String::new(),
+            endpoints: 1024,
+            slots: 8,
+            heap_bytes: 4 << 20,
+            max_bytes: 1 << 30,
+            create: true,
+            read_only: false,
+            seed: None,
+        }
+    }
+}
+
+/// A region, mapped into this process. Clones share the mapping.
+#[derive(Clone, Debug)]
+pub struct Region {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    mapping: Mapping,
+    incarnation: u16,
+    name: String,
+    label: String,
+    read_only: bool,
+    seed: Option<u64>,
+    /// Orders the threads of this process; the file lock orders processes.
+    attaching: Mutex<()>,
+}
+
+impl Region {
+    /// Attaches to a region, or creates it where it is missing.
+    ///
+    /// A crash during creation leaves nothing that is in anybody's way; at most an incarnation is
+    /// skipped.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; a full filesystem is [`OpenError::NoSpace`] here, never a signal later.
+    pub fn open(options: &Options) -> Result<Self, OpenError> {
+        if !wide::is_supported() {
+            return Err(OpenError::NoWideAtomics);
+        }
+        check_name(&options.name)?;
+        let dir = PrivateDir::open(&options.dir)?;
+        if let Some(region) = Self::attach(&dir, options)? {
+            return Ok(region);
+        }
+        if !options.create {
+            let (name, dir) = (options.name.clone(), options.dir.clone());
+            return Err(OpenError::Absent { name, dir });
+        }
+        let _lock = dir.lock()?;
+        // Somebody else may have created it while we waited for the lock.
+        match Self::attach(&dir, options)? {
+            Some(region) => Ok(region),
+            None => Self::create(&dir, options),
+        }
+    }
+
+    /// Removes a region. Its endpoints, wherever they are, get [`Stale`](crate::Fault::Stale) with
+    /// their next verb; those that sleep are woken. Returns whether there was such a region.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. A malformed region is removed without an error.
+    pub fn remove(dir: &Path, name: &str) -> Result<bool, OpenError> {
+        check_name(name)?;
+        let dir = PrivateDir::open(dir)?;
+        let _lock = dir.lock()?;
+        Self::remove_locked(&dir, name)
+    }
+
+    /// Removes the region and creates it anew, empty, with the next incarnation. Nobody can
+    /// attach to anything between the two.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn reset(options: &Options) -> Result<Self, OpenError> {
+        if !wide::is_supported() {
+            return Err(OpenError::NoWideAtomics);
+        }
+        check_name(&options.name)?;
+        let dir = PrivateDir::open(&options.dir)?;
+        let _lock = dir.lock()?;
+        Self::remove_locked(&dir, &options.name)?;
+        Self::create(&dir, options)
+    }
+
+    /// The names of the regions in a directory, sorted. A directory that is missing has none.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn list(dir: &Path) -> Result<Vec<String>, OpenError> {
+        let failed = |source| io_error("list", dir, source);
+        let entries = match std::fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let is_file = entry.file_type().map_err(failed)?.is_file();
+            if let Ok(name) = entry.file_name().into_string()
+                && is_file
+                && check_name(&name).is_ok()
+            {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// The region's name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The region's durable incarnation: how often a region of this name was created.
+    pub fn incarnation(&self) -> u16 {
+        self.inner.incarnation
+    }
+
+    /// Places for endpoints.
+    pub fn endpoints(&self) -> u16 {
+        self.mapping().layout().capacity.endpoints
+    }
+
+    /// Slots an endpoint has.
+    pub fn slots(&self) -> u8 {
+        self.mapping().layout().capacity.slots
+    }
+
+    /// Where the words of users begin, and how many bytes of them there are now.
+    pub fn heap(&self) -> (Addr, u64) {
+        let layout = self.mapping().layout();
+        let bytes = self.mapping().bytes().unwrap_or(layout.heap);
+        (Addr::new(REGION, layout.heap), bytes - layout.heap)
+    }
+
+    /// Makes the heap at least `bytes` longer, in whole blocks of 64 KiB, zeroed. Every process
+    /// can use the new words at once. Returns the new size of the heap in bytes.
+    ///
+    /// A crash in the middle leaves the old size, or the new one.
+    ///
+    /// # Errors
+    /// See [`GrowError`].
+    pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
+        let max_bytes = self.mapping().layout().capacity.max_bytes;
+        let _lock = self.lock().map_err(|source| GrowError::Io { what: "lock", source })?;
+        if self.is_retired() {
+            return Err(GrowError::Stale);
+        }
+        let old = self.mapping().bytes().ok_or(GrowError::Stale)?;
+        let new = old
+            .checked_add(bytes)
+            .and_then(|new| new.checked_next_multiple_of(BLOCK_BYTES))
+            .filter(|new| *new <= max_bytes)
+            .ok_or(GrowError::Limit { max_bytes })?;
+        allocate(self.mapping().file(), old, new - old).map_err(|error| match error {
+            Errno::NOSPC | Errno::FBIG | Errno::DQUOT => GrowError::NoSpace { bytes: new - old },
+            other => GrowError::Io { what: "allocate", source: other.into() },
+        })?;
+        self.mapping().header().bytes.store(new, Ordering::Release);
+        Ok(self.heap().1)
+    }
+
+    /// Attaches to a whole and current region, if there is one.
+    fn attach(dir: &PrivateDir, options: &Options) -> Result<Option<Self>, OpenError> {
+        let Some(file) = dir.open_file(&options.name, OFlags::RDWR)? else { return Ok(None) };
+        let path = dir.path_of(&options.name);
+        let sound = mapping::examine(&file)
+            .map_err(|source| io_error("read", &path, source))?
+            .map_err(|why| OpenError::Malformed { path: path.clone(), why })?;
+        if sound.retired {
+            return Ok(None);
+        }
+        let state = PrivateDir::open(&options.state_dir)?;
+        incarnation::repair(&state, &options.name, sound.incarnation)?;
+        Self::map(file, &path, sound.layout, sound.incarnation, options).map(Some)
+    }
+
+    /// Creates a region. The caller holds the directory's lock, and there is none of this name,
+    /// or one that was retired and whose remover died.
+    fn create(dir: &PrivateDir, options: &Options) -> Result<Self, OpenError> {
+        let path = dir.path_of(&options.name);
+        let capacity = Capacity {
+            endpoints: options.endpoints,
+            slots: options.slots,
+            max_bytes: options.max_bytes,
+        };
+        layout::check_capacity(&capacity, options.heap_bytes)?;
+        let mut layout = Layout::new(capacity);
+        let bytes = layout.heap + options.heap_bytes.next_multiple_of(BLOCK_BYTES);
+        layout.capacity.max_bytes = capacity.max_bytes.next_multiple_of(BLOCK_BYTES).max(bytes);
+
+        let leftover = Self::sound_of(dir, &options.name)?.map_or(0, |sound| sound.incarnation);
+        let state = PrivateDir::open(&options.state_dir)?;
+        let incarnation = incarnation::draw(&state, &options.name, leftover)?;
+
+        let fresh = format!(".{}.new", options.name);
+        let built = dir.create_file(&fresh).and_then(|file| {
+            allocate(&file, 0, bytes).map_err(|error| match error {
+                Errno::NOSPC | Errno::FBIG | Errno::DQUOT => {
+                    OpenError::NoSpace { path: path.clone(), bytes }
+                }
+                other => io_error("allocate", &path, other.into()),
+            })?;
+            let region = Self::map(file, &path, layout, incarnation, options)?;
+            let header = region.mapping().header();
+            layout.write_header(header, incarnation, bytes, parking::boot_time());
+            dir.rename(&fresh, &options.name)?;
+            Ok(region)
+        });
+        if built.is_err() {
+            // What counts is why it failed; the next creator removes the file too.
+            let _ = dir.remove_file(&fresh);
+        }
+        built
+    }
+
+    fn map(
+        file: File,
+        path: &Path,
+        layout: Layout,
+        incarnation: u16,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let mapping = Mapping::new(file, layout).map_err(|source| io_error("map", path, source))?;
+        super::table::register_for_barriers();
+        let inner = Inner {
+            mapping,
+            incarnation,
+            name: options.name.clone(),
+            label: options.label.clone(),
+            read_only: options.read_only,
+            seed: options.seed,
+            attaching: Mutex::new(()),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The header of the region of this name, if there is a sound one.
+    fn sound_of(dir: &PrivateDir, name: &str) -> Result<Option<Sound>, OpenError> {
+        let Some(file) = dir.open_file(name, OFlags::RDWR)? else { return Ok(None) };
+        let examined = mapping::examine(&file)
+            .map_err(|source| io_error("read", &dir.path_of(name), source))?;
+        Ok(examined.ok())
+    }
+
+    fn remove_locked(dir: &PrivateDir, name: &str) -> Result<bool, OpenError> {
+        let path = dir.path_of(name);
+        if let Some(file) = dir.open_file(name, OFlags::RDWR)? {
+            let examined = mapping::examine(&file).map_err(|e| io_error("read", &path, e))?;
+            if let Ok(sound) = examined {
+                let options = Options::new("", "", name);
+                Self::map(file, &path, sound.layout, sound.incarnation, &options)?
+                    .retire()
+                    .map_err(|source| io_error("retire", &path, source))?;
+            }
+        }
+        dir.remove_file(name)
+    }
+
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.inner.mapping
+    }
+
+    pub(super) fn label(&self) -> &str {
+        &self.inner.label
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.inner.read_only
+    }
+
+    pub(super) fn seed(&self) -> Option<u64> {
+        self.inner.seed
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.mapping().header().retired.load(Ordering::Acquire) != 0
+    }
+
+    /// Takes the lock under which endpoints move in, the region grows and is retired.
+    pub(super) fn lock(&self) -> std::io::Result<RegionLock<'_>> {
+        let threads = self.inner.attaching.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.mapping().file();
+        file::lock_whole(file)?;
+        Ok(RegionLock { file, _threads: threads })
+    }
+}
+
+/// The lock on a region: released when dropped, or when its process dies.
+pub(super) struct RegionLock<'r> {
+    file: &'r File,
+    _threads: std::sync::MutexGuard<'r, ()>,
+}
+
+impl Drop for RegionLock<'_> {
+    fn drop(&mut self) {
+        file::unlock_whole(self.file).expect("a lock on an open file can be released");
+    }
+}
+
+/// Gives a range of a file its memory, so that no later access can fail.
+fn allocate(file: &File, offset: u64, bytes: u64) -> Result<(), Errno> {
+    rustix::io::retry_on_intr(|| {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes)
+    })
+}
+
+/// Names of regions are names of files: no separator, not hidden, with room for a suffix.
+fn check_name(name: &str) -> Result<(), OpenError> {
+    let why = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > NAME_BYTES_MAX {
+        "it is longer than 200 bytes"
+    } else if name.starts_with('.') {
+        "it begins with a dot"
+    } else if name.contains(['/', '\0']) {
+        "it contains a slash or NUL"
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Name { name: name.to_owned(), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_names_of_visible_files() {
+        for good in ["a", "a.b", "ä", "with space", &"x".repeat(200)] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", ".a", "a/b", "/", "a\0", &"x".repeat(201)] {
+            assert!(matches!(check_name(bad), Err(OpenError::Name { .. })), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The table of endpoints: moving in and out, life and death, revocation, retirement.
+//!
+//! A place is claimed under the region's lock. Its owner then keeps a beacon burning
+//! ([`beacon`](super::beacon)) and perhaps a tether ([`tether`](super::tether)). Whoever finds
+//! both gone vacates the place; from then on a look at one word tells the death.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
+
+use super::error::AttachError;
+use super::layout::BUCKETS;
+use super::mapping::Mapping;
+use super::parking::boot_time;
+use super::place::{Identity, Phase, Place};
+use super::region::Region;
+use super::tether::{self, Tether};
+use crate::addr::{EndpointId, Slot};
+use crate::endpoint::Nanos;
+use crate::error::Fault;
+
+/// Who is in a place, for display.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndpointInfo {
+    /// The endpoint.
+    pub id: EndpointId,
+    /// Its process, as that process's own namespace numbers it.
+    pub pid: u32,
+    /// When its process started, in clock ticks after boot; with the pid it names the process.
+    pub started_ticks: u64,
+    /// When it attached, in nanoseconds of the boot clock.
+    pub since: Nanos,
+    /// What it was called when it attached.
+    pub label: String,
+    /// Whether its children keep it alive too.
+    pub tethered: bool,
+    /// Whether its own thread is dead and only children keep it alive.
+    pub orphaned: bool,
+}
+
+/// How an endpoint is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Vital {
+    /// Its thread lives.
+    Alive,
+    /// Its thread is dead, so it executes nothing; a child holds its tether, so it counts as
+    /// alive.
+    Orphaned,
+    /// Dead for good.
+    Dead,
+}
+
+/// A place just moved into.
+pub(super) struct Tenancy {
+    pub(super) id: EndpointId,
+    pub(super) tether: Option<Tether>,
+}
+
+impl Region {
+    /// Everybody in the table of endpoints who counts as alive.
+    pub fn endpoints_info(&self) -> Vec<EndpointInfo> {
+        (1..=self.endpoints()).filter_map(|index| self.mapping().info(index)).collect()
+    }
+
+    /// Whether this endpoint lives. What is dead is dead for good.
+    pub fn is_alive(&self, id: EndpointId) -> bool {
+        self.mapping().vital(id) != Vital::Dead
+    }
+
+    /// Moves the calling thread into a vacant place.
+    pub(super) fn move_in(&self, tethered: bool) -> Result<Tenancy, AttachError> {
+        let io = |what| move |source| AttachError::Io { what, source };
+        let _lock = self.lock().map_err(io("lock the region"))?;
+        if self.is_retired() {
+            return Err(AttachError::Stale);
+        }
+        let mapping = self.mapping();
+        let endpoints = self.endpoints();
+        let cursor = &mapping.header().cursor;
+        let first = cursor.load(Ordering::Relaxed) % u64::from(endpoints);
+        for step in 0..u64::from(endpoints) {
+            // Going round spreads the incarnations of places, which never come back.
+            let index = ((first + step) % u64::from(endpoints)) as u16 + 1;
+            let Some(incarnation) = mapping.claim(index) else { continue };
+            let tether = if tethered {
+                match Tether::take(mapping.file(), index).map_err(io("take a tether"))? {
+                    Some(tether) => Some(tether),
+                    None => continue,
+                }
+            } else {
+                None
+            };
+            let id = EndpointId { index, incarnation };
+            if mapping.furnish(id, self.label(), tether.is_some())? {
+                cursor.store(index.into(), Ordering::Relaxed);
+                return Ok(Tenancy { id, tether });
+            }
+        }
+        Err(AttachError::Full { endpoints })
+    }
+
+    /// Closes the gates of all endpoints for good and wakes all sleepers.
+    pub(super) fn retire(&self) -> std::io::Result<()> {
+        let _lock = self.lock()?;
+        let mapping = self.mapping();
+        mapping.header().retired.store(1, Ordering::SeqCst);
+        for index in 1..=self.endpoints() {
+            let place = mapping.place(index).expect("an index of the table");
+            let identity = place.identity();
+            if identity.phase() == Phase::Occupied as u64 {
+                place.control.close(identity.incarnation() as u16, true);
+                mapping.wake(index);
+            }
+        }
+        for number in 0..BUCKETS {
+            mapping.bucket(number).bell.ring_always();
+        }
+        // Best effort here: new endpoints cannot attach, and tokens of the next incarnation win.
+        let _ = barrier();
+        Ok(())
+    }
+}
+
+impl Mapping {
+    /// Claims a vacant place, or one whose owner died. Returns the new incarnation. The caller
+    /// holds the region's lock.
+    fn claim(&self, index: u16) -> Option<u16> {
+        let place = self.place(index)?;
+        let mut identity = place.identity();
+        if identity.phase() == Phase::Occupied as u64 {
+            let owner = EndpointId { index, incarnation: identity.incarnation() as u16 };
+            if self.vital(owner) != Vital::Dead {
+                return None;
+            }
+            identity = place.identity();
+        }
+        // A place whose incarnations are used up stays vacant for ever.
+        let incarnation = (identity.incarnation() as u16).checked_add(1)?;
+        let claimed = Identity::new()
+            .with(Identity::INCARNATION, incarnation.into())
+            .in_phase(Phase::Claimed);
+        place.replace(identity, claimed).then_some(incarnation)
+    }
+
+    /// Prepares a claimed place and moves in. Returns false where a message to the former owner
+    /// is still being written.
+    fn furnish(&self, id: EndpointId, label: &str, tethered: bool) -> Result<bool, AttachError> {
+        let place = self.place(id.index).expect("a claimed place");
+        let is_writing = |sender| self.vital(sender) == Vital::Alive;
+        for slot in (0..self.layout().capacity.slots).map(Slot) {
+            let mailbox = self.mailbox(id.index, slot).expect("a slot of a claimed place");
+            if !mailbox.reset(id.incarnation, is_writing) {
+                return Ok(false);
+            }
+            let record = self.record(id.index, slot).expect("a slot of a claimed place");
+            record.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+        place.control.open(id.incarnation);
+        place.display.pid.store(std::process::id().into(), Ordering::Relaxed);
+        place.display.started_ticks.store(started_ticks(), Ordering::Relaxed);
+        place.display.since_ns.store(boot_time(), Ordering::Relaxed);
+        place.display.set_label(label);
+        place.beacon.light().map_err(|failed| AttachError::NoBeacon { why: failed.0 })?;
+        let claimed = place.identity();
+        let occupied = claimed.with(Identity::TETHERED, tethered.into()).in_phase(Phase::Occupied);
+        assert!(place.replace(claimed, occupied), "a claimed place is its claimer's");
+        Ok(true)
+    }
+
+    /// Moves out. The caller's thread is the owner and has no verb under way; a tether it held is
+    /// closed already. Where a child still holds the tether the endpoint lives on as an orphan.
+    pub(super) fn move_out(&self, id: EndpointId) {
+        let place = self.place(id.index).expect("an endpoint has a place");
+        let identity = place.identity();
+        assert!(identity.is(Phase::Occupied, id.incarnation), "a place is its owner's");
+        if identity.tethered() == 0 {
+            assert!(place.replace(identity, identity.in_phase(Phase::Vacant)));
+        }
+        place.beacon.extinguish();
+        self.vital(id);
+    }
+
+    /// How this endpoint is. The first to see it dead vacates its place and tells the others.
+    #[inline]
+    pub(super) fn vital(&self, id: EndpointId) -> Vital {
+        let Some(place) = self.place(id.index) else { return Vital::Dead };
+        let identity = place.identity();
+        if !identity.is(Phase::Occupied, id.incarnation) {
+            return Vital::Dead;
+        }
+        if place.beacon.is_lit() { Vital::Alive } else { self.inquest(place, identity, id) }
+    }
+
+    #[cold]
+    fn inquest(&self, place: &Place, identity: Identity, id: EndpointId) -> Vital {
+        // A tether that cannot be examined is taken for held: waiting is safe, a successor is not.
+        if identity.tethered() != 0 && tether::is_held(self.file(), id.index).unwrap_or(true) {
+            return Vital::Orphaned;
+        }
+        if place.replace(identity, identity.in_phase(Phase::Vacant)) {
+            place.beacon.pass_on();
+        }
+        Vital::Dead
+    }
+
+    pub(super) fn occupant(&self, index: u16) -> Option<EndpointId> {
+        let identity = self.place(index)?.identity();
+        let id = EndpointId { index, incarnation: identity.incarnation() as u16 };
+        (self.vital(id) != Vital::Dead).then_some(id)
+    }
+
+    fn info(&self, index: u16) -> Option<EndpointInfo> {
+        let place = self.place(index)?;
+        let identity = place.identity();
+        let id = EndpointId { index, incarnation: identity.incarnation() as u16 };
+        let vital = self.vital(id);
+        let display = &place.display;
+        let info = EndpointInfo {
+            id,
+            pid: display.pid.load(Ordering::Relaxed) as u32,
+            started_ticks: display.started_ticks.load(Ordering::Relaxed),
+            since: display.since_ns.load(Ordering::Relaxed),
+            label: display.label(),
+            tethered: identity.tethered() != 0,
+            orphaned: vital == Vital::Orphaned,
+        };
+        // The place may have changed hands meanwhile; then this is nobody's description.
+        (vital != Vital::Dead && place.identity() == identity).then_some(info)
+    }
+
+    /// Makes sure that no verb of `peer` takes effect any more. See
+    /// [`Endpoint::revoke`](crate::Endpoint::revoke).
+    pub(super) fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
+        /// A verb takes nanoseconds; a stopped or starved thread may stay within one for ever.
+        const WITHIN_A_VERB_MAX: Duration = Duration::from_millis(100);
+        let Some(place) = self.place(peer.index) else { return Ok(()) };
+        if self.vital(peer) != Vital::Alive || !place.control.close(peer.incarnation, false) {
+            return Ok(());
+        }
+        if !barrier() {
+            return Err(Fault::Unsupported);
+        }
+        let begun = Instant::now();
+        while place.control.is_busy() && self.vital(peer) == Vital::Alive {
+            if begun.elapsed() > WITHIN_A_VERB_MAX {
+                return Err(Fault::Lost);
+            }
+            std::thread::yield_now();
+        }
+        self.wake(peer.index);
+        Ok(())
+    }
+
+    /// Wakes whoever is in this place if it sleeps on its mailboxes.
+    fn wake(&self, index: u16) {
+        for slot in (0..self.layout().capacity.slots).map(Slot) {
+            let mailbox = self.mailbox(index, slot).expect("a slot of the table");
+            mailbox.bell.ring_always();
+        }
+    }
+}
+
+/// Announces that this process takes part in [`barrier`]. Without it the barrier still works,
+/// only slower.
+pub(super) fn register_for_barriers() {
+    let _ = membarrier(MembarrierCommand::RegisterGlobalExpedited);
+}
+
+/// Makes every thread on this machine pass a memory barrier, and passes one itself. Returns
+/// whether the system can do that.
+///
+/// The expedited command would reach only processes that registered for it. They do on opening a
+/// region; but one whose registration the system refused must be reached too, so the slow command
+/// it is. A revocation is rare and waits for milliseconds anyway.
+fn barrier() -> bool {
+    if !membarrier_query().contains(MembarrierQuery::GLOBAL) {
+        return false;
+    }
+    membarrier(MembarrierCommand::Global).is_ok()
+}
+
+/// When this process started, in clock ticks after boot: the 22nd field of its `stat`. 0 where
+/// that cannot be read; it is for display.
+fn started_ticks() -> u64 {
+    const FIELD_AFTER_NAME: usize = 19;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    after_name.split_whitespace().nth(FIELD_AFTER_NAME).and_then(|f| f.parse().ok()).unwrap_or(0)
+}

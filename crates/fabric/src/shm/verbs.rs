@@ -1,0 +1,194 @@
+//! Verbs, executed at once on this processor.
+//!
+//! Every effect stands between entering and leaving the endpoint's gate, and every change is
+//! followed by a look at the bell of its line. An uncontended 128-bit compare-and-swap with a good
+//! hint is one locked instruction and some ten others.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::endpoint::ShmEndpoint;
+use super::layout::LINE;
+use super::parking::{boot_time, bucket_of};
+use super::table::Vital;
+use super::wide::Wide;
+use crate::addr::{Addr, Mailbox};
+use crate::error::Fault;
+use crate::verb::{
+    MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX, masked_cas64, masked_cas128, masked_faa64,
+    masked_faa128,
+};
+
+impl ShmEndpoint {
+    #[inline(always)]
+    pub(super) fn execute(&self, verb: Verb<'_>) -> Result<(), Fault> {
+        match verb {
+            Verb::Read { addr, words } => self.read(addr, words),
+            Verb::Write { addr, data } => self.write(addr, data),
+            Verb::Cas64 { addr, compare, swap } => self.cas64(addr, compare, swap),
+            Verb::Faa64 { addr, add } => self.faa64(addr, add),
+            Verb::MaskedCas64 { addr, op } => self.change64(addr, |old| masked_cas64(old, &op)),
+            Verb::MaskedFaa64 { addr, op } => {
+                self.change64(addr, |old| Some(masked_faa64(old, &op)))
+            }
+            Verb::MaskedCas128 { addr, op, hint } => self.cas128(addr, &op, hint),
+            Verb::MaskedFaa128 { addr, op, hint } => self.faa128(addr, &op, hint),
+            Verb::Send { to, message } => self.send_now(to, &message),
+        }
+    }
+
+    #[inline(always)]
+    fn cas128(&self, addr: Addr, op: &MaskedCas<u128>, hint: Option<u128>) -> Result<(), Fault> {
+        self.change128(addr, hint, |old| masked_cas128(old, op).unwrap_or(old))
+    }
+
+    #[inline(always)]
+    fn faa128(&self, addr: Addr, op: &MaskedFaa<u128>, hint: Option<u128>) -> Result<(), Fault> {
+        self.change128(addr, hint, |old| masked_faa128(old, op))
+    }
+
+    /// Changes a 16-byte word by a function of its old value. Even where the function changes
+    /// nothing the old value is confirmed by an exchange: two halves loaded are not one word.
+    #[inline(always)]
+    fn change128(
+        &self,
+        addr: Addr,
+        hint: Option<u128>,
+        new: impl Fn(u128) -> u128,
+    ) -> Result<(), Fault> {
+        let (word, at) = self.wide(addr)?;
+        let expected = hint.unwrap_or_else(|| word.load_torn());
+        let old =
+            self.control().within(|| match word.compare_exchange(expected, new(expected)) {
+                Ok(()) => expected,
+                Err(actual) => exchange_until_equal(word, actual, &new),
+            })?;
+        self.results.set_old(old);
+        self.changed(at);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn cas64(&self, addr: Addr, compare: u64, swap: u64) -> Result<(), Fault> {
+        let (word, at) = self.word(addr)?;
+        let swapped = self
+            .control()
+            .within(|| word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst))?;
+        match swapped {
+            Ok(old) => {
+                self.results.set_old(old.into());
+                self.changed(at);
+            }
+            Err(old) => self.results.set_old(old.into()),
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn faa64(&self, addr: Addr, add: u64) -> Result<(), Fault> {
+        let (word, at) = self.word(addr)?;
+        let old = self.control().within(|| word.fetch_add(add, Ordering::SeqCst))?;
+        self.results.set_old(old.into());
+        self.changed(at);
+        Ok(())
+    }
+
+    /// Changes an 8-byte word by a function of its old value, `None` for no change.
+    #[inline(always)]
+    fn change64(&self, addr: Addr, new: impl Fn(u64) -> Option<u64>) -> Result<(), Fault> {
+        let (word, at) = self.word(addr)?;
+        // Lock-free: a turn is repeated only because another endpoint's verb took effect.
+        let swapped = self
+            .control()
+            .within(|| word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, &new))?;
+        match swapped {
+            Ok(old) => {
+                self.results.set_old(old.into());
+                self.changed(at);
+            }
+            Err(old) => self.results.set_old(old.into()),
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn read(&self, addr: Addr, words: u16) -> Result<(), Fault> {
+        let count = usize::from(words);
+        if count == 0 || count > WORDS_MAX {
+            return Err(Fault::OutOfBounds);
+        }
+        let found = self.readable(addr, count)?;
+        if !self.control().is_open() {
+            return Err(self.control().fault());
+        }
+        self.results.keep(count, |index| found[index].load(Ordering::SeqCst));
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn write(&self, addr: Addr, data: &[u64]) -> Result<(), Fault> {
+        if data.is_empty() || data.len() > WORDS_MAX {
+            return Err(Fault::OutOfBounds);
+        }
+        let (words, at) = self.words(addr, data.len())?;
+        self.control().within(|| store_all(words, data))?;
+        // Every line has a bell of its own.
+        let last = at + (data.len() as u64 - 1) * 8;
+        for line in at / LINE as u64..=last / LINE as u64 {
+            self.changed(line * LINE as u64);
+        }
+        Ok(())
+    }
+
+    fn send_now(&self, to: Mailbox, message: &Message) -> Result<(), Fault> {
+        let mapping = self.region.mapping();
+        // A slot that no endpoint has is a mistake of the caller; nobody at an index is a death.
+        if to.slot.0 >= mapping.layout().capacity.slots {
+            return Err(Fault::OutOfBounds);
+        }
+        let receiver = to.endpoint;
+        let mailbox = mapping.mailbox(receiver.index, to.slot).ok_or(Fault::PeerGone)?;
+        if !self.control().is_open() {
+            return Err(self.control().fault());
+        }
+        // An orphan executes nothing any more, so it receives nothing either.
+        if mapping.vital(receiver) != Vital::Alive {
+            return Err(Fault::PeerGone);
+        }
+        let from = self.identity();
+        self.control()
+            .within(|| mailbox.send(receiver.incarnation, from, message, boot_time))??;
+        mailbox.bell.ring();
+        Ok(())
+    }
+
+    /// A word this many bytes into the heap was changed: wake whoever waits for it.
+    #[inline(always)]
+    fn changed(&self, at: u64) {
+        self.bucket(bucket_of(at)).bell.ring();
+    }
+}
+
+/// The slow half of a 16-byte change. Lock-free: a turn is repeated only because another
+/// endpoint's verb took effect.
+#[cold]
+#[inline(never)]
+fn exchange_until_equal(word: &Wide, actual: u128, new: &impl Fn(u128) -> u128) -> u128 {
+    let mut expected = actual;
+    while let Err(actual) = word.compare_exchange(expected, new(expected)) {
+        expected = actual;
+    }
+    expected
+}
+
+/// Stores words in order, such that a later look at a bell sees everything.
+#[inline(always)]
+fn store_all(words: &[AtomicU64], data: &[u64]) {
+    if let ([word], [value]) = (words, data) {
+        word.store(*value, Ordering::SeqCst);
+        return;
+    }
+    for (word, value) in words.iter().zip(data) {
+        word.store(*value, Ordering::Release);
+    }
+    fence(Ordering::SeqCst);
+}

@@ -1,0 +1,261 @@
+//! Waiting: look, spin, yield, then sleep on everything at once.
+//!
+//! A wait that is polled looks at what may end it. The first time it then spins and yields as its
+//! patience says. If nothing came it arms the bells of its word and mailbox, watches the beacons of
+//! its peers, looks once more and is pending. [`Park::park`] sleeps on all that the endpoint's
+//! pending waits armed, and then wakes all their tasks: each looks again and arms again.
+
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use super::endpoint::ShmEndpoint;
+use super::mailbox::Next;
+use super::parking::{self, LOOK_AGAIN_NS, POLL_NS, Source, boot_time, bucket_of};
+use super::table::Vital;
+use crate::addr::{Addr, EndpointId, Slot};
+use crate::endpoint::{Nanos, Park, Wait, WaitState, Woken};
+
+/// What the pending waits of an endpoint wait for.
+#[derive(Debug, Default)]
+pub(super) struct Parked {
+    waits: Vec<Pending>,
+    sources: Vec<(u64, Source)>,
+    beacons: Vec<(u64, u16)>,
+    /// The key of the last wait that began.
+    last_key: u64,
+    /// The unparker's count that was seen last.
+    unparked: u32,
+}
+
+#[derive(Debug)]
+struct Pending {
+    key: u64,
+    waker: Waker,
+    /// When to look again at the latest.
+    until: Nanos,
+}
+
+impl Parked {
+    fn forget(&mut self, key: u64) {
+        self.waits.retain(|wait| wait.key != key);
+        self.sources.retain(|source| source.0 != key);
+        self.beacons.retain(|beacon| beacon.0 != key);
+    }
+}
+
+/// Looks at the clock after so many spins; reading it costs as much as some of them.
+const SPINS_A_CLOCK: u32 = 16;
+
+impl ShmEndpoint {
+    pub(super) fn wait_on(
+        &self,
+        wait: &Wait<'_>,
+        state: &mut WaitState,
+        cx: &mut Context<'_>,
+    ) -> Poll<Woken> {
+        if let Some(woken) = self.look(wait) {
+            return self.end_with(state, woken);
+        }
+        if !state.begun {
+            self.begin(wait, state);
+            if let Some(woken) = self.spin(wait, state) {
+                return self.end_with(state, woken);
+            }
+        }
+        if is_past(state.deadline) {
+            return self.end_with(state, Woken::Elapsed);
+        }
+        self.arm(wait, state, cx.waker());
+        // What changed before the bell was armed rang in vain.
+        if let Some(woken) = self.look(wait) {
+            return self.end_with(state, woken);
+        }
+        Poll::Pending
+    }
+
+    pub(super) fn forget_wait(&self, state: &mut WaitState) {
+        self.parked.borrow_mut().forget(state.key);
+        state.begun = false;
+    }
+
+    #[inline]
+    fn end_with(&self, state: &mut WaitState, woken: Woken) -> Poll<Woken> {
+        if state.begun {
+            self.forget_wait(state);
+        }
+        Poll::Ready(woken)
+    }
+
+    fn begin(&self, wait: &Wait<'_>, state: &mut WaitState) {
+        let mut parked = self.parked.borrow_mut();
+        parked.last_key += 1;
+        state.begun = true;
+        state.key = parked.last_key;
+        state.deadline = wait.interval.map(|interval| boot_time().saturating_add(interval));
+    }
+
+    /// Whether the wait has ended, but for its interval.
+    #[inline]
+    fn look(&self, wait: &Wait<'_>) -> Option<Woken> {
+        if let Some(slot) = wait.mail
+            && self.has_mail(slot)
+        {
+            return Some(Woken::Mail);
+        }
+        if let Some((addr, value)) = wait.word
+            && self.differs(addr, value)
+        {
+            return Some(Woken::Changed);
+        }
+        if let Some(peer) = wait.peers.iter().find(|peer| self.is_dead(**peer)) {
+            return Some(Woken::PeerGone(*peer));
+        }
+        // Whoever may do nothing any more should learn it; its next verb says why.
+        (!self.control().is_open()).then_some(Woken::Changed)
+    }
+
+    /// Whether a word has another value. A word that cannot be read has: the caller's next read
+    /// tells why.
+    #[inline]
+    fn differs(&self, addr: Addr, value: u64) -> bool {
+        match self.readable(addr, 1) {
+            Ok(words) => words[0].load(Ordering::SeqCst) != value,
+            Err(_) => true,
+        }
+    }
+
+    fn is_dead(&self, peer: EndpointId) -> bool {
+        self.region.mapping().vital(peer) == Vital::Dead
+    }
+
+    /// Whether a message can be taken. Passes over messages whose senders died writing them.
+    #[inline(always)]
+    pub(super) fn has_mail(&self, slot: Slot) -> bool {
+        let (cells, position) = self.mailcells(slot);
+        match cells.next(self.identity().incarnation, position.get()) {
+            Next::Empty => false,
+            Next::Here => true,
+            Next::Coming(sender) => self.pass_over(slot, sender),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pass_over(&self, slot: Slot, sender: EndpointId) -> bool {
+        let (cells, position) = self.mailcells(slot);
+        let receiver = self.identity().incarnation;
+        let mut next = Next::Coming(sender);
+        // At most every cell is passed over once before one is free.
+        while let Next::Coming(sender) = next {
+            if self.region.mapping().vital(sender) == Vital::Alive {
+                return false;
+            }
+            // It may have finished just before it died.
+            next = cells.next(receiver, position.get());
+            if next == Next::Coming(sender) {
+                cells.free(receiver, position.get());
+                position.set(position.get() + 1);
+                next = cells.next(receiver, position.get());
+            }
+        }
+        next == Next::Here
+    }
+
+    fn spin(&self, wait: &Wait<'_>, state: &WaitState) -> Option<Woken> {
+        for turn in 0..wait.patience.spins {
+            std::hint::spin_loop();
+            if let Some(woken) = self.look(wait) {
+                return Some(woken);
+            }
+            if turn % SPINS_A_CLOCK == SPINS_A_CLOCK - 1 && is_past(state.deadline) {
+                return Some(Woken::Elapsed);
+            }
+        }
+        for _ in 0..wait.patience.yields {
+            rustix::thread::sched_yield();
+            if let Some(woken) = self.look(wait) {
+                return Some(woken);
+            }
+            if is_past(state.deadline) {
+                return Some(Woken::Elapsed);
+            }
+        }
+        None
+    }
+
+    /// Arms everything that can end this wait.
+    fn arm(&self, wait: &Wait<'_>, state: &WaitState, waker: &Waker) {
+        let key = state.key;
+        let mut guard = self.parked.borrow_mut();
+        let parked = &mut *guard;
+        parked.forget(key);
+        let mut until = boot_time() + LOOK_AGAIN_NS;
+        until = until.min(state.deadline.unwrap_or(until));
+        if let Some((addr, _)) = wait.word {
+            match self.heap_offset(addr) {
+                Some(at) => {
+                    let bell = &self.bucket(bucket_of(at)).bell;
+                    parked.sources.push((key, Source::of(bell.futex(), bell.arm())));
+                }
+                // A record: its owner stores without a look at any bell.
+                None => until = until.min(boot_time() + POLL_NS),
+            }
+        }
+        let mut coming = None;
+        if let Some(slot) = wait.mail {
+            let (cells, position) = self.mailcells(slot);
+            parked.sources.push((key, Source::of(cells.bell.futex(), cells.bell.arm())));
+            // Behind a message that is being written, its sender's death matters too.
+            if let Next::Coming(sender) = cells.next(self.identity().incarnation, position.get()) {
+                coming = Some(sender);
+            }
+        }
+        for peer in wait.peers.iter().copied().chain(coming) {
+            let Some(place) = self.region.mapping().place(peer.index) else { continue };
+            match place.beacon.watch() {
+                Some((futex, value)) => {
+                    parked.sources.push((key, Source::of(futex, value)));
+                    parked.beacons.push((key, peer.index));
+                }
+                // Only a tether keeps it alive, and nothing rings when that is let go.
+                None => until = until.min(boot_time() + POLL_NS),
+            }
+        }
+        parked.waits.push(Pending { key, waker: waker.clone(), until });
+    }
+}
+
+impl Park for ShmEndpoint {
+    /// Sleeps until something that a pending wait of this endpoint waits for happens, its
+    /// [`Unparker`](super::Unparker) is used, or 2 s have passed. Returns at once where nothing is
+    /// pending.
+    fn park(&self) {
+        let mut guard = self.parked.borrow_mut();
+        let parked = &mut *guard;
+        let Some(until) = parked.waits.iter().map(|wait| wait.until).min() else { return };
+        let (unparked, source) = self.unparker.listen();
+        if unparked == parked.unparked {
+            parked.sources.push((0, source));
+            let sources: Vec<Source> = parked.sources.iter().map(|source| source.1).collect();
+            parking::sleep(&sources, until.saturating_sub(boot_time()));
+        }
+        parked.unparked = self.unparker.listen().0;
+        // The kernel wakes one watcher of a dead thread's beacon; that one wakes the others.
+        for (_, index) in parked.beacons.drain(..) {
+            let place = self.region.mapping().place(index).expect("a watched place");
+            if !place.beacon.is_lit() {
+                place.beacon.pass_on();
+            }
+        }
+        parked.sources.clear();
+        let woken: Vec<Pending> = parked.waits.drain(..).collect();
+        drop(guard);
+        for wait in woken {
+            wait.waker.wake();
+        }
+    }
+}
+
+fn is_past(deadline: Option<Nanos>) -> bool {
+    deadline.is_some_and(|deadline| boot_time() >= deadline)
+}

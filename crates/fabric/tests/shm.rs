@@ -1,5 +1,6 @@
 //! Shared memory between unrelated processes: messages, deaths, revocation, growth.
 #![cfg(all(feature = "shm", target_os = "linux"))]
+#![allow(clippy::unwrap_used)]
 
 #[path = "shm_support/mod.rs"]
 mod support;

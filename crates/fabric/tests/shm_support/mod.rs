@@ -2,7 +2,7 @@
 //!
 //! A test binary executes itself: the child runs one test, `child`, which plays the part named in
 //! its environment, speaks in lines on its standard output and listens on its standard input.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

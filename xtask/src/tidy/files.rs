@@ -47,17 +47,32 @@ fn reached(tree: &Tree) -> BTreeSet<String> {
             continue;
         }
         let Some(syntax) = &file.syntax else { continue };
-        let beside = folder(&file.path).to_owned();
-        let below = if is_root || name(&file.path) == "mod.rs" {
-            beside.clone()
-        } else {
-            file.path.trim_end_matches(".rs").to_owned()
-        };
-        for module in modules(&syntax.items, &beside, &below) {
+        let below = below(&file.path, is_root);
+        for module in modules(&syntax.items, folder(&file.path), below) {
             todo.push((module, false));
         }
     }
     alive
+}
+
+/// The files of modules that are declared for tests only.
+pub(super) fn of_tests(tree: &Tree) -> BTreeSet<String> {
+    let roots = roots(tree);
+    let mut files = BTreeSet::new();
+    for file in tree.rust() {
+        let Some(syntax) = &file.syntax else { continue };
+        let of_tests = |item: &&Item| matches!(item, Item::Mod(m) if rust::for_tests(&m.attrs));
+        let items: Vec<Item> = syntax.items.iter().filter(of_tests).cloned().collect();
+        let below = below(&file.path, roots.contains(&file.path));
+        files.extend(modules(&items, folder(&file.path), below));
+    }
+    files
+}
+
+/// The folder in which the modules lie that the file at `path` declares.
+fn below(path: &str, is_root: bool) -> &str {
+    let owns_folder = is_root || name(path) == "mod.rs";
+    if owns_folder { folder(path) } else { path.trim_end_matches(".rs") }
 }
 
 /// The roots of targets: where cargo looks by itself, and what manifests name.

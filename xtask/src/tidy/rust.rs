@@ -4,7 +4,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprMethodCall, ImplItemFn, ItemFn, ItemImpl, ItemMod, Macro, Meta};
 
-use super::{File, Finding, Tree};
+use super::{File, Finding, Tree, files};
 
 /// Where `unsafe` may stand: these files, and what lies under these folders.
 const UNSAFE_PLACES: [&str; 4] = [
@@ -81,7 +81,8 @@ fn forbids_unsafe(file: &File) -> bool {
 
 /// Outside tests, what cannot be is said: `expect("why it cannot be")`.
 pub(super) fn no_unwrap(tree: &Tree) -> Vec<Finding> {
-    let is_test = |path: &str| path.ends_with("/tests.rs") || path.contains("/tests/");
+    let of_tests = files::of_tests(tree);
+    let is_test = |path: &String| path.contains("/tests/") || of_tests.contains(path);
     let mut findings = Vec::new();
     for file in tree.rust().filter(|file| !is_test(&file.path)) {
         let Some(syntax) = &file.syntax else { continue };
@@ -136,7 +137,7 @@ impl<'ast> Visit<'ast> for Unwraps {
 }
 
 /// Whether an item exists for tests only: `#[test]`, or a `cfg` that asks for `test`.
-fn for_tests(attributes: &[Attribute]) -> bool {
+pub(super) fn for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::Path(path) => path.is_ident("test"),
         Meta::List(list) if list.path.is_ident("cfg") => {
@@ -221,5 +222,7 @@ mod tests {
         let head = "#[cfg(not(test))]";
         assert_eq!(places(no_unwrap, &[("a.rs", &format!("{head}\n{text}"))]).len(), 2);
         assert!(places(no_unwrap, &[("crates/a/tests/suite.rs", text)]).is_empty());
+        let declared = ("a/mod.rs", "#[cfg(test)]\nmod helper;");
+        assert!(places(no_unwrap, &[declared, ("a/helper.rs", text)]).is_empty());
     }
 }

@@ -1,0 +1,171 @@
+//! The insides of a world: everything that changes, and what each event does to it.
+
+use std::collections::VecDeque;
+
+use farlock_fabric::{EndpointId, Nanos};
+
+use crate::fault::Weakness;
+use crate::flight::Flights;
+use crate::history::History;
+use crate::memory::{Memory, Node};
+use crate::nic::Nic;
+use crate::oracle::{Choice, Oracle};
+use crate::queue::{Event, Queue};
+use crate::seat::Seat;
+use crate::wait::Watches;
+use crate::world::Mode;
+
+/// What the world knows of a task; the future itself is elsewhere.
+pub(crate) struct TaskMeta {
+    /// Whose crash kills it.
+    pub(crate) endpoint: EndpointId,
+    /// It has neither finished nor been killed.
+    pub(crate) live: bool,
+    /// It is about to be polled.
+    pub(crate) queued: bool,
+}
+
+pub(crate) struct Core {
+    pub(crate) now: Nanos,
+    pub(crate) mode: Mode,
+    pub(crate) seed: u64,
+    pub(crate) slots: u8,
+    pub(crate) mailbox_cells: usize,
+    pub(crate) poll_interval_ns: Nanos,
+    pub(crate) events_max: u64,
+    pub(crate) weakness: Weakness,
+    pub(crate) nic: Nic,
+    /// What the number of endpoints adds to each round trip.
+    pub(crate) crowding_ns: u32,
+    pub(crate) oracle: Box<dyn Oracle>,
+    queue: Queue,
+    /// Explored mode: everything that can happen next, in the order in which it was pushed.
+    pending: Vec<(Nanos, Event)>,
+    pub(crate) memory: Memory,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) flights: Flights,
+    /// Explored mode: chains whose completion reaches their endpoint within this event.
+    pub(crate) completed: Vec<u32>,
+    /// By index; nobody sits in the first.
+    pub(crate) seats: Vec<Seat>,
+    /// The highest index that ever was occupied.
+    pub(crate) occupied: u16,
+    /// Counts endpoints and resets, to tell which came first.
+    pub(crate) stamp: u32,
+    /// Endpoints that crashed and whose tasks are still there.
+    pub(crate) unburied: Vec<EndpointId>,
+    pub(crate) watches: Watches,
+    pub(crate) tasks: Vec<TaskMeta>,
+    pub(crate) ready: VecDeque<u32>,
+    /// The task that is being polled.
+    pub(crate) current: u32,
+    pub(crate) history: History,
+}
+
+impl Core {
+    pub(crate) fn new(config: crate::Config, oracle: Box<dyn Oracle>) -> Self {
+        assert!(config.mailbox_cells >= 4, "a mailbox has at least 4 cells");
+        assert!(config.endpoints >= 1, "a world has endpoints");
+        Self {
+            now: 0,
+            mode: config.mode,
+            seed: config.seed,
+            slots: config.slots_per_endpoint,
+            mailbox_cells: config.mailbox_cells,
+            poll_interval_ns: config.poll_interval_ns.max(1),
+            events_max: config.events_max.unwrap_or(u64::MAX),
+            weakness: config.weakness,
+            nic: config.nic,
+            crowding_ns: 0,
+            oracle,
+            queue: Queue::new(),
+            pending: Vec::new(),
+            memory: Memory::default(),
+            nodes: Vec::new(),
+            flights: Flights::default(),
+            completed: Vec::new(),
+            seats: (0..=config.endpoints).map(Seat::vacant).collect(),
+            occupied: 0,
+            stamp: 0,
+            unburied: Vec::new(),
+            watches: Watches::default(),
+            tasks: Vec::new(),
+            ready: VecDeque::new(),
+            current: crate::flight::NONE,
+            history: History::new(config.seed),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, time: Nanos, event: Event) {
+        match self.mode {
+            Mode::Timed => self.queue.push(self.now, time, event),
+            Mode::Explored => self.pending.push((time, event)),
+        }
+    }
+
+    /// Lets the next event not after `limit` happen. Returns whether there was one.
+    #[inline]
+    pub(crate) fn step(&mut self, limit: Nanos) -> bool {
+        let (time, event) = match self.mode {
+            Mode::Timed => loop {
+                match self.queue.pop(self.now, limit) {
+                    None => return false,
+                    // The timer of a wait that has ended: time does not pass for it.
+                    Some((_, Event::Timer(index, generation)))
+                        if !self.is_current(index, generation) => {}
+                    Some(next) => break next,
+                }
+            },
+            Mode::Explored => match self.choose(limit) {
+                None => return false,
+                Some(next) => next,
+            },
+        };
+        self.now = time;
+        self.history.stats.events += 1;
+        self.happen(event);
+        true
+    }
+
+    /// Whether nothing can happen any more.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        match self.mode {
+            Mode::Timed => self.queue.is_empty(),
+            Mode::Explored => self.pending.is_empty(),
+        }
+    }
+
+    /// Explored mode: any pending event may be next; time follows.
+    fn choose(&mut self, limit: Nanos) -> Option<(Nanos, Event)> {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.retain(|(_, event)| match *event {
+            Event::Timer(index, generation) => self.is_current(index, generation),
+            _ => true,
+        });
+        self.pending = pending;
+        let choices = u32::try_from(self.pending.len()).expect("there are fewer than 2^32 events");
+        if choices == 0 || self.now >= limit {
+            return None;
+        }
+        let chosen = if choices == 1 { 0 } else { self.oracle.pick(Choice::Event, choices) };
+        let (time, event) = self.pending.remove(chosen as usize);
+        Some((time.max(self.now + 1), event))
+    }
+
+    #[inline]
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive(flight) => self.arrive(flight),
+            Event::Turn(flight) => self.turns(flight),
+            Event::Serve(flight) => self.served(flight),
+            Event::Complete(flight) => self.complete(flight),
+            Event::Timer(watch, generation) => self.timer(watch, generation),
+            Event::Wake(task) => self.wake(task),
+            Event::Announce(id) => self.announce(id),
+        }
+        while let Some(head) = self.completed.pop() {
+            self.complete(head);
+        }
+    }
+}

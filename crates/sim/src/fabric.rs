@@ -1,0 +1,183 @@
+//! Endpoints of a simulated world: the fabric's contract, and no more than the contract.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use farlock_fabric::endpoint::RECORD_WORDS;
+use farlock_fabric::{
+    Addr, Endpoint, EndpointId, Envelope, Fault, Link, LinkDone, MaskedAtomics, Nanos, Posted,
+    Slot, SyncedClock, Ticket, Verb, Wait, WaitState, WideAtomics, Woken,
+};
+use rand_xoshiro::rand_core::Rng;
+
+use crate::seat::Life;
+use crate::world::{Mode, RECORDS, Shared};
+
+/// An endpoint of a [`World`](crate::World). Clones are the same endpoint: tasks may share it.
+///
+/// Dropping it changes nothing; an endpoint dies when it is killed. From that moment nothing it
+/// posts is executed, completes or ends.
+#[derive(Clone)]
+pub struct SimEndpoint {
+    shared: Rc<Shared>,
+    id: EndpointId,
+}
+
+impl SimEndpoint {
+    pub(crate) fn new(shared: Rc<Shared>, id: EndpointId) -> Self {
+        Self { shared, id }
+    }
+}
+
+impl std::fmt::Debug for SimEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SimEndpoint({:?})", self.id)
+    }
+}
+
+impl Endpoint for SimEndpoint {
+    const NOW: bool = false;
+
+    #[inline]
+    fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    fn slots(&self) -> u8 {
+        self.shared.core.borrow().slots
+    }
+
+    #[inline]
+    fn post(&self, verb: Verb<'_>) -> Posted {
+        self.shared.core.borrow_mut().post(self.id, &verb)
+    }
+
+    #[inline]
+    fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
+        self.shared.core.borrow_mut().post_chain(self.id, chain)
+    }
+
+    #[inline]
+    fn poll_posted(&self, ticket: Ticket, _: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        match self.shared.core.borrow_mut().outcome(self.id, ticket) {
+            Some(result) => Poll::Ready(result),
+            None => Poll::Pending,
+        }
+    }
+
+    fn abandon(&self, ticket: Ticket) {
+        self.shared.core.borrow_mut().abandon(self.id, ticket);
+    }
+
+    #[inline]
+    fn old(&self) -> u128 {
+        self.shared.core.borrow().seat(self.id).last.old
+    }
+
+    fn link(&self, index: usize) -> LinkDone {
+        self.shared.core.borrow().seat(self.id).last.links[index]
+    }
+
+    fn copy_read(&self, index: usize, into: &mut [u64]) -> usize {
+        let core = self.shared.core.borrow();
+        let data = &core.seat(self.id).last.data[index];
+        let words = data.len().min(into.len());
+        into[..words].copy_from_slice(&data[..words]);
+        words
+    }
+
+    #[inline]
+    fn receive(&self, slot: Slot) -> Option<Envelope> {
+        let mut core = self.shared.core.borrow_mut();
+        let seat = core.seat_mut(self.id);
+        if !seat.is_acting(self.id) {
+            return None;
+        }
+        seat.mailboxes[usize::from(slot.0)].pop_front()
+    }
+
+    #[inline]
+    fn poll_wait(
+        &self,
+        wait: &Wait<'_>,
+        state: &mut WaitState,
+        _: &mut Context<'_>,
+    ) -> Poll<Woken> {
+        match self.shared.core.borrow_mut().poll_wait(self.id, wait, state) {
+            Some(woken) => Poll::Ready(woken),
+            None => Poll::Pending,
+        }
+    }
+
+    fn end_wait(&self, state: &mut WaitState) {
+        self.shared.core.borrow_mut().end_wait(state);
+    }
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        let core = self.shared.core.borrow();
+        core.seat(self.id).clock.read(core.now)
+    }
+
+    #[inline]
+    fn random(&self) -> u64 {
+        self.shared.core.borrow_mut().seat_mut(self.id).rng.next_u64()
+    }
+
+    fn publish(&self, slot: Slot, word: usize, value: u64) {
+        assert!(word < RECORD_WORDS, "a record has {RECORD_WORDS} words");
+        let addr = self.record(self.id.index, slot).plus(word as u64 * 8);
+        let mut core = self.shared.core.borrow_mut();
+        let seat = core.seat(self.id);
+        if !seat.is_acting(self.id) || seat.revoked {
+            return;
+        }
+        let place = core.memory.place(addr, 1, 8).expect("every slot has a record");
+        *core.memory.word(place, 0) = value;
+        let now = core.now;
+        core.history.note(now, addr.bits() ^ value);
+        if core.mode == Mode::Explored {
+            core.wake_blocked();
+        }
+    }
+
+    fn record(&self, index: u16, slot: Slot) -> Addr {
+        let slots = u64::from(self.slots());
+        let place = u64::from(index) * slots + u64::from(slot.0);
+        Addr::new(RECORDS, place * RECORD_WORDS as u64 * 8)
+    }
+
+    fn endpoints(&self) -> u16 {
+        (self.shared.core.borrow().seats.len() - 1) as u16
+    }
+
+    fn occupant(&self, index: u16) -> Option<EndpointId> {
+        let core = self.shared.core.borrow();
+        let seat = core.seats.get(usize::from(index))?;
+        (seat.life != Life::Dead).then_some(seat.id)
+    }
+
+    fn is_alive(&self, id: EndpointId) -> bool {
+        self.shared.core.borrow().is_alive(id)
+    }
+
+    fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
+        let mut core = self.shared.core.borrow_mut();
+        if core.is_alive(peer) {
+            core.seat_mut(peer).revoked = true;
+            let now = core.now;
+            core.history.note(now, peer.bits() << 16);
+        }
+        Ok(())
+    }
+}
+
+impl MaskedAtomics for SimEndpoint {}
+
+impl WideAtomics for SimEndpoint {}
+
+impl SyncedClock for SimEndpoint {
+    fn clock_error(&self) -> Nanos {
+        self.shared.core.borrow().weakness.clock_error_ns
+    }
+}

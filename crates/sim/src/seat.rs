@@ -1,0 +1,250 @@
+//! The endpoints' side of the world: who lives, whose verbs still count, mailboxes, clocks.
+//!
+//! A seat is a place in the table of endpoints; successive endpoints may occupy it, each with a
+//! higher incarnation. A crash has two moments: from the first on the endpoint does nothing more,
+//! but its verbs in flight may still take effect; at the second the death is announced, and from
+//! then on they may not.
+
+use std::collections::VecDeque;
+
+use farlock_fabric::{EndpointId, Envelope, Fault, LinkDone, Nanos};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+use crate::core::Core;
+use crate::fault::Outcome;
+use crate::flight::{Due, NONE};
+use crate::oracle::Choice;
+use crate::queue::Event;
+
+/// Where an occupant of a seat stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    Alive,
+    /// It does nothing more, but nobody knows.
+    Crashed,
+    /// Its death was announced.
+    Dead,
+}
+
+/// The verbs an endpoint posted to one node, oldest first: completions come in this order.
+#[derive(Clone, Copy)]
+pub(crate) struct QueuePair {
+    pub(crate) oldest: u32,
+    pub(crate) newest: u32,
+}
+
+impl QueuePair {
+    pub(crate) const EMPTY: Self = Self { oldest: NONE, newest: NONE };
+}
+
+/// What the endpoint's last completion brought.
+#[derive(Default)]
+pub(crate) struct Last {
+    pub(crate) old: u128,
+    pub(crate) links: Vec<LinkDone>,
+    /// What each link read; nothing where it read nothing.
+    pub(crate) data: Vec<Vec<u64>>,
+}
+
+/// A clock that drifts away and comes back, so that it stays within a bound for ever.
+#[derive(Clone, Copy)]
+pub(crate) struct Clock {
+    /// How fast it goes ahead or falls behind, in parts per billion.
+    drift_ppb: u64,
+    /// After so many nanoseconds it turns.
+    turn_ns: u64,
+    phase_ns: u64,
+}
+
+impl Clock {
+    /// The endpoint's time at this time of the world. Never goes back.
+    #[inline]
+    pub(crate) fn read(&self, now: Nanos) -> Nanos {
+        if self.drift_ppb == 0 {
+            return now;
+        }
+        let phase = (now + self.phase_ns) % (2 * self.turn_ns);
+        let away = phase.min(2 * self.turn_ns - phase);
+        now + (u128::from(away) * u128::from(self.drift_ppb) / 1_000_000_000) as u64
+    }
+
+    /// The first time of the world not before `now` at which this clock shows `reading`.
+    pub(crate) fn when(&self, now: Nanos, reading: Nanos) -> Nanos {
+        let mut time = now;
+        // Each step closes all but a drift's share of the gap: three steps at most.
+        while self.read(time) < reading {
+            let gap = reading - self.read(time);
+            time += (gap - gap / 4096).max(1);
+        }
+        time
+    }
+}
+
+pub(crate) struct Seat {
+    pub(crate) id: EndpointId,
+    pub(crate) life: Life,
+    pub(crate) revoked: bool,
+    /// The world's stamp when this endpoint came: nodes that were reset later refuse it.
+    pub(crate) stamp: u32,
+    pub(crate) rng: Xoshiro256PlusPlus,
+    pub(crate) clock: Clock,
+    pub(crate) mailboxes: Vec<VecDeque<Envelope>>,
+    /// Its waits in progress.
+    pub(crate) waits: Vec<u32>,
+    /// Its messages on their way, oldest first.
+    pub(crate) sends: Vec<u32>,
+    /// One per memory node, and the first for messages.
+    pub(crate) pairs: Vec<QueuePair>,
+    pub(crate) last: Last,
+    /// Its tasks are not polled before this time.
+    pub(crate) paused_until: Nanos,
+    /// Verbs it has posted.
+    pub(crate) posted: u64,
+    /// It crashes when it posts the verb with this number, counted from zero.
+    pub(crate) crash_at: Option<(u64, Outcome)>,
+}
+
+impl Seat {
+    pub(crate) fn vacant(index: u16) -> Self {
+        Self {
+            id: EndpointId { index, incarnation: 0 },
+            life: Life::Dead,
+            revoked: false,
+            stamp: 0,
+            rng: Xoshiro256PlusPlus::seed_from_u64(0),
+            clock: Clock { drift_ppb: 0, turn_ns: 1, phase_ns: 0 },
+            mailboxes: Vec::new(),
+            waits: Vec::new(),
+            sends: Vec::new(),
+            pairs: Vec::new(),
+            last: Last::default(),
+            paused_until: 0,
+            posted: 0,
+            crash_at: None,
+        }
+    }
+
+    /// Whether this endpoint sits here and has not crashed.
+    #[inline]
+    pub(crate) fn is_acting(&self, id: EndpointId) -> bool {
+        self.id == id && self.life == Life::Alive
+    }
+
+    /// Whether verbs of this endpoint still take effect, as far as it depends on the endpoint.
+    #[inline]
+    pub(crate) fn may_take_effect(&self, id: EndpointId) -> Result<(), Fault> {
+        if self.id == id && self.life != Life::Dead && !self.revoked {
+            Ok(())
+        } else {
+            Err(Fault::Revoked)
+        }
+    }
+}
+
+impl Core {
+    #[inline]
+    pub(crate) fn seat(&self, id: EndpointId) -> &Seat {
+        &self.seats[usize::from(id.index)]
+    }
+
+    #[inline]
+    pub(crate) fn seat_mut(&mut self, id: EndpointId) -> &mut Seat {
+        &mut self.seats[usize::from(id.index)]
+    }
+
+    /// A new endpoint in this seat, whose occupant is dead or never was.
+    pub(crate) fn seat_endpoint(&mut self, index: u16) -> EndpointId {
+        let place = usize::from(index);
+        assert!(self.seats[place].life == Life::Dead, "somebody sits there");
+        // Messages of the dead that wait for older ones must not wait for ever.
+        for flight in std::mem::take(&mut self.seats[place].sends) {
+            if matches!(self.flights.at(flight).due, Due::Behind(_)) {
+                self.flights.at_mut(flight).due = Due::Scheduled;
+                self.push(self.now, Event::Serve(flight));
+            }
+        }
+        let incarnation = self.seats[place].id.incarnation.checked_add(1);
+        let incarnation = incarnation.expect("a seat has at most 65,535 occupants");
+        self.stamp += 1;
+        let seed = self.seed ^ (u64::from(incarnation) << 16 | u64::from(index)).rotate_left(32);
+        self.seats[place] = Seat {
+            id: EndpointId { index, incarnation },
+            life: Life::Alive,
+            stamp: self.stamp,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            clock: self.new_clock(),
+            mailboxes: (0..self.slots).map(|_| VecDeque::new()).collect(),
+            ..Seat::vacant(index)
+        };
+        self.occupied = self.occupied.max(index);
+        self.crowding_ns = self.nic.crowding_ns(self.occupied);
+        self.seats[place].id
+    }
+
+    fn new_clock(&mut self) -> Clock {
+        let drift_ppb = u64::from(self.weakness.drift_ppb);
+        if drift_ppb == 0 || self.weakness.clock_error_ns == 0 {
+            return Clock { drift_ppb: 0, turn_ns: 1, phase_ns: 0 };
+        }
+        // Two clocks may go apart with half the drift each.
+        let half = drift_ppb.div_ceil(2);
+        let turn_ns = (self.weakness.clock_error_ns.saturating_mul(1_000_000_000) / half).max(1);
+        let phase = u64::from(self.oracle.pick(Choice::Clock, 1 << 16));
+        Clock { drift_ppb: half, turn_ns, phase_ns: ((2 * turn_ns) >> 16) * phase }
+    }
+
+    /// The endpoint does nothing from now on. Returns whether it did until now.
+    pub(crate) fn crash(&mut self, id: EndpointId, outcome: Option<Outcome>) -> bool {
+        if !self.seat(id).is_acting(id) {
+            return false;
+        }
+        self.seat_mut(id).life = Life::Crashed;
+        self.unburied.push(id);
+        self.history.note(self.now, id.bits());
+        let (least, most) = (self.weakness.detection_ns_min, self.weakness.detection_ns_max);
+        let more = self.oracle.pick(Choice::Detection, most.saturating_sub(least) + 1);
+        let known = self.now + u64::from(least) + u64::from(more);
+        for head in self.flights.heads() {
+            if self.flights.at(head).owner == id {
+                self.strand(head, outcome, known);
+            }
+        }
+        self.push(known, Event::Announce(id));
+        true
+    }
+
+    /// Decides what becomes of a chain whose endpoint crashed.
+    fn strand(&mut self, head: u32, outcome: Option<Outcome>, known: Nanos) {
+        let flight = self.flights.at_mut(head);
+        flight.chain.abandoned = true;
+        if flight.chain.done {
+            self.flights.remove(head);
+            return;
+        }
+        let outcome = outcome.unwrap_or_else(|| {
+            [Outcome::Never, Outcome::Executed, Outcome::Late]
+                [self.oracle.pick(Choice::CrashOutcome, 3) as usize]
+        });
+        match outcome {
+            Outcome::Executed => {}
+            Outcome::Late => {
+                let longest = u32::try_from(known - self.now).unwrap_or(u32::MAX).max(1);
+                flight.chain.hold_ns = self.oracle.pick(Choice::CrashOutcome, longest);
+            }
+            Outcome::Never => self.cancel(head),
+        }
+    }
+
+    /// The endpoint's death becomes known: from now on none of its verbs takes effect.
+    pub(crate) fn announce(&mut self, id: EndpointId) {
+        let seat = self.seat_mut(id);
+        if seat.id != id || seat.life == Life::Dead {
+            return;
+        }
+        seat.life = Life::Dead;
+        seat.mailboxes.iter_mut().for_each(VecDeque::clear);
+        self.history.note(self.now, id.bits() << 32);
+        self.wake_watchers_of(id);
+    }
+}

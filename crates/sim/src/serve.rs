@@ -1,0 +1,208 @@
+//! The moment a verb takes effect, or one piece of it, and the faults that keep it from that.
+
+use farlock_fabric::{Fault, Nanos};
+
+use crate::core::Core;
+use crate::flight::{Action, NONE, Tear};
+use crate::history::{Effect, Kind};
+use crate::nic::LINE_BYTES;
+use crate::oracle::Choice;
+use crate::queue::Event;
+use crate::transit::MESSAGES;
+use crate::world::Mode;
+
+impl Core {
+    /// When the NIC serves this link. A message takes its own way from here.
+    #[inline]
+    pub(crate) fn admit(&mut self, index: u32) -> Option<Nanos> {
+        let flight = self.flights.at(index);
+        let (kind, addr) = (flight.kind, flight.addr);
+        if kind == Kind::Send {
+            let due = self.now + self.lateness();
+            self.schedule_message(index, due);
+            return None;
+        }
+        if self.mode == Mode::Explored {
+            return Some(self.now);
+        }
+        let node = usize::from(self.flights.at(flight.head).chain.pair) - 1;
+        let nic = &mut self.nodes[node].nic;
+        Some(match self.flights.at(index).action {
+            Action::Read { words } => nic.admit_transfer(&self.nic, self.now, u64::from(words) * 8),
+            Action::Write => {
+                let bytes = self.flights.at(index).data.len() as u64 * 8;
+                nic.admit_transfer(&self.nic, self.now, bytes)
+            }
+            _ => {
+                let wide = matches!(kind, Kind::MaskedCas128 | Kind::MaskedFaa128);
+                nic.admit_atomic(&self.nic, self.now, addr.bits() / LINE_BYTES, wide)
+            }
+        })
+    }
+
+    /// A link whose time has come is served, and then the links after it.
+    #[inline]
+    pub(crate) fn served(&mut self, index: u32) {
+        let flight = self.flights.at(index);
+        let (head, overtaken, next) = (flight.head, flight.overtaken, flight.next);
+        if self.is_held(head, Event::Serve(index)) {
+            return;
+        }
+        if self.serve(index) && !overtaken {
+            self.turns(next);
+        }
+    }
+
+    /// Serves a link or a piece of it. Returns whether it is served entirely.
+    #[inline]
+    pub(crate) fn serve(&mut self, index: u32) -> bool {
+        let flight = self.flights.at(index);
+        let status = match flight.action {
+            Action::Send { to, message } => self.deliver(index, to, message),
+            Action::Read { .. } | Action::Write => match self.transfer(index) {
+                Ok(false) => return false,
+                Ok(true) => Ok(()),
+                Err(fault) => Err(fault),
+            },
+            _ => self.perform(index),
+        };
+        if let Err(fault) = status {
+            self.history.stats.faults += 1;
+            self.flights.at_mut(index).status = Err(fault);
+        }
+        self.settle(index);
+        true
+    }
+
+    /// Whether this verb may take effect now, as far as it depends on its sender and its node.
+    #[inline]
+    pub(crate) fn verdict(&self, index: u32) -> Result<(), Fault> {
+        let flight = self.flights.at(index);
+        let seat = self.seat(flight.owner);
+        if flight.cancelled {
+            return Err(Fault::Lost);
+        }
+        seat.may_take_effect(flight.owner)?;
+        let pair = self.flights.at(flight.head).chain.pair;
+        if pair != MESSAGES && self.nodes[usize::from(pair) - 1].reset_stamp > seat.stamp {
+            return Err(Fault::Stale);
+        }
+        Ok(())
+    }
+
+    /// An atomic takes effect.
+    #[inline]
+    fn perform(&mut self, index: u32) -> Result<(), Fault> {
+        self.verdict(index)?;
+        let flight = self.flights.at_mut(index);
+        let (old, new) = self.memory.atomic(flight.addr, &flight.action)?;
+        flight.old = old;
+        let (endpoint, kind, addr) = (flight.owner, flight.kind, flight.addr);
+        self.history.record(&Effect { time: self.now, endpoint, kind, addr, old, new });
+        if self.mode == Mode::Explored {
+            self.wake_blocked();
+        }
+        Ok(())
+    }
+
+    /// Reads or writes the words whose time has come. Returns whether all have been.
+    fn transfer(&mut self, index: u32) -> Result<bool, Fault> {
+        let started = self.flights.at(index).tear.served != 0;
+        if let Err(fault) = self.verdict(index) {
+            // Half a write has taken effect: the outcome is not "none".
+            let half = started && self.flights.at(index).kind == Kind::Write;
+            return Err(if half { Fault::Lost } else { fault });
+        }
+        if !started {
+            self.begin_transfer(index)?;
+        }
+        let words = self.flights.at(index).data.len() as u32;
+        let tear = self.flights.at(index).tear;
+        let left = words - u32::from(tear.served);
+        let piece = if tear.torn { 1 + self.oracle.pick(Choice::TearPiece, left) } else { left };
+        for position in u32::from(tear.served)..u32::from(tear.served) + piece {
+            let word = match tear.down {
+                false => (u32::from(tear.origin) + position) % words,
+                true => (u32::from(tear.origin) + words - position) % words,
+            };
+            self.transfer_word(index, word as usize);
+        }
+        self.flights.at_mut(index).tear.served += piece as u16;
+        if self.mode == Mode::Explored {
+            self.wake_blocked();
+        }
+        if piece == left {
+            let flight = self.flights.at_mut(index);
+            if flight.kind == Kind::Read {
+                let high = flight.data.get(1).copied().unwrap_or(0);
+                flight.old = u128::from(flight.data[0]) | u128::from(high) << 64;
+            }
+            return Ok(true);
+        }
+        let gap = self.oracle.pick(Choice::TearPiece, self.weakness.torn_gap_ns_max + 1);
+        self.push(self.now + u64::from(gap), Event::Serve(index));
+        Ok(false)
+    }
+
+    /// Checks the bounds and decides how a read or write is torn.
+    fn begin_transfer(&mut self, index: u32) -> Result<(), Fault> {
+        let flight = self.flights.at_mut(index);
+        if let Action::Read { words } = flight.action {
+            flight.data.clear();
+            flight.data.resize(usize::from(words), 0);
+        }
+        let words = flight.data.len();
+        self.memory.place(flight.addr, words, 8)?;
+        let ratio = self.weakness.torn;
+        if words > 1 && ratio.is_possible() && self.oracle.chance(Choice::Tear, ratio) {
+            let origin = self.oracle.pick(Choice::TearPiece, words as u32) as u16;
+            let down = self.oracle.pick(Choice::TearPiece, 2) == 1;
+            flight.tear = Tear { torn: true, origin, down, served: 0 };
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn transfer_word(&mut self, index: u32, word: usize) {
+        let flight = self.flights.at_mut(index);
+        let addr = flight.addr.plus(word as u64 * 8);
+        let place = self.memory.place(addr, 1, 8).expect("the bounds were checked at the start");
+        let cell = self.memory.word(place, 0);
+        let old = *cell;
+        match flight.kind {
+            Kind::Write => *cell = flight.data[word],
+            _ => flight.data[word] = old,
+        }
+        let new = (*cell).into();
+        let (endpoint, kind) = (flight.owner, flight.kind);
+        self.history.record(&Effect { time: self.now, endpoint, kind, addr, old: old.into(), new });
+    }
+
+    /// A link has been served, well or ill.
+    #[inline]
+    fn settle(&mut self, index: u32) {
+        let (head, overtaken) = (self.flights.at(index).head, self.flights.at(index).overtaken);
+        let chain = &mut self.flights.at_mut(head).chain;
+        chain.unserved -= 1;
+        let (unserved, mut reply) = (chain.unserved, u64::from(chain.reply_ns));
+        if chain.lost {
+            reply += u64::from(self.weakness.lost_after_ns);
+        }
+        if overtaken {
+            chain.open_reads -= 1;
+            if chain.open_reads == 0 && chain.fenced != NONE {
+                let fenced = std::mem::replace(&mut chain.fenced, NONE);
+                self.open_fence(head, fenced);
+            }
+        }
+        if unserved == 0 {
+            if self.mode == Mode::Explored {
+                // Nothing can happen to an endpoint between effect and completion that could not
+                // as well happen between completion and its next verb.
+                self.completed.push(head);
+            } else {
+                self.push(self.now + reply, Event::Complete(head));
+            }
+        }
+    }
+}

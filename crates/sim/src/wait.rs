@@ -1,0 +1,228 @@
+//! Waits in progress, and what ends them.
+//!
+//! A wait is registered with its endpoint while it lasts. What might end it wakes its task, which
+//! asks again and finds the reason then; nothing is remembered that could become untrue.
+
+use farlock_fabric::{Addr, EndpointId, Nanos, Slot, Wait, WaitState, Woken};
+
+use crate::core::Core;
+use crate::flight::NONE;
+use crate::queue::Event;
+use crate::seat::Life;
+use crate::world::Mode;
+
+#[derive(Default)]
+pub(crate) struct Watch {
+    owner: Option<EndpointId>,
+    generation: u32,
+    task: u32,
+    mail: Option<Slot>,
+    word: Option<(Addr, u64)>,
+    peers: Vec<EndpointId>,
+    /// When the interval ends, in the world's time.
+    deadline: Option<Nanos>,
+    /// The world looked at the word and found it changed.
+    changed: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Watches {
+    slab: Vec<Watch>,
+    free: Vec<u32>,
+    /// Explored mode: the waits that block until their word changes.
+    blocked: Vec<u32>,
+}
+
+impl Core {
+    /// Begins a wait or goes on with it.
+    pub(crate) fn poll_wait(
+        &mut self,
+        id: EndpointId,
+        wait: &Wait<'_>,
+        state: &mut WaitState,
+    ) -> Option<Woken> {
+        if !self.seat(id).is_acting(id) {
+            return None;
+        }
+        if let Some(woken) = self.met(id, wait) {
+            self.end_wait(state);
+            return Some(woken);
+        }
+        if state.begun {
+            let watch = &mut self.watches.slab[state.key as u32 as usize];
+            assert!(watch.generation == (state.key >> 32) as u32, "this wait has ended");
+            watch.task = self.current;
+            let over = watch.deadline.is_some_and(|deadline| deadline <= self.now);
+            let woken = match (watch.changed, over) {
+                (true, _) => Woken::Changed,
+                (_, true) => Woken::Elapsed,
+                _ => return None,
+            };
+            self.end_wait(state);
+            return Some(woken);
+        }
+        self.begin_wait(id, wait, state)
+    }
+
+    /// What ends this wait already.
+    #[inline]
+    fn met(&self, id: EndpointId, wait: &Wait<'_>) -> Option<Woken> {
+        if let Some(slot) = wait.mail
+            && !self.seat(id).mailboxes[usize::from(slot.0)].is_empty()
+        {
+            return Some(Woken::Mail);
+        }
+        wait.peers.iter().find(|&&peer| !self.is_alive(peer)).map(|&peer| Woken::PeerGone(peer))
+    }
+
+    fn begin_wait(
+        &mut self,
+        id: EndpointId,
+        wait: &Wait<'_>,
+        state: &mut WaitState,
+    ) -> Option<Woken> {
+        let blocks = self.mode == Mode::Explored && wait.word.is_some();
+        if let Some((addr, old)) = wait.word
+            && (blocks || wait.interval.is_none())
+            && self.differs(addr, old)
+        {
+            return Some(Woken::Changed);
+        }
+        let interval = if blocks { None } else { wait.interval };
+        let clock = self.seat(id).clock;
+        let deadline = interval.map(|ns| clock.when(self.now, clock.read(self.now) + ns));
+        let index = self.watches.free.pop().unwrap_or_else(|| {
+            self.watches.slab.push(Watch::default());
+            (self.watches.slab.len() - 1) as u32
+        });
+        let watch = &mut self.watches.slab[index as usize];
+        let generation = watch.generation;
+        watch.owner = Some(id);
+        watch.task = self.current;
+        watch.mail = wait.mail;
+        watch.word = if deadline.is_none() { wait.word } else { None };
+        watch.peers.clear();
+        watch.peers.extend_from_slice(wait.peers);
+        watch.deadline = deadline;
+        watch.changed = false;
+        if blocks {
+            self.watches.blocked.push(index);
+        } else if let Some(time) = deadline {
+            self.push(time, Event::Timer(index, generation));
+        } else if wait.word.is_some() {
+            self.push(self.now + self.poll_interval_ns, Event::Timer(index, generation));
+        }
+        self.seat_mut(id).waits.push(index);
+        *state = WaitState {
+            begun: true,
+            deadline,
+            key: u64::from(generation) << 32 | u64::from(index),
+        };
+        None
+    }
+
+    /// Forgets a wait, if it had begun.
+    pub(crate) fn end_wait(&mut self, state: &mut WaitState) {
+        if !std::mem::take(&mut state.begun) {
+            return;
+        }
+        let index = state.key as u32;
+        let watch = &mut self.watches.slab[index as usize];
+        if watch.generation != (state.key >> 32) as u32 {
+            return;
+        }
+        watch.generation = watch.generation.wrapping_add(1);
+        let Some(owner) = watch.owner.take() else { return };
+        let seat = &mut self.seats[usize::from(owner.index)];
+        seat.waits.retain(|&other| other != index);
+        if !self.watches.blocked.is_empty() {
+            self.watches.blocked.retain(|&other| other != index);
+        }
+        self.watches.free.push(index);
+    }
+
+    /// Whether a timer still belongs to a wait in progress.
+    #[inline]
+    pub(crate) fn is_current(&self, index: u32, generation: u32) -> bool {
+        self.watches.slab[index as usize].generation == generation
+    }
+
+    /// A timer went off: the interval is over, or it is time to look at a word.
+    pub(crate) fn timer(&mut self, index: u32, generation: u32) {
+        let watch = &self.watches.slab[index as usize];
+        let task = watch.task;
+        if let (None, Some((addr, old))) = (watch.deadline, watch.word) {
+            if !self.differs(addr, old) {
+                self.push(self.now + self.poll_interval_ns, Event::Timer(index, generation));
+                return;
+            }
+            self.watches.slab[index as usize].changed = true;
+        }
+        self.wake(task);
+    }
+
+    /// Whether the word exists and has another value. A word outside memory never changes.
+    fn differs(&self, addr: Addr, old: u64) -> bool {
+        self.memory.place(addr, 1, 8).is_ok_and(|place| self.memory.read(place) != old)
+    }
+
+    /// A message reached this slot.
+    #[inline]
+    pub(crate) fn wake_receivers(&mut self, id: EndpointId, slot: Slot) {
+        for i in 0..self.seat(id).waits.len() {
+            let watch = &self.watches.slab[self.seat(id).waits[i] as usize];
+            if watch.mail == Some(slot) {
+                self.wake(watch.task);
+            }
+        }
+    }
+
+    /// This endpoint's death became known.
+    pub(crate) fn wake_watchers_of(&mut self, peer: EndpointId) {
+        for index in 0..self.watches.slab.len() {
+            let watch = &self.watches.slab[index];
+            if watch.owner.is_some() && watch.peers.contains(&peer) {
+                self.wake(watch.task);
+            }
+        }
+    }
+
+    /// Memory changed: in explored mode, ends the waits whose word differs now.
+    #[inline]
+    pub(crate) fn wake_blocked(&mut self) {
+        for i in 0..self.watches.blocked.len() {
+            let index = self.watches.blocked[i] as usize;
+            let watch = &self.watches.slab[index];
+            let (task, word) = (watch.task, watch.word);
+            if let Some((addr, old)) = word
+                && !watch.changed
+                && self.differs(addr, old)
+            {
+                self.watches.slab[index].changed = true;
+                self.wake(task);
+            }
+        }
+    }
+
+    /// Polls this task before the next event.
+    #[inline]
+    pub(crate) fn wake(&mut self, task: u32) {
+        if task == NONE {
+            return;
+        }
+        let meta = &mut self.tasks[task as usize];
+        if meta.live && !meta.queued {
+            meta.queued = true;
+            self.ready.push_back(task);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_alive(&self, id: EndpointId) -> bool {
+        id.index != 0
+            && self
+                .seats
+                .get(usize::from(id.index))
+                .is_some_and(|seat| seat.id == id && seat.life != Life::Dead)
+    }
+}

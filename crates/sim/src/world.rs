@@ -1,0 +1,479 @@
+//! A world: memory nodes, endpoints, tasks, and the loop that lets events happen.
+//!
+//! Tasks are futures on this thread. An event knows whose it is, so tasks are polled directly and
+//! wakers do nothing. Between two events every task that can go on has gone on as far as it can;
+//! computing takes no virtual time.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use farlock_fabric::endpoint::RECORD_WORDS;
+use farlock_fabric::{Addr, EndpointId, Nanos, RegionId};
+
+use crate::core::{Core, TaskMeta};
+use crate::fabric::SimEndpoint;
+use crate::fault::{Outcome, Weakness};
+use crate::flight::NONE;
+use crate::history::{Observer, Stats};
+use crate::memory::{Node, NodeId, Reset};
+use crate::nic::{Nic, NicState};
+use crate::oracle::{Oracle, Seeded};
+use crate::queue::Event;
+use crate::seat::Life;
+
+/// How virtual time and the order of events relate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Events happen when the NIC model says. For measuring and for random exploration.
+    Timed,
+    /// Any pending event may be next, as the oracle picks; time merely increases. There is no
+    /// latency, and a wait on a word lasts until the word differs, so that schedules stay finite.
+    Explored,
+}
+
+/// What a world is made of. The same values give the same run.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Decides everything random.
+    pub seed: u64,
+    /// Timed or explored.
+    pub mode: Mode,
+    /// The NIC of each memory node, and the network.
+    pub nic: Nic,
+    /// How weak the fabric is.
+    pub weakness: Weakness,
+    /// How many endpoints may exist at once: their indices are 1 to this.
+    pub endpoints: u16,
+    /// Slots of each endpoint, each with a mailbox and a record.
+    pub slots_per_endpoint: u8,
+    /// Messages a mailbox holds, at least 4.
+    pub mailbox_cells: usize,
+    /// How often the world looks at a word for a wait that has no interval, in nanoseconds. The
+    /// default is ShiftLock's polling interval.
+    pub poll_interval_ns: Nanos,
+    /// After so many events a run ends, to tell a livelock from progress.
+    pub events_max: Option<u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            mode: Mode::Timed,
+            nic: Nic::default(),
+            weakness: Weakness::default(),
+            endpoints: 64,
+            slots_per_endpoint: 4,
+            mailbox_cells: 4,
+            poll_interval_ns: 1_862,
+            events_max: None,
+        }
+    }
+}
+
+/// A task, in the order in which tasks were spawned.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TaskId(pub u32);
+
+/// How a run ended. The tasks named have neither finished nor been killed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// Every task has finished or was killed, and nothing is pending.
+    Finished,
+    /// Nothing is pending, and these tasks wait for ever.
+    Deadlock(Vec<TaskId>),
+    /// The time is up; something is still pending. These tasks are unfinished.
+    TimeUp(Vec<TaskId>),
+    /// `Config::events_max` events have happened. These tasks are unfinished.
+    Budget(Vec<TaskId>),
+}
+
+/// A spawned task and, once it has finished, its result. Dropping this does not end the task.
+pub struct Task<T> {
+    id: TaskId,
+    result: Rc<Cell<Option<T>>>,
+}
+
+impl<T> Task<T> {
+    /// Which task this is.
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// The result, once: `None` while the task is unfinished, if it was killed, or if the result
+    /// was taken already.
+    pub fn take(&self) -> Option<T> {
+        self.result.take()
+    }
+}
+
+impl<T> std::fmt::Debug for Task<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Task").field(&self.id.0).finish()
+    }
+}
+
+type BoxedFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What a world, its handles and its endpoints share.
+pub(crate) struct Shared {
+    pub(crate) core: RefCell<Core>,
+    /// By task. Empty while the task is polled, and once it has ended.
+    futures: RefCell<Vec<Option<BoxedFuture>>>,
+    nodes_named: Cell<u16>,
+}
+
+/// A world. Dropping it drops its tasks; endpoints that are left do nothing more.
+///
+/// Everything that needs no ownership is on [`Handle`], to which this dereferences.
+pub struct World {
+    handle: Handle,
+}
+
+impl World {
+    /// A world with one memory node, on which the records of all endpoints lie, and no task.
+    ///
+    /// # Panics
+    /// If a bound that [`Config`] states is broken.
+    pub fn new(config: Config) -> Self {
+        Self::with_oracle(config, Box::new(Seeded::new(config.seed)))
+    }
+
+    /// As [`World::new`], with every choice made by this oracle.
+    pub fn with_oracle(config: Config, oracle: Box<dyn Oracle>) -> Self {
+        let mut core = Core::new(config, oracle);
+        core.nodes.push(Node::new(&config.nic));
+        let records = (u64::from(config.endpoints) + 1) * u64::from(config.slots_per_endpoint);
+        let bytes = records * RECORD_WORDS as u64 * 8;
+        let region = core.memory.add(NodeId(0), bytes, bytes);
+        assert!(region == RECORDS, "the records are the first region");
+        let futures = RefCell::new(Vec::new());
+        let shared = Shared { core: RefCell::new(core), futures, nodes_named: Cell::new(0) };
+        Self { handle: Handle { shared: Rc::new(shared) } }
+    }
+
+    /// Lets everything happen until nothing is pending.
+    pub fn run(&self) -> Ended {
+        self.run_events(Nanos::MAX)
+    }
+
+    /// Lets everything happen that happens until this time, which then it is.
+    pub fn run_until(&self, time: Nanos) -> Ended {
+        let ended = self.run_events(time);
+        let mut core = self.shared.core.borrow_mut();
+        core.now = core.now.max(time);
+        ended
+    }
+
+    fn run_events(&self, limit: Nanos) -> Ended {
+        let shared = &*self.shared;
+        let events_max = self.events_max();
+        let mut core = shared.core.borrow_mut();
+        assert!(core.current == NONE, "a task cannot run its own world");
+        let spent = loop {
+            while let Some(task) = core.ready.pop_front() {
+                drop(core);
+                shared.poll(task);
+                core = shared.core.borrow_mut();
+            }
+            if !core.unburied.is_empty() {
+                drop(core);
+                shared.bury();
+                core = shared.core.borrow_mut();
+            } else if core.history.stats.events >= events_max {
+                break true;
+            } else if !core.step(limit) {
+                break false;
+            }
+        };
+        let live = core.tasks.iter().enumerate().filter(|(_, task)| task.live);
+        let unfinished: Vec<_> = live.map(|(id, _)| TaskId(id as u32)).collect();
+        match (spent, core.is_idle()) {
+            (true, _) => Ended::Budget(unfinished),
+            (_, false) => Ended::TimeUp(unfinished),
+            (_, true) if unfinished.is_empty() => Ended::Finished,
+            (_, true) => Ended::Deadlock(unfinished),
+        }
+    }
+
+    fn events_max(&self) -> u64 {
+        self.shared.core.borrow().events_max
+    }
+}
+
+impl Deref for World {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Tasks hold endpoints, and endpoints hold what holds the tasks: break the circle. A task's
+        // destructors may still post verbs; nothing will come of them.
+        let futures = std::mem::take(&mut *self.shared.futures.borrow_mut());
+        drop(futures);
+    }
+}
+
+/// The region of records.
+pub(crate) const RECORDS: RegionId = RegionId(0);
+
+/// What may be done to a world by whoever holds this: a test, a task that injects faults.
+#[derive(Clone)]
+pub struct Handle {
+    pub(crate) shared: Rc<Shared>,
+}
+
+impl Handle {
+    /// Another handle, for a task.
+    pub fn handle(&self) -> Self {
+        self.clone()
+    }
+
+    /// A memory node. The first call names the one with the records, each later one makes another.
+    pub fn node(&self) -> NodeId {
+        let id = NodeId(self.shared.nodes_named.get());
+        self.shared.nodes_named.set(id.0 + 1);
+        let mut core = self.shared.core.borrow_mut();
+        if usize::from(id.0) == core.nodes.len() {
+            let nic = core.nic;
+            core.nodes.push(Node::new(&nic));
+        }
+        id
+    }
+
+    /// A new region of zeroed memory; returns the address of its first byte. Memory that nobody
+    /// touches costs nothing.
+    pub fn region(&self, node: NodeId, bytes: u64) -> Addr {
+        self.growing_region(node, bytes, bytes)
+    }
+
+    /// As [`Handle::region`], with room to grow to `bytes_max`.
+    pub fn growing_region(&self, node: NodeId, bytes: u64, bytes_max: u64) -> Addr {
+        let mut core = self.shared.core.borrow_mut();
+        assert!(usize::from(node.0) < core.nodes.len(), "there is no such node");
+        Addr::new(core.memory.add(node, bytes, bytes_max), 0)
+    }
+
+    /// Adds `bytes` to a region.
+    ///
+    /// # Panics
+    /// If the region was not created with room for that.
+    pub fn grow(&self, region: RegionId, bytes: u64) {
+        self.shared.core.borrow_mut().memory.grow(region, bytes);
+    }
+
+    /// A new endpoint in the first seat that nobody ever had, or else in the first whose occupant is
+    /// known to be dead.
+    ///
+    /// # Panics
+    /// If every seat is taken.
+    pub fn endpoint(&self) -> SimEndpoint {
+        let index = {
+            let core = self.shared.core.borrow();
+            let unused = core.seats.iter().skip(1).find(|seat| seat.id.incarnation == 0);
+            let dead = || core.seats.iter().skip(1).find(|seat| seat.life == Life::Dead);
+            unused.or_else(dead).expect("all seats of this world are taken").id.index
+        };
+        self.endpoint_at(index)
+    }
+
+    /// A new endpoint in this seat.
+    ///
+    /// # Panics
+    /// If somebody sits there who is not known to be dead.
+    pub fn endpoint_at(&self, index: u16) -> SimEndpoint {
+        let id = self.shared.core.borrow_mut().seat_endpoint(index);
+        SimEndpoint::new(Rc::clone(&self.shared), id)
+    }
+
+    /// Starts a task that dies with this endpoint. It is first polled by the next run.
+    pub fn spawn<F>(&self, endpoint: EndpointId, future: F) -> Task<F::Output>
+    where
+        F: Future + 'static,
+    {
+        let result = Rc::new(Cell::new(None));
+        let into = Rc::clone(&result);
+        let boxed: BoxedFuture = Box::pin(async move { into.set(Some(future.await)) });
+        let mut core = self.shared.core.borrow_mut();
+        let live = core.seat(endpoint).is_acting(endpoint);
+        let id = u32::try_from(core.tasks.len()).expect("a world has fewer than 2^32 tasks");
+        core.tasks.push(TaskMeta { endpoint, live, queued: false });
+        self.shared.futures.borrow_mut().push(live.then_some(boxed));
+        core.wake(id);
+        Task { id: TaskId(id), result }
+    }
+
+    /// Crashes an endpoint: its tasks are gone, and what becomes of each of its verbs in flight is
+    /// for the oracle to decide. Its death becomes known after the time that [`Weakness`] states.
+    pub fn kill(&self, id: EndpointId) {
+        self.shared.core.borrow_mut().crash(id, None);
+        self.shared.bury();
+    }
+
+    /// As [`Handle::kill`], with one outcome for every verb in flight.
+    pub fn kill_with(&self, id: EndpointId, outcome: Outcome) {
+        self.shared.core.borrow_mut().crash(id, Some(outcome));
+        self.shared.bury();
+    }
+
+    /// Lets an endpoint crash as it posts its `verb`-th verb, counted from zero over its life; that
+    /// verb and all others in flight have this outcome.
+    pub fn crash_at(&self, id: EndpointId, verb: u64, outcome: Outcome) {
+        let mut core = self.shared.core.borrow_mut();
+        if core.seat(id).is_acting(id) {
+            core.seat_mut(id).crash_at = Some((verb, outcome));
+        }
+    }
+
+    /// How many verbs an endpoint has posted: the bound of the crash points above.
+    pub fn posted(&self, id: EndpointId) -> u64 {
+        self.shared.core.borrow().seat(id).posted
+    }
+
+    /// Stops an endpoint's tasks for so many nanoseconds. Its verbs in flight go on.
+    pub fn pause(&self, id: EndpointId, interval: Nanos) {
+        let mut core = self.shared.core.borrow_mut();
+        let until = core.now.saturating_add(interval);
+        let seat = core.seat_mut(id);
+        seat.paused_until = seat.paused_until.max(until);
+    }
+
+    /// Drops a task where it stands, as a caller does who gives up; its endpoint lives on.
+    pub fn cancel(&self, task: TaskId) {
+        self.shared.core.borrow_mut().tasks[task.0 as usize].live = false;
+        let future = self.shared.futures.borrow_mut()[task.0 as usize].take();
+        drop(future);
+    }
+
+    /// Restarts a memory node: what its memory holds then is for `reset` to say; every endpoint
+    /// that exists gets [`Fault::Stale`](farlock_fabric::Fault) from it for ever.
+    pub fn reset_node(&self, node: NodeId, reset: Reset) {
+        let mut core = self.shared.core.borrow_mut();
+        core.stamp += 1;
+        let (stamp, now, nic) = (core.stamp, core.now, core.nic);
+        let state = &mut core.nodes[usize::from(node.0)];
+        state.reset_stamp = stamp;
+        state.incarnation += 1;
+        state.nic = NicState::new(&nic);
+        core.history.note(now, u64::from(node.0) << 48);
+        if reset == Reset::Zeroed {
+            core.memory.clear(node);
+        }
+    }
+
+    /// A node's incarnation: 1 at first, one more after each reset.
+    pub fn incarnation(&self, node: NodeId) -> u32 {
+        self.shared.core.borrow().nodes[usize::from(node.0)].incarnation
+    }
+
+    /// The world's time. Endpoints' clocks may show another.
+    pub fn now(&self) -> Nanos {
+        self.shared.core.borrow().now
+    }
+
+    /// A word as it is now.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    pub fn peek(&self, addr: Addr) -> u64 {
+        let core = self.shared.core.borrow();
+        core.memory.read(core.memory.place(addr, 1, 8).expect("this word exists"))
+    }
+
+    /// Sets a word, by no verb.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    pub fn poke(&self, addr: Addr, value: u64) {
+        let mut core = self.shared.core.borrow_mut();
+        let place = core.memory.place(addr, 1, 8).expect("this word exists");
+        *core.memory.word(place, 0) = value;
+        core.wake_blocked();
+    }
+
+    /// Shows every effect from now on to this observer.
+    pub fn observe(&self, observer: Observer) {
+        self.shared.core.borrow_mut().history.observer = Some(observer);
+    }
+
+    /// A hash of every effect so far: equal for equal runs, on every machine.
+    pub fn trace_hash(&self) -> u64 {
+        self.shared.core.borrow().history.hash()
+    }
+
+    /// Counts of what has happened so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.core.borrow().history.stats
+    }
+}
+
+impl Shared {
+    /// Polls a task, unless it is gone or paused.
+    #[inline]
+    fn poll(&self, task: u32) {
+        {
+            let mut core = self.core.borrow_mut();
+            let endpoint = core.tasks[task as usize].endpoint;
+            core.tasks[task as usize].queued = false;
+            let resume = core.seat(endpoint).paused_until;
+            if resume > core.now {
+                core.push(resume, Event::Wake(task));
+                return;
+            }
+            core.current = task;
+            core.history.stats.polls += 1;
+        }
+        let Some(mut future) = self.futures.borrow_mut()[task as usize].take() else {
+            self.core.borrow_mut().current = NONE;
+            return;
+        };
+        let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let mut core = self.core.borrow_mut();
+        core.current = NONE;
+        let live = &mut core.tasks[task as usize].live;
+        *live &= polled.is_pending();
+        if *live {
+            drop(core);
+            self.futures.borrow_mut()[task as usize] = Some(future);
+        }
+        // Otherwise the future is dropped here, after everything is released.
+    }
+
+    /// Drops the tasks of endpoints that crashed. Their destructors may post verbs, of which
+    /// nothing comes. A task that is being polled is dropped after that.
+    fn bury(&self) {
+        let mut dropped = Vec::new();
+        {
+            let mut core = self.core.borrow_mut();
+            let unburied = std::mem::take(&mut core.unburied);
+            let mut futures = self.futures.borrow_mut();
+            for (task, meta) in core.tasks.iter_mut().enumerate() {
+                if meta.live && unburied.contains(&meta.endpoint) {
+                    meta.live = false;
+                    dropped.extend(futures[task].take());
+                }
+            }
+        }
+        drop(dropped);
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.handle.fmt(f)
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("now", &self.now()).finish_non_exhaustive()
+    }
+}

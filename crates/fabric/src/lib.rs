@@ -6,7 +6,7 @@
 //!
 //! # The contract
 //!
-//! Every back end keeps these promises and passes [`conformance`]; the simulator is as weak as
+//! Every back end keeps these promises and passes the suite `conformance`; the simulator is as weak as
 //! they allow.
 //!
 #![doc = include_str!("../CONTRACT.md")]

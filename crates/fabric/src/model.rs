@@ -128,6 +128,8 @@ struct State {
     incarnation: u64,
     free_word: usize,
     deadlines: Vec<Nanos>,
+    /// Whether something happened since the last park that may have ended a wait.
+    happened: bool,
     /// Whether an unfenced chain's reads are served after everything else.
     reads_late: bool,
     flaw: Option<Flaw>,
@@ -154,6 +156,7 @@ impl World {
             incarnation: 1,
             free_word: (SEATS + 1) * SLOTS * RECORD_WORDS,
             deadlines: Vec::new(),
+            happened: false,
             reads_late,
             flaw,
         })))
@@ -237,6 +240,7 @@ impl State {
     }
 
     fn execute(&mut self, by: &ModelEndpoint, verb: &Verb<'_>) -> Done {
+        self.happened = true;
         let mut done = Done { status: Ok(()), old: 0, read: Vec::new() };
         done.status = self.admit(by).and_then(|()| self.apply(by, verb, &mut done));
         done
@@ -455,6 +459,7 @@ impl ModelEndpoint {
 impl Drop for ModelEndpoint {
     fn drop(&mut self) {
         let mut state = self.state();
+        state.happened = true;
         if !state.has(Flaw::DeadComeBack) {
             state.seats[usize::from(self.id.index)].alive = false;
         }
@@ -507,7 +512,7 @@ impl Endpoint for ModelEndpoint {
     fn abandon(&self, _: Ticket) {}
 
     fn old(&self) -> u128 {
-        self.last.borrow()[0].old
+        self.last.borrow().first().map_or(0, |done| done.old)
     }
 
     fn link(&self, index: usize) -> LinkDone {
@@ -622,7 +627,7 @@ impl MaskedAtomics for ModelEndpoint {}
 impl WideAtomics for ModelEndpoint {}
 
 impl Park for ModelEndpoint {
-    /// Nothing else can happen: time passes to the next deadline.
+    /// Where nothing else can happen, time passes to the next deadline.
     ///
     /// # Panics
     /// If there is none, for then nothing will ever happen.
@@ -630,6 +635,9 @@ impl Park for ModelEndpoint {
         let mut state = self.state();
         let next = state.deadlines.iter().min().copied();
         state.deadlines.clear();
+        if std::mem::take(&mut state.happened) {
+            return;
+        }
         let next = next.expect("a deadlock: everybody waits, nobody for a time");
         state.clock = state.clock.max(next);
     }

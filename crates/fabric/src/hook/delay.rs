@@ -95,7 +95,7 @@ struct Kept {
 impl Kept {
     /// Copies what the last completion of `inner` left, which was `post`'s.
     fn new<E: Endpoint>(inner: &E, post: &OwnedPost, result: Result<(), Fault>) -> Self {
-        let reads = (0..post.len()).map(|index| {
+        let reads = (0..post.readers()).map(|index| {
             let mut words = vec![0; post.read_words(index)];
             let copied = inner.copy_read(index, &mut words);
             words.truncate(copied);

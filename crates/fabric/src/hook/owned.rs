@@ -2,7 +2,7 @@
 
 use crate::addr::Addr;
 use crate::endpoint::{Endpoint, Posted};
-use crate::verb::{Link, Verb};
+use crate::verb::{CHAIN_MAX, Link, Verb};
 
 /// A verb with its data.
 #[derive(Clone, Debug)]
@@ -51,9 +51,16 @@ impl OwnedPost {
         Self { links, chain: true }
     }
 
-    /// How many links complete on their own; a single verb has none.
+    /// How many links complete on their own. A single verb has none, nor has a chain of a length
+    /// that is refused as a whole.
     pub(super) fn links(&self) -> usize {
-        if self.chain { self.links.len() } else { 0 }
+        let complete = self.chain && self.links.len() <= CHAIN_MAX;
+        if complete { self.links.len() } else { 0 }
+    }
+
+    /// How many verbs may have read something.
+    pub(super) fn readers(&self) -> usize {
+        if self.chain { self.links() } else { 1 }
     }
 
     /// Posts it as it was posted.
@@ -76,9 +83,5 @@ impl OwnedPost {
             OwnedVerb::Other(Verb::Read { words, .. }) => usize::from(words),
             _ => 0,
         }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.links.len()
     }
 }

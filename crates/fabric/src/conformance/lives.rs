@@ -1,0 +1,295 @@
+//! Who exists: identity, death, revocation, and the incarnation of the memory node.
+
+use std::pin::pin;
+
+use super::{SHORT, Stage, begin, bury, load, store};
+use crate::addr::{Addr, EndpointId, Mailbox, Slot};
+use crate::endpoint::Endpoint;
+use crate::error::Fault;
+use crate::verb::{Link, Verb};
+
+/// Every narrow verb that touches memory.
+fn verbs(addr: Addr) -> [Verb<'static>; 4] {
+    [
+        Verb::Read { addr, words: 1 },
+        Verb::Write { addr, data: &[5] },
+        Verb::Cas64 { addr, compare: 0, swap: 6 },
+        Verb::Faa64 { addr, add: 7 },
+    ]
+}
+
+pub fn an_endpoint_knows_itself<S: Stage>(stage: &mut S) {
+    let e = stage.endpoint();
+    assert!(e.id().is_somebody());
+    assert!(e.id().index <= e.endpoints(), "its index is in the table");
+    assert_eq!(e.occupant(e.id().index), Some(e.id()));
+    assert_eq!(e.id(), e.id());
+}
+
+pub fn identities_differ<S: Stage>(stage: &mut S) {
+    let endpoints: Vec<_> = (0..6).map(|_| stage.endpoint()).collect();
+    for (number, e) in endpoints.iter().enumerate() {
+        for other in &endpoints[..number] {
+            assert_ne!(e.id().index, other.id().index, "an index has one living user");
+        }
+    }
+}
+
+pub fn an_identity_never_comes_back<S: Stage>(stage: &mut S) {
+    let mut seen = Vec::new();
+    for _ in 0..40 {
+        let e = stage.endpoint();
+        assert!(!seen.contains(&e.id()), "{:?} was somebody else", e.id());
+        seen.push(e.id());
+        stage.kill(e);
+    }
+}
+
+pub fn the_living_are_alive<S: Stage>(stage: &mut S) {
+    let (e, peer) = (stage.endpoint(), stage.endpoint());
+    assert!(e.is_alive(e.id()) && e.is_alive(peer.id()) && peer.is_alive(e.id()));
+}
+
+pub fn the_dead_are_not_alive<S: Stage>(stage: &mut S) {
+    let (e, peer) = (stage.endpoint(), stage.endpoint());
+    let id = peer.id();
+    stage.kill(peer);
+    stage.run(bury(&e, id));
+    assert!(!e.is_alive(id));
+    assert_ne!(e.occupant(id.index), Some(id));
+}
+
+pub fn the_dead_stay_dead<S: Stage>(stage: &mut S) {
+    let (e, peer) = (stage.endpoint(), stage.endpoint());
+    let id = peer.id();
+    stage.kill(peer);
+    stage.run(bury(&e, id));
+    let successors: Vec<_> = (0..4).map(|_| stage.endpoint()).collect();
+    assert!(!e.is_alive(id), "whoever has its index now is somebody else");
+    assert!(successors.iter().all(|other| other.id() != id && !other.is_alive(id)));
+}
+
+pub fn nobody_is_not_alive<S: Stage>(stage: &mut S) {
+    let e = stage.endpoint();
+    assert!(!e.is_alive(EndpointId::NOBODY));
+    assert_eq!(e.occupant(0), None);
+    let EndpointId { index, incarnation } = e.id();
+    let next = EndpointId { index, incarnation: incarnation.wrapping_add(1) };
+    assert!(!e.is_alive(next), "the next user of this place is not here yet");
+}
+
+pub fn the_table_names_the_living<S: Stage>(stage: &mut S) {
+    let endpoints: Vec<_> = (0..5).map(|_| stage.endpoint()).collect();
+    let e = &endpoints[0];
+    let table: Vec<_> = (1..=e.endpoints()).filter_map(|index| e.occupant(index)).collect();
+    for living in &endpoints {
+        assert_eq!(table.iter().filter(|&&id| id == living.id()).count(), 1);
+    }
+    assert!(table.iter().all(|&id| e.is_alive(id)));
+}
+
+pub fn what_the_dead_did_stays<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    let id = peer.id();
+    stage.run(store(&peer, addr, &[42]));
+    stage.kill(peer);
+    stage.run(async {
+        bury(&e, id).await;
+        assert_eq!(load(&e, addr).await, 42);
+    });
+}
+
+pub fn the_revoked_are_refused<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    if !S::REVOKES {
+        assert_eq!(e.revoke(peer.id()), Err(Fault::Unsupported));
+        return;
+    }
+    stage.run(async {
+        e.revoke(peer.id()).expect("it can be revoked");
+        for verb in verbs(addr) {
+            assert_eq!(peer.verb(verb).await, Err(Fault::Revoked), "{verb:?}");
+        }
+        for verb in verbs(addr) {
+            assert_eq!(peer.verb(verb).await, Err(Fault::Revoked), "still: {verb:?}");
+        }
+    });
+}
+
+pub fn the_revoked_change_nothing<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    stage.run(async {
+        if e.revoke(peer.id()).is_ok() {
+            for verb in verbs(addr) {
+                let _ = peer.verb(verb).await;
+                drop(peer.verb(verb));
+            }
+            e.sleep(SHORT).await;
+            assert_eq!(load(&e, addr).await, 0);
+        }
+    });
+}
+
+pub fn the_revoked_change_nothing_by_chain<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    stage.run(async {
+        if e.revoke(peer.id()).is_ok() {
+            let chain = verbs(addr).map(Link::from);
+            assert_eq!(peer.chain(&chain).await, Err(Fault::Revoked));
+            assert_eq!(load(&e, addr).await, 0);
+        }
+    });
+}
+
+pub fn the_revoked_send_nothing<S: Stage>(stage: &mut S) {
+    let (e, peer) = (stage.endpoint(), stage.endpoint());
+    let to = Mailbox { endpoint: e.id(), slot: Slot(0) };
+    stage.run(async {
+        if e.revoke(peer.id()).is_ok() {
+            assert_eq!(peer.send(to, [1; 4]).await, Err(Fault::Revoked));
+            assert_eq!(e.receive(Slot(0)), None);
+        }
+    });
+}
+
+pub fn a_verb_in_flight_does_not_outlive_a_revocation<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    stage.run(async {
+        let mut flying = pin!(peer.faa64(addr, 1));
+        let _ = begin(flying.as_mut()).await;
+        if e.revoke(peer.id()).is_err() {
+            return;
+        }
+        let after = load(&e, addr).await;
+        e.sleep(SHORT).await;
+        assert_eq!(load(&e, addr).await, after, "nothing takes effect after the revocation");
+    });
+}
+
+pub fn a_revocation_hits_nobody_else<S: Stage>(stage: &mut S) {
+    let (e, peer, third) = (stage.endpoint(), stage.endpoint(), stage.endpoint());
+    let addr = stage.scratch(64);
+    stage.run(async {
+        if e.revoke(peer.id()).is_ok() {
+            e.faa64(addr, 1).await.expect("the revoker goes on");
+            third.faa64(addr, 1).await.expect("so does everybody else");
+            let to = Mailbox { endpoint: e.id(), slot: Slot(0) };
+            third.send(to, [1; 4]).await.expect("so do their messages");
+            assert_eq!(load(&e, addr).await, 2);
+        }
+    });
+}
+
+pub fn the_dead_can_be_revoked<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    let id = peer.id();
+    stage.kill(peer);
+    stage.run(bury(&e, id));
+    if S::REVOKES {
+        assert_eq!(e.revoke(id), Ok(()));
+    }
+    let successor = stage.endpoint();
+    stage.run(async {
+        let _ = e.revoke(id);
+        successor.faa64(addr, 1).await.expect("its successor was not meant");
+    });
+}
+
+pub fn one_can_be_revoked_twice<S: Stage>(stage: &mut S) {
+    let (a, b, peer) = (stage.endpoint(), stage.endpoint(), stage.endpoint());
+    let addr = stage.scratch(64);
+    if S::REVOKES {
+        assert_eq!(a.revoke(peer.id()), Ok(()));
+        assert_eq!(a.revoke(peer.id()), Ok(()));
+        assert_eq!(b.revoke(peer.id()), Ok(()));
+        stage.run(async { assert_eq!(peer.faa64(addr, 1).await, Err(Fault::Revoked)) });
+    }
+}
+
+pub fn a_successor_of_the_revoked_is_free<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    let _ = e.revoke(peer.id());
+    let id = peer.id();
+    stage.kill(peer);
+    stage.run(bury(&e, id));
+    for _ in 0..3 {
+        let successor = stage.endpoint();
+        stage.run(async { successor.faa64(addr, 1).await.expect("it attached anew") });
+    }
+}
+
+pub fn the_stale_are_refused<S: Stage>(stage: &mut S) {
+    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+    if stage.reset() {
+        stage.run(async {
+            for verb in verbs(addr) {
+                assert_eq!(e.verb(verb).await, Err(Fault::Stale), "{verb:?}");
+            }
+        });
+    }
+}
+
+pub fn the_stale_change_nothing<S: Stage>(stage: &mut S) {
+    let old = stage.endpoint();
+    if !stage.reset() {
+        return;
+    }
+    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+    stage.run(async {
+        store(&e, addr, &[0]).await;
+        for verb in verbs(addr) {
+            assert_eq!(old.verb(verb).await, Err(Fault::Stale), "{verb:?}");
+        }
+        assert_eq!(load(&e, addr).await, 0);
+    });
+}
+
+pub fn the_stale_are_refused_in_every_link<S: Stage>(stage: &mut S) {
+    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+    if stage.reset() {
+        stage.run(async {
+            let chain = verbs(addr).map(Link::from);
+            assert_eq!(e.chain(&chain).await, Err(Fault::Stale));
+            for index in 0..chain.len() {
+                assert_eq!(e.link(index).status, Err(Fault::Stale), "link {index}");
+            }
+        });
+    }
+}
+
+pub fn the_stale_send_nothing<S: Stage>(stage: &mut S) {
+    let old = stage.endpoint();
+    if !stage.reset() {
+        return;
+    }
+    let e = stage.endpoint();
+    let to = Mailbox { endpoint: e.id(), slot: Slot(0) };
+    stage.run(async {
+        assert_eq!(old.send(to, [1; 4]).await, Err(Fault::Stale));
+        assert_eq!(e.receive(Slot(0)), None);
+    });
+}
+
+pub fn a_stale_verb_stays_refused_after_another_reset<S: Stage>(stage: &mut S) {
+    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+    if stage.reset() && stage.reset() {
+        stage.run(async { assert_eq!(e.faa64(addr, 1).await, Err(Fault::Stale)) });
+    }
+}
+
+pub fn whoever_attaches_after_a_reset_is_served<S: Stage>(stage: &mut S) {
+    let old = stage.endpoint();
+    if !stage.reset() {
+        return;
+    }
+    let (a, b, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    assert_ne!(a.id(), old.id());
+    stage.run(async {
+        store(&a, addr, &[1]).await;
+        b.faa64(addr, 1).await.expect("it takes effect");
+        assert_eq!(load(&a, addr).await, 2);
+        let to = Mailbox { endpoint: b.id(), slot: Slot(0) };
+        a.send(to, [3; 4]).await.expect("it reaches the mailbox");
+        assert!(b.receive(Slot(0)).is_some());
+    });
+}

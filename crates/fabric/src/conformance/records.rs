@@ -1,0 +1,137 @@
+//! Slot records: stored by their owner, in order, before its later verbs; read by everybody.
+
+use super::{Stage, load, load_all, store};
+use crate::addr::{Mailbox, Slot};
+use crate::endpoint::{Endpoint, RECORD_WORDS};
+
+/// The verb before which everything that was published has taken effect.
+async fn settle<S: Stage>(e: &S::Endpoint, stage_word: crate::addr::Addr) {
+    e.faa64(stage_word, 1).await.expect("it takes effect");
+}
+
+pub fn a_record_lies_in_memory_of_its_own<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(4096));
+    let mut lines = Vec::new();
+    for id in [e.id(), peer.id()] {
+        for slot in 0..e.slots() {
+            let record = e.record(id.index, Slot(slot));
+            assert!(record.offset().is_multiple_of(64), "a record is a cache line");
+            assert_eq!(record, peer.record(id.index, Slot(slot)), "it lies there for everybody");
+            assert!(!lines.contains(&record));
+            lines.push(record);
+        }
+    }
+    let scratch = addr.offset()..addr.offset() + 4096;
+    for line in lines {
+        assert!(line.region() != addr.region() || !scratch.contains(&line.offset()));
+    }
+}
+
+pub fn what_is_published_is_read_by_others<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    stage.run(async {
+        for value in [1, u64::MAX, 0, 0x0123_4567_89ab_cdef] {
+            e.publish(Slot(0), 3, value);
+            settle::<S>(&e, addr).await;
+            let record = peer.record(e.id().index, Slot(0));
+            assert_eq!(load(&peer, record.plus(24)).await, value);
+        }
+    });
+}
+
+pub fn what_is_published_is_read_by_its_owner<S: Stage>(stage: &mut S) {
+    let e = stage.endpoint();
+    stage.run(async {
+        for value in 1..10 {
+            e.publish(Slot(0), 0, value);
+            assert_eq!(load(&e, e.record(e.id().index, Slot(0))).await, value, "at once");
+        }
+    });
+}
+
+pub fn what_is_published_comes_before_later_verbs<S: Stage>(stage: &mut S) {
+    let (e, peer, flag) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    stage.run(async {
+        let record = peer.record(e.id().index, Slot(0));
+        for value in 1..50 {
+            e.publish(Slot(0), 0, value);
+            e.publish(Slot(0), 7, value);
+            store(&e, flag, &[value]).await;
+            let seen = load(&peer, flag).await;
+            assert_eq!(load(&peer, record).await, seen);
+            assert_eq!(load(&peer, record.plus(56)).await, seen);
+        }
+    });
+}
+
+pub fn what_is_published_comes_before_a_later_message<S: Stage>(stage: &mut S) {
+    let (e, peer) = (stage.endpoint(), stage.endpoint());
+    let to = Mailbox { endpoint: peer.id(), slot: Slot(0) };
+    stage.run(async {
+        let record = peer.record(e.id().index, Slot(0));
+        for value in 1..50 {
+            e.publish(Slot(0), 1, value);
+            e.send(to, [value; 4]).await.expect("it reaches the mailbox");
+            let told = peer.receive(Slot(0)).expect("a message is there").message[0];
+            assert_eq!(load(&peer, record.plus(8)).await, told);
+        }
+    });
+}
+
+pub fn every_word_of_a_record_is_its_own<S: Stage>(stage: &mut S) {
+    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+    stage.run(async {
+        for word in 0..RECORD_WORDS {
+            e.publish(Slot(0), word, 100 + word as u64);
+        }
+        settle::<S>(&e, addr).await;
+        let record = e.record(e.id().index, Slot(0));
+        let words = load_all(&e, record, RECORD_WORDS).await;
+        assert_eq!(words, [100, 101, 102, 103, 104, 105, 106, 107]);
+    });
+}
+
+pub fn records_of_slots_do_not_mix<S: Stage>(stage: &mut S) {
+    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+    stage.run(async {
+        for slot in 0..e.slots() {
+            for word in 0..RECORD_WORDS {
+                e.publish(Slot(slot), word, u64::from(slot) << 8 | word as u64);
+            }
+        }
+        settle::<S>(&e, addr).await;
+        for slot in 0..e.slots() {
+            let words = load_all(&e, e.record(e.id().index, Slot(slot)), RECORD_WORDS).await;
+            let expected: Vec<_> = (0..8).map(|word| u64::from(slot) << 8 | word).collect();
+            assert_eq!(words, expected, "slot {slot}");
+        }
+    });
+}
+
+pub fn records_of_endpoints_do_not_mix<S: Stage>(stage: &mut S) {
+    let endpoints: Vec<_> = (0..4).map(|_| stage.endpoint()).collect();
+    let addr = stage.scratch(64);
+    stage.run(async {
+        for (number, e) in (1..).zip(&endpoints) {
+            e.publish(Slot(0), 2, number);
+            settle::<S>(e, addr).await;
+        }
+        for (number, e) in (1..).zip(&endpoints) {
+            let record = e.record(e.id().index, Slot(0)).plus(16);
+            for reader in &endpoints {
+                assert_eq!(load(reader, record).await, number);
+            }
+        }
+    });
+}
+
+pub fn the_last_value_published_stays<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    stage.run(async {
+        for value in 0..1000 {
+            e.publish(Slot(0), 0, value);
+        }
+        settle::<S>(&e, addr).await;
+        assert_eq!(load(&peer, peer.record(e.id().index, Slot(0))).await, 999);
+    });
+}

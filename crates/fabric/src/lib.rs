@@ -19,7 +19,6 @@ pub mod endpoint;
 pub mod error;
 pub mod hook;
 #[cfg(test)]
-#[allow(dead_code, reason = "the suite is to use the rest")]
 mod model;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub mod shm;

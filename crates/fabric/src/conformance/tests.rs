@@ -1,11 +1,18 @@
 //! The suite judged: it passes on the reference model, on the weakest reading of the contract and
 //! through every hook, and it fails where a promise is broken.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Poll};
+
 use super::Stage;
 use crate::addr::Addr;
-use crate::endpoint::{Endpoint, Park};
-use crate::hook::{Counted, Delay, Delayed, Effect, Faulty, Kind, Ring, Rule, Traced, When};
-use crate::model::{FORBIDDEN, ModelEndpoint, World};
+use crate::endpoint::{Endpoint, Park, Posted, Ticket};
+use crate::error::Fault;
+use crate::hook::{Counted, Delay, Delayed, Effect, Faulty, Hook, Kind, Ring, Rule, Traced, When};
+use crate::model::{FORBIDDEN, Flaw, ModelEndpoint, World};
+use crate::verb::Verb;
 
 /// A world of the reference model, with its endpoints wrapped.
 struct Model<W> {
@@ -78,4 +85,103 @@ mod hooked {
     }
 
     crate::conformance!(Model::new(World::with(true, None), wrap));
+}
+
+type Bare = Model<fn(ModelEndpoint) -> ModelEndpoint>;
+
+macro_rules! list {
+    (; $($module:ident: $($case:ident)+;)+) => {
+        vec![$($((
+            concat!(stringify!($module), "::", stringify!($case)),
+            crate::conformance::$module::$case as Case,
+        )),+),+]
+    };
+}
+
+type Case = fn(&mut Bare);
+
+fn cases() -> Vec<(&'static str, Case)> {
+    let mut all = crate::conformance_cases!(narrow[list]);
+    all.extend(crate::conformance_cases!(masked[list]));
+    all.extend(crate::conformance_cases!(wide[list]));
+    all
+}
+
+/// The first case that notices a flaw.
+fn notices(flaw: Flaw) -> Option<&'static str> {
+    let fails = |case: Case| {
+        let run = || case(&mut Model::new(World::with(false, Some(flaw)), |e| e));
+        catch_unwind(AssertUnwindSafe(run)).is_err()
+    };
+    cases().into_iter().find(|(_, case)| fails(*case)).map(|(name, _)| name)
+}
+
+#[test]
+fn every_broken_promise_is_noticed() {
+    let noticed: Vec<_> = Flaw::ALL.into_iter().map(|flaw| (flaw, notices(flaw))).collect();
+    let unnoticed: Vec<_> = noticed.iter().filter(|(_, case)| case.is_none()).collect();
+    assert!(unnoticed.is_empty(), "{unnoticed:?}");
+    // A flaw is found by cases that speak of it, not by a suite that stumbles at its first step.
+    let by: BTreeSet<_> = noticed.iter().map(|(_, case)| case).collect();
+    assert!(by.len() >= Flaw::ALL.len() / 2, "{noticed:#?}");
+}
+
+#[test]
+fn every_case_is_in_the_suite() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/conformance");
+    let mut written = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        for line in std::fs::read_to_string(&path).unwrap().lines() {
+            if let Some((case, _)) = line.strip_prefix("pub fn ").and_then(|l| l.split_once('<')) {
+                written.insert(format!("{module}::{case}"));
+            }
+        }
+    }
+    let listed: BTreeSet<_> = cases().into_iter().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(written, listed);
+    assert!(listed.len() >= 198, "the suite shrinks to {}", listed.len());
+}
+
+/// Posts an addition when somebody asks for its completion, and never if nobody does.
+struct Lazy {
+    inner: ModelEndpoint,
+    held: RefCell<Vec<Verb<'static>>>,
+}
+
+impl Hook for Lazy {
+    type Inner = ModelEndpoint;
+
+    const NOW: bool = false;
+
+    fn inner(&self) -> &ModelEndpoint {
+        &self.inner
+    }
+
+    fn post(&self, verb: Verb<'_>) -> Posted {
+        let Verb::Faa64 { addr, add } = verb else { return self.inner.post(verb) };
+        let mut held = self.held.borrow_mut();
+        held.push(Verb::Faa64 { addr, add });
+        Posted::Pending(Ticket(held.len() as u64 - 1))
+    }
+
+    fn poll_posted(&self, ticket: Ticket, _: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        match self.inner.post(self.held.borrow()[ticket.0 as usize]) {
+            Posted::Done(result) => Poll::Ready(result),
+            Posted::Pending(_) => unreachable!("the model is done at once"),
+        }
+    }
+
+    fn abandon(&self, _: Ticket) {}
+}
+
+#[test]
+fn a_verb_that_waits_to_be_asked_for_is_noticed() {
+    let lazy = |inner| Lazy { inner, held: RefCell::default() };
+    let abandoned = || {
+        super::atomics::an_abandoned_atomic_takes_effect(&mut Model::new(World::new(), lazy));
+    };
+    super::atomics::an_addition_wraps_around(&mut Model::new(World::new(), lazy));
+    assert!(catch_unwind(AssertUnwindSafe(abandoned)).is_err());
 }

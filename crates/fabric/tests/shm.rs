@@ -38,6 +38,8 @@ fn hold(endpoint: &ShmEndpoint) {
         let line = listen();
         match line.split_once(' ').unwrap_or((&line, "")) {
             ("orphan", _) => {
+                // Nobody waits for it: this process is killed first.
+                #[allow(clippy::zombie_processes)]
                 let orphan = std::process::Command::new("sleep").arg("60").spawn().unwrap();
                 say(orphan.id());
             }
@@ -370,13 +372,8 @@ fn a_thread_that_ends_with_its_endpoint_is_dead() {
     let dir = TestDir::new("thread");
     let region = dir.region();
     let e = region.endpoint().unwrap();
-    let leaked = {
-        let region = region.clone();
-        std::thread::spawn(move || {
-            let endpoint = std::mem::ManuallyDrop::new(region.endpoint().unwrap());
-            endpoint.id()
-        })
-    };
+    let leaked =
+        std::thread::spawn(move || std::mem::ManuallyDrop::new(region.endpoint().unwrap()).id());
     let peer = leaked.join().unwrap();
     until("a death", || !e.is_alive(peer));
 }

@@ -9,7 +9,7 @@
 //! use farlock_fabric::{Endpoint, WideAtomics, MaskedCas, block_on};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let options = Options::new("/dev/shm/me", "/home/me/.local/state/farlock", "example");
+//! let options = Options::new("/dev/shm/farlock-1000", "/var/lib/farlock", "example");
 //! let region = Region::open(&options)?;
 //! let endpoint = region.endpoint()?;
 //! let (word, _) = region.heap();

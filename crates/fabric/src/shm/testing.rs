@@ -10,7 +10,7 @@ impl TestDir {
         let unique = format!("farlock-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(unique);
         let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
+        std::fs::create_dir_all(&path).expect("a test can make a directory");
         Self(path)
     }
 

@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::endpoint::ShmEndpoint;
 use super::layout::LINE;
-use super::parking::{boot_time, bucket_of};
+use super::parking::{Bell, boot_time, bucket_of};
 use super::table::Vital;
 use super::wide::Wide;
 use crate::addr::{Addr, Mailbox};
 use crate::error::Fault;
 use crate::verb::{
-    MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX, masked_cas64, masked_cas128, masked_faa64,
-    masked_faa128,
+    Message, Verb, WORDS_MAX, masked_cas64, masked_cas128, masked_faa64, masked_faa128,
 };
 
 impl ShmEndpoint {
@@ -26,57 +25,58 @@ impl ShmEndpoint {
             Verb::Write { addr, data } => self.write(addr, data),
             Verb::Cas64 { addr, compare, swap } => self.cas64(addr, compare, swap),
             Verb::Faa64 { addr, add } => self.faa64(addr, add),
-            Verb::MaskedCas64 { addr, op } => self.change64(addr, |old| masked_cas64(old, &op)),
-            Verb::MaskedFaa64 { addr, op } => {
-                self.change64(addr, |old| Some(masked_faa64(old, &op)))
+            Verb::MaskedCas64 { addr, op } => {
+                self.change64(addr, move |old| masked_cas64(old, &op))
             }
-            Verb::MaskedCas128 { addr, op, hint } => self.cas128(addr, &op, hint),
-            Verb::MaskedFaa128 { addr, op, hint } => self.faa128(addr, &op, hint),
+            Verb::MaskedFaa64 { addr, op } => {
+                self.change64(addr, move |old| Some(masked_faa64(old, &op)))
+            }
+            Verb::MaskedCas128 { addr, op, hint } => {
+                self.change128(addr, hint, move |old| masked_cas128(old, &op).unwrap_or(old))
+            }
+            Verb::MaskedFaa128 { addr, op, hint } => {
+                self.change128(addr, hint, move |old| masked_faa128(old, &op))
+            }
             Verb::Send { to, message } => self.send_now(to, &message),
         }
     }
 
-    #[inline(always)]
-    fn cas128(&self, addr: Addr, op: &MaskedCas<u128>, hint: Option<u128>) -> Result<(), Fault> {
-        self.change128(addr, hint, |old| masked_cas128(old, op).unwrap_or(old))
-    }
-
-    #[inline(always)]
-    fn faa128(&self, addr: Addr, op: &MaskedFaa<u128>, hint: Option<u128>) -> Result<(), Fault> {
-        self.change128(addr, hint, |old| masked_faa128(old, op))
-    }
-
     /// Changes a 16-byte word by a function of its old value. Even where the function changes
     /// nothing the old value is confirmed by an exchange: two halves loaded are not one word.
+    ///
+    /// The function is handed to the slow half by value. By reference its operands would have to
+    /// lie in memory on the fast path too, and reloading them there costs more than the exchange.
     #[inline(always)]
     fn change128(
         &self,
         addr: Addr,
         hint: Option<u128>,
-        new: impl Fn(u128) -> u128,
+        new: impl Fn(u128) -> u128 + Copy,
     ) -> Result<(), Fault> {
         let (word, at) = self.wide(addr)?;
+        let bell = self.bell(at);
         let expected = hint.unwrap_or_else(|| word.load_torn());
         let old =
             self.control().within(|| match word.compare_exchange(expected, new(expected)) {
                 Ok(()) => expected,
-                Err(actual) => exchange_until_equal(word, actual, &new),
+                Err(actual) => exchange_until_equal(word, actual, new),
             })?;
         self.results.set_old(old);
-        self.changed(at);
+        bell.ring();
         Ok(())
     }
 
     #[inline(always)]
     fn cas64(&self, addr: Addr, compare: u64, swap: u64) -> Result<(), Fault> {
         let (word, at) = self.word(addr)?;
+        let bell = self.bell(at);
         let swapped = self
             .control()
             .within(|| word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst))?;
         match swapped {
             Ok(old) => {
                 self.results.set_old(old.into());
-                self.changed(at);
+                bell.ring();
             }
             Err(old) => self.results.set_old(old.into()),
         }
@@ -86,9 +86,10 @@ impl ShmEndpoint {
     #[inline(always)]
     fn faa64(&self, addr: Addr, add: u64) -> Result<(), Fault> {
         let (word, at) = self.word(addr)?;
+        let bell = self.bell(at);
         let old = self.control().within(|| word.fetch_add(add, Ordering::SeqCst))?;
         self.results.set_old(old.into());
-        self.changed(at);
+        bell.ring();
         Ok(())
     }
 
@@ -96,6 +97,7 @@ impl ShmEndpoint {
     #[inline(always)]
     fn change64(&self, addr: Addr, new: impl Fn(u64) -> Option<u64>) -> Result<(), Fault> {
         let (word, at) = self.word(addr)?;
+        let bell = self.bell(at);
         // Lock-free: a turn is repeated only because another endpoint's verb took effect.
         let swapped = self
             .control()
@@ -103,7 +105,7 @@ impl ShmEndpoint {
         match swapped {
             Ok(old) => {
                 self.results.set_old(old.into());
-                self.changed(at);
+                bell.ring();
             }
             Err(old) => self.results.set_old(old.into()),
         }
@@ -134,7 +136,7 @@ impl ShmEndpoint {
         // Every line has a bell of its own.
         let last = at + (data.len() as u64 - 1) * 8;
         for line in at / LINE as u64..=last / LINE as u64 {
-            self.changed(line * LINE as u64);
+            self.bell(line * LINE as u64).ring();
         }
         Ok(())
     }
@@ -161,10 +163,11 @@ impl ShmEndpoint {
         Ok(())
     }
 
-    /// A word this many bytes into the heap was changed: wake whoever waits for it.
+    /// What to ring after a change of a word this many bytes into the heap. Found before the change:
+    /// what is loaded after a locked instruction waits for it.
     #[inline(always)]
-    fn changed(&self, at: u64) {
-        self.bucket(bucket_of(at)).bell.ring();
+    fn bell(&self, at: u64) -> &Bell {
+        &self.bucket(bucket_of(at)).bell
     }
 }
 
@@ -172,7 +175,7 @@ impl ShmEndpoint {
 /// endpoint's verb took effect.
 #[cold]
 #[inline(never)]
-fn exchange_until_equal(word: &Wide, actual: u128, new: &impl Fn(u128) -> u128) -> u128 {
+fn exchange_until_equal(word: &Wide, actual: u128, new: impl Fn(u128) -> u128) -> u128 {
     let mut expected = actual;
     while let Err(actual) = word.compare_exchange(expected, new(expected)) {
         expected = actual;

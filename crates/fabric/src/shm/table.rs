@@ -135,8 +135,8 @@ impl Mapping {
             }
             identity = place.identity();
         }
-        // A place whose incarnations are used up stays vacant for ever.
-        let incarnation = (identity.incarnation() as u16).checked_add(1)?;
+        let region = self.header().incarnation.load(Ordering::Relaxed) as u16;
+        let incarnation = next_incarnation(region, identity.incarnation() as u16)?;
         let claimed = Identity::new()
             .with(Identity::INCARNATION, incarnation.into())
             .in_phase(Phase::Claimed);
@@ -261,6 +261,23 @@ impl Mapping {
     }
 }
 
+/// The incarnation after `last` of a place, 0 before the first, in this incarnation of the region.
+/// `None` where all are used up: the place stays vacant for ever.
+///
+/// Each incarnation of the region begins with another one, so that an endpoint's name from before
+/// a reset is not soon given to somebody else.
+fn next_incarnation(region: u16, last: u16) -> Option<u16> {
+    /// Odd, so that no two regions begin alike; about 65536 over the golden ratio, so that they
+    /// begin far apart.
+    const STRIDE: u16 = 40_503;
+    let first = region.wrapping_mul(STRIDE).max(1);
+    if last == 0 {
+        return Some(first);
+    }
+    let next = last.checked_add(1).unwrap_or(1);
+    (next != first).then_some(next)
+}
+
 /// Announces that this process takes part in [`barrier`]. Without it the barrier still works,
 /// only slower.
 pub(super) fn register_for_barriers() {
@@ -287,4 +304,30 @@ fn started_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     after_name.split_whitespace().nth(FIELD_AFTER_NAME).and_then(|f| f.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_65535_incarnations_and_none_comes_back() {
+        for region in [1, 2, 40_000, u16::MAX] {
+            let mut seen = vec![false; 1 << 16];
+            let mut last = 0;
+            while let Some(next) = next_incarnation(region, last) {
+                assert!(next != 0 && !seen[usize::from(next)]);
+                seen[usize::from(next)] = true;
+                last = next;
+            }
+            assert_eq!(seen.iter().filter(|seen| **seen).count(), 65_535);
+        }
+    }
+
+    #[test]
+    fn a_reset_begins_elsewhere() {
+        let firsts = (1..=u16::MAX).map(|region| next_incarnation(region, 0).unwrap());
+        let firsts: std::collections::BTreeSet<u16> = firsts.collect();
+        assert_eq!(firsts.len(), 65_535);
+    }
 }

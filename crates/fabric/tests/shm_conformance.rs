@@ -1,0 +1,87 @@
+//! Specification: endpoints of shared memory keep the fabric's contract.
+#![cfg(all(feature = "shm", feature = "conformance", target_os = "linux"))]
+#![allow(clippy::unwrap_used)]
+
+#[path = "shm_support/mod.rs"]
+mod support;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use farlock_fabric::conformance::Stage;
+use farlock_fabric::shm::{Region, ShmEndpoint};
+use farlock_fabric::{Addr, block_on};
+use support::TestDir;
+
+/// A region in a directory of its own, its heap handed out from the start.
+struct Shared {
+    dir: TestDir,
+    region: Region,
+    used: u64,
+}
+
+impl Shared {
+    fn new() -> Self {
+        static STAGES: AtomicUsize = AtomicUsize::new(0);
+        let number = STAGES.fetch_add(1, Ordering::Relaxed);
+        let dir = TestDir::new(&format!("conformance-{number}"));
+        let region = dir.region();
+        Self { dir, region, used: 0 }
+    }
+}
+
+impl Stage for Shared {
+    type Endpoint = ShmEndpoint;
+
+    fn endpoint(&mut self) -> ShmEndpoint {
+        self.region.endpoint().unwrap()
+    }
+
+    fn scratch(&mut self, bytes: u64) -> Addr {
+        let (heap, heap_bytes) = self.region.heap();
+        let addr = heap.plus(self.used);
+        self.used += bytes.next_multiple_of(64);
+        assert!(self.used < heap_bytes, "the heap is large enough for every case");
+        addr
+    }
+
+    /// Endpoints of one thread cannot park for each other, so this looks and yields; the members
+    /// of a crowd park.
+    fn run<T>(&mut self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return output;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn end(&self) -> Addr {
+        let (heap, bytes) = self.region.heap();
+        heap.plus(bytes)
+    }
+
+    fn reset(&mut self) -> bool {
+        self.region = Region::reset(&self.dir.options()).unwrap();
+        true
+    }
+
+    /// A thread each.
+    fn crowd(&mut self, size: usize, member: impl AsyncFn(&ShmEndpoint, usize) + Sync) {
+        let (region, member) = (&self.region, &member);
+        std::thread::scope(|scope| {
+            for number in 0..size {
+                scope.spawn(move || {
+                    let endpoint = region.endpoint().unwrap();
+                    block_on(&endpoint, member(&endpoint, number));
+                });
+            }
+        });
+    }
+}
+
+farlock_fabric::conformance!(Shared::new());

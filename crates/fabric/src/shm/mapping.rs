@@ -139,6 +139,17 @@ impl Mapping {
         unsafe { self.base.add(offset) }
     }
 
+    /// The words of users.
+    pub(super) fn heap(&self) -> &[AtomicU64] {
+        let heap = self.layout.heap;
+        let words = self.bytes().map_or(0, |bytes| (bytes - heap) / 8);
+        // SAFETY: the heap is mapped and backed by the file below the published size as long as
+        // `self` lives, begins at a line's boundary, and is only ever changed atomically.
+        unsafe {
+            std::slice::from_raw_parts(self.pointer(heap as usize).as_ptr().cast(), words as usize)
+        }
+    }
+
     /// The published size, if it is one the region can have and the file is that long: every byte
     /// below it can be touched.
     pub(super) fn bytes(&self) -> Option<u64> {

@@ -69,3 +69,4 @@ pub use parking::Unparker;
 pub use place::LABEL_BYTES;
 pub use region::{Options, REGION, Region};
 pub use table::EndpointInfo;
+pub use wide::Wide;

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags};
@@ -202,6 +202,12 @@ impl Region {
         let layout = self.mapping().layout();
         let bytes = self.mapping().bytes().unwrap_or(layout.heap);
         (Addr::new(REGION, layout.heap), bytes - layout.heap)
+    }
+
+    /// The words of the heap, as long as it is now, for those who prepare or inspect memory. What
+    /// is done here is no verb: it wakes nobody, and no revocation stops it.
+    pub fn words(&self) -> &[AtomicU64] {
+        self.mapping().heap()
     }
 
     /// Makes the heap at least `bytes` longer, in whole blocks of 64 KiB, zeroed. Every process

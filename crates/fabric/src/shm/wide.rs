@@ -13,10 +13,11 @@ use portable_atomic::AtomicU128;
 #[cfg(target_endian = "big")]
 compile_error!("a 128-bit word has its low half first: little-endian machines only");
 
-/// A 16-byte word in shared memory.
+/// A 16-byte word that is compared and exchanged whole: what the 128-bit atomics of shared memory
+/// are made of. A program can have private ones, to measure what the processor itself takes.
 #[repr(C, align(16))]
 #[derive(Debug)]
-pub(super) struct Wide {
+pub struct Wide {
     /// The low half.
     pub(super) low: AtomicU64,
     /// The high half.
@@ -29,6 +30,15 @@ pub(super) fn is_supported() -> bool {
 }
 
 impl Wide {
+    /// A word of this value.
+    ///
+    /// # Panics
+    /// If this processor cannot exchange 16 bytes at once.
+    pub fn new(word: u128) -> Self {
+        assert!(is_supported(), "this processor exchanges 16 bytes at once");
+        Self { low: AtomicU64::new(word as u64), high: AtomicU64::new((word >> 64) as u64) }
+    }
+
     /// Both halves, not at one moment.
     #[inline(always)]
     pub(super) fn load_torn(&self) -> u128 {
@@ -39,10 +49,12 @@ impl Wide {
     /// If the word is `old` it becomes `new`; otherwise returns what it is. Sequentially
     /// consistent.
     ///
-    /// [`is_supported`] has answered yes: every `Wide` lies in a mapped region or a test.
+    /// # Errors
+    /// The word as it is, if it is not `old`.
+    // `is_supported` has answered yes: every `Wide` lies in a mapped region or was made by `new`.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub(super) fn compare_exchange(&self, old: u128, new: u128) -> Result<(), u128> {
+    pub fn compare_exchange(&self, old: u128, new: u128) -> Result<(), u128> {
         let (low, high): (u64, u64);
         let equal: u8;
         // SAFETY: `self` is 16 bytes on a 16-byte boundary that are valid for atomic writes, and
@@ -69,9 +81,12 @@ impl Wide {
 
     /// If the word is `old` it becomes `new`; otherwise returns what it is. Sequentially
     /// consistent.
+    ///
+    /// # Errors
+    /// The word as it is, if it is not `old`.
     #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
-    pub(super) fn compare_exchange(&self, old: u128, new: u128) -> Result<(), u128> {
+    pub fn compare_exchange(&self, old: u128, new: u128) -> Result<(), u128> {
         // SAFETY: a `Wide` has the size and alignment of an `AtomicU128`, both are changed only by
         // atomic instructions, and `is_supported` has ruled out a lock beside the word.
         let whole = unsafe { &*std::ptr::from_ref(self).cast::<AtomicU128>() };
@@ -86,7 +101,7 @@ mod tests {
     #[test]
     fn the_whole_word_is_compared_and_exchanged() {
         assert!(is_supported());
-        let word = Wide { low: AtomicU64::new(1), high: AtomicU64::new(2) };
+        let word = Wide::new(2 << 64 | 1);
         let old = 2 << 64 | 1;
         assert_eq!(word.load_torn(), old);
         assert_eq!(word.compare_exchange(1, 7), Err(old));
@@ -97,7 +112,7 @@ mod tests {
 
     #[test]
     fn additions_by_exchange_lose_nothing() {
-        let word = Wide { low: AtomicU64::new(u64::MAX), high: AtomicU64::new(0) };
+        let word = Wide::new(u64::MAX.into());
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {

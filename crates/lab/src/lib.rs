@@ -1,2 +1,15 @@
-//! The laboratory (to come).
+//! The laboratory of farlock: workloads, one driver loop, judges, and the commands around them.
+//!
+//! Not published. Everything measured here goes through the loop of [`drive`], whoever executes it,
+//! and is judged by [`judge`] while it is measured.
 #![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod drive;
+pub mod judge;
+pub mod latency;
+pub mod provenance;
+pub mod record;
+pub mod rival;
+pub mod subject;
+pub mod workload;

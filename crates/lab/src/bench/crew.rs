@@ -1,0 +1,222 @@
+//! The director of clients that are processes: starts them, gives the signals, collects accounts.
+//!
+//! The processes share a region in a private directory, which is removed as soon as all of them
+//! have opened it; a bench that is killed leaves nothing behind. A worker that dies or keeps silent
+//! ends the bench with an error; the others are ended by their process ids.
+
+use std::fs::DirBuilder;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use farlock_fabric::shm::{self, Region};
+
+use super::placement::core_of;
+use super::trial::{Arena, Outcome, Span, Trial};
+use super::worker::{Answer, Order};
+use crate::drive::{Phase, Tally};
+use crate::rival::{FLOCKS_MAX, Rival, rival};
+
+/// How long a worker may keep silent when it has something to say.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The same for a whole trial of a given number of acquisitions.
+const TRIAL_MAX: Duration = Duration::from_secs(3600);
+/// Where regions in memory live.
+const MEMORY_DIR: &str = "/dev/shm";
+
+/// The region of the trials in this directory, as its creator and its workers open it.
+pub fn region_options(dir: &Path) -> shm::Options {
+    let options = shm::Options::new(dir.join("region"), dir.join("state"), "bench");
+    shm::Options { create: false, ..options }
+}
+
+/// Workers that wait for orders.
+pub struct Crew {
+    region: Region,
+    workers: Vec<Worker>,
+    said: Receiver<(usize, anyhow::Result<Answer>)>,
+    cores: Vec<usize>,
+}
+
+/// A process of ours. Ended when dropped.
+struct Worker {
+    child: Child,
+    orders: ChildStdin,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended by itself; what counts is that it is gone and reaped.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A private directory in memory. Removed when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> anyhow::Result<Self> {
+        let memory = Path::new(MEMORY_DIR);
+        let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+        let dir = base.join(format!("farlock-lab-{}-{:x}", std::process::id(), seed.as_nanos()));
+        let made = DirBuilder::new().mode(0o700).create(&dir);
+        made.with_context(|| format!("cannot create {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing can be done about a directory that cannot be removed.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Crew {
+    /// Starts `clients` workers that share `locks` locks and run on these cores in turn.
+    pub fn start(clients: usize, locks: u64, cores: Vec<usize>) -> anyhow::Result<Self> {
+        let scratch = Scratch::new()?;
+        let bytes = Arena::new(locks).words() as u64 * 8;
+        let options = shm::Options {
+            create: true,
+            heap_bytes: bytes,
+            max_bytes: bytes.max(1 << 30),
+            endpoints: u16::try_from(clients + 1).context("too many clients")?,
+            ..region_options(&scratch.0)
+        };
+        let region = Region::open(&options).context("cannot create the region")?;
+        let (say, said) = channel();
+        let mut crew = Self { region, workers: Vec::new(), said, cores };
+        let flocks = if locks <= FLOCKS_MAX { locks } else { 0 };
+        for number in 0..clients {
+            let worker = crew.start_worker(number, &scratch.0, flocks, say.clone())?;
+            crew.workers.push(worker);
+        }
+        for _ in 0..clients {
+            match crew.hear(SILENCE_MAX)? {
+                (_, Answer::Ready) => {}
+                (number, other) => bail!("worker {number} began with {other:?}"),
+            }
+        }
+        Ok(crew)
+    }
+
+    fn start_worker(
+        &self,
+        number: usize,
+        dir: &Path,
+        flocks: u64,
+        say: Sender<(usize, anyhow::Result<Answer>)>,
+    ) -> anyhow::Result<Worker> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("worker").arg("--dir").arg(dir);
+        command.args(["--parent", &std::process::id().to_string()]);
+        command.args(["--flocks", &flocks.to_string()]);
+        if let Some(core) = core_of(&self.cores, number) {
+            command.args(["--core", &core.to_string()]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a worker")?;
+        let orders = child.stdin.take().expect("its input is a pipe");
+        let answers = child.stdout.take().expect("its output is a pipe");
+        std::thread::spawn(move || listen(number, answers, &say));
+        Ok(Worker { child, orders })
+    }
+
+    /// Runs a trial.
+    pub fn run(&mut self, trial: &Trial) -> anyhow::Result<Outcome> {
+        let region = self.region.clone();
+        let words = region.words();
+        let arena = Arena::new(trial.workload.locks);
+        let control = arena.control(words);
+        arena.clear(words);
+        if let Span::Acquisitions(cycles) = trial.span {
+            control.set_budget(cycles);
+        }
+        let subject = rival(&trial.subject);
+        let processes = if subject == Some(Rival::ParkingLot) { 1 } else { trial.clients };
+        for client in 0..processes {
+            self.order(trial, client)?;
+        }
+        for _ in 0..processes {
+            match self.hear(SILENCE_MAX)? {
+                (_, Answer::Ready) => {}
+                (number, other) => bail!("worker {number} began its trial with {other:?}"),
+            }
+        }
+        control.begin(Phase::WarmUp);
+        self.pass(Duration::from_nanos(trial.warm_up_ns))?;
+        control.begin(Phase::Measured);
+        let mut patience = TRIAL_MAX;
+        if let Span::Nanos(nanos) = trial.span {
+            self.pass(Duration::from_nanos(nanos))?;
+            control.begin(Phase::Over);
+            patience = SILENCE_MAX;
+        }
+        let tallies = self.collect(processes, patience)?;
+        let exclusive = tallies.iter().map(|tally| tally.exclusive).sum();
+        // The lines of `raw` are private; their owners have judged them.
+        let private = subject == Some(Rival::Raw);
+        let lost = if private { 0 } else { arena.judge(words).lost(exclusive) };
+        Ok(Outcome { tallies, lost })
+    }
+
+    fn order(&mut self, trial: &Trial, client: usize) -> anyhow::Result<()> {
+        let order = Order { trial: trial.clone(), client, cores: self.cores.clone() };
+        let mut line = serde_json::to_string(&order)?;
+        line.push('\n');
+        let orders = &mut self.workers[client].orders;
+        orders.write_all(line.as_bytes()).with_context(|| format!("worker {client} is gone"))
+    }
+
+    fn collect(&self, processes: usize, patience: Duration) -> anyhow::Result<Vec<Tally>> {
+        let mut accounts: Vec<Vec<Tally>> = vec![Vec::new(); processes];
+        for _ in 0..processes {
+            match self.hear(patience)? {
+                (number, Answer::Done(tallies)) => accounts[number] = tallies,
+                (number, other) => bail!("worker {number} said {other:?}"),
+            }
+        }
+        Ok(accounts.concat())
+    }
+
+    /// Lets time pass; nobody has anything to say meanwhile.
+    fn pass(&self, duration: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + duration;
+        match self.said.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Ok((number, Ok(said))) => bail!("worker {number} said {said:?} before the end"),
+            Ok((number, Err(error))) => Err(error.context(format!("worker {number}"))),
+            Err(RecvTimeoutError::Disconnected) => bail!("all workers are gone"),
+        }
+    }
+
+    fn hear(&self, patience: Duration) -> anyhow::Result<(usize, Answer)> {
+        match self.said.recv_timeout(patience) {
+            Ok((number, Ok(Answer::Failed(why)))) => bail!("worker {number}: {why}"),
+            Ok((number, Ok(said))) => Ok((number, said)),
+            Ok((number, Err(error))) => Err(error.context(format!("worker {number}"))),
+            Err(_) => bail!("no worker said anything for {} s", patience.as_secs()),
+        }
+    }
+}
+
+/// Passes on what a worker says, until it says no more.
+fn listen(number: usize, answers: ChildStdout, say: &Sender<(usize, anyhow::Result<Answer>)>) {
+    for line in BufReader::new(answers).lines() {
+        let answer = line
+            .map_err(anyhow::Error::from)
+            .and_then(|line| serde_json::from_str(&line).context("an answer that is no answer"));
+        if say.send((number, answer)).is_err() {
+            return;
+        }
+    }
+    // Whoever ends the crew is not interested any more.
+    let _ = say.send((number, Err(anyhow!("it died"))));
+}

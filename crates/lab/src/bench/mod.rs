@@ -1,0 +1,403 @@
+//! `farlock-lab bench`: subjects measured side by side, in interleaved rounds.
+//!
+//! A round measures every subject once, so that whatever else the machine does meets all of them.
+//! With one client the floor, `raw`, is always measured along, and every lock through both faces.
+
+pub mod crew;
+pub mod placement;
+pub mod simulated;
+pub mod trial;
+pub mod worker;
+
+use std::io::Write;
+use std::time::Instant;
+
+use anyhow::{bail, ensure};
+use clap::{Args, ValueEnum, value_parser};
+use farlock_fabric::hook::Counted;
+use farlock_fabric::shm::ShmEndpoint;
+use farlock_locks::RecordLock;
+use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
+use indicatif::ProgressBar;
+
+use crate::drive::Course;
+use crate::provenance::Provenance;
+use crate::record::{PerAcquisition, PerFace, Row, table};
+use crate::rival::{FLOCKS_MAX, RIVALS, Rival, rival};
+use crate::workload::{Dist, LOCKS_MAX, Workload};
+use crew::Crew;
+use placement::Placement;
+use trial::{Face, Outcome, Span, Trial};
+
+/// The subject that ratios are to.
+const FLOOR: &str = "raw";
+/// The most clients: each has a place in a region's table, which also has one for its director.
+const CLIENTS_MAX: i64 = 1_000;
+/// The longest work, in nanoseconds.
+const WORK_NS_MAX: u64 = 1_000_000_000;
+/// Rounds with one client, where ratios count.
+const ROUNDS_ALONE: usize = 9;
+/// One acquisition in so many is timed: alone, among others, and where a clock costs nothing.
+const SAMPLE_ALONE: u32 = 1024;
+const SAMPLE_SHARED: u32 = 16;
+const SAMPLE_SIMULATED: u32 = 1;
+/// Work inside and between, by default, in a simulation: a NIC's client is never infinitely fast.
+const SIMULATED_WORK_NS: u64 = 50;
+
+/// Who executes the verbs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Fabric {
+    /// Memory shared by processes; clients are processes.
+    Shm,
+    /// A simulation; clients are tasks, seconds are virtual.
+    Sim,
+}
+
+/// What to measure.
+#[derive(Clone, Debug, Args)]
+pub struct BenchArgs {
+    /// Who executes the verbs
+    #[arg(long, value_enum, default_value = "shm")]
+    pub fabric: Fabric,
+    /// Locks to measure, with their options (shiftlock:n=4), or all
+    #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',', default_value = "all")]
+    pub locks_kind: Vec<String>,
+    /// Clients: processes on shm, tasks in sim
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = value_parser!(u16).range(1..=CLIENTS_MAX))]
+    pub clients: u16,
+    /// How many locks there are
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = value_parser!(u64).range(1..=LOCKS_MAX))]
+    pub locks: u64,
+    /// Which of them how often: uniform, or zipf:T
+    #[arg(long, default_value = "uniform")]
+    pub dist: Dist,
+    /// Acquisitions in a hundred that are shared
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    #[arg(value_parser = value_parser!(u8).range(0..=100))]
+    pub reads: u8,
+    /// How long each subject is measured, spread over the rounds [default: 1; in sim 0.01, virtual]
+    #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "acquisitions")]
+    pub seconds: Option<f64>,
+    /// How many acquisitions each subject does, of all clients and rounds together
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub acquisitions: Option<u64>,
+    /// Decides everything random
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// One line of JSON per subject
+    #[arg(long)]
+    pub json: bool,
+    /// Where clients run (shm)
+    #[arg(long, value_enum, default_value = "spread")]
+    pub placement: Placement,
+    /// Interleaved rounds; the median round is reported [default: 9 for one client on shm, else 1]
+    #[arg(long, value_name = "R", value_parser = value_parser!(u16).range(1..=1000))]
+    pub rounds: Option<u16>,
+    /// How long clients run before they are measured [default: a fifth of a round]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub warmup: Option<f64>,
+    /// Which face of the locks is measured; with one client on shm both are
+    #[arg(long, value_enum, default_value = "async")]
+    pub face: Face,
+    /// Work inside the critical section [default: 0; in sim 50]
+    #[arg(long, value_name = "NS", value_parser = value_parser!(u64).range(..=WORK_NS_MAX))]
+    pub hold_ns: Option<u64>,
+    /// Work between two cycles [default: 0; in sim 50]
+    #[arg(long, value_name = "NS", value_parser = value_parser!(u64).range(..=WORK_NS_MAX))]
+    pub think_ns: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.000_001..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds up to 86400".to_owned()),
+    }
+}
+
+/// Measures, and prints what was measured.
+pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
+    let rows = measure(args)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        for row in &rows {
+            writeln!(out, "{}", serde_json::to_string(row)?)?;
+        }
+    } else {
+        writeln!(out, "{}", table(&rows))?;
+    }
+    Ok(())
+}
+
+/// Measures every subject; a row each, in the order asked for.
+pub fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Row>> {
+    let bench = Bench::new(args)?;
+    let mut executor = match args.fabric {
+        Fabric::Sim => Executor::Sim,
+        Fabric::Shm => {
+            let cores = args.placement.cores()?;
+            Executor::Shm(Crew::start(usize::from(args.clients), args.locks, cores)?)
+        }
+    };
+    let bar = ProgressBar::new((bench.rounds * bench.entries.len()) as u64);
+    let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); bench.entries.len()];
+    for round in 0..bench.rounds {
+        for (entry, outcomes) in bench.entries.iter().zip(&mut outcomes) {
+            outcomes.push(executor.run(&bench.trial(entry, round))?);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(bench.rows(&outcomes))
+}
+
+/// Who runs the trials.
+enum Executor {
+    Shm(Crew),
+    Sim,
+}
+
+impl Executor {
+    fn run(&mut self, trial: &Trial) -> anyhow::Result<Outcome> {
+        match self {
+            Self::Shm(crew) => crew.run(trial),
+            Self::Sim => {
+                let begun = Instant::now();
+                let (outcome, effort) = simulated::run(trial)?;
+                let wall = begun.elapsed().as_secs_f64();
+                let rate = |count: u64| count as f64 / wall / 1e6;
+                eprintln!(
+                    "{}: {:.2} M acquisitions and {:.2} M events a second of wall time",
+                    trial.subject,
+                    rate(outcome.acquisitions()),
+                    rate(effort.events),
+                );
+                Ok(outcome)
+            }
+        }
+    }
+}
+
+/// A subject through a face.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Entry {
+    subject: String,
+    face: Face,
+}
+
+/// What is measured: the command line, decided.
+struct Bench<'a> {
+    args: &'a BenchArgs,
+    /// What gets a row.
+    subjects: Vec<String>,
+    /// What is measured.
+    entries: Vec<Entry>,
+    rounds: usize,
+}
+
+impl<'a> Bench<'a> {
+    fn new(args: &'a BenchArgs) -> anyhow::Result<Self> {
+        let subjects = subjects(args)?;
+        let alone = args.clients == 1 && args.fabric == Fabric::Shm;
+        ensure!(
+            args.fabric == Fabric::Shm || args.face == Face::Async,
+            "a simulated client cannot block its thread: sim has the async face alone"
+        );
+        let mut entries: Vec<Entry> = Vec::new();
+        let floor = alone.then(|| FLOOR.to_owned());
+        for subject in floor.iter().chain(&subjects) {
+            let both = alone && rival(subject).is_none();
+            let faces = [Face::Async, Face::Blocking];
+            for face in faces.into_iter().filter(|face| both || *face == args.face) {
+                let entry = Entry { subject: subject.clone(), face };
+                if !entries.contains(&entry) {
+                    entries.push(entry);
+                }
+            }
+        }
+        let rounds = args.rounds.map_or(if alone { ROUNDS_ALONE } else { 1 }, usize::from);
+        Ok(Self { args, subjects, entries, rounds })
+    }
+
+    fn trial(&self, entry: &Entry, round: usize) -> Trial {
+        let args = self.args;
+        let sim = args.fabric == Fabric::Sim;
+        let work = if sim { SIMULATED_WORK_NS } else { 0 };
+        let sample = match (sim, args.clients) {
+            (true, _) => SAMPLE_SIMULATED,
+            (false, 1) => SAMPLE_ALONE,
+            (false, _) => SAMPLE_SHARED,
+        };
+        let seconds = args.seconds.unwrap_or(if sim { 0.01 } else { 1.0 }) / self.rounds as f64;
+        let span = match args.acquisitions {
+            Some(all) => Span::Acquisitions((all / self.rounds as u64).max(1)),
+            None => Span::Nanos(nanos(seconds)),
+        };
+        Trial {
+            subject: entry.subject.clone(),
+            face: entry.face,
+            clients: usize::from(args.clients),
+            workload: Workload {
+                locks: args.locks,
+                dist: args.dist,
+                reads: args.reads,
+                seed: args.seed.wrapping_add(round as u64),
+            },
+            course: Course {
+                hold_ns: args.hold_ns.unwrap_or(work),
+                think_ns: args.think_ns.unwrap_or(work),
+                sample,
+            },
+            warm_up_ns: nanos(args.warmup.unwrap_or(seconds / 5.0)),
+            span,
+        }
+    }
+
+    fn rows(&self, outcomes: &[Vec<Outcome>]) -> Vec<Row> {
+        let rounds_of = |subject: &str, face: Face| {
+            let is_it = |entry: &Entry| {
+                entry.subject == subject && (entry.face == face || rival(subject).is_some())
+            };
+            self.entries.iter().position(is_it).map(|index| outcomes[index].as_slice())
+        };
+        let floor = rounds_of(FLOOR, self.args.face).filter(|_| self.args.clients == 1);
+        let row = |subject: &String| {
+            let faces = PerFace {
+                awaited: rounds_of(subject, Face::Async),
+                blocking: rounds_of(subject, Face::Blocking),
+            };
+            let rounds = rounds_of(subject, self.args.face).expect("every subject was measured");
+            self.row(subject, rounds, faces, floor)
+        };
+        self.subjects.iter().map(row).collect()
+    }
+
+    fn row(
+        &self,
+        subject: &str,
+        rounds: &[Outcome],
+        faces: PerFace<&[Outcome]>,
+        floor: Option<&[Outcome]>,
+    ) -> Row {
+        let args = self.args;
+        let trial = self.trial(&Entry { subject: subject.to_owned(), face: args.face }, 0);
+        let median = median_round(rounds);
+        let mut latency = crate::latency::Latency::default();
+        median.tallies.iter().for_each(|tally| latency.add(&tally.latency));
+        let shm = args.fabric == Fabric::Shm;
+        Row {
+            protocol: subject.to_owned(),
+            fabric: if shm { "shm" } else { "sim" }.to_owned(),
+            clients: trial.clients,
+            locks: args.locks,
+            dist: args.dist.to_string(),
+            reads: args.reads,
+            seconds: rounded(median.seconds(), 1e9),
+            acquisitions: median.acquisitions(),
+            goodput_per_s: rounded(median.goodput(), 10.0),
+            acquire_ns: latency.summary(),
+            per_acquisition: per_acquisition(median),
+            fairness_jain: rounded(median.fairness(), 1e6),
+            violations: rounds.iter().map(Outcome::violations).sum(),
+            seed: args.seed,
+            face: if args.face == Face::Async { "async" } else { "blocking" }.to_owned(),
+            placement: if shm { args.placement.name() } else { "virtual" }.to_owned(),
+            rounds: self.rounds,
+            hold_ns: trial.course.hold_ns,
+            think_ns: trial.course.think_ns,
+            cycle_ns: faces.map(|rounds| Some(median_round(rounds).cycle_ns())),
+            ratio_to_raw: faces.map(|rounds| Some(median_ratio(rounds, floor?))),
+            ratio_to_raw_min: faces.map(|rounds| Some(fastest(rounds) / fastest(floor?))),
+            provenance: Provenance::here(),
+        }
+    }
+}
+
+impl PerFace<&[Outcome]> {
+    /// A figure of each face.
+    fn map(self, figure: impl Fn(&[Outcome]) -> Option<f64>) -> PerFace<f64> {
+        let figure = |rounds: &[Outcome]| figure(rounds).map(|value| rounded(value, 1e3));
+        PerFace { awaited: self.awaited.and_then(figure), blocking: self.blocking.and_then(figure) }
+    }
+}
+
+/// The round with the median rate.
+fn median_round(rounds: &[Outcome]) -> &Outcome {
+    let mut sorted: Vec<&Outcome> = rounds.iter().collect();
+    sorted.sort_by(|a, b| a.goodput().total_cmp(&b.goodput()));
+    sorted[sorted.len() / 2]
+}
+
+/// The median over the rounds of a cycle's time divided by that of the floor in the same round.
+fn median_ratio(rounds: &[Outcome], floor: &[Outcome]) -> f64 {
+    let ratio = |(ours, floor): (&Outcome, &Outcome)| ours.cycle_ns() / floor.cycle_ns();
+    let mut ratios: Vec<f64> = rounds.iter().zip(floor).map(ratio).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios[ratios.len() / 2]
+}
+
+fn fastest(rounds: &[Outcome]) -> f64 {
+    rounds.iter().map(Outcome::cycle_ns).fold(f64::INFINITY, f64::min)
+}
+
+fn per_acquisition(outcome: &Outcome) -> PerAcquisition {
+    let cycles = outcome.acquisitions().max(1) as f64;
+    let of = |kind: usize| {
+        let sum: u64 = outcome.tallies.iter().map(|tally| tally.verbs[kind]).sum();
+        rounded(sum as f64 / cycles, 1e6)
+    };
+    PerAcquisition { atomics: of(0), reads: of(1), writes: of(2), sends: of(3) }
+}
+
+/// `value` to one part in `parts` of its unit: what is left out is noise.
+fn rounded(value: f64, parts: f64) -> f64 {
+    (value * parts).round() / parts
+}
+
+fn nanos(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+/// The subjects asked for, each checked.
+fn subjects(args: &BenchArgs) -> anyhow::Result<Vec<String>> {
+    let shm = args.fabric == Fabric::Shm;
+    let mut subjects: Vec<String> = Vec::new();
+    for name in &args.locks_kind {
+        match name.as_str() {
+            "all" => {
+                let rivals = RIVALS.iter().filter(|_| shm).map(|rival| rival.name);
+                let names = rivals.chain(RECORD_LOCKS.iter().map(|lock| lock.name));
+                let fits = |name: &&str| *name != "flock" || args.locks <= FLOCKS_MAX;
+                subjects.extend(names.filter(fits).map(str::to_owned));
+            }
+            name => {
+                check(name, shm, args.locks)?;
+                subjects.push(name.to_owned());
+            }
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    subjects.retain(|subject| seen.insert(subject.clone()));
+    Ok(subjects)
+}
+
+fn check(name: &str, shm: bool, locks: u64) -> anyhow::Result<()> {
+    match rival(name) {
+        None => Ok(registry::visit::<Counted<ShmEndpoint>, _>(name, Understood)?),
+        Some(_) if !shm => bail!("'{name}' runs on this machine alone: use --fabric shm"),
+        Some(Rival::Flock) if locks > FLOCKS_MAX => {
+            bail!("'{name}' needs an open file a lock: at most {FLOCKS_MAX} locks")
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Only asks whether a name is understood.
+struct Understood;
+
+impl Visitor<Counted<ShmEndpoint>> for Understood {
+    type Output = ();
+
+    fn visit<L: RecordLock<Counted<ShmEndpoint>>>(self, _: L) {}
+}

@@ -1,0 +1,99 @@
+//! Clients as tasks of one simulated world: seconds are virtual, and the same trial gives the same
+//! account on every machine.
+
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+
+use anyhow::{Context, bail};
+use farlock_fabric::hook::Counted;
+use farlock_fabric::{Addr, Endpoint};
+use farlock_locks::registry::{self, Visitor};
+use farlock_locks::{Client, RecordLock};
+use farlock_sim::{Config, Ended, SimEndpoint, Task, World};
+
+use super::trial::{Arena, Outcome, Span, Trial};
+use crate::drive::{Failure, Phase, Tally, drive};
+use crate::subject::AsyncFace;
+
+/// What a run cost outside of the simulation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Effort {
+    /// Events of the world.
+    pub events: u64,
+}
+
+/// Runs a trial in a world of its own.
+pub fn run(trial: &Trial) -> anyhow::Result<(Outcome, Effort)> {
+    let endpoints = u16::try_from(trial.clients + 1).context("too many clients")?;
+    let world = World::new(Config { seed: trial.workload.seed, endpoints, ..Config::default() });
+    let arena = Arena::new(trial.workload.locks);
+    let locks = arena.lock_words(world.region(world.node(), arena.words() as u64 * 8));
+    // Of the arena's words the world has the locks; the others are nobody's verbs' business.
+    let words: Rc<[AtomicU64]> = (0..arena.words()).map(|_| AtomicU64::new(0)).collect();
+    let clients: Vec<Task<Result<Tally, Failure>>> = (0..trial.clients)
+        .map(|number| {
+            let client = OneClient { world: &world, words: &words, trial, number, locks };
+            registry::visit(&trial.subject, client)
+        })
+        .collect::<Result<_, _>>()?;
+    direct(&world, &words, trial);
+    match world.run() {
+        Ended::Finished => {}
+        ended => bail!("the simulated world ended in {ended:?}"),
+    }
+    let mut tallies = Vec::with_capacity(trial.clients);
+    for client in clients {
+        tallies.push(client.take().context("a client has not finished")??);
+    }
+    let exclusive = tallies.iter().map(|tally| tally.exclusive).sum();
+    let lost = arena.judge(&words).lost(exclusive);
+    Ok((Outcome { tallies, lost }, Effort { events: world.stats().events }))
+}
+
+/// Gives the signals at their times.
+fn direct(world: &World, words: &Rc<[AtomicU64]>, trial: &Trial) {
+    let arena = Arena::new(trial.workload.locks);
+    if let Span::Acquisitions(cycles) = trial.span {
+        arena.control(words).set_budget(cycles);
+    }
+    arena.control(words).begin(Phase::WarmUp);
+    let endpoint = world.endpoint();
+    let (words, warm_up, span) = (Rc::clone(words), trial.warm_up_ns, trial.span);
+    world.spawn(endpoint.id(), async move {
+        let control = arena.control(&words);
+        endpoint.sleep(warm_up).await;
+        control.begin(Phase::Measured);
+        if let Span::Nanos(nanos) = span {
+            endpoint.sleep(nanos).await;
+            control.begin(Phase::Over);
+        }
+    });
+}
+
+/// A client of the lock that is visited.
+struct OneClient<'a> {
+    world: &'a World,
+    words: &'a Rc<[AtomicU64]>,
+    trial: &'a Trial,
+    number: usize,
+    locks: Addr,
+}
+
+impl Visitor<Counted<SimEndpoint>> for OneClient<'_> {
+    type Output = Task<Result<Tally, Failure>>;
+
+    fn visit<L: RecordLock<Counted<SimEndpoint>>>(self, lock: L) -> Self::Output {
+        let endpoint = self.world.endpoint();
+        let id = endpoint.id();
+        let client = Client::new(Counted::new(endpoint), lock, farlock_locks::Options::default());
+        let subject = AsyncFace::new(client, self.locks);
+        let mut draws = self.trial.workload.draws(self.number);
+        let arena = Arena::new(self.trial.workload.locks);
+        let (words, course) = (Rc::clone(self.words), self.trial.course);
+        let budget = self.trial.budget();
+        self.world.spawn(id, async move {
+            let (judge, control) = (arena.judge(&words), arena.control(&words));
+            drive(&subject, judge, &mut draws, control, course, budget).await
+        })
+    }
+}

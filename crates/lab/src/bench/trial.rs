@@ -1,0 +1,188 @@
+//! A trial: one subject, measured once; and the memory it is measured in.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farlock_fabric::{Addr, Nanos};
+use serde::{Deserialize, Serialize};
+
+use crate::drive::{Control, Course, Tally};
+use crate::judge::Judge;
+use crate::workload::Workload;
+
+/// Which face of a client is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Face {
+    /// Acquisitions are awaited.
+    Async,
+    /// Acquisitions block the thread.
+    Blocking,
+}
+
+/// When a trial ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Span {
+    /// After so many nanoseconds.
+    Nanos(Nanos),
+    /// After so many cycles of all clients together.
+    Acquisitions(u64),
+}
+
+/// What is measured, and how.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Trial {
+    /// The subject, as the command line names it.
+    pub subject: String,
+    /// Through which face.
+    pub face: Face,
+    /// How many clients.
+    pub clients: usize,
+    /// What they ask for.
+    pub workload: Workload,
+    /// What their cycles are like.
+    pub course: Course,
+    /// How long they run unmeasured, in nanoseconds.
+    pub warm_up_ns: Nanos,
+    /// How long they are measured.
+    pub span: Span,
+}
+
+impl Trial {
+    /// The budget that the clients share, with their number.
+    pub fn budget(&self) -> Option<(u64, usize)> {
+        match self.span {
+            Span::Nanos(_) => None,
+            Span::Acquisitions(cycles) => Some((cycles, self.clients)),
+        }
+    }
+}
+
+/// What came of a trial.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Each client's own account.
+    pub tallies: Vec<Tally>,
+    /// Stores of the judge that were lost, each a violation that no client saw.
+    pub lost: u64,
+}
+
+impl Outcome {
+    /// Measured cycles of all clients.
+    pub fn acquisitions(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.acquisitions).sum()
+    }
+
+    /// Seconds in which they were done: the longest of all clients' measured times.
+    pub fn seconds(&self) -> f64 {
+        let longest = self.tallies.iter().map(|tally| tally.elapsed_ns).max();
+        longest.unwrap_or(0) as f64 / 1e9
+    }
+
+    /// Cycles a second.
+    pub fn goodput(&self) -> f64 {
+        let seconds = self.seconds();
+        if seconds > 0.0 { self.acquisitions() as f64 / seconds } else { 0.0 }
+    }
+
+    /// What one client needs for a cycle, in nanoseconds.
+    pub fn cycle_ns(&self) -> f64 {
+        self.seconds() * 1e9 * self.tallies.len() as f64 / self.acquisitions().max(1) as f64
+    }
+
+    /// Jain's index of the clients' cycles: 1 where all did as many, 1/n where one did all.
+    pub fn fairness(&self) -> f64 {
+        let counts = || self.tallies.iter().map(|tally| tally.acquisitions as f64);
+        let squares: f64 = counts().map(|count| count * count).sum();
+        let sum: f64 = counts().sum();
+        if squares == 0.0 { 1.0 } else { sum * sum / (squares * self.tallies.len() as f64) }
+    }
+
+    /// Everything that was seen to overlap, and what was lost unseen.
+    pub fn violations(&self) -> u64 {
+        self.lost + self.tallies.iter().map(|tally| tally.violations).sum::<u64>()
+    }
+}
+
+/// The memory of trials: words that tell the phase, the locks, the words of the judge.
+#[derive(Clone, Copy, Debug)]
+pub struct Arena {
+    locks: u64,
+}
+
+impl Arena {
+    /// Bytes that a lock of any kind needs at most, in words.
+    const LOCK_WORDS: usize = 2;
+
+    /// An arena for so many locks.
+    pub fn new(locks: u64) -> Self {
+        Self { locks }
+    }
+
+    /// Words of the whole arena.
+    pub fn words(self) -> usize {
+        self.judged_from() + Judge::words(self.locks)
+    }
+
+    fn judged_from(self) -> usize {
+        // The locks end with a line.
+        Control::WORDS + (self.locks as usize * Self::LOCK_WORDS).next_multiple_of(8)
+    }
+
+    /// Everything zero: all locks free, nobody judged, phase [`Ready`](crate::drive::Phase::Ready).
+    pub fn clear(self, words: &[AtomicU64]) {
+        words[..self.words()].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    /// The words through which director and clients agree.
+    pub fn control(self, words: &[AtomicU64]) -> Control<'_> {
+        Control::new(words)
+    }
+
+    /// The judge.
+    pub fn judge(self, words: &[AtomicU64]) -> Judge<'_> {
+        Judge::new(&words[self.judged_from()..self.words()], self.locks)
+    }
+
+    /// Where the locks begin, if the arena begins at `base`.
+    pub fn lock_words(self, base: Addr) -> Addr {
+        base.plus(Control::WORDS as u64 * 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(counts: &[u64]) -> Outcome {
+        let tally = |count: &u64| Tally {
+            acquisitions: *count,
+            elapsed_ns: 2_000_000_000,
+            ..Tally::default()
+        };
+        Outcome { tallies: counts.iter().map(tally).collect(), lost: 0 }
+    }
+
+    #[test]
+    fn fairness_is_jains_index() {
+        assert_eq!(outcome(&[7, 7, 7]).fairness(), 1.0);
+        assert_eq!(outcome(&[9, 0, 0]).fairness(), 1.0 / 3.0);
+        assert_eq!(outcome(&[0, 0]).fairness(), 1.0);
+    }
+
+    #[test]
+    fn rates_are_of_all_clients() {
+        let outcome = outcome(&[1_000, 3_000]);
+        assert_eq!((outcome.goodput(), outcome.cycle_ns()), (2_000.0, 1_000_000.0));
+    }
+
+    #[test]
+    fn the_parts_of_an_arena_do_not_overlap() {
+        let arena = Arena::new(3);
+        let words: Vec<AtomicU64> = (0..arena.words()).map(|_| AtomicU64::new(1)).collect();
+        arena.clear(&words);
+        let locks = arena.lock_words(Addr::from_bits(0)).offset() as usize / 8;
+        words[locks..locks + 6].iter().for_each(|word| word.store(9, Ordering::Relaxed));
+        assert!(arena.control(&words).is_in(crate::drive::Phase::Ready));
+        assert_eq!(arena.judge(&words).lost(0), 0);
+    }
+}

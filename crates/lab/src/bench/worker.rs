@@ -1,0 +1,230 @@
+//! A client in a process of its own: what the hidden command `worker` does.
+//!
+//! It opens the region and the files of the trials, says that it is ready, and does what its
+//! standard input orders until that ends. Should its parent die, the kernel ends it.
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+
+use anyhow::{Context, bail};
+use farlock_fabric::hook::Counted;
+use farlock_fabric::shm::{Region, ShmEndpoint};
+use farlock_locks::registry::{self, Visitor};
+use farlock_locks::{Client, RecordLock};
+use parking_lot::RwLock;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::placement;
+use super::trial::{Arena, Face, Trial};
+use crate::drive::{Control, Failure, Phase, Subject, Tally, drive};
+use crate::judge::Judge;
+use crate::rival::{Flock, Ofd, Raw, Rival, Threads, rival};
+use crate::subject::{AsyncFace, BlockingFace};
+
+/// How a worker is started.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WorkerArgs {
+    /// Where the region and the files are.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Who started it.
+    #[arg(long)]
+    pub parent: i32,
+    /// Files of `flock` to open.
+    #[arg(long)]
+    pub flocks: u64,
+    /// The core it runs on.
+    #[arg(long)]
+    pub core: Option<usize>,
+}
+
+/// What a worker is told, a line each.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// What to do.
+    pub trial: Trial,
+    /// As which client; the first of them, where the clients are threads.
+    pub client: usize,
+    /// The cores of clients that are threads, in turn; none to leave them alone.
+    pub cores: Vec<usize>,
+}
+
+/// What a worker says, a line each.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// It has opened everything, or is about to begin a trial.
+    Ready,
+    /// What its clients did.
+    Done(Vec<Tally>),
+    /// Why it could not.
+    Failed(String),
+}
+
+/// Does what standard input orders.
+pub fn run(args: &WorkerArgs) -> anyhow::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // A parent that died before the line above sends no signal any more.
+    if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(args.parent) {
+        bail!("this command is started by `farlock-lab bench` alone");
+    }
+    placement::pin(args.core)?;
+    let mut worker = Worker::open(args)?;
+    answer(&Answer::Ready)?;
+    for line in std::io::stdin().lock().lines() {
+        let order: Order = serde_json::from_str(&line?).context("an order that is no order")?;
+        let done = worker.obey(&order).unwrap_or_else(|error| Answer::Failed(format!("{error:#}")));
+        answer(&done)?;
+    }
+    Ok(())
+}
+
+fn answer(answer: &Answer) -> anyhow::Result<()> {
+    let mut line = serde_json::to_string(answer)?;
+    line.push('\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(line.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+struct Worker {
+    region: Region,
+    flock: Flock,
+    ofd: Ofd,
+}
+
+impl Worker {
+    fn open(args: &WorkerArgs) -> anyhow::Result<Self> {
+        let region = Region::open(&super::crew::region_options(&args.dir))?;
+        Ok(Self { region, flock: Flock::open(&args.dir, args.flocks)?, ofd: Ofd::open(&args.dir)? })
+    }
+
+    fn obey(&mut self, order: &Order) -> anyhow::Result<Answer> {
+        let arena = Arena::new(order.trial.workload.locks);
+        let words = self.region.words();
+        let seat = Seat {
+            trial: &order.trial,
+            client: order.client,
+            control: arena.control(words),
+            judge: arena.judge(words),
+        };
+        let tally = match rival(&order.trial.subject) {
+            None => self.lock(&seat, arena)?,
+            Some(Rival::Raw) => raw(&seat)?,
+            Some(Rival::Flock) => seat.run(&self.flock)?,
+            Some(Rival::Ofd) => seat.run(&self.ofd)?,
+            Some(Rival::ParkingLot) => return threads(&seat, &order.cores).map(Answer::Done),
+        };
+        Ok(Answer::Done(vec![tally]))
+    }
+
+    /// An endpoint of its own for each trial: no message of an earlier one reaches it.
+    fn lock(&self, seat: &Seat<'_>, arena: Arena) -> anyhow::Result<Tally> {
+        let endpoint = self.region.endpoint()?;
+        let locks = arena.lock_words(self.region.heap().0);
+        let visitor = OneClient { endpoint, locks, seat };
+        Ok(registry::visit(&seat.trial.subject, visitor)??)
+    }
+}
+
+/// A client's place in a trial.
+struct Seat<'a> {
+    trial: &'a Trial,
+    client: usize,
+    control: Control<'a>,
+    judge: Judge<'a>,
+}
+
+impl Seat<'_> {
+    /// Says that this client is ready and waits until all are.
+    fn await_start(&self) {
+        answer(&Answer::Ready).expect("a parent that is gone has taken this process along");
+        self.await_warm_up();
+    }
+
+    fn await_warm_up(&self) {
+        while self.control.is_in(Phase::Ready) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// This subject's account of the trial, to be awaited on this thread.
+    async fn drive<S: Subject>(&self, subject: &S) -> Result<Tally, Failure> {
+        let mut draws = self.trial.workload.draws(self.client);
+        let (trial, budget) = (self.trial, self.trial.budget());
+        drive(subject, self.judge, &mut draws, self.control, trial.course, budget).await
+    }
+
+    /// Runs a subject that never waits for its executor.
+    fn run<S: Subject>(&self, subject: &S) -> Result<Tally, Failure> {
+        self.await_start();
+        at_once(self.drive(subject))
+    }
+}
+
+/// The output of a future that never waits.
+fn at_once<F: Future>(future: F) -> F::Output {
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut cx) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => panic!("a blocking subject does not wait for an executor"),
+    }
+}
+
+/// Raw lines are private, and so are the words by which they are judged.
+fn raw(seat: &Seat<'_>) -> Result<Tally, Failure> {
+    let locks = seat.trial.workload.locks;
+    let words: Vec<AtomicU64> = (0..Judge::words(locks)).map(|_| AtomicU64::new(0)).collect();
+    let judge = Judge::new(&words, locks);
+    let mut tally = Seat { judge, ..*seat }.run(&Raw::new(locks))?;
+    tally.violations += judge.lost(tally.exclusive);
+    Ok(tally)
+}
+
+/// All clients of the trial, as threads of this process.
+fn threads(seat: &Seat<'_>, cores: &[usize]) -> anyhow::Result<Vec<Tally>> {
+    let locks: Vec<RwLock<()>> = (0..seat.trial.workload.locks).map(|_| RwLock::new(())).collect();
+    std::thread::scope(|scope| {
+        let client = |client: usize| {
+            let (core, seat) = (placement::core_of(cores, client), Seat { client, ..*seat });
+            let locks = &locks;
+            scope.spawn(move || -> anyhow::Result<Tally> {
+                placement::pin(core)?;
+                seat.await_warm_up();
+                Ok(at_once(seat.drive(&Threads::new(locks)))?)
+            })
+        };
+        let threads: Vec<_> = (0..seat.trial.clients).map(client).collect();
+        answer(&Answer::Ready)?;
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| match thread.join() {
+            Ok(tally) => tally,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+/// A client of the lock that is visited.
+struct OneClient<'a> {
+    endpoint: ShmEndpoint,
+    locks: farlock_fabric::Addr,
+    seat: &'a Seat<'a>,
+}
+
+impl Visitor<Counted<ShmEndpoint>> for OneClient<'_> {
+    type Output = Result<Tally, Failure>;
+
+    fn visit<L: RecordLock<Counted<ShmEndpoint>>>(self, lock: L) -> Self::Output {
+        let endpoint = Counted::new(self.endpoint);
+        let client = Client::new(endpoint, lock, farlock_locks::Options::default());
+        match self.seat.trial.face {
+            Face::Async => {
+                let subject = AsyncFace::new(client.clone(), self.locks);
+                self.seat.await_start();
+                client.block_on(self.seat.drive(&subject))
+            }
+            Face::Blocking => self.seat.run(&BlockingFace::new(client, self.locks)),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The one driver loop: every lock on every fabric, and every rival, goes through it.
+//!
+//! A client is a [`Subject`], a stream of requests and a place to be judged. The loop is
+//! monomorphic over the subject; it allocates nothing and reads no clock but for one acquisition
+//! in [`Course::sample`]. Phases are told by a word that all clients of a run share, so that all
+//! begin and end together and the warm-up is not measured.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farlock_fabric::Nanos;
+use farlock_fabric::hook::Counts;
+use farlock_locks::{AcquireError, Mode, ReleaseError};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::judge::Judge;
+use crate::latency::Latency;
+use crate::workload::Draws;
+
+/// Cycles that a client takes from a shared budget at a time, at most.
+const BUDGET_SHARE_MAX: u64 = 64;
+
+/// Something that is acquired and released: a lock over a fabric, or a rival.
+#[allow(async_fn_in_trait, reason = "a subject stays on its thread")]
+pub trait Subject {
+    /// What a holder has in its hands.
+    type Held<'s>
+    where
+        Self: 's;
+
+    /// The time, in nanoseconds.
+    fn now(&self) -> Nanos;
+
+    /// Acquires the lock with this number.
+    async fn acquire(&self, lock: u32, mode: Mode) -> Result<Self::Held<'_>, Failure>;
+
+    /// Releases it.
+    async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure>;
+
+    /// Lets so much time pass as if working.
+    async fn work(&self, nanos: Nanos);
+
+    /// Verbs posted so far; a rival posts none.
+    fn verbs(&self) -> Counts {
+        Counts::default()
+    }
+}
+
+/// Why a client stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum Failure {
+    /// It could not acquire.
+    #[error("a lock was not acquired: {0}")]
+    Acquire(#[from] AcquireError),
+    /// It could not release.
+    #[error("a lock was not released: {0}")]
+    Release(#[from] ReleaseError),
+    /// The system refused a rival.
+    #[error("the system refused: error {0}")]
+    System(i32),
+}
+
+/// What each cycle is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Course {
+    /// Work inside the critical section, in nanoseconds.
+    pub hold_ns: Nanos,
+    /// Work between two cycles, in nanoseconds.
+    pub think_ns: Nanos,
+    /// One acquisition in so many is timed.
+    pub sample: u32,
+}
+
+/// Where a run stands. The values are those of the phase word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Phase {
+    /// Clients get ready.
+    Ready = 0,
+    /// Clients run unmeasured.
+    WarmUp = 1,
+    /// Clients are measured.
+    Measured = 2,
+    /// Clients stop.
+    Over = 3,
+}
+
+/// The words through which a run's director and its clients agree.
+#[derive(Clone, Copy, Debug)]
+pub struct Control<'a> {
+    phase: &'a AtomicU64,
+    budget: &'a AtomicU64,
+}
+
+impl<'a> Control<'a> {
+    /// Words that a control needs: a line each.
+    pub const WORDS: usize = 16;
+
+    /// A control over these words.
+    pub fn new(words: &'a [AtomicU64]) -> Self {
+        assert!(words.len() >= Self::WORDS, "a line for each word");
+        Self { phase: &words[0], budget: &words[8] }
+    }
+
+    /// Begins a phase.
+    pub fn begin(&self, phase: Phase) {
+        self.phase.store(phase as u64, Ordering::Release);
+    }
+
+    /// Whether the run is in this phase.
+    #[inline(always)]
+    pub fn is_in(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Acquire) == phase as u64
+    }
+
+    /// How many measured cycles all clients do together.
+    pub fn set_budget(&self, cycles: u64) {
+        self.budget.store(cycles, Ordering::Release);
+    }
+
+    /// Takes up to `share` cycles from the budget.
+    fn take(&self, share: u64) -> u64 {
+        let left = |budget: u64| Some(budget.saturating_sub(share));
+        let before = self.budget.fetch_update(Ordering::AcqRel, Ordering::Acquire, left);
+        before.unwrap_or(0).min(share)
+    }
+}
+
+/// How far a client goes: as long as the phase lasts, and as long as there is budget.
+struct Pace<'a> {
+    control: Control<'a>,
+    phase: Phase,
+    left: u64,
+    share: u64,
+}
+
+impl<'a> Pace<'a> {
+    fn unlimited(control: Control<'a>, phase: Phase) -> Self {
+        Self { control, phase, left: u64::MAX, share: 0 }
+    }
+
+    fn shared(control: Control<'a>, phase: Phase, share: u64) -> Self {
+        Self { control, phase, left: 0, share }
+    }
+
+    #[inline(always)]
+    fn goes_on(&mut self) -> bool {
+        if self.left == 0 {
+            self.left = self.control.take(self.share);
+            if self.left == 0 {
+                return false;
+            }
+        }
+        self.left -= 1;
+        self.control.is_in(self.phase)
+    }
+}
+
+/// What one client did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Tally {
+    /// Measured cycles.
+    pub acquisitions: u64,
+    /// Exclusive cycles, warm-up included: what the judge's words must add up to.
+    pub exclusive: u64,
+    /// Violations this client saw, warm-up included.
+    pub violations: u64,
+    /// How long it was measured, in nanoseconds.
+    pub elapsed_ns: Nanos,
+    /// Atomics, reads, writes and sends it posted while measured.
+    pub verbs: [u64; 4],
+    /// How long acquisitions took.
+    pub latency: Latency,
+}
+
+/// Runs one client through the warm-up and the measured phase. `budget` is how many measured
+/// cycles all clients do together; `None` for as many as the phase has time for.
+pub async fn drive<S: Subject>(
+    subject: &S,
+    judge: Judge<'_>,
+    draws: &mut Draws,
+    control: Control<'_>,
+    course: Course,
+    budget: Option<(u64, usize)>,
+) -> Result<Tally, Failure> {
+    let mut warm_up = Tally::default();
+    let pace = Pace::unlimited(control, Phase::WarmUp);
+    laps(subject, judge, draws, pace, course, &mut warm_up).await?;
+
+    let mut tally = Tally::default();
+    let pace = match budget {
+        None => Pace::unlimited(control, Phase::Measured),
+        Some((cycles, clients)) => {
+            // Small enough that no client is left with the last share for long.
+            let share = (cycles / (16 * clients as u64)).clamp(1, BUDGET_SHARE_MAX);
+            Pace::shared(control, Phase::Measured, share)
+        }
+    };
+    let (begun, before) = (subject.now(), subject.verbs());
+    laps(subject, judge, draws, pace, course, &mut tally).await?;
+    tally.elapsed_ns = subject.now() - begun;
+    let spent = subject.verbs() - before;
+    tally.verbs = [spent.atomics, spent.reads, spent.writes, spent.sends];
+    tally.exclusive += warm_up.exclusive;
+    tally.violations += warm_up.violations;
+    Ok(tally)
+}
+
+/// The loop.
+#[inline(always)]
+async fn laps<S: Subject>(
+    subject: &S,
+    judge: Judge<'_>,
+    draws: &mut Draws,
+    mut pace: Pace<'_>,
+    course: Course,
+    tally: &mut Tally,
+) -> Result<(), Failure> {
+    let mut until_sample = course.sample;
+    while pace.goes_on() {
+        let (lock, mode) = draws.draw();
+        until_sample -= 1;
+        let begun = if until_sample == 0 { Some(subject.now()) } else { None };
+        let held = subject.acquire(lock, mode).await?;
+        let entered = judge.enter(lock, mode);
+        if let Some(begun) = begun {
+            tally.latency.record(subject.now() - begun);
+            until_sample = course.sample;
+        }
+        if course.hold_ns != 0 {
+            subject.work(course.hold_ns).await;
+        }
+        tally.violations += judge.leave(lock, entered);
+        subject.release(held).await?;
+        tally.acquisitions += 1;
+        tally.exclusive += mode as u64;
+        if course.think_ns != 0 {
+            subject.work(course.think_ns).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! A row: what `bench` says of one subject, as a line of JSON or of a table.
+
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+use serde::{Deserialize, Serialize};
+
+use crate::latency::Summary;
+use crate::provenance::Provenance;
+
+/// What was measured of one subject. Rates and quantiles are of the median round.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The subject, as the command line names it.
+    pub protocol: String,
+    /// `shm` or `sim`.
+    pub fabric: String,
+    /// How many clients.
+    pub clients: usize,
+    /// How many locks.
+    pub locks: u64,
+    /// Which of them how often.
+    pub dist: String,
+    /// Requests in a hundred that are shared.
+    pub reads: u8,
+    /// How long the median round was measured; virtual time in a simulation.
+    pub seconds: f64,
+    /// Completed cycles of acquire and release in that time.
+    pub acquisitions: u64,
+    /// Their rate.
+    pub goodput_per_s: f64,
+    /// How long acquisitions took, sampled.
+    pub acquire_ns: Summary,
+    /// Verbs posted for each.
+    pub per_acquisition: PerAcquisition,
+    /// Jain's index of the clients' acquisitions.
+    pub fairness_jain: f64,
+    /// Overlaps that the judge saw, in all rounds.
+    pub violations: u64,
+    /// The seed.
+    pub seed: u64,
+    /// `async` or `blocking`.
+    pub face: String,
+    /// Where clients ran; `virtual` in a simulation.
+    pub placement: String,
+    /// Rounds, interleaved with those of the other subjects.
+    pub rounds: usize,
+    /// Work inside the critical section, in nanoseconds.
+    pub hold_ns: u64,
+    /// Work between cycles, in nanoseconds.
+    pub think_ns: u64,
+    /// What one client needs for a cycle, in nanoseconds.
+    pub cycle_ns: PerFace<f64>,
+    /// With one client: the median over the rounds of the cycle divided by that of `raw`.
+    pub ratio_to_raw: PerFace<f64>,
+    /// With one client: the fastest round divided by the fastest of `raw`.
+    pub ratio_to_raw_min: PerFace<f64>,
+    /// Where the row comes from.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+}
+
+/// Verbs for each acquisition, with its release.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PerAcquisition {
+    /// Atomics of any kind.
+    pub atomics: f64,
+    /// Reads.
+    pub reads: f64,
+    /// Writes.
+    pub writes: f64,
+    /// Messages.
+    pub sends: f64,
+}
+
+/// A figure of each face that was measured. A subject that has no faces has the same in both.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PerFace<T> {
+    /// Of the async face.
+    #[serde(rename = "async")]
+    pub awaited: Option<T>,
+    /// Of the blocking face.
+    pub blocking: Option<T>,
+}
+
+/// Rows as people read them.
+pub fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    let alone = rows.iter().all(|row| row.clients == 1 && row.fabric == "shm");
+    let mut header = vec!["lock", "acquisitions/s", "p50", "p99", "p99.9", "max"];
+    header.extend(["atomics", "reads", "writes", "sends"]);
+    header.extend(if alone { ["async", "blocking"].as_slice() } else { &["fairness"] });
+    header.push("violations");
+    table.set_header(header);
+    for row in rows {
+        table.add_row(cells(row, alone));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn cells(row: &Row, alone: bool) -> Vec<String> {
+    let verbs = &row.per_acquisition;
+    let mut cells = vec![row.protocol.clone(), grouped(row.goodput_per_s.round() as u64)];
+    let acquire = &row.acquire_ns;
+    cells.extend([acquire.p50, acquire.p99, acquire.p999, acquire.max].map(duration));
+    let counts = [verbs.atomics, verbs.reads, verbs.writes, verbs.sends];
+    cells.extend(counts.map(|count| format!("{count:.2}")));
+    if alone {
+        let faces = [
+            (row.cycle_ns.awaited, row.ratio_to_raw.awaited),
+            (row.cycle_ns.blocking, row.ratio_to_raw.blocking),
+        ];
+        cells.extend(faces.map(|(cycle, ratio)| match (cycle, ratio) {
+            (Some(cycle), Some(ratio)) => format!("{cycle:.1} ns  {ratio:.2} x raw"),
+            _ => "-".to_owned(),
+        }));
+    } else {
+        cells.push(format!("{:.3}", row.fairness_jain));
+    }
+    cells.push(grouped(row.violations));
+    cells
+}
+
+/// A duration in the unit that suits it.
+fn duration(nanos: u64) -> String {
+    match nanos {
+        0..10_000 => format!("{nanos} ns"),
+        10_000..10_000_000 => format!("{:.1} µs", nanos as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} ms", nanos as f64 / 1e6),
+        _ => format!("{:.1} s", nanos as f64 / 1e9),
+    }
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_and_durations_have_units() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        let durations = [15, 12_300, 12_300_000, 12_300_000_000].map(duration);
+        assert_eq!(durations, ["15 ns", "12.3 µs", "12.3 ms", "12.3 s"]);
+    }
+}

@@ -1,0 +1,295 @@
+//! What the locks are measured against, in the same loop: the processor itself, the kernel's file
+//! locks, and a lock for threads of one process.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Instant;
+
+use farlock_fabric::Nanos;
+use farlock_fabric::shm::Wide;
+use farlock_locks::Mode;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use rustix::fs::FlockOperation;
+
+use crate::drive::{Failure, Subject};
+
+/// What is known of a rival without one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RivalInfo {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub summary: &'static str,
+    /// Which one.
+    pub rival: Rival,
+}
+
+/// The rivals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rival {
+    /// [`Raw`].
+    Raw,
+    /// [`Flock`].
+    Flock,
+    /// [`Ofd`].
+    Ofd,
+    /// [`Threads`].
+    ParkingLot,
+}
+
+/// Every rival, in the order of lists and tables.
+pub const RIVALS: &[RivalInfo] = &[
+    RivalInfo {
+        name: "raw",
+        summary: "two 128-bit compare-and-swaps on a private line: the floor, excludes nobody",
+        rival: Rival::Raw,
+    },
+    RivalInfo { name: "flock", summary: "flock(2), a file a lock", rival: Rival::Flock },
+    RivalInfo {
+        name: "ofd",
+        summary: "fcntl(2) locks of open file descriptions, a byte a lock",
+        rival: Rival::Ofd,
+    },
+    RivalInfo {
+        name: "parking_lot",
+        summary: "parking_lot's RwLock between threads of one process",
+        rival: Rival::ParkingLot,
+    },
+];
+
+/// The rival of this name.
+pub fn rival(name: &str) -> Option<Rival> {
+    RIVALS.iter().find(|info| info.name == name).map(|info| info.rival)
+}
+
+/// A clock for who has no endpoint.
+#[derive(Clone, Copy, Debug)]
+struct Clock(Instant);
+
+impl Clock {
+    fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    fn now(self) -> Nanos {
+        self.0.elapsed().as_nanos() as Nanos
+    }
+
+    fn work(self, nanos: Nanos) {
+        let end = self.now() + nanos;
+        while self.now() < end {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// A line of its own.
+#[repr(align(64))]
+struct Line(Wide);
+
+/// Lines of this client alone, each compared and swapped once to acquire and once to release. What
+/// the processor itself takes for a cycle of two wide atomics.
+pub struct Raw {
+    lines: Vec<Line>,
+    clock: Clock,
+}
+
+impl Raw {
+    /// So many lines.
+    pub fn new(locks: u64) -> Self {
+        Self { lines: (0..locks).map(|_| Line(Wide::new(0))).collect(), clock: Clock::new() }
+    }
+}
+
+impl Subject for Raw {
+    type Held<'s> = u32;
+
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    #[inline(always)]
+    async fn acquire(&self, lock: u32, _: Mode) -> Result<u32, Failure> {
+        match self.lines[lock as usize].0.compare_exchange(0, 1) {
+            Ok(()) => Ok(lock),
+            Err(_) => panic!("nobody else has this line"),
+        }
+    }
+
+    #[inline(always)]
+    async fn release(&self, lock: u32) -> Result<(), Failure> {
+        match self.lines[lock as usize].0.compare_exchange(1, 0) {
+            Ok(()) => Ok(()),
+            Err(_) => panic!("nobody else has this line"),
+        }
+    }
+
+    async fn work(&self, nanos: Nanos) {
+        self.clock.work(nanos);
+    }
+}
+
+/// The most locks of [`Flock`]: each is an open file.
+pub const FLOCKS_MAX: u64 = 512;
+
+/// `flock(2)`: a file a lock.
+pub struct Flock {
+    files: Vec<File>,
+    clock: Clock,
+}
+
+impl Flock {
+    /// Opens or creates a file for each lock, at most [`FLOCKS_MAX`], in this directory.
+    pub fn open(dir: &Path, locks: u64) -> io::Result<Self> {
+        assert!(locks <= FLOCKS_MAX, "at most {FLOCKS_MAX} files");
+        let files = (0..locks).map(|lock| open(&dir.join(format!("flock-{lock}"))));
+        Ok(Self { files: files.collect::<io::Result<_>>()?, clock: Clock::new() })
+    }
+}
+
+impl Subject for Flock {
+    type Held<'s> = u32;
+
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    async fn acquire(&self, lock: u32, mode: Mode) -> Result<u32, Failure> {
+        let operation = match mode {
+            Mode::Shared => FlockOperation::LockShared,
+            Mode::Exclusive => FlockOperation::LockExclusive,
+        };
+        let file = &self.files[lock as usize];
+        rustix::io::retry_on_intr(|| rustix::fs::flock(file, operation)).map_err(refused)?;
+        Ok(lock)
+    }
+
+    async fn release(&self, lock: u32) -> Result<(), Failure> {
+        rustix::fs::flock(&self.files[lock as usize], FlockOperation::Unlock).map_err(refused)
+    }
+
+    async fn work(&self, nanos: Nanos) {
+        self.clock.work(nanos);
+    }
+}
+
+fn refused(error: rustix::io::Errno) -> Failure {
+    Failure::System(error.raw_os_error())
+}
+
+/// Locks of open file descriptions: a byte of one file a lock.
+pub struct Ofd {
+    file: File,
+    clock: Clock,
+}
+
+impl Ofd {
+    /// Opens or creates the file, in this directory.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        Ok(Self { file: open(&dir.join("ofd"))?, clock: Clock::new() })
+    }
+
+    fn set(&self, lock: u32, kind: i32) -> Result<(), Failure> {
+        let range = libc::flock {
+            l_type: kind as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: lock.into(),
+            l_len: 1,
+            l_pid: 0,
+        };
+        loop {
+            match fcntl(self.file.as_fd(), FcntlArg::F_OFD_SETLKW(&range)) {
+                Ok(_) => return Ok(()),
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(Failure::System(error as i32)),
+            }
+        }
+    }
+}
+
+impl Subject for Ofd {
+    type Held<'s> = u32;
+
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    async fn acquire(&self, lock: u32, mode: Mode) -> Result<u32, Failure> {
+        let kind = match mode {
+            Mode::Shared => libc::F_RDLCK,
+            Mode::Exclusive => libc::F_WRLCK,
+        };
+        self.set(lock, kind)?;
+        Ok(lock)
+    }
+
+    async fn release(&self, lock: u32) -> Result<(), Failure> {
+        self.set(lock, libc::F_UNLCK)
+    }
+
+    async fn work(&self, nanos: Nanos) {
+        self.clock.work(nanos);
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// A thread's view of locks that it shares with other threads of its process.
+pub struct Threads<'a> {
+    locks: &'a [RwLock<()>],
+    clock: Clock,
+}
+
+impl<'a> Threads<'a> {
+    /// A client of these locks.
+    pub fn new(locks: &'a [RwLock<()>]) -> Self {
+        Self { locks, clock: Clock::new() }
+    }
+}
+
+/// A held lock of parking_lot.
+pub enum HeldByThread<'a> {
+    /// Together with others.
+    Shared(RwLockReadGuard<'a, ()>),
+    /// Alone.
+    Exclusive(RwLockWriteGuard<'a, ()>),
+}
+
+impl<'a> Subject for Threads<'a> {
+    type Held<'s>
+        = HeldByThread<'a>
+    where
+        Self: 's;
+
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    #[inline(always)]
+    async fn acquire(&self, lock: u32, mode: Mode) -> Result<HeldByThread<'a>, Failure> {
+        let lock = &self.locks[lock as usize];
+        Ok(match mode {
+            Mode::Shared => HeldByThread::Shared(lock.read()),
+            Mode::Exclusive => HeldByThread::Exclusive(lock.write()),
+        })
+    }
+
+    #[inline(always)]
+    async fn release<'s>(&'s self, held: HeldByThread<'a>) -> Result<(), Failure> {
+        match held {
+            HeldByThread::Shared(guard) => drop(guard),
+            HeldByThread::Exclusive(guard) => drop(guard),
+        }
+        Ok(())
+    }
+
+    async fn work(&self, nanos: Nanos) {
+        self.clock.work(nanos);
+    }
+}

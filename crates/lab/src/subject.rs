@@ -1,0 +1,112 @@
+//! The locks as subjects of the driver loop: a client of any lock over any endpoint, through its
+//! async face or its blocking face.
+
+use farlock_fabric::hook::{Counted, Counts};
+use farlock_fabric::{Addr, Endpoint, Nanos, Park};
+use farlock_locks::{Client, Guard, Mode, RecordLock};
+
+use crate::drive::{Failure, Subject};
+
+/// A client and the place of its locks.
+struct Site<E: Endpoint, L: RecordLock<Counted<E>>> {
+    client: Client<Counted<E>, L>,
+    locks: Addr,
+}
+
+impl<E: Endpoint, L: RecordLock<Counted<E>>> Site<E, L> {
+    #[inline(always)]
+    fn addr(&self, lock: u32) -> Addr {
+        self.locks.plus(u64::from(lock) * L::BYTES)
+    }
+
+    fn now(&self) -> Nanos {
+        self.client.endpoint().now()
+    }
+
+    /// A processor is kept busy; a simulated client sleeps.
+    async fn work(&self, nanos: Nanos) {
+        let endpoint = self.client.endpoint();
+        if E::NOW {
+            let end = endpoint.now() + nanos;
+            while endpoint.now() < end {
+                std::hint::spin_loop();
+            }
+        } else {
+            endpoint.sleep(nanos).await;
+        }
+    }
+}
+
+/// Acquisitions and releases that are awaited.
+pub struct AsyncFace<E: Endpoint, L: RecordLock<Counted<E>>>(Site<E, L>);
+
+impl<E: Endpoint, L: RecordLock<Counted<E>>> AsyncFace<E, L> {
+    /// A client whose locks lie one after the other from `locks` on.
+    pub fn new(client: Client<Counted<E>, L>, locks: Addr) -> Self {
+        Self(Site { client, locks })
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<Counted<E>>> Subject for AsyncFace<E, L> {
+    type Held<'s> = Guard<'s, Counted<E>, L>;
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+
+    #[inline(always)]
+    async fn acquire(&self, lock: u32, mode: Mode) -> Result<Self::Held<'_>, Failure> {
+        Ok(self.0.client.acquire(self.0.addr(lock), mode).await?)
+    }
+
+    #[inline(always)]
+    async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure> {
+        Ok(held.release().await?)
+    }
+
+    async fn work(&self, nanos: Nanos) {
+        self.0.work(nanos).await;
+    }
+
+    fn verbs(&self) -> Counts {
+        self.0.client.endpoint().counts()
+    }
+}
+
+/// Acquisitions and releases that block the thread.
+pub struct BlockingFace<E: Park, L: RecordLock<Counted<E>>>(Site<E, L>);
+
+impl<E: Park, L: RecordLock<Counted<E>>> BlockingFace<E, L> {
+    /// A client whose locks lie one after the other from `locks` on.
+    pub fn new(client: Client<Counted<E>, L>, locks: Addr) -> Self {
+        Self(Site { client, locks })
+    }
+}
+
+impl<E: Park, L: RecordLock<Counted<E>>> Subject for BlockingFace<E, L> {
+    type Held<'s> = Guard<'s, Counted<E>, L>;
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+
+    #[inline(always)]
+    async fn acquire(&self, lock: u32, mode: Mode) -> Result<Self::Held<'_>, Failure> {
+        Ok(self.0.client.lock(self.0.addr(lock), mode)?)
+    }
+
+    #[inline(always)]
+    async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure> {
+        Ok(held.unlock()?)
+    }
+
+    async fn work(&self, nanos: Nanos) {
+        self.0.work(nanos).await;
+    }
+
+    fn verbs(&self) -> Counts {
+        self.0.client.endpoint().counts()
+    }
+}

@@ -278,11 +278,12 @@ pub fn a_stale_verb_stays_refused_after_another_reset<S: Stage>(stage: &mut S) {
 }
 
 pub fn whoever_attaches_after_a_reset_is_served<S: Stage>(stage: &mut S) {
-    let _old = stage.endpoint();
+    let old = stage.endpoint();
     if !stage.reset() {
         return;
     }
     let (a, b, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    assert_ne!(a.id(), old.id());
     stage.run(async {
         store(&a, addr, &[1]).await;
         b.faa64(addr, 1).await.expect("it takes effect");

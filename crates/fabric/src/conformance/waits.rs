@@ -196,9 +196,8 @@ pub fn a_dropped_wait_leaves_nothing_behind<S: Stage>(stage: &mut S) {
     let (e, peer) = (stage.endpoint(), stage.endpoint());
     stage.run(async {
         {
-            let wait = Wait { patience: Patience::PARK, ..for_mail(0, SHORT) };
-            let mut dropped = pin!(wait_for(&e, wait));
-            let _ = begin(dropped.as_mut()).await; // it may have passed in the meantime
+            let mut dropped = pin!(wait_for(&e, for_mail(0, SHORT)));
+            assert_eq!(begin(dropped.as_mut()).await, None);
         }
         elapses(&e, within(4 * SHORT)).await;
         send(&peer, &e, 0).await;

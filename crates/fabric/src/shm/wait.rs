@@ -1,7 +1,8 @@
 //! Waiting: look, spin, yield, then sleep on everything at once.
 //!
 //! A wait that is polled looks at what may end it. The first time it then spins and yields as its
-//! patience says. If nothing came it arms the bells of its word and mailbox, watches the beacons of
+//! patience says; it never ends in vain at the first poll, so that tasks of one thread that wait for
+//! each other all come to run. If nothing came it arms the bells of its word and mailbox, watches the beacons of
 //! its peers, looks once more and is pending. [`Park::park`] sleeps on all that the endpoint's
 //! pending waits armed, and then wakes all their tasks: each looks again and arms again.
 
@@ -56,13 +57,21 @@ impl ShmEndpoint {
         if let Some(woken) = self.look(wait) {
             return self.end_with(state, woken);
         }
-        if !state.begun {
+        let first = !state.begun;
+        if first {
             self.begin(wait, state);
             if let Some(woken) = self.spin(wait, state) {
                 return self.end_with(state, woken);
             }
         }
         if is_past(state.deadline) {
+            if first {
+                // Whoever could end this wait may be another task of this thread: let it run.
+                let until = state.deadline.unwrap_or(0);
+                let pending = Pending { key: state.key, waker: cx.waker().clone(), until };
+                self.parked.borrow_mut().waits.push(pending);
+                return Poll::Pending;
+            }
             return self.end_with(state, Woken::Elapsed);
         }
         self.arm(wait, state, cx.waker());
@@ -161,6 +170,7 @@ impl ShmEndpoint {
         next == Next::Here
     }
 
+    /// Looks again and again, as long as patience and interval last.
     fn spin(&self, wait: &Wait<'_>, state: &WaitState) -> Option<Woken> {
         for turn in 0..wait.patience.spins {
             std::hint::spin_loop();
@@ -168,7 +178,7 @@ impl ShmEndpoint {
                 return Some(woken);
             }
             if turn % SPINS_A_CLOCK == SPINS_A_CLOCK - 1 && is_past(state.deadline) {
-                return Some(Woken::Elapsed);
+                return None;
             }
         }
         for _ in 0..wait.patience.yields {
@@ -177,7 +187,7 @@ impl ShmEndpoint {
                 return Some(woken);
             }
             if is_past(state.deadline) {
-                return Some(Woken::Elapsed);
+                break;
             }
         }
         None

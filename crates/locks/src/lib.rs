@@ -12,6 +12,8 @@
 pub mod agent;
 mod client;
 pub mod event;
+#[cfg(feature = "museum")]
+pub mod museum;
 pub mod record;
 pub mod registry;
 pub mod site;

@@ -68,11 +68,11 @@ const WATCHED_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// The count when the lock was granted, and the generation.
-    released: Released,
+    pub(crate) released: Released,
     /// The epoch while the lock is held.
-    epoch: u8,
+    pub(crate) epoch: u8,
     /// Writers in a row, this one included.
-    streak: u16,
+    pub(crate) streak: u16,
 }
 
 /// A reader-writer lock, handed over among writers.

@@ -1,0 +1,422 @@
+//! The cases.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use farlock_fabric::{Addr, Endpoint};
+use farlock_locks::{AcquireError, Client, Mode, RecordLock, TokenSource};
+
+use crate::ledger::Ledger;
+use crate::{Case, Promise, Stage, Task, client};
+
+/// Acquires, stays for `hold` nanoseconds, releases; the ledger watches.
+async fn cycle<E: Endpoint, L: RecordLock<E>>(
+    client: &Client<E, L>,
+    lock: Addr,
+    mode: Mode,
+    hold: u64,
+    who: u64,
+    ledger: &Ledger,
+) {
+    let guard = client.acquire(lock, mode).await.expect("an acquisition succeeds");
+    ledger.enter(lock, who, judged(client, mode), guard.token());
+    client.endpoint().sleep(hold).await;
+    ledger.leave(lock, who);
+    guard.release().await.expect("a release succeeds");
+}
+
+/// A lock without readers excludes them like writers.
+fn judged<E: Endpoint, L: RecordLock<E>>(_: &Client<E, L>, mode: Mode) -> Mode {
+    if L::SHARES { mode } else { Mode::Exclusive }
+}
+
+/// Readers and writers, many rounds, one lock.
+pub struct Exclusion;
+impl Case for Exclusion {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        let (word, ledger) = (stage.memory(64), Ledger::default());
+        rounds(stage, &lock, &[word], &ledger, 6, 20, promise.spec);
+    }
+}
+
+/// Sixty-four clients on sixteen locks.
+pub struct Crowd;
+impl Case for Crowd {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        let base = stage.memory(16 * 64);
+        let words: Vec<Addr> = (0..16).map(|i| base.plus(i * 64)).collect();
+        rounds(stage, &lock, &words, &Ledger::default(), 64, 12, promise.spec);
+    }
+}
+
+/// Every field that counts is about to wrap.
+pub struct NearWrap;
+impl Case for NearWrap {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        if L::BYTES < 16 {
+            return;
+        }
+        let word = stage.memory(64);
+        // Both queue locks keep generation and count in the upper half; ShiftLock has a copy of the
+        // generation's low bits above its epoch.
+        stage.poke(word.plus(8), 0xffff << 48 | ((1 << 48) - 7));
+        if L::SHARES {
+            stage.poke(word, 0xff << 1);
+        }
+        // Tokens wrap with the count, so the ledger is not told.
+        let ledger = Ledger::default();
+        let tasks = (0..5).map(|who| {
+            let client = client(stage, &lock);
+            let ledger = ledger.clone();
+            Box::pin(async move {
+                for round in 0..8 {
+                    let mode = if (who + round) % 3 == 0 { Mode::Shared } else { Mode::Exclusive };
+                    let guard = client.acquire(word, mode).await.expect("acquires");
+                    ledger.enter(word, who, judged(&client, mode), None);
+                    client.endpoint().sleep(300).await;
+                    ledger.leave(word, who);
+                    guard.release().await.expect("releases");
+                }
+            }) as Task
+        });
+        let tasks = tasks.collect();
+        assert!(stage.run(tasks), "{}: somebody waits for ever", promise.spec);
+        ledger.assert_clean(promise.spec);
+    }
+}
+
+fn rounds<S: Stage, L: RecordLock<S::Endpoint>>(
+    stage: &mut S,
+    lock: &L,
+    words: &[Addr],
+    ledger: &Ledger,
+    clients: u64,
+    rounds: u64,
+    context: &str,
+) {
+    let finished = Rc::new(Cell::new(0));
+    let mut tasks: Vec<Task> = Vec::new();
+    for who in 0..clients {
+        let client = client(stage, lock);
+        let (words, ledger, finished) = (words.to_vec(), ledger.clone(), finished.clone());
+        tasks.push(Box::pin(async move {
+            for _ in 0..rounds {
+                let chance = client.endpoint().random();
+                let word = words[(chance >> 32) as usize % words.len()];
+                let mode = if chance % 2 == 0 { Mode::Shared } else { Mode::Exclusive };
+                cycle(&client, word, mode, chance % 700, who, &ledger).await;
+                client.endpoint().sleep(chance >> 8 & 511).await;
+            }
+            finished.set(finished.get() + 1);
+        }));
+    }
+    assert!(stage.run(tasks), "{context}: somebody waits for ever");
+    assert_eq!(finished.get(), clients, "{context}: every client ends");
+    ledger.assert_clean(context);
+}
+
+/// Readers share, if the lock says so.
+pub struct ReadersShare;
+impl Case for ReadersShare {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        let (word, ledger) = (stage.memory(64), Ledger::default());
+        let tasks = (0..3).map(|who| {
+            let (client, ledger) = (client(stage, &lock), ledger.clone());
+            Box::pin(async move {
+                cycle(&client, word, Mode::Shared, 20 * S::STEP_NS, who, &ledger).await;
+            }) as Task
+        });
+        let tasks = tasks.collect();
+        assert!(stage.run(tasks), "{}: somebody waits for ever", promise.spec);
+        ledger.assert_clean(promise.spec);
+        let together = if L::SHARES { 3 } else { 0 };
+        assert_eq!(ledger.readers_max(word), together, "{}", promise.spec);
+    }
+}
+
+/// Writers that got in line one after another are granted in that order.
+pub struct FirstComeFirstServed;
+impl Case for FirstComeFirstServed {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        if !promise.fifo {
+            return;
+        }
+        let (word, ledger) = (stage.memory(64), Ledger::default());
+        let tasks = (0..8).map(|who| {
+            let (client, ledger) = (client(stage, &lock), ledger.clone());
+            Box::pin(async move {
+                client.endpoint().sleep(1 + who * 3 * S::STEP_NS).await;
+                let hold = if who == 0 { 40 * S::STEP_NS } else { 0 };
+                cycle(&client, word, Mode::Exclusive, hold, who, &ledger).await;
+            }) as Task
+        });
+        let tasks = tasks.collect();
+        assert!(stage.run(tasks), "{}: somebody waits for ever", promise.spec);
+        ledger.assert_clean(promise.spec);
+        let order: Vec<u64> = ledger.grants(word).iter().map(|(who, _)| *who).collect();
+        assert_eq!(order, (0..8).collect::<Vec<_>>(), "{}", promise.spec);
+    }
+}
+
+/// A reader that comes after a waiting writer is granted after it.
+pub struct WriterPreference;
+impl Case for WriterPreference {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        if promise.writers_before_reader.is_none() {
+            return;
+        }
+        let (word, ledger) = (stage.memory(64), Ledger::default());
+        let parts = [(Mode::Shared, 20), (Mode::Exclusive, 2), (Mode::Shared, 2)];
+        let tasks = parts.into_iter().zip(0..).map(|((mode, hold), who)| {
+            let (client, ledger) = (client(stage, &lock), ledger.clone());
+            Box::pin(async move {
+                client.endpoint().sleep(1 + who * 5 * S::STEP_NS).await;
+                cycle(&client, word, mode, hold * S::STEP_NS, who, &ledger).await;
+            }) as Task
+        });
+        let tasks = tasks.collect();
+        assert!(stage.run(tasks), "{}: somebody waits for ever", promise.spec);
+        ledger.assert_clean(promise.spec);
+        let order: Vec<u64> = ledger.grants(word).iter().map(|(who, _)| *who).collect();
+        assert_eq!(order, [0, 1, 2], "{}", promise.spec);
+    }
+}
+
+/// While writers come without end, a reader waits for at most the promised number of them.
+pub struct ReaderIsNotStarved;
+impl Case for ReaderIsNotStarved {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        let Some(bound) = promise.writers_before_reader else { return };
+        let (word, ledger) = (stage.memory(64), Ledger::default());
+        let stop = Rc::new(Cell::new(false));
+        let mut tasks: Vec<Task> = Vec::new();
+        for who in 1..=5 {
+            let (client, ledger, stop) = (client(stage, &lock), ledger.clone(), stop.clone());
+            tasks.push(Box::pin(async move {
+                while !stop.get() {
+                    cycle(&client, word, Mode::Exclusive, S::STEP_NS / 4, who, &ledger).await;
+                }
+            }));
+        }
+        let (reader, spec) = (client(stage, &lock), promise.spec);
+        let judge = ledger.clone();
+        tasks.push(Box::pin(async move {
+            for _ in 0..5 {
+                reader.endpoint().sleep(30 * S::STEP_NS).await;
+                let mut acquire = pin!(reader.shared(word));
+                // From when the opening verb has certainly taken effect.
+                let at_once = poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx))).await;
+                let guard = match at_once {
+                    Poll::Ready(guard) => guard,
+                    Poll::Pending => {
+                        reader.endpoint().sleep(S::STEP_NS).await;
+                        let before = judge.grants(word).len();
+                        let guard = acquire.await;
+                        let passed = judge.grants(word).len() - before;
+                        assert!(passed <= bound, "{spec}: {passed} writers passed a reader");
+                        guard
+                    }
+                };
+                let guard = guard.expect("a reader is granted");
+                judge.enter(word, 0, Mode::Shared, guard.token());
+                judge.leave(word, 0);
+                guard.release().await.expect("releases");
+            }
+            stop.set(true);
+        }));
+        assert!(stage.run(tasks), "{}: somebody waits for ever", promise.spec);
+        ledger.assert_clean(promise.spec);
+    }
+}
+
+/// A try never waits, and leaves no trace where it fails.
+pub struct Try;
+impl Case for Try {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        let word = stage.memory(64);
+        let (holder, other) = (client(stage, &lock), client(stage, &lock));
+        let spec = promise.spec;
+        let task = async move {
+            for mode in [Mode::Exclusive, Mode::Shared] {
+                let held = holder.try_acquire(word, mode).await.expect("tries");
+                let held = held.unwrap_or_else(|| panic!("{spec}: a free lock is granted"));
+                for wanted in [Mode::Exclusive, Mode::Shared] {
+                    let got = other.try_acquire(word, wanted).await.expect("tries");
+                    let both = L::SHARES && mode == Mode::Shared && wanted == Mode::Shared;
+                    assert_eq!(got.is_some(), both, "{spec}: {wanted:?} beside {mode:?}");
+                    if let Some(guard) = got {
+                        guard.release().await.expect("releases");
+                    }
+                }
+                held.release().await.expect("releases");
+            }
+            let again = other.try_acquire(word, Mode::Exclusive).await.expect("tries");
+            again.expect("the lock is free again").release().await.expect("releases");
+        };
+        assert!(stage.run(vec![Box::pin(task)]), "{spec}: somebody waits for ever");
+    }
+}
+
+/// A time-out gives up in time, and delays nobody once it is settled.
+pub struct TimeOut;
+impl Case for TimeOut {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        for (held, wanted) in [
+            (Mode::Exclusive, Mode::Exclusive),
+            (Mode::Exclusive, Mode::Shared),
+            (Mode::Shared, Mode::Exclusive),
+        ] {
+            let word = stage.memory(64);
+            let (holder, other) = (client(stage, &lock), client(stage, &lock));
+            let task = async move {
+                let guard = holder.acquire(word, held).await.expect("acquires");
+                let started = other.endpoint().now();
+                let result = other.acquire_within(word, wanted, 10 * S::STEP_NS).await;
+                assert_eq!(result.map(drop), Err(AcquireError::TimedOut));
+                let waited = other.endpoint().now() - started;
+                assert!(waited >= 10 * S::STEP_NS, "gave up after {waited} ns");
+                assert!(other.is_unsettled());
+                guard.release().await.expect("releases");
+                other.settle().await;
+                assert!(!other.is_unsettled());
+                let again = holder.try_acquire(word, Mode::Exclusive).await.expect("tries");
+                again.expect("settled, so free").release().await.expect("releases");
+            };
+            let (stage, spec) = (&mut *stage, promise.spec);
+            assert!(stage.run(vec![Box::pin(task)]), "{spec}: {wanted:?} beside {held:?} hangs");
+        }
+    }
+}
+
+/// An acquisition dropped at any of its await points leaks nothing.
+pub struct Cancel;
+impl Case for Cancel {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            for polls in 0..12 {
+                cancel_after(stage, &lock, promise.spec, mode, polls);
+            }
+        }
+    }
+}
+
+/// One client is cancelled after so many polls while another holds and a third waits.
+fn cancel_after<S: Stage, L: RecordLock<S::Endpoint>>(
+    stage: &mut S,
+    lock: &L,
+    spec: &str,
+    mode: Mode,
+    polls: u32,
+) {
+    let (word, ledger) = (stage.memory(64), Ledger::default());
+    let parts = [client(stage, lock), client(stage, lock), client(stage, lock)];
+    let [holder, cancelled, third] = parts;
+    let mut tasks: Vec<Task> = Vec::new();
+    let judge = ledger.clone();
+    tasks.push(Box::pin(async move {
+        cycle(&holder, word, Mode::Exclusive, 8 * S::STEP_NS, 0, &judge).await;
+    }));
+    tasks.push(Box::pin(async move {
+        cancelled.endpoint().sleep(2 * S::STEP_NS).await;
+        {
+            let mut acquire = pin!(cancelled.acquire(word, mode));
+            let mut left = polls;
+            poll_fn(|cx| {
+                if left == 0 || acquire.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                left -= 1;
+                if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+        cancelled.settle().await;
+    }));
+    let judge = ledger.clone();
+    tasks.push(Box::pin(async move {
+        third.endpoint().sleep(4 * S::STEP_NS).await;
+        cycle(&third, word, Mode::Exclusive, 0, 2, &judge).await;
+    }));
+    assert!(stage.run(tasks), "{spec}: {mode:?} cancelled after {polls} polls hangs somebody");
+    ledger.assert_clean(spec);
+}
+
+/// A client holds several locks, each in a slot of its own, until it has no slot left.
+pub struct SeveralLocks;
+impl Case for SeveralLocks {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        let base = stage.memory(65 * 64);
+        let (many, other) = (client(stage, &lock), client(stage, &lock));
+        let task = async move {
+            let slots = u64::from(many.endpoint().slots().min(64));
+            let mut guards = Vec::new();
+            for i in 0..slots {
+                guards.push(many.exclusive(base.plus(i * 64)).await.expect("a slot is free"));
+            }
+            let more = many.exclusive(base.plus(slots * 64)).await;
+            assert_eq!(more.map(drop), Err(AcquireError::NoSlot));
+            for i in 0..slots {
+                let tried = other.try_acquire(base.plus(i * 64), Mode::Exclusive).await;
+                assert!(tried.expect("tries").is_none());
+            }
+            // Dropped guards are released when their client settles.
+            guards.truncate(slots as usize / 2);
+            many.settle().await;
+            for i in slots / 2..slots {
+                let tried = other.try_acquire(base.plus(i * 64), Mode::Exclusive).await;
+                tried.expect("tries").expect("settled").release().await.expect("releases");
+            }
+            for guard in guards {
+                guard.release().await.expect("releases");
+            }
+        };
+        assert!(stage.run(vec![Box::pin(task)]), "{}: hangs", promise.spec);
+    }
+}
+
+/// Tokens increase with every exclusive grant, across clients.
+pub struct TokensIncrease;
+impl Case for TokensIncrease {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        let word = stage.memory(64);
+        let clients = [client(stage, &lock), client(stage, &lock)];
+        let spec = promise.spec;
+        let task = async move {
+            let mut last = None;
+            for round in 0..20 {
+                let client = &clients[round % 2];
+                let guard = client.exclusive(word).await.expect("acquires");
+                assert_eq!(guard.token().is_some(), L::TOKENS == TokenSource::Word);
+                if let Some(token) = guard.token() {
+                    assert!(Some(token) > last, "{spec}: {token:?} after {last:?}");
+                    assert_eq!(token.incarnation(), 1);
+                    last = Some(token);
+                }
+                guard.release().await.expect("releases");
+            }
+        };
+        assert!(stage.run(vec![Box::pin(task)]), "{spec}: hangs");
+    }
+}
+
+/// Expands one test per case on the stages that `$stages` makes.
+#[macro_export]
+macro_rules! every_case {
+    ($each:ident) => {
+        $each!(exclusion, Exclusion);
+        $each!(crowd, Crowd);
+        $each!(near_wrap, NearWrap);
+        $each!(readers_share, ReadersShare);
+        $each!(first_come_first_served, FirstComeFirstServed);
+        $each!(writer_preference, WriterPreference);
+        $each!(reader_is_not_starved, ReaderIsNotStarved);
+        $each!(a_try_never_waits, Try);
+        $each!(time_out, TimeOut);
+        $each!(cancelled_at_every_await_point, Cancel);
+        $each!(several_locks, SeveralLocks);
+        $each!(tokens_increase, TokensIncrease);
+    };
+}

@@ -1,0 +1,90 @@
+//! The suite on shared memory: every client has an endpoint of its own in one region, and one
+//! thread polls them in turn. Interleavings within a verb are the benchmark's and the storm's
+//! business; here every wait, message and wake-up is the real one.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Waker};
+
+use farlock_fabric::shm::{Options, Region, ShmEndpoint};
+use farlock_fabric::{Addr, Endpoint, Nanos, Verb};
+
+use crate::{Stage, Task, cases, every_case, play};
+
+/// How long a case may take before its clients are said to wait for ever, in nanoseconds.
+const CASE_NS_MAX: Nanos = 20_000_000_000;
+
+struct ShmStage {
+    region: Region,
+    dir: PathBuf,
+    next: Addr,
+    end: Addr,
+    own: ShmEndpoint,
+}
+
+impl ShmStage {
+    fn new() -> Self {
+        static STAGES: AtomicU32 = AtomicU32::new(0);
+        let number = STAGES.fetch_add(1, Ordering::Relaxed);
+        let dir = PathBuf::from(format!("/dev/shm/farlock-suite-{}-{number}", std::process::id()));
+        let mut options = Options::new(dir.join("regions"), dir.join("state"), "suite");
+        options.endpoints = 128;
+        options.seed = Some(u64::from(number));
+        std::fs::create_dir_all(&dir).expect("a directory in memory can be made");
+        let region = Region::open(&options).expect("a region can be created");
+        let (next, bytes) = region.heap();
+        let own = region.endpoint().expect("the region is empty");
+        Self { dir, next, end: next.plus(bytes), own, region }
+    }
+}
+
+impl Drop for ShmStage {
+    fn drop(&mut self) {
+        // Nothing depends on it: the next run uses another directory.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Stage for ShmStage {
+    type Endpoint = ShmEndpoint;
+
+    const STEP_NS: Nanos = 100_000;
+
+    fn endpoint(&mut self) -> ShmEndpoint {
+        self.region.endpoint().expect("the region has a place left")
+    }
+
+    fn memory(&mut self, bytes: u64) -> Addr {
+        let addr = self.next;
+        self.next = addr.plus(bytes.next_multiple_of(64));
+        assert!(self.next <= self.end, "the heap is large enough for a case");
+        addr
+    }
+
+    fn poke(&mut self, addr: Addr, value: u64) {
+        let _ = self.own.post(Verb::Write { addr, data: &[value] });
+    }
+
+    fn run(&mut self, mut tasks: Vec<Task>) -> bool {
+        let deadline = self.own.now() + CASE_NS_MAX;
+        let mut cx = Context::from_waker(Waker::noop());
+        while !tasks.is_empty() {
+            tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
+            if self.own.now() > deadline {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+macro_rules! on_shm {
+    ($name:ident, $case:ident) => {
+        #[test]
+        fn $name() {
+            play::<_, cases::$case>(ShmStage::new);
+        }
+    };
+}
+
+every_case!(on_shm);

@@ -9,7 +9,7 @@ use farlock_locks::{Mode, Token};
 
 /// One ledger for all locks of a test.
 #[derive(Clone, Default)]
-pub struct Ledger(Rc<RefCell<State>>);
+pub(crate) struct Ledger(Rc<RefCell<State>>);
 
 #[derive(Default)]
 struct State {
@@ -29,10 +29,11 @@ struct Lock {
 
 impl Ledger {
     /// `who` holds from now on.
-    pub fn enter(&self, lock: Addr, who: u64, mode: Mode, token: Option<Token>) {
+    pub(crate) fn enter(&self, lock: Addr, who: u64, mode: Mode, token: Option<Token>) {
         let state = &mut *self.0.borrow_mut();
         let entry = state.locks.entry(lock).or_default();
-        let taken = entry.writer.is_some() || (mode == Mode::Exclusive && !entry.readers.is_empty());
+        let taken =
+            entry.writer.is_some() || (mode == Mode::Exclusive && !entry.readers.is_empty());
         if taken {
             state.violations.push(format!(
                 "{who} enters {lock:?} {mode:?} beside writer {:?}, readers {:?}",
@@ -64,7 +65,7 @@ impl Ledger {
     }
 
     /// `who` holds no longer: called just before its release, and for the dead.
-    pub fn leave(&self, lock: Addr, who: u64) {
+    pub(crate) fn leave(&self, lock: Addr, who: u64) {
         let state = &mut *self.0.borrow_mut();
         let entry = state.locks.entry(lock).or_default();
         if entry.writer == Some(who) {
@@ -74,23 +75,23 @@ impl Ledger {
     }
 
     /// The clients that were granted `lock`, in order.
-    pub fn grants(&self, lock: Addr) -> Vec<(u64, Mode)> {
+    pub(crate) fn grants(&self, lock: Addr) -> Vec<(u64, Mode)> {
         self.0.borrow().locks.get(&lock).map(|l| l.grants.clone()).unwrap_or_default()
     }
 
     /// The most readers that were ever inside at once.
-    pub fn readers_max(&self, lock: Addr) -> usize {
+    pub(crate) fn readers_max(&self, lock: Addr) -> usize {
         self.0.borrow().locks.get(&lock).map_or(0, |l| l.readers_max)
     }
 
     /// Fails the test if anybody was inside with somebody else who must not be.
-    pub fn assert_clean(&self, context: &str) {
+    pub(crate) fn assert_clean(&self, context: &str) {
         let state = self.0.borrow();
         assert!(state.violations.is_empty(), "{context}: {:#?}", state.violations);
     }
 
     /// How many violations there were.
-    pub fn violations(&self) -> usize {
+    pub(crate) fn violations(&self) -> usize {
         self.0.borrow().violations.len()
     }
 }

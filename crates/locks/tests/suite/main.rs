@@ -14,7 +14,7 @@ use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Options, RecordLock};
 
 /// A world in which a case plays.
-pub trait Stage {
+pub(crate) trait Stage {
     type Endpoint: WideAtomics;
 
     /// One unit of time long enough for any verb to complete, in nanoseconds.
@@ -32,20 +32,20 @@ pub trait Stage {
     fn run(&mut self, tasks: Vec<Task>) -> bool;
 }
 
-pub type Task = Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// What is promised of a lock beyond exclusion and liveness.
 #[derive(Clone, Copy)]
-pub struct Promise {
-    pub spec: &'static str,
+pub(crate) struct Promise {
+    pub(crate) spec: &'static str,
     /// Writers are granted in the order in which they got in line.
-    pub fifo: bool,
+    pub(crate) fifo: bool,
     /// A waiting writer keeps later readers out, and a reader waits for at most so many writers.
-    pub writers_before_reader: Option<usize>,
+    pub(crate) writers_before_reader: Option<usize>,
 }
 
 /// Every lock of the registry but the canary, and options worth a run of their own.
-pub const PROMISES: &[Promise] = &[
+pub(crate) const PROMISES: &[Promise] = &[
     Promise { spec: "cas", fifo: false, writers_before_reader: None },
     Promise { spec: "cas-nb", fifo: false, writers_before_reader: None },
     Promise { spec: "mcs", fifo: true, writers_before_reader: None },
@@ -63,12 +63,12 @@ fn no_registered_lock_escapes_the_suite() {
 }
 
 /// A case: what is played with one lock on one stage.
-pub trait Case {
+pub(crate) trait Case {
     fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise);
 }
 
 /// Plays a case with every lock, each on a stage of its own.
-pub fn play<S: Stage, C: Case>(mut stage: impl FnMut() -> S) {
+pub(crate) fn play<S: Stage, C: Case>(mut stage: impl FnMut() -> S) {
     for &promise in PROMISES {
         let mut stage = stage();
         let player = Player::<'_, S, C> { stage: &mut stage, promise, case: Default::default() };
@@ -91,7 +91,7 @@ impl<S: Stage, C: Case> Visitor<S::Endpoint> for Player<'_, S, C> {
 }
 
 /// A client on this stage.
-pub fn client<S: Stage, L: RecordLock<S::Endpoint>>(
+pub(crate) fn client<S: Stage, L: RecordLock<S::Endpoint>>(
     stage: &mut S,
     lock: &L,
 ) -> Client<S::Endpoint, L> {

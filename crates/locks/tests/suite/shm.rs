@@ -12,7 +12,7 @@ use farlock_fabric::{Addr, Endpoint, Nanos, Verb};
 use crate::{Stage, Task, cases, every_case, play};
 
 /// How long a case may take before its clients are said to wait for ever, in nanoseconds.
-const CASE_NS_MAX: Nanos = 20_000_000_000;
+const CASE_NS_MAX: Nanos = 3_000_000_000;
 
 struct ShmStage {
     region: Region,

@@ -73,7 +73,7 @@ impl Case for NearWrap {
             let ledger = ledger.clone();
             Box::pin(async move {
                 for round in 0..8 {
-                    let mode = if (who + round) % 3 == 0 { Mode::Shared } else { Mode::Exclusive };
+                    let mode = if (who + round).is_multiple_of(3) { Mode::Shared } else { Mode::Exclusive };
                     let guard = client.acquire(word, mode).await.expect("acquires");
                     ledger.enter(word, who, judged(&client, mode), None);
                     client.endpoint().sleep(300).await;
@@ -113,7 +113,7 @@ fn contenders<S: Stage, L: RecordLock<S::Endpoint>>(
             for _ in 0..rounds {
                 let chance = client.endpoint().random();
                 let word = words[(chance >> 32) as usize % words.len()];
-                let mode = if chance % 2 == 0 { Mode::Shared } else { Mode::Exclusive };
+                let mode = if chance & 1 == 0 { Mode::Shared } else { Mode::Exclusive };
                 cycle(&client, word, mode, chance % 700, who, &ledger).await;
                 client.endpoint().sleep(chance >> 8 & 511).await;
             }

@@ -73,7 +73,7 @@ impl Case for NearWrap {
             let ledger = ledger.clone();
             Box::pin(async move {
                 for round in 0..8 {
-                    let mode = if (who + round).is_multiple_of(3) { Mode::Shared } else { Mode::Exclusive };
+                    let mode = if (who + round) % 3 == 0 { Mode::Shared } else { Mode::Exclusive };
                     let guard = client.acquire(word, mode).await.expect("acquires");
                     ledger.enter(word, who, judged(&client, mode), None);
                     client.endpoint().sleep(300).await;

@@ -560,6 +560,12 @@ pub struct Acquire<'c, E: Endpoint, L: RecordLock<E>> {
 }
 
 impl<'c, E: Endpoint, L: RecordLock<E>> Acquire<'c, E, L> {
+    /// The slot that waits for the lock, once the acquisition was polled and is pending: whose
+    /// record a service may annotate.
+    pub fn slot(&self) -> Slot {
+        Slot(self.slot)
+    }
+
     /// The part that needs no waiting; `None` if there is more to do.
     #[inline(always)]
     fn try_at_once(&mut self) -> Option<Result<Guard<'c, E, L>, AcquireError>> {

@@ -1,0 +1,125 @@
+//! The command line: every command is one variant of [`Command`] and one module.
+//!
+//! Here alone the environment is read. Exit statuses, as flock(1) and sysexits have them: the
+//! command's own; 1 (or `-E`) where a lock was not granted; 64 for wrong usage, 69 where a region
+//! cannot be used, 71 where the system refuses, 126 and 127 where the command cannot be run or
+//! found, 128 and the signal's number where it was killed.
+
+mod direct;
+mod guardian;
+mod job;
+mod lock;
+mod ls;
+mod region;
+mod report;
+mod terminal;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use farlock::{DEFAULT_REGION, RegionOptions};
+
+use report::{Exit, Failure};
+
+/// Named locks with fencing tokens, across processes, without a server.
+#[derive(Debug, Parser)]
+#[command(name = "farlock", version, arg_required_else_help = true)]
+#[command(after_help = "First things to try:\n  \
+    farlock lock backup -- sh -c 'echo $FARLOCK_TOKEN'\n  \
+    farlock lock backup -- sleep 60 &  farlock ls")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a command while holding a lock.
+    Lock(lock::Args),
+    /// List locks, who holds them and who waits.
+    Ls(ls::Args),
+    /// List, remove or reset regions.
+    Region(region::Args),
+}
+
+/// Which region a command works on.
+#[derive(Debug, Args)]
+struct RegionArg {
+    /// The region: locks of the same name in different regions are different locks.
+    #[arg(long, value_name = "REGION", default_value = DEFAULT_REGION)]
+    region: String,
+}
+
+/// Where regions and their durable state lie, by the environment.
+#[derive(Debug)]
+struct Places {
+    dir: PathBuf,
+    state_dir: PathBuf,
+}
+
+impl Places {
+    /// `FARLOCK_DIR`, or a directory of this user in `/dev/shm`; `FARLOCK_STATE_DIR`, or `farlock`
+    /// in `XDG_STATE_HOME`, in `~/.local/state`, or a directory of this user in `/var/tmp`.
+    fn from_environment() -> Self {
+        let variable = |name| std::env::var_os(name).filter(|v: &OsString| !v.is_empty());
+        let own = format!("farlock-{}", rustix::process::getuid().as_raw());
+        let dir = variable("FARLOCK_DIR")
+            .map_or_else(|| PathBuf::from("/dev/shm").join(&own), Into::into);
+        let state_dir = variable("FARLOCK_STATE_DIR")
+            .map(PathBuf::from)
+            .or_else(|| variable("XDG_STATE_HOME").map(|home| PathBuf::from(home).join("farlock")))
+            .or_else(|| {
+                variable("HOME").map(|home| PathBuf::from(home).join(".local/state/farlock"))
+            })
+            .unwrap_or_else(|| PathBuf::from("/var/tmp").join(&own));
+        Self { dir, state_dir }
+    }
+
+    fn region(&self, region: &RegionArg) -> RegionOptions {
+        RegionOptions::new(&self.dir, &self.state_dir).named(&region.region)
+    }
+}
+
+/// Runs the command line.
+pub(crate) fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if arguments.nth(1).is_some_and(|first| first == guardian::NAME) {
+        return guardian::main(arguments).into();
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors. Where they cannot be printed nobody reads them.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::USAGE } else { Exit::OK }.into();
+        }
+    };
+    match run(cli.command, &Places::from_environment()) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(command: Command, places: &Places) -> Result<Exit, Failure> {
+    match command {
+        Command::Lock(args) => lock::run(args, places),
+        Command::Ls(args) => ls::run(&args, places),
+        Command::Region(args) => region::run(&args, places),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,55 @@
+//! `farlock region`: list, remove, reset.
+
+use clap::Subcommand;
+use farlock::{RegionOptions, SessionError};
+use farlock_fabric::shm::Region;
+
+use super::Places;
+use super::report::{Exit, Failure};
+
+/// List, remove or reset regions.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the regions there are.
+    List,
+    /// Remove a region. Whoever holds or awaits a lock in it is told that it is lost; tokens of
+    /// the next region of this name continue above those of this one.
+    Remove {
+        /// The region's name.
+        name: String,
+    },
+    /// Remove a region and create it anew, empty.
+    Reset {
+        /// The region's name.
+        name: String,
+    },
+}
+
+pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
+    let open = |error| Failure::from(SessionError::Open(error));
+    match &args.action {
+        Action::List => {
+            for name in Region::list(&places.dir).map_err(open)? {
+                println!("{name}");
+            }
+        }
+        Action::Remove { name } => {
+            if !Region::remove(&places.dir, name).map_err(open)? {
+                eprintln!("farlock: there is no region '{name}' in {}", places.dir.display());
+                return Ok(Exit::CONFLICT);
+            }
+        }
+        Action::Reset { name } => {
+            let options = RegionOptions::new(&places.dir, &places.state_dir).named(name);
+            let region = Region::reset(&options.to_shm()).map_err(open)?;
+            println!("region '{name}' is new, incarnation {}", region.incarnation());
+        }
+    }
+    Ok(Exit::OK)
+}

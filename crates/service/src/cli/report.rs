@@ -1,0 +1,109 @@
+//! How commands end: exit statuses, and failures in words.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use farlock::directory::DirectoryError;
+use farlock::{AcquireError, SessionError};
+
+/// An exit status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Exit(pub(super) u8);
+
+impl Exit {
+    pub(super) const OK: Self = Self(0);
+    /// A check failed, or a lock was not granted.
+    pub(super) const CONFLICT: Self = Self(1);
+    /// EX_USAGE: the command line is wrong.
+    pub(super) const USAGE: Self = Self(64);
+    /// EX_UNAVAILABLE: the region cannot be used.
+    pub(super) const UNAVAILABLE: Self = Self(69);
+    /// EX_OSERR: the system refused.
+    pub(super) const SYSTEM: Self = Self(71);
+    /// The command cannot be run.
+    pub(super) const CANNOT_RUN: Self = Self(126);
+    /// The command cannot be found.
+    pub(super) const NOT_FOUND: Self = Self(127);
+
+    /// A process that was killed by this signal.
+    pub(super) fn killed_by(signal: i32) -> Self {
+        Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.0)
+    }
+}
+
+/// Why a command failed: what happened, and what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Failure {
+    pub(super) exit: Exit,
+    /// The stable name of what happened.
+    code: &'static str,
+    what: String,
+    hint: String,
+}
+
+impl Failure {
+    /// The system refused to do something.
+    pub(super) fn system(what: impl fmt::Display, error: impl fmt::Display) -> Self {
+        Self {
+            exit: Exit::SYSTEM,
+            code: "system",
+            what: format!("{what}: {error}"),
+            hint: String::new(),
+        }
+    }
+
+    /// The same, ending with another status.
+    pub(super) fn exiting(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "farlock: {} [{}]", self.what, self.code)?;
+        if !self.hint.is_empty() {
+            write!(f, "\n   hint: {}", self.hint)?;
+        }
+        Ok(())
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let (code, hint) = (error.code(), error.hint());
+        let exit = match error {
+            SessionError::Thread(_) => Exit::SYSTEM,
+            _ => Exit::UNAVAILABLE,
+        };
+        Self { exit, code, what: error.to_string(), hint }
+    }
+}
+
+impl From<DirectoryError> for Failure {
+    fn from(error: DirectoryError) -> Self {
+        let (code, hint) = (error.code(), error.hint());
+        let exit = match error {
+            DirectoryError::Name { .. } => Exit::USAGE,
+            _ => Exit::UNAVAILABLE,
+        };
+        Self { exit, code, what: error.to_string(), hint }
+    }
+}
+
+impl From<AcquireError> for Failure {
+    fn from(error: AcquireError) -> Self {
+        let (code, hint, what) = (error.code(), error.hint(), error.to_string());
+        let exit = match error {
+            AcquireError::Busy { .. } | AcquireError::TimedOut { .. } => Exit::CONFLICT,
+            AcquireError::Directory { source, .. } => return source.into(),
+            AcquireError::TooMany { .. } | AcquireError::Lost { .. } => Exit::UNAVAILABLE,
+        };
+        Self { exit, code, what, hint }
+    }
+}

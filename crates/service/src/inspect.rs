@@ -1,0 +1,249 @@
+//! Who holds and who awaits what: the slot records of a region, read beside its directory.
+//!
+//! Reads only; disturbs nobody. Records are read while their owners go on, so a picture of a busy
+//! region is one of a moment that never was, but each line of it was true when it was read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use farlock_fabric::shm::{EndpointInfo, Region, ShmEndpoint};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Slot, Verb, block_on};
+use farlock_locks::record::shiftlock::ShiftWord;
+use farlock_locks::slot::{self, Phase, SlotRecord};
+use farlock_locks::{Mode, Token};
+
+use crate::directory::{Directory, DirectoryError, Entry};
+
+/// The word of a slot record in which a service notes its process, beside those of
+/// [`farlock_locks::slot`]: a dead endpoint's display is gone, its records are not.
+pub const PID: usize = 4;
+
+/// Words of a record that are read here.
+const RECORD_WORDS_READ: u16 = 5;
+
+/// Somebody at a lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Participant {
+    /// Its endpoint.
+    pub endpoint: EndpointId,
+    /// Its process, as that process's own namespace numbers it; 0 where it noted none.
+    pub pid: u32,
+    /// What it calls itself; empty where it is dead.
+    pub command: String,
+    /// Whether it holds the lock or awaits it.
+    pub is_holder: bool,
+    /// In which mode.
+    pub mode: Mode,
+    /// The token of its grant, if it holds.
+    pub token: Option<Token>,
+    /// For how long it has held or awaited, where it noted since when.
+    pub elapsed: Option<Duration>,
+    /// Whether it lives.
+    pub life: Life,
+}
+
+/// Whether somebody at a lock lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// It does.
+    Alive,
+    /// It is dead, but a command it started still runs and keeps the lock from others.
+    Orphaned,
+    /// It is dead; whoever wants the lock next takes it over.
+    Dead,
+}
+
+impl Life {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Orphaned => "orphaned",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// "process 71 (make), holding exclusively for 3.2 s", for errors.
+impl fmt::Display for Participant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid)?;
+        if !self.command.is_empty() {
+            write!(f, " ({})", self.command)?;
+        }
+        let how = match self.mode {
+            Mode::Exclusive => "alone",
+            Mode::Shared => "shared",
+        };
+        write!(f, ", {how}")?;
+        if let Some(elapsed) = self.elapsed {
+            write!(f, ", for {}", in_words(elapsed))?;
+        }
+        match self.life {
+            Life::Alive => Ok(()),
+            Life::Orphaned => write!(f, "; it died, its command still runs"),
+            Life::Dead => write!(f, "; it is dead"),
+        }
+    }
+}
+
+/// A lock and everybody at it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockView {
+    /// Its name and place.
+    pub entry: Entry,
+    /// Holders first, then waiters; each group by how long it has been there.
+    pub participants: Vec<Participant>,
+}
+
+/// Every lock of a region with everybody at it. An empty directory has none.
+///
+/// # Errors
+/// See [`DirectoryError`].
+pub fn locks(endpoint: &ShmEndpoint) -> Result<Vec<LockView>, DirectoryError> {
+    block_on(endpoint, async {
+        let heap = endpoint.region().heap();
+        let Some(directory) = Directory::existing(endpoint, heap).await? else {
+            return Ok(Vec::new());
+        };
+        let mut at = present(endpoint, None).await?;
+        let entries = directory.list(endpoint).await?;
+        let view = |entry: Entry| {
+            let participants = at.remove(&entry.lock).unwrap_or_default();
+            LockView { entry, participants }
+        };
+        Ok(entries.into_iter().map(view).collect())
+    })
+}
+
+/// Everybody at one lock, as [`LockView::participants`].
+///
+/// # Errors
+/// [`DirectoryError::Fabric`].
+pub fn participants(
+    endpoint: &ShmEndpoint,
+    lock: Addr,
+) -> Result<Vec<Participant>, DirectoryError> {
+    let mut at = block_on(endpoint, present(endpoint, Some(lock)))?;
+    Ok(at.remove(&lock).unwrap_or_default())
+}
+
+/// Notes in a slot's record whose it is, and since when it holds or awaits.
+pub fn note<E: Endpoint>(endpoint: &E, slot: Slot) {
+    endpoint.publish(slot, slot::SINCE, endpoint.now());
+    endpoint.publish(slot, PID, std::process::id().into());
+}
+
+/// Everybody at any lock, or at this one.
+async fn present(
+    endpoint: &ShmEndpoint,
+    lock: Option<Addr>,
+) -> Result<BTreeMap<Addr, Vec<Participant>>, DirectoryError> {
+    let mut at: BTreeMap<Addr, Vec<Participant>> = BTreeMap::new();
+    let infos = endpoint.region().endpoints_info();
+    for index in 1..=endpoint.endpoints() {
+        let info = infos.iter().find(|info| info.id.index == index);
+        for slot in (0..endpoint.slots()).map(Slot) {
+            let addr = endpoint.record(index, slot);
+            endpoint.verb(Verb::Read { addr, words: RECORD_WORDS_READ }).await?;
+            let mut words = [0; RECORD_WORDS_READ as usize];
+            endpoint.copy_read(0, &mut words);
+            let Some(record) = SlotRecord::decode(&words) else { continue };
+            let is_there = matches!(record.phase, Phase::Held | Phase::Waiting);
+            if !is_there || lock.is_some_and(|lock| lock != record.lock) {
+                continue;
+            }
+            if info.is_none() && !left_behind(endpoint, &record).await? {
+                continue;
+            }
+            let found = participant(endpoint, index, info, &record, words[PID]);
+            at.entry(record.lock).or_default().push(found);
+        }
+    }
+    for participants in at.values_mut() {
+        participants.sort_by_key(|p| (!p.is_holder, std::cmp::Reverse(p.elapsed)));
+    }
+    Ok(at)
+}
+
+/// Whether what a dead client's record says still stands in the lock's word: nobody repaired it.
+async fn left_behind(endpoint: &ShmEndpoint, record: &SlotRecord) -> Result<bool, DirectoryError> {
+    // The address is from a record that anybody may have damaged; then nothing stands anywhere.
+    if endpoint.verb(Verb::Read { addr: record.lock, words: 2 }).await.is_err() {
+        return Ok(false);
+    }
+    let word = ShiftWord(endpoint.old());
+    let is_taken = word.tail() != 0 || word.readers() != 0;
+    Ok(is_taken && word.generation() == record.generation)
+}
+
+fn participant(
+    endpoint: &ShmEndpoint,
+    index: u16,
+    info: Option<&EndpointInfo>,
+    record: &SlotRecord,
+    pid: u64,
+) -> Participant {
+    let is_holder = record.phase == Phase::Held;
+    let elapsed = (record.since != 0)
+        .then(|| Duration::from_nanos(endpoint.now().saturating_sub(record.since)));
+    Participant {
+        endpoint: info.map_or(EndpointId { index, incarnation: 0 }, |info| info.id),
+        pid: info.map_or(pid as u32, |info| info.pid),
+        command: info.map(|info| info.label.clone()).unwrap_or_default(),
+        is_holder,
+        mode: record.mode,
+        token: is_holder
+            .then(|| Token::new((record.token >> Token::COUNT_BITS) as u16, record.token)),
+        elapsed,
+        life: match info {
+            None => Life::Dead,
+            Some(info) if info.orphaned => Life::Orphaned,
+            Some(_) => Life::Alive,
+        },
+    }
+}
+
+/// A duration for people: three digits and a unit.
+pub fn in_words(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match seconds {
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        s if s < 60.0 => format!("{s:.1} s"),
+        s if s < 3600.0 => format!("{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0),
+        s => format!("{:.0} h {:.0} min", (s / 3600.0).floor(), s % 3600.0 / 60.0),
+    }
+}
+
+/// Everybody who holds, of everybody at a lock.
+pub fn holders(participants: Vec<Participant>) -> Vec<Participant> {
+    participants.into_iter().filter(|p| p.is_holder).collect()
+}
+
+/// Opens a region to look at it: its endpoint reads only, and nothing is created.
+///
+/// # Errors
+/// See [`SessionError`](crate::SessionError).
+pub fn observe(options: &crate::RegionOptions) -> Result<ShmEndpoint, crate::SessionError> {
+    let mut options = options.to_shm();
+    options.create = false;
+    options.read_only = true;
+    Ok(Region::open(&options)?.endpoint()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_like_speech() {
+        let rows = [(0, "0 µs"), (999, "999 µs"), (30_000, "30 ms"), (3_200_000, "3.2 s")];
+        for (micros, text) in rows {
+            assert_eq!(in_words(Duration::from_micros(micros)), text);
+        }
+        assert_eq!(in_words(Duration::from_secs(125)), "2 min 5 s");
+        assert_eq!(in_words(Duration::from_secs(7_320)), "2 h 2 min");
+    }
+}

@@ -96,6 +96,12 @@ impl Core {
         }
     }
 
+    pub(crate) fn add_task(&mut self, endpoint: EndpointId, live: bool) -> u32 {
+        let id = u32::try_from(self.tasks.len()).expect("a world has fewer than 2^32 tasks");
+        self.tasks.push(TaskMeta { endpoint, live, queued: false });
+        id
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, time: Nanos, event: Event) {
         match self.mode {
@@ -129,7 +135,7 @@ impl Core {
     }
 
     /// Whether nothing can happen any more.
-    pub(crate) fn is_idle(&mut self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         match self.mode {
             Mode::Timed => self.queue.is_empty(),
             Mode::Explored => self.pending.is_empty(),
@@ -160,7 +166,7 @@ impl Core {
             Event::Turn(flight) => self.turns(flight),
             Event::Serve(flight) => self.served(flight),
             Event::Complete(flight) => self.complete(flight),
-            Event::Timer(watch, generation) => self.timer(watch, generation),
+            Event::Timer(watch, _) => self.timer(watch),
             Event::Wake(task) => self.wake(task),
             Event::Announce(id) => self.announce(id),
         }

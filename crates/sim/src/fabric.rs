@@ -11,7 +11,7 @@ use farlock_fabric::{
 use rand_xoshiro::rand_core::Rng;
 
 use crate::seat::Life;
-use crate::world::{Mode, RECORDS, Shared};
+use crate::world::{RECORDS, Shared};
 
 /// An endpoint of a [`World`](crate::World). Clones are the same endpoint: tasks may share it.
 ///
@@ -136,9 +136,7 @@ impl Endpoint for SimEndpoint {
         *core.memory.word(place, 0) = value;
         let now = core.now;
         core.history.note(now, addr.bits() ^ value);
-        if core.mode == Mode::Explored {
-            core.wake_blocked();
-        }
+        core.changed(addr);
     }
 
     fn record(&self, index: u16, slot: Slot) -> Addr {

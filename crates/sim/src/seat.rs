@@ -13,7 +13,8 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::core::Core;
 use crate::fault::Outcome;
-use crate::flight::{Due, NONE};
+use crate::flight::Due;
+use crate::flight::NONE;
 use crate::oracle::Choice;
 use crate::queue::Event;
 

@@ -1,6 +1,6 @@
 //! The moment a verb takes effect, or one piece of it, and the faults that keep it from that.
 
-use farlock_fabric::{Fault, Nanos};
+use farlock_fabric::{Fault, Nanos, WORDS_MAX};
 
 use crate::core::Core;
 use crate::flight::{Action, NONE, Tear};
@@ -83,8 +83,9 @@ impl Core {
             return Err(Fault::Lost);
         }
         seat.may_take_effect(flight.owner)?;
-        let pair = self.flights.at(flight.head).chain.pair;
-        if pair != MESSAGES && self.nodes[usize::from(pair) - 1].reset_stamp > seat.stamp {
+        // Mailboxes lie where the records lie, on the first node.
+        let pair = usize::from(self.flights.at(flight.head).chain.pair.max(MESSAGES + 1));
+        if self.nodes[pair - 1].reset_stamp > seat.stamp {
             return Err(Fault::Stale);
         }
         Ok(())
@@ -99,8 +100,8 @@ impl Core {
         flight.old = old;
         let (endpoint, kind, addr) = (flight.owner, flight.kind, flight.addr);
         self.history.record(&Effect { time: self.now, endpoint, kind, addr, old, new });
-        if self.mode == Mode::Explored {
-            self.wake_blocked();
+        if old != new {
+            self.changed(addr);
         }
         Ok(())
     }
@@ -128,9 +129,6 @@ impl Core {
             self.transfer_word(index, word as usize);
         }
         self.flights.at_mut(index).tear.served += piece as u16;
-        if self.mode == Mode::Explored {
-            self.wake_blocked();
-        }
         if piece == left {
             let flight = self.flights.at_mut(index);
             if flight.kind == Kind::Read {
@@ -152,6 +150,9 @@ impl Core {
             flight.data.resize(usize::from(words), 0);
         }
         let words = flight.data.len();
+        if !(1..=WORDS_MAX).contains(&words) {
+            return Err(Fault::OutOfBounds);
+        }
         self.memory.place(flight.addr, words, 8)?;
         let ratio = self.weakness.torn;
         if words > 1 && ratio.is_possible() && self.oracle.chance(Choice::Tear, ratio) {
@@ -173,9 +174,19 @@ impl Core {
             Kind::Write => *cell = flight.data[word],
             _ => flight.data[word] = old,
         }
-        let new = (*cell).into();
+        let new = *cell;
         let (endpoint, kind) = (flight.owner, flight.kind);
-        self.history.record(&Effect { time: self.now, endpoint, kind, addr, old: old.into(), new });
+        self.history.record(&Effect {
+            time: self.now,
+            endpoint,
+            kind,
+            addr,
+            old: old.into(),
+            new: new.into(),
+        });
+        if old != new {
+            self.changed(addr);
+        }
     }
 
     /// A link has been served, well or ill.

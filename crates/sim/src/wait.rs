@@ -21,7 +21,11 @@ pub(crate) struct Watch {
     peers: Vec<EndpointId>,
     /// When the interval ends, in the world's time.
     deadline: Option<Nanos>,
-    /// The world looked at the word and found it changed.
+    /// When it began.
+    begun: Nanos,
+    /// It is about to look at its word.
+    looking: bool,
+    /// It looked at its word and found it changed.
     changed: bool,
 }
 
@@ -29,8 +33,8 @@ pub(crate) struct Watch {
 pub(crate) struct Watches {
     slab: Vec<Watch>,
     free: Vec<u32>,
-    /// Explored mode: the waits that block until their word changes.
-    blocked: Vec<u32>,
+    /// The waits that last until a word changes, sorted by its address.
+    by_word: Vec<(Addr, u32)>,
 }
 
 impl Core {
@@ -104,13 +108,14 @@ impl Core {
         watch.peers.clear();
         watch.peers.extend_from_slice(wait.peers);
         watch.deadline = deadline;
+        watch.begun = self.now;
+        watch.looking = false;
         watch.changed = false;
-        if blocks {
-            self.watches.blocked.push(index);
-        } else if let Some(time) = deadline {
+        if let Some(time) = deadline {
             self.push(time, Event::Timer(index, generation));
-        } else if wait.word.is_some() {
-            self.push(self.now + self.poll_interval_ns, Event::Timer(index, generation));
+        } else if let Some((addr, _)) = wait.word {
+            let place = self.watches.by_word.partition_point(|&(other, _)| other <= addr);
+            self.watches.by_word.insert(place, (addr, index));
         }
         self.seat_mut(id).waits.push(index);
         *state = WaitState {
@@ -135,8 +140,8 @@ impl Core {
         let Some(owner) = watch.owner.take() else { return };
         let seat = &mut self.seats[usize::from(owner.index)];
         seat.waits.retain(|&other| other != index);
-        if !self.watches.blocked.is_empty() {
-            self.watches.blocked.retain(|&other| other != index);
+        if watch.word.take().is_some() {
+            self.watches.by_word.retain(|&(_, other)| other != index);
         }
         self.watches.free.push(index);
     }
@@ -148,15 +153,17 @@ impl Core {
     }
 
     /// A timer went off: the interval is over, or it is time to look at a word.
-    pub(crate) fn timer(&mut self, index: u32, generation: u32) {
-        let watch = &self.watches.slab[index as usize];
-        let task = watch.task;
-        if let (None, Some((addr, old))) = (watch.deadline, watch.word) {
-            if !self.differs(addr, old) {
-                self.push(self.now + self.poll_interval_ns, Event::Timer(index, generation));
+    pub(crate) fn timer(&mut self, index: u32) {
+        let watch = &mut self.watches.slab[index as usize];
+        let (task, word) = (watch.task, watch.word);
+        watch.looking = false;
+        if let Some((addr, old)) = word {
+            // It may have changed and changed back; then nobody noticed.
+            let changed = self.differs(addr, old);
+            self.watches.slab[index as usize].changed = changed;
+            if !changed {
                 return;
             }
-            self.watches.slab[index as usize].changed = true;
         }
         self.wake(task);
     }
@@ -187,20 +194,39 @@ impl Core {
         }
     }
 
-    /// Memory changed: in explored mode, ends the waits whose word differs now.
+    /// A word changed, or both words of a wide atomic.
     #[inline]
-    pub(crate) fn wake_blocked(&mut self) {
-        for i in 0..self.watches.blocked.len() {
-            let index = self.watches.blocked[i] as usize;
-            let watch = &self.watches.slab[index];
-            let (task, word) = (watch.task, watch.word);
-            if let Some((addr, old)) = word
-                && !watch.changed
-                && self.differs(addr, old)
-            {
-                self.watches.slab[index].changed = true;
-                self.wake(task);
+    pub(crate) fn changed(&mut self, addr: Addr) {
+        if !self.watches.by_word.is_empty() {
+            self.look_at(addr, addr.plus(16));
+        }
+    }
+
+    /// Lets waits on words from `addr` to before `end` look at them when they would have looked
+    /// anyway; in explored mode, at once.
+    fn look_at(&mut self, addr: Addr, end: Addr) {
+        let first = self.watches.by_word.partition_point(|&(other, _)| other < addr);
+        for i in first..self.watches.by_word.len() {
+            let (word, index) = self.watches.by_word[i];
+            if word >= end {
+                return;
             }
+            let watch = &mut self.watches.slab[index as usize];
+            if std::mem::replace(&mut watch.looking, true) {
+                continue;
+            }
+            let (begun, generation) = (watch.begun, watch.generation);
+            let look = match self.mode {
+                Mode::Timed => {
+                    let looks = (self.now - begun).div_ceil(self.poll_interval_ns);
+                    begun + looks * self.poll_interval_ns
+                }
+                Mode::Explored => {
+                    self.timer(index);
+                    continue;
+                }
+            };
+            self.push(look, Event::Timer(index, generation));
         }
     }
 

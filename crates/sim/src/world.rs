@@ -9,12 +9,12 @@ use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use farlock_fabric::endpoint::RECORD_WORDS;
 use farlock_fabric::{Addr, EndpointId, Nanos, RegionId};
 
-use crate::core::{Core, TaskMeta};
+use crate::core::Core;
 use crate::fabric::SimEndpoint;
 use crate::fault::{Outcome, Weakness};
 use crate::flight::NONE;
@@ -158,51 +158,98 @@ impl World {
 
     /// Lets everything happen until nothing is pending.
     pub fn run(&self) -> Ended {
-        self.run_events(Nanos::MAX)
+        let stop = self.advance(Nanos::MAX, NONE, || false);
+        self.ended(stop)
+    }
+
+    /// Lets things happen until this future has finished. It stands outside the world: no crash
+    /// kills it, and it may borrow. What is pending then stays pending.
+    ///
+    /// # Panics
+    /// If it cannot finish: nothing is pending, or the budget of events is spent.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let mut future = std::pin::pin!(future);
+        let visitor = {
+            let mut core = self.shared.core.borrow_mut();
+            let visitor = core.add_task(EndpointId::NOBODY, true);
+            self.shared.futures.borrow_mut().push(None);
+            core.wake(visitor);
+            visitor
+        };
+        let mut output = None;
+        let stop = self.advance(Nanos::MAX, visitor, || {
+            self.shared.core.borrow_mut().current = visitor;
+            let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            self.shared.core.borrow_mut().current = NONE;
+            output = match polled {
+                Poll::Ready(output) => Some(output),
+                Poll::Pending => None,
+            };
+            output.is_some()
+        });
+        self.shared.core.borrow_mut().tasks[visitor as usize].live = false;
+        output.unwrap_or_else(|| panic!("the future cannot finish: {:?}", self.ended(stop)))
     }
 
     /// Lets everything happen that happens until this time, which then it is.
     pub fn run_until(&self, time: Nanos) -> Ended {
-        let ended = self.run_events(time);
+        let stop = self.advance(time, NONE, || false);
+        let ended = self.ended(stop);
         let mut core = self.shared.core.borrow_mut();
         core.now = core.now.max(time);
         ended
     }
 
-    fn run_events(&self, limit: Nanos) -> Ended {
+    /// Lets events happen until none is left before the limit. `visit` polls the task that is no
+    /// task of the world; it returns whether that has finished.
+    fn advance(&self, limit: Nanos, visitor: u32, mut visit: impl FnMut() -> bool) -> Stop {
         let shared = &*self.shared;
-        let events_max = self.events_max();
         let mut core = shared.core.borrow_mut();
         assert!(core.current == NONE, "a task cannot run its own world");
-        let spent = loop {
+        loop {
             while let Some(task) = core.ready.pop_front() {
                 drop(core);
-                shared.poll(task);
+                if task != visitor {
+                    shared.poll(task);
+                } else if shared.is_visited(task) && visit() {
+                    return Stop::Visitor;
+                }
                 core = shared.core.borrow_mut();
             }
             if !core.unburied.is_empty() {
                 drop(core);
                 shared.bury();
                 core = shared.core.borrow_mut();
-            } else if core.history.stats.events >= events_max {
-                break true;
+            } else if core.history.stats.events >= core.events_max {
+                return Stop::Budget;
             } else if !core.step(limit) {
-                break false;
+                return Stop::Idle;
             }
-        };
-        let live = core.tasks.iter().enumerate().filter(|(_, task)| task.live);
-        let unfinished: Vec<_> = live.map(|(id, _)| TaskId(id as u32)).collect();
-        match (spent, core.is_idle()) {
-            (true, _) => Ended::Budget(unfinished),
-            (_, false) => Ended::TimeUp(unfinished),
-            (_, true) if unfinished.is_empty() => Ended::Finished,
-            (_, true) => Ended::Deadlock(unfinished),
         }
     }
 
-    fn events_max(&self) -> u64 {
-        self.shared.core.borrow().events_max
+    fn ended(&self, stop: Stop) -> Ended {
+        let core = self.shared.core.borrow();
+        let live = core.tasks.iter().enumerate().filter(|(_, task)| task.live);
+        let unfinished: Vec<_> = live.map(|(id, _)| TaskId(id as u32)).collect();
+        match stop {
+            Stop::Budget => Ended::Budget(unfinished),
+            Stop::Visitor => Ended::TimeUp(unfinished),
+            Stop::Idle if !core.is_idle() => Ended::TimeUp(unfinished),
+            Stop::Idle if unfinished.is_empty() => Ended::Finished,
+            Stop::Idle => Ended::Deadlock(unfinished),
+        }
     }
+}
+
+/// Why events stopped happening.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    /// None is left before the limit.
+    Idle,
+    Budget,
+    /// The visitor has finished.
+    Visitor,
 }
 
 impl Deref for World {
@@ -304,8 +351,7 @@ impl Handle {
         let boxed: BoxedFuture = Box::pin(async move { into.set(Some(future.await)) });
         let mut core = self.shared.core.borrow_mut();
         let live = core.seat(endpoint).is_acting(endpoint);
-        let id = u32::try_from(core.tasks.len()).expect("a world has fewer than 2^32 tasks");
-        core.tasks.push(TaskMeta { endpoint, live, queued: false });
+        let id = core.add_task(endpoint, live);
         self.shared.futures.borrow_mut().push(live.then_some(boxed));
         core.wake(id);
         Task { id: TaskId(id), result }
@@ -396,7 +442,7 @@ impl Handle {
         let mut core = self.shared.core.borrow_mut();
         let place = core.memory.place(addr, 1, 8).expect("this word exists");
         *core.memory.word(place, 0) = value;
-        core.wake_blocked();
+        core.changed(addr);
     }
 
     /// Shows every effect from now on to this observer.
@@ -445,6 +491,15 @@ impl Shared {
             self.futures.borrow_mut()[task as usize] = Some(future);
         }
         // Otherwise the future is dropped here, after everything is released.
+    }
+
+    /// Takes note that the visitor is about to be polled.
+    fn is_visited(&self, visitor: u32) -> bool {
+        let mut core = self.core.borrow_mut();
+        core.history.stats.polls += 1;
+        let meta = &mut core.tasks[visitor as usize];
+        meta.queued = false;
+        meta.live
     }
 
     /// Drops the tasks of endpoints that crashed. Their destructors may post verbs, of which

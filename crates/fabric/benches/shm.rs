@@ -20,7 +20,7 @@ mod subjects {
     use std::hint::black_box;
     use std::path::Path;
     use std::process::{Command, Stdio};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use farlock_fabric::shm::{Options, Region, ShmEndpoint};
     use farlock_fabric::{
@@ -45,6 +45,7 @@ mod subjects {
         let endpoint = region.endpoint()?;
         cycles(&endpoint, region.heap().0);
         round_trips(&endpoint, &dir)?;
+        deaths(&endpoint, &dir)?;
         drop(endpoint);
         std::fs::remove_dir_all(&dir)?;
         Ok(())
@@ -224,6 +225,37 @@ mod subjects {
         Ok(())
     }
 
+    /// From the kill of a process, or the revocation of one, to its end being certain.
+    fn deaths(endpoint: &ShmEndpoint, dir: &Path) -> Result<(), Box<dyn Error>> {
+        let (mut takeovers, mut revocations) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let mut peer = Command::new(std::env::current_exe()?).arg(ECHO).arg(dir).spawn()?;
+            wait_for_mail(endpoint, Patience::PARK, &[]);
+            let victim = endpoint.receive(Slot(0)).ok_or("no greeting")?.from;
+            let begun = Instant::now();
+            endpoint.revoke(victim)?;
+            revocations.push(begun.elapsed().as_secs_f64() * 1e6);
+            let killer = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(5));
+                let begun = Instant::now();
+                (begun, peer.kill(), peer.wait())
+            });
+            let peers = [victim];
+            let wait = Wait { peers: &peers, patience: Patience::PARK, ..Wait::default() };
+            assert!(block_on(endpoint, endpoint.wait(wait)) == Woken::PeerGone(victim));
+            let noticed = Instant::now();
+            let (begun, killed, _) = killer.join().map_err(|_| "the killer failed")?;
+            killed?;
+            takeovers.push(noticed.duration_since(begun).as_secs_f64() * 1e6);
+        }
+        println!("{:<30} {:>8} {:>8}", "the end of a process", "min us", "median");
+        for (name, micros) in [("killed", &mut takeovers), ("revoked", &mut revocations)] {
+            let (min, median) = summary(micros);
+            println!("{name:<30} {min:>8.0} {median:>8.0}");
+        }
+        Ok(())
+    }
+
     fn round_trip(e: &ShmEndpoint, peer: EndpointId, patience: Patience, words: [u64; 4]) -> f64 {
         let to = Mailbox { endpoint: peer, slot: Slot(0) };
         let begun = Instant::now();
@@ -251,8 +283,14 @@ mod subjects {
         block_on(&endpoint, endpoint.send(to, [0; 4]))?;
         let mut patience = Patience::PARK;
         loop {
-            wait_for_mail(&endpoint, patience, &[parent.id]);
-            let message = endpoint.receive(Slot(0)).ok_or("no mail after a wait for it")?.message;
+            let wait = Wait { mail: Some(Slot(0)), peers: &[parent.id], ..Wait::default() };
+            block_on(&endpoint, endpoint.wait(Wait { patience, ..wait }));
+            let Some(envelope) = endpoint.receive(Slot(0)) else {
+                // It was revoked, and is to be killed.
+                std::thread::sleep(Duration::from_secs(1));
+                continue;
+            };
+            let message = envelope.message;
             if message[0] == u64::MAX {
                 return Ok(());
             }

@@ -642,3 +642,92 @@ fn an_unparker_ends_a_park() {
     waker.join().unwrap();
     assert!(wait.as_mut().poll(&mut cx).is_pending());
 }
+
+#[test]
+fn several_waits_of_one_thread_sleep_together() {
+    let dir = TestDir::new("together");
+    let region = dir.region();
+    let e = region.endpoint().unwrap();
+    let (word, me) = (region.heap().0, e.id());
+    let sender = std::thread::spawn(move || {
+        let other = region.endpoint().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        block_on(&other, other.faa64(word, 1)).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let to = Mailbox { endpoint: me, slot: Slot(3) };
+        block_on(&other, other.send(to, [1; 4])).unwrap();
+    });
+    let patience = Patience::PARK;
+    let mut ends = vec![
+        Box::pin(e.wait(Wait { word: Some((word, 0)), patience, ..Wait::default() })),
+        Box::pin(e.wait(Wait { mail: Some(Slot(3)), patience, ..Wait::default() })),
+        Box::pin(e.wait(Wait { interval: Some(80_000_000), patience, ..Wait::default() })),
+    ];
+    let begun = Instant::now();
+    let mut woken = Vec::new();
+    let mut turns = 0;
+    run(
+        &e,
+        std::future::poll_fn(|cx| {
+            turns += 1;
+            ends.retain_mut(|end| match end.as_mut().poll(cx) {
+                std::task::Poll::Ready(why) => {
+                    woken.push(why);
+                    false
+                }
+                std::task::Poll::Pending => true,
+            });
+            if ends.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        }),
+    );
+    assert_eq!(woken, [Woken::Changed, Woken::Mail, Woken::Elapsed]);
+    assert!(begun.elapsed() < Duration::from_secs(1) && turns < 12, "{turns} turns");
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_revoked_sleeper_is_woken() {
+    let dir = TestDir::new("revoked-sleeper");
+    let region = dir.region();
+    let e = region.endpoint().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let word = region.heap().0;
+    let sleeper = std::thread::spawn(move || {
+        let e = region.endpoint().unwrap();
+        tell.send(e.id()).unwrap();
+        block_on(&e, e.wait(Wait { mail: Some(Slot(0)), ..Wait::default() }));
+        block_on(&e, e.faa64(word, 1))
+    });
+    let peer = told.recv().unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    let begun = Instant::now();
+    e.revoke(peer).unwrap();
+    assert_eq!(sleeper.join().unwrap(), Err(Fault::Revoked));
+    assert!(begun.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn a_stopped_process_cannot_delay_a_revocation_between_verbs() {
+    let dir = TestDir::new("stopped");
+    let region = dir.region();
+    let e = region.endpoint().unwrap();
+    let mut holder = dir.child("holder");
+    let peer = id(&holder.hear());
+    let process = rustix::process::Pid::from_raw(holder.pid() as i32).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    assert_eq!(e.revoke(peer), Ok(()));
+    rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
+    holder.tell("faa");
+    assert_eq!(holder.hear(), "Err(Revoked)");
+}
+
+#[test]
+fn different_seeds_draw_different_numbers() {
+    let dir = TestDir::new("seeds");
+    let region = Region::open(&Options { seed: Some(7), ..dir.options() }).unwrap();
+    let (a, b) = (region.endpoint().unwrap(), region.endpoint().unwrap());
+    let of_a: Vec<u64> = (0..4).map(|_| a.random()).collect();
+    let of_b: Vec<u64> = (0..4).map(|_| b.random()).collect();
+    assert_ne!(of_a, of_b, "endpoints of one seed");
+    assert!(of_a.windows(2).all(|pair| pair[0] != pair[1]));
+}

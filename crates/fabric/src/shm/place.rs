@@ -14,8 +14,10 @@ crate::word! {
         PHASE phase: 8,
         /// Whether children of its owner keep it alive too.
         TETHERED tethered: 1,
+        /// Whether its process registered for expedited barriers.
+        EXPEDITED expedited: 1,
         /// Zero.
-        REST rest: 39,
+        REST rest: 38,
     }
 }
 

@@ -299,7 +299,6 @@ impl Region {
         options: &Options,
     ) -> Result<Self, OpenError> {
         let mapping = Mapping::new(file, layout).map_err(|source| io_error("map", path, source))?;
-        super::table::register_for_barriers();
         let inner = Inner {
             mapping,
             incarnation,

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
+use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 use super::error::AttachError;
 use super::layout::BUCKETS;
@@ -117,7 +117,7 @@ impl Region {
             mapping.bucket(number).bell.ring_always();
         }
         // Best effort here: new endpoints cannot attach, and tokens of the next incarnation win.
-        let _ = barrier();
+        let _ = barrier(false);
         Ok(())
     }
 }
@@ -163,7 +163,10 @@ impl Mapping {
         place.display.set_label(label);
         place.beacon.light().map_err(|failed| AttachError::NoBeacon { why: failed.0 })?;
         let claimed = place.identity();
-        let occupied = claimed.with(Identity::TETHERED, tethered.into()).in_phase(Phase::Occupied);
+        let occupied = claimed
+            .with(Identity::TETHERED, tethered.into())
+            .with(Identity::EXPEDITED, register_for_barriers().into())
+            .in_phase(Phase::Occupied);
         assert!(place.replace(claimed, occupied), "a claimed place is its claimer's");
         Ok(true)
     }
@@ -235,10 +238,13 @@ impl Mapping {
         /// A verb takes nanoseconds; a stopped or starved thread may stay within one for ever.
         const WITHIN_A_VERB_MAX: Duration = Duration::from_millis(100);
         let Some(place) = self.place(peer.index) else { return Ok(()) };
+        let identity = place.identity();
         if self.vital(peer) != Vital::Alive || !place.control.close(peer.incarnation, false) {
             return Ok(());
         }
-        if !barrier() {
+        // If the identity read was not yet or no longer the peer's, the slow barrier is right too.
+        let expedited = identity.is(Phase::Occupied, peer.incarnation) && identity.expedited() != 0;
+        if !barrier(expedited) {
             return Err(Fault::Unsupported);
         }
         let begun = Instant::now();
@@ -278,23 +284,19 @@ fn next_incarnation(region: u16, last: u16) -> Option<u16> {
     (next != first).then_some(next)
 }
 
-/// Announces that this process takes part in [`barrier`]. Without it the barrier still works,
-/// only slower.
-pub(super) fn register_for_barriers() {
-    let _ = membarrier(MembarrierCommand::RegisterGlobalExpedited);
+/// Registers this process for expedited barriers, which take microseconds. Returns whether the
+/// system does that; registering again is harmless.
+fn register_for_barriers() -> bool {
+    membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }
 
-/// Makes every thread on this machine pass a memory barrier, and passes one itself. Returns
-/// whether the system can do that.
-///
-/// The expedited command would reach only processes that registered for it. They do on opening a
-/// region; but one whose registration the system refused must be reached too, so the slow command
-/// it is. A revocation is rare and waits for milliseconds anyway.
-fn barrier() -> bool {
-    if !membarrier_query().contains(MembarrierQuery::GLOBAL) {
-        return false;
-    }
-    membarrier(MembarrierCommand::Global).is_ok()
+/// Makes threads pass a memory barrier, and passes one itself: those of processes that registered,
+/// within microseconds, or every thread of this machine, within milliseconds. Returns whether the
+/// system can do that.
+fn barrier(expedited: bool) -> bool {
+    let command =
+        if expedited { MembarrierCommand::GlobalExpedited } else { MembarrierCommand::Global };
+    membarrier_query().contains_command(command) && membarrier(command).is_ok()
 }
 
 /// When this process started, in clock ticks after boot: the 22nd field of its `stat`. 0 where

@@ -163,8 +163,8 @@ impl ShmEndpoint {
         Ok(())
     }
 
-    /// What to ring after a change of a word this many bytes into the heap. Found before the change:
-    /// what is loaded after a locked instruction waits for it.
+    /// What to ring after a change of a word this many bytes into the heap. Found before the
+    /// change: what is loaded after a locked instruction waits for it.
     #[inline(always)]
     fn bell(&self, at: u64) -> &Bell {
         &self.bucket(bucket_of(at)).bell

@@ -1,0 +1,289 @@
+//! Files of shared memory: who may be trusted, what is durable, what a full filesystem does.
+#![cfg(all(feature = "shm", target_os = "linux"))]
+#![allow(clippy::unwrap_used)]
+
+#[path = "shm_support/mod.rs"]
+mod support;
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use farlock_fabric::shm::{GrowError, Malformed, OpenError, Options, Region};
+use farlock_fabric::{Endpoint, Fault, Verb, block_on};
+use support::TestDir;
+
+fn dir_of(dir: &TestDir) -> PathBuf {
+    dir.options().dir
+}
+
+fn file_of(dir: &TestDir) -> PathBuf {
+    dir_of(dir).join("test")
+}
+
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn untrusted(dir: &TestDir) -> &'static str {
+    match Region::open(&dir.options()) {
+        Err(OpenError::Untrusted { why, .. }) => why,
+        other => panic!("opened, or failed otherwise: {other:?}"),
+    }
+}
+
+#[test]
+fn what_is_made_is_closed_to_others() {
+    let dir = TestDir::new("modes");
+    let _region = dir.region();
+    assert_eq!(mode_of(&dir_of(&dir)), 0o700);
+    assert_eq!(mode_of(&file_of(&dir)), 0o600);
+    assert_eq!(mode_of(&dir.options().state_dir.join("test.incarnation")), 0o600);
+}
+
+#[test]
+fn a_directory_that_others_can_write_to_is_refused() {
+    let dir = TestDir::new("dir-mode");
+    drop(dir.region());
+    for mode in [0o720, 0o702, 0o777] {
+        fs::set_permissions(dir_of(&dir), Permissions::from_mode(mode)).unwrap();
+        assert_eq!(untrusted(&dir), "others can write to it", "{mode:o}");
+    }
+    fs::set_permissions(dir_of(&dir), Permissions::from_mode(0o755)).unwrap();
+    assert!(Region::open(&dir.options()).is_ok());
+}
+
+#[test]
+fn a_file_that_others_have_rights_to_is_refused() {
+    let dir = TestDir::new("file-mode");
+    drop(dir.region());
+    fs::set_permissions(file_of(&dir), Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(untrusted(&dir), "others have rights to it");
+}
+
+#[test]
+fn links_are_not_followed() {
+    let dir = TestDir::new("links");
+    drop(dir.region());
+    let elsewhere = dir.path().join("elsewhere");
+    fs::rename(file_of(&dir), &elsewhere).unwrap();
+    symlink(&elsewhere, file_of(&dir)).unwrap();
+    assert_eq!(untrusted(&dir), "it is a symbolic link");
+
+    fs::rename(dir_of(&dir), dir.path().join("moved")).unwrap();
+    symlink(dir.path().join("moved"), dir_of(&dir)).unwrap();
+    assert_eq!(untrusted(&dir), "it is not a directory, or a symbolic link");
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let dir = TestDir::new("no-file");
+    drop(dir.region());
+    fs::remove_file(file_of(&dir)).unwrap();
+    let fifo = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(file_of(&dir)).status();
+    assert!(fifo.unwrap().success());
+    assert_eq!(untrusted(&dir), "it is not a regular file");
+}
+
+#[test]
+fn another_users_file_is_refused() {
+    let dir = TestDir::new("owner");
+    drop(dir.region());
+    if std::os::unix::fs::chown(file_of(&dir), Some(65_534), None).is_err() {
+        println!("SKIP other-owner: only root may give a file away");
+        return;
+    }
+    assert_eq!(untrusted(&dir), "another user owns it");
+    std::os::unix::fs::chown(dir_of(&dir), Some(65_534), None).unwrap();
+    assert_eq!(untrusted(&dir), "another user owns it");
+}
+
+#[test]
+fn a_damaged_region_is_refused() {
+    let dir = TestDir::new("damaged");
+    drop(dir.region());
+    let file = File::options().write(true).open(file_of(&dir)).unwrap();
+    let bytes = file.metadata().unwrap().len();
+    let malformed = || match Region::open(&dir.options()) {
+        Err(OpenError::Malformed { why, .. }) => why,
+        other => panic!("opened, or failed otherwise: {other:?}"),
+    };
+    file.set_len(bytes - 1).unwrap();
+    assert_eq!(malformed(), Malformed::Truncated);
+    file.write_all_at(&[1], 24).unwrap();
+    assert_eq!(malformed(), Malformed::Layout);
+    file.write_all_at(b"garbage", 0).unwrap();
+    assert_eq!(malformed(), Malformed::Magic);
+    file.set_len(10).unwrap();
+    assert_eq!(malformed(), Malformed::Short);
+    assert!(Region::remove(&dir_of(&dir), "test").unwrap(), "but it can be removed");
+    assert_eq!(dir.region().incarnation(), 2);
+}
+
+#[test]
+fn a_size_damaged_later_is_not_believed() {
+    let dir = TestDir::new("size-later");
+    let region = dir.region();
+    let e = region.endpoint().unwrap();
+    let (at, bytes) = region.heap();
+    let file = File::options().write(true).open(file_of(&dir)).unwrap();
+    for size in [0, 1 << 20, (1 << 20) + 1, 1 << 40, u64::MAX] {
+        file.write_all_at(&u64::to_le_bytes(size), 48).unwrap();
+        assert_eq!(block_on(&e, e.faa64(at.plus(bytes), 1)), Err(Fault::OutOfBounds));
+        block_on(&e, e.faa64(at, 1)).unwrap();
+    }
+}
+
+#[test]
+fn incarnations_survive_the_region() {
+    let dir = TestDir::new("durable");
+    assert_eq!(dir.region().incarnation(), 1);
+    assert_eq!(dir.region().incarnation(), 1, "attaching draws none");
+    fs::remove_file(file_of(&dir)).unwrap();
+    assert_eq!(dir.region().incarnation(), 2);
+    fs::remove_dir_all(dir_of(&dir)).unwrap();
+    assert_eq!(dir.region().incarnation(), 3);
+    assert!(Region::remove(&dir_of(&dir), "test").unwrap());
+    assert!(!Region::remove(&dir_of(&dir), "test").unwrap());
+    assert_eq!(dir.region().incarnation(), 4);
+}
+
+#[test]
+fn a_region_repairs_a_lost_incarnation() {
+    let dir = TestDir::new("repair");
+    drop(dir.region());
+    drop(Region::reset(&dir.options()).unwrap());
+    fs::remove_dir_all(dir.options().state_dir).unwrap();
+    assert_eq!(dir.region().incarnation(), 2);
+    fs::remove_file(file_of(&dir)).unwrap();
+    assert_eq!(dir.region().incarnation(), 3);
+}
+
+#[test]
+fn exhausted_incarnations_are_an_error() {
+    let dir = TestDir::new("exhausted");
+    let state = dir.options().state_dir;
+    fs::create_dir_all(&state).unwrap();
+    let file = state.join("test.incarnation");
+    fs::write(&file, "65535\n").unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    let opened = Region::open(&dir.options());
+    assert!(matches!(opened, Err(OpenError::IncarnationsExhausted { .. })), "{opened:?}");
+}
+
+#[test]
+fn a_crashed_creator_and_a_crashed_remover_are_in_nobodys_way() {
+    let dir = TestDir::new("leftovers");
+    drop(dir.region());
+    fs::remove_file(file_of(&dir)).unwrap();
+    fs::write(dir_of(&dir).join(".test.new"), "half a region").unwrap();
+    drop(dir.region());
+    // A remover that died between retiring and removing leaves the word at 56 set.
+    let file = File::options().write(true).open(file_of(&dir)).unwrap();
+    file.write_all_at(&[1], 56).unwrap();
+    let region = dir.region();
+    assert_eq!(region.incarnation(), 3);
+    assert!(region.endpoint().is_ok());
+}
+
+#[test]
+fn concurrent_creators_make_one_region() {
+    let dir = TestDir::new("creators");
+    let regions: Vec<Region> = std::thread::scope(|scope| {
+        let openers: Vec<_> = (0..8).map(|_| scope.spawn(|| dir.region())).collect();
+        openers.into_iter().map(|opener| opener.join().unwrap()).collect()
+    });
+    assert!(regions.iter().all(|region| region.incarnation() == 1));
+    let word = regions[0].heap().0;
+    for region in &regions {
+        let e = region.endpoint().unwrap();
+        block_on(&e, e.faa64(word, 1)).unwrap();
+    }
+    let e = regions[7].endpoint().unwrap();
+    block_on(&e, e.read64(word)).unwrap();
+    assert_eq!(e.old(), 8);
+}
+
+#[test]
+fn attachers_take_the_capacities_they_find() {
+    let dir = TestDir::new("capacities");
+    let made = Region::open(&Options { endpoints: 3, slots: 2, ..dir.options() }).unwrap();
+    let found = Region::open(&Options { endpoints: 99, slots: 9, ..dir.options() }).unwrap();
+    assert_eq!((found.endpoints(), found.slots()), (3, 2));
+    assert_eq!(found.heap(), made.heap());
+    let e = found.endpoint().unwrap();
+    assert_eq!((Endpoint::endpoints(&e), e.slots()), (3, 2));
+}
+
+#[test]
+fn regions_are_listed_by_name() {
+    let dir = TestDir::new("list");
+    assert_eq!(Region::list(&dir_of(&dir)).unwrap(), Vec::<String>::new());
+    for name in ["b", "a", "c.d"] {
+        Region::open(&Options { name: name.into(), ..dir.options() }).unwrap();
+    }
+    assert_eq!(Region::list(&dir_of(&dir)).unwrap(), ["a", "b", "c.d"]);
+}
+
+#[test]
+fn a_region_that_shall_not_be_created_is_absent() {
+    let dir = TestDir::new("absent");
+    let opened = Region::open(&Options { create: false, ..dir.options() });
+    assert!(matches!(opened, Err(OpenError::Absent { .. })), "{opened:?}");
+}
+
+#[test]
+fn more_than_memory_is_an_error_and_leaves_nothing() {
+    let dir = TestDir::new("huge");
+    let huge = Options { heap_bytes: 1 << 39, ..dir.options() };
+    let opened = Region::open(&huge);
+    assert!(matches!(opened, Err(OpenError::NoSpace { .. })), "{opened:?}");
+    assert_eq!(Region::list(&dir_of(&dir)).unwrap(), Vec::<String>::new());
+    assert!(!dir_of(&dir).join(".test.new").exists());
+}
+
+/// A small filesystem in memory, for whoever may mount one.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn new(at: PathBuf, size: &str) -> Option<Self> {
+        fs::create_dir_all(&at).unwrap();
+        let options = format!("size={size},mode=0700");
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "farlock-test"])
+            .arg(&at)
+            .stderr(std::process::Stdio::null())
+            .status();
+        mounted.is_ok_and(|status| status.success()).then_some(Self(at))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn growth_into_a_full_filesystem_is_an_error() {
+    let dir = TestDir::new("full");
+    let Some(mount) = Mount::new(dir.path().join("small"), "1m") else {
+        println!("SKIP small-filesystem: only root may mount one");
+        return;
+    };
+    let region = Region::open(&Options { dir: mount.0.clone(), ..dir.options() }).unwrap();
+    let e = region.endpoint().unwrap();
+    let before = region.heap();
+    assert!(matches!(region.grow(1 << 20), Err(GrowError::NoSpace { .. })));
+    assert_eq!(region.heap(), before);
+    let data = [7; 512];
+    let (at, bytes) = before;
+    for start in (0..bytes).step_by(4096) {
+        let addr = at.plus(start);
+        block_on(&e, e.verb(Verb::Write { addr, data: &data })).unwrap();
+    }
+    assert!(region.grow(64 << 10).is_ok(), "a smaller growth still fits");
+    drop(e);
+    drop(region);
+    drop(mount);
+}

@@ -4,17 +4,17 @@
 //! Rounds of all subjects are interleaved, so that whatever disturbs the machine disturbs all of
 //! them. The minimum says what the code costs, the median what the machine did to it.
 
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+#[cfg(not(target_os = "linux"))]
 fn main() {
-    println!("this benchmark compares with an instruction of x86-64 Linux");
+    println!("shared memory is for Linux");
 }
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     subjects::main()
 }
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[cfg(target_os = "linux")]
 mod subjects {
     use std::error::Error;
     use std::hint::black_box;
@@ -22,7 +22,7 @@ mod subjects {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    use farlock_fabric::shm::{Options, Region, ShmEndpoint};
+    use farlock_fabric::shm::{Options, Region, ShmEndpoint, Wide};
     use farlock_fabric::{
         Addr, Endpoint, EndpointId, Mailbox, MaskedCas, Patience, Posted, Slot, Verb, Wait,
         WideAtomics, Woken, block_on,
@@ -61,7 +61,7 @@ mod subjects {
     fn cycles(endpoint: &ShmEndpoint, word: Addr) {
         type Subject<'a> = (&'a str, Box<dyn Fn() + 'a>);
         let subjects: [Subject<'_>; 7] = [
-            ("two bare cmpxchg16b", Box::new(bare)),
+            ("two bare 16-byte exchanges", Box::new(bare)),
             ("post, hinted", Box::new(move || posted(endpoint, word))),
             ("post, hinted, behind calls", Box::new(move || called(endpoint, word))),
             ("post, without hint", Box::new(move || unhinted(endpoint, word))),
@@ -92,36 +92,12 @@ mod subjects {
 
     fn bare() {
         #[repr(align(64))]
-        struct Line(u128);
-        let mut line = Line(0);
+        struct Line(Wide);
+        let line = Line(Wide::new(0));
         for _ in 0..CYCLES {
-            assert!(exchange(&mut line.0, 0, HELD));
-            assert!(exchange(&mut line.0, HELD, 0));
+            assert!(line.0.compare_exchange(0, HELD).is_ok());
+            assert!(line.0.compare_exchange(HELD, 0).is_ok());
         }
-    }
-
-    /// The instruction and nothing else.
-    #[inline(always)]
-    fn exchange(word: &mut u128, old: u128, new: u128) -> bool {
-        let equal: u8;
-        // SAFETY: the word is exclusively borrowed and aligned, and opening a region has asked the
-        // processor for this instruction. `rbx` is swapped away and back.
-        unsafe {
-            std::arch::asm!(
-                "xchg rsi, rbx",
-                "lock cmpxchg16b xmmword ptr [rdi]",
-                "sete cl",
-                "mov rbx, rsi",
-                in("rdi") word,
-                inout("rsi") new as u64 => _,
-                in("rcx") (new >> 64) as u64,
-                lateout("cl") equal,
-                inout("rax") old as u64 => _,
-                inout("rdx") (old >> 64) as u64 => _,
-                options(nostack),
-            );
-        }
-        equal != 0
     }
 
     const ACQUIRE: MaskedCas<u128> =

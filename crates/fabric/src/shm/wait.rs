@@ -1,10 +1,11 @@
 //! Waiting: look, spin, yield, then sleep on everything at once.
 //!
 //! A wait that is polled looks at what may end it. The first time it then spins and yields as its
-//! patience says; it never ends in vain at the first poll, so that tasks of one thread that wait for
-//! each other all come to run. If nothing came it arms the bells of its word and mailbox, watches the beacons of
-//! its peers, looks once more and is pending. [`Park::park`] sleeps on all that the endpoint's
-//! pending waits armed, and then wakes all their tasks: each looks again and arms again.
+//! patience says; it never ends in vain at the first poll, so that tasks of one thread that wait
+//! for each other all come to run. If nothing came it arms the bells of its word and mailbox,
+//! watches the beacons of its peers, looks once more and is pending. [`Park::park`] sleeps on all
+//! that the endpoint's pending waits armed, and then wakes all their tasks: each looks again and
+//! arms again.
 
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};

@@ -34,10 +34,9 @@ fn main() {
         let stats = world.stats();
         rates.push((stats.events as f64 / seconds / 1e6, stats.verbs() as f64 / seconds / 1e6));
         println!(
-            "{:.1} M events/s  {:.2} M verbs/s  {:.2} events per verb  {} us simulated  hash {:016x}",
-            stats.events as f64 / seconds / 1e6,
-            stats.verbs() as f64 / seconds / 1e6,
-            stats.events as f64 / stats.verbs() as f64,
+            "{} events, {} verbs, {} us simulated in {seconds:.2} s, hash {:016x}",
+            stats.events,
+            stats.verbs(),
             world.now() / 1000,
             world.trace_hash(),
         );

@@ -36,7 +36,7 @@ pub struct Nic {
     pub window: u16,
     /// What an 8-byte atomic holds its line for. Calibrated: 15.5 K/s with 99.4 % retries.
     pub line8_ns: u32,
-    /// What a 16-byte atomic holds its line for. Calibrated: the plateau of the read-intensive rows.
+    /// What a 16-byte atomic holds its line for. Calibrated: the read-intensive plateau.
     pub line16_ns: u32,
     /// From posting a message to its arrival. Assumed: half a round trip.
     pub message_ns: u32,

@@ -1,9 +1,9 @@
 //! The way of a verb: posted, arrived, its turn, served, complete.
 //!
 //! ```text
-//! post ──way there──▶ arrive ──▶ turn ──NIC──▶ serve ──way back──▶ complete ──▶ task is polled
-//!                                 ▲              │ once per piece, if torn
-//!                                 └── next link ◀┘ (before it, if the link is an overtaken read)
+//! post ─way there─▶ arrive ─▶ turn ─NIC─▶ serve ─way back─▶ complete ─▶ task is polled
+//!                              ▲           │ once per piece, if torn
+//!                              └ next link ┘ (before it, if the link is an overtaken read)
 //! ```
 //!
 //! A link's turn comes when every earlier link of its chain has been served, but for reads that are
@@ -41,6 +41,9 @@ impl Core {
         }
         let pair = self.pair(verb).unwrap_or(MESSAGES);
         let head = self.flights.add(owner, self.current, verb);
+        if let Some(addr) = verb.addr() {
+            self.memory.prefetch(addr);
+        }
         self.launch(owner, head, pair, |core, owner| core.flights.add(owner, NONE, verb))
     }
 
@@ -224,7 +227,7 @@ impl Core {
         hold != 0
     }
 
-    /// It is this link's turn, and as far as they can be served at once, the turn of those after it.
+    /// It is this link's turn, and that of those after it as far as they can be served at once.
     #[inline]
     pub(crate) fn turns(&mut self, mut index: u32) {
         while index != NONE {

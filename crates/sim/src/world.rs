@@ -317,8 +317,8 @@ impl Handle {
         self.shared.core.borrow_mut().memory.grow(region, bytes);
     }
 
-    /// A new endpoint in the first seat that nobody ever had, or else in the first whose occupant is
-    /// known to be dead.
+    /// A new endpoint in the first seat that nobody ever had, or else in the first whose occupant
+    /// is known to be dead.
     ///
     /// # Panics
     /// If every seat is taken.

@@ -2,8 +2,8 @@
 //!
 //! The world asks one [`Oracle`] for every choice, in an order that depends on earlier answers
 //! alone. So whoever answers the same way sees the same run: a seed replays, an explorer
-//! enumerates. Nothing else in this crate draws a random number, but for each endpoint's own stream, which
-//! belongs to the protocol.
+//! enumerates. Nothing else in this crate draws a random number, but for each endpoint's own
+//! stream, which belongs to the protocol.
 
 use farlock_fabric::Nanos;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -16,7 +16,7 @@ use farlock_fabric::{
 };
 
 use crate::Mode;
-use crate::record::queue::{Kind, Note};
+use crate::record::queue::{Kind, Note, is_newer, next_note};
 use crate::site::Site;
 use crate::slot::{Phase, SlotRecord};
 
@@ -72,16 +72,19 @@ pub async fn participants<E: Endpoint>(
 }
 
 /// Waits until nobody alive is left at the lock from before `generation`, which this site's owner
-/// has begun with itself at the head. Those who wait for mail are told to begin again.
+/// has begun with itself at the head. Those who wait for mail are told to begin again. `Ok(false)`
+/// if somebody has stolen the lock in turn: then this generation is over as well.
 ///
 /// Ends when the last old holder releases; a holder that is stopped, not dead, is waited for.
-pub async fn drain<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<(), Fault> {
+pub async fn drain<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<bool, Fault> {
     let (mut interval, longest) = DRAIN_POLL_NS;
     loop {
         let mut left = participants(site.endpoint, site.lock, site.slot()).await?;
-        left.retain(|p| p.record.phase == Phase::Opening || p.record.generation != generation);
+        left.retain(|p| {
+            p.record.phase == Phase::Opening || is_newer(generation, p.record.generation)
+        });
         if left.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         for participant in left.iter().filter(|p| p.record.mode == Mode::Exclusive) {
             let to = Mailbox { endpoint: participant.endpoint, slot: participant.slot };
@@ -91,6 +94,9 @@ pub async fn drain<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<(
                 Ok(()) | Err(Fault::MailboxFull | Fault::PeerGone) => {}
                 Err(fault) => return Err(fault),
             }
+        }
+        if next_note(site, generation).is_some_and(|note| note.kind == Kind::Reset) {
+            return Ok(false);
         }
         site.endpoint.checkpoint(&[generation, left.len() as u64]);
         let wait = Wait { interval: Some(interval), ..Wait::default() };

@@ -242,6 +242,8 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         if slot.lock.replace(lock) != lock {
             self.endpoint.publish(Slot(index), slot::LOCK, lock.bits());
         }
+        // What is published must be how the lock is truly held: repair counts on it.
+        let mode = if L::SHARES { mode } else { Mode::Exclusive };
         slot.mode.set(mode);
         self.site(index).publish(Phase::Opening, mode, 0);
         Some(index)
@@ -636,7 +638,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
         }
     }
 
-    /// In which mode the lock is held.
+    /// In which mode the lock is held: exclusively wherever this kind of lock has no readers.
     pub fn mode(&self) -> Mode {
         self.client.core.slots[usize::from(self.index)].mode.get()
     }

@@ -136,27 +136,32 @@ impl Mcs {
         }
         site.set_successor(None);
         site.publish(Phase::Waiting, Mode::Exclusive, next);
-        agent::drain(site, next).await?;
-        site.event(Event::Repaired { lock: site.lock, generation: next, dead_readers: 0 });
+        if !agent::drain(site, next).await? {
+            return Ok(None);
+        }
         // Above every count that can have travelled with the lock.
         let count = (old.count() + 2 * COUNT_LAG_MAX) & McsWord::COUNT.max();
         let grant = Released::new().with(Released::COUNT, count).with(Released::GENERATION, next);
-        Self::write_count(site, grant).await?;
+        if !Self::write_count(site, grant).await? {
+            return Ok(None);
+        }
+        site.event(Event::Repaired { lock: site.lock, generation: next, dead_readers: 0 });
         Ok(Some(grant))
     }
 
-    /// Writes the count down, unless the lock was repaired since.
+    /// Writes the count down, unless the lock was repaired since: then `Ok(false)`.
     async fn write_count<E: WideAtomics>(
         site: &Site<'_, E>,
         released: Released,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let op = MaskedCas {
             compare: McsWord::GENERATION.place(released.generation()),
             compare_mask: McsWord::GENERATION.mask(),
             swap: McsWord::COUNT.place(released.count()),
             swap_mask: McsWord::COUNT.mask(),
         };
-        site.endpoint.masked_cas128(site.lock, op, None).await
+        site.endpoint.masked_cas128(site.lock, op, None).await?;
+        Ok(McsWord(site.endpoint.old()).generation() == released.generation())
     }
 
     /// The lock is free and this slot has left it with `count` releases.

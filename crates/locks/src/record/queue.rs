@@ -104,10 +104,16 @@ impl Note {
     }
 }
 
+/// Whether generation `a` comes after `b`. Generations have 16 bits and wrap.
+pub fn is_newer(a: u64, b: u64) -> bool {
+    (a.wrapping_sub(b) as u16 as i16) > 0
+}
+
 /// The next note for this slot that concerns `generation` of its lock. Drops what does not, and
 /// keeps a successor's report with the site.
 ///
-/// Of a [`Kind::Reset`] only one that announces another generation counts.
+/// Of a [`Kind::Reset`] only one that announces a later generation counts: a late one would make a
+/// client leave a queue in which others stand behind it.
 #[inline]
 pub fn next_note<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Option<Note> {
     while let Some(envelope) = site.endpoint.receive(site.slot()) {
@@ -119,7 +125,7 @@ pub fn next_note<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Option<Not
         };
         let same = note.released.generation() == generation;
         match note.kind {
-            Kind::Reset if !same => return Some(note),
+            Kind::Reset if is_newer(note.released.generation(), generation) => return Some(note),
             Kind::Successor if same => site.set_successor(Some(note.from)),
             Kind::Handover | Kind::ModeChanged if same => return Some(note),
             _ => site.event(Event::StaleMessage { lock: site.lock }),

@@ -57,7 +57,9 @@ pub const WRITERS_MAX: u16 = 16;
 pub const POLL_NS: Nanos = 1_862;
 /// How long a writer waits for readers before it looks whether they live, in nanoseconds.
 const TRUST_NS: Nanos = 100_000;
-/// The same where looking around costs round trips: three leases of the paper.
+/// How long it then waits for readers none of which seems to hold, in nanoseconds.
+const TRUST_AGAIN_NS: Nanos = 10_000_000;
+/// How long a writer waits where looking around costs round trips: three leases of the paper.
 const TRUST_FAR_NS: Nanos = 30_000_000;
 /// How long a holder that must hear from its successor waits for other news, in nanoseconds.
 const SUCCESSOR_CHECK_NS: Nanos = 10_000_000;
@@ -197,11 +199,11 @@ impl ShiftLock {
         grant: Grant,
     ) -> Result<Turn<Grant>, Fault> {
         let upper = site.lock.plus(UPPER_HALF);
-        let mut suspect = Suspicion::new::<E>(self.poll_ns);
+        let mut suspicion = Suspicion::new::<E>(self.poll_ns);
         loop {
-            // Whom to watch is found out before the count is read: a reader that is not seen any
-            // more has left, and its release shows.
-            let readers = suspect.readers(site).await?;
+            // Looking around comes before reading the count: a reader that is not seen any more has
+            // left, and its release shows.
+            let is_sure = suspicion.look_around(site).await?;
             site.endpoint.read64(upper).await?;
             let seen = Released(site.endpoint.old() as u64);
             if seen.generation() != grant.released.generation() {
@@ -210,19 +212,19 @@ impl ShiftLock {
             if seen == grant.released {
                 return Ok(Turn::Mine(grant));
             }
-            if suspect.is_sure(&readers) {
+            if is_sure {
                 site.peer_died(EndpointId::NOBODY);
                 return Ok(Turn::Broken);
             }
             site.endpoint.checkpoint(&[grant.released.0]);
             let wait = Wait {
                 word: Some((upper, seen.0)),
-                peers: &readers,
-                interval: suspect.interval(self.poll_interval::<E>(), readers.len()),
+                peers: &suspicion.watched,
+                interval: suspicion.interval(),
                 patience: self.patience,
                 mail: None,
             };
-            suspect.woken(site.endpoint.wait(wait).await);
+            suspicion.woken::<E>(site.endpoint.wait(wait).await);
         }
     }
 
@@ -405,8 +407,10 @@ impl ShiftLock {
         }
         site.set_successor(None);
         site.publish(Phase::Waiting, Mode::Exclusive, next);
-        agent::drain(site, next).await?;
-        let released = self.bury(site, stolen, next).await?;
+        if !agent::drain(site, next).await? {
+            return Ok(None);
+        }
+        let Some(released) = self.bury(site, stolen, next).await? else { return Ok(None) };
         let grant = Grant { released, epoch: stolen.epoch() as u8, streak: 1 };
         if mode == Mode::Exclusive {
             return Ok(Some(grant));
@@ -416,24 +420,40 @@ impl ShiftLock {
     }
 
     /// Takes dead readers off the stolen word and moves the count, so that no token comes twice.
+    /// Readers of the new generation come meanwhile, hence the loop; releases do not. `None` if the
+    /// lock was stolen in turn.
     async fn bury<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         stolen: ShiftWord,
         generation: u64,
-    ) -> Result<Released, Fault> {
-        site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
-        let seen = Released(site.endpoint.old() as u64);
-        let left = seen.count().wrapping_sub(stolen.count()) & ShiftWord::COUNT.max();
-        assert!(left <= stolen.readers(), "every reader of the old generation leaves once");
-        let dead_readers = stolen.readers() - left;
-        let op = MaskedFaa {
-            add: ShiftWord::READERS.place(dead_readers.wrapping_neg()) | ShiftWord::COUNT.place(1),
-            boundary: ShiftWord::BOUNDARY,
-        };
-        site.endpoint.masked_faa128(site.lock, op, None).await?;
-        site.event(Event::Repaired { lock: site.lock, generation, dead_readers });
-        Ok(add(seen, 1))
+    ) -> Result<Option<Released>, Fault> {
+        let mut seen = stolen.with(ShiftWord::GENERATION, generation);
+        loop {
+            let left = seen.count().wrapping_sub(stolen.count()) & ShiftWord::COUNT.max();
+            assert!(left <= stolen.readers(), "every reader of the old generation leaves once");
+            let dead_readers = stolen.readers() - left;
+            let released = add(seen.released(), 1);
+            let op = MaskedCas {
+                compare: seen.0,
+                compare_mask: ShiftWord::READERS.mask() | RELEASED_MASK,
+                swap: ShiftWord(u128::from(released.0) << 64)
+                    .with(ShiftWord::READERS, seen.readers().wrapping_sub(dead_readers))
+                    .0,
+                swap_mask: ShiftWord::READERS.mask() | RELEASED_MASK,
+            };
+            site.endpoint.masked_cas128(site.lock, op, None).await?;
+            let found = ShiftWord(site.endpoint.old());
+            if found.generation() != generation {
+                return Ok(None);
+            }
+            if (found.0 ^ seen.0) & op.compare_mask == 0 {
+                site.event(Event::Repaired { lock: site.lock, generation, dead_readers });
+                return Ok(Some(released));
+            }
+            seen = found;
+            site.endpoint.checkpoint(&[generation]);
+        }
     }
 }
 
@@ -603,55 +623,78 @@ fn add(released: Released, releases: u64) -> Released {
     released.with(Released::COUNT, released.count() + releases)
 }
 
-/// When a writer looks around for readers that died.
+/// What a writer that waits for readers thinks of them. It trusts them for a while, then looks
+/// around for those whose records say that they are at the lock, and watches them.
+#[derive(Debug)]
 struct Suspicion {
-    /// It trusts the readers for so long, in nanoseconds.
-    trust_ns: Nanos,
+    /// How long it still trusts, in nanoseconds; for ever if `None`.
+    trust_ns: Option<Nanos>,
+    /// How much of that one wait takes.
     step_ns: Nanos,
+    watched: Vec<EndpointId>,
+    /// Whether the last look found nobody who holds.
+    none_held: bool,
+    /// Whether one of those watched died.
+    gone: bool,
 }
 
 impl Suspicion {
     fn new<E: WideAtomics>(poll_ns: Nanos) -> Self {
-        if E::NOW {
-            Self { trust_ns: TRUST_NS, step_ns: TRUST_NS }
-        } else {
-            Self { trust_ns: TRUST_FAR_NS, step_ns: poll_ns }
+        let (trust_ns, step_ns) =
+            if E::NOW { (TRUST_NS, TRUST_NS) } else { (TRUST_FAR_NS, poll_ns) };
+        Self {
+            trust_ns: Some(trust_ns),
+            step_ns,
+            watched: Vec::new(),
+            none_held: false,
+            gone: false,
         }
     }
 
-    fn is_looking(&self) -> bool {
-        self.trust_ns == 0
-    }
-
-    /// Whom this writer waits for, once it suspects somebody; else nobody is looked for.
-    async fn readers<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<Vec<EndpointId>, Fault> {
-        if !self.is_looking() {
-            return Ok(Vec::new());
+    /// Looks around if the trust is used up. True if the readers that are waited for are certainly
+    /// or very probably dead: one died that was watched, nobody living is left at the lock in shared
+    /// mode, or nobody has held it at two looks with a long wait between. A wrong guess costs a
+    /// repair and harms nobody.
+    async fn look_around<E: WideAtomics>(&mut self, site: &Site<'_, E>) -> Result<bool, Fault> {
+        if self.gone {
+            return Ok(true);
+        }
+        if self.trust_ns != Some(0) {
+            return Ok(false);
         }
         let mut present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
         present.retain(|p| p.record.mode == Mode::Shared);
-        Ok(present.iter().map(|p| p.endpoint).take(WATCHED_MAX).collect())
-    }
-
-    /// Whether nobody living is left who could release.
-    fn is_sure(&self, readers: &[EndpointId]) -> bool {
-        self.is_looking() && readers.is_empty()
-    }
-
-    /// How long to wait at the most before the next look, given the fabric's own interval.
-    fn interval(&self, poll: Option<Nanos>, watched: usize) -> Option<Nanos> {
-        if !self.is_looking() {
-            Some(self.step_ns)
-        } else if watched == WATCHED_MAX {
-            poll.or(Some(SUCCESSOR_CHECK_NS))
+        let none_held = present.iter().all(|p| p.record.phase != Phase::Held);
+        let is_sure = present.is_empty() || (none_held && self.none_held);
+        let all_watched = present.len() <= WATCHED_MAX;
+        self.none_held = none_held;
+        self.watched = present.iter().map(|p| p.endpoint).take(WATCHED_MAX).collect();
+        if E::NOW {
+            // A holder that is watched may hold as long as it likes.
+            self.trust_ns = (none_held || !all_watched).then_some(TRUST_AGAIN_NS);
+            self.step_ns = TRUST_AGAIN_NS;
         } else {
-            poll
+            self.trust_ns = Some(TRUST_FAR_NS);
         }
+        Ok(is_sure)
     }
 
-    fn woken(&mut self, woken: Woken) {
-        if woken == Woken::Elapsed {
-            self.trust_ns = self.trust_ns.saturating_sub(self.step_ns);
+    fn interval(&self) -> Option<Nanos> {
+        self.trust_ns.map(|trust| trust.min(self.step_ns))
+    }
+
+    fn woken<E: WideAtomics>(&mut self, woken: Woken) {
+        match woken {
+            Woken::Elapsed => {
+                self.trust_ns = self.trust_ns.map(|trust| trust.saturating_sub(self.step_ns));
+            }
+            Woken::PeerGone(_) => self.gone = true,
+            // Somebody left: look anew for who is still there, but not at once.
+            Woken::Changed | Woken::Mail if E::NOW => {
+                (self.trust_ns, self.step_ns) = (Some(TRUST_NS), TRUST_NS);
+                self.none_held = false;
+            }
+            Woken::Changed | Woken::Mail => {}
         }
     }
 }

@@ -64,7 +64,7 @@ impl Ledger {
         }
     }
 
-    /// `who` holds no longer: called just before its release, and for the dead.
+    /// `who` holds no longer: called just before its release.
     pub(crate) fn leave(&self, lock: Addr, who: u64) {
         let state = &mut *self.0.borrow_mut();
         let entry = state.locks.entry(lock).or_default();
@@ -72,6 +72,14 @@ impl Ledger {
             entry.writer = None;
         }
         entry.readers.remove(&who);
+    }
+
+    /// Those who are dead have left.
+    pub(crate) fn bury(&self, lock: Addr, is_dead: impl Fn(u64) -> bool) {
+        let state = &mut *self.0.borrow_mut();
+        let entry = state.locks.entry(lock).or_default();
+        entry.writer = entry.writer.filter(|who| !is_dead(*who));
+        entry.readers.retain(|who, ()| !is_dead(*who));
     }
 
     /// The clients that were granted `lock`, in order.

@@ -2,6 +2,7 @@
 //! many seeds and on real shared memory.
 
 mod cases;
+mod crash;
 mod ledger;
 mod shm;
 mod sim;

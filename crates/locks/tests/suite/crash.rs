@@ -1,0 +1,108 @@
+//! Clients die at any verb, in any of the ways a verb can end with its client; whoever lives is
+//! granted, alone where it must be, with a higher token.
+
+use std::rc::Rc;
+
+use farlock_fabric::{Endpoint, EndpointId, Nanos};
+use farlock_locks::registry::{self, Visitor};
+use farlock_locks::{Client, Mode, Options, RecordLock};
+use farlock_sim::{Config, Ended, Outcome, Ratio, SimEndpoint, Weakness, World};
+
+use crate::PROMISES;
+use crate::ledger::Ledger;
+
+const CLIENTS: u64 = 5;
+const ROUNDS: u64 = 6;
+/// Enough for every repair, and far more than a healthy run takes, in virtual nanoseconds.
+const TIME_NS_MAX: Nanos = 2_000_000_000;
+
+struct Trial {
+    seed: u64,
+    /// Who dies at which of its verbs, and how.
+    deaths: Vec<(u64, u64, Outcome)>,
+    context: String,
+}
+
+impl Visitor<SimEndpoint> for Trial {
+    /// How many of the clients that should die did not get that far.
+    type Output = usize;
+
+    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) -> usize {
+        let weakness = Weakness { lost: Ratio::NEVER, ..Weakness::FULL };
+        let world =
+            World::new(Config { seed: self.seed, weakness, endpoints: 8, ..Config::default() });
+        let (word, ledger) = (world.region(world.node(), 64), Ledger::default());
+        let endpoints: Vec<SimEndpoint> = (0..CLIENTS).map(|_| world.endpoint()).collect();
+        let ids: Rc<[EndpointId]> = endpoints.iter().map(Endpoint::id).collect();
+        for &(who, verb, outcome) in &self.deaths {
+            world.crash_at(ids[who as usize], verb, outcome);
+        }
+        let mut tasks = Vec::new();
+        for (endpoint, who) in endpoints.into_iter().zip(0..) {
+            let client = Client::new(endpoint, lock.clone(), Options { incarnation: 1 });
+            let (ledger, ids) = (ledger.clone(), Rc::clone(&ids));
+            tasks.push(world.spawn(ids[who as usize], async move {
+                for _ in 0..ROUNDS {
+                    let chance = client.endpoint().random();
+                    let mode = if chance & 1 == 0 { Mode::Shared } else { Mode::Exclusive };
+                    let guard = client.acquire(word, mode).await.expect("the living are granted");
+                    ledger.bury(word, |who| !client.endpoint().is_alive(ids[who as usize]));
+                    let judged = if L::SHARES { mode } else { Mode::Exclusive };
+                    ledger.enter(word, who, judged, guard.token());
+                    client.endpoint().sleep(chance >> 8 & 2047).await;
+                    ledger.leave(word, who);
+                    guard.release().await.expect("the living release");
+                    client.endpoint().sleep(chance >> 20 & 2047).await;
+                }
+            }));
+        }
+        let ended = world.run_until(TIME_NS_MAX);
+        let context = &self.context;
+        ledger.assert_clean(context);
+        assert_eq!(ended, Ended::Finished, "{context}: somebody living waits for ever");
+        let finished = |who: &u64| tasks[*who as usize].take().is_some();
+        let dying: Vec<u64> = self.deaths.iter().map(|death| death.0).collect();
+        let survivors = (0..CLIENTS).filter(|who| !dying.contains(who));
+        assert!(survivors.into_iter().all(|who| finished(&who)), "{context}");
+        dying.iter().filter(|who| finished(who)).count()
+    }
+}
+
+/// The ways a verb can end with its client.
+const OUTCOMES: [Outcome; 3] = [Outcome::Never, Outcome::Executed, Outcome::Late];
+
+fn trial(spec: &str, seed: u64, deaths: Vec<(u64, u64, Outcome)>) -> usize {
+    let context = format!("{spec}, seed {seed}, deaths {deaths:?}");
+    registry::visit(spec, Trial { seed, deaths, context }).expect("the lock is registered")
+}
+
+/// About as many verbs as the shortest run of a client has.
+const VERBS: u64 = 24;
+
+/// One client dies at each of its first verbs, in each of the three ways.
+#[test]
+fn one_death_at_any_verb() {
+    for promise in PROMISES {
+        let mut survived = 0;
+        for verb in 0..VERBS {
+            for outcome in OUTCOMES {
+                for seed in 0..6 {
+                    survived += trial(promise.spec, seed, vec![(seed % CLIENTS, verb, outcome)]);
+                }
+            }
+        }
+        assert!(survived < VERBS as usize * 3 * 6 / 2, "{}: most deaths happen", promise.spec);
+    }
+}
+
+/// Two clients die, the second often while it repairs what the first left behind.
+#[test]
+fn two_deaths() {
+    for promise in PROMISES {
+        for seed in 0..400 {
+            let outcome = |n: u64| OUTCOMES[(seed / n % 3) as usize];
+            let deaths = vec![(0, seed * 7 % 31, outcome(1)), (1, 8 + seed * 11 % 37, outcome(3))];
+            trial(promise.spec, seed, deaths);
+        }
+    }
+}

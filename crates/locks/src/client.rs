@@ -19,9 +19,12 @@ use farlock_fabric::{
 use crate::event::EventCounts;
 use crate::record::{Mode, RecordLock, TokenSource, Tried};
 use crate::site::{Notes, Site};
-use crate::slot::{self, Phase};
+use crate::slot::{self, Phase, SlotWord};
 use crate::token::Token;
 use crate::{AcquireError, ReleaseError};
+
+/// The most slots of a client.
+const SLOTS_MAX: usize = u64::BITS as usize;
 
 /// Attempts of one try to learn the word of a lock that keeps changing under shared holders.
 const TRY_ATTEMPTS_MAX: u32 = 64;
@@ -46,7 +49,8 @@ struct Core<E: Endpoint, L: RecordLock<E>> {
     free: Cell<u64>,
     /// One bit per slot whose owner lost interest and that has something left to do.
     unsettled: Cell<u64>,
-    slots: Box<[SlotState<L::Grant>]>,
+    /// As many as `free` has bits, used from the first on: an index needs no check.
+    slots: Box<[SlotState<L::Grant>; SLOTS_MAX]>,
     events: Cell<EventCounts>,
 }
 
@@ -64,9 +68,9 @@ type Task = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
 impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     /// A client of `kind` locks that uses all of `endpoint`'s slots (at most 64).
     pub fn new(endpoint: E, kind: L, options: Options) -> Self {
-        let count = endpoint.slots().min(64);
+        let count = endpoint.slots().min(SLOTS_MAX as u8);
         assert!(count > 0, "an endpoint has at least one slot");
-        let slots = (0..count).map(|_| SlotState::new()).collect();
+        let slots = Box::new(std::array::from_fn(|_| SlotState::new()));
         let core = Core {
             free: Cell::new(u64::MAX >> (64 - u32::from(count))),
             unsettled: Cell::new(0),
@@ -105,7 +109,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     }
 
     /// Acquires the lock together with other shared holders.
-    #[inline]
+    #[inline(always)]
     pub fn shared(&self, lock: Addr) -> Acquire<'_, E, L> {
         self.acquire(lock, Mode::Shared)
     }
@@ -142,7 +146,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
             Some(result) => result?,
             None => InLine { core: &self.core, index, finished: false }.await?,
         }
-        let held = self.core.slots[usize::from(index)].grant.get().is_some();
+        let held = self.core.slot(index).grant.get().is_some();
         Ok(held.then(|| Guard { client: self, index }))
     }
 
@@ -217,20 +221,37 @@ impl<G> SlotState<G> {
 }
 
 impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
-    #[inline]
+    #[inline(always)]
+    fn slot(&self, index: u8) -> &SlotState<L::Grant> {
+        &self.slots[usize::from(index) % SLOTS_MAX]
+    }
+
+    #[inline(always)]
     fn site(&self, index: u8) -> Site<'_, E> {
-        let slot = &self.slots[usize::from(index)];
+        self.site_at(index, self.slot(index).lock.get())
+    }
+
+    /// The site of a slot whose lock is at hand.
+    #[inline(always)]
+    fn site_at(&self, index: u8, lock: Addr) -> Site<'_, E> {
         Site {
             endpoint: &self.endpoint,
-            lock: slot.lock.get(),
+            lock,
             me: Mailbox { endpoint: self.endpoint.id(), slot: Slot(index) },
-            notes: &slot.notes,
+            notes: &self.slot(index).notes,
             events: &self.events,
         }
     }
 
+    /// Publishes what a slot is doing.
+    #[inline(always)]
+    fn publish(&self, index: u8, phase: Phase, mode: Mode, generation: u64) {
+        let state = SlotWord::of(phase, mode, generation);
+        self.endpoint.publish(Slot(index), slot::STATE, state.0);
+    }
+
     /// Takes a free slot and publishes that it opens `lock`.
-    #[inline]
+    #[inline(always)]
     fn take_slot(&self, lock: Addr, mode: Mode) -> Option<u8> {
         let free = self.free.get();
         if free == 0 {
@@ -238,35 +259,33 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         }
         let index = free.trailing_zeros() as u8;
         self.free.set(free & (free - 1));
-        let slot = &self.slots[usize::from(index)];
+        let slot = self.slot(index);
         if slot.lock.replace(lock) != lock {
             self.endpoint.publish(Slot(index), slot::LOCK, lock.bits());
         }
         // What is published must be how the lock is truly held: repair counts on it.
         let mode = if L::SHARES { mode } else { Mode::Exclusive };
         slot.mode.set(mode);
-        self.site(index).publish(Phase::Opening, mode, 0);
+        self.publish(index, Phase::Opening, mode, 0);
         Some(index)
     }
 
     /// The slot holds its lock from now on.
-    #[inline]
-    fn hold(&self, index: u8, grant: L::Grant) {
-        let slot = &self.slots[usize::from(index)];
-        slot.grant.set(Some(grant));
+    #[inline(always)]
+    fn hold(&self, index: u8, mode: Mode, grant: L::Grant) {
+        self.slot(index).grant.set(Some(grant));
         if L::TOKENS == TokenSource::Word {
             let token = Token::new(self.options.incarnation, L::count(grant));
             self.endpoint.publish(Slot(index), slot::TOKEN, token.get());
         }
-        self.site(index).publish(Phase::Held, slot.mode.get(), L::generation(grant));
+        self.publish(index, Phase::Held, mode, L::generation(grant));
     }
 
     /// The slot has nothing to do any more.
-    #[inline]
+    #[inline(always)]
     fn give_back(&self, index: u8) {
-        let slot = &self.slots[usize::from(index)];
-        slot.grant.set(None);
-        self.site(index).publish(Phase::Idle, Mode::Shared, 0);
+        self.slot(index).grant.set(None);
+        self.publish(index, Phase::Idle, Mode::Shared, 0);
         self.free.set(self.free.get() | 1 << index);
     }
 
@@ -281,14 +300,14 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
 
     #[cold]
     fn start_task(&self, index: u8, task: Task) {
-        let before = self.slots[usize::from(index)].task.replace(Some(task));
+        let before = self.slot(index).task.replace(Some(task));
         assert!(before.is_none(), "a slot does one thing at a time");
     }
 
     /// Goes on with the slot's task.
     #[cold]
     fn poll_task(&self, index: u8, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let cell = &self.slots[usize::from(index)].task;
+        let cell = &self.slot(index).task;
         let mut task = cell.take().expect("a slot that waits has a task");
         let polled = task.as_mut().poll(cx);
         if polled.is_pending() {
@@ -317,7 +336,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
 
     /// First lets the slot's task end; if that leaves the slot holding, releases.
     fn poll_settle_slot(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<()> {
-        let slot = &self.slots[usize::from(index)];
+        let slot = self.slot(index);
         loop {
             if slot.task.borrow().is_none() {
                 if slot.grant.get().is_none() || self.release_at_once(index).is_some() {
@@ -335,14 +354,18 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
 
     /// Opens the lock with a verb that completes at once; `None` if the slot now waits in line.
     #[inline(always)]
-    fn open_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
-        let site = self.site(index);
-        let mode = self.slots[usize::from(index)].mode.get();
+    fn open_at_once(
+        self: &Rc<Self>,
+        index: u8,
+        lock: Addr,
+        mode: Mode,
+    ) -> Option<Result<(), Fault>> {
+        let site = self.site_at(index, lock);
         match self.endpoint.post(self.kind.opening(&site, mode)) {
             Posted::Done(Ok(())) => {
                 let old = self.endpoint.old();
                 if let Some(grant) = self.kind.opened(&site, mode, old) {
-                    self.hold(index, grant);
+                    self.hold(index, mode, grant);
                     return Some(Ok(()));
                 }
                 self.start_waiting(index, Posted::Done(Ok(())), old);
@@ -363,7 +386,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     /// the slot's task goes on trying.
     fn try_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
         let site = self.site(index);
-        let mode = self.slots[usize::from(index)].mode.get();
+        let mode = self.slot(index).mode.get();
         let posted = self.endpoint.post(self.kind.trying(&site, mode, None));
         if E::NOW {
             let mut cx = Context::from_waker(Waker::noop());
@@ -387,7 +410,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     /// The slot holds what its attempt was granted, or is free again.
     fn tried(&self, index: u8, tried: Result<Option<L::Grant>, Fault>) -> Result<(), Fault> {
         match tried {
-            Ok(Some(grant)) => self.hold(index, grant),
+            Ok(Some(grant)) => self.hold(index, self.slot(index).mode.get(), grant),
             Ok(None) => self.give_back(index),
             Err(fault) => self.fail(index, fault),
         }
@@ -396,7 +419,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
 
     async fn keep_trying(&self, index: u8, mut posted: Posted) -> Result<Option<L::Grant>, Fault> {
         let site = self.site(index);
-        let mode = self.slots[usize::from(index)].mode.get();
+        let mode = self.slot(index).mode.get();
         let mut seen = None;
         for _ in 0..TRY_ATTEMPTS_MAX {
             self.endpoint.completion(posted).await?;
@@ -417,7 +440,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         let core = Rc::clone(self);
         let task = async move {
             let site = core.site(index);
-            let mode = core.slots[usize::from(index)].mode.get();
+            let mode = core.slot(index).mode.get();
             let mut granted = Ok(None);
             if matches!(posted, Posted::Pending(_)) {
                 granted = core.endpoint.completion(posted).await.map(|()| {
@@ -431,7 +454,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
                 Err(fault) => Err(fault),
             };
             match granted {
-                Ok(grant) => core.hold(index, grant),
+                Ok(grant) => core.hold(index, mode, grant),
                 Err(fault) => core.fail(index, fault),
             }
             granted.map(|_| ())
@@ -444,7 +467,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     #[inline(always)]
     fn release_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
         let site = self.site(index);
-        let slot = &self.slots[usize::from(index)];
+        let slot = self.slot(index);
         let (mode, grant) = (slot.mode.get(), slot.grant.get());
         let grant = grant.expect("only a held lock is released");
         let Some(verb) = self.kind.closing(&site, mode, grant) else {
@@ -461,7 +484,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
                 None
             }
             Posted::Done(Err(fault)) => {
-                self.slots[usize::from(index)].grant.set(None);
+                slot.grant.set(None);
                 self.fail(index, fault);
                 Some(Err(fault))
             }
@@ -479,7 +502,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         let found = self.endpoint.old();
         let task = async move {
             let site = core.site(index);
-            let slot = &core.slots[usize::from(index)];
+            let slot = core.slot(index);
             let (mode, grant) = (slot.mode.get(), slot.grant.get());
             let grant = grant.expect("only a held lock is released");
             let result = core.finish_release(&site, mode, grant, posted, found).await;
@@ -577,7 +600,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Acquire<'c, E, L> {
             return Some(Err(AcquireError::NoSlot));
         };
         self.slot = index;
-        let Some(result) = client.core.open_at_once(index) else {
+        let Some(result) = client.core.open_at_once(index, self.lock, self.mode) else {
             self.at = At::InLine(InLine { core: &client.core, index, finished: false });
             return None;
         };
@@ -640,7 +663,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
 
     /// In which mode the lock is held: exclusively wherever this kind of lock has no readers.
     pub fn mode(&self) -> Mode {
-        self.client.core.slots[usize::from(self.index)].mode.get()
+        self.client.core.slot(self.index).mode.get()
     }
 
     /// The slot that holds the lock: whose record a service may annotate.
@@ -663,7 +686,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
 
     #[inline]
     fn grant(&self) -> L::Grant {
-        let grant = self.client.core.slots[usize::from(self.index)].grant.get();
+        let grant = self.client.core.slot(self.index).grant.get();
         grant.expect("a guard's slot holds a grant")
     }
 }

@@ -21,6 +21,15 @@ pub struct Site<'a, E> {
     pub(crate) events: &'a Cell<EventCounts>,
 }
 
+impl<E> Clone for Site<'_, E> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Site<'_, E> {}
+
 /// What a slot remembers besides its grant.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {

@@ -148,9 +148,14 @@ impl Draws {
     #[cold]
     #[inline(never)]
     fn refill(&mut self) {
+        let (never, always) = (0, 1 << 32);
         for request in self.ring.iter_mut() {
             let lock = self.locks.draw(&mut self.rng);
-            let exclusive = u64::from(self.rng.next_u32()) >= self.shared_below;
+            let exclusive = match self.shared_below {
+                below if below == never => true,
+                below if below == always => false,
+                below => u64::from(self.rng.next_u32()) >= below,
+            };
             *request = lock << 1 | u32::from(exclusive);
         }
         self.next = 0;

@@ -1,0 +1,182 @@
+//! What people rely on when they run `farlock-lab bench`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn bench(arguments: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farlock-lab"));
+    command.arg("bench").args(arguments.split_whitespace());
+    command.output().expect("the program starts")
+}
+
+fn rows(arguments: &str) -> Vec<Value> {
+    let output = bench(&format!("{arguments} --json"));
+    let (out, err) = (String::from_utf8(output.stdout), String::from_utf8(output.stderr));
+    assert!(output.status.success(), "{arguments}: {}", err.unwrap());
+    out.unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn row<'r>(rows: &'r [Value], protocol: &str) -> &'r Value {
+    let found = rows.iter().find(|row| row["protocol"] == protocol);
+    found.unwrap_or_else(|| panic!("no row of {protocol}"))
+}
+
+fn number(row: &Value, pointer: &str) -> f64 {
+    row.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer} of {row}"))
+}
+
+/// Only `none` lets holders overlap.
+fn assert_judged(rows: &[Value]) {
+    for row in rows {
+        let violations = number(row, "/violations");
+        match row["protocol"].as_str() {
+            Some("none") => assert!(violations > 0.0, "the canary lives: {row}"),
+            _ => assert_eq!(violations, 0.0, "{row}"),
+        }
+        assert!(number(row, "/acquisitions") > 0.0, "{row}");
+    }
+}
+
+#[test]
+fn in_a_simulation_a_seed_is_a_run() {
+    let run = |seed: u32| {
+        let common = "--fabric sim --clients 6 --locks 20 --dist zipf:0.99 --reads 30 --json";
+        let output = bench(&format!("{common} --acquisitions 2000 --seed {seed}"));
+        assert!(output.status.success());
+        output.stdout
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn in_a_simulation_every_lock_but_the_canary_excludes() {
+    let rows = rows("--fabric sim --clients 8 --reads 50 --seconds 0.005");
+    assert_judged(&rows);
+    assert!(number(row(&rows, "shiftlock"), "/fairness_jain") >= 0.95);
+    for row in &rows {
+        assert!((0.005..0.006).contains(&number(row, "/seconds")), "virtual time: {row}");
+    }
+}
+
+#[test]
+fn between_processes_every_lock_and_rival_but_the_canary_excludes() {
+    for placement in ["spread", "one"] {
+        let options = format!("--clients 8 --reads 50 --seconds 0.1 --placement {placement}");
+        // Held for a while, so that the canary's holders meet even on one core.
+        let rows = rows(&format!("{options} --hold-ns 2000"));
+        assert_judged(&rows);
+        for rival in ["raw", "flock", "ofd", "parking_lot"] {
+            row(&rows, rival);
+        }
+    }
+}
+
+#[test]
+fn the_blocking_face_excludes_too() {
+    assert_judged(&rows("--clients 3 --reads 50 --locks 2 --acquisitions 3000 --face blocking"));
+}
+
+#[test]
+fn alone_a_cycle_is_two_atomics_and_is_set_against_the_floor() {
+    let rows = rows("--locks-kind mcs,shiftlock --seconds 0.1");
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        assert_eq!(number(row, "/per_acquisition/atomics"), 2.0);
+        for verb in ["reads", "writes", "sends"] {
+            assert_eq!(number(row, &format!("/per_acquisition/{verb}")), 0.0, "{verb}");
+        }
+        for face in ["async", "blocking"] {
+            assert!(number(row, &format!("/ratio_to_raw/{face}")) > 0.5);
+            assert!(number(row, &format!("/cycle_ns/{face}")) > 1.0);
+        }
+    }
+}
+
+#[test]
+fn a_row_has_these_fields_in_this_order() {
+    let output = bench("--fabric sim --locks-kind shiftlock:n=4 --acquisitions 100 --json");
+    let line = String::from_utf8(output.stdout).unwrap();
+    let fields = [
+        "protocol",
+        "fabric",
+        "clients",
+        "locks",
+        "dist",
+        "reads",
+        "seconds",
+        "acquisitions",
+        "goodput_per_s",
+        "acquire_ns",
+        "per_acquisition",
+        "fairness_jain",
+        "violations",
+        "seed",
+    ];
+    let places = fields.map(|field| line.find(&format!("\"{field}\":")).expect(field));
+    assert!(places.is_sorted(), "{line}");
+    let row: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(row["protocol"], "shiftlock:n=4");
+    assert_eq!(number(&row, "/acquisitions"), 100.0);
+    for quantile in ["mean", "p50", "p90", "p99", "p999", "max"] {
+        assert!(number(&row, &format!("/acquire_ns/{quantile}")) > 1000.0, "{quantile}");
+    }
+    for text in ["commit", "cpu", "placement", "face"] {
+        assert!(row[text].is_string(), "{text}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_a_reason() {
+    for (arguments, reason) in [
+        ("--locks-kind nosuch", "there is no lock named 'nosuch'"),
+        ("--locks-kind shiftlock:n=0", "a number from 1"),
+        ("--fabric sim --locks-kind flock", "use --fabric shm"),
+        ("--fabric sim --face blocking", "async face alone"),
+        ("--dist normal", "zipf"),
+        ("--reads 101", "101"),
+        ("--seconds 1 --acquisitions 1", "cannot be used with"),
+    ] {
+        let output = bench(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(reason), "{arguments}: {said}");
+    }
+}
+
+#[test]
+fn a_worker_that_dies_ends_the_bench_and_nothing_is_left_behind() {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_farlock-lab"))
+        .args(["bench", "--clients", "2", "--locks-kind", "shiftlock", "--seconds", "30"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", bench.id());
+    let patience = Instant::now() + Duration::from_secs(20);
+    let worker = loop {
+        assert!(Instant::now() < patience, "two workers start");
+        let list = std::fs::read_to_string(&children).unwrap();
+        let pids: Vec<i32> = list.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        // Until the directory is gone some worker may not have opened the region.
+        if pids.len() == 2 && !left_behind(bench.id()) {
+            std::thread::sleep(Duration::from_millis(100));
+            break rustix::process::Pid::from_raw(pids[0]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    rustix::process::kill_process(worker, rustix::process::Signal::KILL).unwrap();
+    let killed = Instant::now();
+    assert!(!bench.wait().unwrap().success());
+    assert!(killed.elapsed() < Duration::from_secs(10), "it does not wait for the end");
+    assert!(!left_behind(bench.id()));
+}
+
+fn left_behind(pid: u32) -> bool {
+    let prefix = format!("farlock-lab-{pid}-");
+    let entries = std::fs::read_dir(Path::new("/dev/shm")).unwrap();
+    entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+}

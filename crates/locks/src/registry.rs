@@ -1,7 +1,7 @@
 //! The locks there are. This list is the one place that names them all: suites, checker, command
 //! line and laboratory expand from it.
 
-use farlock_fabric::WideAtomics;
+use farlock_fabric::{Patience, WideAtomics};
 use thiserror::Error;
 
 use crate::RecordLock;
@@ -17,8 +17,7 @@ macro_rules! record_locks {
                 |o| o.expect_none().map(|()| Cas::with_backoff());
             "cas-nb", Cas, "compare-and-swap, no backoff",
                 |o| o.expect_none().map(|()| Cas::without_backoff());
-            "mcs", Mcs, "queue lock, handed from client to client",
-                |o| o.expect_none().map(|()| Mcs::default());
+            "mcs", Mcs, "queue lock, handed from client to client", Mcs::from_options;
             "shiftlock", ShiftLock, "reader-writer handover, at most n writers in a row",
                 ShiftLock::from_options;
         }
@@ -87,6 +86,22 @@ impl<'a> SpecOptions<'a> {
         SpecError::Option { lock: self.lock, option: option.to_owned(), reason }
     }
 
+    /// Sets what `spins=COUNT` or `yields=COUNT` says.
+    fn patience(
+        &self,
+        patience: &mut Patience,
+        option: &str,
+        value: &str,
+    ) -> Result<(), SpecError> {
+        let target = match option {
+            "spins" => &mut patience.spins,
+            "yields" => &mut patience.yields,
+            _ => return Err(self.refuse(option, "this lock has no such option")),
+        };
+        *target = value.parse().map_err(|_| self.refuse(option, "a number"))?;
+        Ok(())
+    }
+
     fn expect_none(&self) -> Result<(), SpecError> {
         match self.iter().next() {
             None => Ok(()),
@@ -96,7 +111,7 @@ impl<'a> SpecOptions<'a> {
 }
 
 impl ShiftLock {
-    /// `n=COUNT`: writers in a row before the readers' turn.
+    /// `n=COUNT`: writers in a row before the readers' turn. And as for MCS.
     fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
         let mut lock = Self::default();
         for (option, value) in options.iter() {
@@ -105,10 +120,21 @@ impl ShiftLock {
                     Ok(n) if n >= 1 => lock.writers_max = n,
                     _ => return Err(options.refuse(option, "a number from 1 to 65535")),
                 },
-                _ => return Err(options.refuse(option, "the only option is n=COUNT")),
+                _ => options.patience(&mut lock.patience, option, value)?,
             }
         }
         Ok(lock)
+    }
+}
+
+impl Mcs {
+    /// `spins=COUNT`, `yields=COUNT`: how a waiter spends its time before it sleeps.
+    fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
+        let mut patience = Patience::default();
+        for (option, value) in options.iter() {
+            options.patience(&mut patience, option, value)?;
+        }
+        Ok(Self::with_patience(patience))
     }
 }
 

@@ -101,7 +101,7 @@ impl Patience {
     /// Sleep at once.
     pub const PARK: Self = Self { spins: 0, yields: 0 };
 
-    /// A short spin, a few yields, then sleep.
+    /// A short spin, a few yields, then sleep. A back end spins less where that does not pay.
     pub const DEFAULT: Self = Self { spins: 200, yields: 20 };
 }
 

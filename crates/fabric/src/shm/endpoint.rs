@@ -17,7 +17,7 @@ use super::place::Control;
 use super::region::{REGION, Region};
 use super::results::Results;
 use super::tether::Tether;
-use super::wait::Parked;
+use super::wait::{Parked, Spinning};
 use super::wide::Wide;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{NotSend, RECORD_WORDS};
@@ -46,6 +46,7 @@ pub struct ShmEndpoint {
     id: EndpointId,
     pub(super) random: Cell<u64>,
     pub(super) parked: RefCell<Parked>,
+    pub(super) spinning: Spinning,
     pub(super) unparker: Unparker,
     tether: Option<Tether>,
     /// The process that attached: a forked child is another.
@@ -110,6 +111,7 @@ impl ShmEndpoint {
             id,
             random: Cell::new(seed(region.seed(), id)),
             parked: RefCell::default(),
+            spinning: Spinning::default(),
             unparker: Unparker::new(),
             tether: tenancy.tether,
             pid: std::process::id(),

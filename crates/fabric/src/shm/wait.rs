@@ -7,6 +7,7 @@
 //! that the endpoint's pending waits armed, and then wakes all their tasks: each looks again and
 //! arms again.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
@@ -47,6 +48,54 @@ impl Parked {
 
 /// Looks at the clock after so many spins; reading it costs as much as some of them.
 const SPINS_A_CLOCK: u32 = 16;
+
+/// Whether spinning pays for an endpoint: with more waiters than processors it steals the time of
+/// whoever is waited for. A wait that spins in vain halves the spins of the next, one that is
+/// rewarded doubles them, and one wait in some tries again.
+#[derive(Debug)]
+pub(super) struct Spinning {
+    allowance: Cell<u32>,
+    /// Waits until the next one that tries again.
+    until_trial: Cell<u32>,
+}
+
+impl Default for Spinning {
+    fn default() -> Self {
+        Self { allowance: Cell::new(u32::MAX), until_trial: Cell::new(TRIAL_EVERY) }
+    }
+}
+
+/// Waits from one trial to the next while spinning does not pay.
+const TRIAL_EVERY: u32 = 64;
+/// Fewer spins than this are none, and a trial has twice as many.
+const SPINS_MIN: u32 = 32;
+/// No more than so many are remembered, so that spinning in vain soon shows.
+const SPINS_MAX: u32 = 1024;
+
+impl Spinning {
+    /// How often to spin, where the caller's patience allows so many.
+    fn spins(&self, patience: u32) -> u32 {
+        let allowed = patience.min(self.allowance.get());
+        if allowed >= SPINS_MIN {
+            return allowed;
+        }
+        let left = self.until_trial.get() - 1;
+        if left == 0 {
+            self.until_trial.set(TRIAL_EVERY);
+            return patience.min(2 * SPINS_MIN);
+        }
+        self.until_trial.set(left);
+        0
+    }
+
+    fn paid(&self) {
+        self.allowance.set(self.allowance.get().max(SPINS_MIN).saturating_mul(2));
+    }
+
+    fn failed(&self) {
+        self.allowance.set(self.allowance.get().min(SPINS_MAX) / 2);
+    }
+}
 
 impl ShmEndpoint {
     pub(super) fn wait_on(
@@ -173,14 +222,19 @@ impl ShmEndpoint {
 
     /// Looks again and again, as long as patience and interval last.
     fn spin(&self, wait: &Wait<'_>, state: &WaitState) -> Option<Woken> {
-        for turn in 0..wait.patience.spins {
+        let spins = self.spinning.spins(wait.patience.spins);
+        for turn in 0..spins {
             std::hint::spin_loop();
             if let Some(woken) = self.look(wait) {
+                self.spinning.paid();
                 return Some(woken);
             }
             if turn % SPINS_A_CLOCK == SPINS_A_CLOCK - 1 && is_past(state.deadline) {
                 return None;
             }
+        }
+        if spins > 0 {
+            self.spinning.failed();
         }
         for _ in 0..wait.patience.yields {
             rustix::thread::sched_yield();

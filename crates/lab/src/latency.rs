@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Significant digits kept.
 const DIGITS: u8 = 3;
-/// The longest time told apart from longer ones: 10 minutes, in nanoseconds.
-const LONGEST_NS: u64 = 600_000_000_000;
+/// The longest time told apart from longer ones: a minute, in nanoseconds.
+const LONGEST_NS: u64 = 60_000_000_000;
 
 /// A histogram of durations in nanoseconds, exact to three digits.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -39,10 +39,9 @@ const CLIENTS_MAX: i64 = 1_000;
 const WORK_NS_MAX: u64 = 1_000_000_000;
 /// Rounds with one client, where ratios count. Short ones, so that some are not disturbed.
 const ROUNDS_ALONE: usize = 101;
-/// One acquisition in so many is timed: alone, among others, and where a clock costs nothing.
+/// One acquisition in so many is timed: alone on shared memory, and among so many clients or more.
 const SAMPLE_ALONE: u32 = 1024;
-const SAMPLE_SHARED: u32 = 16;
-const SAMPLE_SIMULATED: u32 = 1;
+const SAMPLE_MAX: u32 = 16;
 /// Work inside and between, by default, in a simulation: a NIC's client is never infinitely fast.
 const SIMULATED_WORK_NS: u64 = 50;
 
@@ -240,9 +239,10 @@ impl<'a> Bench<'a> {
         let sim = args.fabric == Fabric::Sim;
         let work = if sim { SIMULATED_WORK_NS } else { 0 };
         let sample = match (sim, args.clients) {
-            (true, _) => SAMPLE_SIMULATED,
             (false, 1) => SAMPLE_ALONE,
-            (false, _) => SAMPLE_SHARED,
+            // A clock costs nothing in a simulation, but a histogram does.
+            (true, clients) => u32::from(clients).min(SAMPLE_MAX),
+            (false, _) => SAMPLE_MAX,
         };
         let seconds = args.seconds.unwrap_or(if sim { 0.01 } else { 1.0 }) / self.rounds as f64;
         let span = match args.acquisitions {

@@ -155,15 +155,19 @@ pub fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Row>> {
         }
     };
     let bar = ProgressBar::new((bench.rounds * bench.entries.len()) as u64);
-    let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); bench.entries.len()];
+    let mut measured = vec![Measured::default(); bench.entries.len()];
     for round in 0..bench.rounds {
-        for (entry, outcomes) in bench.entries.iter().zip(&mut outcomes) {
-            outcomes.push(executor.run(&bench.trial(entry, round))?);
+        for (entry, measured) in bench.entries.iter().zip(&mut measured) {
+            let trial = bench.trial(entry, round);
+            if round == 0 && !trial.counted {
+                measured.counted = Some(executor.run(&Trial { counted: true, ..trial.clone() })?);
+            }
+            measured.rounds.push(executor.run(&trial)?);
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    Ok(bench.rows(&outcomes))
+    Ok(bench.rows(&measured))
 }
 
 /// Who runs the trials.
@@ -191,6 +195,14 @@ impl Executor {
             }
         }
     }
+}
+
+/// All that was measured of an entry.
+#[derive(Clone, Debug, Default)]
+struct Measured {
+    rounds: Vec<Outcome>,
+    /// A round more that counts verbs, where the others do not because that would distort them.
+    counted: Option<Outcome>,
 }
 
 /// A subject through a face.
@@ -252,6 +264,7 @@ impl<'a> Bench<'a> {
         Trial {
             subject: entry.subject.clone(),
             face: entry.face,
+            counted: sim || args.clients > 1,
             clients: usize::from(args.clients),
             workload: Workload {
                 locks: args.locks,
@@ -269,21 +282,22 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn rows(&self, outcomes: &[Vec<Outcome>]) -> Vec<Row> {
-        let rounds_of = |subject: &str, face: Face| {
+    fn rows(&self, measured: &[Measured]) -> Vec<Row> {
+        let found = |subject: &str, face: Face| {
             let is_it = |entry: &Entry| {
                 entry.subject == subject && (entry.face == face || rival(subject).is_some())
             };
-            self.entries.iter().position(is_it).map(|index| outcomes[index].as_slice())
+            self.entries.iter().position(is_it).map(|index| &measured[index])
         };
+        let rounds_of = |subject: &str, face| found(subject, face).map(|of| of.rounds.as_slice());
         let floor = rounds_of(FLOOR, self.args.face).filter(|_| self.args.clients == 1);
         let row = |subject: &String| {
             let faces = PerFace {
                 awaited: rounds_of(subject, Face::Async),
                 blocking: rounds_of(subject, Face::Blocking),
             };
-            let rounds = rounds_of(subject, self.args.face).expect("every subject was measured");
-            self.row(subject, rounds, faces, floor)
+            let measured = found(subject, self.args.face).expect("every subject was measured");
+            self.row(subject, measured, faces, floor)
         };
         self.subjects.iter().map(row).collect()
     }
@@ -291,13 +305,14 @@ impl<'a> Bench<'a> {
     fn row(
         &self,
         subject: &str,
-        rounds: &[Outcome],
+        measured: &Measured,
         faces: PerFace<&[Outcome]>,
         floor: Option<&[Outcome]>,
     ) -> Row {
         let args = self.args;
         let trial = self.trial(&Entry { subject: subject.to_owned(), face: args.face }, 0);
-        let median = median_round(rounds);
+        let median = median_round(&measured.rounds);
+        let judged = measured.rounds.iter().chain(&measured.counted);
         let mut latency = crate::latency::Latency::default();
         median.tallies.iter().for_each(|tally| latency.add(&tally.latency));
         let shm = args.fabric == Fabric::Shm;
@@ -312,9 +327,9 @@ impl<'a> Bench<'a> {
             acquisitions: median.acquisitions(),
             goodput_per_s: rounded(median.goodput(), 10.0),
             acquire_ns: latency.summary(),
-            per_acquisition: per_acquisition(median),
+            per_acquisition: per_acquisition(measured.counted.as_ref().unwrap_or(median)),
             fairness_jain: rounded(median.fairness(), 1e6),
-            violations: rounds.iter().map(Outcome::violations).sum(),
+            violations: judged.map(Outcome::violations).sum(),
             seed: args.seed,
             face: if args.face == Face::Async { "async" } else { "blocking" }.to_owned(),
             placement: if shm { args.placement.name() } else { "virtual" }.to_owned(),

@@ -35,6 +35,8 @@ pub struct Trial {
     pub subject: String,
     /// Through which face.
     pub face: Face,
+    /// Whether verbs are counted.
+    pub counted: bool,
     /// How many clients.
     pub clients: usize,
     /// What they ask for.

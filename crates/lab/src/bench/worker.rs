@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail};
 use farlock_fabric::hook::Counted;
-use farlock_fabric::shm::{Region, ShmEndpoint};
+use farlock_fabric::shm::Region;
+use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, RecordLock};
 use parking_lot::RwLock;
@@ -21,7 +22,7 @@ use super::trial::{Arena, Face, Trial};
 use crate::drive::{Control, Failure, Phase, Subject, Tally, drive};
 use crate::judge::Judge;
 use crate::rival::{Flock, Ofd, Raw, Rival, Threads, rival};
-use crate::subject::{AsyncFace, BlockingFace};
+use crate::subject::{AsyncFace, BlockingFace, Counting};
 
 /// How a worker is started.
 #[derive(Clone, Debug, clap::Args)]
@@ -123,8 +124,13 @@ impl Worker {
     fn lock(&self, seat: &Seat<'_>, arena: Arena) -> anyhow::Result<Tally> {
         let endpoint = self.region.endpoint()?;
         let locks = arena.lock_words(self.region.heap().0);
-        let visitor = OneClient { endpoint, locks, seat };
-        Ok(registry::visit(&seat.trial.subject, visitor)??)
+        let subject = &seat.trial.subject;
+        Ok(if seat.trial.counted {
+            let endpoint = Counted::new(endpoint);
+            registry::visit(subject, OneClient { endpoint, locks, seat })??
+        } else {
+            registry::visit(subject, OneClient { endpoint, locks, seat })??
+        })
     }
 }
 
@@ -206,18 +212,17 @@ fn threads(seat: &Seat<'_>, cores: &[usize]) -> anyhow::Result<Vec<Tally>> {
 }
 
 /// A client of the lock that is visited.
-struct OneClient<'a> {
-    endpoint: ShmEndpoint,
+struct OneClient<'a, E> {
+    endpoint: E,
     locks: farlock_fabric::Addr,
     seat: &'a Seat<'a>,
 }
 
-impl Visitor<Counted<ShmEndpoint>> for OneClient<'_> {
+impl<E: WideAtomics + Park + Counting> Visitor<E> for OneClient<'_, E> {
     type Output = Result<Tally, Failure>;
 
-    fn visit<L: RecordLock<Counted<ShmEndpoint>>>(self, lock: L) -> Self::Output {
-        let endpoint = Counted::new(self.endpoint);
-        let client = Client::new(endpoint, lock, farlock_locks::Options::default());
+    fn visit<L: RecordLock<E>>(self, lock: L) -> Self::Output {
+        let client = Client::new(self.endpoint, lock, farlock_locks::Options::default());
         match self.seat.trial.face {
             Face::Async => {
                 let subject = AsyncFace::new(client.clone(), self.locks);

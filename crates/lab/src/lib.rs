@@ -11,5 +11,7 @@ pub mod latency;
 pub mod provenance;
 pub mod record;
 pub mod rival;
+pub mod scratch;
+pub mod storm;
 pub mod subject;
 pub mod workload;

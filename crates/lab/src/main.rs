@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use farlock_lab::bench::{self, BenchArgs, worker};
+use farlock_lab::storm;
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]
@@ -18,6 +19,11 @@ struct Cli {
 enum Command {
     /// Measures locks under a workload, a row each.
     Bench(Box<BenchArgs>),
+    /// Kills and stops real processes that hold and await locks, and judges the survivors.
+    Storm(storm::StormArgs),
+    /// A client in a storm, in a process of its own.
+    #[command(hide = true)]
+    StormClient(storm::client::StormClientArgs),
     /// A client of a bench, in a process of its own.
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
@@ -26,6 +32,8 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
+        Command::Storm(args) => storm::run(&args),
+        Command::StormClient(args) => storm::client::run(&args),
         Command::Worker(args) => worker::run(&args),
     };
     match done {

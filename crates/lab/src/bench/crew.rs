@@ -4,10 +4,8 @@
 //! have opened it; a bench that is killed leaves nothing behind. A worker that dies or keeps silent
 //! ends the bench with an error; the others are ended by their process ids.
 
-use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -20,14 +18,12 @@ use super::trial::{Arena, Outcome, Span, Trial};
 use super::worker::{Answer, Order};
 use crate::drive::{Phase, Tally};
 use crate::rival::{FLOCKS_MAX, Rival, rival};
+use crate::scratch::Scratch;
 
 /// How long a worker may keep silent when it has something to say.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same for a whole trial of a given number of acquisitions.
 const TRIAL_MAX: Duration = Duration::from_secs(3600);
-/// Where regions in memory live.
-const MEMORY_DIR: &str = "/dev/shm";
-
 /// The region of the trials in this directory, as its creator and its workers open it.
 pub fn region_options(dir: &Path) -> shm::Options {
     let options = shm::Options::new(dir.join("region"), dir.join("state"), "bench");
@@ -56,28 +52,6 @@ impl Drop for Worker {
     }
 }
 
-/// A private directory in memory. Removed when dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> anyhow::Result<Self> {
-        let memory = Path::new(MEMORY_DIR);
-        let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-        let dir = base.join(format!("farlock-lab-{}-{:x}", std::process::id(), seed.as_nanos()));
-        let made = DirBuilder::new().mode(0o700).create(&dir);
-        made.with_context(|| format!("cannot create {}", dir.display()))?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Nothing can be done about a directory that cannot be removed.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 impl Crew {
     /// Starts `clients` workers that share `locks` locks and run on these cores in turn.
     pub fn start(clients: usize, locks: u64, cores: Vec<usize>) -> anyhow::Result<Self> {
@@ -88,14 +62,14 @@ impl Crew {
             heap_bytes: bytes,
             max_bytes: bytes.max(1 << 30),
             endpoints: u16::try_from(clients + 1).context("too many clients")?,
-            ..region_options(&scratch.0)
+            ..region_options(scratch.path())
         };
         let region = Region::open(&options).context("cannot create the region")?;
         let (say, said) = channel();
         let mut crew = Self { region, workers: Vec::new(), said, cores };
         let flocks = if locks <= FLOCKS_MAX { locks } else { 0 };
         for number in 0..clients {
-            let worker = crew.start_worker(number, &scratch.0, flocks, say.clone())?;
+            let worker = crew.start_worker(number, scratch.path(), flocks, say.clone())?;
             crew.workers.push(worker);
         }
         for _ in 0..clients {

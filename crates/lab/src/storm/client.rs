@@ -1,0 +1,118 @@
+//! A client in a storm: acquires and releases until it is told to stop, or killed.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use farlock_fabric::Endpoint;
+use farlock_fabric::shm::{Region, ShmEndpoint};
+use farlock_locks::registry::{self, Visitor};
+use farlock_locks::{AcquireError, Client, Mode, Options, RecordLock};
+use rustix::process::Signal;
+
+use super::ledger::Ledger;
+use super::region_options;
+
+/// Of so many acquisitions one gives up early.
+const GIVE_UP_ONE_IN: u64 = 16;
+/// How long that one waits, in nanoseconds.
+const GIVE_UP_NS: u64 = 50_000;
+/// The longest hold, in turns of an idle loop.
+const HOLD_TURNS_MAX: u64 = 512;
+
+/// How a client is started.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StormClientArgs {
+    /// Where the region is.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Who started it.
+    #[arg(long)]
+    pub parent: i32,
+    /// The lock, as the registry names it.
+    #[arg(long)]
+    pub protocol: String,
+    /// Its seat in the ledger.
+    #[arg(long)]
+    pub seat: usize,
+    /// How many seats there are.
+    #[arg(long)]
+    pub seats: usize,
+    /// How many locks there are.
+    #[arg(long)]
+    pub locks: usize,
+}
+
+/// Takes part in a storm.
+pub fn run(args: &StormClientArgs) -> anyhow::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // A parent that died before the line above sends no signal any more.
+    if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(args.parent) {
+        bail!("this command is started by `farlock-lab storm` alone");
+    }
+    let region = Region::open(&region_options(&args.dir))?;
+    let endpoint = region.endpoint()?;
+    let sailor = Sailor { args, region, endpoint };
+    registry::visit(&args.protocol, sailor)?
+}
+
+struct Sailor<'a> {
+    args: &'a StormClientArgs,
+    region: Region,
+    endpoint: ShmEndpoint,
+}
+
+impl Visitor<ShmEndpoint> for Sailor<'_> {
+    type Output = anyhow::Result<()>;
+
+    fn visit<L: RecordLock<ShmEndpoint>>(self, lock: L) -> anyhow::Result<()> {
+        let Self { args, region, endpoint } = self;
+        let ledger = Ledger::new(region.words(), args.locks, args.seats);
+        ledger.sit_down(args.seat, endpoint.id());
+        let options = Options { incarnation: region.incarnation() };
+        let client = Client::new(endpoint, lock, options);
+        while !ledger.is_over() {
+            cycle(args, &region, &client, &ledger)?;
+        }
+        client.block_on(client.settle());
+        Ok(())
+    }
+}
+
+/// One acquisition and its release.
+fn cycle<L: RecordLock<ShmEndpoint>>(
+    args: &StormClientArgs,
+    region: &Region,
+    client: &Client<ShmEndpoint, L>,
+    ledger: &Ledger<'_>,
+) -> anyhow::Result<()> {
+    let endpoint = client.endpoint();
+    let chance = endpoint.random();
+    let lock = (chance >> 32) as usize % args.locks;
+    let mode = if chance & 1 == 0 { Mode::Shared } else { Mode::Exclusive };
+    let word = region.heap().0.plus(Ledger::lock_offset(lock));
+    let since = endpoint.now();
+    ledger.waits(args.seat, Some(since));
+    let guard = if (chance >> 1).is_multiple_of(GIVE_UP_ONE_IN) {
+        client.block_on(client.acquire_within(word, mode, GIVE_UP_NS))
+    } else {
+        client.lock(word, mode)
+    };
+    let guard = match guard {
+        Ok(guard) => guard,
+        Err(AcquireError::TimedOut) => {
+            ledger.waits(args.seat, None);
+            client.block_on(client.settle());
+            return Ok(());
+        }
+        Err(error) => return Err(error).context("acquiring"),
+    };
+    let waited = endpoint.now() - since;
+    let alive = |who| region.is_alive(who);
+    ledger.enter(args.seat, lock, guard.mode(), guard.token(), waited, alive);
+    for _ in 0..(chance >> 8) % HOLD_TURNS_MAX {
+        std::hint::spin_loop();
+    }
+    ledger.leave(args.seat);
+    ledger.waits(args.seat, None);
+    guard.unlock().context("releasing")
+}

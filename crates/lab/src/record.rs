@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::latency::Summary;
 use crate::provenance::Provenance;
 
-/// What was measured of one subject. Rates and quantiles are of the median round.
+/// What was measured of one subject. Rates are of the median round, durations of all.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The subject, as the command line names it.

@@ -42,6 +42,8 @@ const ROUNDS_ALONE: usize = 101;
 /// One acquisition in so many is timed: alone on shared memory, and among so many clients or more.
 const SAMPLE_ALONE: u32 = 1024;
 const SAMPLE_MAX: u32 = 16;
+/// The longest warm-up by default in a simulation, in seconds: hundreds of round trips.
+const SIMULATED_WARM_UP: f64 = 0.001;
 /// Work inside and between, by default, in a simulation: a NIC's client is never infinitely fast.
 const SIMULATED_WORK_NS: u64 = 50;
 
@@ -96,7 +98,7 @@ pub struct BenchArgs {
     /// Interleaved rounds, of which the median is reported [default: 101 for one client, else 1]
     #[arg(long, value_name = "R", value_parser = value_parser!(u16).range(1..=1000))]
     pub rounds: Option<u16>,
-    /// How long clients run before they are measured [default: a fifth of a round]
+    /// How long clients run before they are measured [default: a fifth of a round; in sim at most 0.001]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub warmup: Option<f64>,
     /// Which face of the locks is measured; with one client on shm both are
@@ -257,6 +259,7 @@ impl<'a> Bench<'a> {
             (false, _) => SAMPLE_MAX,
         };
         let seconds = args.seconds.unwrap_or(if sim { 0.01 } else { 1.0 }) / self.rounds as f64;
+        let warm_up = (seconds / 5.0).min(if sim { SIMULATED_WARM_UP } else { f64::INFINITY });
         let span = match args.acquisitions {
             Some(all) => Span::Acquisitions((all / self.rounds as u64).max(1)),
             None => Span::Nanos(nanos(seconds)),
@@ -277,7 +280,7 @@ impl<'a> Bench<'a> {
                 think_ns: args.think_ns.unwrap_or(work),
                 sample,
             },
-            warm_up_ns: nanos(args.warmup.unwrap_or(seconds / 5.0)),
+            warm_up_ns: nanos(args.warmup.unwrap_or(warm_up)),
             span,
         }
     }
@@ -314,7 +317,8 @@ impl<'a> Bench<'a> {
         let median = median_round(&measured.rounds);
         let judged = measured.rounds.iter().chain(&measured.counted);
         let mut latency = crate::latency::Latency::default();
-        median.tallies.iter().for_each(|tally| latency.add(&tally.latency));
+        let tallies = measured.rounds.iter().flat_map(|round| &round.tallies);
+        tallies.for_each(|tally| latency.add(&tally.latency));
         let shm = args.fabric == Fabric::Shm;
         Row {
             protocol: subject.to_owned(),

@@ -98,7 +98,7 @@ pub struct BenchArgs {
     /// Interleaved rounds, of which the median is reported [default: 101 for one client, else 1]
     #[arg(long, value_name = "R", value_parser = value_parser!(u16).range(1..=1000))]
     pub rounds: Option<u16>,
-    /// How long clients run before they are measured [default: a fifth of a round; in sim at most 0.001]
+    /// How long clients run unmeasured first [default: a fifth of a round; in sim at most 0.001]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub warmup: Option<f64>,
     /// Which face of the locks is measured; with one client on shm both are

@@ -99,6 +99,25 @@ pub(crate) const CI: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "storm",
+        title: "processes are killed, survivors are granted",
+        cap_minutes: 2,
+        commands: &[&[
+            "cargo",
+            "run",
+            "--release",
+            "--quiet",
+            "-p",
+            "farlock-lab",
+            "--",
+            "storm",
+            "--kills",
+            "1000",
+            "--json",
+        ]],
+        ..PLAIN
+    },
+    Step {
         name: "transcripts",
         title: "what the README shows is what happens",
         cap_minutes: 2,

@@ -461,3 +461,6 @@ impl Facts {
         Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 }
+
+#[cfg(test)]
+mod tests;

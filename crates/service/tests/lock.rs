@@ -1,0 +1,287 @@
+//! `farlock lock` as people and scripts use it: flock(1)'s behaviour, tokens, deaths.
+
+mod stage;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use stage::{Stage, ended, is_running, kill, now_ns, number, pid};
+
+/// `farlock lock` that notes its time into a file as soon as it holds the lock.
+fn note_when_granted(stage: &Stage, name: &str, file: &str) -> Child {
+    let line = format!("cat /proc/uptime > {}", stage.file(file).display());
+    stage.farlock(&["lock", name, "--", "sh", "-c", &line]).spawn().unwrap()
+}
+
+/// The guardian of a running `farlock lock`: its only child.
+fn guardian(of: &Child) -> Pid {
+    let children = format!("/proc/{0}/task/{0}/children", of.id());
+    let children = std::fs::read_to_string(children).unwrap();
+    Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn the_status_of_the_command_is_returned() {
+    let stage = Stage::new();
+    let rows: [(&[&str], i32); 9] = [
+        (&["lock", "t", "--", "true"], 0),
+        (&["lock", "t", "sh", "-c", "exit 7"], 7),
+        (&["lock", "t", "-c", "exit 3"], 3),
+        (&["lock", "-x", "t", "--", "sh", "-c", "kill -TERM $$"], 128 + 15),
+        (&["lock", "-s", "t", "--", "sh", "-c", "kill -KILL $$"], 128 + 9),
+        (&["lock", "t", "--", "/no/such/program"], 127),
+        (&["lock", "t", "--", "/dev/null"], 126),
+        (&["lock", "t"], 64),
+        (&["lock", "", "true"], 64),
+    ];
+    for (arguments, status) in rows {
+        assert_eq!(stage.run(arguments).0, status, "{arguments:?}");
+    }
+    assert!(!stage.ls().contains("pid"), "nothing is left behind");
+}
+
+#[test]
+fn conflicts_end_as_with_flock() {
+    let stage = Stage::new();
+    let mut holder = stage.hold("t", "sleep 10");
+    let rows: [(&[&str], i32); 6] = [
+        (&["lock", "-n", "t", "true"], 1),
+        (&["lock", "t", "-n", "-E", "9", "true"], 9),
+        (&["lock", "--nb", "-s", "t", "true"], 1),
+        (&["lock", "-w", "0", "t", "true"], 1),
+        (&["lock", "-w", "0.2", "-E", "42", "t", "true"], 42),
+        (&["lock", "-n", "other", "true"], 0),
+    ];
+    for (arguments, status) in rows {
+        assert_eq!(stage.run(arguments).0, status, "{arguments:?}");
+    }
+    let begun = Instant::now();
+    let (status, _, said) = stage.run(&["lock", "-w", "0.3", "t", "true"]);
+    let waited = begun.elapsed();
+    assert_eq!(status, 1);
+    assert!(waited >= Duration::from_millis(300) && waited < Duration::from_secs(3), "{waited:?}");
+    let holder_named = format!("process {} (sh -c sleep 10), alone", holder.id());
+    assert!(said.contains("'t'") && said.contains(&holder_named), "{said}");
+    assert!(said.contains("hint:"), "{said}");
+    let (status, _, said) = stage.run(&["lock", "-n", "-q", "t", "true"]);
+    assert_eq!((status, said.as_str()), (1, ""));
+    kill(pid(&holder), Signal::TERM);
+    assert_eq!(holder.wait().unwrap().code(), Some(128 + 15));
+}
+
+#[test]
+fn shared_holders_run_together_and_exclude_writers() {
+    let stage = Stage::new();
+    let meet = |me: &str, other: &str| {
+        let (me, other) = (stage.file(me), stage.file(other));
+        let line = format!(
+            "touch {}; for i in $(seq 500); do [ -e {} ] && exit 0; sleep .01; done; exit 1",
+            me.display(),
+            other.display()
+        );
+        stage.farlock(&["lock", "-s", "t", "--", "sh", "-c", &line]).spawn().unwrap()
+    };
+    let (mut one, mut two) = (meet("one", "two"), meet("two", "one"));
+    assert!(one.wait().unwrap().success() && two.wait().unwrap().success());
+    let mut reader = stage.farlock(&["lock", "-s", "t", "--", "sleep", "10"]).spawn().unwrap();
+    stage.until(|| stage.ls().contains("shared"));
+    assert_eq!(stage.run(&["lock", "-n", "-s", "t", "true"]).0, 0);
+    assert_eq!(stage.run(&["lock", "-n", "-x", "t", "true"]).0, 1);
+    kill(pid(&reader), Signal::INT);
+    assert_eq!(reader.wait().unwrap().code(), Some(128 + 2));
+}
+
+#[test]
+fn the_command_finds_name_and_token() {
+    let stage = Stage::new();
+    let mut command = stage.farlock(&["lock", "a b", "--", "sh", "-c"]);
+    command.arg("echo \"$FARLOCK_NAME\" ${FARLOCK_DEADLINE-none} $FARLOCK_TOKEN");
+    command.env("FARLOCK_DEADLINE", "of somebody else");
+    let (status, printed, _) = ended(command.output().unwrap());
+    assert_eq!(status, 0);
+    assert!(printed.starts_with("a b none "), "{printed}");
+}
+
+#[test]
+fn tokens_increase_also_where_the_region_is_deleted_in_between() {
+    let stage = Stage::new();
+    let token = || -> u64 {
+        let (status, printed, said) =
+            stage.run(&["lock", "t", "--", "sh", "-c", "echo $FARLOCK_TOKEN"]);
+        assert_eq!(status, 0, "{said}");
+        printed.trim().parse().unwrap()
+    };
+    let mut last = token();
+    for turn in 0..8 {
+        match turn {
+            2 => std::fs::remove_file(stage.dir().join("default")).unwrap(),
+            4 => assert_eq!(stage.run(&["region", "reset", "default"]).0, 0),
+            6 => assert_eq!(stage.run(&["region", "remove", "default"]).0, 0),
+            _ => {}
+        }
+        let next = token();
+        assert!(next > last, "turn {turn}: {next} after {last}");
+        last = next;
+    }
+}
+
+#[test]
+fn a_region_is_created_once_by_many_at_a_time() {
+    let stage = Stage::new();
+    let counter = stage.file("counter");
+    std::fs::write(&counter, "0\n").unwrap();
+    let line = format!("read n < {0}; echo $((n + 1)) > {0}", counter.display());
+    let start = |_| stage.farlock(&["lock", "t", "--", "sh", "-c", &line]).spawn().unwrap();
+    let mut children: Vec<Child> = (0..24).map(start).collect();
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(number(&stage, &counter), 24);
+}
+
+#[test]
+fn signals_reach_the_command() {
+    let stage = Stage::new();
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::USR1, "USR1"), (Signal::HUP, "HUP")] {
+        let ready = stage.file(name);
+        let line = format!(
+            "trap 'exit 5' {name}; echo 1 > {}; while :; do sleep .01; done",
+            ready.display()
+        );
+        let mut child = stage.farlock(&["lock", "t", "-c", &line]).spawn().unwrap();
+        number(&stage, &ready);
+        kill(pid(&child), signal);
+        assert_eq!(child.wait().unwrap().code(), Some(5), "{name}");
+    }
+}
+
+#[test]
+fn what_was_ignored_at_the_start_stays_ignored() {
+    // As nohup does: the command must survive a hang-up like one that runs without farlock.
+    let stage = Stage::new();
+    let ready = stage.file("ready");
+    let line = format!("echo 1 > {}; sleep .3; echo survived", ready.display());
+    let farlock = env!("CARGO_BIN_EXE_farlock");
+    let mut nohup = stage.program("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$0\" lock t -- sh -c \"$1\"", farlock, &line]);
+    let child = nohup.stdout(Stdio::piped()).spawn().unwrap();
+    number(&stage, &ready);
+    kill(pid(&child), Signal::HUP);
+    let (status, printed, _) = ended(child.wait_with_output().unwrap());
+    assert_eq!((status, printed.as_str()), (0, "survived\n"));
+}
+
+/// A command that notes its own number and its child's, and ends neither.
+fn family(stage: &Stage) -> (String, [std::path::PathBuf; 2]) {
+    let files = [stage.file("parent"), stage.file("child")];
+    let line = format!(
+        "sleep 100 & echo $! > {1}.new; mv {1}.new {1}; echo $$ > {0}; wait",
+        files[0].display(),
+        files[1].display()
+    );
+    (line, files)
+}
+
+#[test]
+fn a_killed_holder_takes_its_command_along_before_the_next_is_granted() {
+    let stage = Stage::new();
+    let (line, files) = family(&stage);
+    let mut holder = stage.farlock(&["lock", "t", "--", "sh", "-c", &line]).spawn().unwrap();
+    let pids = files.map(|file| number(&stage, &file) as i32);
+    let check = format!("kill -0 {} 2>/dev/null && echo 1 || echo 0", pids[0]);
+    let mut next = stage.farlock(&["lock", "t", "--", "sh", "-c", &check]);
+    let next = next.stdout(Stdio::piped()).spawn().unwrap();
+    stage.until_waiting(1);
+    kill(pid(&holder), Signal::KILL);
+    let (status, still_there, _) = ended(next.wait_with_output().unwrap());
+    // A dead process whose new parent has not yet reaped it can still be named.
+    assert!(status == 0 && (still_there == "0\n" || !is_running(pids[0])), "{still_there}");
+    assert!(pids.iter().all(|pid| !is_running(*pid)), "{pids:?}");
+    assert_eq!(holder.wait().unwrap().signal(), Some(9));
+}
+
+#[test]
+fn a_killed_guardian_takes_the_command_along_too() {
+    let stage = Stage::new();
+    let (line, files) = family(&stage);
+    let mut holder = stage.farlock(&["lock", "t", "--", "sh", "-c", &line]).spawn().unwrap();
+    let pids = files.map(|file| number(&stage, &file) as i32);
+    let mut next = note_when_granted(&stage, "t", "granted");
+    stage.until_waiting(1);
+    kill(guardian(&holder), Signal::KILL);
+    assert!(next.wait().unwrap().success());
+    assert!(pids.iter().all(|pid| !is_running(*pid)), "{pids:?}");
+    assert_eq!(holder.wait().unwrap().code(), Some(128 + 9));
+}
+
+#[test]
+fn nobody_is_granted_beside_an_orphan() {
+    // The command leaves the group, so nobody kills it: while it runs, the lock stays taken.
+    let stage = Stage::new();
+    let file = stage.file("escaped");
+    let line = format!("setsid sh -c 'echo $$ > {}; exec sleep 100' & wait", file.display());
+    let mut holder = stage.farlock(&["lock", "t", "--", "sh", "-c", &line]).spawn().unwrap();
+    let escaped = Pid::from_raw(number(&stage, &file) as i32).unwrap();
+    kill(pid(&holder), Signal::KILL);
+    holder.wait().unwrap();
+    assert_eq!(stage.run(&["lock", "-w", "0.3", "t", "true"]).0, 1);
+    assert!(stage.ls().contains("\"orphaned\""), "{}", stage.ls());
+    kill(escaped, Signal::KILL);
+    assert_eq!(stage.run(&["lock", "-w", "10", "t", "true"]).0, 0);
+}
+
+#[test]
+fn a_killed_waiter_is_passed_over() {
+    let stage = Stage::new();
+    let mut holder = stage.hold("t", "sleep 100");
+    let mut dying = note_when_granted(&stage, "t", "never");
+    stage.until_waiting(1);
+    let mut next = note_when_granted(&stage, "t", "granted");
+    stage.until_waiting(2);
+    kill(pid(&dying), Signal::KILL);
+    dying.wait().unwrap();
+    kill(pid(&holder), Signal::TERM);
+    holder.wait().unwrap();
+    assert!(next.wait().unwrap().success());
+    assert!(!stage.file("never").exists() && stage.file("granted").exists());
+}
+
+#[test]
+fn a_dead_holder_is_marked_until_somebody_takes_over() {
+    let stage = Stage::new();
+    let mut holder = stage.hold("t", "sleep 100");
+    kill(pid(&holder), Signal::KILL);
+    holder.wait().unwrap();
+    stage.until(|| stage.ls().contains("\"dead\""));
+    assert!(stage.ls().contains(&format!("\"pid\":{}", holder.id())));
+    assert_eq!(stage.run(&["lock", "-w", "10", "t", "true"]).0, 0);
+    assert_eq!(stage.ls(), "");
+}
+
+#[test]
+fn take_over_is_a_matter_of_milliseconds() {
+    let stage = Stage::new();
+    let mut took_ms: Vec<f64> = (0..15)
+        .map(|_| {
+            let mut holder = stage.hold("t", "sleep 100");
+            let next = stage
+                .farlock(&["lock", "t", "--", "cat", "/proc/self/stat"])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            stage.until_waiting(1);
+            let killed = now_ns();
+            kill(pid(&holder), Signal::KILL);
+            assert!(next.wait_with_output().unwrap().status.success());
+            let took = (now_ns() - killed) as f64 / 1e6;
+            holder.wait().unwrap();
+            took
+        })
+        .collect();
+    took_ms.sort_by(f64::total_cmp);
+    let (median, worst) = (took_ms[7], took_ms[14]);
+    println!("kill to the end of the waiter's command: median {median:.1} ms, worst {worst:.1} ms");
+    assert!(median < 30.0, "{took_ms:?}");
+}

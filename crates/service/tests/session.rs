@@ -1,0 +1,284 @@
+//! Sessions as programs use them: blocking and async, timeouts, deaths, the end of a region.
+
+mod stage;
+
+use std::future::Future;
+use std::io::{BufRead, BufReader};
+use std::pin::pin;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use farlock::{AcquireError, LostReason, Mode, Session};
+use farlock_fabric::shm::Region;
+use rustix::process::Signal;
+use stage::{Stage, kill, now_ns, pid};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor: sessions work on any.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+#[test]
+fn a_lock_is_held_until_its_guard_goes() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let lock = session.lock("t");
+    let guard = lock.exclusive().blocking().unwrap();
+    assert_eq!((guard.name(), guard.mode()), ("t", Mode::Exclusive));
+    assert_eq!((guard.remaining(), guard.lost_reason()), (None, None));
+    let refused = stage.session().lock("t").shared().at_once().blocking().unwrap_err();
+    let AcquireError::Busy { name, holders } = &refused else { panic!("{refused}") };
+    assert_eq!((name.as_str(), holders.len()), ("t", 1));
+    assert_eq!((holders[0].pid, holders[0].token), (std::process::id(), Some(guard.token())));
+    assert_eq!(refused.code(), "busy");
+    let first = guard.token();
+    guard.release().blocking().unwrap();
+    let guard = lock.exclusive().at_once().blocking().unwrap();
+    assert!(guard.token() > first);
+    drop(guard);
+    assert!(lock.exclusive().blocking().is_ok(), "a dropped guard was released");
+}
+
+#[test]
+fn readers_share_across_sessions() {
+    let stage = Stage::new();
+    let (one, two) = (stage.session(), stage.session());
+    let first = one.lock("t").shared().blocking().unwrap();
+    let second = two.lock("t").shared().blocking().unwrap();
+    let third = two.lock("t").shared().blocking().unwrap();
+    let refused = one.lock("t").exclusive().at_once().blocking();
+    assert!(matches!(refused, Err(AcquireError::Busy { holders, .. }) if holders.len() == 3));
+    drop((first, second, third));
+    let limit = Duration::from_secs(10);
+    assert!(one.lock("t").exclusive().within(limit).blocking().is_ok());
+}
+
+#[test]
+fn the_async_face_waits_and_wakes_on_any_executor() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let guard = session.lock("t").exclusive().blocking().unwrap();
+    let theirs = session.clone();
+    let waiter = thread::spawn(move || {
+        block_on(async {
+            let guard = theirs.lock("t").exclusive().await.unwrap();
+            let token = guard.token();
+            guard.release().await.unwrap();
+            token
+        })
+    });
+    stage.until_waiting(1);
+    let token = guard.token();
+    block_on(guard.release()).unwrap();
+    assert!(waiter.join().unwrap() > token);
+}
+
+#[test]
+fn a_dropped_acquisition_stands_in_nobodys_way() {
+    let stage = Stage::new();
+    let (one, two) = (stage.session(), stage.session());
+    let guard = one.lock("t").exclusive().blocking().unwrap();
+    {
+        let mut acquire = pin!(two.lock("t").exclusive().into_future());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(acquire.as_mut().poll(&mut cx).is_pending());
+        stage.until_waiting(1);
+    }
+    guard.release().blocking().unwrap();
+    let limit = Duration::from_secs(10);
+    assert!(one.lock("t").exclusive().within(limit).blocking().is_ok());
+}
+
+#[test]
+fn many_threads_of_one_process_exclude_each_other() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let counter = std::sync::Mutex::new((0, None));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    let guard = session.lock("t").exclusive().blocking().unwrap();
+                    let mut seen = counter.try_lock().expect("the lock excludes");
+                    assert!(seen.1 < Some(guard.token()), "tokens increase");
+                    *seen = (seen.0 + 1, Some(guard.token()));
+                    drop(seen);
+                }
+            });
+        }
+    });
+    assert_eq!(counter.into_inner().unwrap().0, 800);
+}
+
+#[test]
+fn a_session_has_so_many_locks_in_hand_and_says_so() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let slots = session.region().slots();
+    let acquire = |number: u8| session.lock(number.to_string()).exclusive().blocking();
+    let guards: Vec<_> = (0..slots).map(|number| acquire(number).unwrap()).collect();
+    assert!(matches!(acquire(slots), Err(AcquireError::TooMany { .. })));
+    drop(guards);
+    assert!(session.lock("0").exclusive().blocking().is_ok());
+}
+
+#[test]
+fn ten_thousand_names_are_no_trouble() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let begun = Instant::now();
+    for number in 0..10_000 {
+        let guard = session.lock(format!("name {number}")).exclusive().blocking().unwrap();
+        guard.release().blocking().unwrap();
+    }
+    println!("10000 new names in {:?}", begun.elapsed());
+    assert_eq!(stage.run(&["ls", "--all", "--json"]).1.lines().count(), 10_000);
+}
+
+#[test]
+fn the_end_of_a_region_is_told_to_everybody() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let guard = session.lock("t").exclusive().blocking().unwrap();
+    let theirs = session.clone();
+    let waiter = thread::spawn(move || theirs.lock("t").exclusive().blocking());
+    stage.until_waiting(1);
+    assert!(Region::remove(stage.dir(), "default").unwrap());
+    assert_eq!(block_on(guard.lost()), LostReason::RegionGone);
+    assert_eq!(guard.remaining(), Some(Duration::ZERO));
+    assert!(matches!(waiter.join().unwrap(), Err(AcquireError::Lost { .. })));
+    let later = session.lock("u").exclusive().blocking();
+    assert!(matches!(later, Err(AcquireError::Lost { .. })), "{later:?}");
+    let token = guard.token();
+    assert!(guard.release().blocking().is_err(), "a lost lock is not released without a word");
+    let anew = stage.session().lock("t").exclusive().blocking().unwrap();
+    assert!(anew.token() > token);
+}
+
+#[test]
+fn waiting_until_a_limit_takes_as_long() {
+    let stage = Stage::new();
+    let (one, two) = (stage.session(), stage.session());
+    let _guard = one.lock("t").exclusive().blocking().unwrap();
+    let begun = Instant::now();
+    let limit = Duration::from_millis(200);
+    let refused = two.lock("t").exclusive().within(limit).blocking().unwrap_err();
+    assert!(matches!(refused, AcquireError::TimedOut { .. }), "{refused}");
+    assert!(begun.elapsed() >= limit && begun.elapsed() < 10 * limit, "{:?}", begun.elapsed());
+}
+
+// Actors: other processes.
+
+fn actor_session() -> Session {
+    Session::open(&stage::options_from_environment()).unwrap()
+}
+
+/// Holds the lock, says so, and is killed.
+#[test]
+#[ignore = "an actor of other tests"]
+fn holding_actor() {
+    let _guard = actor_session().lock("t").exclusive().blocking().unwrap();
+    println!("holds");
+    thread::sleep(Duration::from_secs(60));
+}
+
+/// Gives up waiting, and then computes for a while without a word to the session.
+#[test]
+#[ignore = "an actor of other tests"]
+fn computing_actor() {
+    let session = actor_session();
+    println!("waits");
+    let limit = Duration::from_millis(100);
+    let refused = session.lock("t").exclusive().within(limit).blocking();
+    assert!(matches!(refused, Err(AcquireError::TimedOut { .. })));
+    println!("computes");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(5) {
+        std::hint::black_box(begun);
+    }
+}
+
+/// Starts an actor and waits until it has said this.
+fn start(stage: &Stage, actor: &str, says: &str) -> Child {
+    let mut child = stage.actor(actor).stdout(Stdio::piped()).spawn().unwrap();
+    // The test harness prints its own lines, and may print on the same one.
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = lines.map_while(Result::ok);
+    assert!(lines.any(|line| line.ends_with(says)), "{actor} ended before it said '{says}'");
+    child
+}
+
+#[test]
+fn a_killed_process_loses_its_lock_at_once() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let mut took_us: Vec<i64> = (0..9)
+        .map(|_| {
+            let mut holder = start(&stage, "holding_actor", "holds");
+            let theirs = session.clone();
+            let waiter = thread::spawn(move || {
+                let guard = theirs.lock("t").exclusive().blocking().unwrap();
+                (now_ns(), guard)
+            });
+            stage.until_waiting(1);
+            let killed = now_ns();
+            kill(pid(&holder), Signal::KILL);
+            let (granted, guard) = waiter.join().unwrap();
+            guard.release().blocking().unwrap();
+            holder.wait().unwrap();
+            (granted - killed) / 1000
+        })
+        .collect();
+    took_us.sort_unstable();
+    println!("kill to grant in another process: median {} µs, all {took_us:?}", took_us[4]);
+    assert!(took_us[4] < 30_000, "{took_us:?}");
+}
+
+#[test]
+fn who_gives_up_and_computes_delays_nobody() {
+    let stage = Stage::new();
+    let (holder, next) = (stage.session(), stage.session());
+    let mut delays_us: Vec<i64> = (0..5)
+        .map(|_| {
+            let guard = holder.lock("t").exclusive().blocking().unwrap();
+            let mut computing = start(&stage, "computing_actor", "computes");
+            let theirs = next.clone();
+            let waiter = thread::spawn(move || {
+                let guard = theirs.lock("t").exclusive().blocking().unwrap();
+                (now_ns(), guard)
+            });
+            // Behind the one who gave up and whose place in line is not yet reached.
+            stage.until_waiting(2);
+            let released = now_ns();
+            guard.release().blocking().unwrap();
+            let (granted, guard) = waiter.join().unwrap();
+            drop(guard);
+            assert!(computing.try_wait().unwrap().is_none(), "it computes still");
+            computing.kill().unwrap();
+            computing.wait().unwrap();
+            (granted - released) / 1000
+        })
+        .collect();
+    delays_us.sort_unstable();
+    println!("release to grant, past one who gave up and computes: {delays_us:?} µs");
+    assert!(delays_us[2] < 5_000, "{delays_us:?}");
+}

@@ -2,9 +2,9 @@
 //! client (ShiftLock, FAST'25, algorithm 1 and section 3.3).
 #![doc = include_str!("../../../../docs/protocols/mcs.md")]
 
-use farlock_fabric::{Fault, Mailbox, MaskedCas, Patience, Verb, Wait, WideAtomics, word};
+use farlock_fabric::{Fault, Mailbox, MaskedCas, Patience, Verb, WideAtomics, word};
 
-use super::queue::{Kind, Note, Released, next_note, tell};
+use super::queue::{Kind, Note, Released, await_mail, next_note, tell};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::agent;
 use crate::event::Event;
@@ -82,10 +82,7 @@ impl Mcs {
                 None => {}
             }
             site.endpoint.checkpoint(&[generation, u64::from(gone)]);
-            let mail = Some(site.slot());
-            let wait = Wait { mail, peers: &peers, patience: self.patience, ..Wait::default() };
-            let woken = site.endpoint.wait(wait).await;
-            gone = matches!(woken, farlock_fabric::Woken::PeerGone(_));
+            gone = await_mail(site, &peers, self.patience).await?;
         }
         site.peer_died(predecessor.endpoint);
         self.repair(site, generation).await

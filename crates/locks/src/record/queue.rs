@@ -4,7 +4,9 @@
 //! slot awaits is counted and dropped, never acted on: a slot serves many locks in its life, and a
 //! repaired lock begins anew while old notes are still under way.
 
-use farlock_fabric::{Addr, Endpoint, Envelope, Fault, Mailbox, Message, Wait, word};
+use farlock_fabric::{
+    Addr, Endpoint, EndpointId, Envelope, Fault, Mailbox, Message, Patience, Wait, Woken, word,
+};
 
 use crate::event::Event;
 use crate::site::Site;
@@ -141,6 +143,24 @@ fn sort<E: Endpoint>(site: Site<'_, E>, generation: u64, first: Envelope) -> Opt
         }
     }
     None
+}
+
+/// Waits for mail or the death of one of `peers`. `Ok(true)` if one died.
+///
+/// Mail is taken without a verb, so an endpoint that may do nothing any more would look for it for
+/// ever: where a wait ends without a reason, a verb tells.
+pub async fn await_mail<E: Endpoint>(
+    site: &Site<'_, E>,
+    peers: &[EndpointId],
+    patience: Patience,
+) -> Result<bool, Fault> {
+    let mail = Some(site.slot());
+    let wait = Wait { mail, peers, patience, ..Wait::default() };
+    let woken = site.endpoint.wait(wait).await;
+    if woken == Woken::Changed {
+        site.endpoint.read64(site.lock).await?;
+    }
+    Ok(matches!(woken, Woken::PeerGone(_)))
 }
 
 /// How long to wait before sending again to a full mailbox, in nanoseconds.

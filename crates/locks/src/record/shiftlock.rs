@@ -7,7 +7,7 @@ use farlock_fabric::{
     Woken, word,
 };
 
-use super::queue::{Kind, Note, Released, next_note, tell};
+use super::queue::{Kind, Note, Released, await_mail, next_note, tell};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::agent;
 use crate::event::Event;
@@ -179,9 +179,7 @@ impl ShiftLock {
                 None => {}
             }
             site.endpoint.checkpoint(&[generation, u64::from(gone)]);
-            let mail = Some(site.slot());
-            let wait = Wait { mail, peers: &peers, patience: self.patience, ..Wait::default() };
-            gone = matches!(site.endpoint.wait(wait).await, Woken::PeerGone(_));
+            gone = await_mail(site, &peers, self.patience).await?;
         };
         let grant = Grant { released: note.released, epoch: note.epoch as u8, streak: note.streak };
         match note.kind {

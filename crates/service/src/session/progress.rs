@@ -153,13 +153,13 @@ impl Worker {
         let mut ended = std::pin::pin!(ended);
         let mut cx = Context::from_waker(Waker::noop());
         while self.take_asks() {
+            if let Poll::Ready(reason) = ended.as_mut().poll(&mut cx) {
+                return self.break_off(reason);
+            }
             // What is withdrawn or left is settled in the same turn.
             self.tasks.retain_mut(|task| task.future.as_mut().poll(&mut cx).is_pending());
             let settle = std::pin::pin!(self.client.settle());
             let unsettled = settle.poll(&mut cx).is_pending();
-            if let Poll::Ready(reason) = ended.as_mut().poll(&mut cx) {
-                return self.break_off(reason);
-            }
             if !self.tasks.is_empty() || unsettled {
                 self.client.endpoint().park();
             }

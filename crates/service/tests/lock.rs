@@ -1,5 +1,7 @@
 //! `farlock lock` as people and scripts use it: flock(1)'s behaviour, tokens, deaths.
 
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
 mod stage;
 
 use std::os::unix::process::ExitStatusExt;

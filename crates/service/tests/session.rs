@@ -1,5 +1,7 @@
 //! Sessions as programs use them: blocking and async, timeouts, deaths, the end of a region.
 
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
 mod stage;
 
 use std::future::Future;
@@ -77,10 +79,9 @@ fn the_async_face_waits_and_wakes_on_any_executor() {
     let stage = Stage::new();
     let session = stage.session();
     let guard = session.lock("t").exclusive().blocking().unwrap();
-    let theirs = session.clone();
     let waiter = thread::spawn(move || {
         block_on(async {
-            let guard = theirs.lock("t").exclusive().await.unwrap();
+            let guard = session.lock("t").exclusive().await.unwrap();
             let token = guard.token();
             guard.release().await.unwrap();
             token

@@ -5,6 +5,7 @@
 //! cannot be used, 71 where the system refuses, 126 and 127 where the command cannot be run or
 //! found, 128 and the signal's number where it was killed.
 
+mod demo;
 mod direct;
 mod guardian;
 mod job;
@@ -27,6 +28,7 @@ use report::{Exit, Failure};
 #[derive(Debug, Parser)]
 #[command(name = "farlock", version, arg_required_else_help = true)]
 #[command(after_help = "First things to try:\n  \
+    farlock demo\n  \
     farlock lock backup -- sh -c 'echo $FARLOCK_TOKEN'\n  \
     farlock lock backup -- sleep 60 &  farlock ls")]
 struct Cli {
@@ -36,6 +38,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// See what farlock does, in real processes on this machine, in less than half a minute.
+    Demo(demo::Args),
     /// Run a command while holding a lock.
     Lock(lock::Args),
     /// List locks, who holds them and who waits.
@@ -85,8 +89,10 @@ impl Places {
 /// Runs the command line.
 pub(crate) fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
-    if arguments.nth(1).is_some_and(|first| first == guardian::NAME) {
-        return guardian::main(arguments).into();
+    match arguments.nth(1) {
+        Some(first) if first == guardian::NAME => return guardian::main(arguments).into(),
+        Some(first) if first == demo::ACTOR => return demo::act(arguments).into(),
+        _ => {}
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -107,6 +113,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(command: Command, places: &Places) -> Result<Exit, Failure> {
     match command {
+        Command::Demo(args) => demo::run(&args),
         Command::Lock(args) => lock::run(args, places),
         Command::Ls(args) => ls::run(&args, places),
         Command::Region(args) => region::run(&args, places),

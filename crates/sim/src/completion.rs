@@ -4,7 +4,7 @@ use farlock_fabric::{EndpointId, Fault, LinkDone, Ticket};
 
 use crate::core::Core;
 use crate::flight::NONE;
-use crate::history::Kind;
+use crate::history::{Kind, mix};
 use crate::seat::Life;
 
 impl Core {
@@ -55,6 +55,7 @@ impl Core {
             return None;
         }
         let lost = flight.chain.lost;
+        let mut told = 0;
         let last = &mut self.seats[usize::from(owner.index)].last;
         last.links.clear();
         let (mut index, mut place, mut result) = (head, 0, Ok(()));
@@ -72,11 +73,15 @@ impl Core {
                     std::mem::swap(&mut last.data[place], &mut link.data);
                 }
             }
+            told = mix(told, u64::from(status.is_err()));
+            told = mix(told ^ link.old as u64, (link.old >> 64) as u64);
+            told = last.data[place].iter().fold(told, |told, &word| mix(told, word));
             result = result.and(status);
             index = link.next;
             place += 1;
         }
         self.flights.remove(head);
+        self.told(told);
         Some(result)
     }
 

@@ -9,9 +9,10 @@ use crate::flight::Flights;
 use crate::history::History;
 use crate::memory::{Memory, Node};
 use crate::nic::Nic;
-use crate::oracle::{Choice, Oracle};
+use crate::oracle::{Candidate, Candidates, Nobody, Oracle, StepKind};
 use crate::queue::{Event, Queue};
 use crate::seat::Seat;
+use crate::state::TaskMemory;
 use crate::wait::Watches;
 use crate::world::Mode;
 
@@ -23,6 +24,8 @@ pub(crate) struct TaskMeta {
     pub(crate) live: bool,
     /// It is about to be polled.
     pub(crate) queued: bool,
+    /// Explored mode: what it has been told since its last checkpoint, and where that was.
+    pub(crate) memory: TaskMemory,
 }
 
 pub(crate) struct Core {
@@ -40,7 +43,18 @@ pub(crate) struct Core {
     pub(crate) oracle: Box<dyn Oracle>,
     queue: Queue,
     /// Explored mode: everything that can happen next, in the order in which it was pushed.
-    pending: Vec<(Nanos, Event)>,
+    pub(crate) pending: Vec<(Nanos, Event)>,
+    /// The same as the oracle sees it, while it is asked.
+    pub(crate) candidates: Vec<Candidate>,
+    /// Whose event happened last.
+    pub(crate) last: u16,
+    /// The oracle has ended this run.
+    pub(crate) abandoned: bool,
+    /// Somebody has crashed: from now on waits on words end by the clock too, if nothing else can
+    /// happen.
+    pub(crate) bereaved: bool,
+    /// What a judge adds to the state of the world.
+    pub(crate) ghost: u64,
     pub(crate) memory: Memory,
     pub(crate) nodes: Vec<Node>,
     pub(crate) flights: Flights,
@@ -78,8 +92,13 @@ impl Core {
             nic: config.nic,
             crowding_ns: 0,
             oracle,
-            queue: Queue::new(),
+            queue: Queue::new(config.mode == Mode::Timed),
             pending: Vec::new(),
+            candidates: Vec::new(),
+            last: 0,
+            abandoned: false,
+            bereaved: false,
+            ghost: 0,
             memory: Memory::default(),
             nodes: Vec::new(),
             flights: Flights::default(),
@@ -98,7 +117,7 @@ impl Core {
 
     pub(crate) fn add_task(&mut self, endpoint: EndpointId, live: bool) -> u32 {
         let id = u32::try_from(self.tasks.len()).expect("a world has fewer than 2^32 tasks");
-        self.tasks.push(TaskMeta { endpoint, live, queued: false });
+        self.tasks.push(TaskMeta { endpoint, live, queued: false, memory: TaskMemory::default() });
         id
     }
 
@@ -150,13 +169,58 @@ impl Core {
             _ => true,
         });
         self.pending = pending;
-        let choices = u32::try_from(self.pending.len()).expect("there are fewer than 2^32 events");
-        if choices == 0 || self.now >= limit {
+        if self.abandoned || self.now >= limit {
             return None;
         }
-        let chosen = if choices == 1 { 0 } else { self.oracle.pick(Choice::Event, choices) };
-        let (time, event) = self.pending.remove(chosen as usize);
+        let chosen = match self.pending.len() {
+            0 => return self.overdue(),
+            1 => 0,
+            _ => self.ask()?,
+        };
+        let (time, event) = self.pending.remove(chosen);
+        self.last = self.candidate(event).owner;
         Some((time.max(self.now + 1), event))
+    }
+
+    /// Lets the oracle choose among several events. `None` if it wants no more of this run.
+    fn ask(&mut self) -> Option<usize> {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        candidates.extend(self.pending.iter().map(|&(_, event)| self.candidate(event)));
+        self.candidates = candidates;
+        // A box of nothing allocates nothing; meanwhile the oracle may look at everything else.
+        let mut oracle = std::mem::replace(&mut self.oracle, Box::new(Nobody));
+        let chosen = oracle.next(&Candidates { core: self });
+        self.oracle = oracle;
+        self.abandoned = chosen.is_none();
+        let chosen = chosen? as usize;
+        assert!(chosen < self.pending.len(), "an oracle chooses one of the candidates");
+        Some(chosen)
+    }
+
+    /// Explored mode: nothing can happen but that a wait on a word ends by the clock, and somebody
+    /// has died, so that this may help.
+    fn overdue(&mut self) -> Option<(Nanos, Event)> {
+        if !self.bereaved {
+            return None;
+        }
+        let (due, index) = self.watches.most_overdue()?;
+        Some((due.max(self.now + 1), Event::Elapse(index)))
+    }
+
+    pub(crate) fn candidate(&self, event: Event) -> Candidate {
+        let (owner, kind) = match event {
+            Event::Arrive(flight) | Event::Turn(flight) | Event::Serve(flight) => {
+                (self.flights.at(flight).owner, StepKind::Verb)
+            }
+            Event::Complete(flight) => (self.flights.at(flight).owner, StepKind::Verb),
+            Event::Timer(watch, _) | Event::Elapse(watch) => {
+                (self.watches.owner(watch), StepKind::Timer)
+            }
+            Event::Wake(task) => (self.tasks[task as usize].endpoint, StepKind::Wake),
+            Event::Announce(id) => (id, StepKind::Death),
+        };
+        Candidate { owner: owner.index, kind }
     }
 
     #[inline]
@@ -167,6 +231,7 @@ impl Core {
             Event::Serve(flight) => self.served(flight),
             Event::Complete(flight) => self.complete(flight),
             Event::Timer(watch, _) => self.timer(watch),
+            Event::Elapse(watch) => self.elapse(watch),
             Event::Wake(task) => self.wake(task),
             Event::Announce(id) => self.announce(id),
         }

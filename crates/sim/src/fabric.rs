@@ -10,6 +10,7 @@ use farlock_fabric::{
 };
 use rand_xoshiro::rand_core::Rng;
 
+use crate::history::mix;
 use crate::seat::Life;
 use crate::world::{RECORDS, Shared};
 
@@ -93,7 +94,12 @@ impl Endpoint for SimEndpoint {
         if !seat.is_acting(self.id) {
             return None;
         }
-        seat.mailboxes[usize::from(slot.0)].pop_front()
+        let envelope = seat.mailboxes[usize::from(slot.0)].pop_front();
+        core.told(envelope.map_or(0, |envelope| {
+            let from = envelope.from.bits();
+            envelope.message.iter().fold(from, |told, &word| mix(told, word))
+        }));
+        envelope
     }
 
     #[inline]
@@ -150,13 +156,23 @@ impl Endpoint for SimEndpoint {
     }
 
     fn occupant(&self, index: u16) -> Option<EndpointId> {
-        let core = self.shared.core.borrow();
+        let mut core = self.shared.core.borrow_mut();
         let seat = core.seats.get(usize::from(index))?;
-        (seat.life != Life::Dead).then_some(seat.id)
+        let occupant = (seat.life != Life::Dead).then_some(seat.id);
+        core.told(occupant.map_or(0, EndpointId::bits));
+        occupant
     }
 
     fn is_alive(&self, id: EndpointId) -> bool {
-        self.shared.core.borrow().is_alive(id)
+        let mut core = self.shared.core.borrow_mut();
+        let alive = core.is_alive(id);
+        core.told(u64::from(alive));
+        alive
+    }
+
+    #[track_caller]
+    fn checkpoint(&self, survivors: &[u64]) {
+        self.shared.core.borrow_mut().checkpoint(std::panic::Location::caller(), survivors);
     }
 
     fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {

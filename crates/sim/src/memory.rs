@@ -78,6 +78,11 @@ impl Memory {
         }
     }
 
+    /// Every word in use, region after region.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        self.regions.iter().flat_map(|region| region.words[..region.len].iter().copied())
+    }
+
     /// The node of the region this address names, if it names one.
     #[inline]
     pub(crate) fn node_of(&self, addr: Addr) -> Option<NodeId> {

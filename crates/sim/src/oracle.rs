@@ -9,6 +9,7 @@ use farlock_fabric::Nanos;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
+use crate::core::Core;
 use crate::fault::Ratio;
 
 /// What is being decided. An explorer may treat kinds differently; a random oracle ignores them.
@@ -36,8 +37,62 @@ pub enum Choice {
     Clock,
 }
 
+/// What kind of event may happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StepKind {
+    /// A verb or a message goes on: takes effect, as a whole or in part.
+    Verb,
+    /// The interval of a wait is over.
+    Timer,
+    /// A paused client goes on.
+    Wake,
+    /// A death becomes known.
+    Death,
+}
+
+/// An event that may be next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// The index of the endpoint whose event it is.
+    pub owner: u16,
+    /// What it is.
+    pub kind: StepKind,
+}
+
+/// The events that may be next, two or more, and the world in which they may.
+#[derive(Clone, Copy)]
+pub struct Candidates<'a> {
+    pub(crate) core: &'a Core,
+}
+
+impl Candidates<'_> {
+    /// The events, in the order in which they became possible.
+    pub fn list(&self) -> &[Candidate] {
+        &self.core.candidates
+    }
+
+    /// Whose event happened last; 0 if none has.
+    pub fn last(&self) -> u16 {
+        self.core.last
+    }
+
+    /// A hash of everything on which the rest of the run depends; see
+    /// [`Handle::state_hash`](crate::Handle::state_hash).
+    pub fn state_hash(&self) -> u64 {
+        self.core.state_hash()
+    }
+}
+
 /// Answers every undetermined question of a world.
 pub trait Oracle {
+    /// Which event is next in explored mode; `None` ends the run, with
+    /// [`Ended::Abandoned`](crate::Ended::Abandoned). The number of one of
+    /// [`Candidates::list`].
+    fn next(&mut self, candidates: &Candidates<'_>) -> Option<u32> {
+        let n = u32::try_from(candidates.list().len()).expect("there are fewer than 2^32 events");
+        Some(self.pick(Choice::Event, n))
+    }
+
     /// One of `n` alternatives, 0 to `n - 1`; `n` is at least 1.
     fn pick(&mut self, choice: Choice, n: u32) -> u32;
 
@@ -46,6 +101,23 @@ pub trait Oracle {
 
     /// How much longer than the least possible a verb is on its way, in nanoseconds.
     fn jitter(&mut self, mean_ns: u32) -> Nanos;
+}
+
+/// Stands in for an oracle that is being asked.
+pub(crate) struct Nobody;
+
+impl Oracle for Nobody {
+    fn pick(&mut self, _: Choice, _: u32) -> u32 {
+        0
+    }
+
+    fn chance(&mut self, _: Choice, _: Ratio) -> bool {
+        false
+    }
+
+    fn jitter(&mut self, _: u32) -> Nanos {
+        0
+    }
 }
 
 /// The random oracle: everything follows from one seed, on every machine alike.

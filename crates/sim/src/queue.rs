@@ -23,6 +23,8 @@ pub(crate) enum Event {
     Complete(u32),
     /// The interval of this wait has passed, if the wait still has this generation.
     Timer(u32, u32),
+    /// This wait is given the time for which it would wait at most.
+    Elapse(u32),
     /// This task is polled.
     Wake(u32),
     /// The death of this endpoint becomes known.
@@ -55,9 +57,10 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new() -> Self {
+    /// A queue; one that is `used`, since most of its price is its slots.
+    pub(crate) fn new(used: bool) -> Self {
         Self {
-            slots: vec![NONE; SLOTS].into(),
+            slots: vec![NONE; if used { SLOTS } else { 0 }].into(),
             bits: [0; WORDS],
             summary: [0; WORDS / 64],
             nodes: Vec::new(),
@@ -180,7 +183,7 @@ mod tests {
     #[test]
     fn events_come_by_time_then_in_the_order_they_were_pushed() {
         // Against the definition: a sorted list. Distances around the wheel's size matter most.
-        let (mut queue, mut model, mut now, mut x) = (Queue::new(), Vec::new(), 0, 1_u64);
+        let (mut queue, mut model, mut now, mut x) = (Queue::new(true), Vec::new(), 0, 1_u64);
         for pushed in 0..200_000_u32 {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let ahead = match x >> 60 {
@@ -201,7 +204,7 @@ mod tests {
 
     #[test]
     fn nothing_is_popped_beyond_the_limit() {
-        let mut queue = Queue::new();
+        let mut queue = Queue::new(true);
         queue.push(0, 100, Event::Wake(0));
         queue.push(0, 1_000_000, Event::Wake(1));
         assert_eq!(queue.pop(0, 99), None);

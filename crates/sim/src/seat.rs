@@ -202,6 +202,7 @@ impl Core {
         }
         self.seat_mut(id).life = Life::Crashed;
         self.unburied.push(id);
+        self.bereaved = true;
         self.history.note(self.now, id.bits());
         let (least, most) = (self.weakness.detection_ns_min, self.weakness.detection_ns_max);
         let more = self.oracle.pick(Choice::Detection, most.saturating_sub(least) + 1);

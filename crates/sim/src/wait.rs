@@ -21,6 +21,10 @@ pub(crate) struct Watch {
     peers: Vec<EndpointId>,
     /// When the interval ends, in the world's time.
     deadline: Option<Nanos>,
+    /// Explored mode: when a wait that lasts until its word changes would otherwise end.
+    patience: Option<Nanos>,
+    /// That time was given to it.
+    elapsed: bool,
     /// When it began.
     begun: Nanos,
     /// It is about to look at its word.
@@ -37,6 +41,18 @@ pub(crate) struct Watches {
     by_word: Vec<(Addr, u32)>,
 }
 
+impl Watches {
+    pub(crate) fn owner(&self, index: u32) -> EndpointId {
+        self.slab[index as usize].owner.unwrap_or(EndpointId::NOBODY)
+    }
+
+    /// The wait on a word that would end first by the clock, and when.
+    pub(crate) fn most_overdue(&self) -> Option<(Nanos, u32)> {
+        let waits = self.slab.iter().zip(0_u32..).filter(|(watch, _)| watch.owner.is_some());
+        waits.filter_map(|(watch, index)| Some((watch.patience?, index))).min()
+    }
+}
+
 impl Core {
     /// Begins a wait or goes on with it.
     pub(crate) fn poll_wait(
@@ -45,6 +61,17 @@ impl Core {
         wait: &Wait<'_>,
         state: &mut WaitState,
     ) -> Option<Woken> {
+        let woken = self.wait_on(id, wait, state)?;
+        self.told(match woken {
+            Woken::Changed => 1,
+            Woken::Mail => 2,
+            Woken::Elapsed => 3,
+            Woken::PeerGone(peer) => 4 | peer.bits() << 3,
+        });
+        Some(woken)
+    }
+
+    fn wait_on(&mut self, id: EndpointId, wait: &Wait<'_>, state: &mut WaitState) -> Option<Woken> {
         if !self.seat(id).is_acting(id) {
             return None;
         }
@@ -56,7 +83,7 @@ impl Core {
             let watch = &mut self.watches.slab[state.key as u32 as usize];
             assert!(watch.generation == (state.key >> 32) as u32, "this wait has ended");
             watch.task = self.current;
-            let over = watch.deadline.is_some_and(|deadline| deadline <= self.now);
+            let over = watch.elapsed || watch.deadline.is_some_and(|end| end <= self.now);
             let woken = match (watch.changed, over) {
                 (true, _) => Woken::Changed,
                 (_, true) => Woken::Elapsed,
@@ -94,7 +121,8 @@ impl Core {
         }
         let interval = if blocks { None } else { wait.interval };
         let clock = self.seat(id).clock;
-        let deadline = interval.map(|ns| clock.when(self.now, clock.read(self.now) + ns));
+        let end = |ns| clock.when(self.now, clock.read(self.now) + ns);
+        let (deadline, patience) = (interval.map(end), wait.interval.map(end));
         let index = self.watches.free.pop().unwrap_or_else(|| {
             self.watches.slab.push(Watch::default());
             (self.watches.slab.len() - 1) as u32
@@ -108,6 +136,8 @@ impl Core {
         watch.peers.clear();
         watch.peers.extend_from_slice(wait.peers);
         watch.deadline = deadline;
+        watch.patience = if blocks { patience } else { None };
+        watch.elapsed = false;
         watch.begun = self.now;
         watch.looking = false;
         watch.changed = false;
@@ -165,6 +195,14 @@ impl Core {
                 return;
             }
         }
+        self.wake(task);
+    }
+
+    /// A wait on a word is over, though the word has not changed.
+    pub(crate) fn elapse(&mut self, index: u32) {
+        let watch = &mut self.watches.slab[index as usize];
+        watch.elapsed = true;
+        let task = watch.task;
         self.wake(task);
     }
 

@@ -5,6 +5,7 @@
 //! computing takes no virtual time.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
@@ -12,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use farlock_fabric::endpoint::RECORD_WORDS;
-use farlock_fabric::{Addr, EndpointId, Nanos, RegionId};
+use farlock_fabric::{Addr, EndpointId, Nanos, RegionId, Slot};
 
 use crate::core::Core;
 use crate::fabric::SimEndpoint;
@@ -90,6 +91,8 @@ pub enum Ended {
     TimeUp(Vec<TaskId>),
     /// `Config::events_max` events have happened. These tasks are unfinished.
     Budget(Vec<TaskId>),
+    /// The oracle wanted no more of this run.
+    Abandoned,
 }
 
 /// A spawned task and, once it has finished, its result. Dropping this does not end the task.
@@ -233,6 +236,7 @@ impl World {
         let live = core.tasks.iter().enumerate().filter(|(_, task)| task.live);
         let unfinished: Vec<_> = live.map(|(id, _)| TaskId(id as u32)).collect();
         match stop {
+            Stop::Idle if core.abandoned => Ended::Abandoned,
             Stop::Budget => Ended::Budget(unfinished),
             Stop::Visitor => Ended::TimeUp(unfinished),
             Stop::Idle if !core.is_idle() => Ended::TimeUp(unfinished),
@@ -453,6 +457,26 @@ impl Handle {
     /// A hash of every effect so far: equal for equal runs, on every machine.
     pub fn trace_hash(&self) -> u64 {
         self.shared.core.borrow().history.hash()
+    }
+
+    /// A hash of everything on which the rest of a run in explored mode depends: memory,
+    /// mailboxes, verbs in flight, who lives, and for each task what it was told since its last
+    /// [`checkpoint`](farlock_fabric::Endpoint::checkpoint), not the time and not the chance that
+    /// its endpoint has drawn. In explored mode a duration decides nothing, so a protocol may draw
+    /// one at random.
+    pub fn state_hash(&self) -> u64 {
+        self.shared.core.borrow().state_hash()
+    }
+
+    /// Makes this number part of the state: what a judge knows of the past that still matters.
+    pub fn set_ghost(&self, ghost: u64) {
+        self.shared.core.borrow_mut().ghost = ghost;
+    }
+
+    /// How many messages lie in this slot's mailbox.
+    pub fn mail(&self, id: EndpointId, slot: Slot) -> usize {
+        let core = self.shared.core.borrow();
+        core.seat(id).mailboxes.get(usize::from(slot.0)).map_or(0, VecDeque::len)
     }
 
     /// Counts of what has happened so far.

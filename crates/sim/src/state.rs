@@ -1,0 +1,139 @@
+//! The state of an explored world as a number: what an explorer must have seen to turn back.
+//!
+//! A task's future cannot be looked into. But its code is deterministic, so it is where its answers
+//! have led it: what its verbs found, what woke it, which messages it took. Those are hashed as they
+//! come. At a checkpoint a loop says what it carries over into its next turn, and what its earlier
+//! turns were told is forgotten. This assumes that between two turns of an outer loop each inner
+//! loop is entered once; a task that has finished has no memory at all.
+
+use std::panic::Location;
+
+use crate::core::Core;
+use crate::flight::{Action, Flight};
+use crate::history::mix;
+use crate::memory::Memory;
+use crate::queue::Event;
+use crate::world::Mode;
+
+/// What a task was told, as far as it may still matter.
+#[derive(Default)]
+pub(crate) struct TaskMemory {
+    hash: u64,
+    /// The loops that it is in, outermost first: where, and the hash when it was entered.
+    loops: Vec<(&'static Location<'static>, u64)>,
+}
+
+impl TaskMemory {
+    fn checkpoint(&mut self, place: &'static Location<'static>, survivors: &[u64]) {
+        let entered = match self.loops.iter().position(|&(other, _)| other == place) {
+            Some(depth) => {
+                self.loops.truncate(depth + 1);
+                self.loops[depth].1
+            }
+            None => {
+                self.loops.push((place, self.hash));
+                self.hash
+            }
+        };
+        let place = u64::from(place.line()) << 32 | place.file().len() as u64;
+        self.hash = survivors.iter().fold(mix(entered, place), |hash, &word| mix(hash, word));
+    }
+}
+
+impl Core {
+    /// The task that is being polled is told this.
+    #[inline]
+    pub(crate) fn told(&mut self, what: u64) {
+        if self.mode == Mode::Explored
+            && let Some(task) = self.tasks.get_mut(self.current as usize)
+        {
+            task.memory.hash = mix(task.memory.hash, what);
+        }
+    }
+
+    /// The task that is being polled begins another turn of a loop.
+    pub(crate) fn checkpoint(&mut self, place: &'static Location<'static>, survivors: &[u64]) {
+        if self.mode == Mode::Explored
+            && let Some(task) = self.tasks.get_mut(self.current as usize)
+        {
+            task.memory.checkpoint(place, survivors);
+        }
+    }
+
+    pub(crate) fn state_hash(&self) -> u64 {
+        let mut hash = self.memory.hash(self.ghost);
+        for task in &self.tasks {
+            hash = mix(hash, if task.live { task.memory.hash } else { u64::MAX });
+        }
+        for seat in &self.seats {
+            let crash = seat.crash_at.map_or(0, |_| seat.posted + 1);
+            let life = (seat.life as u64) << 1 | u64::from(seat.revoked);
+            hash = mix(hash, mix(seat.id.bits(), life ^ crash << 8));
+            for (slot, mailbox) in seat.mailboxes.iter().enumerate() {
+                for envelope in mailbox {
+                    hash = mix(hash, envelope.from.bits() ^ (slot as u64) << 40);
+                    hash = envelope.message.iter().fold(hash, |hash, &word| mix(hash, word));
+                }
+            }
+            for &send in &seat.sends {
+                hash = mix(hash, flight_hash(self.flights.at(send)));
+            }
+        }
+        // In which order events became possible decides nothing: a sum does not depend on it.
+        let pending = self.pending.iter().map(|&(_, event)| self.event_hash(event));
+        mix(hash, pending.fold(0, u64::wrapping_add))
+    }
+
+    fn event_hash(&self, event: Event) -> u64 {
+        let candidate = self.candidate(event);
+        let what = u64::from(candidate.owner) << 8 | candidate.kind as u64;
+        match event {
+            Event::Arrive(flight) => mix(what, 1 ^ flight_hash(self.flights.at(flight))),
+            Event::Turn(flight) => mix(what, 2 ^ flight_hash(self.flights.at(flight))),
+            Event::Serve(flight) => mix(what, 3 ^ flight_hash(self.flights.at(flight))),
+            Event::Complete(flight) => mix(what, 4 ^ flight_hash(self.flights.at(flight))),
+            Event::Timer(..) | Event::Elapse(_) => mix(what, 5),
+            Event::Wake(task) => mix(what, 6 ^ u64::from(task) << 8),
+            Event::Announce(id) => mix(what, id.bits()),
+        }
+    }
+}
+
+/// What a verb in flight may still do. Nothing of a verb that no longer takes effect and that
+/// nobody waits for.
+fn flight_hash(flight: &Flight) -> u64 {
+    let flags = u64::from(flight.cancelled) | u64::from(flight.chain.abandoned) << 1;
+    let progress = u64::from(flight.tear.served) << 8 | u64::from(flight.tear.origin) << 24;
+    let open = u64::from(flight.chain.unserved) << 40 | u64::from(flight.chain.open_reads) << 52;
+    let hash = mix(flight.owner.bits() ^ flags << 60, progress ^ open ^ flight.kind as u64);
+    let hash = mix(hash, flight.addr.bits());
+    // What an earlier verb left in the buffer is not this one's.
+    let filled = matches!(flight.action, Action::Write) || flight.tear.served > 0;
+    let data = if filled { flight.data.as_slice() } else { &[] };
+    let hash = data.iter().fold(hash, |hash, &word| mix(hash, word));
+    match flight.action {
+        Action::Read { words } => mix(hash, u64::from(words)),
+        Action::Write => hash,
+        Action::Cas64 { compare, swap } => mix(hash ^ compare, swap),
+        Action::Faa64 { add } => mix(hash, add),
+        Action::MaskedCas64(op) => {
+            mix(mix(hash ^ op.compare, op.compare_mask), mix(op.swap, op.swap_mask))
+        }
+        Action::MaskedFaa64(op) => mix(hash ^ op.add, op.boundary),
+        Action::MaskedCas128(op) => [op.compare, op.compare_mask, op.swap, op.swap_mask]
+            .iter()
+            .fold(hash, |hash, &half| mix(hash ^ half as u64, (half >> 64) as u64)),
+        Action::MaskedFaa128(op) => [op.add, op.boundary]
+            .iter()
+            .fold(hash, |hash, &half| mix(hash ^ half as u64, (half >> 64) as u64)),
+        Action::Send { to, message } => {
+            message.iter().fold(mix(hash, to.bits()), |hash, &word| mix(hash, word))
+        }
+    }
+}
+
+impl Memory {
+    fn hash(&self, seed: u64) -> u64 {
+        self.words().fold(seed, mix)
+    }
+}

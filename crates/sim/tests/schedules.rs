@@ -1,0 +1,147 @@
+//! Specification: schedules find what they should, end when everything was seen, and replay.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use farlock_fabric::{Addr, Endpoint, Verb, Wait};
+use farlock_sim::schedule::{Director, Exhaustive, Pct, Random, Replay, Schedule, Trail};
+use farlock_sim::{Config, Ended, Mode, Weakness, World};
+
+fn config() -> Config {
+    Config {
+        mode: Mode::Explored,
+        weakness: Weakness::NONE,
+        endpoints: 4,
+        slots_per_endpoint: 1,
+        events_max: Some(1_000),
+        ..Config::default()
+    }
+}
+
+/// Runs `case` in a world of its own for each schedule, until `stop` says so of what it returned.
+fn find<S: Schedule + 'static, T>(
+    director: &Director<S>,
+    runs_max: u64,
+    case: impl Fn(&World, Addr) -> T,
+    stop: impl Fn(&T) -> bool,
+) -> (u64, Option<(T, u64)>) {
+    for run in 0..runs_max {
+        let Some(oracle) = director.begin() else { return (run, None) };
+        let world = World::with_oracle(config(), oracle);
+        let base = world.region(world.node(), 256);
+        let result = case(&world, base);
+        if stop(&result) {
+            return (run + 1, Some((result, world.trace_hash())));
+        }
+    }
+    (runs_max, None)
+}
+
+/// Three clients, one spin lock, two rounds; in the end how they ended, and the protected sum.
+fn spin_lock(world: &World, base: Addr) -> (Ended, u64) {
+    let (lock, sum) = (base, base.plus(64));
+    for _ in 0..3 {
+        let endpoint = world.endpoint();
+        world.spawn(endpoint.id(), async move {
+            for round in 0..2 {
+                endpoint.checkpoint(&[round]);
+                loop {
+                    endpoint.cas64(lock, 0, 1).await.expect("the word exists");
+                    if endpoint.old() == 0 {
+                        break;
+                    }
+                    endpoint.checkpoint(&[]);
+                    endpoint.wait(Wait { word: Some((lock, 1)), ..Wait::default() }).await;
+                }
+                endpoint.read64(sum).await.expect("the word exists");
+                let data = [endpoint.old() as u64 + 1];
+                endpoint.verb(Verb::Write { addr: sum, data: &data }).await.expect("it exists");
+                endpoint.verb(Verb::Write { addr: lock, data: &[0] }).await.expect("it exists");
+            }
+        });
+    }
+    (world.run(), world.peek(sum))
+}
+
+#[test]
+fn every_schedule_of_a_spin_lock_is_seen_in_few_runs() {
+    let director = Director::new(Exhaustive::new());
+    let ends = RefCell::new(BTreeSet::new());
+    let (runs, _) = find(&director, u64::MAX, spin_lock, |(ended, sum)| {
+        if *ended != Ended::Abandoned {
+            ends.borrow_mut().insert((format!("{ended:?}"), *sum));
+        }
+        false
+    });
+    let states = director.with(|schedule| schedule.states());
+    assert_eq!(ends.into_inner(), BTreeSet::from([("Finished".to_owned(), 6)]));
+    assert!((100..20_000).contains(&states), "{states} states");
+    assert!(runs < states * 3, "{runs} runs for {states} states");
+}
+
+/// A word goes from 0 to 1 and back unseen: one client reads, the other changes and restores, the
+/// first takes the word for unchanged. The bug needs four turns in a row at the right moments among
+/// twenty clients' steps of no consequence.
+fn aba(world: &World, base: Addr) -> bool {
+    let (word, noise) = (base, base.plus(64));
+    let fooled = Rc::new(RefCell::new(false));
+    for who in 0..4 {
+        let (endpoint, fooled) = (world.endpoint(), Rc::clone(&fooled));
+        world.spawn(endpoint.id(), async move {
+            for _ in 0..12 {
+                endpoint.faa64(noise, 1).await.expect("the word exists");
+            }
+            if who == 0 {
+                endpoint.read64(word).await.expect("the word exists");
+                let before = endpoint.old() as u64;
+                endpoint.read64(word.plus(8)).await.expect("the word exists");
+                let version = endpoint.old();
+                endpoint.cas64(word, before, 9).await.expect("the word exists");
+                let same = endpoint.old() as u64 == before && before == 0;
+                endpoint.read64(word.plus(8)).await.expect("the word exists");
+                *fooled.borrow_mut() |= same && endpoint.old() >= version + 10;
+            } else if who == 1 {
+                for _ in 0..10 {
+                    endpoint.cas64(word, 0, 1).await.expect("the word exists");
+                    endpoint.cas64(word, 1, 0).await.expect("the word exists");
+                    endpoint.faa64(word.plus(8), 1).await.expect("the word exists");
+                }
+            }
+        });
+    }
+    assert_eq!(world.run(), Ended::Finished);
+    *fooled.borrow()
+}
+
+#[test]
+fn few_preemptions_find_what_chance_does_not() {
+    let pct = Director::new(Pct::new(1, 3));
+    let (runs, found) = find(&pct, 5_000, aba, |&fooled| fooled);
+    assert!(found.is_some(), "not in {runs} runs of depth 3");
+    let random = Director::new(Random::new(1));
+    let (_, found) = find(&random, runs * 4, aba, |&fooled| fooled);
+    assert!(found.is_none(), "chance found it in {runs} runs: the test shows nothing");
+}
+
+#[test]
+fn a_printed_trail_replays_the_run() {
+    for seed in 0..50 {
+        let random = Director::new(Random::new(seed));
+        let (_, found) = find(&random, 1, spin_lock, |_| true);
+        let (result, hash) = found.expect("it stops at once");
+        let trail: Trail = random.trail().to_string().parse().expect("a trail is a trail");
+        let replay = Director::new(Replay::new(trail.clone()));
+        let (runs, found) = find(&replay, 9, spin_lock, |_| true);
+        assert_eq!((runs, found), (1, Some((result, hash))), "seed {seed}");
+        assert_eq!(replay.trail(), trail);
+    }
+}
+
+#[test]
+fn the_obvious_run_preempts_nobody() {
+    let replay = Director::new(Replay::new(Trail::default()));
+    let (_, found) = find(&replay, 1, spin_lock, |_| true);
+    assert_eq!(found.map(|(result, _)| result), Some((Ended::Finished, 6)));
+    assert_eq!(replay.trail(), Trail::default());
+}

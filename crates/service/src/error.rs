@@ -150,6 +150,9 @@ impl SessionError {
                 "restore the file, or write a number above every incarnation so far into it"
                     .to_owned()
             }
+            Self::Open(shm::OpenError::Name { .. }) => {
+                "use 1 to 200 bytes without a slash, not beginning with a dot".to_owned()
+            }
             Self::Open(_) => "check FARLOCK_DIR and FARLOCK_STATE_DIR".to_owned(),
             Self::Attach(shm::AttachError::Full { .. }) => {
                 "`farlock ls` shows who is there; use another --region, or wait".to_owned()

@@ -38,7 +38,7 @@ pub struct RegionOptions {
     pub state_dir: PathBuf,
     /// The region's name.
     pub name: String,
-    /// What `farlock ls` calls this process; at most 40 bytes are shown.
+    /// What `farlock ls` calls this process; at most 40 bytes are shown. Empty: its program.
     pub label: String,
 }
 
@@ -70,10 +70,16 @@ impl RegionOptions {
     /// What the fabric is asked for: the region, created with service's capacities where missing.
     pub fn to_shm(&self) -> shm::Options {
         let mut options = shm::Options::new(&self.dir, &self.state_dir, &self.name);
-        options.label.clone_from(&self.label);
+        options.label = if self.label.is_empty() { program() } else { self.label.clone() };
         options.endpoints = ENDPOINTS;
         options.slots = SLOTS;
         options.heap_bytes = HEAP_BYTES;
         options
     }
+}
+
+/// The name of the running program; empty where the system does not tell.
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -17,7 +17,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command};
 
 use rustix::process::{
@@ -38,9 +38,9 @@ pub(super) const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR
 pub(super) enum Ended {
     /// Its command has ended, and this is its status.
     Command(Exit),
-    /// Its guardian was killed, and the group with it. Not all of it may be gone yet: only the end
-    /// of this process may release what the command ran under.
-    Guardian,
+    /// Its guardian was killed by this signal, and the group with it. Not all of it may be gone
+    /// yet: only the end of this process may release what the command ran under.
+    Guardian(i32),
 }
 
 /// A running job.
@@ -119,7 +119,8 @@ impl Job {
         }
         let status = self.guardian.wait().map_err(failed)?;
         let code = status.code().and_then(|code| u8::try_from(code).ok());
-        Ok(Some(code.map_or(Ended::Guardian, |code| Ended::Command(Exit(code)))))
+        let signal = status.signal().unwrap_or_default();
+        Ok(Some(code.map_or(Ended::Guardian(signal), |code| Ended::Command(Exit(code)))))
     }
 
     /// The job was stopped from the terminal, so we stop too, and our shell takes over.

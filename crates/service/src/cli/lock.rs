@@ -131,11 +131,13 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
             }
             Ok(exit)
         }
-        Ended::Guardian => {
+        Ended::Guardian(signal) => {
             // Nothing is released here: our end releases, once the whole group is gone.
-            eprintln!("farlock: the guardian of the command was killed, and the command with it");
-            let _ = std::io::stderr().flush();
-            process::exit(Exit::killed_by(rustix::process::Signal::KILL.as_raw()).0.into());
+            if signal == rustix::process::Signal::KILL.as_raw() {
+                eprintln!("farlock: the guardian was killed, and so the command was");
+                let _ = std::io::stderr().flush();
+            }
+            process::exit(Exit::killed_by(signal).0.into());
         }
     }
 }

@@ -36,15 +36,12 @@ struct Cli {
     command: Command,
 }
 
+/// The commands; what each is for is said by its arguments' type.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// See what farlock does, in real processes on this machine, in less than half a minute.
     Demo(demo::Args),
-    /// Run a command while holding a lock.
     Lock(lock::Args),
-    /// List locks, who holds them and who waits.
     Ls(ls::Args),
-    /// List, remove or reset regions.
     Region(region::Args),
 }
 

@@ -8,6 +8,10 @@ use super::Places;
 use super::report::{Exit, Failure};
 
 /// List, remove or reset regions.
+///
+/// A region is a file in memory, in FARLOCK_DIR or else /dev/shm/farlock-UID. What must outlive it,
+/// so that fencing tokens never go back, is a small file in FARLOCK_STATE_DIR, or else
+/// $XDG_STATE_HOME/farlock, ~/.local/state/farlock or /var/tmp/farlock-UID.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

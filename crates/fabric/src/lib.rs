@@ -6,8 +6,8 @@
 //!
 //! # The contract
 //!
-//! Every back end keeps these promises and passes the suite `conformance`; the simulator is as weak as
-//! they allow.
+//! Every back end keeps these promises and passes the suite `conformance`; the simulator is as weak
+//! as they allow.
 //!
 #![doc = include_str!("../CONTRACT.md")]
 #![deny(unsafe_code)]

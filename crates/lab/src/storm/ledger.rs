@@ -1,9 +1,9 @@
 //! The ledger of a storm: shared words in which clients say what they hold.
 //!
 //! Each client has a seat. It claims a lock in its seat after the lock was granted and before it
-//! looks at the others' claims, so of two that overlap at least one sees the other. A claim of a dead
-//! client counts for nothing: its endpoint is asked, not its claim. The ledger lies in the region of
-//! the locks and is no part of any protocol.
+//! looks at the others' claims, so of two that overlap at least one sees the other. A claim of a
+//! dead client counts for nothing: its endpoint is asked, not its claim. The ledger lies in the
+//! region of the locks and is no part of any protocol.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

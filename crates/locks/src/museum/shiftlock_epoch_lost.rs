@@ -3,8 +3,8 @@
 //! A writer reads the epoch when it gets in line, inverts its copy when a ModeChanged note reaches
 //! it, and stores the inverse of its copy when it releases. Notes carry no epoch. If the lock went
 //! to the readers while the writer stood in line, and the note it gets is a Handover, its copy is
-//! stale, and what it stores flips nothing: the readers that wait then wait for ever, and since they
-//! are counted the next writer waits for them. Three writers, one reader and N = 1 suffice, with
+//! stale, and what it stores flips nothing: the readers that wait then wait for ever, and since
+//! they are counted the next writer waits for them. Three writers, one reader and N = 1 suffice, with
 //! one more release between the second writer's getting in line and its turn.
 
 use farlock_fabric::{Fault, Verb, WideAtomics};

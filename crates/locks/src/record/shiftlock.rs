@@ -650,9 +650,9 @@ impl Suspicion {
     }
 
     /// Looks around if the trust is used up. True if the readers that are waited for are certainly
-    /// or very probably dead: one died that was watched, nobody living is left at the lock in shared
-    /// mode, or nobody has held it at two looks with a long wait between. A wrong guess costs a
-    /// repair and harms nobody.
+    /// or very probably dead: one died that was watched, nobody living is left at the lock in
+    /// shared mode, or nobody has held it at two looks with a long wait between. A wrong guess
+    /// costs a repair and harms nobody.
     async fn look_around<E: WideAtomics>(&mut self, site: &Site<'_, E>) -> Result<bool, Fault> {
         if self.gone {
             return Ok(true);

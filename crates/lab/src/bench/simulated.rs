@@ -9,7 +9,7 @@ use farlock_fabric::hook::Counted;
 use farlock_fabric::{Addr, Endpoint};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, RecordLock};
-use farlock_sim::{Config, Ended, SimEndpoint, Task, World};
+use farlock_sim::{Config, Ended, SimEndpoint, Task, Weakness, World};
 
 use super::trial::{Arena, Outcome, Span, Trial};
 use crate::drive::{Failure, Phase, Tally, drive};
@@ -25,7 +25,9 @@ pub struct Effort {
 /// Runs a trial in a world of its own.
 pub fn run(trial: &Trial) -> anyhow::Result<(Outcome, Effort)> {
     let endpoints = u16::try_from(trial.clients + 1).context("too many clients")?;
-    let world = World::new(Config { seed: trial.workload.seed, endpoints, ..Config::default() });
+    // A figure is of the hardware as the model has it; how weak it may be is the checker's matter.
+    let (seed, weakness) = (trial.workload.seed, Weakness::NONE);
+    let world = World::new(Config { seed, endpoints, weakness, ..Config::default() });
     let arena = Arena::new(trial.workload.locks);
     let locks = arena.lock_words(world.region(world.node(), arena.words() as u64 * 8));
     // Of the arena's words the world has the locks; the others are nobody's verbs' business.

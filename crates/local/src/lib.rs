@@ -1,9 +1,15 @@
 //! Range locks inside one process: lock disjoint parts of one thing at the same time.
 #![deny(unsafe_code)]
 
+#[cfg(all(feature = "baseline", not(any(loom, shuttle))))]
+pub mod baseline;
+#[cfg(not(any(loom, shuttle)))]
+mod indexed;
 mod primitive;
 mod range;
 mod raw;
 
+#[cfg(not(any(loom, shuttle)))]
+pub use indexed::{IndexedLock, IndexedToken};
 pub use range::{Range, RangeError};
 pub use raw::{RawRangeLock, RawRangeLockTimed, RawRangeRwLock, RawRangeRwLockTimed};

@@ -5,11 +5,15 @@
 pub mod baseline;
 #[cfg(not(any(loom, shuttle)))]
 mod indexed;
+mod list;
 mod primitive;
 mod range;
 mod raw;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use indexed::{IndexedLock, IndexedToken};
+#[cfg(any(loom, shuttle))]
+pub use list::Planted;
+pub use list::{ListEx, ListRw, Preference, Token};
 pub use range::{Range, RangeError};
 pub use raw::{RawRangeLock, RawRangeLockTimed, RawRangeRwLock, RawRangeRwLockTimed};

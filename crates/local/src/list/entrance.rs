@@ -1,0 +1,268 @@
+//! An acquisition under way: the one state machine behind blocking, timed and asynchronous locks.
+//!
+//! Whatever ends it early, a timeout, a dropped future, a panic of the thread, dropping it leaves the
+//! list as if it had never begun.
+
+use std::future::Future;
+use std::hint;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use super::park::{self, Bell, Place};
+use super::pool::{self, Claim, Entry};
+use super::{Check, List, Obstacle, Preference, Token, Walk};
+
+/// Looks at an obstacle before sleeping: some two microseconds, what a sleep and a wake-up cost.
+const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
+/// Setbacks after which an acquisition asks newcomers to stand back (paper section 4.3).
+const SETBACKS: u32 = 16;
+
+/// An acquisition under way.
+pub(crate) struct Entrance<'a, const RW: bool> {
+    list: &'a List<RW>,
+    claim: Claim,
+    /// Described, but not in the list.
+    outside: Option<&'static Entry>,
+    /// In the list, not yet validated.
+    inside: Option<&'static Entry>,
+    /// Where a task is waiting.
+    place: Option<Place>,
+    setbacks: u32,
+}
+
+/// How far it came.
+pub(crate) enum Step {
+    Held(Token),
+    Blocked(Obstacle),
+}
+
+impl<const RW: bool> List<RW> {
+    /// Waits for the range until the deadline, if there is one.
+    #[inline]
+    pub(super) fn lock(&self, claim: Claim, deadline: Option<Instant>) -> Option<Token> {
+        let mine = self.fresh(claim);
+        if self.impatience.nobody() && self.take_alone(mine) {
+            return Some(Token::new(mine));
+        }
+        self.lock_slow(mine, claim, deadline)
+    }
+
+    #[cold]
+    fn lock_slow(
+        &self,
+        mine: &'static Entry,
+        claim: Claim,
+        deadline: Option<Instant>,
+    ) -> Option<Token> {
+        let mut entrance = Entrance::new(self, claim, Some(mine));
+        self.impatience.stand_back();
+        loop {
+            match entrance.step() {
+                Step::Held(token) => return Some(token),
+                Step::Blocked(obstacle) => {
+                    obstacle.forbid_owner(claim.owner);
+                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                        return None;
+                    }
+                    obstacle.wait(deadline);
+                }
+            }
+        }
+    }
+
+    /// Takes the range if nobody is in the way.
+    pub(super) fn try_lock(&self, claim: Claim) -> Option<Token> {
+        let mine = self.fresh(claim);
+        if self.take_alone(mine) {
+            return Some(Token::new(mine));
+        }
+        match Entrance::new(self, claim, Some(mine)).step() {
+            Step::Held(token) => Some(token),
+            Step::Blocked(_) => None,
+        }
+    }
+
+    /// An entry of this thread's that says `claim`.
+    fn fresh(&self, claim: Claim) -> &'static Entry {
+        let mine = pool::take();
+        mine.describe(claim);
+        #[cfg(any(loom, shuttle))]
+        mine.next
+            .stands_still
+            .store(self.planted == super::Planted::Reuse, std::sync::atomic::Ordering::Relaxed);
+        mine
+    }
+}
+
+impl<'a, const RW: bool> Entrance<'a, RW> {
+    pub(super) fn new(list: &'a List<RW>, claim: Claim, outside: Option<&'static Entry>) -> Self {
+        Self { list, claim, outside, inside: None, place: None, setbacks: 0 }
+    }
+
+    /// Goes on until the range is held or somebody is in the way.
+    ///
+    /// Races are retried at once: each means that another acquisition or release got on.
+    pub(super) fn step(&mut self) -> Step {
+        loop {
+            let ended = match self.inside {
+                Some(mine) => self.validate(mine),
+                None => self.insert(),
+            };
+            if let Some(step) = ended {
+                return step;
+            }
+        }
+    }
+
+    fn insert(&mut self) -> Option<Step> {
+        let mine = self.outside.take().unwrap_or_else(|| self.list.fresh(self.claim));
+        match self.list.walk(mine, self.claim) {
+            Walk::Alone => return Some(self.held(mine)),
+            Walk::Inserted if self.validates() => {
+                super::order_loads_after_insertion();
+                self.inside = Some(mine);
+                return None;
+            }
+            Walk::Inserted => return Some(self.held(mine)),
+            Walk::Blocked(obstacle) => {
+                self.outside = Some(mine);
+                self.set_back();
+                return Some(Step::Blocked(obstacle));
+            }
+            Walk::Raced => self.outside = Some(mine),
+        }
+        self.set_back();
+        None
+    }
+
+    fn validate(&mut self, mine: &'static Entry) -> Option<Step> {
+        let check = if self.claim.shared {
+            self.list.check_shared(mine, self.claim.range)
+        } else {
+            self.list.check_exclusive(mine, self.claim.range)
+        };
+        match check {
+            Check::Passed => {
+                self.inside = None;
+                Some(self.held(mine))
+            }
+            Check::Raced => None,
+            Check::Blocked(obstacle) => {
+                if !self.preferred() {
+                    self.leave(mine);
+                }
+                self.set_back();
+                Some(Step::Blocked(obstacle))
+            }
+        }
+    }
+
+    /// Whether a conflict found after insertion is the other side's to give way in.
+    fn preferred(&self) -> bool {
+        self.claim.shared == (self.list.preference == Preference::Readers)
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    fn validates(&self) -> bool {
+        RW
+    }
+
+    #[cfg(any(loom, shuttle))]
+    fn validates(&self) -> bool {
+        RW && self.list.planted != super::Planted::NoValidation
+    }
+
+    /// Gives way. The entry may be linked for a while yet, so the next attempt takes another.
+    fn leave(&mut self, mine: &'static Entry) {
+        self.inside = None;
+        self.list.release(mine);
+        #[cfg(any(loom, shuttle))]
+        if self.list.planted == super::Planted::Reinsert {
+            self.outside = Some(mine);
+        }
+    }
+
+    fn held(&self, mine: &'static Entry) -> Step {
+        Step::Held(Token::new(mine))
+    }
+
+    fn set_back(&mut self) {
+        self.setbacks = self.setbacks.saturating_add(1);
+        if self.setbacks == SETBACKS {
+            self.list.impatience.begin();
+        }
+    }
+
+    fn leave_place(&mut self) {
+        if let Some(place) = self.place.take() {
+            park::leave(&place);
+        }
+    }
+}
+
+impl<const RW: bool> Future for Entrance<'_, RW> {
+    type Output = Token;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Token> {
+        loop {
+            self.leave_place();
+            match self.step() {
+                Step::Held(token) => return Poll::Ready(token),
+                Step::Blocked(obstacle) => {
+                    self.place = obstacle.join(cx.waker());
+                    if self.place.is_some() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<const RW: bool> Drop for Entrance<'_, RW> {
+    fn drop(&mut self) {
+        self.leave_place();
+        if let Some(mine) = self.inside.take() {
+            self.list.release(mine);
+        }
+        if let Some(mine) = self.outside.take() {
+            pool::give(mine);
+        }
+        if self.setbacks >= SETBACKS {
+            self.list.impatience.end();
+        }
+    }
+}
+
+impl Obstacle {
+    /// Waits until the obstacle may be gone, or the deadline: spins a while, then sleeps.
+    fn wait(&self, deadline: Option<Instant>) {
+        for _ in 0..SPINS {
+            if !self.entry.next.still(self.word) {
+                return;
+            }
+            hint::spin_loop();
+        }
+        let bell = Bell::new();
+        if let Some(place) = self.join(&Waker::from(bell.clone()))
+            && !bell.wait(deadline)
+        {
+            park::leave(&place);
+        }
+    }
+
+    /// Leaves a waker with the obstacle; none if it has changed meanwhile.
+    fn join(&self, waker: &Waker) -> Option<Place> {
+        let word = self.entry.next.announce(self.word)?;
+        park::join(self.entry.index(), waker, || self.entry.next.still(word))
+    }
+
+    /// In debug builds, stops a thread that would wait for itself.
+    fn forbid_owner(&self, owner: u64) {
+        debug_assert!(
+            owner == 0 || self.owner != owner,
+            "this thread holds an overlapping range itself, and would wait for ever"
+        );
+    }
+}

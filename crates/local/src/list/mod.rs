@@ -1,0 +1,287 @@
+//! The list-based range locks of Kogan, Dice and Issa ("Scalable Range Locks for Scalable Address
+//! Spaces and Beyond", EuroSys 2020, section 4), exclusive and reader-writer.
+//!
+//! A range is held while its entry is in a list sorted by start. Taking it is one compare-and-swap
+//! on the link before its place; releasing it marks the entry's own link, which cannot fail; whoever
+//! passes a marked entry later unlinks it, or replaces it with its own in the same compare-and-swap.
+//!
+//! ```text
+//! head ──▶ [0,10) ──▶ [10,12) ──✗──▶ [40,50) ──▶ end        ✗ marked: released, not yet unlinked
+//! ```
+//!
+//! **Why it is exclusive.** An entry is inserted by changing the link between the last entry that ends
+//! before it and the first that starts after it, and only if that link has not changed since both
+//! were looked at. Shared entries may overlap, so a reader and a writer can insert at different
+//! links without noticing: both look again after inserting ([`List::check_shared`],
+//! [`List::check_exclusive`]; section 4.2), and one of them leaves or waits.
+//!
+//! **Where it departs from the paper.** A writer that found a reader tries again with a fresh entry:
+//! the listing inserts the old one again, which may still be linked, and so clears its mark and can
+//! link it to itself. A walk that loses its footing begins again at the head. Links carry versions
+//! ([`word`]), so entries are used again at once without epochs, and nothing waits for anybody's
+//! grace. Adjacent ranges do not wait for each other. Impatience (section 4.3) never makes anybody
+//! wait without a bound, so holders of several ranges cannot be locked out.
+//!
+//! **Fast path** (section 4.5). If no range is held, the head is led to the entry and marked; the
+//! release takes it out at once. Whoever comes in between removes the head's mark first.
+//!
+//! **What a panic leaves behind.** Nothing here calls foreign code while an entry is half inserted. A
+//! token that is lost leaves its range locked for ever and its 64 bytes in use.
+
+mod entrance;
+mod park;
+mod pool;
+mod token;
+mod word;
+
+use crate::Range;
+use crate::primitive::order_loads_after_insertion;
+use pool::{Claim, Entry};
+use word::{Link, Word};
+
+pub(crate) use entrance::Entrance;
+use token::Impatience;
+#[cfg(any(loom, shuttle))]
+pub use token::Planted;
+pub use token::{ListEx, ListRw, Preference, Token};
+
+/// The list. `RW` says whether shared entries occur, and so whether insertions are validated.
+pub(crate) struct List<const RW: bool> {
+    head: Link,
+    impatience: Impatience,
+    preference: Preference,
+    #[cfg(any(loom, shuttle))]
+    planted: Planted,
+}
+
+/// Somebody to wait for: an entry that overlaps, and its link when it was seen.
+#[derive(Clone, Copy)]
+pub(crate) struct Obstacle {
+    entry: &'static Entry,
+    word: Word,
+    owner: u64,
+}
+
+/// The end of a walk.
+enum Walk {
+    /// The entry is in the list.
+    Inserted,
+    /// It is in the list by the fast path: no validation is needed.
+    Alone,
+    /// An overlapping range is held.
+    Blocked(Obstacle),
+    /// The list changed underfoot.
+    Raced,
+}
+
+/// The end of a validation.
+enum Check {
+    Passed,
+    Blocked(Obstacle),
+    Raced,
+}
+
+/// Where an entry belongs, seen from one that is in the list.
+#[derive(PartialEq, Eq)]
+enum Order {
+    Behind,
+    Before,
+    Overlap,
+}
+
+impl<const RW: bool> List<RW> {
+    /// The fast path: nobody holds anything.
+    fn take_alone(&self, mine: &'static Entry) -> bool {
+        let head = self.head.peek();
+        if head.target() != 0 {
+            return false;
+        }
+        mine.next.begin(0);
+        self.head.take_empty(head, mine.index())
+    }
+
+    /// Walks to the place of `mine` and inserts it there.
+    fn walk(&self, mine: &'static Entry, claim: Claim) -> Walk {
+        let mut link = &self.head;
+        let mut word = link.load();
+        if word.marked() {
+            let Some(unmarked) = link.unmark(word) else { return Walk::Raced };
+            word = unmarked;
+        }
+        loop {
+            let Some(found) = skip_released(link, word) else { return Walk::Raced };
+            if let Some((entry, next)) = found {
+                let theirs = entry.claim();
+                if !link.still(word) {
+                    return Walk::Raced;
+                }
+                match order::<RW>(claim, theirs) {
+                    Order::Overlap => {
+                        return Walk::Blocked(Obstacle { entry, word: next, owner: theirs.owner });
+                    }
+                    Order::Behind => {
+                        if word.target() != entry.index() && !unlink(link, word, entry.index()) {
+                            return Walk::Raced;
+                        }
+                        (link, word) = (&entry.next, next);
+                        continue;
+                    }
+                    Order::Before => {}
+                }
+            }
+            let successor = found.map_or(0, |(entry, _)| entry.index());
+            let alone = successor == 0 && std::ptr::eq(link, &raw const self.head);
+            return self.insert(mine, link, word, successor, alone);
+        }
+    }
+
+    /// One compare-and-swap: `mine` comes in, the released entries up to `successor` go out.
+    fn insert(
+        &self,
+        mine: &'static Entry,
+        link: &Link,
+        word: Word,
+        successor: u32,
+        alone: bool,
+    ) -> Walk {
+        mine.next.begin(successor);
+        let (inserted, walk) = if alone {
+            (link.lead_marked(word, mine.index()), Walk::Alone)
+        } else {
+            (link.lead(word, mine.index()).is_some(), Walk::Inserted)
+        };
+        if !inserted {
+            return Walk::Raced;
+        }
+        give_run(word.target(), successor);
+        walk
+    }
+
+    /// After a reader's insertion: is there a writer among the entries behind it that it overlaps?
+    fn check_shared(&self, mine: &'static Entry, range: Range) -> Check {
+        let mut link = &mine.next;
+        let mut word = link.load();
+        loop {
+            let Some(found) = skip_released(link, word) else { return Check::Raced };
+            let Some((entry, next)) = found else { return Check::Passed };
+            let theirs = entry.claim();
+            if !link.still(word) {
+                return Check::Raced;
+            }
+            if theirs.range.start() > range.last() {
+                return Check::Passed;
+            }
+            if !theirs.shared {
+                return Check::Blocked(Obstacle { entry, word: next, owner: theirs.owner });
+            }
+            (link, word) = (&entry.next, next);
+        }
+    }
+
+    /// After a writer's insertion: is there a reader among the entries before it that it overlaps?
+    fn check_exclusive(&self, mine: &'static Entry, range: Range) -> Check {
+        let mut link = &self.head;
+        let mut word = link.load();
+        loop {
+            let Some(found) = skip_released(link, word) else { return Check::Raced };
+            let Some((entry, next)) = found else { return Check::Raced };
+            let theirs = entry.claim();
+            if !link.still(word) {
+                return Check::Raced;
+            }
+            if std::ptr::eq(entry, mine) {
+                return Check::Passed;
+            }
+            if theirs.range.overlaps(range) {
+                return Check::Blocked(Obstacle { entry, word: next, owner: theirs.owner });
+            }
+            (link, word) = (&entry.next, next);
+        }
+    }
+
+    /// Gives a range back.
+    fn release(&self, mine: &'static Entry) {
+        // Only we are behind a marked head that leads to us: if it is so, it stays so until we or a
+        // newcomer change it.
+        let head = self.head.peek();
+        if head.marked() && head.target() == mine.index() && self.head.give_empty(head) {
+            pool::give(mine);
+            return;
+        }
+        if mine.next.mark().parked() {
+            park::wake(mine.index());
+        }
+    }
+}
+
+impl<const RW: bool> Drop for List<RW> {
+    /// Entries of lost tokens stay out of use: their tokens may still turn up.
+    fn drop(&mut self) {
+        let mut word = self.head.load();
+        while let Some(entry) = pool::entry(word.target()) {
+            word = entry.next.load();
+            if word.marked() {
+                pool::give(entry);
+            }
+        }
+    }
+}
+
+/// The first entry at or behind `link` that is not released, with its link; none at the end of the
+/// list. The outer none: `link` is no longer `word`.
+///
+/// While `link` is `word`, what it leads to stays in the list, and so does what a released entry leads
+/// to, because its link is frozen. Checked at each released entry, so a walk never strays into another
+/// list; for the entry that is returned the caller checks, when it has read what it needs.
+#[allow(clippy::option_option, reason = "the outer none is the race")]
+fn skip_released(link: &Link, word: Word) -> Option<Option<(&'static Entry, Word)>> {
+    let mut target = word.target();
+    loop {
+        let Some(entry) = pool::entry(target) else { return Some(None) };
+        let next = entry.next.load();
+        if !next.marked() {
+            return Some(Some((entry, next)));
+        }
+        if !link.still(word) {
+            return None;
+        }
+        target = next.target();
+    }
+}
+
+/// Takes the released entries between `link` and `successor` out.
+fn unlink(link: &Link, word: Word, successor: u32) -> bool {
+    let unlinked = link.lead(word, successor).is_some();
+    if unlinked {
+        give_run(word.target(), successor);
+    }
+    unlinked
+}
+
+/// The entries from `first` up to, without, `end` have just been unlinked by this thread.
+fn give_run(first: u32, end: u32) {
+    let mut target = first;
+    while target != end {
+        let entry = pool::entry(target).expect("a run ends at its successor");
+        target = entry.next.load().target();
+        pool::give(entry);
+    }
+}
+
+/// Readers are sorted by start, and may overlap; everybody else keeps clear of the other.
+fn order<const RW: bool>(mine: Claim, theirs: Claim) -> Order {
+    if theirs.range.last() < mine.range.start() {
+        return Order::Behind;
+    }
+    if theirs.range.start() > mine.range.last() {
+        return Order::Before;
+    }
+    if RW && mine.shared && theirs.shared {
+        return if theirs.range.start() <= mine.range.start() {
+            Order::Behind
+        } else {
+            Order::Before
+        };
+    }
+    Order::Overlap
+}

@@ -1,0 +1,212 @@
+//! Where the entries of all lists live.
+//!
+//! Entries are carved from blocks that are never freed, and named by an index. Each thread keeps a
+//! few free ones at hand; what it has too many of goes to a common stock, and comes from there when
+//! it has none. So an entry may be unlinked by one thread, used again by another at once, and looked
+//! at by a third that is late: memory stays an entry, and the versions in the links ([`super::word`])
+//! tell the late one. There is no grace period, hence nothing that could wait for a holder.
+//!
+//! Memory grows with the number of ranges held at once, 64 bytes each, to at most 2^22 of them.
+
+use std::cell::RefCell;
+use std::sync::OnceLock;
+
+use super::word::{INDEX_BITS, Link};
+use crate::Range;
+use crate::primitive::{AtomicU32, AtomicU64, Mutex, Ordering, hold, of_process, of_thread};
+
+/// Entries in a block.
+const BLOCK: usize = if cfg!(any(loom, shuttle)) { 16 } else { 1024 };
+/// Blocks that an index can name.
+const BLOCKS: usize = if cfg!(any(loom, shuttle)) { 4 } else { (1 << INDEX_BITS) / BLOCK };
+/// Entries that move between a thread and the stock at a time.
+const BATCH: usize = if cfg!(any(loom, shuttle)) { 1 } else { 32 };
+/// A thread with this many free entries gives a batch away.
+const PLENTY: usize = 4 * BATCH;
+
+/// One range in a list, held or about to be, or free.
+#[repr(align(64))]
+pub(super) struct Entry {
+    pub(super) next: Link,
+    start: AtomicU64,
+    last: AtomicU64,
+    /// The thread that holds it, where that is known; 0 otherwise.
+    owner: AtomicU64,
+    shared: AtomicU32,
+    index: u32,
+}
+
+/// What an entry said; true only if the link that led to it has not changed since.
+#[derive(Clone, Copy)]
+pub(super) struct Claim {
+    pub(super) range: Range,
+    pub(super) shared: bool,
+    pub(super) owner: u64,
+}
+
+impl Entry {
+    fn new(index: u32) -> Self {
+        Self {
+            next: Link::new(),
+            start: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            owner: AtomicU64::new(0),
+            shared: AtomicU32::new(0),
+            index,
+        }
+    }
+
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Says what the entry stands for, before anybody can find it.
+    ///
+    /// The stores release: a late thread that sees one of them also sees that the link it came by
+    /// has changed.
+    pub(super) fn describe(&self, claim: Claim) {
+        self.start.store(claim.range.start(), Ordering::Release);
+        self.last.store(claim.range.last(), Ordering::Release);
+        self.shared.store(u32::from(claim.shared), Ordering::Release);
+        if cfg!(debug_assertions) {
+            self.owner.store(claim.owner, Ordering::Release);
+        }
+    }
+
+    /// What the entry stands for. The caller checks afterwards that its link has not changed.
+    pub(super) fn claim(&self) -> Claim {
+        let start = self.start.load(Ordering::Acquire);
+        let last = self.last.load(Ordering::Acquire);
+        let shared = self.shared.load(Ordering::Acquire) != 0;
+        let owner = if cfg!(debug_assertions) { self.owner.load(Ordering::Acquire) } else { 0 };
+        // Torn between two uses the ends may come out inverted; then the link has changed, too.
+        let range = Range::inclusive(start, last).unwrap_or(Range::one(start));
+        Claim { range, shared, owner }
+    }
+}
+
+/// The blocks, and the free entries that no thread keeps.
+struct Stock {
+    blocks: [OnceLock<Box<[Entry; BLOCK]>>; BLOCKS],
+    free: Mutex<Free>,
+}
+
+struct Free {
+    entries: Vec<&'static Entry>,
+    blocks: usize,
+}
+
+of_process! {
+    /// All lists share it, so that a thread needs one supply however many locks it uses.
+    static STOCK: Stock = Stock {
+        blocks: [const { OnceLock::new() }; BLOCKS],
+        free: Mutex::new(Free { entries: Vec::new(), blocks: 0 }),
+    };
+}
+
+of_thread! {
+    static AT_HAND: AtHand = AtHand(RefCell::new(Vec::new()));
+}
+
+/// The free entries of a thread.
+struct AtHand(RefCell<Vec<&'static Entry>>);
+
+impl Drop for AtHand {
+    fn drop(&mut self) {
+        // A model checker ends the process's values before its threads' values.
+        if !cfg!(any(loom, shuttle)) {
+            hold(&STOCK.free).entries.append(self.0.get_mut());
+        }
+    }
+}
+
+/// The entry with this index; none for 0.
+pub(super) fn entry(index: u32) -> Option<&'static Entry> {
+    if index == 0 {
+        return None;
+    }
+    let at = index as usize;
+    let block = STOCK.blocks[at / BLOCK].get().expect("an index names an entry that was carved");
+    Some(&block[at % BLOCK])
+}
+
+/// A free entry, that only the caller knows.
+pub(super) fn take() -> &'static Entry {
+    AT_HAND
+        .try_with(|at_hand| {
+            let mut at_hand = at_hand.0.borrow_mut();
+            if let Some(entry) = at_hand.pop() {
+                return entry;
+            }
+            refill(&mut at_hand)
+        })
+        // The thread is ending: it takes from the stock, and keeps nothing.
+        .unwrap_or_else(|_| refill(&mut Vec::new()))
+}
+
+/// Gives an entry back that no link leads to.
+pub(super) fn give(entry: &'static Entry) {
+    let kept = AT_HAND.try_with(|at_hand| {
+        let mut at_hand = at_hand.0.borrow_mut();
+        at_hand.push(entry);
+        if at_hand.len() > PLENTY {
+            let rest = at_hand.len() - BATCH;
+            hold(&STOCK.free).entries.extend(at_hand.drain(rest..));
+        }
+    });
+    if kept.is_err() {
+        hold(&STOCK.free).entries.push(entry);
+    }
+}
+
+#[cold]
+fn refill(at_hand: &mut Vec<&'static Entry>) -> &'static Entry {
+    let mut free = hold(&STOCK.free);
+    if free.entries.len() < BATCH {
+        carve(&mut free);
+    }
+    let rest = free.entries.len() - BATCH;
+    at_hand.extend(free.entries.drain(rest..));
+    at_hand.pop().expect("a batch is not empty")
+}
+
+fn carve(free: &mut Free) {
+    assert!(free.blocks < BLOCKS, "4 million ranges are held at once");
+    let first = free.blocks * BLOCK;
+    let block = STOCK.blocks[free.blocks]
+        .get_or_init(|| Box::new(std::array::from_fn(|at| Entry::new((first + at) as u32))));
+    free.blocks += 1;
+    // Index 0 means no entry.
+    free.entries.extend(block.iter().filter(|entry| entry.index != 0).rev());
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_fills_one_cache_line() {
+        assert_eq!(size_of::<Entry>(), 64);
+    }
+
+    #[test]
+    fn an_index_names_its_entry_and_a_given_entry_is_taken_next() {
+        let one = take();
+        assert!(std::ptr::eq(one, entry(one.index()).unwrap()));
+        give(one);
+        assert!(std::ptr::eq(one, take()));
+        give(one);
+    }
+
+    #[test]
+    fn what_a_thread_kept_outlives_it() {
+        let mine: Vec<u32> = std::thread::spawn(|| {
+            let all: Vec<_> = (0..3 * PLENTY).map(|_| take()).collect();
+            all.iter().for_each(|entry| give(entry));
+            all.iter().map(|entry| entry.index()).collect()
+        })
+        .join()
+        .unwrap();
+        assert!(mine.iter().all(|&index| entry(index).is_some()));
+    }
+}

@@ -19,9 +19,13 @@ mod imp {
 }
 
 #[cfg(not(any(loom, shuttle)))]
+#[allow(unused_imports, reason = "the locks to measure against, a feature, use more")]
 mod imp {
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(crate) use std::thread;
 }
 
 pub(crate) use imp::*;

@@ -99,6 +99,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     /// the lock to be repaired by whoever waits for it next.
     #[inline]
     pub fn acquire(&self, lock: Addr, mode: Mode) -> Acquire<'_, E, L> {
+        let mode = true_mode::<E, L>(mode);
         Acquire { client: self, lock, mode, slot: 0, at: At::Start }
     }
 
@@ -141,6 +142,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
         lock: Addr,
         mode: Mode,
     ) -> Result<Option<Guard<'_, E, L>>, AcquireError> {
+        let mode = true_mode::<E, L>(mode);
         let index = self.core.take_slot(lock, mode).ok_or(AcquireError::NoSlot)?;
         match self.core.try_at_once(index) {
             Some(result) => result?,
@@ -184,12 +186,31 @@ impl<E: Park, L: RecordLock<E>> Client<E, L> {
     /// [`Client::acquire`], blocking.
     #[inline]
     pub fn lock(&self, lock: Addr, mode: Mode) -> Result<Guard<'_, E, L>, AcquireError> {
-        let mut acquire = self.acquire(lock, mode);
-        match acquire.try_at_once() {
-            Some(result) => result,
-            None => self.block_on(acquire),
+        let mode = true_mode::<E, L>(mode);
+        let Some(index) = self.core.take_slot(lock, mode) else {
+            return Err(AcquireError::NoSlot);
+        };
+        match self.core.open_at_once(index, lock, mode) {
+            Some(Ok(())) => {}
+            Some(Err(fault)) => return Err(fault.into()),
+            None => self.block_on_slot(index)?,
         }
+        Ok(Guard { client: self, index })
     }
+
+    /// Runs the slot's task to its end.
+    #[cold]
+    #[inline(never)]
+    fn block_on_slot(&self, index: u8) -> Result<(), Fault> {
+        self.block_on(InLine { core: &self.core, index, finished: false })
+    }
+}
+
+/// How a lock of this kind is truly held when it is asked for in `mode`. Slot records say this, and
+/// repair counts on it.
+#[inline(always)]
+const fn true_mode<E: Endpoint, L: RecordLock<E>>(mode: Mode) -> Mode {
+    if L::SHARES { mode } else { Mode::Exclusive }
 }
 
 impl<E: Endpoint, L: RecordLock<E>> Clone for Client<E, L> {
@@ -263,8 +284,6 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         if slot.lock.replace(lock) != lock {
             self.endpoint.publish(Slot(index), slot::LOCK, lock.bits());
         }
-        // What is published must be how the lock is truly held: repair counts on it.
-        let mode = if L::SHARES { mode } else { Mode::Exclusive };
         slot.mode.set(mode);
         self.publish(index, Phase::Opening, mode, 0);
         Some(index)
@@ -695,12 +714,12 @@ impl<E: Park, L: RecordLock<E>> Guard<'_, E, L> {
     /// [`Guard::release`], blocking.
     #[inline]
     pub fn unlock(self) -> Result<(), ReleaseError> {
-        let client = self.client;
-        let mut release = self.release();
-        match release.try_at_once() {
-            Some(result) => result,
-            None => client.block_on(release),
-        }
+        let this = ManuallyDrop::new(self);
+        let released = match this.client.core.release_at_once(this.index) {
+            Some(released) => released,
+            None => this.client.block_on_slot(this.index),
+        };
+        released.map_err(ReleaseError::from)
     }
 }
 

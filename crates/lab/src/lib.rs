@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod check;
 pub mod drive;
 pub mod judge;
 pub mod latency;

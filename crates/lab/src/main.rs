@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use farlock_lab::bench::{self, BenchArgs, worker};
+use farlock_lab::check;
 use farlock_lab::storm;
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
@@ -19,6 +20,10 @@ struct Cli {
 enum Command {
     /// Measures locks under a workload, a row each.
     Bench(Box<BenchArgs>),
+    /// Explores schedules and faults of the locks in the simulator, before judges.
+    Check(check::CheckArgs),
+    /// Shows a run that `check` found, verb by verb.
+    Replay(check::ReplayArgs),
     /// Kills and stops real processes that hold and await locks, and judges the survivors.
     Storm(storm::StormArgs),
     /// A client in a storm, in a process of its own.
@@ -32,6 +37,8 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Replay(args) => check::replay(&args),
         Command::Storm(args) => storm::run(&args),
         Command::StormClient(args) => storm::client::run(&args),
         Command::Worker(args) => worker::run(&args),

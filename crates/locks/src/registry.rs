@@ -111,7 +111,8 @@ impl<'a> SpecOptions<'a> {
 }
 
 impl ShiftLock {
-    /// `n=COUNT`: writers in a row before the readers' turn. And as for MCS.
+    /// `n=COUNT`: writers in a row before the readers' turn. `poll=NANOS`: the pause between two
+    /// reads where a wait cannot watch memory. And as for MCS.
     fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
         let mut lock = Self::default();
         for (option, value) in options.iter() {
@@ -119,6 +120,10 @@ impl ShiftLock {
                 "n" => match value.parse() {
                     Ok(n) if n >= 1 => lock.writers_max = n,
                     _ => return Err(options.refuse(option, "a number from 1 to 65535")),
+                },
+                "poll" => match value.parse() {
+                    Ok(nanos) if nanos >= 1 => lock.poll_ns = nanos,
+                    _ => return Err(options.refuse(option, "nanoseconds, at least 1")),
                 },
                 _ => options.patience(&mut lock.patience, option, value)?,
             }

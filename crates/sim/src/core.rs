@@ -44,6 +44,9 @@ pub(crate) struct Core {
     queue: Queue,
     /// Explored mode: everything that can happen next, in the order in which it was pushed.
     pub(crate) pending: Vec<(Nanos, Event)>,
+    /// Explored mode, where time passes only when nothing else can happen: the timers.
+    pub(crate) timers: Vec<(Nanos, Event)>,
+    pub(crate) hasty: bool,
     /// The same as the oracle sees it, while it is asked.
     pub(crate) candidates: Vec<Candidate>,
     /// Whose event happened last.
@@ -94,6 +97,8 @@ impl Core {
             oracle,
             queue: Queue::new(config.mode == Mode::Timed),
             pending: Vec::new(),
+            timers: Vec::new(),
+            hasty: config.hasty,
             candidates: Vec::new(),
             last: 0,
             abandoned: false,
@@ -125,7 +130,10 @@ impl Core {
     pub(crate) fn push(&mut self, time: Nanos, event: Event) {
         match self.mode {
             Mode::Timed => self.queue.push(self.now, time, event),
-            Mode::Explored => self.pending.push((time, event)),
+            Mode::Explored => match event {
+                Event::Timer(..) if !self.hasty => self.timers.push((time, event)),
+                _ => self.pending.push((time, event)),
+            },
         }
     }
 
@@ -157,7 +165,7 @@ impl Core {
     pub(crate) fn is_idle(&self) -> bool {
         match self.mode {
             Mode::Timed => self.queue.is_empty(),
-            Mode::Explored => self.pending.is_empty(),
+            Mode::Explored => self.pending.is_empty() && self.timers.is_empty(),
         }
     }
 
@@ -172,8 +180,12 @@ impl Core {
         if self.abandoned || self.now >= limit {
             return None;
         }
+        let only_timers = self.pending.iter().all(|(_, event)| matches!(event, Event::Timer(..)));
+        if only_timers && let Some(event) = self.overdue() {
+            return Some(event);
+        }
         let chosen = match self.pending.len() {
-            0 => return self.overdue(),
+            0 => return None,
             1 => 0,
             _ => self.ask()?,
         };
@@ -198,14 +210,27 @@ impl Core {
         Some(chosen)
     }
 
-    /// Explored mode: nothing can happen but that a wait on a word ends by the clock, and somebody
-    /// has died, so that this may help.
+    /// Explored mode: nothing can happen but that time passes. Of what then ends by the clock this
+    /// is the first: a wait whose timer is held back, or, where somebody has died so that it may
+    /// help, a wait on a word. `None` if a timer among the pending events is to be next.
     fn overdue(&mut self) -> Option<(Nanos, Event)> {
-        if !self.bereaved {
-            return None;
+        let mut timers = std::mem::take(&mut self.timers);
+        timers.retain(|(_, event)| match *event {
+            Event::Timer(index, generation) => self.is_current(index, generation),
+            _ => true,
+        });
+        self.timers = timers;
+        let held_back = (0..self.timers.len()).min_by_key(|&i| self.timers[i].0);
+        let first = held_back.map(|i| self.timers[i].0);
+        let pending = self.pending.iter().map(|&(time, _)| time).min();
+        if self.bereaved
+            && let Some((due, index)) = self.watches.most_overdue()
+            && first.into_iter().chain(pending).all(|other| due < other)
+        {
+            return Some((due.max(self.now + 1), Event::Elapse(index)));
         }
-        let (due, index) = self.watches.most_overdue()?;
-        Some((due.max(self.now + 1), Event::Elapse(index)))
+        let (time, event) = self.timers.remove(held_back?);
+        Some((time.max(self.now + 1), event))
     }
 
     pub(crate) fn candidate(&self, event: Event) -> Candidate {

@@ -28,6 +28,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod completion;
 mod core;
 mod fabric;

@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::fault::Outcome;
 use crate::flight::Due;
 use crate::flight::NONE;
+use crate::history::Kind;
 use crate::oracle::Choice;
 use crate::queue::Event;
 
@@ -104,6 +105,8 @@ pub(crate) struct Seat {
     pub(crate) posted: u64,
     /// It crashes when it posts the verb with this number, counted from zero.
     pub(crate) crash_at: Option<(u64, Outcome)>,
+    /// What kind of verb that was, once it has.
+    pub(crate) crashed_at: Option<Kind>,
 }
 
 impl Seat {
@@ -123,6 +126,7 @@ impl Seat {
             paused_until: 0,
             posted: 0,
             crash_at: None,
+            crashed_at: None,
         }
     }
 

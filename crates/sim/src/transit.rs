@@ -106,6 +106,7 @@ impl Core {
         }
         self.depart(head, pair, 0);
         if let Some((_, outcome)) = crash {
+            self.seat_mut(owner).crashed_at = Some(self.flights.at(head).kind);
             self.crash(owner, Some(outcome));
         }
         Posted::Pending(Ticket(ticket))

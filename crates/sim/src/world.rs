@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::fabric::SimEndpoint;
 use crate::fault::{Outcome, Weakness};
 use crate::flight::NONE;
-use crate::history::{Observer, Stats};
+use crate::history::{Kind, Observer, Stats};
 use crate::memory::{Node, NodeId, Reset};
 use crate::nic::{Nic, NicState};
 use crate::oracle::{Oracle, Seeded};
@@ -56,6 +56,9 @@ pub struct Config {
     /// How often the world looks at a word for a wait that has no interval, in nanoseconds. The
     /// default is ShiftLock's polling interval.
     pub poll_interval_ns: Nanos,
+    /// Explored mode: whether the interval of a wait may end while anything else can happen. If not,
+    /// time passes only when nothing else can.
+    pub hasty: bool,
     /// After so many events a run ends, to tell a livelock from progress.
     pub events_max: Option<u64>,
 }
@@ -71,6 +74,7 @@ impl Default for Config {
             slots_per_endpoint: 4,
             mailbox_cells: 4,
             poll_interval_ns: 1_862,
+            hasty: true,
             events_max: None,
         }
     }
@@ -394,6 +398,11 @@ impl Handle {
         let until = core.now.saturating_add(interval);
         let seat = core.seat_mut(id);
         seat.paused_until = seat.paused_until.max(until);
+    }
+
+    /// The kind of the verb with which this endpoint crashed, if [`Handle::crash_at`] told it to.
+    pub fn crashed_at(&self, id: EndpointId) -> Option<Kind> {
+        self.shared.core.borrow().seat(id).crashed_at
     }
 
     /// Drops a task where it stands, as a caller does who gives up; its endpoint lives on.

@@ -1,0 +1,282 @@
+//! Looking for what a judge objects to: many runs of changing scenarios, and shrinking what is found.
+
+use std::time::{Duration, Instant};
+
+use farlock_sim::schedule::{Director, Pct, Random, Replay, Trail};
+use farlock_sim::{Choice, Oracle, Seeded};
+
+use super::scenario::{Faults, Line, Scenario};
+use super::trial::{Finding, Objection, Player, Verdict};
+
+/// Depths of [`Pct`] that are used in turn.
+pub const DEPTHS: std::ops::RangeInclusive<u32> = 2..=6;
+/// Schedules tried for a simpler scenario before it is given up.
+const SHRINK_SCHEDULES: u64 = 400;
+/// Rounds of cutting a trail.
+const SHRINK_ROUNDS: u32 = 8;
+
+/// How much is tried.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Budget {
+    /// So many schedules.
+    Schedules(u64),
+    /// As many as go into this time.
+    Time(Duration),
+}
+
+impl Budget {
+    /// The share of one of `n` subjects.
+    pub fn share(self, n: usize) -> Self {
+        match self {
+            Self::Schedules(schedules) => Self::Schedules((schedules / n as u64).max(1)),
+            Self::Time(time) => Self::Time(time / n as u32),
+        }
+    }
+
+    /// Whether so many schedules since `begun` use it up.
+    pub fn is_spent(self, schedules: u64, begun: Instant) -> bool {
+        match self {
+            Self::Schedules(max) => schedules >= max,
+            // A clock read costs as much as a few events: look now and then.
+            Self::Time(time) => schedules.is_multiple_of(16) && begun.elapsed() >= time,
+        }
+    }
+}
+
+impl std::str::FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse =
+            |_| format!("'{text}' is neither a number of schedules nor one of seconds (60s)");
+        match text.strip_suffix('s') {
+            Some(seconds) => {
+                seconds.parse().map(|s| Self::Time(Duration::from_secs(s))).map_err(refuse)
+            }
+            None => text.parse().map(Self::Schedules).map_err(refuse),
+        }
+    }
+}
+
+/// Which schedules are mixed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mix {
+    /// Uniformly random ones.
+    Random,
+    /// PCT, its depths in turn.
+    Pct,
+    /// The standard mix: one in six is uniformly random.
+    Standard,
+}
+
+/// A found run, and how many were needed.
+#[derive(Clone, Debug)]
+pub struct Catch {
+    /// The run.
+    pub line: Line,
+    /// What is wrong with it.
+    pub finding: Finding,
+}
+
+/// Runs of one subject.
+#[derive(Debug)]
+pub struct Hunt<'p> {
+    player: &'p Player,
+    random: Director<Random>,
+    pct: Director<Pct>,
+    draws: Seeded,
+    mix: Mix,
+    /// Schedules so far.
+    pub schedules: u64,
+    /// By depth; 0 is random.
+    pub by_depth: [u64; 7],
+    /// Events so far.
+    pub events: u64,
+    /// How often a waiter was passed at most.
+    pub bypass_max: u32,
+}
+
+impl<'p> Hunt<'p> {
+    /// A hunt that follows from its seed.
+    pub fn new(player: &'p Player, mix: Mix, seed: u64) -> Self {
+        Self {
+            player,
+            random: Director::new(Random::new(seed ^ 0x7a11)),
+            pct: Director::new(Pct::new(seed ^ 0x9c7, 2)),
+            draws: Seeded::new(seed),
+            mix,
+            schedules: 0,
+            by_depth: [0; 7],
+            events: 0,
+            bypass_max: 0,
+        }
+    }
+
+    /// Where scenarios are drawn from.
+    pub fn draws(&mut self) -> &mut Seeded {
+        &mut self.draws
+    }
+
+    /// One run of this scenario, by the schedule whose turn it is.
+    pub fn run(&mut self, scenario: &Scenario) -> (Verdict, impl Fn(&Self) -> Trail + use<'p>) {
+        let depths = u64::from(DEPTHS.end() - DEPTHS.start() + 1);
+        let turn = self.schedules % (depths + 1);
+        let depth = match self.mix {
+            Mix::Random => 0,
+            Mix::Standard if turn == 0 => 0,
+            Mix::Standard => *DEPTHS.start() + turn as u32 - 1,
+            Mix::Pct => *DEPTHS.start() + (self.schedules % depths) as u32,
+        };
+        let oracle = match depth {
+            0 => self.random.begin(),
+            _ => {
+                self.pct.with(|pct| pct.set_depth(depth));
+                self.pct.begin()
+            }
+        };
+        let oracle = oracle.expect("there is always another random schedule");
+        self.schedules += 1;
+        self.by_depth[depth as usize] += 1;
+        let verdict = self.player.play(scenario, oracle);
+        self.events += verdict.events;
+        self.bypass_max = self.bypass_max.max(verdict.bypass_max);
+        let trail = move |hunt: &Self| match depth {
+            0 => hunt.random.trail(),
+            _ => hunt.pct.trail(),
+        };
+        (verdict, trail)
+    }
+
+    /// Draws scenarios and runs them until something is found or the budget is spent. `tick` is
+    /// told the number of schedules now and then.
+    pub fn search(
+        &mut self,
+        base: &Scenario,
+        faults: Faults,
+        budget: Budget,
+        mut tick: impl FnMut(u64),
+    ) -> Option<Catch> {
+        let (begun, mut scenario) = (Instant::now(), base.clone());
+        while !budget.is_spent(self.schedules, begun) {
+            scenario.draw(&mut self.draws, faults);
+            let (verdict, trail) = self.run(&scenario);
+            if let Some(finding) = verdict.finding {
+                let trail = trail(self);
+                return Some(Catch { line: Line { scenario, trail }, finding });
+            }
+            if self.schedules.is_multiple_of(1024) {
+                tick(self.schedules);
+            }
+        }
+        None
+    }
+}
+
+/// One stored run.
+pub fn replay(player: &Player, line: &Line) -> (Verdict, Trail) {
+    let director = Director::new(Replay::new(line.trail.clone()));
+    let oracle = director.begin().expect("a replay has one run");
+    let verdict = player.play(&line.scenario, oracle);
+    (verdict, director.trail())
+}
+
+/// A simpler run in which the same kind of thing goes wrong: fewer faults, clients and
+/// acquisitions, then fewer preemptions.
+pub fn shrink(player: &Player, found: Catch) -> Catch {
+    let mut best = found;
+    loop {
+        let simpler = simpler_scenarios(&best.line.scenario);
+        let next = simpler.into_iter().find_map(|scenario| {
+            still_fails(player, &scenario, &best.line.trail, best.finding.objection)
+        });
+        match next {
+            Some(next) => best = next,
+            None => break,
+        }
+    }
+    for _ in 0..SHRINK_ROUNDS {
+        let before = best.line.trail.len();
+        best = cut_trail(player, best);
+        if best.line.trail.len() == before {
+            break;
+        }
+    }
+    best
+}
+
+/// The scenario with one thing less, each way that there is.
+fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
+    let mut simpler = Vec::new();
+    let mut push = |change: &dyn Fn(&mut Scenario)| {
+        let mut changed = scenario.clone();
+        change(&mut changed);
+        if changed != *scenario {
+            simpler.push(changed);
+        }
+    };
+    push(&|s| s.death = None);
+    push(&|s| s.cancel = None);
+    push(&|s| s.clients = (s.clients - 1).max(2));
+    push(&|s| s.acquisitions = (s.acquisitions - 1).max(1));
+    push(&|s| s.torn = 0);
+    push(&|s| s.overtaken = 0);
+    push(&|s| s.hasty = false);
+    push(&|s| {
+        let used = u32::from(s.clients) * u32::from(s.acquisitions);
+        s.shared &= u64::MAX >> (64 - used.clamp(1, 64));
+    });
+    for bit in 0..u32::from(scenario.clients) * u32::from(scenario.acquisitions).min(64) {
+        push(&|s| s.shared &= !1_u64.checked_shl(bit).unwrap_or(0));
+    }
+    simpler
+}
+
+/// The same kind of failure in this scenario, by the same trail or by some other.
+fn still_fails(
+    player: &Player,
+    scenario: &Scenario,
+    trail: &Trail,
+    objection: Objection,
+) -> Option<Catch> {
+    let line = Line { scenario: scenario.clone(), trail: trail.clone() };
+    let (verdict, followed) = replay(player, &line);
+    if let Some(finding) = verdict.finding.filter(|f| f.objection == objection) {
+        return Some(Catch { line: Line { trail: followed, ..line }, finding });
+    }
+    let mut hunt = Hunt::new(player, Mix::Standard, 1);
+    for _ in 0..SHRINK_SCHEDULES {
+        let (verdict, trail) = hunt.run(scenario);
+        if let Some(finding) = verdict.finding.filter(|f| f.objection == objection) {
+            return Some(Catch { line: Line { trail: trail(&hunt), ..line }, finding });
+        }
+    }
+    None
+}
+
+/// Leaves out ever smaller parts of the trail as long as the run still fails.
+fn cut_trail(player: &Player, mut best: Catch) -> Catch {
+    let mut size = best.line.trail.len().div_ceil(2);
+    while size > 0 {
+        let mut first = 0;
+        while first < best.line.trail.len() {
+            let trail = best.line.trail.without(first, size);
+            let line = Line { scenario: best.line.scenario.clone(), trail };
+            let (verdict, followed) = replay(player, &line);
+            let same = verdict.finding.filter(|f| f.objection == best.finding.objection);
+            match same {
+                Some(finding) if followed.len() < best.line.trail.len() => {
+                    best = Catch { line: Line { trail: followed, ..line }, finding };
+                }
+                _ => first += size,
+            }
+        }
+        size /= 2;
+    }
+    best
+}
+
+/// A seed for each of several hunts.
+pub fn seed_of(seed: u64, number: usize) -> u64 {
+    let mut draws = Seeded::new(seed ^ (number as u64) << 32);
+    u64::from(draws.pick(Choice::Event, u32::MAX)) << 32 | seed & 0xffff_ffff
+}

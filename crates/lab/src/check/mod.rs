@@ -1,0 +1,280 @@
+//! `farlock-lab check` and `farlock-lab replay`: the locks in the explored world, before judges.
+//!
+//! The judges are told what clients do and see what verbs do; they know no protocol. A run that they
+//! object to is shrunk and printed as one line, which `replay` shows verb by verb.
+
+pub mod crash;
+pub mod exhaustive;
+pub mod hunt;
+pub mod report;
+pub mod scenario;
+pub mod subjects;
+pub mod trial;
+
+use std::io::IsTerminal;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use farlock_sim::schedule::{Director, Replay};
+use indicatif::ProgressBar;
+
+use hunt::{Budget, Catch, Hunt, Mix, seed_of, shrink};
+use report::Row;
+use scenario::{CLIENTS_MAX, Faults, Line, Scenario};
+use trial::{Notes, Objection, Player};
+
+/// How locks are checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Mode {
+    /// Uniformly random schedules of random scenarios.
+    Random,
+    /// Schedules with few preemptions at random places, depths 2 to 6.
+    Pct,
+    /// Every schedule of one scenario, readers and writers mixed.
+    Exhaustive,
+    /// Every verb of every role is a death, with each of its three ends.
+    Crash,
+}
+
+/// What to check.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CheckArgs {
+    /// The lock, as the registry names it, or `all`.
+    #[arg(long, default_value = "all")]
+    pub protocol: String,
+    /// How.
+    #[arg(long, value_enum, default_value = "pct")]
+    pub mode: Mode,
+    /// How many clients.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64))]
+    pub clients: u16,
+    /// How many acquisitions of each.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub acquisitions: u16,
+    /// Schedules, or seconds as in `60s`, for all locks together. Exploring every schedule ends by
+    /// itself; without a budget it takes the time it needs.
+    #[arg(long)]
+    pub budget: Option<Budget>,
+    /// Decides everything.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Prints a line of JSON for each lock.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Without a budget, schedules for each lock.
+const SCHEDULES: u64 = 50_000;
+
+/// What to show.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReplayArgs {
+    /// A line that `check` printed.
+    pub line: Line,
+}
+
+/// Checks, prints, and fails if a judge objected to a lock other than the canary, or to none of its
+/// runs.
+pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
+    let _quiet = Quiet::begin();
+    let subjects = match args.protocol.as_str() {
+        "all" => subjects::all(),
+        one => vec![one.to_owned()],
+    };
+    let budget = match (args.budget, args.mode) {
+        (Some(budget), _) => budget.share(subjects.len()),
+        (None, Mode::Exhaustive) => Budget::Schedules(u64::MAX),
+        (None, _) => Budget::Schedules(SCHEDULES),
+    };
+    let mut rows = Vec::with_capacity(subjects.len());
+    for (number, subject) in subjects.iter().enumerate() {
+        let player = subjects::player(subject)?;
+        let row = check(args, subject, &player, budget, number);
+        if args.json {
+            println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
+        }
+        rows.push(row);
+    }
+    if !args.json {
+        println!("{}", report::table(&rows));
+        for row in &rows {
+            if let (Some(story), Some(line)) = (&row.story, &row.line) {
+                println!("{}: {story}\n  farlock-lab replay {line}", row.protocol);
+            }
+        }
+    }
+    rows.iter().try_for_each(|row| pass(row, args.clients))
+}
+
+/// Whether a lock passes: a judge objected to the canary and to nothing else, and somebody died at
+/// every verb.
+fn pass(row: &Row, clients: u16) -> anyhow::Result<()> {
+    let objected = row.violations + row.stalls > 0;
+    if row.protocol == "none" {
+        ensure!(objected || clients < 2, "none excludes nobody, and no judge saw it");
+        return Ok(());
+    }
+    ensure!(!objected, "{} failed", row.protocol);
+    ensure!(
+        row.crash_points_covered == row.crash_points,
+        "{}: no death at {}",
+        row.protocol,
+        row.story.as_deref().unwrap_or("some verb")
+    );
+    Ok(())
+}
+
+/// Checks one lock.
+fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, number: usize) -> Row {
+    let (begun, bar) = (Instant::now(), progress(subject, budget));
+    let base = Scenario::plain(subject, args.clients, args.acquisitions);
+    let seed = seed_of(args.seed, number);
+    let mut row = Row {
+        protocol: subject.to_owned(),
+        mode: format!("{:?}", args.mode).to_lowercase(),
+        clients: args.clients,
+        acquisitions: args.acquisitions,
+        seed: args.seed,
+        ..Row::default()
+    };
+    let tick = |schedules| bar.set_position(schedules);
+    let catch = match args.mode {
+        Mode::Random | Mode::Pct => {
+            let mix = if args.mode == Mode::Pct { Mix::Pct } else { Mix::Random };
+            let mut hunt = Hunt::new(player, mix, seed);
+            let catch = hunt.search(&base, Faults::ALL, budget, tick);
+            row.by_depth = hunt.by_depth.to_vec();
+            (row.schedules, row.bypass_max) = (hunt.schedules, hunt.bypass_max);
+            catch
+        }
+        Mode::Exhaustive => {
+            let explored = exhaustive::explore(player, &base.mixed(), budget, tick);
+            (row.schedules, row.states) = (explored.schedules, explored.states);
+            row.complete = explored.complete;
+            explored.catch
+        }
+        Mode::Crash => {
+            let campaign = crash::campaign(player, &base, budget, seed, tick);
+            (row.crash_points, row.crash_points_covered) = (campaign.points, campaign.covered);
+            row.schedules = campaign.schedules;
+            row.story = (!campaign.missing.is_empty()).then(|| campaign.missing.join("; "));
+            campaign.catch
+        }
+    };
+    row.seconds = begun.elapsed().as_secs_f64();
+    bar.finish_and_clear();
+    if let Some(catch) = catch {
+        note(&mut row, shrink(player, catch));
+    }
+    row
+}
+
+fn note(row: &mut Row, catch: Catch) {
+    match catch.finding.objection {
+        Objection::Stall => row.stalls += 1,
+        Objection::Violation | Objection::Leak | Objection::Panic => row.violations += 1,
+    }
+    row.story = Some(format!("{:?}: {}", catch.finding.objection, catch.finding.story));
+    row.line = Some(catch.line.to_string());
+}
+
+/// A progress bar where a person looks, otherwise nothing.
+fn progress(subject: &str, budget: Budget) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = match budget {
+        Budget::Schedules(n) if n < u64::MAX => ProgressBar::new(n),
+        _ => ProgressBar::new_spinner(),
+    };
+    bar.println(subject);
+    bar
+}
+
+/// Shows a run verb by verb.
+pub fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
+    let _quiet = Quiet::begin();
+    let player = subjects::player(&args.line.scenario.subject)?;
+    let director = Director::new(Replay::new(args.line.trail.clone()));
+    let oracle = director.begin().expect("a replay has one run");
+    let mut notes = Notes { timeline: Some(Vec::new()), ..Notes::default() };
+    let verdict = player.play_noting(&args.line.scenario, oracle, &mut notes);
+    for (step, what) in notes.timeline.unwrap_or_default().iter().enumerate() {
+        println!("{step:>5}  {what}");
+    }
+    match verdict.finding {
+        Some(finding) => println!("{:?}: {}", finding.objection, finding.story),
+        None => println!("nothing to object to, {} events", verdict.events),
+    }
+    Ok(())
+}
+
+/// While this lives, a panic prints nothing: it is a finding, and its message is its story.
+struct Quiet;
+
+impl Quiet {
+    fn begin() -> Self {
+        std::panic::set_hook(Box::new(|_| {}));
+        Self
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::panic::take_hook();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(mode: Mode, budget: u64) -> Vec<Row> {
+        let args = CheckArgs {
+            protocol: "all".to_owned(),
+            mode,
+            clients: 2,
+            acquisitions: 2,
+            budget: None,
+            seed: 1,
+            json: false,
+        };
+        let subjects = subjects::all();
+        let check = |(number, subject): (usize, &String)| {
+            let player = subjects::player(subject).expect("a registered lock");
+            check(&args, subject, &player, Budget::Schedules(budget), number)
+        };
+        subjects.iter().enumerate().map(check).collect()
+    }
+
+    #[test]
+    fn every_schedule_of_two_clients_is_explored_and_only_the_canary_fails() {
+        for row in rows(Mode::Exhaustive, u64::MAX) {
+            assert_eq!(row.complete, row.protocol != "none", "{row:?}");
+            pass(&row, 2).expect("locks pass and the canary does not");
+        }
+    }
+
+    #[test]
+    fn a_few_schedules_with_everything_that_can_go_wrong() {
+        for row in [rows(Mode::Pct, 400), rows(Mode::Random, 400)].concat() {
+            pass(&row, 2).expect("locks pass and the canary does not");
+        }
+    }
+
+    #[test]
+    fn what_is_found_is_shrunk_and_its_line_shows_it_again() {
+        let player = subjects::player("none").expect("a registered lock");
+        let mut hunt = Hunt::new(&player, Mix::Standard, 7);
+        let base = Scenario::plain("none", 4, 3);
+        let found = hunt.search(&base, Faults::ALL, Budget::Schedules(100), |_| {});
+        let small = shrink(&player, found.expect("the canary is found at once"));
+        assert_eq!((small.line.scenario.clients, small.line.scenario.acquisitions), (2, 1));
+        assert!(small.line.trail.len() <= 2, "{}", small.line);
+        let line: Line = small.line.to_string().parse().expect("a line is a line");
+        let (verdict, _) = hunt::replay(&player, &line);
+        assert_eq!(verdict.finding, Some(small.finding));
+    }
+}

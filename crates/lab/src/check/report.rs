@@ -1,0 +1,125 @@
+//! What the checker prints: a line of JSON or a row of a table for each subject.
+
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+/// What came of one subject in one mode.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// The lock.
+    pub protocol: String,
+    /// How it was checked.
+    pub mode: String,
+    /// Clients of each run.
+    pub clients: u16,
+    /// Acquisitions of each client.
+    pub acquisitions: u16,
+    /// Runs.
+    pub schedules: u64,
+    /// Of the runs, how many had which depth of PCT; 0 is uniformly random.
+    pub by_depth: Vec<u64>,
+    /// Different states met at choices; 0 where they are not remembered.
+    pub states: u64,
+    /// Every schedule was explored.
+    pub complete: bool,
+    /// Verbs of roles at which a client can die, times three ends.
+    pub crash_points: usize,
+    /// Of those, how many deaths have happened.
+    pub crash_points_covered: usize,
+    /// Runs in which exclusion, tokens, order or cleanliness was violated, or an assertion.
+    pub violations: u64,
+    /// Runs in which somebody waits for ever.
+    pub stalls: u64,
+    /// How often a waiter was passed at most.
+    pub bypass_max: u32,
+    /// Wall time.
+    pub seconds: f64,
+    /// The seed.
+    pub seed: u64,
+    /// What happened, where something did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub story: Option<String>,
+    /// What `farlock-lab replay` takes to show it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+}
+
+/// What came of one exhibit.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExhibitRow {
+    /// The exhibit.
+    pub exhibit: String,
+    /// Whether its bug was found.
+    pub found: bool,
+    /// After how many runs.
+    pub schedules: u64,
+    /// Within how many it must be.
+    pub budget: u64,
+    /// What happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub story: Option<String>,
+    /// What `farlock-lab replay` takes to show it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+}
+
+/// Rows as people read them.
+pub fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header([
+        "lock",
+        "mode",
+        "size",
+        "schedules",
+        "states",
+        "complete",
+        "crash points",
+        "violations",
+        "stalls",
+        "bypass",
+        "/s",
+    ]);
+    for row in rows {
+        let rate = row.schedules as f64 / row.seconds.max(1e-9);
+        table.add_row([
+            row.protocol.clone(),
+            row.mode.clone(),
+            format!("{}x{}", row.clients, row.acquisitions),
+            row.schedules.to_string(),
+            row.states.to_string(),
+            if row.complete { "yes" } else { "-" }.to_owned(),
+            format!("{}/{}", row.crash_points_covered, row.crash_points),
+            row.violations.to_string(),
+            row.stalls.to_string(),
+            row.bypass_max.to_string(),
+            format!("{rate:.0}"),
+        ]);
+    }
+    align(&mut table, 3);
+    table
+}
+
+/// Exhibits as people read them.
+pub fn exhibits(rows: &[ExhibitRow]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(["exhibit", "found", "schedules", "budget", "as"]);
+    for row in rows {
+        table.add_row([
+            row.exhibit.clone(),
+            if row.found { "yes" } else { "NO" }.to_owned(),
+            row.schedules.to_string(),
+            row.budget.to_string(),
+            row.story.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+fn align(table: &mut Table, first: usize) {
+    for column in table.column_iter_mut().skip(first) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}

@@ -1,0 +1,268 @@
+//! What is played: how many clients acquire how often in which mode, and which faults there are.
+//!
+//! A scenario together with a trail is one run. Both are one line of text, without spaces:
+//! `mcs/3x2/s1a/t0.o4/hasty/d1.7.late/c0.1.3/3.1k-a.20`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
+use farlock_locks::Mode;
+use farlock_sim::schedule::Trail;
+use farlock_sim::{Choice, Oracle, Outcome, Ratio, Seeded, Weakness};
+
+/// The most clients of a scenario.
+pub const CLIENTS_MAX: u16 = 16;
+/// Of so many scenarios one has a client that gives up, one another that dies.
+const CANCEL_ONE_IN: u32 = 4;
+const DEATH_ONE_IN: u32 = 3;
+/// Among how many of its first verbs a client dies.
+const DEATH_VERBS: u32 = 24;
+/// The most times that an acquisition which is given up was polled before.
+const POLLS_MAX: u32 = 6;
+
+/// A client dies when it posts its verb with this number, counted from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Death {
+    /// Who.
+    pub who: u16,
+    /// At which of its verbs.
+    pub verb: u64,
+    /// What becomes of the verb.
+    pub outcome: Outcome,
+}
+
+/// A client gives an acquisition up after polling it so many times, and settles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cancel {
+    /// Who.
+    pub who: u16,
+    /// Which of its acquisitions.
+    pub round: u16,
+    /// After how many polls.
+    pub polls: u32,
+}
+
+/// What is played.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scenario {
+    /// The lock, or the exhibit of the museum.
+    pub subject: String,
+    /// How many clients.
+    pub clients: u16,
+    /// How many acquisitions of each.
+    pub acquisitions: u16,
+    /// A bit for each acquisition that is shared: client by client, each from its first on.
+    pub shared: u64,
+    /// A read or write is torn once in so many times; never if 0.
+    pub torn: u32,
+    /// A read in a chain is overtaken once in so many times; never if 0.
+    pub overtaken: u32,
+    /// Intervals of waits may end at any time.
+    pub hasty: bool,
+    /// Who dies.
+    pub death: Option<Death>,
+    /// Who gives up.
+    pub cancel: Option<Cancel>,
+}
+
+/// What may be drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Faults {
+    /// Clients die.
+    pub deaths: bool,
+    /// Clients give up.
+    pub cancels: bool,
+}
+
+impl Faults {
+    /// Everything.
+    pub const ALL: Self = Self { deaths: true, cancels: true };
+}
+
+impl Scenario {
+    /// Nothing goes wrong, and all acquisitions are exclusive.
+    pub fn plain(subject: &str, clients: u16, acquisitions: u16) -> Self {
+        Self {
+            subject: subject.to_owned(),
+            clients,
+            acquisitions,
+            shared: 0,
+            torn: 0,
+            overtaken: 0,
+            hasty: false,
+            death: None,
+            cancel: None,
+        }
+    }
+
+    /// Every second acquisition is shared: some of each client, where it makes more than one.
+    pub fn mixed(mut self) -> Self {
+        let all = u32::from(self.clients) * u32::from(self.acquisitions);
+        self.shared = (0..all.min(64))
+            .filter(|n| {
+                (n / u32::from(self.acquisitions) + n % u32::from(self.acquisitions)) % 2 == 1
+            })
+            .fold(0, |mask, bit| mask | 1 << bit);
+        self
+    }
+
+    /// This scenario with modes and faults drawn anew, each fault switched on or off.
+    pub fn draw(&mut self, oracle: &mut Seeded, faults: Faults) {
+        let mut draw = |n| oracle.pick(Choice::Event, n);
+        let frequency = |draw: u32| [0, 0, 0, 2, 4, 16][draw as usize];
+        self.shared = match draw(4) {
+            0 => 0,
+            _ => u64::from(draw(u32::MAX)) & u64::from(draw(u32::MAX)) | u64::from(draw(1 << 8)),
+        };
+        (self.torn, self.overtaken) = (frequency(draw(6)), frequency(draw(6)));
+        self.hasty = draw(2) == 1;
+        self.death = (faults.deaths && draw(DEATH_ONE_IN) == 0).then(|| Death {
+            who: draw(self.clients.into()) as u16,
+            verb: draw(DEATH_VERBS).into(),
+            outcome: OUTCOMES[draw(3) as usize],
+        });
+        self.cancel = (faults.cancels && draw(CANCEL_ONE_IN) == 0).then(|| Cancel {
+            who: draw(self.clients.into()) as u16,
+            round: draw(self.acquisitions.into()) as u16,
+            polls: 1 + draw(POLLS_MAX),
+        });
+    }
+
+    /// In which mode a client acquires for the `round`-th time.
+    pub fn mode(&self, who: u16, round: u16) -> Mode {
+        let bit = u32::from(who) * u32::from(self.acquisitions) + u32::from(round);
+        if bit < 64 && self.shared >> bit & 1 != 0 { Mode::Shared } else { Mode::Exclusive }
+    }
+
+    /// How weak the fabric is. Durations are least: in explored mode the order alone counts.
+    pub fn weakness(&self) -> Weakness {
+        let ratio = |of| if of == 0 { Ratio::NEVER } else { Ratio::one_in(of) };
+        Weakness {
+            torn: ratio(self.torn),
+            overtaken: ratio(self.overtaken),
+            detection_ns_min: 1,
+            detection_ns_max: 1,
+            ..Weakness::NONE
+        }
+    }
+}
+
+/// The three ways a verb can end with its client.
+pub const OUTCOMES: [Outcome; 3] = [Outcome::Never, Outcome::Executed, Outcome::Late];
+
+/// What an outcome is called in a line.
+pub fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Never => "never",
+        Outcome::Executed => "executed",
+        Outcome::Late => "late",
+    }
+}
+
+/// A run: what is played, and how its schedule differs from the obvious one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// What is played.
+    pub scenario: Scenario,
+    /// The schedule.
+    pub trail: Trail,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = &self.scenario;
+        write!(f, "{}/{}x{}/s{:x}", s.subject, s.clients, s.acquisitions, s.shared)?;
+        write!(f, "/t{}.o{}/", s.torn, s.overtaken)?;
+        f.write_str(if s.hasty { "hasty" } else { "patient" })?;
+        match s.death {
+            None => f.write_str("/d")?,
+            Some(d) => write!(f, "/d{}.{}.{}", d.who, d.verb, outcome_name(d.outcome))?,
+        }
+        match s.cancel {
+            None => f.write_str("/c")?,
+            Some(c) => write!(f, "/c{}.{}.{}", c.who, c.round, c.polls)?,
+        }
+        write!(f, "/{}", self.trail)
+    }
+}
+
+impl FromStr for Line {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let parts: Vec<&str> = text.trim().split('/').collect();
+        let [subject, size, shared, weakness, haste, death, cancel, trail] = parts[..] else {
+            bail!("a line has eight parts between slashes, as `farlock-lab check` prints it");
+        };
+        let (clients, acquisitions) = size.split_once('x').context("a size is as 3x2")?;
+        let (torn, overtaken) = weakness
+            .strip_prefix('t')
+            .and_then(|rest| rest.split_once(".o"))
+            .context("a weakness is as t0.o4")?;
+        let shared = shared.strip_prefix('s').context("modes are as s1a")?;
+        let scenario = Scenario {
+            subject: subject.to_owned(),
+            clients: clients.parse()?,
+            acquisitions: acquisitions.parse()?,
+            shared: u64::from_str_radix(shared, 16)?,
+            torn: torn.parse()?,
+            overtaken: overtaken.parse()?,
+            hasty: haste == "hasty",
+            death: parse_death(death)?,
+            cancel: parse_cancel(cancel)?,
+        };
+        ensure!(
+            (1..=CLIENTS_MAX).contains(&scenario.clients) && scenario.acquisitions > 0,
+            "a scenario has 1 to {CLIENTS_MAX} clients and at least one acquisition"
+        );
+        Ok(Self { scenario, trail: trail.parse()? })
+    }
+}
+
+fn parse_death(text: &str) -> anyhow::Result<Option<Death>> {
+    let rest = text.strip_prefix('d').context("a death is as d1.7.late, or d for none")?;
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let parts: Vec<&str> = rest.split('.').collect();
+    let [who, verb, outcome] = parts[..] else { bail!("a death is as d1.7.late") };
+    let outcome = OUTCOMES.into_iter().find(|&o| outcome_name(o) == outcome);
+    let outcome = outcome.context("a verb ends as never, executed or late")?;
+    Ok(Some(Death { who: who.parse()?, verb: verb.parse()?, outcome }))
+}
+
+fn parse_cancel(text: &str) -> anyhow::Result<Option<Cancel>> {
+    let rest = text.strip_prefix('c').context("giving up is as c0.1.3, or c for none")?;
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let parts: Vec<&str> = rest.split('.').collect();
+    let [who, round, polls] = parts[..] else { bail!("giving up is as c0.1.3") };
+    Ok(Some(Cancel { who: who.parse()?, round: round.parse()?, polls: polls.parse()? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_survives_its_text() {
+        let mut oracle = Seeded::new(3);
+        for _ in 0..200 {
+            let mut scenario = Scenario::plain("shiftlock:n=1", 3, 2);
+            scenario.draw(&mut oracle, Faults::ALL);
+            let line = Line { scenario, trail: "3.1k-a.20".parse().expect("a trail") };
+            assert_eq!(line.to_string().parse::<Line>().expect("a line"), line);
+        }
+        assert!("mcs/3x2".parse::<Line>().is_err());
+    }
+
+    #[test]
+    fn a_mixed_scenario_has_readers_and_writers_of_each_client() {
+        let scenario = Scenario::plain("shiftlock", 3, 2).mixed();
+        for who in 0..3 {
+            assert_ne!(scenario.mode(who, 0), scenario.mode(who, 1));
+        }
+    }
+}

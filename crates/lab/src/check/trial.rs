@@ -1,0 +1,477 @@
+//! One run: a world, its clients, its judges, and what they found.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::task::Poll;
+
+use farlock_fabric::{Addr, Endpoint, EndpointId, Slot, WideAtomics};
+use farlock_locks::slot::{self, Phase};
+use farlock_locks::{Client, Mode, Options, RecordLock};
+use farlock_sim::check::{Access, Ledger, Turns};
+use farlock_sim::{
+    Config, Effect, Ended, Handle, Kind, Mode as WorldMode, Oracle, SimEndpoint, World,
+};
+
+use super::scenario::Scenario;
+
+/// The word that a holder reads, in bytes after the lock: while it does, others may come in.
+const PROTECTED: u64 = 64;
+/// Bytes of the lock's region.
+const BYTES: u64 = 128;
+/// A run with more events is a livelock. Repairs of a few clients take some hundred.
+const EVENTS_MAX: u64 = 20_000;
+
+/// What a judge objects to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Objection {
+    /// Two were inside who exclude each other, or tokens did not grow, or somebody was passed.
+    Violation,
+    /// Somebody waits for ever.
+    Stall,
+    /// All have left, but not everything is as before.
+    Leak,
+    /// The protocol found itself in a state that it holds to be impossible.
+    Panic,
+}
+
+/// What was found in a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// What kind of thing it is.
+    pub objection: Objection,
+    /// What happened, in a line.
+    pub story: String,
+}
+
+/// Where in a cycle a client is: what a crash point is named by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Before its grant.
+    Acquiring,
+    /// Inside.
+    Holding,
+    /// After that.
+    Releasing,
+}
+
+/// A verb of a role: a place where a client may die.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Point {
+    /// Whether a writer does it.
+    pub writer: bool,
+    /// When.
+    pub stage: Stage,
+    /// What it does.
+    pub kind: Kind,
+}
+
+/// How a run went.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// What was found, if anything was.
+    pub finding: Option<Finding>,
+    /// Events that happened.
+    pub events: u64,
+    /// The verb at which the scenario's death happened, if it did.
+    pub died_at: Option<Point>,
+    /// How often a waiter was passed at most.
+    pub bypass_max: u32,
+}
+
+/// What a run notes besides its verdict.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    /// What happened, a line each.
+    pub timeline: Option<Vec<String>>,
+    /// The verbs of each role.
+    pub points: Option<BTreeSet<Point>>,
+}
+
+/// What is asked of a lock besides exclusion, growing tokens and progress.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Exclusive acquisitions are granted in the order in which they got in line.
+    pub fifo: bool,
+    /// Clients settle what they gave up, as they must.
+    pub settles: bool,
+}
+
+/// A subject, ready to play any scenario.
+pub struct Player {
+    play: Play,
+}
+
+type Play = Box<dyn Fn(&Scenario, Box<dyn Oracle>, &mut Notes) -> Verdict>;
+
+impl Player {
+    /// A player of this lock, whose clients act through what `wrap` makes of their endpoints.
+    pub fn new<E, L>(lock: L, terms: Terms, wrap: fn(SimEndpoint) -> E) -> Self
+    where
+        E: WideAtomics,
+        L: RecordLock<E>,
+    {
+        let play = move |scenario: &Scenario, oracle: Box<dyn Oracle>, notes: &mut Notes| {
+            Trial::new(scenario, oracle, terms, notes).play(&lock, wrap, notes)
+        };
+        Self { play: Box::new(play) }
+    }
+
+    /// One run.
+    pub fn play(&self, scenario: &Scenario, oracle: Box<dyn Oracle>) -> Verdict {
+        (self.play)(scenario, oracle, &mut Notes::default())
+    }
+
+    /// One run, of which more is noted.
+    pub fn play_noting(
+        &self,
+        scenario: &Scenario,
+        oracle: Box<dyn Oracle>,
+        notes: &mut Notes,
+    ) -> Verdict {
+        (self.play)(scenario, oracle, notes)
+    }
+}
+
+impl std::fmt::Debug for Player {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Player")
+    }
+}
+
+/// The judges of one run, and what they are told.
+#[derive(Default)]
+struct Bench {
+    ledger: Ledger,
+    turns: Turns,
+    /// By client: where it is and whether as a writer.
+    stages: Vec<(Stage, bool)>,
+    failure: Option<String>,
+    bypassed: Option<String>,
+    notes: Notes,
+}
+
+type SharedBench = Rc<RefCell<Bench>>;
+
+impl Bench {
+    fn tell(&mut self, what: impl FnOnce(&mut String)) {
+        if let Some(timeline) = &mut self.notes.timeline {
+            let mut line = String::new();
+            what(&mut line);
+            timeline.push(line);
+        }
+    }
+
+    /// A verb took effect. Endpoints are numbered from 1, clients from 0.
+    fn sees(&mut self, effect: &Effect, word: Addr) {
+        let Some(who) = effect.endpoint.index.checked_sub(1) else { return };
+        let Some(&(stage, writer)) = self.stages.get(usize::from(who)) else { return };
+        if let Some(points) = &mut self.notes.points {
+            points.insert(Point { writer, stage, kind: effect.kind });
+        }
+        if effect.addr == word && !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send) {
+            self.turns.acts(who);
+        }
+        self.tell(|line| {
+            let _ = write!(line, "client {who}  {:<14}", kind_name(effect.kind));
+            let _ = match effect.kind {
+                Kind::Send => write!(line, "{}", receiver(effect.addr)),
+                _ if effect.addr == word => write!(line, "lock"),
+                _ if effect.addr.region() == word.region() => {
+                    write!(line, "lock+{}", effect.addr.offset() - word.offset())
+                }
+                _ => write!(line, "record+{}", effect.addr.offset()),
+            };
+            let _ = match effect.kind {
+                Kind::Send => write!(line, "  {:#x}", effect.old),
+                _ if effect.old == effect.new => write!(line, "  {:#x}", effect.old),
+                _ => write!(line, "  {:#x} -> {:#x}", effect.old, effect.new),
+            };
+        });
+    }
+}
+
+fn receiver(addr: Addr) -> String {
+    let to = farlock_fabric::Mailbox::from_bits(addr.bits());
+    format!("to client {}", to.endpoint.index.wrapping_sub(1))
+}
+
+/// What a kind of verb is called.
+pub fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::Cas64 => "cas64",
+        Kind::Faa64 => "faa64",
+        Kind::MaskedCas64 => "masked-cas64",
+        Kind::MaskedFaa64 => "masked-faa64",
+        Kind::MaskedCas128 => "masked-cas128",
+        Kind::MaskedFaa128 => "masked-faa128",
+        Kind::Send => "send",
+    }
+}
+
+/// A run.
+struct Trial {
+    scenario: Rc<Scenario>,
+    terms: Terms,
+    handle: Handle,
+    world: World,
+    word: Addr,
+    bench: SharedBench,
+    ids: Rc<[EndpointId]>,
+}
+
+impl Trial {
+    fn new(scenario: &Scenario, oracle: Box<dyn Oracle>, terms: Terms, notes: &mut Notes) -> Self {
+        let config = Config {
+            mode: WorldMode::Explored,
+            weakness: scenario.weakness(),
+            // One more for the client that looks whether everything is as before.
+            endpoints: scenario.clients + 1,
+            slots_per_endpoint: 1,
+            hasty: scenario.hasty,
+            events_max: Some(EVENTS_MAX),
+            ..Config::default()
+        };
+        let world = World::with_oracle(config, oracle);
+        let word = world.region(world.node(), BYTES);
+        let stages = vec![(Stage::Acquiring, true); usize::from(scenario.clients)];
+        let notes = std::mem::take(notes);
+        let bench = Rc::new(RefCell::new(Bench { stages, notes, ..Bench::default() }));
+        let seer = Rc::clone(&bench);
+        world.observe(Box::new(move |effect| seer.borrow_mut().sees(effect, word)));
+        Self {
+            scenario: Rc::new(scenario.clone()),
+            terms,
+            handle: world.handle(),
+            world,
+            word,
+            bench,
+            ids: Rc::new([]),
+        }
+    }
+
+    fn play<E: WideAtomics, L: RecordLock<E>>(
+        mut self,
+        lock: &L,
+        wrap: fn(SimEndpoint) -> E,
+        notes: &mut Notes,
+    ) -> Verdict {
+        let endpoints: Vec<_> =
+            (0..self.scenario.clients).map(|_| self.handle.endpoint()).collect();
+        self.ids = endpoints.iter().map(Endpoint::id).collect();
+        if let Some(death) = self.scenario.death
+            && let Some(&id) = self.ids.get(usize::from(death.who))
+        {
+            self.handle.crash_at(id, death.verb, death.outcome);
+        }
+        for (who, endpoint) in (0..).zip(endpoints) {
+            let client = Client::new(wrap(endpoint), lock.clone(), Options { incarnation: 1 });
+            let member = Member { trial: self.clone_for_client(), client, who };
+            self.handle.spawn(self.ids[usize::from(who)], member.run());
+        }
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let ended = self.world.run();
+            if ended == Ended::Finished && self.bench.borrow().ledger.violation().is_none() {
+                self.look_around(lock, wrap);
+            }
+            ended
+        }));
+        let verdict = self.judge(ended);
+        *notes = std::mem::take(&mut self.bench.borrow_mut().notes);
+        verdict
+    }
+
+    /// Clients must not keep the world alive, which keeps them.
+    fn clone_for_client(&self) -> ClientView {
+        ClientView {
+            scenario: Rc::clone(&self.scenario),
+            terms: self.terms,
+            handle: self.handle.clone(),
+            word: self.word,
+            bench: Rc::clone(&self.bench),
+            ids: Rc::clone(&self.ids),
+        }
+    }
+
+    /// All have left: the lock must be free, mailboxes empty, records idle. After a death the lock
+    /// may be broken, but whoever asks for it must be granted.
+    fn look_around<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L, wrap: fn(SimEndpoint) -> E) {
+        let endpoint = self.handle.endpoint_at(self.scenario.clients + 1);
+        if self.scenario.death.is_none() {
+            for (who, &id) in self.ids.iter().enumerate() {
+                let record = endpoint.record(id.index, Slot(0));
+                let phase = self.handle.peek(record.plus(slot::STATE as u64 * 8)) & 0xff;
+                let mail = self.handle.mail(id, Slot(0));
+                if mail != 0 || Phase::from_bits(phase) != Some(Phase::Idle) {
+                    let what = format!("client {who} has left with {mail} messages, phase {phase}");
+                    self.bench.borrow_mut().failure.get_or_insert(what);
+                }
+            }
+        }
+        let id = endpoint.id();
+        let client = Client::new(wrap(endpoint), lock.clone(), Options { incarnation: 1 });
+        let (word, patient) = (self.word, self.scenario.death.is_some());
+        let task = self.handle.spawn(id, async move {
+            let guard = match patient {
+                true => client.exclusive(word).await.map(Some),
+                false => client.try_acquire(word, Mode::Exclusive).await,
+            };
+            match guard {
+                Ok(Some(guard)) => guard.release().await.is_ok(),
+                _ => false,
+            }
+        });
+        self.world.run();
+        if task.take() != Some(true) {
+            let what = "all have left, but the lock is not free".to_owned();
+            self.bench.borrow_mut().failure.get_or_insert(what);
+        }
+    }
+
+    fn judge(&self, ended: std::thread::Result<Ended>) -> Verdict {
+        let mut bench = self.bench.borrow_mut();
+        let finding = |objection, story: String| Some(Finding { objection, story });
+        let mut verdict = Verdict {
+            events: self.handle.stats().events,
+            bypass_max: bench.turns.bypass_max(),
+            ..Verdict::default()
+        };
+        if let Some(death) = self.scenario.death
+            && let Some(&id) = self.ids.get(usize::from(death.who))
+            && let Some(kind) = self.handle.crashed_at(id)
+        {
+            let (stage, writer) = bench.stages[usize::from(death.who)];
+            verdict.died_at = Some(Point { writer, stage, kind });
+        }
+        let broken = bench.ledger.violation().map(str::to_owned).or_else(|| bench.bypassed.take());
+        verdict.finding = match (broken, bench.failure.take(), ended) {
+            (Some(story), ..) => finding(Objection::Violation, story),
+            (_, _, Err(panic)) => finding(Objection::Panic, message(&*panic)),
+            (_, _, Ok(Ended::Deadlock(tasks))) => {
+                finding(Objection::Stall, format!("nothing can happen, {} wait", tasks.len()))
+            }
+            (_, _, Ok(Ended::Budget(tasks) | Ended::TimeUp(tasks))) => {
+                let story = format!("{EVENTS_MAX} events, and {} still wait", tasks.len());
+                finding(Objection::Stall, story)
+            }
+            (_, Some(story), _) => finding(Objection::Leak, story),
+            (_, None, Ok(Ended::Finished | Ended::Abandoned)) => None,
+        };
+        verdict
+    }
+}
+
+/// What a panic says.
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+struct ClientView {
+    scenario: Rc<Scenario>,
+    terms: Terms,
+    handle: Handle,
+    word: Addr,
+    bench: SharedBench,
+    ids: Rc<[EndpointId]>,
+}
+
+/// A client on its way through its acquisitions.
+struct Member<E: Endpoint, L: RecordLock<E>> {
+    trial: ClientView,
+    client: Client<E, L>,
+    who: u16,
+}
+
+impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
+    async fn run(self) {
+        for round in 0..self.trial.scenario.acquisitions {
+            self.client.endpoint().checkpoint(&[u64::from(round)]);
+            if let Err(error) = self.cycle(round).await {
+                let story = format!("client {} failed: {error}", self.who);
+                self.trial.bench.borrow_mut().failure.get_or_insert(story);
+                return;
+            }
+        }
+    }
+
+    async fn cycle(&self, round: u16) -> anyhow::Result<()> {
+        let (who, scenario) = (self.who, &self.trial.scenario);
+        let mode = scenario.mode(who, round);
+        let writer = mode == Mode::Exclusive || !L::SHARES;
+        self.reaches(Stage::Acquiring, writer);
+        let cancel = scenario.cancel.filter(|c| c.who == who && c.round == round);
+        let acquire = self.client.acquire(self.trial.word, mode);
+        let guard = match cancel {
+            None => Some(acquire.await?),
+            Some(cancel) => give_up_after(acquire, cancel.polls).await.transpose()?,
+        };
+        let Some(guard) = guard else {
+            self.trial.bench.borrow_mut().turns.leaves(who);
+            if self.trial.terms.settles {
+                self.client.settle().await;
+            }
+            return Ok(());
+        };
+        self.enters(writer, guard.token().map(|token| token.get()));
+        self.client.endpoint().read64(self.trial.word.plus(PROTECTED)).await?;
+        self.reaches(Stage::Releasing, writer);
+        Ok(guard.release().await?)
+    }
+
+    fn reaches(&self, stage: Stage, writer: bool) {
+        let bench = &mut *self.trial.bench.borrow_mut();
+        bench.stages[usize::from(self.who)] = (stage, writer);
+        match stage {
+            Stage::Acquiring if writer => bench.turns.opens(self.who),
+            Stage::Releasing => {
+                bench.ledger.leave(self.who);
+                bench.tell(|line| *line = format!("client {}  leaves", self.who));
+            }
+            _ => {}
+        }
+    }
+
+    fn enters(&self, writer: bool, token: Option<u64>) {
+        let (who, trial) = (self.who, &self.trial);
+        let bench = &mut *trial.bench.borrow_mut();
+        bench.stages[usize::from(who)] = (Stage::Holding, writer);
+        let passed = bench.turns.enters(who);
+        if trial.scenario.death.is_some() {
+            for (other, &id) in (0..).zip(trial.ids.iter()) {
+                if !self.client.endpoint().is_alive(id) {
+                    bench.ledger.leave(other);
+                }
+            }
+        } else if writer && passed > 0 && trial.terms.fifo {
+            let story = format!("client {who} was granted before {passed} that came earlier");
+            bench.bypassed.get_or_insert(story);
+        }
+        let access = if writer { Access::Exclusive } else { Access::Shared };
+        bench.ledger.enter(who, access, token);
+        bench.tell(|line| {
+            *line = format!("client {who}  enters ({access:?}, token {token:?})");
+        });
+        trial.handle.set_ghost(bench.ledger.ghost());
+    }
+}
+
+/// The output of a future, unless it is pending for the `polls`-th time: then it is dropped.
+async fn give_up_after<F: Future>(future: F, polls: u32) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    let mut pending = 0;
+    std::future::poll_fn(move |cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => {
+            pending += 1;
+            if pending >= polls { Poll::Ready(None) } else { Poll::Pending }
+        }
+    })
+    .await
+}

@@ -1,0 +1,144 @@
+//! The ghost ledger of one lock: who holds it, and with which token.
+
+/// How a lock is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Beside other shared holders.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// The ledger of one lock. Clients are numbers below 64.
+///
+/// A client enters when it has been granted the lock and leaves before it begins to release it, so
+/// what the ledger takes for held is held. Only the first violation is kept: what follows it may
+/// follow from it.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    /// A bit for each shared holder.
+    readers: u64,
+    /// A bit for each exclusive holder: more than one only after a violation.
+    writers: u64,
+    token_max: Option<u64>,
+    writer_token_max: Option<u64>,
+    grants: u64,
+    violation: Option<String>,
+}
+
+impl Ledger {
+    /// `who` holds from now on. An exclusive holder's token is above every token before it, a
+    /// shared one's is above the last exclusive one's.
+    pub fn enter(&mut self, who: u16, access: Access, token: Option<u64>) {
+        let (readers, writers) = (self.readers, self.writers);
+        if writers != 0 || (access == Access::Exclusive && readers != 0) {
+            self.violates(|| {
+                format!(
+                    "client {who} enters ({access:?}) beside writers {:?}, readers {:?}",
+                    members(writers),
+                    members(readers)
+                )
+            });
+        }
+        let above = match access {
+            Access::Exclusive => self.token_max,
+            Access::Shared => self.writer_token_max,
+        };
+        if let (Some(token), Some(above)) = (token, above)
+            && token <= above
+        {
+            self.violates(|| {
+                format!("client {who} enters ({access:?}) with token {token} after {above}")
+            });
+        }
+        self.token_max = self.token_max.max(token);
+        match access {
+            Access::Shared => self.readers |= 1 << who,
+            Access::Exclusive => {
+                self.writers |= 1 << who;
+                self.writer_token_max = token.or(self.writer_token_max);
+            }
+        }
+        self.grants += 1;
+    }
+
+    /// `who` holds no longer: it is about to release, or it is dead.
+    pub fn leave(&mut self, who: u16) {
+        self.readers &= !(1 << who);
+        self.writers &= !(1 << who);
+    }
+
+    /// Times somebody entered.
+    pub fn grants(&self) -> u64 {
+        self.grants
+    }
+
+    /// What went wrong first.
+    pub fn violation(&self) -> Option<&str> {
+        self.violation.as_deref()
+    }
+
+    /// What this ledger adds to the state of a world: the tokens that it compares with. Who holds
+    /// is known from where the clients are.
+    pub fn ghost(&self) -> u64 {
+        let half = |token: Option<u64>| token.map_or(0, |token| token.wrapping_add(1));
+        half(self.token_max) ^ half(self.writer_token_max).rotate_left(32)
+    }
+
+    fn violates(&mut self, what: impl FnOnce() -> String) {
+        if self.violation.is_none() {
+            self.violation = Some(what());
+        }
+    }
+}
+
+fn members(set: u64) -> Vec<u32> {
+    (0..64).filter(|who| set >> who & 1 != 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Access::{Exclusive, Shared};
+
+    fn judged(story: impl FnOnce(&mut Ledger)) -> bool {
+        let mut ledger = Ledger::default();
+        story(&mut ledger);
+        ledger.violation().is_some()
+    }
+
+    #[test]
+    fn only_readers_may_overlap() {
+        for (first, second) in [(Exclusive, Exclusive), (Exclusive, Shared), (Shared, Exclusive)] {
+            assert!(judged(|ledger| {
+                ledger.enter(0, first, None);
+                ledger.enter(1, second, None);
+            }));
+            assert!(!judged(|ledger| {
+                ledger.enter(0, first, None);
+                ledger.leave(0);
+                ledger.enter(1, second, None);
+            }));
+        }
+        assert!(!judged(|ledger| {
+            ledger.enter(0, Shared, None);
+            ledger.enter(1, Shared, None);
+        }));
+    }
+
+    #[test]
+    fn tokens_grow_from_writer_to_writer_and_readers_lie_between() {
+        let grants = |grants: &[(Access, u64)]| {
+            judged(|ledger| {
+                for &(access, token) in grants {
+                    ledger.enter(0, access, Some(token));
+                    ledger.leave(0);
+                }
+            })
+        };
+        assert!(!grants(&[(Exclusive, 1), (Shared, 3), (Shared, 2), (Exclusive, 4)]));
+        assert!(grants(&[(Exclusive, 1), (Exclusive, 1)]));
+        assert!(grants(&[(Exclusive, 1), (Shared, 1)]));
+        assert!(grants(&[(Exclusive, 1), (Shared, 3), (Exclusive, 3)]));
+    }
+}

@@ -1,28 +1,10 @@
-//! The locks there are. This list is the one place that names them all: suites, checker, command
-//! line and laboratory expand from it.
+//! Locks by name. Suites, checker, command line and laboratory know locks from here alone; the list
+//! itself stands in [`record`](crate::record), beside the modules it names.
 
 use farlock_fabric::{Patience, WideAtomics};
 use thiserror::Error;
 
-use crate::RecordLock;
-use crate::record::{cas::Cas, mcs::Mcs, none::NoLock, shiftlock::ShiftLock};
-
-/// Expands `$callback! { name, type, summary, constructor; ... }` over every record lock.
-macro_rules! record_locks {
-    ($callback:ident) => {
-        $callback! {
-            "none", NoLock, "excludes nobody: the canary of every judge",
-                |o| o.expect_none().map(|()| NoLock);
-            "cas", Cas, "compare-and-swap, truncated exponential backoff",
-                |o| o.expect_none().map(|()| Cas::with_backoff());
-            "cas-nb", Cas, "compare-and-swap, no backoff",
-                |o| o.expect_none().map(|()| Cas::without_backoff());
-            "mcs", Mcs, "queue lock, handed from client to client", Mcs::from_options;
-            "shiftlock", ShiftLock, "reader-writer handover, at most n writers in a row",
-                ShiftLock::from_options;
-        }
-    };
-}
+use crate::record::{RecordLock, record_locks};
 
 /// What is known of a lock without an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +69,7 @@ impl<'a> SpecOptions<'a> {
     }
 
     /// Sets what `spins=COUNT` or `yields=COUNT` says.
-    fn patience(
+    pub fn patience(
         &self,
         patience: &mut Patience,
         option: &str,
@@ -102,49 +84,17 @@ impl<'a> SpecOptions<'a> {
         Ok(())
     }
 
-    fn expect_none(&self) -> Result<(), SpecError> {
+    /// The lock, if there are no options.
+    pub fn none<L>(&self, lock: L) -> Result<L, SpecError> {
         match self.iter().next() {
-            None => Ok(()),
+            None => Ok(lock),
             Some((option, _)) => Err(self.refuse(option, "this lock has no options")),
         }
     }
 }
 
-impl ShiftLock {
-    /// `n=COUNT`: writers in a row before the readers' turn. `poll=NANOS`: the pause between two
-    /// reads where a wait cannot watch memory. And as for MCS.
-    fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        let mut lock = Self::default();
-        for (option, value) in options.iter() {
-            match option {
-                "n" => match value.parse() {
-                    Ok(n) if n >= 1 => lock.writers_max = n,
-                    _ => return Err(options.refuse(option, "a number from 1 to 65535")),
-                },
-                "poll" => match value.parse() {
-                    Ok(nanos) if nanos >= 1 => lock.poll_ns = nanos,
-                    _ => return Err(options.refuse(option, "nanoseconds, at least 1")),
-                },
-                _ => options.patience(&mut lock.patience, option, value)?,
-            }
-        }
-        Ok(lock)
-    }
-}
-
-impl Mcs {
-    /// `spins=COUNT`, `yields=COUNT`: how a waiter spends its time before it sleeps.
-    fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        let mut patience = Patience::default();
-        for (option, value) in options.iter() {
-            options.patience(&mut patience, option, value)?;
-        }
-        Ok(Self::with_patience(patience))
-    }
-}
-
 macro_rules! define {
-    ($($name:literal, $lock:ty, $summary:literal, $make:expr;)+) => {
+    ($($name:literal, $module:ident::$lock:ident, $summary:literal, $make:expr;)+) => {
         /// Every record lock, in the order of lists and tables.
         pub const RECORD_LOCKS: &[LockInfo] = &[$(LockInfo { name: $name, summary: $summary }),+];
 
@@ -157,6 +107,7 @@ macro_rules! define {
             match name {
                 $($name => {
                     let options = SpecOptions { lock: $name, rest };
+                    use crate::record::$module::$lock;
                     let make: fn(SpecOptions<'_>) -> Result<$lock, SpecError> = $make;
                     Ok(visitor.visit(make(options)?))
                 })+

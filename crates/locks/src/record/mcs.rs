@@ -8,6 +8,7 @@ use super::queue::{Kind, Note, Released, await_mail, next_note, tell};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::agent;
 use crate::event::Event;
+use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -42,9 +43,13 @@ pub struct Mcs {
 }
 
 impl Mcs {
-    /// With another way to spend the waiting time.
-    pub fn with_patience(patience: Patience) -> Self {
-        Self { patience }
+    /// `spins=COUNT`, `yields=COUNT`: how a waiter spends its time before it sleeps.
+    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
+        let mut patience = Patience::default();
+        for (option, value) in options.iter() {
+            options.patience(&mut patience, option, value)?;
+        }
+        Ok(Self { patience })
     }
 
     /// Makes this slot the tail whatever the word was.
@@ -171,6 +176,7 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
     const BYTES: u64 = 16;
     const SHARES: bool = false;
     const TOKENS: TokenSource = TokenSource::Word;
+    const FIRST_COME_FIRST_SERVED: bool = true;
 
     type Grant = Grant;
 

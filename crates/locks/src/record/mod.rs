@@ -11,6 +11,21 @@ pub mod none;
 pub mod queue;
 pub mod shiftlock;
 
+/// Expands `$callback! { name, type, summary, constructor; ... }` over every record lock, in the
+/// order of lists and tables. A lock is its file, its line here, and its page in `docs/protocols`.
+macro_rules! record_locks {
+    ($callback:ident) => {
+        $callback! {
+            "none", none::NoLock, "excludes nobody: the canary", |o| o.none(NoLock);
+            "cas", cas::Cas, "compare-and-swap, backoff", |o| o.none(Cas::with_backoff());
+            "cas-nb", cas::Cas, "compare-and-swap, no backoff", |o| o.none(Cas::without_backoff());
+            "mcs", mcs::Mcs, "queue, handed from client to client", Mcs::from_options;
+            "shiftlock", shiftlock::ShiftLock, "reader-writer handover", ShiftLock::from_options;
+        }
+    };
+}
+pub(crate) use record_locks;
+
 use std::future::Future;
 
 use farlock_fabric::{Endpoint, Fault, Verb};
@@ -60,9 +75,18 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     const SHARES: bool;
     /// Where tokens come from.
     const TOKENS: TokenSource;
+    /// Whether it excludes anybody. False for the canary alone, for which judges must cry out.
+    const EXCLUDES: bool = true;
+    /// Whether writers are granted in the order in which their opening verbs took effect.
+    const FIRST_COME_FIRST_SERVED: bool = false;
 
     /// What a holder remembers.
     type Grant: Copy + 'static;
+
+    /// If a waiting writer keeps later readers out: for how many writers a reader waits at most.
+    fn writers_before_reader(&self) -> Option<u16> {
+        None
+    }
 
     /// The verb that acquires the lock if nobody has it, and gets in line if somebody does.
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static>;

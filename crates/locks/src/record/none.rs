@@ -14,6 +14,7 @@ impl<E: Endpoint> RecordLock<E> for NoLock {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
     const TOKENS: TokenSource = TokenSource::Nowhere;
+    const EXCLUDES: bool = false;
 
     type Grant = ();
 

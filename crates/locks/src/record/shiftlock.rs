@@ -11,6 +11,7 @@ use super::queue::{Kind, Note, Released, await_mail, next_note, tell};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::agent;
 use crate::event::Event;
+use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -91,6 +92,29 @@ pub struct ShiftLock {
 impl Default for ShiftLock {
     fn default() -> Self {
         Self { writers_max: WRITERS_MAX, poll_ns: POLL_NS, patience: Patience::DEFAULT }
+    }
+}
+
+impl ShiftLock {
+    /// `n=COUNT`: writers in a row before the readers' turn; `poll=NANOS`: the pause between two
+    /// reads where a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`: how a waiter spends its
+    /// time before it sleeps.
+    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
+        let mut lock = Self::default();
+        for (option, value) in options.iter() {
+            match option {
+                "n" => match value.parse() {
+                    Ok(n) if n >= 1 => lock.writers_max = n,
+                    _ => return Err(options.refuse(option, "a number from 1 to 65535")),
+                },
+                "poll" => match value.parse() {
+                    Ok(nanos) if nanos >= 1 => lock.poll_ns = nanos,
+                    _ => return Err(options.refuse(option, "nanoseconds, at least 1")),
+                },
+                _ => options.patience(&mut lock.patience, option, value)?,
+            }
+        }
+        Ok(lock)
     }
 }
 
@@ -459,8 +483,13 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const TOKENS: TokenSource = TokenSource::Word;
+    const FIRST_COME_FIRST_SERVED: bool = true;
 
     type Grant = Grant;
+
+    fn writers_before_reader(&self) -> Option<u16> {
+        Some(self.writers_max)
+    }
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {

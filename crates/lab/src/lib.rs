@@ -4,6 +4,7 @@
 //! and is judged by [`judge`] while it is measured.
 #![forbid(unsafe_code)]
 
+pub mod arrbench;
 pub mod bench;
 pub mod check;
 pub mod drive;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use farlock_lab::bench::{self, BenchArgs, worker};
-use farlock_lab::check;
-use farlock_lab::storm;
+
+use farlock_lab::{arrbench, check, storm};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]
@@ -24,6 +24,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Shows a run that `check` found, verb by verb.
     Replay(check::ReplayArgs),
+    #[command(flatten)]
+    Local(arrbench::LocalCommand),
     /// Kills and stops real processes that hold and await locks, and judges the survivors.
     Storm(storm::StormArgs),
     /// A client in a storm, in a process of its own.
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Replay(args) => check::replay(&args),
+        Command::Local(command) => arrbench::run(&command),
         Command::Storm(args) => storm::run(&args),
         Command::StormClient(args) => storm::client::run(&args),
         Command::Worker(args) => worker::run(&args),

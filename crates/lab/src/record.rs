@@ -125,7 +125,7 @@ fn cells(row: &Row, alone: bool) -> Vec<String> {
 }
 
 /// A duration in the unit that suits it.
-fn duration(nanos: u64) -> String {
+pub(crate) fn duration(nanos: u64) -> String {
     match nanos {
         0..10_000 => format!("{nanos} ns"),
         10_000..10_000_000 => format!("{:.1} µs", nanos as f64 / 1e3),
@@ -135,7 +135,7 @@ fn duration(nanos: u64) -> String {
 }
 
 /// A number with its thousands apart.
-fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {

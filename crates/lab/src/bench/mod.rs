@@ -112,7 +112,7 @@ pub struct BenchArgs {
     pub think_ns: Option<u64>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.000_001..=86_400.0).contains(&seconds) => Ok(seconds),
         _ => Err("a number of seconds up to 86400".to_owned()),

@@ -1,0 +1,225 @@
+//! Range locks inside one process, measured: `arrbench`, `held`.
+//!
+//! Threads of this process share a lock, so nothing here goes through the loop of
+//! [`drive`](crate::drive), whose clients share memory at most.
+
+mod array;
+mod held;
+mod subject;
+
+use std::io::Write;
+
+use anyhow::ensure;
+use clap::{Args, Subcommand, ValueEnum, value_parser};
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+use crate::latency::{Latency, Summary};
+use crate::provenance::Provenance;
+use crate::record::{duration, grouped};
+use array::{Course, Outcome, SLOTS, Variant};
+use subject::{LOCKS, LockInfo};
+
+/// The most threads.
+const THREADS_MAX: i64 = SLOTS as i64;
+/// On fewer cores nothing can be said of scaling.
+const CORES_TELLING: usize = 4;
+
+/// The commands that measure range locks inside one process.
+#[derive(Subcommand)]
+pub enum LocalCommand {
+    /// Range locks of one process on an array of 256 slots, a row each.
+    Arrbench(ArrbenchArgs),
+    /// What one more acquisition costs while many disjoint ranges are held.
+    Held(held::HeldArgs),
+}
+
+/// Measures, and prints what was measured.
+pub fn run(command: &LocalCommand) -> anyhow::Result<()> {
+    match command {
+        LocalCommand::Arrbench(args) => arrbench(args),
+        LocalCommand::Held(args) => held::run(args),
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug, Args)]
+pub struct ArrbenchArgs {
+    /// Threads that share the array
+    #[arg(long, value_name = "N[,N..]", value_delimiter = ',', default_value = "1,2,4")]
+    #[arg(value_parser = value_parser!(u16).range(1..=THREADS_MAX))]
+    threads: Vec<u16>,
+    /// Acquisitions in a hundred that only read
+    #[arg(long, value_name = "PERCENT", default_value_t = 60)]
+    #[arg(value_parser = value_parser!(u8).range(0..=100))]
+    reads: u8,
+    /// How long each lock is measured, spread over the rounds
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = crate::bench::seconds)]
+    seconds: f64,
+    /// Interleaved rounds, of which the median is reported
+    #[arg(long, value_name = "R", default_value_t = 5)]
+    #[arg(value_parser = value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Locks to measure, or all
+    #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',', default_value = "all")]
+    locks: Vec<String>,
+    /// Which slots a thread asks for
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "full,disjoint,random")]
+    variants: Vec<Variant>,
+    /// Decides everything random
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// One line of JSON per row
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured of a lock. The rate is the median round's, the rest is of all rounds.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    lock: &'static str,
+    variant: Variant,
+    threads: u16,
+    reads: u8,
+    ops_per_s: f64,
+    acquire_ns: Summary,
+    violations: u64,
+    rounds: usize,
+    seconds: f64,
+    seed: u64,
+    #[serde(flatten)]
+    provenance: Provenance,
+}
+
+fn arrbench(args: &ArrbenchArgs) -> anyhow::Result<()> {
+    let locks = subject::chosen(LOCKS, &args.locks)?;
+    warn_of_few_cores(&args.threads);
+    let rows = measure(args, &locks);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        for row in &rows {
+            writeln!(out, "{}", serde_json::to_string(row)?)?;
+        }
+    } else {
+        writeln!(out, "{}", table(&rows))?;
+    }
+    let violations: u64 = rows.iter().map(|row| row.violations).sum();
+    ensure!(violations == 0, "{violations} violations: some lock let threads meet");
+    Ok(())
+}
+
+/// Says how many cores there are, and what that means.
+fn warn_of_few_cores(threads: &[u16]) {
+    let cores = Provenance::here().cores;
+    eprintln!("cores: {cores}");
+    if cores < CORES_TELLING {
+        eprintln!("warning: {cores} cores show no scaling, only what sharing and waiting cost");
+    }
+    if threads.iter().any(|&count| usize::from(count) > cores) {
+        eprintln!(
+            "warning: with more threads than cores, locks that only spin wait for the kernel"
+        );
+    }
+}
+
+/// Every lock in every setting; a round measures all locks of a setting once.
+fn measure(args: &ArrbenchArgs, locks: &[&LockInfo]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for &variant in &args.variants {
+        for &threads in &args.threads {
+            let mut outcomes = vec![Vec::new(); locks.len()];
+            for round in 0..args.rounds {
+                let course = Course {
+                    variant,
+                    threads: usize::from(threads),
+                    reads: args.reads,
+                    seconds: args.seconds / f64::from(args.rounds),
+                    seed: args.seed.wrapping_add(u64::from(round)),
+                };
+                for (outcomes, lock) in outcomes.iter_mut().zip(locks) {
+                    outcomes.push((lock.measure)(&course));
+                }
+            }
+            let row_of =
+                |(lock, rounds): (&&LockInfo, _)| row(args, lock, variant, threads, rounds);
+            rows.extend(locks.iter().zip(outcomes).map(row_of));
+        }
+    }
+    rows
+}
+
+fn row(
+    args: &ArrbenchArgs,
+    lock: &LockInfo,
+    variant: Variant,
+    threads: u16,
+    rounds: Vec<Outcome>,
+) -> Row {
+    let mut acquire = Latency::default();
+    rounds.iter().for_each(|outcome| acquire.add(&outcome.acquire));
+    let rates = rounds.iter().map(|outcome| outcome.operations as f64 / outcome.seconds);
+    Row {
+        lock: lock.name,
+        variant,
+        threads,
+        reads: args.reads,
+        ops_per_s: median(rates.collect()).round(),
+        acquire_ns: acquire.summary(),
+        violations: rounds.iter().map(|outcome| outcome.violations).sum(),
+        rounds: rounds.len(),
+        seconds: args.seconds,
+        seed: args.seed,
+        provenance: Provenance::here(),
+    }
+}
+
+/// The middle one; of an even number the upper middle one.
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// A table whose first `texts` columns are words and whose others are numbers.
+fn table_of(header: &[&str], texts: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(header.to_vec());
+    for column in table.column_iter_mut().skip(texts) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn table(rows: &[Row]) -> Table {
+    let header = [
+        "lock",
+        "variant",
+        "threads",
+        "reads",
+        "ops/s",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "violations",
+    ];
+    let mut table = table_of(&header, 2);
+    for row in rows {
+        let acquire = &row.acquire_ns;
+        let mut cells = vec![row.lock.to_owned(), row.variant.to_string()];
+        cells.extend([row.threads.to_string(), format!("{} %", row.reads)]);
+        cells.push(grouped(row.ops_per_s as u64));
+        cells.extend([acquire.p50, acquire.p99, acquire.p999, acquire.max].map(duration));
+        cells.push(grouped(row.violations));
+        table.add_row(cells);
+    }
+    table
+}
+
+impl std::fmt::Display for Variant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = self.to_possible_value().expect("no variant is hidden");
+        f.write_str(value.get_name())
+    }
+}

@@ -1,0 +1,106 @@
+//! The range locks that are measured, each in an entry of one table.
+
+use anyhow::{Context, bail};
+use farlock_local::baseline::{Park, Segments, Single, Spin, TreeEx, TreeRw};
+use farlock_local::{IndexedLock, ListEx, ListRw, Range, RawRangeLock, RawRangeRwLock};
+
+use super::array::{self, Course, Outcome};
+
+/// A lock as threads see it, whether it has readers or not.
+pub(super) trait Subject: Sync {
+    /// A held range.
+    type Token;
+
+    /// Waits for a range.
+    fn take(&self, range: Range, shared: bool) -> Self::Token;
+    /// Gives it back.
+    fn give(&self, token: Self::Token);
+}
+
+/// A lock that has no readers: who only reads excludes others all the same.
+#[derive(Default)]
+pub(super) struct Exclusive<L>(pub L);
+
+impl<L: RawRangeLock> Subject for Exclusive<L> {
+    type Token = L::Token;
+
+    fn take(&self, range: Range, _: bool) -> L::Token {
+        self.0.lock(range)
+    }
+
+    fn give(&self, token: L::Token) {
+        self.0.unlock(token);
+    }
+}
+
+/// A lock of readers and writers.
+#[derive(Default)]
+pub(super) struct Both<L>(pub L);
+
+impl<L: RawRangeRwLock> Subject for Both<L> {
+    type Token = L::Token;
+
+    fn take(&self, range: Range, shared: bool) -> L::Token {
+        if shared { self.0.lock_shared(range) } else { self.0.lock(range) }
+    }
+
+    fn give(&self, token: L::Token) {
+        self.0.unlock(token);
+    }
+}
+
+/// An entry of the table.
+pub(super) struct LockInfo {
+    /// What the command line and the records call it.
+    pub name: &'static str,
+    /// Measures a fresh one.
+    pub measure: fn(&Course) -> Outcome,
+}
+
+const fn entry<S: Subject + Default>(name: &'static str) -> LockInfo {
+    LockInfo { name, measure: |course| array::measure(&S::default(), course) }
+}
+
+/// Every lock, in the order of tables.
+pub(super) const LOCKS: &[LockInfo] = &[
+    entry::<Exclusive<ListEx>>(ListEx::NAME),
+    entry::<Both<ListRw>>(ListRw::NAME),
+    entry::<Exclusive<IndexedLock>>(IndexedLock::NAME),
+    entry::<Exclusive<TreeEx<Spin>>>(TreeEx::<Spin>::NAME),
+    entry::<Exclusive<TreeEx<Park>>>(TreeEx::<Park>::NAME),
+    entry::<Both<TreeRw<Spin>>>(TreeRw::<Spin>::NAME),
+    entry::<Both<TreeRw<Park>>>(TreeRw::<Park>::NAME),
+    entry::<Both<Segments>>(Segments::NAME),
+    entry::<Both<Single>>(Single::NAME),
+];
+
+/// What has a name to be chosen by.
+pub(super) trait Named {
+    /// The name.
+    fn name(&self) -> &'static str;
+}
+
+impl Named for LockInfo {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// The entries with these names, or all.
+pub(super) fn chosen<T: Named>(
+    table: &'static [T],
+    names: &[String],
+) -> anyhow::Result<Vec<&'static T>> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(table.iter().collect());
+    }
+    if names.is_empty() {
+        bail!("no lock to measure");
+    }
+    let known = || table.iter().map(T::name).collect::<Vec<_>>().join(", ");
+    let find = |name: &String| {
+        let entry = table.iter().find(|entry| entry.name() == name);
+        entry.with_context(|| format!("no lock is called {name}; there are {}", known()))
+    };
+    names.iter().map(find).collect()
+}

@@ -9,6 +9,8 @@ mod list;
 mod primitive;
 mod range;
 mod raw;
+#[cfg(not(any(loom, shuttle)))]
+pub mod skiplist;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use indexed::{IndexedLock, IndexedToken};

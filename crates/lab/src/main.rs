@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use farlock_lab::bench::{self, BenchArgs, worker};
-
 use farlock_lab::{arrbench, check, storm};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.

@@ -92,9 +92,9 @@ pub struct BenchArgs {
     /// One line of JSON per subject
     #[arg(long)]
     pub json: bool,
-    /// Where clients run (shm)
-    #[arg(long, value_enum, default_value = "spread")]
-    pub placement: Placement,
+    /// Where clients run (shm) [default: several clients are measured spread, then all on one]
+    #[arg(long, value_enum)]
+    pub placement: Option<Placement>,
     /// Interleaved rounds, of which the median is reported [default: 101 for one client, else 1]
     #[arg(long, value_name = "R", value_parser = value_parser!(u16).range(1..=1000))]
     pub rounds: Option<u16>,
@@ -124,16 +124,12 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
 /// # Errors
 /// A trial did not come to its end, or a lock other than the canary let holders overlap.
 pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
-    let rows = measure(args)?;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        for row in &rows {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
-        }
-    } else {
-        writeln!(out, "{}", table(&rows))?;
+    let mut rows = Vec::new();
+    for placement in args.placements() {
+        let placed = measure(args, placement)?;
+        show(args, placement, &placed)?;
+        rows.extend(placed);
     }
-    out.flush()?;
     let broken: Vec<&str> = rows
         .iter()
         .filter(|row| row.violations > 0 && row.protocol != CANARY)
@@ -143,16 +139,45 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn show(args: &BenchArgs, placement: Placement, rows: &[Row]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        for row in rows {
+            writeln!(out, "{}", serde_json::to_string(row)?)?;
+        }
+    } else {
+        if args.placements().len() > 1 {
+            writeln!(out, "clients placed: {}", placement.name())?;
+        }
+        writeln!(out, "{}", table(rows))?;
+    }
+    Ok(out.flush()?)
+}
+
+impl BenchArgs {
+    /// Where clients run, one after the other. Contended figures depend on it more than on the
+    /// lock, so that they are measured both ways unless one is asked for.
+    fn placements(&self) -> Vec<Placement> {
+        match self.placement {
+            Some(placement) => vec![placement],
+            None if self.fabric == Fabric::Shm && self.clients > 1 => {
+                vec![Placement::Spread, Placement::One]
+            }
+            None => vec![Placement::Spread],
+        }
+    }
+}
+
 /// Measures every subject; a row each, in the order asked for.
 ///
 /// # Errors
 /// What was asked for makes no sense, or a trial did not come to its end.
-pub fn measure(args: &BenchArgs) -> anyhow::Result<Vec<Row>> {
-    let bench = Bench::new(args)?;
+pub fn measure(args: &BenchArgs, placement: Placement) -> anyhow::Result<Vec<Row>> {
+    let bench = Bench::new(args, placement)?;
     let mut executor = match args.fabric {
         Fabric::Sim => Executor::Sim,
         Fabric::Shm => {
-            let cores = args.placement.cores()?;
+            let cores = placement.cores()?;
             Executor::Shm(Crew::start(usize::from(args.clients), args.locks, cores)?)
         }
     };
@@ -217,6 +242,7 @@ struct Entry {
 /// What is measured: the command line, decided.
 struct Bench<'a> {
     args: &'a BenchArgs,
+    placement: Placement,
     /// What gets a row.
     subjects: Vec<String>,
     /// What is measured.
@@ -225,7 +251,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(args: &'a BenchArgs) -> anyhow::Result<Self> {
+    fn new(args: &'a BenchArgs, placement: Placement) -> anyhow::Result<Self> {
         let subjects = subjects(args)?;
         let alone = args.clients == 1 && args.fabric == Fabric::Shm;
         ensure!(
@@ -245,7 +271,7 @@ impl<'a> Bench<'a> {
             }
         }
         let rounds = args.rounds.map_or(if alone { ROUNDS_ALONE } else { 1 }, usize::from);
-        Ok(Self { args, subjects, entries, rounds })
+        Ok(Self { args, placement, subjects, entries, rounds })
     }
 
     fn trial(&self, entry: &Entry, round: usize) -> Trial {
@@ -336,7 +362,7 @@ impl<'a> Bench<'a> {
             violations: judged.map(Outcome::violations).sum(),
             seed: args.seed,
             face: if args.face == Face::Async { "async" } else { "blocking" }.to_owned(),
-            placement: if shm { args.placement.name() } else { "virtual" }.to_owned(),
+            placement: if shm { self.placement.name() } else { "virtual" }.to_owned(),
             rounds: self.rounds,
             hold_ns: trial.course.hold_ns,
             think_ns: trial.course.think_ns,

@@ -84,3 +84,8 @@ pub(crate) fn order_loads_after_insertion() {
 pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no holder of an inner mutex panics")
 }
+
+/// A model checker has found an error and is unwinding: its world must not be touched any more.
+pub(crate) fn world_has_ended() -> bool {
+    cfg!(any(loom, shuttle)) && std::thread::panicking()
+}

@@ -57,7 +57,7 @@ impl Chance {
     fn range(&mut self) -> Range {
         let start = self.below(SLOTS);
         let last = start + self.below(SLOTS - start).min(self.below(SLOTS));
-        Range::inclusive(start, last).unwrap()
+        Range::inclusive(start, last).expect("a range")
     }
 }
 

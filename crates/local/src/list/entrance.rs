@@ -12,6 +12,7 @@ use std::time::Instant;
 use super::park::{self, Bell, Place};
 use super::pool::{self, Claim, Entry};
 use super::{Check, List, Obstacle, Preference, Token, Walk};
+use crate::primitive::world_has_ended;
 
 /// Looks at an obstacle before sleeping: some two microseconds, what a sleep and a wake-up cost.
 const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
@@ -222,6 +223,9 @@ impl<const RW: bool> Future for Entrance<'_, RW> {
 
 impl<const RW: bool> Drop for Entrance<'_, RW> {
     fn drop(&mut self) {
+        if world_has_ended() {
+            return;
+        }
         self.leave_place();
         if let Some(mine) = self.inside.take() {
             self.list.release(mine);

@@ -35,7 +35,7 @@ mod token;
 mod word;
 
 use crate::Range;
-use crate::primitive::order_loads_after_insertion;
+use crate::primitive::{order_loads_after_insertion, world_has_ended};
 use pool::{Claim, Entry};
 use word::{Link, Word};
 
@@ -43,6 +43,7 @@ pub(crate) use entrance::Entrance;
 use token::Impatience;
 #[cfg(any(loom, shuttle))]
 pub use token::Planted;
+pub(crate) use token::owner_of_thread;
 pub use token::{ListEx, ListRw, Preference, Token};
 
 /// The list. `RW` says whether shared entries occur, and so whether insertions are validated.
@@ -217,6 +218,9 @@ impl<const RW: bool> List<RW> {
 impl<const RW: bool> Drop for List<RW> {
     /// Entries of lost tokens stay out of use: their tokens may still turn up.
     fn drop(&mut self) {
+        if world_has_ended() {
+            return;
+        }
         let mut word = self.head.load();
         while let Some(entry) = pool::entry(word.target()) {
             word = entry.next.load();

@@ -16,7 +16,7 @@ use crate::Range;
 use crate::primitive::{AtomicU32, AtomicU64, Mutex, Ordering, hold, of_process, of_thread};
 
 /// Entries in a block.
-const BLOCK: usize = if cfg!(any(loom, shuttle)) { 16 } else { 1024 };
+const BLOCK: usize = if cfg!(any(loom, shuttle)) { 8 } else { 1024 };
 /// Blocks that an index can name.
 const BLOCKS: usize = if cfg!(any(loom, shuttle)) { 4 } else { (1 << INDEX_BITS) / BLOCK };
 /// Entries that move between a thread and the stock at a time.

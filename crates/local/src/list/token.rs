@@ -98,7 +98,7 @@ impl ListEx {
         lock
     }
 
-    /// Waits for `range` as the thread `owner`; see [`owner_of_thread`].
+    /// Waits for `range` as the thread `owner`, as [`owner_of_thread`] numbers them.
     pub(crate) fn lock_as(
         &self,
         owner: u64,
@@ -106,6 +106,11 @@ impl ListEx {
         deadline: Option<Instant>,
     ) -> Option<Token> {
         self.list.lock(Claim { range, shared: false, owner }, deadline)
+    }
+
+    /// Takes `range` as the thread `owner` if nobody is in the way.
+    pub(crate) fn try_lock_as(&self, owner: u64, range: Range) -> Option<Token> {
+        self.list.try_lock(Claim { range, shared: false, owner })
     }
 
     /// Waits for `range` without blocking a thread. Dropping the future gives up.
@@ -140,6 +145,10 @@ impl ListRw {
         deadline: Option<Instant>,
     ) -> Option<Token> {
         self.list.lock(Claim { range, shared, owner }, deadline)
+    }
+
+    pub(crate) fn try_lock_as(&self, owner: u64, range: Range, shared: bool) -> Option<Token> {
+        self.list.try_lock(Claim { range, shared, owner })
     }
 
     pub(crate) fn enter(&self, range: Range, shared: bool) -> Entrance<'_, true> {

@@ -85,6 +85,36 @@ pub(crate) const CI: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "loom",
+        title: "range locks in every order of two or three threads",
+        cap_minutes: 3,
+        env: &[("RUSTFLAGS", "--cfg=loom")],
+        commands: &[&[
+            "cargo",
+            "test",
+            "--release",
+            "--package=farlock-local",
+            "--test=loom",
+            "--target-dir=target/loom",
+        ]],
+        ..PLAIN
+    },
+    Step {
+        name: "shuttle",
+        title: "range locks in many orders of four threads",
+        cap_minutes: 3,
+        env: &[("RUSTFLAGS", "--cfg=shuttle")],
+        commands: &[&[
+            "cargo",
+            "test",
+            "--release",
+            "--package=farlock-local",
+            "--test=shuttle",
+            "--target-dir=target/shuttle",
+        ]],
+        ..PLAIN
+    },
+    Step {
         name: "examples",
         title: "the programs in examples/ run",
         cap_minutes: 2,
@@ -127,21 +157,38 @@ pub(crate) const CI: &[Step] = &[
 ];
 
 /// What runs at night, after all of [`CI`].
-pub(crate) const NIGHTLY: &[Step] = &[Step {
-    name: "suites-release",
-    title: "the tests again, optimised as shipped",
-    cap_minutes: 20,
-    commands: &[&[
-        "cargo",
-        "test",
-        "--release",
-        "--workspace",
-        "--all-features",
-        "--",
-        "--show-output",
-    ]],
-    ..PLAIN
-}];
+pub(crate) const NIGHTLY: &[Step] = &[
+    Step {
+        name: "suites-release",
+        title: "the tests again, optimised as shipped",
+        cap_minutes: 20,
+        commands: &[&[
+            "cargo",
+            "test",
+            "--release",
+            "--workspace",
+            "--all-features",
+            "--",
+            "--show-output",
+        ]],
+        ..PLAIN
+    },
+    Step {
+        name: "shuttle-million",
+        title: "range locks in a million orders of four threads",
+        cap_minutes: 60,
+        env: &[("RUSTFLAGS", "--cfg=shuttle"), ("FARLOCK_SCHEDULES", "1000000")],
+        commands: &[&[
+            "cargo",
+            "test",
+            "--release",
+            "--package=farlock-local",
+            "--test=shuttle",
+            "--target-dir=target/shuttle",
+        ]],
+        ..PLAIN
+    },
+];
 
 #[cfg(test)]
 mod tests {

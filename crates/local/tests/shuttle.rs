@@ -1,0 +1,116 @@
+//! Longer meetings of more threads than loom can search, in random orders that favour rare ones (PCT:
+//! priorities with a few changes, which find a bug of that depth with a known probability).
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p farlock-local --release --test shuttle`. The schedules are
+//! numbered by `FARLOCK_SCHEDULES`. Shuttle does not model weak memory: that is loom's part.
+#![cfg(shuttle)]
+
+use std::sync::Arc;
+
+use farlock_local::{
+    ListEx, ListRw, Planted, Preference, Range, RawRangeLock, RawRangeRwLock, Token,
+};
+use shuttle::rand::Rng;
+use shuttle::sync::atomic::{AtomicI32, Ordering};
+use shuttle::thread;
+
+const SLOTS: u64 = 12;
+const THREADS: usize = 4;
+const VISITS: usize = 4;
+/// Changes of priority in a schedule.
+const DEPTH: usize = 3;
+
+fn schedules() -> usize {
+    std::env::var("FARLOCK_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000)
+}
+
+/// Half of the schedules by PCT, half by tossing a coin at every step.
+fn explore(body: impl Fn() + Clone + Send + Sync + 'static) {
+    shuttle::check_pct(body.clone(), schedules() / 2, DEPTH);
+    shuttle::check_random(body, schedules() / 2);
+}
+
+/// Readers inside each slot, or -1 for a writer.
+struct Room([AtomicI32; SLOTS as usize]);
+
+impl Room {
+    fn visit(&self, range: Range, shared: bool) {
+        for slot in &self.0[range.start() as usize..=range.last() as usize] {
+            let before = slot.fetch_add(if shared { 1 } else { -100 }, Ordering::SeqCst);
+            assert!(if shared { before >= 0 } else { before == 0 }, "they met");
+        }
+        for slot in &self.0[range.start() as usize..=range.last() as usize] {
+            slot.fetch_sub(if shared { 1 } else { -100 }, Ordering::SeqCst);
+        }
+    }
+}
+
+fn a_range() -> Range {
+    let mut chance = shuttle::rand::thread_rng();
+    let start = chance.gen_range(0..SLOTS);
+    let last = chance.gen_range(start..SLOTS.min(start + 6));
+    Range::inclusive(start, last).unwrap()
+}
+
+fn crowd<L: RawRangeLock + 'static>(
+    lock: L,
+    enter: impl Fn(&L, Range, bool) -> Option<L::Token> + Copy + Send + 'static,
+) {
+    let world = Arc::new((lock, Room(std::array::from_fn(|_| AtomicI32::new(0)))));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let world = world.clone();
+            thread::spawn(move || {
+                let (lock, room) = &*world;
+                for _ in 0..VISITS {
+                    let (range, shared) = (a_range(), shuttle::rand::thread_rng().gen_bool(0.5));
+                    if let Some(token) = enter(lock, range, shared) {
+                        room.visit(range, shared);
+                        lock.unlock(token);
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let all = world.0.try_lock(Range::FULL).expect("everybody has left");
+    world.0.unlock(all);
+}
+
+fn enter_rw(lock: &ListRw, range: Range, shared: bool) -> Option<Token> {
+    match (shuttle::rand::thread_rng().gen_ratio(1, 4), shared) {
+        (true, true) => lock.try_lock_shared(range),
+        (true, false) => lock.try_lock(range),
+        (false, true) => Some(lock.lock_shared(range)),
+        (false, false) => Some(lock.lock(range)),
+    }
+}
+
+#[test]
+fn exclusive_ranges() {
+    explore(|| crowd(ListEx::new(), |lock, range, _| Some(lock.lock(range))));
+}
+
+#[test]
+fn readers_and_writers_readers_preferred() {
+    explore(|| crowd(ListRw::new(Preference::Readers), enter_rw));
+}
+
+#[test]
+fn readers_and_writers_writers_preferred() {
+    explore(|| crowd(ListRw::new(Preference::Writers), enter_rw));
+}
+
+#[test]
+#[should_panic]
+fn no_validation_is_found() {
+    let lock = || ListRw::planted(Preference::Readers, Planted::NoValidation);
+    explore(move || crowd(lock(), enter_rw));
+}
+
+#[test]
+#[should_panic]
+fn the_old_entry_inserted_again_is_found() {
+    let lock = || ListRw::planted(Preference::Readers, Planted::Reinsert);
+    explore(move || crowd(lock(), enter_rw));
+}

@@ -1,10 +1,10 @@
 //! The state of an explored world as a number: what an explorer must have seen to turn back.
 //!
 //! A task's future cannot be looked into. But its code is deterministic, so it is where its answers
-//! have led it: what its verbs found, what woke it, which messages it took. Those are hashed as they
-//! come. At a checkpoint a loop says what it carries over into its next turn, and what its earlier
-//! turns were told is forgotten. This assumes that between two turns of an outer loop each inner
-//! loop is entered once; a task that has finished has no memory at all.
+//! have led it: what its verbs found, what woke it, which messages it took. Those are hashed as
+//! they come. At a checkpoint a loop says what it carries over into its next turn, and what its
+//! earlier turns were told is forgotten. This assumes that between two turns of an outer loop each
+//! inner loop is entered once; a task that has finished has no memory at all.
 
 use std::panic::Location;
 

@@ -4,8 +4,8 @@
 //! it, and stores the inverse of its copy when it releases. Notes carry no epoch. If the lock went
 //! to the readers while the writer stood in line, and the note it gets is a Handover, its copy is
 //! stale, and what it stores flips nothing: the readers that wait then wait for ever, and since
-//! they are counted the next writer waits for them. Three writers, one reader and N = 1 suffice, with
-//! one more release between the second writer's getting in line and its turn.
+//! they are counted the next writer waits for them. Three writers, one reader and N = 1 suffice,
+//! with one more release between the second writer's getting in line and its turn.
 
 use farlock_fabric::{Fault, Verb, WideAtomics};
 

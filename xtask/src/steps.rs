@@ -53,7 +53,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 6,
+        cap_minutes: 8,
         commands: &[
             &["cargo", "test", "--workspace", "--all-features", "--no-run"],
             &["cargo", "build", "--release"],

@@ -1,6 +1,8 @@
 //! Range locks inside one process: lock disjoint parts of one thing at the same time.
 #![deny(unsafe_code)]
 
+#[cfg(not(any(loom, shuttle)))]
+pub mod address_space;
 #[cfg(all(feature = "baseline", not(any(loom, shuttle))))]
 pub mod baseline;
 mod guard;

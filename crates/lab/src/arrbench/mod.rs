@@ -1,10 +1,11 @@
-//! Range locks inside one process, measured: `arrbench`, `held`.
+//! Range locks inside one process, measured, and what stands on them.
 //!
 //! Threads of this process share a lock, so nothing here goes through the loop of
 //! [`drive`](crate::drive), whose clients share memory at most.
 
 mod array;
 mod held;
+mod skiplist;
 mod subject;
 
 use std::io::Write;
@@ -33,6 +34,8 @@ pub enum LocalCommand {
     Arrbench(ArrbenchArgs),
     /// What one more acquisition costs while many disjoint ranges are held.
     Held(held::HeldArgs),
+    /// Sets of keys whose updates lock a range, or nodes; operations, memory.
+    Skiplist(skiplist::SkiplistArgs),
 }
 
 /// Measures, and prints what was measured.
@@ -40,6 +43,7 @@ pub fn run(command: &LocalCommand) -> anyhow::Result<()> {
     match command {
         LocalCommand::Arrbench(args) => arrbench(args),
         LocalCommand::Held(args) => held::run(args),
+        LocalCommand::Skiplist(args) => skiplist::run(args),
     }
 }
 

@@ -207,8 +207,8 @@ struct Place<V, C: Coordination> {
 /// ```
 /// use farlock_local::skiplist::RangeSkipMap;
 ///
-/// let squares = RangeSkipMap::default();
-/// assert!(squares.insert(12_u64, 144_u64));
+/// let squares = RangeSkipMap::<u64>::default();
+/// assert!(squares.insert(12, 144));
 /// assert!(!squares.insert(12, 0), "a key has one value, the first");
 /// assert_eq!(squares.get(12).as_deref(), Some(&144));
 /// assert!(squares.remove(12));

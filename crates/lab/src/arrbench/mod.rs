@@ -6,6 +6,7 @@
 mod array;
 mod held;
 mod skiplist;
+mod space;
 mod subject;
 
 use std::io::Write;
@@ -36,6 +37,8 @@ pub enum LocalCommand {
     Held(held::HeldArgs),
     /// Sets of keys whose updates lock a range, or nodes; operations, memory.
     Skiplist(skiplist::SkiplistArgs),
+    /// Arenas of an address space that grow and shrink under range locks.
+    Addrspace(space::AddrspaceArgs),
 }
 
 /// Measures, and prints what was measured.
@@ -44,6 +47,7 @@ pub fn run(command: &LocalCommand) -> anyhow::Result<()> {
         LocalCommand::Arrbench(args) => arrbench(args),
         LocalCommand::Held(args) => held::run(args),
         LocalCommand::Skiplist(args) => skiplist::run(args),
+        LocalCommand::Addrspace(args) => space::run(args),
     }
 }
 

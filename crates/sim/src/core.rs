@@ -47,6 +47,7 @@ pub(crate) struct Core {
     /// Explored mode, where time passes only when nothing else can happen: the timers.
     pub(crate) timers: Vec<(Nanos, Event)>,
     pub(crate) hasty: bool,
+    pub(crate) slow_completions: bool,
     /// The same as the oracle sees it, while it is asked.
     pub(crate) candidates: Vec<Candidate>,
     /// Whose event happened last.
@@ -99,6 +100,7 @@ impl Core {
             pending: Vec::new(),
             timers: Vec::new(),
             hasty: config.hasty,
+            slow_completions: config.slow_completions,
             candidates: Vec::new(),
             last: 0,
             abandoned: false,

@@ -207,7 +207,7 @@ impl Core {
             }
         }
         if unserved == 0 {
-            if self.mode == Mode::Explored {
+            if self.mode == Mode::Explored && !self.slow_completions {
                 // Nothing can happen to an endpoint between effect and completion that could not
                 // as well happen between completion and its next verb.
                 self.completed.push(head);

@@ -59,6 +59,10 @@ pub struct Config {
     /// Explored mode: whether the interval of a wait may end while anything else can happen. If not,
     /// time passes only when nothing else can.
     pub hasty: bool,
+    /// Explored mode: whether a completion is an event of its own. If not, an endpoint learns of its
+    /// verb's end as it takes effect, which hides nothing but what it does without a verb: looking
+    /// for mail, and publishing.
+    pub slow_completions: bool,
     /// After so many events a run ends, to tell a livelock from progress.
     pub events_max: Option<u64>,
 }
@@ -75,6 +79,7 @@ impl Default for Config {
             mailbox_cells: 4,
             poll_interval_ns: 1_862,
             hasty: true,
+            slow_completions: false,
             events_max: None,
         }
     }

@@ -17,7 +17,7 @@ const DRY_RUNS: u32 = 600;
 /// Among how many of its first verbs a client dies.
 const VERBS: u64 = 28;
 /// Rare verbs are waited for during so many times the budget's least.
-const PATIENCE: u64 = 60;
+const PATIENCE: u64 = 1_000;
 
 /// What a campaign came to.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +56,8 @@ pub fn campaign(
         || (turn < round * PATIENCE && !is_covered(&deaths))
     {
         scenario.draw(hunt.draws(), Faults { deaths: false, cancels: false });
+        // What is still missing then is what clients do that are impatient.
+        scenario.hasty |= turn >= round && budget.is_spent(turn, begun);
         let outcome = (turn % 3) as usize;
         scenario.death = Some(Death {
             who: (turn / 3 % u64::from(base.clients)) as u16,

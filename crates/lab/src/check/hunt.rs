@@ -221,6 +221,7 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
     push(&|s| s.torn = 0);
     push(&|s| s.overtaken = 0);
     push(&|s| s.hasty = false);
+    push(&|s| s.slow = false);
     push(&|s| {
         let used = u32::from(s.clients) * u32::from(s.acquisitions);
         s.shared &= u64::MAX >> (64 - used.clamp(1, 64));

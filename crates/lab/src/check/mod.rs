@@ -6,6 +6,7 @@
 pub mod crash;
 pub mod exhaustive;
 pub mod hunt;
+pub mod museum;
 pub mod report;
 pub mod scenario;
 pub mod subjects;
@@ -34,6 +35,8 @@ pub enum Mode {
     Exhaustive,
     /// Every verb of every role is a death, with each of its three ends.
     Crash,
+    /// Every exhibit of the museum, which must be found.
+    Museum,
 }
 
 /// What to check.
@@ -77,6 +80,9 @@ pub struct ReplayArgs {
 /// runs.
 pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let _quiet = Quiet::begin();
+    if args.mode == Mode::Museum {
+        return museum::run(args);
+    }
     let subjects = match args.protocol.as_str() {
         "all" => subjects::all(),
         one => vec![one.to_owned()],
@@ -147,6 +153,7 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
             (row.schedules, row.bypass_max) = (hunt.schedules, hunt.bypass_max);
             catch
         }
+        Mode::Museum => unreachable!("the museum has rows of its own"),
         Mode::Exhaustive => {
             let explored = exhaustive::explore(player, &base.mixed(), budget, tick);
             (row.schedules, row.states) = (explored.schedules, explored.states);

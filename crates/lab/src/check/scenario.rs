@@ -60,6 +60,8 @@ pub struct Scenario {
     pub overtaken: u32,
     /// Intervals of waits may end at any time.
     pub hasty: bool,
+    /// Completions are events of their own.
+    pub slow: bool,
     /// Who dies.
     pub death: Option<Death>,
     /// Who gives up.
@@ -91,6 +93,7 @@ impl Scenario {
             torn: 0,
             overtaken: 0,
             hasty: false,
+            slow: false,
             death: None,
             cancel: None,
         }
@@ -116,7 +119,7 @@ impl Scenario {
             _ => u64::from(draw(u32::MAX)) & u64::from(draw(u32::MAX)) | u64::from(draw(1 << 8)),
         };
         (self.torn, self.overtaken) = (frequency(draw(6)), frequency(draw(6)));
-        self.hasty = draw(2) == 1;
+        (self.hasty, self.slow) = (draw(2) == 1, draw(2) == 1);
         self.death = (faults.deaths && draw(DEATH_ONE_IN) == 0).then(|| Death {
             who: draw(self.clients.into()) as u16,
             verb: draw(DEATH_VERBS).into(),
@@ -174,7 +177,12 @@ impl fmt::Display for Line {
         let s = &self.scenario;
         write!(f, "{}/{}x{}/s{:x}", s.subject, s.clients, s.acquisitions, s.shared)?;
         write!(f, "/t{}.o{}/", s.torn, s.overtaken)?;
-        f.write_str(if s.hasty { "hasty" } else { "patient" })?;
+        f.write_str(match (s.hasty, s.slow) {
+            (false, false) => "plain",
+            (true, false) => "hasty",
+            (false, true) => "slow",
+            (true, true) => "hasty-slow",
+        })?;
         match s.death {
             None => f.write_str("/d")?,
             Some(d) => write!(f, "/d{}.{}.{}", d.who, d.verb, outcome_name(d.outcome))?,
@@ -201,6 +209,13 @@ impl FromStr for Line {
             .and_then(|rest| rest.split_once(".o"))
             .context("a weakness is as t0.o4")?;
         let shared = shared.strip_prefix('s').context("modes are as s1a")?;
+        let (hasty, slow) = match haste {
+            "plain" => (false, false),
+            "hasty" => (true, false),
+            "slow" => (false, true),
+            "hasty-slow" => (true, true),
+            _ => bail!("a run is plain, hasty, slow or hasty-slow"),
+        };
         let scenario = Scenario {
             subject: subject.to_owned(),
             clients: clients.parse()?,
@@ -208,7 +223,8 @@ impl FromStr for Line {
             shared: u64::from_str_radix(shared, 16)?,
             torn: torn.parse()?,
             overtaken: overtaken.parse()?,
-            hasty: haste == "hasty",
+            hasty,
+            slow,
             death: parse_death(death)?,
             cancel: parse_cancel(cancel)?,
         };

@@ -1,7 +1,10 @@
 //! The subjects of the checker: every lock of the registry, every exhibit of the museum.
 
+use anyhow::Context;
+use farlock_fabric::WideAtomics;
 use farlock_locks::RecordLock;
-use farlock_locks::registry::{self, RECORD_LOCKS, SpecError, Visitor};
+use farlock_locks::museum::exhibits::{self, EXHIBITS, ExhibitVisitor};
+use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
 use farlock_sim::SimEndpoint;
 
 use super::trial::{Player, Terms};
@@ -20,13 +23,26 @@ pub fn all() -> Vec<String> {
     all
 }
 
+/// Before the name of an exhibit.
+pub const MUSEUM: &str = "museum:";
+
 /// A player of this subject.
-pub fn player(subject: &str) -> Result<Player, SpecError> {
+pub fn player(subject: &str) -> anyhow::Result<Player> {
+    if let Some(name) = subject.strip_prefix(MUSEUM) {
+        return exhibit(name);
+    }
     let name = subject.split(':').next().unwrap_or(subject);
     let fifo = matches!(name, "mcs" | "shiftlock");
     let option = PATIENT.iter().find(|(lock, _)| *lock == name);
     let spec = option.map_or(subject.to_owned(), |(_, option)| format!("{subject}:{option}"));
-    registry::visit(&spec, MakePlayer(Terms { fifo, settles: true }))
+    Ok(registry::visit(&spec, MakePlayer(Terms { fifo, settles: true }))?)
+}
+
+fn exhibit(name: &str) -> anyhow::Result<Player> {
+    let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == name);
+    let exhibit = exhibit.with_context(|| format!("the museum has no exhibit named '{name}'"))?;
+    let terms = Terms { fifo: false, settles: exhibit.settles };
+    exhibits::visit(name, MakePlayer(terms)).context("an exhibit that is listed can be visited")
 }
 
 struct MakePlayer(Terms);
@@ -36,5 +52,17 @@ impl Visitor<SimEndpoint> for MakePlayer {
 
     fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) -> Player {
         Player::new(lock, self.0, |endpoint| endpoint)
+    }
+}
+
+impl ExhibitVisitor<SimEndpoint> for MakePlayer {
+    type Output = Player;
+
+    fn visit<W: WideAtomics, L: RecordLock<W>>(
+        self,
+        lock: L,
+        wrap: fn(SimEndpoint) -> W,
+    ) -> Player {
+        Player::new(lock, self.0, wrap)
     }
 }

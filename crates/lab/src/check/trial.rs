@@ -234,6 +234,7 @@ impl Trial {
             endpoints: scenario.clients + 1,
             slots_per_endpoint: 1,
             hasty: scenario.hasty,
+            slow_completions: scenario.slow,
             events_max: Some(EVENTS_MAX),
             ..Config::default()
         };

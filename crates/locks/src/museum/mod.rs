@@ -1,8 +1,18 @@
-//! Published algorithms that are wrong as printed, kept so that tests can show how they fail.
+//! Locks that are wrong, kept so that tests can show how they fail and that checkers find them.
 //!
-//! Nothing published enables this feature. Each exhibit is a [`RecordLock`](crate::RecordLock) of
-//! its own, as close to the original as the rest of the crate allows.
+//! Nothing published enables this feature. An exhibit is a published algorithm as printed, a small
+//! lock of its own, or a sound lock over an endpoint with a [`Flaw`](tampered::Flaw).
 
+pub mod exhibits;
+pub mod flaws;
+pub mod lost_wake_up;
+pub mod riding_read;
 pub mod shiftlock_epoch_lost;
+pub mod tampered;
+pub mod torn_stamp;
 
+pub use exhibits::{EXHIBITS, Exhibit, ExhibitVisitor};
+pub use lost_wake_up::LostWakeUp;
+pub use riding_read::RidingRead;
 pub use shiftlock_epoch_lost::EpochLost;
+pub use torn_stamp::TornStamp;

@@ -1,0 +1,75 @@
+//! The checker's own test: planted bugs, each to be found within a budget by the standard mix.
+
+use anyhow::{Context, ensure};
+use farlock_locks::museum::{EXHIBITS, Exhibit};
+
+use super::CheckArgs;
+use super::hunt::{Budget, Hunt, Mix, seed_of, shrink};
+use super::report::{self, ExhibitRow};
+use super::scenario::{Faults, Scenario};
+use super::subjects::{self, MUSEUM};
+
+/// Schedules within which each exhibit must be found.
+pub const BUDGET: u64 = 100_000;
+/// Of each run: the least in which every exhibit can show itself.
+const CLIENTS: u16 = 4;
+const ACQUISITIONS: u16 = 2;
+
+/// Looks for every exhibit, or the one that `--protocol` names, and fails if one is not found.
+pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
+    let wanted = |name: &str| args.protocol == "all" || args.protocol == name;
+    let budget = match args.budget {
+        None => BUDGET,
+        Some(Budget::Schedules(schedules)) => schedules,
+        Some(Budget::Time(_)) => anyhow::bail!("the museum's budget is a number of schedules"),
+    };
+    let mut rows = Vec::new();
+    for (number, exhibit) in EXHIBITS.iter().enumerate().filter(|(_, e)| wanted(e.name)) {
+        let row = find(exhibit, budget, seed_of(args.seed, number))?;
+        if args.json {
+            println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
+        }
+        rows.push(row);
+    }
+    ensure!(!rows.is_empty(), "the museum has no exhibit named '{}'", args.protocol);
+    if !args.json {
+        println!("{}", report::exhibits(&rows));
+    }
+    let missed: Vec<_> = rows.iter().filter(|row| !row.found).map(|row| &row.exhibit).collect();
+    ensure!(missed.is_empty(), "not found: {missed:?}");
+    Ok(())
+}
+
+/// Looks for one exhibit.
+pub fn find(exhibit: &Exhibit, budget: u64, seed: u64) -> anyhow::Result<ExhibitRow> {
+    let subject = format!("{MUSEUM}{}", exhibit.name);
+    let faults = Faults { deaths: exhibit.repairs, cancels: true };
+    let player = subjects::player(&subject)?;
+    let base = Scenario::plain(&subject, CLIENTS, ACQUISITIONS);
+    let mut hunt = Hunt::new(&player, Mix::Standard, seed);
+    let catch = hunt.search(&base, faults, Budget::Schedules(budget), |_| {});
+    let catch = catch.map(|catch| shrink(&player, catch));
+    Ok(ExhibitRow {
+        exhibit: exhibit.name.to_owned(),
+        found: catch.is_some(),
+        schedules: hunt.schedules,
+        budget,
+        story: catch.as_ref().map(|c| format!("{:?}: {}", c.finding.objection, c.finding.story)),
+        line: catch.map(|catch| catch.line.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those that a few hundred schedules find; `farlock-lab check --mode museum` is for all.
+    #[test]
+    fn plain_bugs_are_found_soon() {
+        for name in ["none", "lost-wake-up", "forgotten-handover", "suspected-is-not-dead"] {
+            let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == name);
+            let row = find(exhibit.expect("the museum has it"), 5_000, 1).expect("it plays");
+            assert!(row.found, "{name}");
+        }
+    }
+}

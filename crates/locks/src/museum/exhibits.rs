@@ -1,0 +1,95 @@
+//! The exhibits there are: one list, from which the checker and the tests expand.
+
+use farlock_fabric::WideAtomics;
+
+use super::flaws::{
+    DeathUnwatched, ForgottenHandover, LateRelease, OpeningUnpublished, ReadersNotAwaited,
+    RepairWithoutDrain, ResetOverlooked, Sound, SuspectedIsNotDead, UnbumpedGeneration, Untagged,
+    WrappedCounter, ZombieWrite,
+};
+use super::tampered::Tampered;
+use super::{EpochLost, LostWakeUp, RidingRead, TornStamp};
+use crate::RecordLock;
+use crate::record::{cas::Cas, mcs::Mcs, none::NoLock, shiftlock::ShiftLock};
+
+/// What is known of an exhibit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exhibit {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// What is wrong with it, in a line.
+    pub story: &'static str,
+    /// Whether its clients settle what they gave up.
+    pub settles: bool,
+    /// Whether its lock outlives clients that die; if not, nobody dies.
+    pub repairs: bool,
+}
+
+/// What is done with an exhibit: a lock over endpoints that `wrap` makes.
+pub trait ExhibitVisitor<E: WideAtomics> {
+    /// What comes of it.
+    type Output;
+
+    /// The lock, and how its clients see the fabric.
+    fn visit<W: WideAtomics, L: RecordLock<W>>(self, lock: L, wrap: fn(E) -> W) -> Self::Output;
+}
+
+macro_rules! exhibits {
+    ($($name:literal, $flaw:ty, $lock:expr, $settles:literal, $repairs:literal, $story:literal;)+) => {
+        /// Every exhibit.
+        pub const EXHIBITS: &[Exhibit] = &[$(
+            Exhibit { name: $name, story: $story, settles: $settles, repairs: $repairs }
+        ),+];
+
+        /// Visits the exhibit of this name; `None` if there is none.
+        pub fn visit<E: WideAtomics, V: ExhibitVisitor<E>>(
+            name: &str,
+            visitor: V,
+        ) -> Option<V::Output> {
+            match name {
+                $($name => Some(visitor.visit($lock, Tampered::<E, $flaw>::new)),)+
+                _ => None,
+            }
+        }
+    };
+}
+
+exhibits! {
+    "none", Sound, NoLock, true, true, "excludes nobody";
+    "epoch-lost", Sound, EpochLost { sound: every_writer() }, true, true,
+        "ShiftLock as printed: a writer flips the epoch that it remembers";
+    "untagged-messages", Untagged, Mcs::default(), true, true,
+        "notes are believed whatever generation they name";
+    "late-release", LateRelease, every_writer(), true, true,
+        "a release after a repair counts like any other";
+    "lost-wake-up", Sound, LostWakeUp::default(), true, false,
+        "a waiter compares with what it sees after it has decided to wait";
+    "forgotten-handover", ForgottenHandover, Mcs::default(), true, true,
+        "whoever finds somebody in line when it closes thinks that it has released";
+    "unbumped-generation", UnbumpedGeneration, Mcs::default(), true, true,
+        "a repair begins no new generation";
+    "wrapped-counter", WrappedCounter, ShiftLock::default(), true, true,
+        "two readers are none";
+    "torn-read", Sound, TornStamp, true, false, "16 bytes that were read together belong together";
+    "zombie-write", ZombieWrite, Cas::without_backoff(), true, true,
+        "a release is sent twice, and the first lands last";
+    "suspected-is-not-dead", SuspectedIsNotDead, Cas::without_backoff(), true, true,
+        "a slow holder is taken for dead";
+    "leak-on-cancel", Sound, Mcs::default(), false, true, "whoever gives up does not settle";
+    "riding-read", Sound, RidingRead, true, false, "a release overtakes the read before it";
+    "repair-without-drain", RepairWithoutDrain, Mcs::default(), true, true,
+        "a repairer does not wait for the living of the old generation";
+    "death-unwatched", DeathUnwatched, Mcs::default(), true, true,
+        "a waiter does not watch the one before it";
+    "opening-unpublished", OpeningUnpublished, Mcs::default(), true, true,
+        "a repairer does not see who is just getting in line";
+    "readers-not-awaited", ReadersNotAwaited, every_writer(), true, true,
+        "a writer does not wait for the readers that went before it";
+    "reset-overlooked", ResetOverlooked, Mcs::default(), true, true,
+        "a waiter does not listen to who repairs";
+}
+
+/// ShiftLock that lets readers in after every writer, and looks at its readers seldom.
+fn every_writer() -> ShiftLock {
+    ShiftLock { writers_max: 1, poll_ns: 15_000_000, ..ShiftLock::default() }
+}

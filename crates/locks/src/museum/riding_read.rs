@@ -1,0 +1,103 @@
+//! A lock whose holder's last read rides in the same chain as its release, without a fence.
+//!
+//! Beside the holder lies a count that each holder raises, and reads once more when it releases: it
+//! must be as it left it. The read comes before the release in the chain, but only a fence keeps the
+//! release from overtaking it; then the next holder's count is read. The assertion fails, though
+//! nobody but a reader of its own data has done anything wrong.
+
+use farlock_fabric::{Fault, Link, Verb, Wait, WideAtomics};
+
+use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::site::Site;
+
+/// Where the count lies, in bytes after the lock's address.
+const COUNT: u64 = 8;
+
+/// The lock with a read that is overtaken.
+#[derive(Clone, Debug, Default)]
+pub struct RidingRead;
+
+impl RidingRead {
+    fn attempt<E: WideAtomics>(site: &Site<'_, E>) -> Verb<'static> {
+        Verb::Cas64 { addr: site.lock, compare: 0, swap: site.me.bits() }
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for RidingRead {
+    const BYTES: u64 = 16;
+    const SHARES: bool = false;
+    const TOKENS: TokenSource = TokenSource::Nowhere;
+
+    /// The count as this holder left it; `None` if it has not touched it.
+    type Grant = Option<u64>;
+
+    fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {
+        Self::attempt(site)
+    }
+
+    fn opened(&self, _: &Site<'_, E>, _: Mode, _: u128) -> Option<Self::Grant> {
+        None
+    }
+
+    async fn wait_in_line(
+        &self,
+        site: &Site<'_, E>,
+        _: Mode,
+        old: u128,
+    ) -> Result<Self::Grant, Fault> {
+        let mut holder = old as u64;
+        while holder != 0 {
+            site.endpoint.checkpoint(&[holder]);
+            let word = Some((site.lock, holder));
+            site.endpoint.wait(Wait { word, interval: Some(1_000), ..Wait::default() }).await;
+            site.endpoint.verb(Self::attempt(site)).await?;
+            holder = site.endpoint.old() as u64;
+        }
+        let addr = site.lock.plus(COUNT);
+        site.endpoint.read64(addr).await?;
+        let count = (site.endpoint.old() as u64).wrapping_add(1);
+        site.endpoint.verb(Verb::Write { addr, data: &[count] }).await?;
+        Ok(Some(count))
+    }
+
+    fn closing(&self, _: &Site<'_, E>, _: Mode, _: Self::Grant) -> Option<Verb<'static>> {
+        None
+    }
+
+    fn closed(&self, _: &Site<'_, E>, _: Mode, _: Self::Grant, _: u128) -> bool {
+        true
+    }
+
+    async fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        _: Mode,
+        grant: Self::Grant,
+        _: Option<u128>,
+    ) -> Result<(), Fault> {
+        let chain = [
+            Link::from(Verb::Read { addr: site.lock.plus(COUNT), words: 1 }),
+            Link::from(Verb::Cas64 { addr: site.lock, compare: site.me.bits(), swap: 0 }),
+        ];
+        site.endpoint.chain(&chain).await?;
+        let read = site.endpoint.link(0).old as u64;
+        assert!(grant.is_none_or(|count| count == read), "the count is as its holder left it");
+        Ok(())
+    }
+
+    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
+        Self::attempt(site)
+    }
+
+    fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, old: u128) -> Tried<Self::Grant> {
+        if old as u64 == 0 { Tried::Granted(None) } else { Tried::Busy }
+    }
+
+    fn generation(_: Self::Grant) -> u64 {
+        0
+    }
+
+    fn count(_: Self::Grant) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,185 @@
+//! An endpoint between a sound protocol and its fabric that makes one mistake.
+//!
+//! So a planted bug is a few lines beside the protocol's own text, not a copy of it: what a wrong
+//! protocol would have posted, published, overlooked or believed.
+
+use std::task::{Context, Poll};
+
+use farlock_fabric::{Addr, Message};
+use farlock_fabric::{
+    Endpoint, EndpointId, Envelope, Fault, Link, LinkDone, MaskedAtomics, Nanos, Posted, Slot,
+    Ticket, Verb, Wait, WaitState, WideAtomics, Woken,
+};
+
+/// A mistake. Each method is a place where it can be made; what is not overridden is right.
+pub trait Flaw: Default + 'static {
+    /// The verb that is posted instead; `None`: no verb, and the protocol believes that there was.
+    fn posts<'v>(&self, verb: Verb<'v>) -> Option<Verb<'v>> {
+        Some(verb)
+    }
+
+    /// Whether this verb is posted twice, the first time without waiting for it.
+    fn doubles(&self, verb: &Verb<'_>) -> bool {
+        let _ = verb;
+        false
+    }
+
+    /// What the protocol believes that the last verb found.
+    fn finds(&self, old: u128) -> u128 {
+        old
+    }
+
+    /// What the protocol believes that a slot record says.
+    fn copies(&self, words: &mut [u64]) {
+        let _ = words;
+    }
+
+    /// What the protocol believes that a message says; `None`: it overlooks it.
+    fn receives(&self, message: Message) -> Option<Message> {
+        Some(message)
+    }
+
+    /// Whether this word of a slot record is published at all.
+    fn publishes(&self, word: usize, value: u64) -> bool {
+        let _ = (word, value);
+        true
+    }
+
+    /// Whether the protocol believes that a peer lives.
+    fn believes_alive(&self, alive: bool) -> bool {
+        alive
+    }
+
+    /// What is waited for instead.
+    fn waits<'w>(&self, wait: Wait<'w>) -> Wait<'w> {
+        wait
+    }
+}
+
+/// An endpoint with a flaw.
+#[derive(Debug, Default)]
+pub struct Tampered<E, F> {
+    inner: E,
+    flaw: F,
+}
+
+impl<E, F: Flaw> Tampered<E, F> {
+    /// This endpoint, with a flaw.
+    pub fn new(inner: E) -> Self {
+        Self { inner, flaw: F::default() }
+    }
+}
+
+impl<E: Endpoint, F: Flaw> Endpoint for Tampered<E, F> {
+    const NOW: bool = E::NOW;
+
+    fn id(&self) -> EndpointId {
+        self.inner.id()
+    }
+
+    fn slots(&self) -> u8 {
+        self.inner.slots()
+    }
+
+    fn post(&self, verb: Verb<'_>) -> Posted {
+        let Some(verb) = self.flaw.posts(verb) else { return Posted::Done(Ok(())) };
+        if self.flaw.doubles(&verb)
+            && let Posted::Pending(ticket) = self.inner.post(verb)
+        {
+            self.inner.abandon(ticket);
+        }
+        self.inner.post(verb)
+    }
+
+    fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
+        self.inner.post_chain(chain)
+    }
+
+    fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.inner.poll_posted(ticket, cx)
+    }
+
+    fn abandon(&self, ticket: Ticket) {
+        self.inner.abandon(ticket);
+    }
+
+    fn old(&self) -> u128 {
+        self.flaw.finds(self.inner.old())
+    }
+
+    fn link(&self, index: usize) -> LinkDone {
+        self.inner.link(index)
+    }
+
+    fn copy_read(&self, index: usize, into: &mut [u64]) -> usize {
+        let words = self.inner.copy_read(index, into);
+        self.flaw.copies(&mut into[..words]);
+        words
+    }
+
+    fn receive(&self, slot: Slot) -> Option<Envelope> {
+        loop {
+            let mut envelope = self.inner.receive(slot)?;
+            if let Some(message) = self.flaw.receives(envelope.message) {
+                envelope.message = message;
+                return Some(envelope);
+            }
+        }
+    }
+
+    fn poll_wait(
+        &self,
+        wait: &Wait<'_>,
+        state: &mut WaitState,
+        cx: &mut Context<'_>,
+    ) -> Poll<Woken> {
+        self.inner.poll_wait(&self.flaw.waits(*wait), state, cx)
+    }
+
+    fn end_wait(&self, state: &mut WaitState) {
+        self.inner.end_wait(state);
+    }
+
+    fn now(&self) -> Nanos {
+        self.inner.now()
+    }
+
+    fn random(&self) -> u64 {
+        self.inner.random()
+    }
+
+    fn publish(&self, slot: Slot, word: usize, value: u64) {
+        if self.flaw.publishes(word, value) {
+            self.inner.publish(slot, word, value);
+        }
+    }
+
+    fn record(&self, index: u16, slot: Slot) -> Addr {
+        self.inner.record(index, slot)
+    }
+
+    fn endpoints(&self) -> u16 {
+        self.inner.endpoints()
+    }
+
+    fn occupant(&self, index: u16) -> Option<EndpointId> {
+        self.inner.occupant(index)
+    }
+
+    fn is_alive(&self, id: EndpointId) -> bool {
+        self.flaw.believes_alive(self.inner.is_alive(id))
+    }
+
+    fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
+        self.inner.revoke(peer)
+    }
+
+    #[track_caller]
+    fn checkpoint(&self, survivors: &[u64]) {
+        self.inner.checkpoint(survivors);
+    }
+}
+
+impl<E: MaskedAtomics, F: Flaw> MaskedAtomics for Tampered<E, F> {}
+
+impl<E: WideAtomics, F: Flaw> WideAtomics for Tampered<E, F> {}

@@ -310,4 +310,31 @@ mod tests {
         moves(&lock.write_async(Range::FULL));
         moves(&RangeGuard::<_, OfTask>::new(&lock.list, lock.list.lock(Range::FULL), Range::FULL));
     }
+
+    /// A task that is dropped with its waker may hold ranges itself. The queue of sleepers was once
+    /// locked while it dropped a waker, and the release in there waited for itself.
+    #[test]
+    fn a_waker_may_release_a_range_when_it_is_dropped() {
+        static LOCK: RangeMutex = RangeMutex::new();
+
+        struct Holder(std::sync::Mutex<Option<RangeMutexGuard<'static, OfTask>>>);
+
+        impl Wake for Holder {
+            fn wake(self: Arc<Self>) {}
+        }
+
+        let now = |future: std::pin::Pin<&mut dyn Future<Output = _>>, waker: &Waker| {
+            future.poll(&mut Context::from_waker(waker))
+        };
+        let Poll::Ready(held) = now(pin!(LOCK.lock_async(range(0, 10))), Waker::noop()) else {
+            panic!("nobody is in the way");
+        };
+        let mut second = Box::pin(LOCK.lock_async(range(5, 15)));
+        assert!(now(second.as_mut(), Waker::noop()).is_pending());
+        let holder = Arc::new(Holder(std::sync::Mutex::new(Some(held))));
+        let mut third = Box::pin(LOCK.lock_async(range(0, 1)));
+        assert!(now(third.as_mut(), &Waker::from(holder)).is_pending());
+        drop(third);
+        assert!(now(second.as_mut(), Waker::noop()).is_ready());
+    }
 }

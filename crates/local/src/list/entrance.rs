@@ -211,7 +211,7 @@ impl<const RW: bool> Future for Entrance<'_, RW> {
             match self.step() {
                 Step::Held(token) => return Poll::Ready(token),
                 Step::Blocked(obstacle) => {
-                    self.place = obstacle.join(cx.waker());
+                    self.place = obstacle.join(cx.waker().clone());
                     if self.place.is_some() {
                         return Poll::Pending;
                     }
@@ -249,7 +249,7 @@ impl Obstacle {
             hint::spin_loop();
         }
         let bell = Bell::new();
-        if let Some(place) = self.join(&Waker::from(bell.clone()))
+        if let Some(place) = self.join(Waker::from(bell.clone()))
             && !bell.wait(deadline)
         {
             park::leave(&place);
@@ -257,7 +257,7 @@ impl Obstacle {
     }
 
     /// Leaves a waker with the obstacle; none if it has changed meanwhile.
-    fn join(&self, waker: &Waker) -> Option<Place> {
+    fn join(&self, waker: Waker) -> Option<Place> {
         let word = self.entry.next.announce(self.word)?;
         park::join(self.entry.index(), waker, || self.entry.next.still(word))
     }

@@ -58,21 +58,27 @@ pub(super) struct Place {
 }
 
 /// Joins the queue of an entry if `unchanged` says so, under the queue's mutex.
-pub(super) fn join(entry: u32, waker: &Waker, unchanged: impl FnOnce() -> bool) -> Option<Place> {
+///
+/// Foreign code, a waker's clone and drop, runs outside the mutex: it may release ranges.
+pub(super) fn join(entry: u32, waker: Waker, unchanged: impl FnOnce() -> bool) -> Option<Place> {
     let mut sleepers = hold(TABLE.queue(entry));
     if !unchanged() {
+        drop(sleepers);
         return None;
     }
     sleepers.tickets += 1;
     let ticket = sleepers.tickets;
-    sleepers.waiting.push(Sleeper { entry, ticket, waker: waker.clone() });
+    sleepers.waiting.push(Sleeper { entry, ticket, waker });
     Some(Place { entry, ticket })
 }
 
 /// Leaves the queue, woken or not.
 pub(super) fn leave(place: &Place) {
     let mut sleepers = hold(TABLE.queue(place.entry));
-    sleepers.waiting.retain(|sleeper| sleeper.ticket != place.ticket);
+    let at = sleepers.waiting.iter().position(|sleeper| sleeper.ticket == place.ticket);
+    let left = at.map(|at| sleepers.waiting.remove(at));
+    drop(sleepers);
+    drop(left);
 }
 
 /// Wakes all who sleep until `entry` is released.

@@ -48,7 +48,8 @@ pub unsafe trait Coordination: Default + Send + Sync {
     where
         Self: 'a;
 
-    /// Waits for the right to change `nodes`, whose keys lie in `range`, repeated ones side by side.
+    /// Waits for the right to change `nodes`. Their keys lie in `range`; repeated ones are side by
+    /// side.
     fn hold<'a>(&'a self, range: Range, nodes: &[&'a Self::InNode]) -> Self::Held<'a>;
 }
 

@@ -1,7 +1,7 @@
 //! `skiplist`: sets of keys under 80 % searches, 10 % insertions and 10 % removals.
 //!
-//! Kogan, Dice, Issa, *Scalable Range Locks* (EuroSys'20), section 7.1, figure 4: 8 million keys, of
-//! which half are in. Every kind is filled once; rounds go on with what the last one left.
+//! Kogan, Dice, Issa, *Scalable Range Locks* (EuroSys'20), section 7.1, figure 4: 8 million keys,
+//! of which half are in. Every kind is filled once; rounds go on with what the last one left.
 
 use std::io::Write;
 use std::sync::Barrier;

@@ -243,8 +243,8 @@ impl<L: RawRangeRwLock + Default> AddressSpace<L> {
 }
 
 impl<L: RawRangeRwLock> AddressSpace<L> {
-    /// Maps `length` bytes, rounded up to pages, in the first hole from [`MAP_START`] that has room.
-    /// The address of the first.
+    /// Maps `length` bytes, rounded up to pages, in the first hole from [`MAP_START`] that has
+    /// room, and tells its address.
     ///
     /// # Errors
     ///
@@ -301,7 +301,7 @@ impl<L: RawRangeRwLock> AddressSpace<L> {
         Ok(())
     }
 
-    /// Moves the end of the heap, which begins at [`HEAP_START`], up or down to a multiple of a page.
+    /// Moves the end of the heap, which begins at [`HEAP_START`], up or down by whole pages.
     ///
     /// # Errors
     ///

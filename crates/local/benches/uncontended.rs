@@ -1,7 +1,7 @@
 //! What a range costs when nobody is in the way, beside the least two atomics cost on this machine.
 //!
-//! `cargo bench -p farlock-local`. All rows take turns in every round, so that a machine that speeds
-//! up or slows down treats them alike; the table shows medians and their ratio to the floor.
+//! `cargo bench -p farlock-local`. All rows take turns in every round, so that a machine that
+//! speeds up or slows down treats them alike; the table shows medians and their ratio to the floor.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -12,7 +12,8 @@ use crate::list::owner_of_thread;
 use crate::primitive::const_fn;
 use crate::{ListEx, ListRw, Preference, Range, RawRangeLock};
 
-/// A guard that stays with the thread that took it; debug builds notice a thread that waits for itself.
+/// A guard that stays with the thread that took it; debug builds notice a thread that waits for
+/// itself.
 #[derive(Debug)]
 pub struct OfThread(PhantomData<*const ()>);
 
@@ -89,8 +90,8 @@ impl RangeMutex {
     ///
     /// # Panics
     ///
-    /// In debug builds, if this thread holds an overlapping range and would wait for itself. Release
-    /// builds wait, for ever.
+    /// In debug builds, if this thread holds an overlapping range and would wait for itself.
+    /// Release builds wait, for ever.
     pub fn lock(&self, range: Range) -> RangeMutexGuard<'_> {
         let token = self.list.lock_as(owner_of_thread(), range, None);
         RangeGuard::new(&self.list, token.expect("without a deadline"), range)
@@ -163,8 +164,8 @@ impl RangeRwLock {
     /// # Panics
     ///
     /// In debug builds, if this thread itself writes in an overlapping range. Release builds wait,
-    /// for ever. With [`Preference::Writers`], a thread that reads in a range twice may also wait for
-    /// a writer that waits for the first time.
+    /// for ever. With [`Preference::Writers`], a thread that reads in a range twice may also wait
+    /// for a writer that waits for the first time.
     pub fn read(&self, range: Range) -> RangeRwLockGuard<'_> {
         let token = self.list.lock_as(owner_of_thread(), range, true, None);
         RangeGuard::new(&self.list, token.expect("without a deadline"), range)
@@ -317,7 +318,9 @@ mod tests {
     fn a_waker_may_release_a_range_when_it_is_dropped() {
         static LOCK: RangeMutex = RangeMutex::new();
 
-        struct Holder(std::sync::Mutex<Option<RangeMutexGuard<'static, OfTask>>>);
+        struct Holder {
+            _held: RangeMutexGuard<'static, OfTask>,
+        }
 
         impl Wake for Holder {
             fn wake(self: Arc<Self>) {}
@@ -331,7 +334,7 @@ mod tests {
         };
         let mut second = Box::pin(LOCK.lock_async(range(5, 15)));
         assert!(now(second.as_mut(), Waker::noop()).is_pending());
-        let holder = Arc::new(Holder(std::sync::Mutex::new(Some(held))));
+        let holder = Arc::new(Holder { _held: held });
         let mut third = Box::pin(LOCK.lock_async(range(0, 1)));
         assert!(now(third.as_mut(), &Waker::from(holder)).is_pending());
         drop(third);

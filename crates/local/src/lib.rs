@@ -1,9 +1,9 @@
 //! Range locks: hold a part of something, while others hold other parts.
 //!
-//! A mutex around a file, an array or an address space makes everybody wait for everybody, though most
-//! touch different parts of it. A lock per page or per element costs memory, and whoever needs many
-//! takes many. A **range lock** is one lock of which a caller holds the positions it needs, any
-//! range of 64-bit numbers:
+//! A mutex around a file, an array or an address space makes everybody wait for everybody, though
+//! most touch different parts of it. A lock per page or per element costs memory, and whoever needs
+//! many takes many. A **range lock** is one lock of which a caller holds the positions it needs,
+//! any range of 64-bit numbers:
 //!
 //! ```
 //! use farlock_local::{Range, RangeMutex};
@@ -29,7 +29,7 @@
 //! | parts of anything, exclusively | [`RangeMutex`] |
 //! | parts of anything, some only to read | [`RangeRwLock`] |
 //! | parts of a slice, as `&[T]` and `&mut [T]` | [`RangeLocked`] |
-//! | a lock of your own, or a structure that chooses its lock | [`RawRangeLock`], [`RawRangeRwLock`] |
+//! | a structure that chooses its lock | [`RawRangeLock`], [`RawRangeRwLock`] |
 //!
 //! All can be tried, waited for with a timeout, and the first two awaited on any executor:
 //!
@@ -49,36 +49,38 @@
 //!
 //! # What you can rely on
 //!
-//! - **Exclusion.** Held ranges do not overlap, except shared ones with each other. What a holder did is
-//!   visible to the next.
+//! - **Exclusion.** Held ranges do not overlap, except shared ones with each other. What a holder
+//!   did is visible to the next.
 //! - **Release never waits.** It is one atomic operation, and a wake-up if somebody sleeps.
 //! - **Disjoint ranges do not wait for each other**, and no lock is taken inside, except to sleep.
 //! - **Cheap when nobody is in the way.** Two atomic operations: within 1.4 times a bare
 //!   compare-and-swap and a fetch-and-add if nothing is held, within 2.1 times if something else is
 //!   (`cargo bench -p farlock-local` shows it on your machine).
-//! - **More threads than cores do no harm.** A waiter spins for about two microseconds, then sleeps.
+//! - **More threads than cores do no harm.** A waiter spins for about two microseconds, then
+//!   sleeps.
 //! - **Giving up leaves nothing behind**: a timeout, a failed try, a dropped future.
-//! - **Memory** is 64 bytes for each range held at once, used again and never returned to the system.
+//! - **Memory** is 64 bytes for each range held at once, used again and never returned to the
+//!   system.
 //! - **Full range.** [`Range::FULL`] holds all 2^64 positions; empty and inverted ranges are errors
 //!   before they reach a lock.
 //!
 //! # What you cannot
 //!
-//! - **Not reentrant.** A thread that waits for a range it holds itself waits for ever. Debug builds
-//!   panic instead, where a guard of this thread is in the way.
-//! - **No deadlock detection** between threads that hold one range and wait for another. Take ranges
-//!   in ascending order, or try.
-//! - **Not strictly fair.** Who was set back sixteen times makes newcomers stand back, each for at most
-//!   about a millisecond. So nobody who holds a range is ever locked out by somebody's impatience,
-//!   and a wait among holders that stay for long may be long.
+//! - **Not reentrant.** A thread that waits for a range it holds itself waits for ever. Debug
+//!   builds panic instead, where a guard of this thread is in the way.
+//! - **No deadlock detection** between threads that hold one range and wait for another. Take
+//!   ranges in ascending order, or try.
+//! - **Not strictly fair.** Who was set back sixteen times makes newcomers stand back, each for at
+//!   most some two milliseconds. So nobody who holds a range is ever locked out by somebody's
+//!   impatience, and a wait among holders that stay for long may be long.
 //! - **No poisoning.** A guard dropped by a panic releases.
 //! - **Not for many held ranges.** The list is walked from its start: each held range before yours
-//!   costs some nanoseconds. With thousands, use the indexed variant.
+//!   costs some nanoseconds. With thousands, use [`IndexedLock`].
 //! - **One process.** For ranges among processes and machines, see the `farlock` crate.
 //!
-//! The algorithm is that of Kogan, Dice and Issa, "Scalable Range Locks for Scalable Address Spaces and
-//! Beyond" (EuroSys 2020), mended where it is wrong as printed; the lists' own documentation in the
-//! source says where and why.
+//! The algorithm is that of Kogan, Dice and Issa, "Scalable Range Locks for Scalable Address Spaces
+//! and Beyond" (EuroSys 2020), mended where it is wrong as printed; the lists' own documentation in
+//! the source says where and why.
 #![deny(unsafe_code)]
 
 #[cfg(not(any(loom, shuttle)))]

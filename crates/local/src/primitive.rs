@@ -60,7 +60,10 @@ macro_rules! of_thread {
 
 /// A function that is `const` where the atomics allow it.
 macro_rules! const_fn {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),*) -> $out:ty $body:block) => {
+    (
+        $(#[$doc:meta])*
+        $vis:vis fn $name:ident($($arg:ident: $type:ty),*) -> $out:ty $body:block
+    ) => {
         #[cfg(not(any(loom, shuttle)))]
         $(#[$doc])* $vis const fn $name($($arg: $type),*) -> $out $body
         #[cfg(any(loom, shuttle))]

@@ -1,7 +1,7 @@
 //! Half-open ranges of 64-bit positions.
 //!
-//! Inside, both ends are inclusive: so the full range, all 2^64 positions, is an ordinary value, and
-//! an empty one cannot be built.
+//! Inside, both ends are inclusive: so the full range, all 2^64 positions, is an ordinary value,
+//! and an empty one cannot be built.
 
 use std::fmt;
 use std::ops;

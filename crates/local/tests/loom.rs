@@ -1,8 +1,8 @@
 //! Every order in which two or three threads can meet in a list, up to a bound on preemptions.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p farlock-local --release --test loom`. What a lock protects is
-//! a cell that loom watches: two accesses that nothing orders are an error, so the tests judge memory
-//! orderings as well as exclusion. A thread that is never woken is an error, too.
+//! `RUSTFLAGS="--cfg loom" cargo test -p farlock-local --release --test loom`. What a lock protects
+//! is a cell that loom watches: two accesses that nothing orders are an error, so the tests judge
+//! memory orderings as well as exclusion. A thread that is never woken is an error, too.
 #![cfg(loom)]
 
 use farlock_local::{ListEx, ListRw, Planted, Preference, Range, RawRangeLock, RawRangeRwLock};
@@ -112,7 +112,8 @@ fn enter_rw(lock: &ListRw, range: Range, visit: Visit) -> Option<farlock_local::
 
 macro_rules! visits {
     ($([$($start:literal .. $end:literal $visit:ident),* $(,)?]),* $(,)?) => {{
-        const VISITS: &[&[(Range, Visit)]] = &[$(&[$((constant($start, $end), Visit::$visit)),*]),*];
+        const VISITS: &[&[(Range, Visit)]] =
+            &[$(&[$((constant($start, $end), Visit::$visit)),*]),*];
         VISITS
     }};
 }
@@ -252,8 +253,8 @@ fn planted_reinsert() {
     every_order(3, || writer_gives_way(Planted::Reinsert));
 }
 
-/// One thread looks at a link; meanwhile what it leads to is released, and the same entry comes back
-/// for another range.
+/// One thread looks at a link; meanwhile what it leads to is released, and the same entry comes
+/// back for another range.
 fn an_entry_comes_back(planted: Planted) {
     let lock = Arc::new(ListEx::planted(planted));
     let held = lock.lock(range(0, 1));

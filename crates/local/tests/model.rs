@@ -73,7 +73,11 @@ fn agree<L: RawRangeLock>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn the_exclusive_list_grants_what_the_model_grants(asks in asks()) {
@@ -85,7 +89,10 @@ proptest! {
     }
 
     #[test]
-    fn the_reader_writer_list_grants_what_the_model_grants(asks in asks(), readers in any::<bool>()) {
+    fn the_reader_writer_list_grants_what_the_model_grants(
+        asks in asks(),
+        readers in any::<bool>(),
+    ) {
         let preference = if readers { Preference::Readers } else { Preference::Writers };
         agree(&ListRw::new(preference), asks, |lock, range, shared| {
             if shared { lock.try_lock_shared(range) } else { lock.try_lock(range) }

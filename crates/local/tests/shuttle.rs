@@ -1,8 +1,8 @@
-//! Longer meetings of more threads than loom can search, in random orders that favour rare ones (PCT:
-//! priorities with a few changes, which find a bug of that depth with a known probability).
+//! Longer meetings of more threads than loom can search, in random orders that favour rare ones
+//! (PCT: priorities with a few changes, which find a bug of that depth with a known probability).
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test -p farlock-local --release --test shuttle`. The schedules are
-//! numbered by `FARLOCK_SCHEDULES`. Shuttle does not model weak memory: that is loom's part.
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p farlock-local --release --test shuttle`. The schedules
+//! are numbered by `FARLOCK_SCHEDULES`. Shuttle does not model weak memory: that is loom's part.
 #![cfg(shuttle)]
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! An acquisition under way: the one state machine behind blocking, timed and asynchronous locks.
 //!
-//! Whatever ends it early, a timeout, a dropped future, a panic of the thread, dropping it leaves the
-//! list as if it had never begun.
+//! Whatever ends it early, a timeout, a dropped future, a panic of the thread, dropping it leaves
+//! the list as if it had never begun.
 
 use std::future::Future;
 use std::hint;

@@ -2,9 +2,10 @@
 //!
 //! Entries are carved from blocks that are never freed, and named by an index. Each thread keeps a
 //! few free ones at hand; what it has too many of goes to a common stock, and comes from there when
-//! it has none. So an entry may be unlinked by one thread, used again by another at once, and looked
-//! at by a third that is late: memory stays an entry, and the versions in the links ([`super::word`])
-//! tell the late one. There is no grace period, hence nothing that could wait for a holder.
+//! it has none. So an entry may be unlinked by one thread, used again by another at once, and
+//! looked at by a third that is late: memory stays an entry, and the versions in the links
+//! ([`super::word`]) tell the late one. There is no grace period, hence nothing that could wait for
+//! a holder.
 //!
 //! Memory grows with the number of ranges held at once, 64 bytes each, to at most 2^22 of them.
 

@@ -11,8 +11,8 @@ use crate::raw::{RawRangeLock, RawRangeLockTimed, RawRangeRwLock, RawRangeRwLock
 
 /// The right to a range of a [`ListEx`] or [`ListRw`].
 ///
-/// Giving it to another list than its own releases the range all the same. Losing it leaves the range
-/// locked for ever.
+/// Giving it to another list than its own releases the range all the same. Losing it leaves the
+/// range locked for ever.
 #[must_use = "a lost token leaves its range locked"]
 pub struct Token {
     entry: &'static Entry,
@@ -242,7 +242,7 @@ impl RawRangeRwLockTimed for ListRw {
 
 /// How many acquisitions have been set back too often.
 ///
-/// While there are any, newcomers stand back, each once and at most about a millisecond, whatever
+/// While there are any, newcomers stand back, each once and at most some two milliseconds, whatever
 /// happens: so a holder that needs a second range is delayed, never locked out.
 pub(super) struct Impatience {
     waiting: AtomicU32,

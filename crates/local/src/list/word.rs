@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Every change of where an unmarked link leads counts its version up, and an entry that is used
-//! again goes on counting where it stopped. So a compare-and-swap on a link succeeds only if the link
-//! has not changed since it was read, which is what lets entries be used again at once, without
-//! grace periods: whoever still looks at one finds out. A version comes round after 2^40 changes of
-//! one link; a thread would have to be suspended for all of them (hours, at full speed), between its
-//! load and its compare-and-swap, and wake at exactly the same count.
+//! again goes on counting where it stopped. So a compare-and-swap on a link succeeds only if the
+//! link has not changed since it was read, which is what lets entries be used again at once,
+//! without grace periods: whoever still looks at one finds out. A version comes round after 2^40
+//! changes of one link; a thread would have to be suspended for all of them (hours, at full speed),
+//! between its load and its compare-and-swap, and wake at exactly the same count.
 //!
 //! Orderings: all changes are sequentially consistent. That costs nothing over acquire-release on
 //! the processors we know, and the reader-writer list needs it: a reader inserts and then looks for
@@ -55,7 +55,8 @@ impl Word {
         Self(version | ((target as u64) << INDEX_SHIFT) | (self.0 & PARKED))
     }
 
-    /// Planted bug: the version stands still, so a link that changed and changed back looks unchanged.
+    /// Planted bug: the version stands still, so a link that changed and changed back looks
+    /// unchanged.
     #[cfg(any(loom, shuttle))]
     pub(super) const fn without_version(self) -> Self {
         Self(self.0 & !VERSION_MASK)
@@ -82,7 +83,8 @@ impl Link {
     }
 
     /// Sequentially consistent: a validation must see every entry inserted before its own. It also
-    /// acquires what the thread that wrote the word had done, a releaser's critical section included.
+    /// acquires what the thread that wrote the word had done, a releaser's critical section
+    /// included.
     pub(super) fn load(&self) -> Word {
         Word(self.word.load(Ordering::SeqCst))
     }
@@ -94,8 +96,8 @@ impl Link {
 
     /// Whether nothing has changed since `word` was loaded.
     ///
-    /// Relaxed is enough: it follows acquiring loads of what it vouches for, and whoever makes those
-    /// loads return something newer has released the change of this word before.
+    /// Relaxed is enough: it follows acquiring loads of what it vouches for, and whoever makes
+    /// those loads return something newer has released the change of this word before.
     pub(super) fn still(&self, word: Word) -> bool {
         self.word.load(Ordering::Relaxed) == word.0
     }
@@ -124,8 +126,8 @@ impl Link {
         self.swap(taken, Word(taken.0 & VERSION_MASK)).is_some()
     }
 
-    /// Head only: makes the entry of the fast path an ordinary one. Counts the version, because from
-    /// now on threads look behind this word.
+    /// Head only: makes the entry of the fast path an ordinary one. Counts the version, because
+    /// from now on threads look behind this word.
     pub(super) fn unmark(&self, word: Word) -> Option<Word> {
         debug_assert!(word.marked(), "held by the fast path");
         self.swap(word, self.next(word, word.target()))

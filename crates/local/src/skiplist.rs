@@ -13,7 +13,7 @@
 //! them all. Two updates that change the same pointer, or one that changes a pointer of a node
 //! which another removes, lock ranges with that node in common. A node therefore needs no lock.
 //!
-//! What is compared with is the original, a lock in each node ([`ByNode`], feature `baseline`): the
+//! What is compared with is the original, a lock in each node (`ByNode`, feature `baseline`): the
 //! text is the same, but for what is locked.
 //!
 //! **Memory.** The one who marks a node unlinks it and hands it to the epochs, which free it when
@@ -34,7 +34,7 @@ use crate::{IndexedLock, ListEx, ListRw, Range, RawRangeLock};
 /// Levels: with every second node going up, enough for 2^24 keys.
 const HEIGHT_MAX: usize = 24;
 
-/// Who may change which nodes. [`ByRange`] in use, [`ByNode`] to compare with.
+/// Who may change which nodes. [`ByRange`] in use, `ByNode` to compare with.
 ///
 /// # Safety
 ///

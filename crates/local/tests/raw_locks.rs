@@ -195,7 +195,8 @@ fn an_indexed_wait_ends_at_its_deadline_or_with_the_range() {
     assert!(Instant::now() >= soon);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            lock.lock_until(Range::one(15), Instant::now() + Duration::from_secs(60)).is_some()
+            let later = Instant::now() + Duration::from_secs(60);
+            lock.lock_until(Range::one(15), later).map(|token| lock.unlock(token)).is_some()
         });
         thread::sleep(Duration::from_millis(5));
         lock.unlock(held);

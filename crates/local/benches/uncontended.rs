@@ -84,6 +84,9 @@ fn main() {
         shared("list-rw, fast path, shared", 0, false),
         shared("list-rw, ordinary path, exclusive", 1, true),
         shared("list-rw, ordinary path, shared", 1, false),
+        row("what the lists do without: an epoch's pin", || {
+            drop(black_box(crossbeam_epoch::pin()));
+        }),
         map(),
     ];
     for _ in 0..ROUNDS {

@@ -103,6 +103,7 @@ impl<const RW: bool> List<RW> {
     }
 
     /// Walks to the place of `mine` and inserts it there.
+    #[inline]
     fn walk(&self, mine: &'static Entry, claim: Claim) -> Walk {
         let mut link = &self.head;
         let mut word = link.load();
@@ -138,6 +139,7 @@ impl<const RW: bool> List<RW> {
     }
 
     /// One compare-and-swap: `mine` comes in, the released entries up to `successor` go out.
+    #[inline]
     fn insert(
         &self,
         mine: &'static Entry,
@@ -239,6 +241,7 @@ impl<const RW: bool> Drop for List<RW> {
 /// leads to, because its link is frozen. Checked at each released entry, so a walk never strays
 /// into another list; for the entry that is returned the caller checks, when it has read what it
 /// needs.
+#[inline]
 #[allow(clippy::option_option, reason = "the outer none is the race")]
 fn skip_released(link: &Link, word: Word) -> Option<Option<(&'static Entry, Word)>> {
     let mut target = word.target();

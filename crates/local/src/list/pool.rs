@@ -122,6 +122,7 @@ impl Drop for AtHand {
 }
 
 /// The entry with this index; none for 0.
+#[inline]
 pub(super) fn entry(index: u32) -> Option<&'static Entry> {
     if index == 0 {
         return None;

@@ -56,11 +56,11 @@ pub struct Config {
     /// How often the world looks at a word for a wait that has no interval, in nanoseconds. The
     /// default is ShiftLock's polling interval.
     pub poll_interval_ns: Nanos,
-    /// Explored mode: whether the interval of a wait may end while anything else can happen. If not,
-    /// time passes only when nothing else can.
+    /// Explored mode: whether the interval of a wait may end while anything else can happen. If
+    /// not, time passes only when nothing else can.
     pub hasty: bool,
-    /// Explored mode: whether a completion is an event of its own. If not, an endpoint learns of its
-    /// verb's end as it takes effect, which hides nothing but what it does without a verb: looking
+    /// Explored mode: whether a completion is an event of its own. If not, an endpoint learns of
+    /// its verb's end as it takes effect, which hides nothing but what it does without a verb: looking
     /// for mail, and publishing.
     pub slow_completions: bool,
     /// After so many events a run ends, to tell a livelock from progress.

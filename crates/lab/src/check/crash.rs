@@ -55,7 +55,9 @@ pub fn campaign(
         || !budget.is_spent(turn, begun)
         || (turn < round * PATIENCE && !is_covered(&deaths))
     {
-        scenario.draw(hunt.draws(), Faults { deaths: false, cancels: false });
+        scenario.draw(hunt.draws(), Faults { deaths: true, cancels: false });
+        let again = scenario.death;
+        scenario.second = None;
         // What is still missing then is what clients do that are impatient.
         scenario.hasty |= turn >= round && budget.is_spent(turn, begun);
         let outcome = (turn % 3) as usize;
@@ -64,6 +66,10 @@ pub fn campaign(
             verb: turn / 3 / u64::from(base.clients) % VERBS,
             outcome: OUTCOMES[outcome],
         });
+        if turn >= round {
+            // Each was there alone; from now on another may die while it repairs.
+            scenario.second = again;
+        }
         turn += 1;
         let (verdict, trail) = hunt.run(&scenario);
         if let Some(point) = verdict.died_at {

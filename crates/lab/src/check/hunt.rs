@@ -214,7 +214,8 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
             simpler.push(changed);
         }
     };
-    push(&|s| s.death = None);
+    push(&|s| s.death = s.second.take());
+    push(&|s| s.second = None);
     push(&|s| s.cancel = None);
     push(&|s| s.clients = (s.clients - 1).max(2));
     push(&|s| s.acquisitions = (s.acquisitions - 1).max(1));

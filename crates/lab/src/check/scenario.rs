@@ -64,6 +64,8 @@ pub struct Scenario {
     pub slow: bool,
     /// Who dies.
     pub death: Option<Death>,
+    /// Who dies besides, often while it repairs what the first left behind.
+    pub second: Option<Death>,
     /// Who gives up.
     pub cancel: Option<Cancel>,
 }
@@ -95,6 +97,7 @@ impl Scenario {
             hasty: false,
             slow: false,
             death: None,
+            second: None,
             cancel: None,
         }
     }
@@ -120,11 +123,17 @@ impl Scenario {
         };
         (self.torn, self.overtaken) = (frequency(draw(6)), frequency(draw(6)));
         (self.hasty, self.slow) = (draw(2) == 1, draw(2) == 1);
-        self.death = (faults.deaths && draw(DEATH_ONE_IN) == 0).then(|| Death {
-            who: draw(self.clients.into()) as u16,
-            verb: draw(DEATH_VERBS).into(),
-            outcome: OUTCOMES[draw(3) as usize],
-        });
+        let clients = self.clients;
+        let mut death = |dies: bool| {
+            let dies = dies && draw(DEATH_ONE_IN) == 0;
+            dies.then(|| Death {
+                who: draw(clients.into()) as u16,
+                verb: draw(DEATH_VERBS).into(),
+                outcome: OUTCOMES[draw(3) as usize],
+            })
+        };
+        self.death = death(faults.deaths);
+        self.second = death(self.death.is_some());
         self.cancel = (faults.cancels && draw(CANCEL_ONE_IN) == 0).then(|| Cancel {
             who: draw(self.clients.into()) as u16,
             round: draw(self.acquisitions.into()) as u16,
@@ -183,9 +192,10 @@ impl fmt::Display for Line {
             (false, true) => "slow",
             (true, true) => "hasty-slow",
         })?;
-        match s.death {
-            None => f.write_str("/d")?,
-            Some(d) => write!(f, "/d{}.{}.{}", d.who, d.verb, outcome_name(d.outcome))?,
+        f.write_str("/d")?;
+        for (index, d) in s.death.into_iter().chain(s.second).enumerate() {
+            f.write_str(if index > 0 { "+" } else { "" })?;
+            write!(f, "{}.{}.{}", d.who, d.verb, outcome_name(d.outcome))?;
         }
         match s.cancel {
             None => f.write_str("/c")?,
@@ -208,6 +218,8 @@ impl FromStr for Line {
             .strip_prefix('t')
             .and_then(|rest| rest.split_once(".o"))
             .context("a weakness is as t0.o4")?;
+        let deaths = death.strip_prefix('d').context("a death is as d1.7.late, or d for none")?;
+        let (first, second) = deaths.split_once('+').unwrap_or((deaths, ""));
         let shared = shared.strip_prefix('s').context("modes are as s1a")?;
         let (hasty, slow) = match haste {
             "plain" => (false, false),
@@ -225,7 +237,8 @@ impl FromStr for Line {
             overtaken: overtaken.parse()?,
             hasty,
             slow,
-            death: parse_death(death)?,
+            death: parse_death(first)?,
+            second: parse_death(second)?,
             cancel: parse_cancel(cancel)?,
         };
         ensure!(
@@ -237,11 +250,10 @@ impl FromStr for Line {
 }
 
 fn parse_death(text: &str) -> anyhow::Result<Option<Death>> {
-    let rest = text.strip_prefix('d').context("a death is as d1.7.late, or d for none")?;
-    if rest.is_empty() {
+    if text.is_empty() {
         return Ok(None);
     }
-    let parts: Vec<&str> = rest.split('.').collect();
+    let parts: Vec<&str> = text.split('.').collect();
     let [who, verb, outcome] = parts[..] else { bail!("a death is as d1.7.late") };
     let outcome = OUTCOMES.into_iter().find(|&o| outcome_name(o) == outcome);
     let outcome = outcome.context("a verb ends as never, executed or late")?;

@@ -265,10 +265,11 @@ impl Trial {
         let endpoints: Vec<_> =
             (0..self.scenario.clients).map(|_| self.handle.endpoint()).collect();
         self.ids = endpoints.iter().map(Endpoint::id).collect();
-        if let Some(death) = self.scenario.death
-            && let Some(&id) = self.ids.get(usize::from(death.who))
-        {
-            self.handle.crash_at(id, death.verb, death.outcome);
+        // Of two deaths of one client the first is written last, and counts.
+        for death in self.scenario.second.into_iter().chain(self.scenario.death) {
+            if let Some(&id) = self.ids.get(usize::from(death.who)) {
+                self.handle.crash_at(id, death.verb, death.outcome);
+            }
         }
         for (who, endpoint) in (0..).zip(endpoints) {
             let client = Client::new(wrap(endpoint), lock.clone(), Options { incarnation: 1 });

@@ -35,7 +35,8 @@ pub trait ExhibitVisitor<E: WideAtomics> {
 }
 
 macro_rules! exhibits {
-    ($($name:literal, $flaw:ty, $lock:expr, $settles:literal, $repairs:literal, $story:literal;)+) => {
+    ($($name:literal, $flaw:ty, $lock:expr, $settles:literal, $repairs:literal,
+        $story:literal;)+) => {
         /// Every exhibit.
         pub const EXHIBITS: &[Exhibit] = &[$(
             Exhibit { name: $name, story: $story, settles: $settles, repairs: $repairs }

@@ -105,6 +105,33 @@ pub async fn drain<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<b
     }
 }
 
+/// Tells those who are in line since before `generation` to begin again, on behalf of somebody who
+/// was in line before them and leaves without handing over.
+///
+/// The repairer tells them as well, but it may die before. Then those who wait for this client, which
+/// lives, would wait for ever. A client that still opens the lock is told too: if it opens it in the
+/// new generation, the note says nothing new.
+pub async fn dismiss<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<(), Fault> {
+    for p in participants(site.endpoint, site.lock, site.slot()).await? {
+        let waits = match p.record.phase {
+            Phase::Opening => true,
+            Phase::Waiting => is_newer(generation, p.record.generation),
+            Phase::Idle | Phase::Held => false,
+        };
+        if !waits || p.record.mode != Mode::Exclusive {
+            continue;
+        }
+        let to = Mailbox { endpoint: p.endpoint, slot: p.slot };
+        let note = Note::new(Kind::Reset, site.me, site.lock, generation);
+        match site.endpoint.send(to, note.encode()).await {
+            // A full mailbox holds something to wake up for; the dead wait for nothing.
+            Ok(()) | Err(Fault::MailboxFull | Fault::PeerGone) => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(())
+}
+
 /// Waits for mail that somebody in line at the lock must send: a successor's report. Watches all
 /// who could, and looks around again after `check_ns`. `Ok(false)` if nobody living can send it.
 ///

@@ -284,4 +284,22 @@ mod tests {
         let (verdict, _) = hunt::replay(&player, &line);
         assert_eq!(verdict.finding, Some(small.finding));
     }
+
+    /// A holder, a waiter behind it, and a dead client behind both. Who came next began a new
+    /// generation and died before it had told the waiter. The holder found its lock repaired, had
+    /// nothing left to release, and went; the waiter watched the holder, which lived, for ever.
+    /// Whoever leaves a broken line without handing over now tells the rest of it.
+    #[test]
+    fn a_waiter_is_not_forgotten_when_the_repairer_dies_before_it_tells() {
+        for line in [
+            "shiftlock/4x1/s0/t0.o0/plain/d1.5.never+2.1.executed/c/1.1s-2.1c",
+            "mcs/4x2/s0/t0.o0/slow/d0.5.never+2.9.never/c/\
+             0.w-1.g-3.1s-e.g-1.w-2.g-3.1s-6.1c-3.w-1.1c-1.w-2.1s",
+        ] {
+            let line: Line = line.parse().expect("a line");
+            let player = subjects::player(&line.scenario.subject).expect("a registered lock");
+            let (verdict, _) = hunt::replay(&player, &line);
+            assert_eq!(verdict.finding, None, "{line}");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 use farlock_fabric::{Fault, Mailbox, MaskedCas, Patience, Verb, WideAtomics, word};
 
-use super::queue::{Kind, Note, Released, await_mail, next_note, tell};
+use super::queue::{Kind, Note, Released, await_mail, next_generation, next_note, tell};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::agent;
 use crate::event::Event;
@@ -203,6 +203,7 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
                 return Ok(grant);
             }
             site.event(Event::Restarted { lock: site.lock });
+            agent::dismiss(site, next_generation(McsWord(old).generation())).await?;
             site.set_successor(None);
             site.publish(Phase::Opening, Mode::Exclusive, 0);
             site.endpoint.checkpoint(&[]);
@@ -256,7 +257,7 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
             let generation = grant.generation();
             if old.is_some_and(|old| McsWord(old).generation() != generation) {
                 site.event(Event::Superseded { lock: site.lock });
-                return Ok(());
+                return agent::dismiss(site, next_generation(generation)).await;
             }
             if let Some(successor) = self.successor(site, generation).await? {
                 site.set_successor(None);
@@ -271,7 +272,7 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
             }
             // The successor died: take the lock over and release it again.
             match self.repair(site, generation).await? {
-                None => return Ok(()),
+                None => return agent::dismiss(site, next_generation(generation)).await,
                 Some(again) => grant = again,
             }
             site.endpoint.checkpoint(&[grant.0]);

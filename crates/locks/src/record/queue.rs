@@ -106,6 +106,11 @@ impl Note {
     }
 }
 
+/// The generation after this one.
+pub const fn next_generation(generation: u64) -> u64 {
+    (generation + 1) & Released::GENERATION.max()
+}
+
 /// Whether generation `a` comes after `b`. Generations have 16 bits and wrap.
 pub fn is_newer(a: u64, b: u64) -> bool {
     (a.wrapping_sub(b) as u16 as i16) > 0

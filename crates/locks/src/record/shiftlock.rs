@@ -7,7 +7,7 @@ use farlock_fabric::{
     Woken, word,
 };
 
-use super::queue::{Kind, Note, Released, await_mail, next_note, tell};
+use super::queue::{Kind, Note, Released, await_mail, next_generation, next_note, tell};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::agent;
 use crate::event::Event;
@@ -360,6 +360,7 @@ impl ShiftLock {
         let old = ShiftWord(site.endpoint.old());
         if old.released() != grant.released {
             site.event(Event::Superseded { lock: site.lock });
+            agent::dismiss(site, next_generation(grant.released.generation())).await?;
             return Ok(Some(()));
         }
         let note = Note {
@@ -523,6 +524,9 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
                 return Ok(grant);
             }
             site.event(Event::Restarted { lock: site.lock });
+            if mode == Mode::Exclusive {
+                agent::dismiss(site, next_generation(ShiftWord(old).generation())).await?;
+            }
             site.set_successor(None);
             site.publish(Phase::Opening, mode, 0);
             site.endpoint.checkpoint(&[]);
@@ -584,7 +588,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         let generation = grant.released.generation();
         if old.is_some_and(|old| ShiftWord(old).generation() != generation) {
             site.event(Event::Superseded { lock: site.lock });
-            return Ok(());
+            return agent::dismiss(site, next_generation(generation)).await;
         }
         if let Some(successor) = self.successor(site, generation).await? {
             site.set_successor(None);
@@ -595,7 +599,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         // The successor died: take the lock over, and release it again.
         match self.repair(site, generation, Mode::Exclusive).await? {
             Some(grant) => self.release_exclusive(site, grant).await,
-            None => Ok(()),
+            None => agent::dismiss(site, next_generation(generation)).await,
         }
     }
 

@@ -108,9 +108,9 @@ pub async fn drain<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<b
 /// Tells those who are in line since before `generation` to begin again, on behalf of somebody who
 /// was in line before them and leaves without handing over.
 ///
-/// The repairer tells them as well, but it may die before. Then those who wait for this client, which
-/// lives, would wait for ever. A client that still opens the lock is told too: if it opens it in the
-/// new generation, the note says nothing new.
+/// The repairer tells them as well, but it may die before. Then those who wait for this client,
+/// which lives, would wait for ever. A client that still opens the lock is told too: if it opens it
+/// in the new generation, the note says nothing new.
 pub async fn dismiss<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<(), Fault> {
     for p in participants(site.endpoint, site.lock, site.slot()).await? {
         let waits = match p.record.phase {

@@ -60,8 +60,8 @@ pub struct Config {
     /// not, time passes only when nothing else can.
     pub hasty: bool,
     /// Explored mode: whether a completion is an event of its own. If not, an endpoint learns of
-    /// its verb's end as it takes effect, which hides nothing but what it does without a verb: looking
-    /// for mail, and publishing.
+    /// its verb's end as it takes effect, which hides nothing but what it does without a verb:
+    /// looking for mail, and publishing.
     pub slow_completions: bool,
     /// After so many events a run ends, to tell a livelock from progress.
     pub events_max: Option<u64>,

@@ -1,7 +1,7 @@
 //! The crash campaign: every verb of every role, each of its three ends, under many schedules.
 //!
-//! Which verbs there are is not written down anywhere: runs without a death show them. A client then
-//! dies at each of its verbs in turn; where that is in its role's course is known afterwards.
+//! Which verbs there are is not written down anywhere: runs without a death show them. A client
+//! then dies at each of its verbs in turn; where that is in its role's course is known afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;

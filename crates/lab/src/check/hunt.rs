@@ -1,4 +1,5 @@
-//! Looking for what a judge objects to: many runs of changing scenarios, and shrinking what is found.
+//! Looking for what a judge objects to: many runs of changing scenarios, and shrinking what is
+//! found.
 
 use std::time::{Duration, Instant};
 

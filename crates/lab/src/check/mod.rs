@@ -1,7 +1,7 @@
 //! `farlock-lab check` and `farlock-lab replay`: the locks in the explored world, before judges.
 //!
-//! The judges are told what clients do and see what verbs do; they know no protocol. A run that they
-//! object to is shrunk and printed as one line, which `replay` shows verb by verb.
+//! The judges are told what clients do and see what verbs do; they know no protocol. A run that
+//! they object to is shrunk and printed as one line, which `replay` shows verb by verb.
 
 pub mod crash;
 pub mod exhaustive;
@@ -49,7 +49,11 @@ pub struct CheckArgs {
     #[arg(long, value_enum, default_value = "pct")]
     pub mode: Mode,
     /// How many clients.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64))]
+    #[arg(
+        long,
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64)
+    )]
     pub clients: u16,
     /// How many acquisitions of each.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]

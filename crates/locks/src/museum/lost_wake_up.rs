@@ -1,8 +1,8 @@
 //! The compare-and-swap lock with a waiter that looks at the wrong moment.
 //!
 //! An attempt fails, so the waiter decides to wait for a change; then it reads the word to know
-//! what a change is. If the holder has released in between, it read "free", and waits until the word is
-//! not free any more: for ever, if nobody else comes.
+//! what a change is. If the holder has released in between, it read "free", and waits until the
+//! word is not free any more: for ever, if nobody else comes.
 
 use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
 

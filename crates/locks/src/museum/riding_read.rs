@@ -2,8 +2,8 @@
 //!
 //! Beside the holder lies a count that each holder raises, and reads once more when it releases: it
 //! must be as it left it. The read comes before the release in the chain, but only a fence keeps
-//! the release from overtaking it; then the next holder's count is read. The assertion fails, though
-//! nobody but a reader of its own data has done anything wrong.
+//! the release from overtaking it; then the next holder's count is read. The assertion fails,
+//! though nobody but a reader of its own data has done anything wrong.
 
 use farlock_fabric::{Fault, Link, Verb, Wait, WideAtomics};
 

@@ -2,8 +2,8 @@
 //!
 //! A judge knows nothing of words, queues and messages. [`Ledger`] knows who is inside a lock and
 //! with which token; [`Turns`] who came before whom; [`Register`] is a resource that tokens
-//! protect. What a world must look like when all have left is asked of the world itself. A deadlock needs no
-//! judge: a world in which nothing can happen and somebody waits ends with
+//! protect. What a world must look like when all have left is asked of the world itself. A deadlock
+//! needs no judge: a world in which nothing can happen and somebody waits ends with
 //! [`Ended::Deadlock`](crate::Ended::Deadlock).
 
 mod fairness;

@@ -184,7 +184,7 @@ impl<E: Park, L: RecordLock<E>> Client<E, L> {
     }
 
     /// [`Client::acquire`], blocking.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self, lock: Addr, mode: Mode) -> Result<Guard<'_, E, L>, AcquireError> {
         let mode = true_mode::<E, L>(mode);
         let Some(index) = self.core.take_slot(lock, mode) else {
@@ -712,7 +712,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
 
 impl<E: Park, L: RecordLock<E>> Guard<'_, E, L> {
     /// [`Guard::release`], blocking.
-    #[inline]
+    #[inline(always)]
     pub fn unlock(self) -> Result<(), ReleaseError> {
         let this = ManuallyDrop::new(self);
         let released = match this.client.core.release_at_once(this.index) {

@@ -97,8 +97,8 @@ impl Default for ShiftLock {
 
 impl ShiftLock {
     /// `n=COUNT`: writers in a row before the readers' turn; `poll=NANOS`: the pause between two
-    /// reads where a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`: how a waiter spends its
-    /// time before it sleeps.
+    /// reads where a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`: how a waiter spends
+    /// its time before it sleeps.
     pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
         let mut lock = Self::default();
         for (option, value) in options.iter() {

@@ -32,26 +32,36 @@ pub fn player(subject: &str) -> anyhow::Result<Player> {
         return exhibit(name);
     }
     let name = subject.split(':').next().unwrap_or(subject);
-    let fifo = matches!(name, "mcs" | "shiftlock");
     let option = PATIENT.iter().find(|(lock, _)| *lock == name);
     let spec = option.map_or(subject.to_owned(), |(_, option)| format!("{subject}:{option}"));
-    Ok(registry::visit(&spec, MakePlayer(Terms { fifo, settles: true }))?)
+    Ok(registry::visit(&spec, MakePlayer { settles: true, ordered: true })?)
 }
 
 fn exhibit(name: &str) -> anyhow::Result<Player> {
     let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == name);
     let exhibit = exhibit.with_context(|| format!("the museum has no exhibit named '{name}'"))?;
-    let terms = Terms { fifo: false, settles: exhibit.settles };
-    exhibits::visit(name, MakePlayer(terms)).context("an exhibit that is listed can be visited")
+    let maker = MakePlayer { settles: exhibit.settles, ordered: false };
+    exhibits::visit(name, maker).context("an exhibit that is listed can be visited")
 }
 
-struct MakePlayer(Terms);
+struct MakePlayer {
+    settles: bool,
+    /// Whether the lock is held to the order it promises.
+    ordered: bool,
+}
+
+impl MakePlayer {
+    fn terms<W: WideAtomics, L: RecordLock<W>>(&self) -> Terms {
+        let fifo = self.ordered && L::FIRST_COME_FIRST_SERVED;
+        Terms { fifo, settles: self.settles }
+    }
+}
 
 impl Visitor<SimEndpoint> for MakePlayer {
     type Output = Player;
 
     fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) -> Player {
-        Player::new(lock, self.0, |endpoint| endpoint)
+        Player::new(lock, self.terms::<SimEndpoint, L>(), |endpoint| endpoint)
     }
 }
 
@@ -63,6 +73,6 @@ impl ExhibitVisitor<SimEndpoint> for MakePlayer {
         lock: L,
         wrap: fn(SimEndpoint) -> W,
     ) -> Player {
-        Player::new(lock, self.0, wrap)
+        Player::new(lock, self.terms::<W, L>(), wrap)
     }
 }

@@ -19,6 +19,14 @@ pub(crate) struct Stage {
     state: tempfile::TempDir,
 }
 
+/// Marks a process that an actor runs in.
+const ACTOR: &str = "FARLOCK_TEST_ACTOR";
+
+/// Whether this process was started to act, not to test.
+pub(crate) fn is_actor() -> bool {
+    std::env::var_os(ACTOR).is_some()
+}
+
 impl Stage {
     pub(crate) fn new() -> Self {
         let memory = Path::new("/dev/shm");
@@ -54,10 +62,10 @@ impl Stage {
         command
     }
 
-    /// This test program again, running one ignored test as another process.
+    /// This test program again, running one of its actors as another process.
     pub(crate) fn actor(&self, test: &str) -> Command {
         let mut command = self.program(std::env::current_exe().unwrap());
-        command.args([test, "--exact", "--ignored", "--nocapture"]);
+        command.args([test, "--exact", "--nocapture"]).env(ACTOR, "1");
         command
     }
 

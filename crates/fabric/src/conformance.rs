@@ -3,7 +3,7 @@
 //! A back end sets a [`Stage`] and expands the suite in a test file of a few lines; each case
 //! becomes a test with a stage of its own:
 //!
-//! ```ignore
+//! ```text
 //! struct Shm { /* a fresh region */ }
 //! impl Stage for Shm { /* ... */ }
 //! farlock_fabric::conformance!(Shm::new());

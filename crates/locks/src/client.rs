@@ -50,10 +50,12 @@ struct Core<E: Endpoint, L: RecordLock<E>> {
     /// One bit per slot whose owner lost interest and that has something left to do.
     unsettled: Cell<u64>,
     /// As many as `free` has bits, used from the first on: an index needs no check.
-    slots: Box<[SlotState<L::Grant>; SLOTS_MAX]>,
+    slots: [SlotState<L::Grant>; SLOTS_MAX],
     events: Cell<EventCounts>,
 }
 
+/// Aligned so that an index becomes a place by a shift.
+#[repr(align(128))]
 struct SlotState<G> {
     lock: Cell<Addr>,
     mode: Cell<Mode>,
@@ -70,7 +72,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     pub fn new(endpoint: E, kind: L, options: Options) -> Self {
         let count = endpoint.slots().min(SLOTS_MAX as u8);
         assert!(count > 0, "an endpoint has at least one slot");
-        let slots = Box::new(std::array::from_fn(|_| SlotState::new()));
+        let slots = std::array::from_fn(|_| SlotState::new());
         let core = Core {
             free: Cell::new(u64::MAX >> (64 - u32::from(count))),
             unsettled: Cell::new(0),
@@ -281,7 +283,8 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         let index = free.trailing_zeros() as u8;
         self.free.set(free & (free - 1));
         let slot = self.slot(index);
-        if slot.lock.replace(lock) != lock {
+        if slot.lock.get() != lock {
+            slot.lock.set(lock);
             self.endpoint.publish(Slot(index), slot::LOCK, lock.bits());
         }
         slot.mode.set(mode);

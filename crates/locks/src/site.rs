@@ -49,15 +49,20 @@ impl<E: Endpoint> Site<'_, E> {
     }
 
     /// What the lock's word probably is: as this slot left it.
-    #[inline]
+    #[inline(always)]
     pub fn hint(&self) -> Option<u128> {
-        (self.notes.hint_lock.get() == self.lock.bits()).then(|| self.notes.hint.get())
+        // Loaded in any case: one branch less, and the load is never wasted where it counts.
+        let hint = self.notes.hint.get();
+        (self.notes.hint_lock.get() == self.lock.bits()).then_some(hint)
     }
 
     /// Remembers how this slot left the lock's word.
-    #[inline]
+    #[inline(always)]
     pub fn left(&self, word: u128) {
-        self.notes.hint_lock.set(self.lock.bits());
+        // A store less where nothing changes: the next locked instruction waits for every store.
+        if self.notes.hint_lock.get() != self.lock.bits() {
+            self.notes.hint_lock.set(self.lock.bits());
+        }
         self.notes.hint.set(word);
     }
 

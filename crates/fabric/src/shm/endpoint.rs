@@ -8,10 +8,11 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::AttachError;
 use super::mailbox::Mailcells;
+use super::mapping::Mapping;
 use super::parking::{Bucket, Unparker};
 use super::place::Control;
 use super::region::{REGION, Region};
@@ -37,7 +38,9 @@ pub struct ShmEndpoint {
     control: NonNull<Control>,
     buckets: NonNull<Bucket>,
     pub(super) results: Results,
-    pub(super) mail: Box<[MailState]>,
+    /// The records of its slots follow each other.
+    records: NonNull<[AtomicU64; RECORD_WORDS]>,
+    pub(super) slots: Box<[OwnSlot]>,
     /// The address of the first word that may be read, as bits.
     read_start: u64,
     /// How many words from there may be read. Grows.
@@ -55,13 +58,29 @@ pub struct ShmEndpoint {
     _not_send: NotSend,
 }
 
-/// How far the messages of a slot were taken.
+/// What an endpoint knows of one of its slots.
 #[derive(Debug)]
-pub(super) struct MailState {
+pub(super) struct OwnSlot {
+    /// The state of the cell that the next message comes into, and what it is until then: all that
+    /// a look into an empty mailbox needs.
+    next_state: Cell<NonNull<AtomicU64>>,
+    empty: Cell<u64>,
     cells: NonNull<Mailcells>,
-    record: NonNull<[AtomicU64; RECORD_WORDS]>,
     /// Which message comes next.
-    pub(super) position: Cell<u64>,
+    position: Cell<u64>,
+}
+
+impl OwnSlot {
+    fn new(mapping: &Mapping, id: EndpointId, slot: Slot) -> Self {
+        let cells = mapping.mailbox(id.index, slot).expect("a slot of a place");
+        let (state, empty) = cells.awaits(id.incarnation, 0);
+        Self {
+            next_state: Cell::new(NonNull::from(state)),
+            empty: Cell::new(empty),
+            cells: NonNull::from(cells),
+            position: Cell::new(0),
+        }
+    }
 }
 
 impl Region {
@@ -92,11 +111,7 @@ impl ShmEndpoint {
         let mapping = region.mapping();
         let layout = mapping.layout();
         let place = mapping.place(id.index).expect("a place just moved into");
-        let mail = (0..layout.capacity.slots).map(Slot).map(|slot| MailState {
-            cells: NonNull::from(mapping.mailbox(id.index, slot).expect("a slot of a place")),
-            record: NonNull::from(mapping.record(id.index, slot).expect("a slot of a place")),
-            position: Cell::new(0),
-        });
+        let slots = (0..layout.capacity.slots).map(|slot| OwnSlot::new(mapping, id, Slot(slot)));
         let endpoint = Self {
             heap_start: Addr::new(REGION, layout.heap).bits(),
             heap_words: Cell::new(0),
@@ -104,7 +119,8 @@ impl ShmEndpoint {
             control: NonNull::from(&place.control),
             buckets: NonNull::from(mapping.bucket(0)),
             results: Results::default(),
-            mail: mail.collect(),
+            records: NonNull::from(mapping.record(id.index, Slot(0)).expect("a slot of a place")),
+            slots: slots.collect(),
             read_start: Addr::new(REGION, layout.records as u64).bits(),
             read_words: Cell::new(0),
             read_base: mapping.pointer(layout.records),
@@ -168,16 +184,42 @@ impl ShmEndpoint {
     }
 
     #[inline(always)]
-    pub(super) fn mailcells(&self, slot: Slot) -> (&Mailcells, &Cell<u64>) {
-        let state = &self.mail[usize::from(slot.0)];
-        // SAFETY: it points into the mapping, which `region` keeps, at an atomic structure.
-        (unsafe { state.cells.as_ref() }, &state.position)
+    fn own(&self, slot: Slot) -> &OwnSlot {
+        &self.slots[usize::from(slot.0)]
     }
 
     #[inline(always)]
     pub(super) fn own_record(&self, slot: Slot) -> &[AtomicU64; RECORD_WORDS] {
-        // SAFETY: it points into the mapping, which `region` keeps, at atomics.
-        unsafe { self.mail[usize::from(slot.0)].record.as_ref() }
+        let number = usize::from(slot.0);
+        assert!(number < self.slots.len(), "a slot of this endpoint");
+        // SAFETY: one of its records, in the mapping, which `region` keeps, made of atomics.
+        unsafe { self.records.add(number).as_ref() }
+    }
+
+    /// Whether nothing was sent to this slot since its last message was taken.
+    #[inline(always)]
+    pub(super) fn is_mailbox_empty(&self, slot: Slot) -> bool {
+        let own = self.own(slot);
+        // SAFETY: it points into the mapping, which `region` keeps, at an atomic.
+        let state = unsafe { own.next_state.get().as_ref() };
+        state.load(Ordering::SeqCst) == own.empty.get()
+    }
+
+    /// The mailbox of a slot, and which message comes next.
+    pub(super) fn mailbox(&self, slot: Slot) -> (&Mailcells, u64) {
+        let own = self.own(slot);
+        // SAFETY: it points into the mapping, which `region` keeps, at an atomic structure.
+        (unsafe { own.cells.as_ref() }, own.position.get())
+    }
+
+    /// The next message was taken or passed over.
+    pub(super) fn advance(&self, slot: Slot) {
+        let (cells, position) = self.mailbox(slot);
+        let (state, empty) = cells.awaits(self.id.incarnation, position + 1);
+        let own = self.own(slot);
+        own.position.set(position + 1);
+        own.next_state.set(NonNull::from(state));
+        own.empty.set(empty);
     }
 
     /// The 16-byte word at this address, if it may be changed, and its offset in the heap.

@@ -25,7 +25,7 @@ impl Endpoint for ShmEndpoint {
 
     #[inline]
     fn slots(&self) -> u8 {
-        self.mail.len() as u8
+        self.slots.len() as u8
     }
 
     #[inline(always)]
@@ -75,9 +75,9 @@ impl Endpoint for ShmEndpoint {
         if !self.has_mail(slot) {
             return None;
         }
-        let (cells, position) = self.mailcells(slot);
-        let envelope = cells.take(self.identity().incarnation, position.get());
-        position.set(position.get() + 1);
+        let (cells, position) = self.mailbox(slot);
+        let envelope = cells.take(self.identity().incarnation, position);
+        self.advance(slot);
         Some(envelope)
     }
 

@@ -175,18 +175,20 @@ impl Mailcells {
         Ok(())
     }
 
-    /// What the cell at this position holds, for the receiver with this incarnation.
-    #[inline(always)]
-    pub(super) fn next(&self, receiver: u16, position: u64) -> Next {
-        let state = self.cell(position).state.low.load(Ordering::SeqCst);
-        if state == CellState::at(receiver, position, CellPhase::Free).0 {
-            return Next::Empty;
-        }
-        self.next_of(receiver, position, CellState(state))
+    /// Where the message at this position shows first, and what stands there until then.
+    pub(super) fn awaits(&self, receiver: u16, position: u64) -> (&AtomicU64, u64) {
+        let empty = CellState::at(receiver, position, CellPhase::Free);
+        (&self.cell(position).state.low, empty.0)
     }
 
-    #[inline]
-    fn next_of(&self, receiver: u16, position: u64, state: CellState) -> Next {
+    /// What the cell at this position holds, for the receiver with this incarnation.
+    pub(super) fn next(&self, receiver: u16, position: u64) -> Next {
+        let (state, empty) = self.awaits(receiver, position);
+        let state = state.load(Ordering::SeqCst);
+        if state == empty {
+            return Next::Empty;
+        }
+        let state = CellState(state);
         if state == CellState::at(receiver, position, CellPhase::Full) {
             return Next::Here;
         }

@@ -61,8 +61,9 @@ impl ShmEndpoint {
                 Ok(()) => expected,
                 Err(actual) => exchange_until_equal(word, actual, new),
             })?;
-        self.results.set_old(old);
         bell.ring();
+        // Last, so that whoever asks for it at once finds it in a register.
+        self.results.set_old(old);
         Ok(())
     }
 
@@ -75,8 +76,8 @@ impl ShmEndpoint {
             .within(|| word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst))?;
         match swapped {
             Ok(old) => {
-                self.results.set_old(old.into());
                 bell.ring();
+                self.results.set_old(old.into());
             }
             Err(old) => self.results.set_old(old.into()),
         }
@@ -88,8 +89,8 @@ impl ShmEndpoint {
         let (word, at) = self.word(addr)?;
         let bell = self.bell(at);
         let old = self.control().within(|| word.fetch_add(add, Ordering::SeqCst))?;
-        self.results.set_old(old.into());
         bell.ring();
+        self.results.set_old(old.into());
         Ok(())
     }
 
@@ -104,8 +105,8 @@ impl ShmEndpoint {
             .within(|| word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, &new))?;
         match swapped {
             Ok(old) => {
-                self.results.set_old(old.into());
                 bell.ring();
+                self.results.set_old(old.into());
             }
             Err(old) => self.results.set_old(old.into()),
         }

@@ -190,34 +190,30 @@ impl ShmEndpoint {
     /// Whether a message can be taken. Passes over messages whose senders died writing them.
     #[inline(always)]
     pub(super) fn has_mail(&self, slot: Slot) -> bool {
-        let (cells, position) = self.mailcells(slot);
-        match cells.next(self.identity().incarnation, position.get()) {
-            Next::Empty => false,
-            Next::Here => true,
-            Next::Coming(sender) => self.pass_over(slot, sender),
-        }
+        !self.is_mailbox_empty(slot) && self.has_message(slot)
     }
 
     #[cold]
     #[inline(never)]
-    fn pass_over(&self, slot: Slot, sender: EndpointId) -> bool {
-        let (cells, position) = self.mailcells(slot);
+    fn has_message(&self, slot: Slot) -> bool {
         let receiver = self.identity().incarnation;
-        let mut next = Next::Coming(sender);
         // At most every cell is passed over once before one is free.
-        while let Next::Coming(sender) = next {
+        loop {
+            let (cells, position) = self.mailbox(slot);
+            let sender = match cells.next(receiver, position) {
+                Next::Empty => return false,
+                Next::Here => return true,
+                Next::Coming(sender) => sender,
+            };
             if self.region.mapping().vital(sender) == Vital::Alive {
                 return false;
             }
             // It may have finished just before it died.
-            next = cells.next(receiver, position.get());
-            if next == Next::Coming(sender) {
-                cells.free(receiver, position.get());
-                position.set(position.get() + 1);
-                next = cells.next(receiver, position.get());
+            if cells.next(receiver, position) == Next::Coming(sender) {
+                cells.free(receiver, position);
+                self.advance(slot);
             }
         }
-        next == Next::Here
     }
 
     /// Looks again and again, as long as patience and interval last.
@@ -268,10 +264,10 @@ impl ShmEndpoint {
         }
         let mut coming = None;
         if let Some(slot) = wait.mail {
-            let (cells, position) = self.mailcells(slot);
+            let (cells, position) = self.mailbox(slot);
             parked.sources.push((key, Source::of(cells.bell.futex(), cells.bell.arm())));
             // Behind a message that is being written, its sender's death matters too.
-            if let Next::Coming(sender) = cells.next(self.identity().incarnation, position.get()) {
+            if let Next::Coming(sender) = cells.next(self.identity().incarnation, position) {
                 coming = Some(sender);
             }
         }

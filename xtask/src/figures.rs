@@ -101,6 +101,12 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: true,
     },
     Toy {
+        title: "the simulated world turns, the same twice",
+        args: &["speed", "--size", "1", "--rounds", "2", "--json"],
+        each: &[Expect::Positive("count"), Expect::Positive("per_second")],
+        repeats: false,
+    },
+    Toy {
         title: "alone, a cycle takes at most three times what the processor needs",
         args: &["bench", "--locks-kind", "mcs,shiftlock", "--seconds", "0.5", "--json"],
         each: &[

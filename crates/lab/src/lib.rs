@@ -14,6 +14,7 @@ pub mod provenance;
 pub mod record;
 pub mod rival;
 pub mod scratch;
+pub mod speed;
 pub mod storm;
 pub mod subject;
 pub mod workload;

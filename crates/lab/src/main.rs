@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use farlock_lab::bench::{self, BenchArgs, worker};
-use farlock_lab::{arrbench, check, storm};
+use farlock_lab::{arrbench, check, speed, storm};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]
@@ -25,6 +25,8 @@ enum Command {
     Replay(check::ReplayArgs),
     #[command(flatten)]
     Local(arrbench::LocalCommand),
+    /// How fast the simulated world turns: events, acquisitions, schedules a second of one core.
+    Speed(speed::SpeedArgs),
     /// Kills and stops real processes that hold and await locks, and judges the survivors.
     Storm(storm::StormArgs),
     /// A client in a storm, in a process of its own.
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Replay(args) => check::replay(&args),
         Command::Local(command) => arrbench::run(&command),
+        Command::Speed(args) => speed::run(&args),
         Command::Storm(args) => storm::run(&args),
         Command::StormClient(args) => storm::client::run(&args),
         Command::Worker(args) => worker::run(&args),

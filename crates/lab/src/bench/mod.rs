@@ -197,6 +197,15 @@ pub fn measure(args: &BenchArgs, placement: Placement) -> anyhow::Result<Vec<Row
     Ok(bench.rows(&measured))
 }
 
+/// The trials of one round, in the order in which they are run.
+///
+/// # Errors
+/// What was asked for makes no sense.
+pub fn trials(args: &BenchArgs) -> anyhow::Result<Vec<Trial>> {
+    let bench = Bench::new(args, Placement::Spread)?;
+    Ok(bench.entries.iter().map(|entry| bench.trial(entry, 0)).collect())
+}
+
 /// Who runs the trials.
 enum Executor {
     Shm(Crew),

@@ -1,0 +1,157 @@
+//! A lock under every judge there is: each effect is shown to them, each grant and each release is
+//! told to them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use farlock_fabric::{Addr, Endpoint};
+use farlock_locks::registry::{self, Visitor};
+use farlock_locks::{Client, Mode, Options, RecordLock};
+use farlock_sim::check::{Access, Ledger, Register, Turns};
+use farlock_sim::{Config, Effect, Ended, Kind, SimEndpoint, Weakness, World};
+
+use super::{Course, Figure, Parameters, Round};
+use crate::workload::{Dist, Workload};
+
+/// As many as a ledger tells apart.
+const CLIENTS: u16 = 64;
+const LOCKS: u64 = 1_000;
+const READS: u8 = 50;
+const ACQUISITIONS_PER_CLIENT: u64 = 2_000;
+
+/// Events a second of this lock under every judge.
+pub(super) fn judged(subject: &'static str) -> Figure {
+    let parameters = Parameters {
+        figure: "judged",
+        subject,
+        unit: "events",
+        clients: CLIENTS,
+        locks: LOCKS,
+        reads: READS,
+    };
+    Figure { parameters, run: Box::new(move |course| run(subject, course)) }
+}
+
+/// The judges of one lock.
+#[derive(Clone)]
+struct Judges {
+    ledger: Ledger,
+    turns: Turns,
+    register: Register,
+    /// What they object to, besides what the ledger keeps.
+    objection: Option<&'static str>,
+}
+
+impl Judges {
+    fn new() -> Self {
+        let (ledger, turns) = (Ledger::default(), Turns::default());
+        Self { ledger, turns, register: Register::FENCED, objection: None }
+    }
+
+    /// `who` holds the lock, and writes with its token what the lock protects.
+    fn enter(&mut self, who: u16, mode: Mode, token: Option<u64>, ordered: bool) {
+        let access = if mode == Mode::Exclusive { Access::Exclusive } else { Access::Shared };
+        self.ledger.enter(who, access, token);
+        if mode == Mode::Exclusive {
+            if self.turns.enters(who) > 0 && ordered {
+                self.objection = Some("somebody was passed");
+            }
+            if token.is_some_and(|token| self.register.write(token, u64::from(who)).is_err()) {
+                self.objection = Some("a token was stale");
+            }
+        }
+    }
+
+    fn verdict(&self) -> Result<(), String> {
+        match (self.ledger.violation(), self.objection) {
+            (Some(violation), _) => Err(violation.to_owned()),
+            (None, Some(objection)) => Err(objection.to_owned()),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+type Jury = Rc<RefCell<Vec<Judges>>>;
+
+fn run(subject: &str, course: Course) -> anyhow::Result<Round> {
+    let (seed, weakness) = (course.seed, Weakness::NONE);
+    let world = World::new(Config { seed, endpoints: CLIENTS, weakness, ..Config::default() });
+    let jury: Jury = Rc::new(RefCell::new(vec![Judges::new(); LOCKS as usize]));
+    for who in 0..CLIENTS {
+        registry::visit(subject, Member { world: &world, jury: &jury, course, who })?;
+    }
+    let begun = Instant::now();
+    let ended = world.run();
+    let seconds = begun.elapsed().as_secs_f64();
+    ensure!(ended == Ended::Finished, "{subject}: the world ended in {ended:?}");
+    for judges in jury.borrow().iter() {
+        judges.verdict().map_err(anyhow::Error::msg).with_context(|| subject.to_owned())?;
+    }
+    Ok(Round { count: world.stats().events, hash: world.trace_hash(), seconds })
+}
+
+/// A client of the lock that is visited.
+struct Member<'a> {
+    world: &'a World,
+    jury: &'a Jury,
+    course: Course,
+    who: u16,
+}
+
+impl Member<'_> {
+    /// Where the locks lie; whoever comes first makes them.
+    fn locks<L: RecordLock<SimEndpoint>>(&self) -> Addr {
+        let base = Addr::new(farlock_fabric::RegionId(1), 0);
+        if self.who == 0 {
+            let region = self.world.region(self.world.node(), LOCKS * L::BYTES);
+            assert!(region == base, "the locks are the second region, after the records");
+            let jury = Rc::clone(self.jury);
+            self.world.observe(Box::new(move |effect| see::<L>(&jury, base, effect)));
+        }
+        base
+    }
+}
+
+/// An effect took place.
+fn see<L: RecordLock<SimEndpoint>>(jury: &Jury, base: Addr, effect: &Effect) {
+    let atomic = !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send);
+    if atomic && effect.addr.region() == base.region() {
+        let lock = (effect.addr.offset() / L::BYTES) as usize;
+        // Endpoints are numbered from 1, clients from 0.
+        jury.borrow_mut()[lock].turns.acts(effect.endpoint.index - 1);
+    }
+}
+
+impl Visitor<SimEndpoint> for Member<'_> {
+    type Output = ();
+
+    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+        let (base, who, jury) = (self.locks::<L>(), self.who, Rc::clone(self.jury));
+        let workload =
+            Workload { locks: LOCKS, dist: Dist::Uniform, reads: READS, seed: self.course.seed };
+        let mut draws = workload.draws(usize::from(who));
+        let acquisitions = self.course.scaled(ACQUISITIONS_PER_CLIENT);
+        let endpoint = self.world.endpoint();
+        let id = endpoint.id();
+        let client = Client::new(endpoint, lock, Options { incarnation: 1 });
+        self.world.spawn(id, async move {
+            for _ in 0..acquisitions {
+                let (lock, mode) = draws.draw();
+                let mode = if L::SHARES { mode } else { Mode::Exclusive };
+                if mode == Mode::Exclusive {
+                    jury.borrow_mut()[lock as usize].turns.opens(who);
+                }
+                let addr = base.plus(u64::from(lock) * L::BYTES);
+                let guard = client.acquire(addr, mode).await.expect("nothing fails here");
+                let token = guard.token().map(|token| token.get());
+                let ordered = L::FIRST_COME_FIRST_SERVED;
+                jury.borrow_mut()[lock as usize].enter(who, mode, token, ordered);
+                client.endpoint().sleep(1).await;
+                jury.borrow_mut()[lock as usize].ledger.leave(who);
+                guard.release().await.expect("nothing fails here");
+            }
+        });
+    }
+}

@@ -1,0 +1,209 @@
+//! `farlock-lab speed`: how fast the simulated world turns, on one core.
+//!
+//! Speed is reach: twice the events a second are twice the schedules that a night explores. Every
+//! figure is a run whose size its parameters fix; it is repeated, and the median round is reported.
+//! A round that does not do exactly what the first one did is an error: the world is deterministic.
+
+mod executor;
+mod judged;
+mod locks;
+mod schedules;
+
+use std::io::Write;
+
+use anyhow::ensure;
+use clap::{Args, value_parser};
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+use farlock_locks::registry::RECORD_LOCKS;
+use serde::Serialize;
+
+use crate::provenance::Provenance;
+use crate::record::grouped;
+
+/// What to measure.
+#[derive(Clone, Debug, Args)]
+pub struct SpeedArgs {
+    /// Figures to measure, or all
+    #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',', default_value = "all")]
+    figures: Vec<String>,
+    /// Interleaved rounds, of which the median is reported
+    #[arg(long, value_name = "R", default_value_t = 5)]
+    #[arg(value_parser = value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// How large each run is, in percent of the usual
+    #[arg(long, value_name = "PERCENT", default_value_t = 100)]
+    #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
+    size: u32,
+    /// Decides everything random
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// One line of JSON per figure
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a run is made of.
+#[derive(Clone, Copy, Debug)]
+struct Course {
+    size: u32,
+    seed: u64,
+}
+
+impl Course {
+    /// This share of what is usual, at least one.
+    fn scaled(self, usual: u64) -> u64 {
+        (usual * u64::from(self.size) / 100).max(1)
+    }
+}
+
+/// What a round did, and how long it took.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// How many of what the figure counts.
+    count: u64,
+    /// A hash of the run: equal for equal runs.
+    hash: u64,
+    seconds: f64,
+}
+
+/// What is measured of what.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Parameters {
+    figure: &'static str,
+    subject: &'static str,
+    /// What is counted.
+    unit: &'static str,
+    clients: u16,
+    /// How many locks the clients choose from, or words.
+    locks: u64,
+    /// Acquisitions in a hundred that are shared.
+    reads: u8,
+}
+
+/// A figure: what it is of, and how a round of it is run.
+struct Figure {
+    parameters: Parameters,
+    run: Box<dyn Fn(Course) -> anyhow::Result<Round>>,
+}
+
+/// What was measured. The rate is the median round's.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    #[serde(flatten)]
+    parameters: Parameters,
+    per_second: f64,
+    /// How many were counted in a round.
+    count: u64,
+    /// How long the median round took.
+    seconds: f64,
+    /// The hash of the run.
+    hash: String,
+    rounds: u16,
+    size: u32,
+    seed: u64,
+    #[serde(flatten)]
+    provenance: Provenance,
+}
+
+/// Every figure, in the order of the table.
+fn figures() -> Vec<Figure> {
+    let mut figures = vec![executor::bare(), judged::judged("shiftlock"), judged::judged("mcs")];
+    figures.extend(RECORD_LOCKS.iter().map(|lock| locks::acquisitions(lock.name)));
+    figures.extend([schedules::plain("mcs"), schedules::faulty("mcs")]);
+    figures
+}
+
+/// Measures, and prints what was measured.
+///
+/// # Errors
+/// A judge objected to a run, or a run was not the same each time.
+pub fn run(args: &SpeedArgs) -> anyhow::Result<()> {
+    let rows = measure(args)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        for row in &rows {
+            writeln!(out, "{}", serde_json::to_string(row)?)?;
+        }
+    } else {
+        writeln!(out, "{}", table(&rows))?;
+    }
+    Ok(out.flush()?)
+}
+
+fn measure(args: &SpeedArgs) -> anyhow::Result<Vec<Row>> {
+    let wanted = |name: &str| args.figures.iter().any(|figure| figure == "all" || figure == name);
+    let mut figures = figures();
+    figures.retain(|figure| wanted(figure.parameters.figure));
+    ensure!(!figures.is_empty(), "there is no figure named '{}'", args.figures.join(","));
+    let course = Course { size: args.size, seed: args.seed };
+    let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); figures.len()];
+    for _ in 0..args.rounds {
+        for (figure, rounds) in figures.iter().zip(&mut rounds) {
+            let round = (figure.run)(course)?;
+            let first = rounds.first().unwrap_or(&round);
+            ensure!(
+                (first.count, first.hash) == (round.count, round.hash),
+                "{}: two runs of one seed were not the same",
+                figure.parameters.figure
+            );
+            rounds.push(round);
+        }
+    }
+    Ok(figures.iter().zip(rounds).map(|(figure, rounds)| row(args, figure, rounds)).collect())
+}
+
+fn row(args: &SpeedArgs, figure: &Figure, mut rounds: Vec<Round>) -> Row {
+    rounds.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let median = rounds[rounds.len() / 2];
+    Row {
+        parameters: figure.parameters,
+        per_second: (median.count as f64 / median.seconds.max(1e-9)).round(),
+        count: median.count,
+        seconds: median.seconds,
+        hash: format!("{:016x}", median.hash),
+        rounds: args.rounds,
+        size: args.size,
+        seed: args.seed,
+        provenance: Provenance::here(),
+    }
+}
+
+/// Rows as people read them.
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(["figure", "of", "clients", "locks", "reads", "", "a second"]);
+    for row in rows {
+        let of = &row.parameters;
+        table.add_row([
+            of.figure.to_owned(),
+            of.subject.to_owned(),
+            of.clients.to_string(),
+            grouped(of.locks),
+            format!("{} %", of.reads),
+            of.unit.to_owned(),
+            grouped(row.per_second as u64),
+        ]);
+    }
+    for index in [2, 3, 4, 6] {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_counts_something_and_is_the_same_twice() {
+        let args =
+            SpeedArgs { figures: vec!["all".to_owned()], rounds: 2, size: 1, seed: 1, json: false };
+        let rows = measure(&args).expect("no judge objects, and runs are the same");
+        assert_eq!(rows.len(), figures().len());
+        assert!(rows.iter().all(|row| row.count > 0 && row.per_second > 0.0), "{rows:?}");
+    }
+}

@@ -8,9 +8,14 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use crate::list::owner_of_thread;
+use crate::list::{NO_DEADLINE, owner_of_thread};
 use crate::primitive::const_fn;
 use crate::{ListEx, ListRw, Preference, Range, RawRangeLock};
+
+/// The moment `patience` from now; none if no clock can tell it, which is to wait for ever.
+pub(crate) fn deadline_after(patience: Duration) -> Option<Instant> {
+    Instant::now().checked_add(patience)
+}
 
 /// A guard that stays with the thread that took it; debug builds notice a thread that waits for
 /// itself.
@@ -93,8 +98,7 @@ impl RangeMutex {
     /// In debug builds, if this thread holds an overlapping range and would wait for itself.
     /// Release builds wait, for ever.
     pub fn lock(&self, range: Range) -> RangeMutexGuard<'_> {
-        let token = self.list.lock_as(owner_of_thread(), range, None);
-        RangeGuard::new(&self.list, token.expect("without a deadline"), range)
+        self.wait(range, None).expect(NO_DEADLINE)
     }
 
     /// Holds `range` if nobody is in the way now.
@@ -105,12 +109,16 @@ impl RangeMutex {
 
     /// Waits for `range` for at most `patience`.
     pub fn try_lock_for(&self, range: Range, patience: Duration) -> Option<RangeMutexGuard<'_>> {
-        self.try_lock_until(range, Instant::now() + patience)
+        self.wait(range, deadline_after(patience))
     }
 
     /// Waits for `range` until `deadline`.
     pub fn try_lock_until(&self, range: Range, deadline: Instant) -> Option<RangeMutexGuard<'_>> {
-        let token = self.list.lock_as(owner_of_thread(), range, Some(deadline))?;
+        self.wait(range, Some(deadline))
+    }
+
+    fn wait(&self, range: Range, deadline: Option<Instant>) -> Option<RangeMutexGuard<'_>> {
+        let token = self.list.lock_as(owner_of_thread(), range, deadline)?;
         Some(RangeGuard::new(&self.list, token, range))
     }
 
@@ -167,8 +175,7 @@ impl RangeRwLock {
     /// for ever. With [`Preference::Writers`], a thread that reads in a range twice may also wait
     /// for a writer that waits for the first time.
     pub fn read(&self, range: Range) -> RangeRwLockGuard<'_> {
-        let token = self.list.lock_as(owner_of_thread(), range, true, None);
-        RangeGuard::new(&self.list, token.expect("without a deadline"), range)
+        self.wait(range, true, None).expect(NO_DEADLINE)
     }
 
     /// Waits until nobody reads or writes in a range that overlaps `range`, then writes in it.
@@ -178,42 +185,37 @@ impl RangeRwLock {
     /// In debug builds, if this thread itself holds an overlapping range. Release builds wait, for
     /// ever.
     pub fn write(&self, range: Range) -> RangeRwLockGuard<'_> {
-        let token = self.list.lock_as(owner_of_thread(), range, false, None);
-        RangeGuard::new(&self.list, token.expect("without a deadline"), range)
+        self.wait(range, false, None).expect(NO_DEADLINE)
     }
 
     /// Reads in `range` if nobody is in the way now.
     pub fn try_read(&self, range: Range) -> Option<RangeRwLockGuard<'_>> {
-        let token = self.list.try_lock_as(owner_of_thread(), range, true)?;
-        Some(RangeGuard::new(&self.list, token, range))
+        self.attempt(range, true)
     }
 
     /// Writes in `range` if nobody is in the way now.
     pub fn try_write(&self, range: Range) -> Option<RangeRwLockGuard<'_>> {
-        let token = self.list.try_lock_as(owner_of_thread(), range, false)?;
-        Some(RangeGuard::new(&self.list, token, range))
-    }
-
-    /// Waits until `deadline` to read in `range`.
-    pub fn try_read_until(&self, range: Range, deadline: Instant) -> Option<RangeRwLockGuard<'_>> {
-        let token = self.list.lock_as(owner_of_thread(), range, true, Some(deadline))?;
-        Some(RangeGuard::new(&self.list, token, range))
-    }
-
-    /// Waits until `deadline` to write in `range`.
-    pub fn try_write_until(&self, range: Range, deadline: Instant) -> Option<RangeRwLockGuard<'_>> {
-        let token = self.list.lock_as(owner_of_thread(), range, false, Some(deadline))?;
-        Some(RangeGuard::new(&self.list, token, range))
+        self.attempt(range, false)
     }
 
     /// Waits for at most `patience` to read in `range`.
     pub fn try_read_for(&self, range: Range, patience: Duration) -> Option<RangeRwLockGuard<'_>> {
-        self.try_read_until(range, Instant::now() + patience)
+        self.wait(range, true, deadline_after(patience))
     }
 
     /// Waits for at most `patience` to write in `range`.
     pub fn try_write_for(&self, range: Range, patience: Duration) -> Option<RangeRwLockGuard<'_>> {
-        self.try_write_until(range, Instant::now() + patience)
+        self.wait(range, false, deadline_after(patience))
+    }
+
+    /// Waits until `deadline` to read in `range`.
+    pub fn try_read_until(&self, range: Range, deadline: Instant) -> Option<RangeRwLockGuard<'_>> {
+        self.wait(range, true, Some(deadline))
+    }
+
+    /// Waits until `deadline` to write in `range`.
+    pub fn try_write_until(&self, range: Range, deadline: Instant) -> Option<RangeRwLockGuard<'_>> {
+        self.wait(range, false, Some(deadline))
     }
 
     /// Waits to read in `range` without blocking a thread. Dropping the future gives up.
@@ -224,6 +226,21 @@ impl RangeRwLock {
     /// Waits to write in `range` without blocking a thread. Dropping the future gives up.
     pub async fn write_async(&self, range: Range) -> RangeRwLockGuard<'_, OfTask> {
         RangeGuard::new(&self.list, self.list.enter(range, false).await, range)
+    }
+
+    pub(crate) fn attempt(&self, range: Range, shared: bool) -> Option<RangeRwLockGuard<'_>> {
+        let token = self.list.try_lock_as(owner_of_thread(), range, shared)?;
+        Some(RangeGuard::new(&self.list, token, range))
+    }
+
+    pub(crate) fn wait(
+        &self,
+        range: Range,
+        shared: bool,
+        deadline: Option<Instant>,
+    ) -> Option<RangeRwLockGuard<'_>> {
+        let token = self.list.lock_as(owner_of_thread(), range, shared, deadline)?;
+        Some(RangeGuard::new(&self.list, token, range))
     }
 }
 

@@ -31,7 +31,7 @@
 //! | parts of a slice, as `&[T]` and `&mut [T]` | [`RangeLocked`] |
 //! | a structure that chooses its lock | [`RawRangeLock`], [`RawRangeRwLock`] |
 //!
-//! All can be tried, waited for with a timeout, and the first two awaited on any executor:
+//! All can be tried and waited for with a timeout, and the first three awaited on any executor:
 //!
 //! ```
 //! # use farlock_local::{Range, RangeRwLock};

@@ -9,9 +9,11 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
+use std::time::{Duration, Instant};
 
-use crate::list::owner_of_thread;
-use crate::{ListRw, OfThread, Preference, Range, RangeGuard};
+use crate::guard::deadline_after;
+use crate::list::NO_DEADLINE;
+use crate::{OfTask, OfThread, Preference, Range, RangeRwLock, RangeRwLockGuard};
 
 /// Why a part of a slice cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +71,7 @@ impl<T> Sequence for [T] {
 /// # Ok::<(), farlock_local::SliceError>(())
 /// ```
 pub struct RangeLocked<S: Sequence + ?Sized> {
-    list: ListRw,
+    lock: RangeRwLock,
     cells: Box<[UnsafeCell<S::Element>]>,
 }
 
@@ -82,24 +84,35 @@ unsafe impl<T: Send + Sync> Sync for RangeLocked<[T]> {}
 
 /// A part of a slice, to read.
 #[must_use = "a guard that is dropped at once protects nothing"]
-pub struct PartRef<'a, T> {
+pub struct PartRef<'a, T, H = OfThread> {
     elements: NonNull<[T]>,
     _lent: PhantomData<&'a [T]>,
-    _held: RangeGuard<'a, ListRw, OfThread>,
+    _held: RangeRwLockGuard<'a, H>,
 }
 
 /// A part of a slice, to write.
 #[must_use = "a guard that is dropped at once protects nothing"]
-pub struct PartMut<'a, T> {
+pub struct PartMut<'a, T, H = OfThread> {
     elements: NonNull<[T]>,
     _lent: PhantomData<&'a mut [T]>,
-    _held: RangeGuard<'a, ListRw, OfThread>,
+    _held: RangeRwLockGuard<'a, H>,
 }
+
+// SAFETY: who has the part has `&[T]`, which may be sent if `T` is `Sync`; a task's range may be
+// released by any thread.
+unsafe impl<T: Sync> Send for PartRef<'_, T, OfTask> {}
+// SAFETY: who has the part has `&mut [T]`, which may be sent if `T` is `Send`; a task's range may
+// be released by any thread.
+unsafe impl<T: Send> Send for PartMut<'_, T, OfTask> {}
+// SAFETY: a shared part gives nothing but `&[T]`.
+unsafe impl<T: Sync, H> Sync for PartRef<'_, T, H> {}
+// SAFETY: as above.
+unsafe impl<T: Sync, H> Sync for PartMut<'_, T, H> {}
 
 impl<T> From<Vec<T>> for RangeLocked<[T]> {
     fn from(elements: Vec<T>) -> Self {
         Self {
-            list: ListRw::new(Preference::Readers),
+            lock: RangeRwLock::new(Preference::Readers),
             cells: elements.into_iter().map(UnsafeCell::new).collect(),
         }
     }
@@ -120,26 +133,31 @@ impl<T> RangeLocked<[T]> {
 
     /// Waits until nobody writes in this part, then lends it to read.
     ///
+    /// # Panics
+    ///
+    /// In debug builds, if this thread itself writes in an overlapping part; see
+    /// [`RangeRwLock::read`].
+    ///
     /// # Errors
     ///
     /// [`SliceError`] if the bounds are empty or leave the slice.
     pub fn read(&self, bounds: impl RangeBounds<usize>) -> Result<PartRef<'_, T>, SliceError> {
-        let range = self.range(bounds)?;
-        let token = self.list.lock_as(owner_of_thread(), range, true, None);
-        let held = RangeGuard::new(&self.list, token.expect("without a deadline"), range);
-        Ok(self.part_ref(held))
+        let held = self.lock.wait(self.range(bounds)?, true, None);
+        Ok(self.part_ref(held.expect(NO_DEADLINE)))
     }
 
     /// Waits until nobody reads or writes in this part, then lends it to write.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if this thread itself has an overlapping part; see [`RangeRwLock::write`].
     ///
     /// # Errors
     ///
     /// [`SliceError`] if the bounds are empty or leave the slice.
     pub fn write(&self, bounds: impl RangeBounds<usize>) -> Result<PartMut<'_, T>, SliceError> {
-        let range = self.range(bounds)?;
-        let token = self.list.lock_as(owner_of_thread(), range, false, None);
-        let held = RangeGuard::new(&self.list, token.expect("without a deadline"), range);
-        Ok(self.part_mut(held))
+        let held = self.lock.wait(self.range(bounds)?, false, None);
+        Ok(self.part_mut(held.expect(NO_DEADLINE)))
     }
 
     /// Lends this part to read if nobody is in the way now.
@@ -151,9 +169,8 @@ impl<T> RangeLocked<[T]> {
         &self,
         bounds: impl RangeBounds<usize>,
     ) -> Result<Option<PartRef<'_, T>>, SliceError> {
-        let range = self.range(bounds)?;
-        let token = self.list.try_lock_as(owner_of_thread(), range, true);
-        Ok(token.map(|token| self.part_ref(RangeGuard::new(&self.list, token, range))))
+        let held = self.lock.attempt(self.range(bounds)?, true);
+        Ok(held.map(|held| self.part_ref(held)))
     }
 
     /// Lends this part to write if nobody is in the way now.
@@ -165,9 +182,90 @@ impl<T> RangeLocked<[T]> {
         &self,
         bounds: impl RangeBounds<usize>,
     ) -> Result<Option<PartMut<'_, T>>, SliceError> {
+        let held = self.lock.attempt(self.range(bounds)?, false);
+        Ok(held.map(|held| self.part_mut(held)))
+    }
+
+    /// Waits for at most `patience` to read this part.
+    ///
+    /// # Errors
+    ///
+    /// [`SliceError`] if the bounds are empty or leave the slice.
+    pub fn try_read_for(
+        &self,
+        bounds: impl RangeBounds<usize>,
+        patience: Duration,
+    ) -> Result<Option<PartRef<'_, T>>, SliceError> {
+        let held = self.lock.wait(self.range(bounds)?, true, deadline_after(patience));
+        Ok(held.map(|held| self.part_ref(held)))
+    }
+
+    /// Waits for at most `patience` to write this part.
+    ///
+    /// # Errors
+    ///
+    /// [`SliceError`] if the bounds are empty or leave the slice.
+    pub fn try_write_for(
+        &self,
+        bounds: impl RangeBounds<usize>,
+        patience: Duration,
+    ) -> Result<Option<PartMut<'_, T>>, SliceError> {
+        let held = self.lock.wait(self.range(bounds)?, false, deadline_after(patience));
+        Ok(held.map(|held| self.part_mut(held)))
+    }
+
+    /// Waits until `deadline` to read this part.
+    ///
+    /// # Errors
+    ///
+    /// [`SliceError`] if the bounds are empty or leave the slice.
+    pub fn try_read_until(
+        &self,
+        bounds: impl RangeBounds<usize>,
+        deadline: Instant,
+    ) -> Result<Option<PartRef<'_, T>>, SliceError> {
+        let held = self.lock.wait(self.range(bounds)?, true, Some(deadline));
+        Ok(held.map(|held| self.part_ref(held)))
+    }
+
+    /// Waits until `deadline` to write this part.
+    ///
+    /// # Errors
+    ///
+    /// [`SliceError`] if the bounds are empty or leave the slice.
+    pub fn try_write_until(
+        &self,
+        bounds: impl RangeBounds<usize>,
+        deadline: Instant,
+    ) -> Result<Option<PartMut<'_, T>>, SliceError> {
+        let held = self.lock.wait(self.range(bounds)?, false, Some(deadline));
+        Ok(held.map(|held| self.part_mut(held)))
+    }
+
+    /// Waits to read this part without blocking a thread. Dropping the future gives up.
+    ///
+    /// # Errors
+    ///
+    /// [`SliceError`] if the bounds are empty or leave the slice.
+    pub async fn read_async(
+        &self,
+        bounds: impl RangeBounds<usize>,
+    ) -> Result<PartRef<'_, T, OfTask>, SliceError> {
         let range = self.range(bounds)?;
-        let token = self.list.try_lock_as(owner_of_thread(), range, false);
-        Ok(token.map(|token| self.part_mut(RangeGuard::new(&self.list, token, range))))
+        Ok(self.part_ref(self.lock.read_async(range).await))
+    }
+
+    /// Waits to write this part without blocking a thread. Dropping the future gives up.
+    ///
+    /// # Errors
+    ///
+    /// [`SliceError`] if the bounds are empty or leave the slice.
+    pub async fn write_async(
+        &self,
+        bounds: impl RangeBounds<usize>,
+    ) -> Result<PartMut<'_, T, OfTask>, SliceError> {
+        let range = self.range(bounds)?;
+        Ok(self.part_mut(self.lock.write_async(range).await))
     }
 
     /// All elements, without locking: the borrow says that nobody else is here.
@@ -206,16 +304,16 @@ impl<T> RangeLocked<[T]> {
         NonNull::slice_from_raw_parts(first, cells.len())
     }
 
-    fn part_ref<'a>(&'a self, held: RangeGuard<'a, ListRw>) -> PartRef<'a, T> {
+    fn part_ref<'a, H>(&'a self, held: RangeRwLockGuard<'a, H>) -> PartRef<'a, T, H> {
         PartRef { elements: self.elements(held.range()), _lent: PhantomData, _held: held }
     }
 
-    fn part_mut<'a>(&'a self, held: RangeGuard<'a, ListRw>) -> PartMut<'a, T> {
+    fn part_mut<'a, H>(&'a self, held: RangeRwLockGuard<'a, H>) -> PartMut<'a, T, H> {
         PartMut { elements: self.elements(held.range()), _lent: PhantomData, _held: held }
     }
 }
 
-impl<T> Deref for PartRef<'_, T> {
+impl<T, H> Deref for PartRef<'_, T, H> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -225,7 +323,7 @@ impl<T> Deref for PartRef<'_, T> {
     }
 }
 
-impl<T> Deref for PartMut<'_, T> {
+impl<T, H> Deref for PartMut<'_, T, H> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -234,7 +332,7 @@ impl<T> Deref for PartMut<'_, T> {
     }
 }
 
-impl<T> DerefMut for PartMut<'_, T> {
+impl<T, H> DerefMut for PartMut<'_, T, H> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as for `PartRef`, and the range is exclusive: no other part covers any of these
         // elements, and this part is borrowed mutably.
@@ -244,6 +342,9 @@ impl<T> DerefMut for PartMut<'_, T> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
 
     #[test]
@@ -264,6 +365,43 @@ mod tests {
         assert_eq!(slice.read(2..5).err(), Some(SliceError::TooLong { end: 5, len: 4 }));
         assert_eq!(slice.read(2..2).err(), Some(SliceError::Empty { start: 2, end: 2 }));
         assert!(RangeLocked::from(Vec::<u8>::new()).read(..).is_err());
+    }
+
+    #[test]
+    fn a_wait_for_a_part_ends_with_its_patience_and_leaves_nothing() {
+        let slice = RangeLocked::from(vec![0_u8; 4]);
+        let first = slice.write(..2).unwrap();
+        let soon = Duration::from_millis(5);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(slice.try_read_for(1.., soon).unwrap().is_none());
+                assert!(slice.try_write_for(1.., soon).unwrap().is_none());
+                assert!(slice.try_read_until(..1, Instant::now() + soon).unwrap().is_none());
+                assert!(slice.try_write_until(2.., Instant::now() + soon).unwrap().is_some());
+                assert!(slice.try_read_for(2..9, soon).is_err());
+            });
+        });
+        drop(first);
+        assert!(slice.try_write_for(.., Duration::MAX).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_task_takes_its_part_to_another_thread() {
+        fn moves<T: Send>(value: T) -> T {
+            value
+        }
+        let slice = RangeLocked::from(vec![0_u8; 4]);
+        let context = &mut Context::from_waker(Waker::noop());
+        let future = pin!(moves(slice.write_async(..2)));
+        let Poll::Ready(Ok(mut part)) = future.poll(context) else { panic!("it is free") };
+        assert!(pin!(slice.read_async(1..)).poll(context).is_pending());
+        std::thread::scope(|scope| {
+            scope.spawn(move || part[1] = 7);
+        });
+        let future = pin!(moves(slice.read_async(1..)));
+        let Poll::Ready(Ok(part)) = future.poll(context) else { panic!("it is free again") };
+        assert_eq!(moves(part)[0], 7);
+        assert!(pin!(slice.read_async(9..)).poll(context).is_ready());
     }
 
     #[test]

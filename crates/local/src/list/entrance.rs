@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use super::park::{self, Bell, Place};
 use super::pool::{self, Claim, Entry};
+use super::token::STAND_BACK_YIELDS;
 use super::{Check, List, Obstacle, Preference, Token, Walk};
 use crate::primitive::world_has_ended;
 
@@ -30,6 +31,8 @@ pub(crate) struct Entrance<'a, const RW: bool> {
     /// Where a task is waiting.
     place: Option<Place>,
     setbacks: u32,
+    /// How often a task has let the impatient go first.
+    stood_back: u32,
 }
 
 /// How far it came.
@@ -57,16 +60,18 @@ impl<const RW: bool> List<RW> {
         deadline: Option<Instant>,
     ) -> Option<Token> {
         let mut entrance = Entrance::new(self, claim, Some(mine));
-        self.impatience.stand_back();
+        self.impatience.stand_back(deadline);
+        let mut late = deadline.is_some_and(|deadline| deadline <= Instant::now());
         loop {
             match entrance.step() {
                 Step::Held(token) => return Some(token),
                 Step::Blocked(obstacle) => {
                     obstacle.forbid_owner(claim.owner);
-                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                    if late {
                         return None;
                     }
-                    obstacle.wait(deadline);
+                    // Whoever slept until the deadline looks once more.
+                    late = !obstacle.wait(deadline);
                 }
             }
         }
@@ -88,17 +93,13 @@ impl<const RW: bool> List<RW> {
     fn fresh(&self, claim: Claim) -> &'static Entry {
         let mine = pool::take();
         mine.describe(claim);
-        #[cfg(any(loom, shuttle))]
-        mine.next
-            .stands_still
-            .store(self.planted == super::Planted::Reuse, std::sync::atomic::Ordering::Relaxed);
         mine
     }
 }
 
 impl<'a, const RW: bool> Entrance<'a, RW> {
     pub(super) fn new(list: &'a List<RW>, claim: Claim, outside: Option<&'static Entry>) -> Self {
-        Self { list, claim, outside, inside: None, place: None, setbacks: 0 }
+        Self { list, claim, outside, inside: None, place: None, setbacks: 0, stood_back: 0 }
     }
 
     /// Goes on until the range is held or somebody is in the way.
@@ -209,6 +210,12 @@ impl<const RW: bool> Future for Entrance<'_, RW> {
     type Output = Token;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Token> {
+        let newcomer = self.setbacks == 0 && self.stood_back < STAND_BACK_YIELDS;
+        if newcomer && !self.list.impatience.nobody() {
+            self.stood_back += 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         loop {
             self.leave_place();
             match self.step() {
@@ -243,20 +250,22 @@ impl<const RW: bool> Drop for Entrance<'_, RW> {
 }
 
 impl Obstacle {
-    /// Waits until the obstacle may be gone, or the deadline: spins a while, then sleeps.
-    fn wait(&self, deadline: Option<Instant>) {
+    /// Waits until the obstacle may be gone: spins a while, then sleeps. False if the deadline
+    /// came first.
+    fn wait(&self, deadline: Option<Instant>) -> bool {
         for _ in 0..SPINS {
             if !self.entry.next.still(self.word) {
-                return;
+                return true;
             }
             hint::spin_loop();
         }
         let bell = Bell::new();
-        if let Some(place) = self.join(Waker::from(bell.clone()))
-            && !bell.wait(deadline)
-        {
+        let Some(place) = self.join(Waker::from(bell.clone())) else { return true };
+        let rung = bell.wait(deadline);
+        if !rung {
             park::leave(&place);
         }
+        rung
     }
 
     /// Leaves a waker with the obstacle; none if it has changed meanwhile.

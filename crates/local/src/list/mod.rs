@@ -44,8 +44,8 @@ pub(crate) use entrance::Entrance;
 use token::Impatience;
 #[cfg(any(loom, shuttle))]
 pub use token::Planted;
-pub(crate) use token::owner_of_thread;
 pub use token::{ListEx, ListRw, Preference, Token};
+pub(crate) use token::{NO_DEADLINE, owner_of_thread};
 
 /// The list. `RW` says whether shared entries occur, and so whether insertions are validated.
 pub(crate) struct List<const RW: bool> {
@@ -98,6 +98,8 @@ impl<const RW: bool> List<RW> {
         if head.target() != 0 {
             return false;
         }
+        #[cfg(any(loom, shuttle))]
+        mine.next.plant(matches!(self.planted, Planted::Reuse | Planted::ReuseAlone));
         mine.next.begin(0);
         self.head.take_empty(head, mine.index())
     }
@@ -148,6 +150,8 @@ impl<const RW: bool> List<RW> {
         successor: u32,
         alone: bool,
     ) -> Walk {
+        #[cfg(any(loom, shuttle))]
+        mine.next.plant(self.planted == Planted::Reuse);
         mine.next.begin(successor);
         let (inserted, walk) = if alone {
             (link.lead_marked(word, mine.index()), Walk::Alone)

@@ -110,6 +110,8 @@ impl Bell {
         while !*rung {
             rung = match deadline {
                 None => self.ring.wait(rung).expect("no holder panics"),
+                // A model has no clock: there, every deadline comes before any sleep.
+                Some(_) if cfg!(any(loom, shuttle)) => return false,
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {

@@ -46,6 +46,8 @@ pub enum Planted {
     NoValidation,
     /// An entry is used again while late threads still look at it, and they do not find out.
     Reuse,
+    /// The same, but only where the fast path uses it again.
+    ReuseAlone,
 }
 
 /// Exclusive range locks in a lock-free list: `list-ex`.
@@ -74,9 +76,7 @@ impl<const RW: bool> List<RW> {
     #[cfg(any(loom, shuttle))]
     fn plant(&mut self, planted: Planted) {
         self.planted = planted;
-        self.head
-            .stands_still
-            .store(planted == Planted::Reuse, std::sync::atomic::Ordering::Relaxed);
+        self.head.plant(planted == Planted::Reuse);
     }
 }
 
@@ -168,7 +168,7 @@ impl Default for ListRw {
     }
 }
 
-const NO_DEADLINE: &str = "without a deadline the wait ends with the range";
+pub(crate) const NO_DEADLINE: &str = "without a deadline the wait ends with the range";
 
 impl RawRangeLock for ListEx {
     type Token = Token;
@@ -240,6 +240,9 @@ impl RawRangeRwLockTimed for ListRw {
     }
 }
 
+/// How often a newcomer lets others run before it naps, or, if it is a task, goes ahead.
+pub(super) const STAND_BACK_YIELDS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 16 };
+
 /// How many acquisitions have been set back too often.
 ///
 /// While there are any, newcomers stand back, each once and at most some two milliseconds, whatever
@@ -271,16 +274,17 @@ impl Impatience {
 
     /// Lets the impatient go first, for a bounded time.
     #[cfg(not(any(loom, shuttle)))]
-    pub(super) fn stand_back(&self) {
-        const YIELDS: u32 = 16;
+    pub(super) fn stand_back(&self, deadline: Option<Instant>) {
         const NAPS: u32 = 20;
         const NAP: std::time::Duration = std::time::Duration::from_micros(50);
-        for turn in 0..YIELDS + NAPS {
+        for turn in 0..STAND_BACK_YIELDS + NAPS {
             if self.nobody() {
                 return;
             }
-            if turn < YIELDS {
+            if turn < STAND_BACK_YIELDS {
                 std::thread::yield_now();
+            } else if deadline.is_some_and(|deadline| deadline < Instant::now() + NAP) {
+                return;
             } else {
                 std::thread::sleep(NAP);
             }
@@ -289,7 +293,7 @@ impl Impatience {
 
     /// A model has no time to wait for.
     #[cfg(any(loom, shuttle))]
-    pub(super) fn stand_back(&self) {}
+    pub(super) fn stand_back(&self, _: Option<Instant>) {}
 }
 
 /// A number for the calling thread, never 0, by which debug builds notice that it waits for itself.
@@ -304,5 +308,38 @@ pub(crate) fn owner_of_thread() -> u64 {
     #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
     {
         0
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[test]
+    fn newcomers_stand_back_for_the_impatient_but_not_for_ever() {
+        let lock = ListEx::new();
+        lock.list.impatience.begin();
+        let mut task = pin!(lock.enter(Range::one(1)));
+        let context = &mut Context::from_waker(Waker::noop());
+        for _ in 0..STAND_BACK_YIELDS {
+            assert!(task.as_mut().poll(context).is_pending());
+        }
+        assert!(task.as_mut().poll(context).is_ready());
+        lock.unlock(lock.lock(Range::one(2)));
+        lock.list.impatience.end();
+    }
+
+    #[test]
+    fn standing_back_does_not_outlast_a_deadline() {
+        let lock = ListEx::new();
+        let held = lock.lock(Range::one(1));
+        lock.list.impatience.begin();
+        assert!(lock.lock_until(Range::one(1), Instant::now()).is_none());
+        lock.list.impatience.end();
+        lock.unlock(held);
     }
 }

@@ -58,7 +58,7 @@ impl Word {
     /// Planted bug: the version stands still, so a link that changed and changed back looks
     /// unchanged.
     #[cfg(any(loom, shuttle))]
-    pub(super) const fn without_version(self) -> Self {
+    const fn without_version(self) -> Self {
         Self(self.0 & !VERSION_MASK)
     }
 }
@@ -68,7 +68,7 @@ pub(super) struct Link {
     word: AtomicU64,
     /// Planted bug: versions stand still.
     #[cfg(any(loom, shuttle))]
-    pub(super) stands_still: std::sync::atomic::AtomicBool,
+    stands_still: std::sync::atomic::AtomicBool,
 }
 
 impl Link {
@@ -150,6 +150,12 @@ impl Link {
         let before = Word(self.word.load(Ordering::Relaxed));
         let next = Word(self.next(before, target).0 & !PARKED);
         self.word.store(next.0, Ordering::Release);
+    }
+
+    /// Plants the bug, or takes it out.
+    #[cfg(any(loom, shuttle))]
+    pub(super) fn plant(&self, stands_still: bool) {
+        self.stands_still.store(stands_still, std::sync::atomic::Ordering::Relaxed);
     }
 
     fn next(&self, word: Word, target: u32) -> Word {

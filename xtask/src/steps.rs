@@ -253,6 +253,21 @@ pub(crate) const NIGHTLY: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "loom-deep",
+        title: "range locks in every order with one more preemption",
+        cap_minutes: 60,
+        env: &[("RUSTFLAGS", "--cfg=loom"), ("FARLOCK_MORE_PREEMPTIONS", "1")],
+        commands: &[&[
+            "cargo",
+            "test",
+            "--release",
+            "--package=farlock-local",
+            "--test=loom",
+            "--target-dir=target/loom",
+        ]],
+        ..PLAIN
+    },
+    Step {
         name: "shuttle-million",
         title: "range locks in a million orders of four threads",
         cap_minutes: 60,

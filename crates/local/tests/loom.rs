@@ -5,15 +5,70 @@
 //! memory orderings as well as exclusion. A thread that is never woken is an error, too.
 #![cfg(loom)]
 
-use farlock_local::{ListEx, ListRw, Planted, Preference, Range, RawRangeLock, RawRangeRwLock};
-use loom::cell::UnsafeCell;
-use loom::sync::Arc;
-use loom::thread;
+mod scenes;
 
-/// Runs `body` in every order with at most `preemptions` switches that nothing forced.
-fn every_order(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
+use farlock_local::{ListEx, ListRw, Planted, Preference, Range, RawRangeLock, RawRangeRwLock};
+use loom::sync::Arc;
+use scenes::{an_entry_comes_back, an_entry_comes_back_alone, figure_1, writer_gives_way};
+use world::{Place, thread};
+
+use Preemptions::{All, AtMost};
+
+/// What the scenes are played with.
+mod world {
+    use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::{Condvar, Mutex};
+    pub(crate) use loom::thread;
+
+    /// A place that only holders of ranges over it may visit.
+    pub(crate) struct Place(UnsafeCell<u32>);
+
+    // SAFETY: the locks under test order the accesses; loom fails the test where they do not.
+    unsafe impl Sync for Place {}
+    // SAFETY: an integer may be sent.
+    unsafe impl Send for Place {}
+
+    impl Place {
+        pub(crate) fn new() -> Self {
+            Self(UnsafeCell::new(0))
+        }
+
+        pub(crate) fn write(&self) {
+            self.write_while(|| ());
+        }
+
+        pub(crate) fn write_while(&self, act: impl FnOnce()) {
+            self.0.with_mut(|place| {
+                // SAFETY: loom checks that nobody else is here.
+                unsafe { *place += 1 };
+                act();
+            });
+        }
+
+        pub(crate) fn read(&self) {
+            // SAFETY: loom checks that nobody writes.
+            self.0.with(|place| unsafe { assert!(*place <= 8) });
+        }
+    }
+}
+
+/// Switches between threads that nothing forced.
+#[derive(Clone, Copy)]
+enum Preemptions {
+    /// As many as there can be: every order.
+    All,
+    /// At most so many, and as many more as the environment says.
+    AtMost(usize),
+}
+
+fn every_order(preemptions: Preemptions, body: impl Fn() + Send + Sync + 'static) {
+    let more = std::env::var("FARLOCK_MORE_PREEMPTIONS").unwrap_or_else(|_| "0".to_owned());
+    let more: usize = more.parse().expect("a number of preemptions");
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
+    builder.preemption_bound = match preemptions {
+        Preemptions::All => None,
+        Preemptions::AtMost(bound) => Some(bound + more),
+    };
     builder.max_branches = 20_000;
     let orders = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = orders.clone();
@@ -22,34 +77,6 @@ fn every_order(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
         body();
     });
     println!("{} orders", orders.load(std::sync::atomic::Ordering::Relaxed));
-}
-
-fn range(start: u64, end: u64) -> Range {
-    Range::new(start, end).unwrap()
-}
-
-/// A place that only holders of ranges over it may visit.
-struct Place(UnsafeCell<u32>);
-
-// SAFETY: the locks under test order the accesses; loom fails the test where they do not.
-unsafe impl Sync for Place {}
-// SAFETY: an integer may be sent.
-unsafe impl Send for Place {}
-
-impl Place {
-    fn new() -> Self {
-        Self(UnsafeCell::new(0))
-    }
-
-    fn write(&self) {
-        // SAFETY: loom checks that nobody else is here.
-        self.0.with_mut(|place| unsafe { *place += 1 });
-    }
-
-    fn read(&self) {
-        // SAFETY: loom checks that nobody writes.
-        self.0.with(|place| unsafe { assert!(*place <= 8) });
-    }
 }
 
 /// Each thread takes its ranges in turn and visits the place in them.
@@ -127,35 +154,35 @@ const fn constant(start: u64, end: u64) -> Range {
 
 #[test]
 fn two_writers_of_overlapping_ranges() {
-    every_order(3, || {
+    every_order(All, || {
         crowd(ListEx::new, visits![[0..10 Write], [5..15 Write]], enter_ex);
     });
 }
 
 #[test]
 fn the_fast_path_and_a_newcomer_twice() {
-    every_order(5, || {
+    every_order(AtMost(5), || {
         crowd(ListEx::new, visits![[0..10 Write, 0..10 Write], [5..15 Write]], enter_ex);
     });
 }
 
 #[test]
 fn two_writers_beside_a_range_that_comes_and_goes() {
-    every_order(5, || {
+    every_order(AtMost(5), || {
         crowd(ListEx::new, visits![[0..1 Elsewhere, 6..9 Write], [6..8 Write]], enter_ex);
     });
 }
 
 #[test]
 fn three_writers() {
-    every_order(3, || {
+    every_order(AtMost(3), || {
         crowd(ListEx::new, visits![[0..10 Write], [5..15 Write], [8..20 Write]], enter_ex);
     });
 }
 
 #[test]
 fn one_who_only_tries() {
-    every_order(5, || {
+    every_order(AtMost(5), || {
         crowd(ListEx::new, visits![[0..10 Write], [5..15 TryWrite, 5..15 TryWrite]], enter_ex);
     });
 }
@@ -163,76 +190,28 @@ fn one_who_only_tries() {
 #[test]
 fn a_reader_and_a_writer() {
     for preference in [Preference::Readers, Preference::Writers] {
-        every_order(5, move || {
+        every_order(All, move || {
             crowd(|| ListRw::new(preference), visits![[0..10 Read], [5..15 Write]], enter_rw);
         });
     }
 }
 
-/// The race of the paper's figure 1: a reader inserts before an entry, a writer behind it, and
-/// neither notices the other on its way.
-fn figure_1(preference: Preference, planted: Planted) {
-    let lock = Arc::new(ListRw::planted(preference, planted));
-    let place = Arc::new(Place::new());
-    let (first, second) = (lock.lock_shared(range(1, 10)), lock.lock_shared(range(20, 25)));
-    let writer = thread::spawn({
-        let (lock, place) = (lock.clone(), place.clone());
-        move || {
-            let token = lock.lock(range(30, 35));
-            place.write();
-            lock.unlock(token);
-        }
-    });
-    let token = lock.lock_shared(range(15, 45));
-    place.read();
-    lock.unlock(token);
-    lock.unlock(first);
-    lock.unlock(second);
-    writer.join().unwrap();
-    let all = lock.try_lock(Range::FULL).expect("everybody has left");
-    lock.unlock(all);
-}
-
 #[test]
 fn the_race_of_figure_1_is_won_by_one() {
     for preference in [Preference::Readers, Preference::Writers] {
-        every_order(5, move || figure_1(preference, Planted::No));
+        every_order(AtMost(5), move || figure_1(preference, Planted::No));
     }
 }
 
 #[test]
 #[should_panic]
 fn without_validation_the_race_of_figure_1_is_found() {
-    every_order(3, || figure_1(Preference::Readers, Planted::NoValidation));
-}
-
-/// A writer gives way while a third thread unlinks what it left.
-fn writer_gives_way(planted: Planted) {
-    let lock = Arc::new(ListRw::planted(Preference::Readers, planted));
-    let held = lock.lock_shared(range(20, 25));
-    let place = Arc::new(Place::new());
-    let writer = thread::spawn({
-        let (lock, place) = (lock.clone(), place.clone());
-        move || {
-            let first = lock.lock(range(30, 35));
-            let second = lock.lock(range(60, 70));
-            place.write();
-            lock.unlock(second);
-            lock.unlock(first);
-        }
-    });
-    let reader = lock.lock_shared(range(15, 45));
-    place.read();
-    lock.unlock(reader);
-    lock.unlock(held);
-    writer.join().unwrap();
-    let all = lock.try_lock(Range::FULL).expect("everybody has left");
-    lock.unlock(all);
+    every_order(AtMost(3), || figure_1(Preference::Readers, Planted::NoValidation));
 }
 
 #[test]
 fn a_writer_that_gives_way_comes_back() {
-    every_order(4, || writer_gives_way(Planted::No));
+    every_order(AtMost(4), || writer_gives_way(Planted::No));
 }
 
 /// What fails here is a deadlock, after which loom cannot unwind: a process of its own has to die,
@@ -241,7 +220,7 @@ fn a_writer_that_gives_way_comes_back() {
 fn a_writer_that_comes_back_in_its_old_entry_is_found() {
     const MARK: &str = "FARLOCK_LOCAL_TEST_DIES";
     if std::env::var_os(MARK).is_some() {
-        return every_order(3, || writer_gives_way(Planted::Reinsert));
+        return every_order(AtMost(3), || writer_gives_way(Planted::Reinsert));
     }
     let program = std::env::current_exe().unwrap();
     let died = std::process::Command::new(program)
@@ -253,36 +232,44 @@ fn a_writer_that_comes_back_in_its_old_entry_is_found() {
     assert!(String::from_utf8_lossy(&died.stderr).contains("deadlock"));
 }
 
-/// One thread looks at a link; meanwhile what it leads to is released, and the same entry comes
-/// back for another range.
-fn an_entry_comes_back(planted: Planted) {
-    let lock = Arc::new(ListEx::planted(planted));
-    let held = lock.lock(range(0, 1));
-    let place = Arc::new(Place::new());
-    let late = thread::spawn({
-        let (lock, place) = (lock.clone(), place.clone());
-        move || {
-            let token = lock.lock(range(6, 8));
-            place.write();
-            lock.unlock(token);
-        }
-    });
-    lock.unlock(lock.lock(range(10, 20)));
-    lock.unlock(lock.lock(range(50, 60)));
-    let token = lock.lock(range(6, 9));
-    place.write();
-    lock.unlock(token);
-    late.join().unwrap();
-    lock.unlock(held);
-}
-
 #[test]
 fn a_late_thread_finds_out_that_an_entry_was_used_again() {
-    every_order(4, || an_entry_comes_back(Planted::No));
+    every_order(AtMost(4), || an_entry_comes_back(Planted::No));
 }
 
 #[test]
 #[should_panic]
 fn a_late_thread_that_does_not_find_out_is_found() {
-    every_order(4, || an_entry_comes_back(Planted::Reuse));
+    every_order(AtMost(4), || an_entry_comes_back(Planted::Reuse));
+}
+
+#[test]
+fn a_late_thread_finds_out_that_the_fast_path_used_an_entry_again() {
+    every_order(AtMost(4), || an_entry_comes_back_alone(Planted::No));
+}
+
+#[test]
+#[should_panic]
+fn a_late_thread_that_does_not_find_out_on_the_fast_path_is_found() {
+    every_order(AtMost(4), || an_entry_comes_back_alone(Planted::ReuseAlone));
+}
+
+#[test]
+fn a_deadline_leaves_nothing_behind() {
+    for preference in [Preference::Readers, Preference::Writers] {
+        every_order(AtMost(3), move || scenes::a_deadline_comes(preference));
+    }
+}
+
+#[test]
+fn a_task_is_woken_and_a_dropped_one_leaves_nothing_behind() {
+    every_order(AtMost(3), scenes::a_task_waits_and_another_gives_up);
+    for preference in [Preference::Readers, Preference::Writers] {
+        every_order(AtMost(3), move || scenes::tasks_of_readers_and_writers_give_up(preference));
+    }
+}
+
+#[test]
+fn parts_of_a_slice_are_lent_to_one_at_a_time() {
+    every_order(AtMost(3), scenes::parts_are_lent);
 }

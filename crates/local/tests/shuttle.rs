@@ -5,6 +5,8 @@
 //! are numbered by `FARLOCK_SCHEDULES`. Shuttle does not model weak memory: that is loom's part.
 #![cfg(shuttle)]
 
+mod scenes;
+
 use std::sync::Arc;
 
 use farlock_local::{
@@ -13,6 +15,39 @@ use farlock_local::{
 use shuttle::rand::Rng;
 use shuttle::sync::atomic::{AtomicI32, Ordering};
 use shuttle::thread;
+
+/// What the scenes are played with.
+mod world {
+    use shuttle::sync::atomic::{AtomicI32, Ordering};
+    pub(crate) use shuttle::sync::{Condvar, Mutex};
+    pub(crate) use shuttle::thread;
+
+    const WRITER: i32 = -100;
+
+    /// A place that only holders of ranges over it may visit: readers inside, or a writer.
+    pub(crate) struct Place(AtomicI32);
+
+    impl Place {
+        pub(crate) fn new() -> Self {
+            Self(AtomicI32::new(0))
+        }
+
+        pub(crate) fn write(&self) {
+            self.write_while(|| ());
+        }
+
+        pub(crate) fn write_while(&self, act: impl FnOnce()) {
+            assert_eq!(self.0.fetch_add(WRITER, Ordering::SeqCst), 0, "they met");
+            act();
+            self.0.fetch_sub(WRITER, Ordering::SeqCst);
+        }
+
+        pub(crate) fn read(&self) {
+            assert!(self.0.fetch_add(1, Ordering::SeqCst) >= 0, "they met");
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
 
 const SLOTS: u64 = 12;
 const THREADS: usize = 4;
@@ -113,4 +148,38 @@ fn no_validation_is_found() {
 fn the_old_entry_inserted_again_is_found() {
     let lock = || ListRw::planted(Preference::Readers, Planted::Reinsert);
     explore(move || crowd(lock(), enter_rw));
+}
+
+#[test]
+#[should_panic]
+fn an_entry_used_again_unnoticed_is_found() {
+    explore(|| scenes::an_entry_comes_back(Planted::Reuse));
+}
+
+#[test]
+#[should_panic]
+fn an_entry_used_again_unnoticed_by_the_fast_path_is_found() {
+    explore(|| scenes::an_entry_comes_back_alone(Planted::ReuseAlone));
+}
+
+#[test]
+fn what_is_planted_is_what_fails() {
+    explore(|| {
+        scenes::figure_1(Preference::Readers, Planted::No);
+        scenes::writer_gives_way(Planted::No);
+        scenes::an_entry_comes_back(Planted::No);
+        scenes::an_entry_comes_back_alone(Planted::No);
+    });
+}
+
+#[test]
+fn deadlines_and_dropped_tasks_leave_nothing_behind() {
+    explore(|| {
+        for preference in [Preference::Readers, Preference::Writers] {
+            scenes::a_deadline_comes(preference);
+            scenes::tasks_of_readers_and_writers_give_up(preference);
+        }
+        scenes::a_task_waits_and_another_gives_up();
+        scenes::parts_are_lent();
+    });
 }

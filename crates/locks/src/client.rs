@@ -268,8 +268,8 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
 
     /// Publishes what a slot is doing.
     #[inline(always)]
-    fn publish(&self, index: u8, phase: Phase, mode: Mode, generation: u64) {
-        let state = SlotWord::of(phase, mode, generation);
+    fn publish(&self, index: u8, phase: Phase, mode: Mode, generation: u64, ticket: u32) {
+        let state = SlotWord::of(phase, mode, generation, ticket);
         self.endpoint.publish(Slot(index), slot::STATE, state.0);
     }
 
@@ -288,7 +288,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             self.endpoint.publish(Slot(index), slot::LOCK, lock.bits());
         }
         slot.mode.set(mode);
-        self.publish(index, Phase::Opening, mode, 0);
+        self.publish(index, Phase::Opening, mode, 0, 0);
         Some(index)
     }
 
@@ -300,14 +300,14 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             let token = Token::new(self.options.incarnation, L::count(grant));
             self.endpoint.publish(Slot(index), slot::TOKEN, token.get());
         }
-        self.publish(index, Phase::Held, mode, L::generation(grant));
+        self.publish(index, Phase::Held, mode, L::generation(grant), L::ticket(grant));
     }
 
     /// The slot has nothing to do any more.
     #[inline(always)]
     fn give_back(&self, index: u8) {
         self.slot(index).grant.set(None);
-        self.publish(index, Phase::Idle, Mode::Shared, 0);
+        self.publish(index, Phase::Idle, Mode::Shared, 0, 0);
         self.free.set(self.free.get() | 1 << index);
     }
 

@@ -84,7 +84,13 @@ impl<E: Endpoint> Site<'_, E> {
     /// Publishes what this slot is doing at this lock.
     #[inline]
     pub fn publish(&self, phase: Phase, mode: Mode, generation: u64) {
-        let state = SlotWord::of(phase, mode, generation);
+        self.publish_ticket(phase, mode, generation, 0);
+    }
+
+    /// Publishes what this slot is doing at this lock, and with which ticket.
+    #[inline]
+    pub fn publish_ticket(&self, phase: Phase, mode: Mode, generation: u64, ticket: u32) {
+        let state = SlotWord::of(phase, mode, generation, ticket);
         self.endpoint.publish(self.slot(), slot::STATE, state.0);
     }
 

@@ -17,8 +17,8 @@ word! {
         MODE mode: 8,
         /// The lock's generation in which this client waits or holds; meaningless while opening.
         GENERATION generation: 16,
-        /// Unused.
-        SPARE spare: 32,
+        /// The ticket with which it waits or holds, where the protocol gives tickets.
+        TICKET ticket: 32,
     }
 }
 
@@ -61,8 +61,9 @@ impl Phase {
 impl SlotWord {
     /// The word for this state.
     #[inline]
-    pub const fn of(phase: Phase, mode: Mode, generation: u64) -> Self {
-        Self(phase as u64 | (mode as u64) << 8 | (generation & 0xffff) << 16)
+    pub const fn of(phase: Phase, mode: Mode, generation: u64, ticket: u32) -> Self {
+        let state = phase as u64 | (mode as u64) << 8 | (generation & 0xffff) << 16;
+        Self(state | (ticket as u64) << 32)
     }
 }
 
@@ -76,6 +77,8 @@ pub struct SlotRecord {
     pub mode: Mode,
     /// In which generation of the lock.
     pub generation: u64,
+    /// With which ticket, where the protocol gives tickets; else 0.
+    pub ticket: u32,
     /// With which lock.
     pub lock: Addr,
     /// With which token, while held.
@@ -92,6 +95,7 @@ impl SlotRecord {
             phase: Phase::from_bits(state.phase())?,
             mode: if state.mode() == 0 { Mode::Shared } else { Mode::Exclusive },
             generation: state.generation(),
+            ticket: state.ticket() as u32,
             lock: Addr::from_bits(*words.get(LOCK)?),
             token: words.get(TOKEN).copied().unwrap_or(0),
             since: words.get(SINCE).copied().unwrap_or(0),
@@ -105,10 +109,11 @@ mod tests {
 
     #[test]
     fn a_record_survives_the_round_trip() {
-        let state = SlotWord::of(Phase::Waiting, Mode::Exclusive, 0x1_2345);
+        let state = SlotWord::of(Phase::Waiting, Mode::Exclusive, 0x1_2345, u32::MAX - 1);
         assert_eq!(state.generation(), 0x2345);
         let record = SlotRecord::decode(&[state.0, 64, 7, 9]).unwrap();
         assert_eq!((record.phase, record.mode), (Phase::Waiting, Mode::Exclusive));
+        assert_eq!(record.ticket, u32::MAX - 1);
         assert_eq!((record.lock.offset(), record.token, record.since), (64, 7, 9));
     }
 

@@ -177,6 +177,7 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
     const SHARES: bool = false;
     const TOKENS: TokenSource = TokenSource::Word;
     const FIRST_COME_FIRST_SERVED: bool = true;
+    const NEAR_WRAP: u128 = Released::NEAR_WRAP;
 
     type Grant = Grant;
 

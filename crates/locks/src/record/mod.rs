@@ -77,6 +77,8 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     const TOKENS: TokenSource;
     /// Whether it excludes anybody. False for the canary alone, for which judges must cry out.
     const EXCLUDES: bool = true;
+    /// A free lock's word of which every count is about to wrap; zero if it counts nothing.
+    const NEAR_WRAP: u128 = 0;
     /// Whether writers are granted in the order in which their opening verbs took effect.
     const FIRST_COME_FIRST_SERVED: bool = false;
 
@@ -133,6 +135,13 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
 
     /// The generation of the lock in which this grant was given.
     fn generation(grant: Self::Grant) -> u64;
+
+    /// The ticket of this grant, where the protocol gives tickets: what the slot record says of it
+    /// while it is held.
+    fn ticket(grant: Self::Grant) -> u32 {
+        let _ = grant;
+        0
+    }
 
     /// The count of the grant's token; meaningless where [`TokenSource::Nowhere`].
     fn count(grant: Self::Grant) -> u64;

@@ -36,6 +36,11 @@ word! {
     }
 }
 
+impl Released {
+    /// The upper half of a lock's word that has few releases and no repair to go.
+    pub(crate) const NEAR_WRAP: u128 = (u64::MAX as u128 - 6) << 64;
+}
+
 /// What a note says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]

@@ -485,6 +485,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
     const SHARES: bool = true;
     const TOKENS: TokenSource = TokenSource::Word;
     const FIRST_COME_FIRST_SERVED: bool = true;
+    const NEAR_WRAP: u128 = Released::NEAR_WRAP | ShiftWord::GENERATION_LOW.mask();
 
     type Grant = Grant;
 

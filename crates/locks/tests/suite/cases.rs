@@ -56,16 +56,12 @@ impl Case for Crowd {
 pub(crate) struct NearWrap;
 impl Case for NearWrap {
     fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        if L::BYTES < 16 {
+        if L::NEAR_WRAP == 0 {
             return;
         }
         let word = stage.memory(64);
-        // Both queue locks keep generation and count in the upper half; ShiftLock has a copy of the
-        // generation's low bits above its epoch.
-        stage.poke(word.plus(8), 0xffff << 48 | ((1 << 48) - 7));
-        if L::SHARES {
-            stage.poke(word, 0xff << 1);
-        }
+        stage.poke(word, L::NEAR_WRAP as u64);
+        stage.poke(word.plus(8), (L::NEAR_WRAP >> 64) as u64);
         // Tokens wrap with the count, so the ledger is not told.
         let ledger = Ledger::default();
         let tasks = (0..5).map(|who| {

@@ -11,14 +11,15 @@ use super::trial::{Player, Terms};
 
 /// What an option of a lock must be so that waiting for the dead takes few events: ShiftLock trusts
 /// readers for 30 ms, and looks at them as often as its polling interval says.
-const PATIENT: &[(&str, &str)] = &[("shiftlock", "poll=15000000")];
+const PATIENT: &[(&str, &str)] =
+    &[("shiftlock", "poll=15000000"), ("dslr", "omega=2500000"), ("dslr-64", "omega=2500000")];
 
 /// Names of all locks, the canary last.
 pub fn all() -> Vec<String> {
     let names = RECORD_LOCKS.iter().map(|lock| lock.name);
     let (canary, locks): (Vec<_>, Vec<_>) = names.partition(|&name| name == "none");
     let mut all: Vec<String> = locks.into_iter().map(str::to_owned).collect();
-    all.push("shiftlock:n=1".to_owned());
+    all.extend(["shiftlock:n=1", "dslr-64:max=3"].map(str::to_owned));
     all.extend(canary.into_iter().map(str::to_owned));
     all
 }

@@ -5,7 +5,10 @@
 //! functions over the endpoint. [`Client`](crate::Client) runs the pieces, so that an uncontended
 //! cycle neither allocates nor builds a future, and a cancelled acquisition goes on by itself.
 
+pub mod bakery;
 pub mod cas;
+pub mod dslr;
+pub mod dslr_64;
 pub mod mcs;
 pub mod none;
 pub mod queue;
@@ -19,6 +22,8 @@ macro_rules! record_locks {
             "none", none::NoLock, "excludes nobody: the canary", |o| o.none(NoLock);
             "cas", cas::Cas, "compare-and-swap, backoff", |o| o.none(Cas::with_backoff());
             "cas-nb", cas::Cas, "compare-and-swap, no backoff", |o| o.none(Cas::without_backoff());
+            "dslr", dslr::Dslr, "tickets, first come, first served", Dslr::from_options;
+            "dslr-64", dslr_64::Dslr64, "dslr on 64 bits, any NIC", Dslr64::from_options;
             "mcs", mcs::Mcs, "queue, handed from client to client", Mcs::from_options;
             "shiftlock", shiftlock::ShiftLock, "reader-writer handover", ShiftLock::from_options;
         }

@@ -47,7 +47,7 @@ pub(crate) struct Promise {
 }
 
 /// Options worth a run of their own.
-const VARIANTS: &[&str] = &["shiftlock:n=1", "shiftlock:n=4"];
+const VARIANTS: &[&str] = &["shiftlock:n=1", "shiftlock:n=4", "dslr-64:max=4"];
 
 /// Every lock of the registry, and the variants.
 pub(crate) fn specs() -> impl Iterator<Item = &'static str> {

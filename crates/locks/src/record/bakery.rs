@@ -1,0 +1,405 @@
+//! The bakery: how clients of DSLR wait for their tickets to be served, whatever word holds the
+//! counters (Yoon, Chowdhury, Mozafari: DSLR, SIGMOD'18, sections 4.3 to 4.6).
+//!
+//! There are tickets of two kinds. A client's ticket says how many of each kind were taken before
+//! it; a counter of each kind says how many were given back. A writer's turn is when all before it
+//! were given back, a reader's when all exclusive ones were.
+//!
+//! For the dead, others give back. A client publishes that it *opens* a lock before it takes a
+//! ticket, and the ticket itself before it waits or holds. So if the counters are read first and
+//! the records of the living after, then a ticket that was taken and that no living client has
+//! belongs to the dead, unless a living one still opens. Nobody is ever taken for dead for being
+//! slow, everybody keeps the ticket it has, and whoever gives back compares the counters: of two
+//! that do it at once, one succeeds.
+
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Patience, Verb, Wait, Woken};
+
+use crate::Mode;
+use crate::agent::{self, Participant};
+use crate::event::Event;
+use crate::registry::{SpecError, SpecOptions};
+use crate::site::Site;
+use crate::slot::Phase;
+
+/// The lease, in nanoseconds (section 6): how long a client may be silent before it is doubted.
+pub const LEASE_NS: Nanos = 10_000_000;
+/// The pause between two reads for each ticket ahead, in nanoseconds: a round trip, as ShiftLock's
+/// artifact has it. The paper's 5 us are for slower hardware.
+pub const OMEGA_NS: Nanos = 1_862;
+/// How long those ahead are trusted where looking around costs no round trips, in nanoseconds.
+const TRUST_NS: Nanos = 100_000;
+/// How long they are then trusted if there are too many to watch, in nanoseconds.
+const TRUST_AGAIN_NS: Nanos = 10_000_000;
+/// The most peers watched in one wait.
+const WATCHED_MAX: usize = 64;
+
+/// A number of tickets of each kind. Counts wrap.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tickets {
+    /// Exclusive ones.
+    pub x: u16,
+    /// Shared ones.
+    pub s: u16,
+}
+
+impl Tickets {
+    /// As a slot record holds it.
+    #[inline]
+    pub const fn bits(self) -> u32 {
+        (self.x as u32) << 16 | self.s as u32
+    }
+
+    /// Out of a slot record.
+    pub const fn from_bits(bits: u32) -> Self {
+        Self { x: (bits >> 16) as u16, s: bits as u16 }
+    }
+
+    /// After so many more were taken or given back in this mode.
+    #[inline]
+    pub const fn plus(self, mode: Mode, slots: u16) -> Self {
+        match mode {
+            Mode::Exclusive => Self { x: self.x.wrapping_add(slots), ..self },
+            Mode::Shared => Self { s: self.s.wrapping_add(slots), ..self },
+        }
+    }
+}
+
+/// A place in line: a ticket, and how the lock is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// How the lock is wanted.
+    pub mode: Mode,
+    /// What was taken before.
+    pub ticket: Tickets,
+    /// The generation in which it was taken.
+    pub generation: u64,
+}
+
+impl Place {
+    /// Whether it is this place's turn when so many were given back.
+    #[inline]
+    pub fn is_served(&self, served: Tickets) -> bool {
+        served.x == self.ticket.x && (self.mode == Mode::Shared || served.s == self.ticket.s)
+    }
+
+    /// For how many others it waits. A reader does not wait for readers.
+    fn ahead(&self, served: Tickets) -> u32 {
+        let exclusive = self.ticket.x.wrapping_sub(served.x);
+        match self.mode {
+            Mode::Shared => u32::from(exclusive),
+            Mode::Exclusive => {
+                u32::from(exclusive) + u32::from(self.ticket.s.wrapping_sub(served.s))
+            }
+        }
+    }
+
+    /// Whether `other` took its ticket earlier.
+    fn is_behind(&self, other: &Self) -> bool {
+        let (mine, others) = match other.mode {
+            Mode::Exclusive => (self.ticket.x, other.ticket.x),
+            Mode::Shared => (self.ticket.s, other.ticket.s),
+        };
+        (mine.wrapping_sub(others) as i16) > 0
+    }
+
+    /// What was served once the dead before this place have given back. `living` are the places of
+    /// all others that live.
+    ///
+    /// A dead writer's ticket is given back when the readers before it have left, as if it had held
+    /// after them. Dead readers' tickets are given back by the writer after them, when no living
+    /// reader is left before it.
+    pub fn without_the_dead(&self, mut served: Tickets, living: &[Self]) -> Tickets {
+        let living = || living.iter().filter(|p| p.generation == self.generation);
+        let at = |x: u16| living().any(|place| place.ticket.x == x);
+        while served.x != self.ticket.x && !at(served.x) {
+            served.x = served.x.wrapping_add(1);
+        }
+        let readers_left = living().any(|p| p.mode == Mode::Shared && self.is_behind(p));
+        if self.mode == Mode::Exclusive && served.x == self.ticket.x && !readers_left {
+            served.s = self.ticket.s;
+        }
+        served
+    }
+}
+
+/// How the counters lie in a lock's word.
+pub trait Counters {
+    /// How many were given back, of the word's first eight bytes.
+    fn served(word: u64) -> Tickets;
+
+    /// The generation of the counters; 0 where there is none.
+    fn generation(word: u64) -> u64;
+
+    /// The bits of `seen` that [`Counters::serve`] compares.
+    const SERVE_MASK: u64;
+
+    /// The verb that changes how many were given back, if they still are what they were in `seen`.
+    fn serve(lock: Addr, seen: u64, served: Tickets) -> Verb<'static>;
+}
+
+/// How a waiter spends its time.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// The pause between two reads, for each ticket ahead, in nanoseconds.
+    pub omega_ns: Nanos,
+    /// The pause whatever is ahead, in nanoseconds, if not `None`.
+    pub fixed_ns: Option<Nanos>,
+    /// How waits spend their time where the back end has a choice.
+    pub patience: Patience,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { omega_ns: OMEGA_NS, fixed_ns: None, patience: Patience::DEFAULT }
+    }
+}
+
+impl Waiting {
+    /// `omega=NANOS`: the pause between two reads for each ticket ahead; `fixed=NANOS`: the pause
+    /// whatever is ahead; `spins=COUNT`, `yields=COUNT`: how a waiter spends its time before it
+    /// sleeps.
+    pub(crate) fn option(
+        &mut self,
+        options: &SpecOptions<'_>,
+        option: &str,
+        value: &str,
+    ) -> Result<(), SpecError> {
+        let nanos = || match value.parse() {
+            Ok(nanos) if nanos >= 1 => Ok(nanos),
+            _ => Err(options.refuse(option, "nanoseconds, at least 1")),
+        };
+        match option {
+            "omega" => self.omega_ns = nanos()?,
+            "fixed" => self.fixed_ns = Some(nanos()?),
+            _ => options.patience(&mut self.patience, option, value)?,
+        }
+        Ok(())
+    }
+
+    /// The pause before the next read: in proportion to those ahead, at most a quarter of the lease
+    /// (section 4.6 has no bound: with 2,000 tickets ahead it would be a lease).
+    fn pause_ns(&self, ahead: u32) -> Nanos {
+        let dynamic = self.omega_ns.saturating_mul(Nanos::from(ahead.max(1)));
+        self.fixed_ns.unwrap_or(dynamic.min(LEASE_NS / 4))
+    }
+
+    /// Waits for the turn of `place`, which the slot record names. `Ok(false)`: the counters were
+    /// reset meanwhile, and the ticket is void.
+    pub(crate) async fn turn<C: Counters, E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        place: Place,
+    ) -> Result<bool, Fault> {
+        let mut doubt = Doubt::new::<E>();
+        loop {
+            site.endpoint.read64(site.lock).await?;
+            let seen = site.endpoint.old() as u64;
+            if C::generation(seen) != place.generation {
+                return Ok(false);
+            }
+            let served = C::served(seen);
+            if place.is_served(served) {
+                return Ok(true);
+            }
+            if doubt.is_due() {
+                let matters = |p: &Participant| is_ahead(p, place);
+                if let Some(present) = doubt.look_around(site, matters).await? {
+                    let living: Vec<Place> = present.iter().filter_map(place_of).collect();
+                    let without_the_dead = place.without_the_dead(served, &living);
+                    if without_the_dead != served {
+                        self.give_back::<C, E>(site, seen, without_the_dead).await?;
+                        doubt.trust_again::<E>();
+                        continue;
+                    }
+                }
+            }
+            site.endpoint.checkpoint(&[seen, place.ticket.bits().into(), doubt.hash()]);
+            doubt.wait(site, seen, self.pause_ns(place.ahead(served)), self.patience).await;
+        }
+    }
+
+    /// Gives back for the dead. Whoever loses this race reads again, and looks again where it must.
+    async fn give_back<C: Counters, E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        seen: u64,
+        served: Tickets,
+    ) -> Result<(), Fault> {
+        site.endpoint.verb(C::serve(site.lock, seen, served)).await?;
+        if (site.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0 {
+            let dead_readers = u64::from(served.s.wrapping_sub(C::served(seen).s));
+            let generation = C::generation(seen);
+            site.event(Event::Repaired { lock: site.lock, generation, dead_readers });
+        }
+        Ok(())
+    }
+}
+
+/// What a client thinks of those it waits for. It trusts them for a while, then looks around for
+/// those who live, and from then on watches them.
+#[derive(Debug)]
+pub(crate) struct Doubt {
+    /// How long it still trusts, in nanoseconds; for ever if `None`.
+    trust_ns: Option<Nanos>,
+    /// What it saw last; a change renews the trust.
+    seen: u64,
+    watched: Vec<EndpointId>,
+    /// Whether one of those watched died.
+    gone: bool,
+}
+
+impl Doubt {
+    pub(crate) fn new<E: Endpoint>() -> Self {
+        let trust_ns = Some(Self::trust_ns::<E>());
+        Self { trust_ns, seen: 0, watched: Vec::new(), gone: false }
+    }
+
+    /// Where looking around costs round trips, two leases are waited first (section 4.6).
+    const fn trust_ns<E: Endpoint>() -> Nanos {
+        if E::NOW { TRUST_NS } else { 2 * LEASE_NS }
+    }
+
+    /// Looks around again before long, whatever was seen.
+    pub(crate) fn trust_again<E: Endpoint>(&mut self) {
+        self.trust_ns = Some(Self::trust_ns::<E>());
+    }
+
+    /// Whether it is time to look around.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.gone || matches!(self.trust_ns, Some(0))
+    }
+
+    /// All who live at the lock, and have a ticket or none for certain; the word was read before.
+    /// `None` if somebody is just taking one: look again. Watches those who matter from now on.
+    pub(crate) async fn look_around<E: Endpoint>(
+        &mut self,
+        site: &Site<'_, E>,
+        matters: impl Fn(&Participant) -> bool,
+    ) -> Result<Option<Vec<Participant>>, Fault> {
+        self.gone = false;
+        let present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
+        self.watched.clear();
+        let watched = present.iter().filter(|&p| matters(p)).map(|p| p.endpoint);
+        self.watched.extend(watched.take(WATCHED_MAX));
+        let somebody_opens = present.iter().any(|p| p.record.phase == Phase::Opening);
+        self.trust_ns = match (E::NOW, somebody_opens) {
+            (true, false) => (self.watched.len() == WATCHED_MAX).then_some(TRUST_AGAIN_NS),
+            _ => Some(Self::trust_ns::<E>()),
+        };
+        Ok((!somebody_opens).then_some(present))
+    }
+
+    /// Waits until the word is no more as `seen`, one of those watched dies, or time passes.
+    pub(crate) async fn wait<E: Endpoint>(
+        &mut self,
+        site: &Site<'_, E>,
+        seen: u64,
+        pause_ns: Nanos,
+        patience: Patience,
+    ) {
+        if std::mem::replace(&mut self.seen, seen) != seen {
+            self.trust_again::<E>();
+        }
+        let pause_ns = if E::NOW { None } else { Some(pause_ns) };
+        let interval = [pause_ns, self.trust_ns].into_iter().flatten().min();
+        let wait = Wait {
+            word: Some((site.lock, seen)),
+            peers: &self.watched,
+            interval,
+            patience,
+            mail: None,
+        };
+        match (site.endpoint.wait(wait).await, &mut self.trust_ns, interval) {
+            (Woken::PeerGone(peer), ..) => {
+                site.peer_died(peer);
+                self.gone = true;
+            }
+            (Woken::Elapsed, Some(trust_ns), Some(interval)) => {
+                *trust_ns = trust_ns.saturating_sub(interval);
+            }
+            _ => {}
+        }
+    }
+
+    /// What an explorer has to tell apart.
+    pub(crate) fn hash(&self) -> u64 {
+        let watched = self.watched.iter().fold(0, |hash: u64, id| hash.rotate_left(7) ^ id.bits());
+        watched ^ (self.trust_ns.unwrap_or(Nanos::MAX) << 1 | u64::from(self.gone))
+    }
+}
+
+/// The place of somebody who waits or holds. Those of earlier generations are void.
+fn place_of(participant: &Participant) -> Option<Place> {
+    let record = &participant.record;
+    matches!(record.phase, Phase::Waiting | Phase::Held).then(|| Place {
+        mode: record.mode,
+        ticket: Tickets::from_bits(record.ticket),
+        generation: record.generation,
+    })
+}
+
+/// Whether this is somebody whose turn comes before that of `place`.
+fn is_ahead(participant: &Participant, place: Place) -> bool {
+    place_of(participant).is_some_and(|p| p.generation == place.generation && place.is_behind(&p))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(mode: Mode, x: u16, s: u16) -> Place {
+        Place { mode, ticket: Tickets { x, s }, generation: 0 }
+    }
+
+    #[test]
+    fn a_writer_waits_for_everybody_and_a_reader_for_writers() {
+        let served = Tickets { x: 2, s: 3 };
+        assert!(place(Mode::Exclusive, 2, 3).is_served(served));
+        assert!(!place(Mode::Exclusive, 2, 5).is_served(served));
+        assert!(place(Mode::Shared, 2, 5).is_served(served));
+        assert_eq!(place(Mode::Exclusive, 4, 5).ahead(served), 4);
+        assert_eq!(place(Mode::Shared, 4, 5).ahead(served), 2);
+    }
+
+    #[test]
+    fn counts_wrap() {
+        let served = Tickets { x: u16::MAX, s: 0 };
+        let me = place(Mode::Exclusive, 1, 0);
+        assert_eq!(me.ahead(served), 2);
+        assert!(me.is_behind(&place(Mode::Exclusive, u16::MAX, 7)));
+        assert_eq!(me.without_the_dead(served, &[]), me.ticket);
+        assert_eq!(Tickets::from_bits(served.bits()), served);
+    }
+
+    /// A dead writer is counted as gone only when the readers that came before it have left.
+    #[test]
+    fn the_dead_give_back_in_order() {
+        let served = Tickets { x: 0, s: 0 };
+        let me = place(Mode::Exclusive, 2, 2);
+        let reader_before = place(Mode::Shared, 0, 1);
+        let reader_between = place(Mode::Shared, 1, 1);
+        let writer_before = place(Mode::Exclusive, 1, 1);
+        assert_eq!(me.without_the_dead(served, &[reader_before]), served);
+        assert_eq!(me.without_the_dead(served, &[reader_between]), Tickets { x: 1, s: 0 });
+        assert_eq!(me.without_the_dead(served, &[writer_before]), Tickets { x: 1, s: 0 });
+        assert_eq!(me.without_the_dead(served, &[place(Mode::Shared, 2, 2)]), me.ticket);
+    }
+
+    /// Only a writer knows how many readers came before it.
+    #[test]
+    fn a_reader_gives_back_for_writers_alone() {
+        let me = place(Mode::Shared, 1, 4);
+        let served = Tickets { x: 0, s: 2 };
+        assert_eq!(me.without_the_dead(served, &[]), Tickets { x: 1, s: 2 });
+    }
+
+    #[test]
+    fn the_pause_grows_with_the_queue_up_to_a_quarter_of_the_lease() {
+        let waiting = Waiting::default();
+        assert_eq!(waiting.pause_ns(0), OMEGA_NS);
+        assert_eq!(waiting.pause_ns(7), 7 * OMEGA_NS);
+        assert_eq!(waiting.pause_ns(u32::MAX), LEASE_NS / 4);
+        let fixed = Waiting { fixed_ns: Some(5_000), ..waiting };
+        assert_eq!(fixed.pause_ns(1_000), 5_000);
+    }
+}

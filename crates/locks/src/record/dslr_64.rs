@@ -1,0 +1,387 @@
+//! DSLR on the paper's 64-bit word, with plain verbs that any NIC has. Its counters do not wrap:
+//! they are reset before they overflow (Yoon, Chowdhury, Mozafari: DSLR, SIGMOD'18, sections 4.4
+//! to 4.9 and A.3).
+#![doc = include_str!("../../../../docs/protocols/dslr-64.md")]
+
+use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Verb, word};
+
+use super::bakery::{Counters, Doubt, Place, Tickets, Waiting};
+use super::{Mode, RecordLock, TokenSource, Tried};
+use crate::agent::Participant;
+use crate::event::Event;
+use crate::registry::{SpecError, SpecOptions};
+use crate::site::Site;
+use crate::slot::Phase;
+
+word! {
+    /// The word (section 4.4, figure 3). Zero is free.
+    pub struct Dslr64Word: u64 {
+        /// Shared tickets taken.
+        MAX_S max_s: 16,
+        /// Exclusive tickets taken.
+        MAX_X max_x: 16,
+        /// Shared tickets given back.
+        N_S n_s: 16,
+        /// Exclusive tickets given back.
+        N_X n_x: 16,
+    }
+}
+
+/// No ticket of either kind is given any more when so many were taken, until the counters are reset
+/// (section 4.9). The other half of a field is room for those who find that out.
+pub const COUNT_MAX: u16 = 1 << 15;
+/// The bounds of the random pause of those who found the counters full (section A.3: R and L).
+const BACKOFF_NS: (Nanos, Nanos) = (10_000, 10_000_000);
+
+/// What a slot record says as generation: this client has a ticket.
+const IN_LINE: u64 = 0;
+/// This client found the counters full; it has no ticket.
+const STANDS_BACK: u64 = 1;
+
+impl Dslr64Word {
+    /// What was given back.
+    #[inline]
+    const fn served(self) -> Tickets {
+        Tickets { x: self.n_x() as u16, s: self.n_s() as u16 }
+    }
+
+    /// What was taken.
+    #[inline]
+    const fn taken(self) -> Tickets {
+        Tickets { x: self.max_x() as u16, s: self.max_s() as u16 }
+    }
+
+    #[inline]
+    const fn with_served(self, served: Tickets) -> Self {
+        self.with(Self::N_X, served.x as u64).with(Self::N_S, served.s as u64)
+    }
+
+    #[inline]
+    const fn with_taken(self, taken: Tickets) -> Self {
+        self.with(Self::MAX_X, taken.x as u64).with(Self::MAX_S, taken.s as u64)
+    }
+
+    /// One ticket taken in this mode.
+    #[inline]
+    const fn taking(mode: Mode) -> Self {
+        Self::new().with_taken(Tickets { x: 0, s: 0 }.plus(mode, 1))
+    }
+
+    /// One ticket given back in this mode.
+    #[inline]
+    const fn giving_back(mode: Mode) -> Self {
+        Self::new().with_served(Tickets { x: 0, s: 0 }.plus(mode, 1))
+    }
+}
+
+impl Counters for Dslr64Word {
+    fn served(word: u64) -> Tickets {
+        Self(word).served()
+    }
+
+    fn generation(_: u64) -> u64 {
+        IN_LINE
+    }
+
+    const SERVE_MASK: u64 = u64::MAX;
+
+    fn serve(lock: Addr, seen: u64, served: Tickets) -> Verb<'static> {
+        Verb::Cas64 { addr: lock, compare: seen, swap: Self(seen).with_served(served).0 }
+    }
+}
+
+/// What a holder remembers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    ticket: Tickets,
+    /// Whether this was the last ticket: its holder resets the counters.
+    resets: bool,
+}
+
+/// A reader-writer lock by ticket on 64 bits.
+#[derive(Clone, Debug)]
+pub struct Dslr64 {
+    /// How waiters spend their time.
+    pub waiting: Waiting,
+    /// How many tickets of either kind there are between two resets: 2 to [`COUNT_MAX`].
+    pub count_max: u16,
+}
+
+impl Default for Dslr64 {
+    fn default() -> Self {
+        Self { waiting: Waiting::default(), count_max: COUNT_MAX }
+    }
+}
+
+impl Dslr64 {
+    /// The options of [`Waiting`], and `max=COUNT`: tickets of either kind between two resets.
+    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
+        let mut lock = Self::default();
+        for (option, value) in options.iter() {
+            match option {
+                "max" => match value.parse() {
+                    Ok(max) if (2..=COUNT_MAX).contains(&max) => lock.count_max = max,
+                    _ => return Err(options.refuse(option, "a number from 2 to 32768")),
+                },
+                _ => lock.waiting.option(&options, option, value)?,
+            }
+        }
+        Ok(lock)
+    }
+
+    /// Whether no more tickets are given until the counters are reset.
+    #[inline(always)]
+    const fn is_full(&self, word: Dslr64Word) -> bool {
+        let taken = word.taken();
+        taken.x >= self.count_max || taken.s >= self.count_max
+    }
+
+    /// The grant of whoever found `old` when it took its ticket, once it is its turn.
+    #[inline(always)]
+    const fn grant(&self, mode: Mode, old: Dslr64Word) -> Grant {
+        let ticket = old.taken();
+        let taken = ticket.plus(mode, 1);
+        let resets = taken.x == self.count_max || taken.s == self.count_max;
+        Grant { ticket, resets }
+    }
+
+    #[inline(always)]
+    const fn place(mode: Mode, old: Dslr64Word) -> Place {
+        Place { mode, ticket: old.taken(), generation: IN_LINE }
+    }
+}
+
+// Counters that are full (section 4.9).
+
+impl Dslr64 {
+    /// Gives a ticket that is none back, and waits until the counters were reset.
+    async fn stand_back<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: Dslr64Word,
+    ) -> Result<(), Fault> {
+        self.undo(site, mode, old).await?;
+        site.publish(Phase::Waiting, mode, STANDS_BACK);
+        let (mut doubt, mut times) = (Doubt::new::<E>(), 0);
+        loop {
+            site.endpoint.read64(site.lock).await?;
+            let seen = Dslr64Word(site.endpoint.old() as u64);
+            if !self.is_full(seen) || self.reset_after_the_dead(site, &mut doubt, seen).await? {
+                return Ok(());
+            }
+            site.endpoint.checkpoint(&[seen.0, times, doubt.hash()]);
+            let pause_ns = backoff_ns(times, site.endpoint.random());
+            doubt.wait(site, seen.0, pause_ns, self.waiting.patience).await;
+            times += 1;
+        }
+    }
+
+    /// Takes one off again. It is still there, since nobody resets counters in which somebody
+    /// living counts; one that vanished all the same is not taken off another's.
+    async fn undo<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: Dslr64Word,
+    ) -> Result<(), Fault> {
+        let one = Dslr64Word::taking(mode).0;
+        let mut seen = Dslr64Word(old.0 + one);
+        while self.is_full(seen) {
+            site.endpoint.cas64(site.lock, seen.0, seen.0 - one).await?;
+            let found = Dslr64Word(site.endpoint.old() as u64);
+            if found == seen {
+                return Ok(());
+            }
+            seen = found;
+            site.endpoint.checkpoint(&[seen.0]);
+        }
+        Ok(())
+    }
+
+    /// The last ticket was given back: waits for the others, and resets the counters.
+    async fn reset<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        grant: Grant,
+    ) -> Result<(), Fault> {
+        let taken = grant.ticket.plus(mode, 1);
+        let all_back = Dslr64Word::new().with_served(taken).with_taken(taken);
+        let mut doubt = Doubt::new::<E>();
+        loop {
+            site.endpoint.cas64(site.lock, all_back.0, 0).await?;
+            let seen = Dslr64Word(site.endpoint.old() as u64);
+            if seen == all_back
+                || !self.is_full(seen)
+                || self.reset_after_the_dead(site, &mut doubt, seen).await?
+            {
+                return Ok(());
+            }
+            site.endpoint.checkpoint(&[seen.0, doubt.hash()]);
+            doubt.wait(site, seen.0, self.waiting.omega_ns, self.waiting.patience).await;
+        }
+    }
+
+    /// If it is time to doubt, and nobody living has a ticket or takes one, all that counts in
+    /// `seen` is of the dead: resets it. True if the counters are no more full.
+    async fn reset_after_the_dead<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        doubt: &mut Doubt,
+        seen: Dslr64Word,
+    ) -> Result<bool, Fault> {
+        if !doubt.is_due() {
+            return Ok(false);
+        }
+        let has_ticket = |p: &Participant| p.record.generation == IN_LINE;
+        match doubt.look_around(site, has_ticket).await? {
+            Some(present) if !present.iter().any(has_ticket) => {}
+            _ => return Ok(false),
+        }
+        site.endpoint.cas64(site.lock, seen.0, 0).await?;
+        let found = Dslr64Word(site.endpoint.old() as u64);
+        if found == seen {
+            site.event(Event::Repaired { lock: site.lock, generation: 0, dead_readers: 0 });
+            return Ok(true);
+        }
+        doubt.trust_again::<E>();
+        Ok(!self.is_full(found))
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for Dslr64 {
+    const BYTES: u64 = 8;
+    const SHARES: bool = true;
+    const TOKENS: TokenSource = TokenSource::Nowhere;
+    const NEAR_WRAP: u128 = Dslr64Word::new()
+        .with_served(Tickets { x: COUNT_MAX - 3, s: COUNT_MAX - 2 })
+        .with_taken(Tickets { x: COUNT_MAX - 3, s: COUNT_MAX - 2 })
+        .0 as u128;
+
+    type Grant = Grant;
+
+    /// All writers that are in line when it gets in line, whatever comes later.
+    fn writers_before_reader(&self) -> Option<u16> {
+        Some(COUNT_MAX)
+    }
+
+    #[inline(always)]
+    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        Verb::Faa64 { addr: site.lock, add: Dslr64Word::taking(mode).0 }
+    }
+
+    #[inline(always)]
+    fn opened(&self, _: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
+        let old = Dslr64Word(old as u64);
+        let holds = !self.is_full(old) && Self::place(mode, old).is_served(old.served());
+        holds.then(|| self.grant(mode, old))
+    }
+
+    async fn wait_in_line(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: u128,
+    ) -> Result<Grant, Fault> {
+        let mut old = Dslr64Word(old as u64);
+        while self.is_full(old) {
+            self.stand_back(site, mode, old).await?;
+            site.publish(Phase::Opening, mode, IN_LINE);
+            site.endpoint.checkpoint(&[]);
+            let opening = <Self as RecordLock<E>>::opening(self, site, mode);
+            site.endpoint.verb(opening).await?;
+            let found = site.endpoint.old();
+            if let Some(grant) = self.opened(site, mode, found) {
+                return Ok(grant);
+            }
+            old = Dslr64Word(found as u64);
+        }
+        let place = Self::place(mode, old);
+        site.publish_ticket(Phase::Waiting, mode, IN_LINE, place.ticket.bits());
+        let served = self.waiting.turn::<Dslr64Word, E>(site, place).await?;
+        assert!(served, "counters in which somebody counts are not reset");
+        Ok(self.grant(mode, old))
+    }
+
+    #[inline(always)]
+    fn closing(&self, site: &Site<'_, E>, mode: Mode, _: Grant) -> Option<Verb<'static>> {
+        Some(Verb::Faa64 { addr: site.lock, add: Dslr64Word::giving_back(mode).0 })
+    }
+
+    #[inline(always)]
+    fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Grant, old: u128) -> bool {
+        site.left(u128::from(old as u64 + Dslr64Word::giving_back(mode).0));
+        !grant.resets
+    }
+
+    async fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        grant: Grant,
+        _: Option<u128>,
+    ) -> Result<(), Fault> {
+        self.reset(site, mode, grant).await
+    }
+
+    /// Takes a ticket if the word is what an earlier attempt found, or this slot left, and free.
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+        let seen = seen.or(site.hint()).unwrap_or(0) as u64;
+        let swap = seen.wrapping_add(Dslr64Word::taking(mode).0);
+        Verb::Cas64 { addr: site.lock, compare: seen, swap }
+    }
+
+    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
+        let expected = seen.or(site.hint()).unwrap_or(0) as u64;
+        match <Self as RecordLock<E>>::opened(self, site, mode, old) {
+            None => Tried::Busy,
+            Some(_) if old as u64 != expected => Tried::Again(old),
+            Some(grant) => Tried::Granted(grant),
+        }
+    }
+
+    fn generation(_: Grant) -> u64 {
+        IN_LINE
+    }
+
+    fn ticket(grant: Grant) -> u32 {
+        grant.ticket.bits()
+    }
+
+    fn count(_: Grant) -> u64 {
+        0
+    }
+}
+
+/// A random pause below a bound that doubles each time, within [`BACKOFF_NS`].
+fn backoff_ns(times: u64, random: u64) -> Nanos {
+    let (least, most) = BACKOFF_NS;
+    let bound = least.checked_shl(times.min(32) as u32).map_or(most, |ns| ns.min(most));
+    random % bound
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_their_bound() {
+        assert_eq!(backoff_ns(0, 9_999), 9_999);
+        assert_eq!(backoff_ns(0, 10_000), 0);
+        assert_eq!(backoff_ns(3, 79_999), 79_999);
+        assert_eq!(backoff_ns(u64::MAX, 9_999_999), 9_999_999);
+        assert_eq!(backoff_ns(u64::MAX, 10_000_000), 0);
+    }
+
+    #[test]
+    fn the_last_ticket_of_either_kind_resets() {
+        let lock = Dslr64::default();
+        let word = |x, s| Dslr64Word::new().with_taken(Tickets { x, s });
+        let last = COUNT_MAX - 1;
+        assert!(lock.grant(Mode::Exclusive, word(last, 0)).resets);
+        assert!(!lock.grant(Mode::Shared, word(last, 0)).resets);
+        assert!(lock.grant(Mode::Shared, word(0, last)).resets);
+        assert!(!lock.is_full(word(last, last)) && lock.is_full(word(COUNT_MAX, 0)));
+    }
+}

@@ -75,6 +75,12 @@ impl<E: Endpoint> Site<'_, E> {
         }
     }
 
+    /// The same as a number, for loops that carry it from turn to turn; nobody is zero.
+    #[inline]
+    pub(crate) fn successor_bits(&self) -> u64 {
+        self.notes.successor.get()
+    }
+
     /// Remembers or forgets who is next in line.
     #[inline]
     pub fn set_successor(&self, successor: Option<Mailbox>) {

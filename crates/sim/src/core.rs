@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use farlock_fabric::{EndpointId, Nanos};
 
-use crate::fault::Weakness;
+use crate::fault::{Ratio, Weakness};
 use crate::flight::Flights;
 use crate::history::History;
 use crate::memory::{Memory, Node};
@@ -57,6 +57,9 @@ pub(crate) struct Core {
     /// Somebody has crashed: from now on waits on words end by the clock too, if nothing else can
     /// happen.
     pub(crate) bereaved: bool,
+    /// How many endpoints may still crash at any verb, and how often one does.
+    pub(crate) crashes_left: u32,
+    pub(crate) crash_ratio: Ratio,
     /// What a judge adds to the state of the world.
     pub(crate) ghost: u64,
     pub(crate) memory: Memory,
@@ -105,6 +108,8 @@ impl Core {
             last: 0,
             abandoned: false,
             bereaved: false,
+            crashes_left: 0,
+            crash_ratio: Ratio::NEVER,
             ghost: 0,
             memory: Memory::default(),
             nodes: Vec::new(),
@@ -182,9 +187,8 @@ impl Core {
         if self.abandoned || self.now >= limit {
             return None;
         }
-        let only_timers = self.pending.iter().all(|(_, event)| matches!(event, Event::Timer(..)));
-        if only_timers && let Some(event) = self.overdue() {
-            return Some(event);
+        if self.pending.iter().all(|(_, event)| matches!(event, Event::Timer(..))) {
+            return self.let_time_pass();
         }
         let chosen = match self.pending.len() {
             0 => return None,
@@ -212,26 +216,38 @@ impl Core {
         Some(chosen)
     }
 
-    /// Explored mode: nothing can happen but that time passes. Of what then ends by the clock this
-    /// is the first: a wait whose timer is held back, or, where somebody has died so that it may
-    /// help, a wait on a word. `None` if a timer among the pending events is to be next.
-    fn overdue(&mut self) -> Option<(Nanos, Event)> {
+    /// Explored mode: nothing can happen but that time passes. Then any wait may be the next to end
+    /// by the clock, since no duration decides anything: one whose timer is pending or held back,
+    /// or, where somebody has died so that it may help, one on a word.
+    fn let_time_pass(&mut self) -> Option<(Nanos, Event)> {
         let mut timers = std::mem::take(&mut self.timers);
         timers.retain(|(_, event)| match *event {
             Event::Timer(index, generation) => self.is_current(index, generation),
             _ => true,
         });
-        self.timers = timers;
-        let held_back = (0..self.timers.len()).min_by_key(|&i| self.timers[i].0);
-        let first = held_back.map(|i| self.timers[i].0);
-        let pending = self.pending.iter().map(|&(time, _)| time).min();
-        if self.bereaved
-            && let Some((due, index)) = self.watches.most_overdue()
-            && first.into_iter().chain(pending).all(|other| due < other)
-        {
-            return Some((due.max(self.now + 1), Event::Elapse(index)));
+        let (hasty, held_back) = (self.pending.len(), timers.len());
+        self.pending.append(&mut timers);
+        if self.bereaved {
+            self.pending.extend(self.watches.patient());
         }
-        let (time, event) = self.timers.remove(held_back?);
+        let chosen = match self.pending.len() {
+            0 | 1 => (!self.pending.is_empty()).then_some(0),
+            _ => self.ask(),
+        };
+        let next = chosen.map(|index| self.pending[index]);
+        self.timers = self.pending.split_off(hasty);
+        self.timers.truncate(held_back);
+        match chosen {
+            Some(index) if index < hasty => {
+                self.pending.remove(index);
+            }
+            Some(index) if index < hasty + held_back => {
+                self.timers.remove(index - hasty);
+            }
+            _ => {}
+        }
+        let (time, event) = next?;
+        self.last = self.candidate(event).owner;
         Some((time.max(self.now + 1), event))
     }
 

@@ -47,6 +47,11 @@ pub enum Outcome {
     Late,
 }
 
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Never, Self::Executed, Self::Late];
+}
+
 /// What happens in a world that the contract allows. Times are nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Weakness {

@@ -29,6 +29,8 @@ pub enum Choice {
     Lose,
     /// What became of a verb whose completion was lost.
     LostOutcome,
+    /// Whether an endpoint crashes as it posts a verb.
+    Crash,
     /// What becomes of a verb in flight when its endpoint crashes.
     CrashOutcome,
     /// After how many nanoseconds a crash is noticed.
@@ -74,6 +76,12 @@ impl Candidates<'_> {
     /// Whose event happened last; 0 if none has.
     pub fn last(&self) -> u16 {
         self.core.last
+    }
+
+    /// A hash of what the event with this number in the list does: equal for equal events, wherever
+    /// they stand.
+    pub fn event_hash(&self, index: u32) -> u64 {
+        self.core.event_hash(self.core.pending[index as usize].1)
     }
 
     /// A hash of everything on which the rest of the run depends; see

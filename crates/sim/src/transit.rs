@@ -13,7 +13,7 @@ use farlock_fabric::verb::CHAIN_MAX;
 use farlock_fabric::{EndpointId, Fault, Link, Nanos, Posted, Ticket, Verb};
 
 use crate::core::Core;
-use crate::fault::Ratio;
+use crate::fault::{Outcome, Ratio};
 use crate::flight::NONE;
 use crate::history::Kind;
 use crate::memory::NodeId;
@@ -98,18 +98,33 @@ impl Core {
         let seat = &mut self.seats[usize::from(owner.index)];
         let first = seat.posted;
         seat.posted += u64::from(self.flights.at(head).chain.unserved);
-        let crash = seat.crash_at.filter(|(at, _)| (first..seat.posted).contains(at));
+        let verbs = first..seat.posted;
+        let crash = self.fate(owner, verbs);
         let ticket = u64::from(self.flights.at(head).generation) << 32 | u64::from(head);
         if self.weakness.lost.is_possible() && self.oracle.chance(Choice::Lose, self.weakness.lost)
         {
             self.lose(owner, head, pair, copy);
         }
         self.depart(head, pair, 0);
-        if let Some((_, outcome)) = crash {
+        if let Some(outcome) = crash {
             self.seat_mut(owner).crashed_at = Some(self.flights.at(head).kind);
             self.crash(owner, Some(outcome));
         }
         Posted::Pending(Ticket(ticket))
+    }
+
+    /// Whether an endpoint crashes as it posts its verbs with these numbers, and what then becomes
+    /// of them.
+    #[inline]
+    fn fate(&mut self, owner: EndpointId, verbs: std::ops::Range<u64>) -> Option<Outcome> {
+        let told = self.seat(owner).crash_at.filter(|(at, _)| verbs.contains(at));
+        if told.is_some() || self.crashes_left == 0 {
+            return told.map(|(_, outcome)| outcome);
+        }
+        self.oracle.chance(Choice::Crash, self.crash_ratio).then(|| {
+            self.crashes_left -= 1;
+            Outcome::ALL[self.oracle.pick(Choice::CrashOutcome, 3) as usize]
+        })
     }
 
     /// Takes its place in the order of completions.

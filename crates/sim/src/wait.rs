@@ -46,10 +46,10 @@ impl Watches {
         self.slab[index as usize].owner.unwrap_or(EndpointId::NOBODY)
     }
 
-    /// The wait on a word that would end first by the clock, and when.
-    pub(crate) fn most_overdue(&self) -> Option<(Nanos, u32)> {
+    /// The waits on words that would end by the clock, and when.
+    pub(crate) fn patient(&self) -> impl Iterator<Item = (Nanos, Event)> {
         let waits = self.slab.iter().zip(0_u32..).filter(|(watch, _)| watch.owner.is_some());
-        waits.filter_map(|(watch, index)| Some((watch.patience?, index))).min()
+        waits.filter_map(|(watch, index)| Some((watch.patience?, Event::Elapse(index))))
     }
 }
 
@@ -119,9 +119,10 @@ impl Core {
         {
             return Some(Woken::Changed);
         }
-        let clock = &self.seat(id).clock;
-        let end = wait.interval.map(|ns| clock.when(self.now, clock.read(self.now) + ns));
-        let (deadline, patience) = if blocks { (None, end) } else { (end, None) };
+        let interval = if blocks { None } else { wait.interval };
+        let clock = self.seat(id).clock;
+        let end = |ns| clock.when(self.now, clock.read(self.now) + ns);
+        let (deadline, patience) = (interval.map(end), wait.interval.map(end));
         let index = self.watches.free.pop().unwrap_or_else(|| {
             self.watches.slab.push(Watch::default());
             (self.watches.slab.len() - 1) as u32
@@ -135,7 +136,7 @@ impl Core {
         watch.peers.clear();
         watch.peers.extend_from_slice(wait.peers);
         watch.deadline = deadline;
-        watch.patience = patience;
+        watch.patience = if blocks { patience } else { None };
         watch.elapsed = false;
         watch.begun = self.now;
         watch.looking = false;
@@ -146,9 +147,7 @@ impl Core {
             let place = self.watches.by_word.partition_point(|&(other, _)| other <= addr);
             self.watches.by_word.insert(place, (addr, index));
         }
-        if wait.mail.is_some() {
-            self.seat_mut(id).waits.push(index);
-        }
+        self.seat_mut(id).waits.push(index);
         *state = WaitState {
             begun: true,
             deadline,
@@ -169,10 +168,8 @@ impl Core {
         }
         watch.generation = watch.generation.wrapping_add(1);
         let Some(owner) = watch.owner.take() else { return };
-        if watch.mail.is_some() {
-            let seat = &mut self.seats[usize::from(owner.index)];
-            seat.waits.retain(|&other| other != index);
-        }
+        let seat = &mut self.seats[usize::from(owner.index)];
+        seat.waits.retain(|&other| other != index);
         if watch.word.take().is_some() {
             self.watches.by_word.retain(|&(_, other)| other != index);
         }

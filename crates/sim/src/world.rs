@@ -4,7 +4,7 @@
 //! wakers do nothing. Between two events every task that can go on has gone on as far as it can;
 //! computing takes no virtual time.
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Deref;
@@ -17,7 +17,7 @@ use farlock_fabric::{Addr, EndpointId, Nanos, RegionId, Slot};
 
 use crate::core::Core;
 use crate::fabric::SimEndpoint;
-use crate::fault::{Outcome, Weakness};
+use crate::fault::{Outcome, Ratio, Weakness};
 use crate::flight::NONE;
 use crate::history::{Kind, Observer, Stats};
 use crate::memory::{Node, NodeId, Reset};
@@ -220,12 +220,10 @@ impl World {
         assert!(core.current == NONE, "a task cannot run its own world");
         loop {
             while let Some(task) = core.ready.pop_front() {
-                if task != visitor {
-                    core = shared.poll(core, task);
-                    continue;
-                }
                 drop(core);
-                if shared.is_visited(task) && visit() {
+                if task != visitor {
+                    shared.poll(task);
+                } else if shared.is_visited(task) && visit() {
                     return Stop::Visitor;
                 }
                 core = shared.core.borrow_mut();
@@ -394,6 +392,13 @@ impl Handle {
         }
     }
 
+    /// Lets up to `most` endpoints crash from now on, each at any verb: whether one does as it posts
+    /// it, so often, and what then becomes of the verb, is for the oracle to decide.
+    pub fn crash_anywhere(&self, most: u32, ratio: Ratio) {
+        let mut core = self.shared.core.borrow_mut();
+        (core.crashes_left, core.crash_ratio) = (most, ratio);
+    }
+
     /// How many verbs an endpoint has posted: the bound of the crash points above.
     pub fn posted(&self, id: EndpointId) -> u64 {
         self.shared.core.borrow().seat(id).posted
@@ -407,7 +412,7 @@ impl Handle {
         seat.paused_until = seat.paused_until.max(until);
     }
 
-    /// The kind of the verb with which this endpoint crashed, if [`Handle::crash_at`] told it to.
+    /// The kind of the verb with which this endpoint crashed, if it did with one.
     pub fn crashed_at(&self, id: EndpointId) -> Option<Kind> {
         self.shared.core.borrow().seat(id).crashed_at
     }
@@ -504,34 +509,33 @@ impl Handle {
 impl Shared {
     /// Polls a task, unless it is gone or paused.
     #[inline]
-    fn poll<'s>(&'s self, mut shared: RefMut<'s, Core>, task: u32) -> RefMut<'s, Core> {
-        let core = &mut *shared;
-        let meta = &mut core.tasks[task as usize];
-        meta.queued = false;
-        let resume = core.seats[usize::from(meta.endpoint.index)].paused_until;
-        if resume > core.now {
-            core.push(resume, Event::Wake(task));
-            return shared;
+    fn poll(&self, task: u32) {
+        {
+            let mut core = self.core.borrow_mut();
+            let endpoint = core.tasks[task as usize].endpoint;
+            core.tasks[task as usize].queued = false;
+            let resume = core.seat(endpoint).paused_until;
+            if resume > core.now {
+                core.push(resume, Event::Wake(task));
+                return;
+            }
+            core.current = task;
+            core.history.stats.polls += 1;
         }
         let Some(mut future) = self.futures.borrow_mut()[task as usize].take() else {
-            return shared;
+            self.core.borrow_mut().current = NONE;
+            return;
         };
-        core.current = task;
-        core.history.stats.polls += 1;
-        drop(shared);
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let mut core = self.core.borrow_mut();
         core.current = NONE;
         let live = &mut core.tasks[task as usize].live;
         *live &= polled.is_pending();
         if *live {
+            drop(core);
             self.futures.borrow_mut()[task as usize] = Some(future);
-            return core;
         }
-        // What the future holds may act as it is dropped.
-        drop(core);
-        drop(future);
-        self.core.borrow_mut()
+        // Otherwise the future is dropped here, after everything is released.
     }
 
     /// Takes note that the visitor is about to be polled.

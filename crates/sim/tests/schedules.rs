@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint, Verb, Wait};
 use farlock_sim::schedule::{Director, Exhaustive, Pct, Random, Replay, Schedule, Trail};
-use farlock_sim::{Config, Ended, Mode, Weakness, World};
+use farlock_sim::{Config, Ended, Mode, Ratio, Weakness, World};
 
 fn config() -> Config {
     Config {
@@ -144,4 +144,84 @@ fn the_obvious_run_preempts_nobody() {
     let (_, found) = find(&replay, 1, spin_lock, |_| true);
     assert_eq!(found.map(|(result, _)| result), Some((Ended::Finished, 6)));
     assert_eq!(replay.trail(), Trail::default());
+}
+
+/// Two clients that politely wait for each other: each sets its flag, looks at the other's, and
+/// takes its own back. It is content if the other's was not set; if they are never content they go
+/// round in circles.
+fn polite(world: &World, base: Addr, content: bool) -> Ended {
+    for who in 0..2_u64 {
+        let endpoint = world.endpoint();
+        let (own, other) = (base.plus(who * 8), base.plus((1 - who) * 8));
+        world.spawn(endpoint.id(), async move {
+            loop {
+                endpoint.checkpoint(&[]);
+                endpoint.cas64(own, 0, 1).await.expect("the word exists");
+                endpoint.read64(other).await.expect("the word exists");
+                let free = endpoint.old() == 0;
+                endpoint.cas64(own, 1, 0).await.expect("the word exists");
+                if free && content {
+                    return;
+                }
+            }
+        });
+    }
+    world.run()
+}
+
+/// How many states there are from which nobody comes to an end, and the trail to the first.
+fn doomed(content: bool) -> (usize, Option<Trail>) {
+    let explore = |exhaustive| {
+        let (director, trail) = (Director::new(exhaustive), RefCell::new(None));
+        let case = |world: &World, base| polite(world, base, content);
+        find(&director, u64::MAX, case, |ended| {
+            if *ended == Ended::Finished {
+                director.with(Exhaustive::ended);
+            }
+            trail.replace(Some(director.trail()));
+            false
+        });
+        (director.with(|schedule| schedule.doomed()), trail.into_inner())
+    };
+    let (states, _) = explore(Exhaustive::new());
+    let count = states.len();
+    let trail = (count > 0).then(|| explore(Exhaustive::until(states)).1);
+    (count, trail.flatten())
+}
+
+#[test]
+fn who_goes_round_in_circles_for_ever_is_told_from_who_may_come_to_an_end() {
+    assert_eq!(doomed(true), (0, None), "from every state a lucky schedule ends");
+    let (count, trail) = doomed(false);
+    assert!(count > 0 && trail.is_some(), "no schedule makes them content");
+}
+
+#[test]
+fn a_death_anywhere_is_at_every_verb_with_every_end() {
+    let director = Director::new(Exhaustive::new());
+    let ends = RefCell::new(BTreeSet::new());
+    let case = |world: &World, base: Addr| {
+        let (one, two) = (world.endpoint(), world.endpoint());
+        let ids = [one.id(), two.id()];
+        for endpoint in [one, two] {
+            world.spawn(endpoint.id(), async move {
+                endpoint.faa64(base, 1).await.expect("the word exists");
+                endpoint.faa64(base, 16).await.expect("the word exists");
+            });
+        }
+        world.crash_anywhere(1, Ratio::one_in(2));
+        let ended = world.run();
+        (ended, ids.map(|id| world.crashed_at(id).is_some()), world.peek(base))
+    };
+    find(&director, u64::MAX, case, |(ended, dead, sum)| {
+        if *ended == Ended::Finished {
+            ends.borrow_mut().insert((*dead, *sum));
+        }
+        false
+    });
+    let one_dies = |dead| [17, 18, 34].map(|sum| (dead, sum));
+    let mut all = vec![([false, false], 34)];
+    all.extend(one_dies([true, false]));
+    all.extend(one_dies([false, true]));
+    assert_eq!(ends.into_inner(), BTreeSet::from_iter(all));
 }

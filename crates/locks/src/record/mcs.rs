@@ -86,7 +86,7 @@ impl Mcs {
                 None if gone => break,
                 None => {}
             }
-            site.endpoint.checkpoint(&[generation, u64::from(gone)]);
+            site.endpoint.checkpoint(&[generation, u64::from(gone), site.successor_bits()]);
             gone = await_mail(site, &peers, self.patience).await?;
         }
         site.peer_died(predecessor.endpoint);
@@ -200,6 +200,7 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
     ) -> Result<Grant, Fault> {
         let mut old = old;
         loop {
+            site.endpoint.checkpoint(&[old as u64, (old >> 64) as u64]);
             if let Some(grant) = self.follow(site, McsWord(old)).await? {
                 return Ok(grant);
             }
@@ -207,7 +208,6 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
             agent::dismiss(site, next_generation(McsWord(old).generation())).await?;
             site.set_successor(None);
             site.publish(Phase::Opening, Mode::Exclusive, 0);
-            site.endpoint.checkpoint(&[]);
             site.endpoint.masked_cas128(site.lock, Self::enqueue(site), None).await?;
             old = site.endpoint.old();
             if let Some(grant) = self.opened(site, mode, old) {
@@ -256,6 +256,14 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
         let (mut grant, mut old) = (grant, old);
         loop {
             let generation = grant.generation();
+            let found = old.unwrap_or(0);
+            site.endpoint.checkpoint(&[
+                grant.0,
+                site.successor_bits(),
+                old.is_some().into(),
+                found as u64,
+                (found >> 64) as u64,
+            ]);
             if old.is_some_and(|old| McsWord(old).generation() != generation) {
                 site.event(Event::Superseded { lock: site.lock });
                 return agent::dismiss(site, next_generation(generation)).await;
@@ -276,7 +284,6 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
                 None => return agent::dismiss(site, next_generation(generation)).await,
                 Some(again) => grant = again,
             }
-            site.endpoint.checkpoint(&[grant.0]);
             old = None;
             if let Some(verb) = self.closing(site, mode, grant) {
                 site.endpoint.verb(verb).await?;

@@ -202,7 +202,7 @@ impl ShiftLock {
                 }
                 None => {}
             }
-            site.endpoint.checkpoint(&[generation, u64::from(gone)]);
+            site.endpoint.checkpoint(&[generation, u64::from(gone), site.successor_bits()]);
             gone = await_mail(site, &peers, self.patience).await?;
         };
         let grant = Grant { released: note.released, epoch: note.epoch as u8, streak: note.streak };
@@ -238,7 +238,7 @@ impl ShiftLock {
                 site.peer_died(EndpointId::NOBODY);
                 return Ok(Turn::Broken);
             }
-            site.endpoint.checkpoint(&[grant.released.0]);
+            site.endpoint.checkpoint(&[grant.released.0, suspicion.survivor()]);
             let wait = Wait {
                 word: Some((upper, seen.0)),
                 peers: &suspicion.watched,
@@ -475,7 +475,7 @@ impl ShiftLock {
                 return Ok(Some(released));
             }
             seen = found;
-            site.endpoint.checkpoint(&[generation]);
+            site.endpoint.checkpoint(&[seen.0 as u64, (seen.0 >> 64) as u64]);
         }
     }
 }
@@ -517,6 +517,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
     ) -> Result<Grant, Fault> {
         let mut old = old;
         loop {
+            site.endpoint.checkpoint(&[old as u64, (old >> 64) as u64]);
             let granted = match mode {
                 Mode::Exclusive => self.wait_exclusive(site, ShiftWord(old)).await?,
                 Mode::Shared => self.wait_shared(site, ShiftWord(old)).await?,
@@ -530,7 +531,6 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
             }
             site.set_successor(None);
             site.publish(Phase::Opening, mode, 0);
-            site.endpoint.checkpoint(&[]);
             site.endpoint.verb(self.opening(site, mode)).await?;
             old = site.endpoint.old();
             if let Some(grant) = self.opened(site, mode, old) {
@@ -709,6 +709,13 @@ impl Suspicion {
             self.trust_ns = Some(TRUST_FAR_NS);
         }
         Ok(is_sure)
+    }
+
+    /// What it carries from one look at the word to the next, as a number.
+    fn survivor(&self) -> u64 {
+        let flags = u64::from(self.none_held) | u64::from(self.gone) << 1;
+        let trust = self.trust_ns.map_or(u64::MAX, |trust| trust << 2) ^ flags;
+        self.watched.iter().fold(trust, |sum, peer| sum.rotate_left(7) ^ peer.bits())
     }
 
     fn interval(&self) -> Option<Nanos> {

@@ -1,5 +1,7 @@
 //! The ghost ledger of one lock: who holds it, and with which token.
 
+use crate::history::mix;
+
 /// How a lock is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
@@ -78,11 +80,12 @@ impl Ledger {
         self.violation.as_deref()
     }
 
-    /// What this ledger adds to the state of a world: the tokens that it compares with. Who holds
-    /// is known from where the clients are.
+    /// What this ledger adds to the state of a world: the tokens that it compares with, and who
+    /// holds. That is known from where the clients are, but not of those that have crashed.
     pub fn ghost(&self) -> u64 {
-        let half = |token: Option<u64>| token.map_or(0, |token| token.wrapping_add(1));
-        half(self.token_max) ^ half(self.writer_token_max).rotate_left(32)
+        let next = |token: Option<u64>| token.map_or(0, |token| token.wrapping_add(1));
+        let tokens = mix(next(self.token_max), next(self.writer_token_max));
+        mix(tokens, mix(self.readers, self.writers))
     }
 
     fn violates(&mut self, what: impl FnOnce() -> String) {

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use farlock_sim::Outcome;
 use farlock_sim::schedule::{Director, Pct};
 
 use super::hunt::{Budget, Catch, Hunt, Mix};
-use super::scenario::{Death, Faults, Line, OUTCOMES, Scenario};
+use super::scenario::{Death, Faults, Line, Scenario};
 use super::trial::{Notes, Player, Point};
 
 /// Runs that show which verbs there are.
@@ -46,29 +47,30 @@ pub fn campaign(
     let points = dry_run(player, base, &mut hunt);
     let mut deaths: BTreeMap<(Point, usize), u64> = BTreeMap::new();
     let (begun, mut scenario, mut catch) = (Instant::now(), base.clone(), None);
-    let round = VERBS * u64::from(base.clients) * OUTCOMES.len() as u64;
+    let round = VERBS * u64::from(base.clients) * Outcome::ALL.len() as u64;
     let mut turn = 0;
-    let all: BTreeSet<(Point, usize)> =
-        points.iter().flat_map(|&point| (0..OUTCOMES.len()).map(move |end| (point, end))).collect();
+    let all: BTreeSet<(Point, usize)> = points
+        .iter()
+        .flat_map(|&point| (0..Outcome::ALL.len()).map(move |end| (point, end)))
+        .collect();
     let is_covered = |deaths: &BTreeMap<_, u64>| all.iter().all(|place| deaths.contains_key(place));
     while turn < round
         || !budget.is_spent(turn, begun)
         || (turn < round * PATIENCE && !is_covered(&deaths))
     {
         scenario.draw(hunt.draws(), Faults { deaths: true, cancels: false });
-        let again = scenario.death;
-        scenario.second = None;
+        let again = scenario.deaths.first().copied();
         // What is still missing then is what clients do that are impatient.
         scenario.hasty |= turn >= round && budget.is_spent(turn, begun);
         let outcome = (turn % 3) as usize;
-        scenario.death = Some(Death {
+        scenario.deaths = vec![Death {
             who: (turn / 3 % u64::from(base.clients)) as u16,
             verb: turn / 3 / u64::from(base.clients) % VERBS,
-            outcome: OUTCOMES[outcome],
-        });
+            outcome: Outcome::ALL[outcome],
+        }];
         if turn >= round {
             // Each was there alone; from now on another may die while it repairs.
-            scenario.second = again;
+            scenario.deaths.extend(again);
         }
         turn += 1;
         let (verdict, trail) = hunt.run(&scenario);
@@ -87,7 +89,7 @@ pub fn campaign(
     let missing: Vec<String> = all
         .iter()
         .filter(|place| !deaths.contains_key(place))
-        .map(|(point, end)| format!("{point:?}, {:?}", OUTCOMES[*end]))
+        .map(|(point, end)| format!("{point:?}, {:?}", Outcome::ALL[*end]))
         .collect();
     let covered = all.len() - missing.len();
     Campaign { points: all.len(), covered, missing, schedules: hunt.schedules, catch }

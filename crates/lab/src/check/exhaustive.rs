@@ -1,4 +1,8 @@
-//! Every schedule of a small configuration.
+//! Every schedule of a small configuration, deaths included where there are any.
+//!
+//! Where clients may die, every schedule means: each of them at each verb, with each of the ends
+//! that a verb can have. A verb in flight takes effect at any time until its owner is known to be
+//! dead, or never.
 
 use std::time::Instant;
 
@@ -6,7 +10,7 @@ use farlock_sim::schedule::{Director, Exhaustive};
 
 use super::hunt::{Budget, Catch};
 use super::scenario::{Line, Scenario};
-use super::trial::Player;
+use super::trial::{Finding, Objection, Player};
 
 /// What an exploration came to.
 #[derive(Clone, Debug)]
@@ -17,6 +21,8 @@ pub struct Explored {
     pub states: u64,
     /// Whether there are no others.
     pub complete: bool,
+    /// Runs in which somebody found somebody dead, and went on.
+    pub recoveries: u64,
     /// The first thing that was found; nothing is explored after it.
     pub catch: Option<Catch>,
 }
@@ -29,22 +35,150 @@ pub fn explore(
     mut tick: impl FnMut(u64),
 ) -> Explored {
     let (begun, director) = (Instant::now(), Director::new(Exhaustive::new()));
-    let (mut schedules, mut complete, mut catch) = (0, false, None);
-    while !budget.is_spent(schedules, begun) {
+    let mut explored =
+        Explored { schedules: 0, states: 0, complete: false, recoveries: 0, catch: None };
+    while !budget.is_spent(explored.schedules, begun) {
         let Some(oracle) = director.begin() else {
-            complete = true;
+            explored.complete = true;
             break;
         };
-        schedules += 1;
+        explored.schedules += 1;
         let verdict = player.play(scenario, oracle);
+        explored.recoveries += u64::from(verdict.recovered);
         if let Some(finding) = verdict.finding {
             let line = Line { scenario: scenario.clone(), trail: director.trail() };
-            catch = Some(Catch { line, finding });
+            explored.catch = Some(Catch { line, finding });
             break;
         }
-        if schedules.is_multiple_of(1024) {
-            tick(schedules);
+        if verdict.ended {
+            director.with(Exhaustive::ended);
+        }
+        if explored.schedules.is_multiple_of(1024) {
+            tick(explored.schedules);
         }
     }
-    Explored { schedules, states: director.with(|schedule| schedule.states()), complete, catch }
+    explored.states = director.with(|schedule| schedule.states());
+    if explored.complete {
+        explored.catch = circle(player, scenario, director.with(|schedule| schedule.doomed()));
+    }
+    explored
+}
+
+/// A run into one of these states, from which none comes to an end: somebody goes round in circles
+/// for ever, whatever the schedule.
+fn circle(player: &Player, scenario: &Scenario, doomed: Vec<u64>) -> Option<Catch> {
+    if doomed.is_empty() {
+        return None;
+    }
+    let count = doomed.len();
+    let director = Director::new(Exhaustive::until(doomed));
+    let mut trail = director.trail();
+    while let Some(oracle) = director.begin() {
+        player.play(scenario, oracle);
+        trail = director.trail();
+    }
+    let story = format!("of {count} states, this the first, no schedule leads to an end");
+    let line = Line { scenario: scenario.clone(), trail };
+    Some(Catch { line, finding: Finding { objection: Objection::Stall, story } })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use farlock_fabric::Nanos;
+    use farlock_sim::schedule::{Random, Schedule};
+    use farlock_sim::{Candidates, Choice, Oracle, Ratio};
+
+    use super::*;
+    use crate::check::subjects;
+
+    /// Random schedules that remember what followed each choice in each state.
+    struct Consistent {
+        random: Random,
+        /// The last state, and what was chosen since.
+        last: Option<(u64, u64)>,
+        followed: HashMap<(u64, u64), u64>,
+        conflicts: u64,
+        repeats: u64,
+    }
+
+    impl Consistent {
+        fn chooses(&mut self, what: u64) {
+            if let Some((_, chosen)) = &mut self.last {
+                *chosen = chosen.rotate_left(9).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ what;
+            }
+        }
+
+        /// What was chosen last has led here.
+        fn leads_to(&mut self, state: u64) {
+            let Some(from) = self.last.take() else { return };
+            match self.followed.insert(from, state) {
+                None => {}
+                Some(before) if before == state => self.repeats += 1,
+                Some(_) => self.conflicts += 1,
+            }
+        }
+    }
+
+    impl Schedule for Consistent {
+        fn begin(&mut self) -> bool {
+            self.leads_to(0);
+            self.random.begin()
+        }
+    }
+
+    impl Oracle for Consistent {
+        fn next(&mut self, candidates: &Candidates<'_>) -> Option<u32> {
+            let state = candidates.state_hash();
+            self.leads_to(state);
+            let chosen = self.random.next(candidates)?;
+            self.last = Some((state, 0));
+            self.chooses(candidates.event_hash(chosen));
+            Some(chosen)
+        }
+
+        fn pick(&mut self, choice: Choice, n: u32) -> u32 {
+            let answer = self.random.pick(choice, n);
+            self.chooses(answer.into());
+            answer
+        }
+
+        fn chance(&mut self, choice: Choice, ratio: Ratio) -> bool {
+            let answer = self.random.chance(choice, ratio);
+            self.chooses(answer.into());
+            answer
+        }
+
+        fn jitter(&mut self, _: u32) -> Nanos {
+            0
+        }
+    }
+
+    /// An exploration turns back where a state's hash was met before. That is right only if equal
+    /// hashes have equal futures: each choice leads from equal states to equal states.
+    #[test]
+    fn what_follows_a_state_follows_it_every_time() {
+        for (subject, slow) in
+            [("cas-nb", false), ("mcs", false), ("shiftlock", false), ("mcs", true)]
+        {
+            let player = subjects::player(subject).expect("a registered lock");
+            let base = Scenario::plain(subject, 3, 2).mixed();
+            let scenario = Scenario { anywhere: 1, slow, ..base };
+            let director = Director::new(Consistent {
+                random: Random::new(1),
+                last: None,
+                followed: HashMap::new(),
+                conflicts: 0,
+                repeats: 0,
+            });
+            for _ in 0..4_000 {
+                let oracle = director.begin().expect("there is always another random schedule");
+                assert_eq!(player.play(&scenario, oracle).finding, None);
+            }
+            let (conflicts, repeats) = director.with(|c| (c.conflicts, c.repeats));
+            assert_eq!(conflicts, 0, "{subject}");
+            assert!(repeats > 10_000, "{subject}: only {repeats} steps were seen twice");
+        }
+    }
 }

@@ -215,8 +215,12 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
             simpler.push(changed);
         }
     };
-    push(&|s| s.death = s.second.take());
-    push(&|s| s.second = None);
+    for index in 0..scenario.deaths.len() {
+        push(&|s| {
+            s.deaths.remove(index);
+        });
+    }
+    push(&|s| s.anywhere = s.anywhere.saturating_sub(1));
     push(&|s| s.cancel = None);
     push(&|s| s.clients = (s.clients - 1).max(2));
     push(&|s| s.acquisitions = (s.acquisitions - 1).max(1));

@@ -58,6 +58,9 @@ pub struct CheckArgs {
     /// How many acquisitions of each.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub acquisitions: u16,
+    /// How many clients die: in mode `exhaustive` at any of their verbs, each with every end.
+    #[arg(long, default_value_t = 0)]
+    pub crashes: u32,
     /// Schedules, or seconds as in `60s`, for all locks together. Exploring every schedule ends by
     /// itself; without a budget it takes the time it needs.
     #[arg(long)]
@@ -159,9 +162,10 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
         }
         Mode::Museum => unreachable!("the museum has rows of its own"),
         Mode::Exhaustive => {
-            let explored = exhaustive::explore(player, &base.mixed(), budget, tick);
+            let scenario = Scenario { anywhere: args.crashes, ..base.mixed() };
+            let explored = exhaustive::explore(player, &scenario, budget, tick);
             (row.schedules, row.states) = (explored.schedules, explored.states);
-            row.complete = explored.complete;
+            (row.complete, row.recoveries) = (explored.complete, explored.recoveries);
             explored.catch
         }
         Mode::Crash => {
@@ -242,12 +246,13 @@ impl Drop for Quiet {
 mod tests {
     use super::*;
 
-    fn rows(mode: Mode, budget: u64) -> Vec<Row> {
+    fn rows(mode: Mode, acquisitions: u16, crashes: u32, budget: u64) -> Vec<Row> {
         let args = CheckArgs {
             protocol: "all".to_owned(),
             mode,
             clients: 2,
-            acquisitions: 2,
+            acquisitions,
+            crashes,
             budget: None,
             seed: 1,
             json: false,
@@ -262,15 +267,23 @@ mod tests {
 
     #[test]
     fn every_schedule_of_two_clients_is_explored_and_only_the_canary_fails() {
-        for row in rows(Mode::Exhaustive, u64::MAX) {
+        for row in rows(Mode::Exhaustive, 2, 0, u64::MAX) {
             assert_eq!(row.complete, row.protocol != "none", "{row:?}");
             pass(&row, 2).expect("locks pass and the canary does not");
         }
     }
 
     #[test]
+    fn every_death_of_one_of_two_clients_is_explored_and_repaired() {
+        for row in rows(Mode::Exhaustive, 1, 1, u64::MAX) {
+            pass(&row, 2).expect("locks pass and the canary does not");
+            assert!(row.protocol == "none" || row.complete && row.recoveries > 0, "{row:?}");
+        }
+    }
+
+    #[test]
     fn a_few_schedules_with_everything_that_can_go_wrong() {
-        for row in [rows(Mode::Pct, 400), rows(Mode::Random, 400)].concat() {
+        for row in [rows(Mode::Pct, 2, 0, 400), rows(Mode::Random, 2, 0, 400)].concat() {
             pass(&row, 2).expect("locks pass and the canary does not");
         }
     }

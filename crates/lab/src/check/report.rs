@@ -27,6 +27,8 @@ pub struct Row {
     pub crash_points: usize,
     /// Of those, how many deaths have happened.
     pub crash_points_covered: usize,
+    /// Runs in which somebody found somebody dead, and went on.
+    pub recoveries: u64,
     /// Runs in which exclusion, tokens, order or cleanliness was violated, or an assertion.
     pub violations: u64,
     /// Runs in which somebody waits for ever.

@@ -62,10 +62,11 @@ pub struct Scenario {
     pub hasty: bool,
     /// Completions are events of their own.
     pub slow: bool,
-    /// Who dies.
-    pub death: Option<Death>,
-    /// Who dies besides, often while it repairs what the first left behind.
-    pub second: Option<Death>,
+    /// Who dies: one client or several, a later one often while it repairs what an earlier one
+    /// left behind.
+    pub deaths: Vec<Death>,
+    /// So many clients more may die, each at any verb, as the schedule says.
+    pub anywhere: u32,
     /// Who gives up.
     pub cancel: Option<Cancel>,
 }
@@ -96,10 +97,15 @@ impl Scenario {
             overtaken: 0,
             hasty: false,
             slow: false,
-            death: None,
-            second: None,
+            deaths: Vec::new(),
+            anywhere: 0,
             cancel: None,
         }
+    }
+
+    /// Whether somebody may die.
+    pub fn is_deadly(&self) -> bool {
+        !self.deaths.is_empty() || self.anywhere > 0
     }
 
     /// Every second acquisition is shared: some of each client, where it makes more than one.
@@ -129,11 +135,12 @@ impl Scenario {
             dies.then(|| Death {
                 who: draw(clients.into()) as u16,
                 verb: draw(DEATH_VERBS).into(),
-                outcome: OUTCOMES[draw(3) as usize],
+                outcome: Outcome::ALL[draw(3) as usize],
             })
         };
-        self.death = death(faults.deaths);
-        self.second = death(self.death.is_some());
+        let first = death(faults.deaths);
+        let second = death(first.is_some());
+        self.deaths = first.into_iter().chain(second).collect();
         self.cancel = (faults.cancels && draw(CANCEL_ONE_IN) == 0).then(|| Cancel {
             who: draw(self.clients.into()) as u16,
             round: draw(self.acquisitions.into()) as u16,
@@ -160,8 +167,8 @@ impl Scenario {
     }
 }
 
-/// The three ways a verb can end with its client.
-pub const OUTCOMES: [Outcome; 3] = [Outcome::Never, Outcome::Executed, Outcome::Late];
+/// Before the number of clients that may die at any verb, in a line.
+const ANYWHERE: &str = "any";
 
 /// What an outcome is called in a line.
 pub fn outcome_name(outcome: Outcome) -> &'static str {
@@ -193,10 +200,10 @@ impl fmt::Display for Line {
             (true, true) => "hasty-slow",
         })?;
         f.write_str("/d")?;
-        for (index, d) in s.death.into_iter().chain(s.second).enumerate() {
-            f.write_str(if index > 0 { "+" } else { "" })?;
-            write!(f, "{}.{}.{}", d.who, d.verb, outcome_name(d.outcome))?;
-        }
+        let named = |d: &Death| format!("{}.{}.{}", d.who, d.verb, outcome_name(d.outcome));
+        let anywhere = (s.anywhere > 0).then(|| format!("{ANYWHERE}{}", s.anywhere));
+        let deaths: Vec<String> = s.deaths.iter().map(named).chain(anywhere).collect();
+        f.write_str(&deaths.join("+"))?;
         match s.cancel {
             None => f.write_str("/c")?,
             Some(c) => write!(f, "/c{}.{}.{}", c.who, c.round, c.polls)?,
@@ -219,7 +226,7 @@ impl FromStr for Line {
             .and_then(|rest| rest.split_once(".o"))
             .context("a weakness is as t0.o4")?;
         let deaths = death.strip_prefix('d').context("a death is as d1.7.late, or d for none")?;
-        let (first, second) = deaths.split_once('+').unwrap_or((deaths, ""));
+        let (deaths, anywhere) = parse_deaths(deaths)?;
         let shared = shared.strip_prefix('s').context("modes are as s1a")?;
         let (hasty, slow) = match haste {
             "plain" => (false, false),
@@ -237,8 +244,8 @@ impl FromStr for Line {
             overtaken: overtaken.parse()?,
             hasty,
             slow,
-            death: parse_death(first)?,
-            second: parse_death(second)?,
+            deaths,
+            anywhere,
             cancel: parse_cancel(cancel)?,
         };
         ensure!(
@@ -249,15 +256,23 @@ impl FromStr for Line {
     }
 }
 
-fn parse_death(text: &str) -> anyhow::Result<Option<Death>> {
-    if text.is_empty() {
-        return Ok(None);
+fn parse_deaths(text: &str) -> anyhow::Result<(Vec<Death>, u32)> {
+    let (mut deaths, mut anywhere) = (Vec::new(), 0);
+    for part in text.split('+').filter(|part| !part.is_empty()) {
+        match part.strip_prefix(ANYWHERE) {
+            Some(number) => anywhere = number.parse()?,
+            None => deaths.push(parse_death(part)?),
+        }
     }
+    Ok((deaths, anywhere))
+}
+
+fn parse_death(text: &str) -> anyhow::Result<Death> {
     let parts: Vec<&str> = text.split('.').collect();
-    let [who, verb, outcome] = parts[..] else { bail!("a death is as d1.7.late") };
-    let outcome = OUTCOMES.into_iter().find(|&o| outcome_name(o) == outcome);
+    let [who, verb, outcome] = parts[..] else { bail!("a death is as 1.7.late, or any1") };
+    let outcome = Outcome::ALL.into_iter().find(|&o| outcome_name(o) == outcome);
     let outcome = outcome.context("a verb ends as never, executed or late")?;
-    Ok(Some(Death { who: who.parse()?, verb: verb.parse()?, outcome }))
+    Ok(Death { who: who.parse()?, verb: verb.parse()?, outcome })
 }
 
 fn parse_cancel(text: &str) -> anyhow::Result<Option<Cancel>> {
@@ -280,6 +295,7 @@ mod tests {
         for _ in 0..200 {
             let mut scenario = Scenario::plain("shiftlock:n=1", 3, 2);
             scenario.draw(&mut oracle, Faults::ALL);
+            scenario.anywhere = oracle.pick(Choice::Event, 3);
             let line = Line { scenario, trail: "3.1k-a.20".parse().expect("a trail") };
             assert_eq!(line.to_string().parse::<Line>().expect("a line"), line);
         }

@@ -13,7 +13,7 @@ use farlock_locks::slot::{self, Phase};
 use farlock_locks::{Client, Mode, Options, RecordLock};
 use farlock_sim::check::{Access, Ledger, Turns};
 use farlock_sim::{
-    Config, Effect, Ended, Handle, Kind, Mode as WorldMode, Oracle, SimEndpoint, World,
+    Config, Effect, Ended, Handle, Kind, Mode as WorldMode, Oracle, Ratio, SimEndpoint, World,
 };
 
 use super::scenario::Scenario;
@@ -22,6 +22,10 @@ use super::scenario::Scenario;
 const PROTECTED: u64 = 64;
 /// Bytes of the lock's region.
 const BYTES: u64 = 128;
+/// To the ledger, whoever comes when all have left.
+const VISITOR: u16 = 63;
+/// Where schedules are random and clients may die at any verb, one of so many is the one.
+const ANYWHERE_ONE_IN: u32 = 16;
 /// A run with more events is a livelock. Repairs of a few clients take some hundred.
 const EVENTS_MAX: u64 = 20_000;
 
@@ -74,6 +78,10 @@ pub struct Point {
 pub struct Verdict {
     /// What was found, if anything was.
     pub finding: Option<Finding>,
+    /// Everybody came to an end; if not, the schedule wanted no more of the run.
+    pub ended: bool,
+    /// Clients found another one dead, and went on.
+    pub recovered: bool,
     /// Events that happened.
     pub events: u64,
     /// The verb at which the scenario's death happened, if it did.
@@ -151,6 +159,8 @@ struct Bench {
     stages: Vec<(Stage, bool)>,
     failure: Option<String>,
     bypassed: Option<String>,
+    /// How often somebody living found somebody dead that it was waiting for.
+    peers_died: u64,
     notes: Notes,
 }
 
@@ -266,11 +276,12 @@ impl Trial {
             (0..self.scenario.clients).map(|_| self.handle.endpoint()).collect();
         self.ids = endpoints.iter().map(Endpoint::id).collect();
         // Of two deaths of one client the first is written last, and counts.
-        for death in self.scenario.second.into_iter().chain(self.scenario.death) {
+        for death in self.scenario.deaths.iter().rev() {
             if let Some(&id) = self.ids.get(usize::from(death.who)) {
                 self.handle.crash_at(id, death.verb, death.outcome);
             }
         }
+        self.handle.crash_anywhere(self.scenario.anywhere, Ratio::one_in(ANYWHERE_ONE_IN));
         for (who, endpoint) in (0..).zip(endpoints) {
             let client = Client::new(wrap(endpoint), lock.clone(), Options { incarnation: 1 });
             let member = Member { trial: self.clone_for_client(), client, who };
@@ -300,30 +311,36 @@ impl Trial {
         }
     }
 
-    /// All have left: the lock must be free, mailboxes empty, records idle. After a death the lock
-    /// may be broken, but whoever asks for it must be granted.
+    /// All have left: records must be idle, mailboxes empty, and the lock free, so that it is
+    /// granted to whoever tries. After a death the lock may be broken: then it must be granted to
+    /// whoever asks and waits, and be free when that is over.
     fn look_around<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L, wrap: fn(SimEndpoint) -> E) {
+        self.handle.crash_anywhere(0, Ratio::NEVER);
         let endpoint = self.handle.endpoint_at(self.scenario.clients + 1);
-        if self.scenario.death.is_none() {
-            for (who, &id) in self.ids.iter().enumerate() {
-                let record = endpoint.record(id.index, Slot(0));
-                let phase = self.handle.peek(record.plus(slot::STATE as u64 * 8)) & 0xff;
-                let mail = self.handle.mail(id, Slot(0));
-                if mail != 0 || Phase::from_bits(phase) != Some(Phase::Idle) {
-                    let what = format!("client {who} has left with {mail} messages, phase {phase}");
-                    self.bench.borrow_mut().failure.get_or_insert(what);
-                }
+        let mut bereaved = false;
+        for (who, &id) in self.ids.iter().enumerate() {
+            if !endpoint.is_alive(id) {
+                bereaved = true;
+                self.bench.borrow_mut().ledger.leave(who as u16);
+                continue;
+            }
+            let record = endpoint.record(id.index, Slot(0));
+            let phase = self.handle.peek(record.plus(slot::STATE as u64 * 8)) & 0xff;
+            // Notes on a repair reach even those who have left.
+            let mail = if self.scenario.is_deadly() { 0 } else { self.handle.mail(id, Slot(0)) };
+            if mail != 0 || Phase::from_bits(phase) != Some(Phase::Idle) {
+                let what = format!("client {who} has left with {mail} messages, phase {phase}");
+                self.bench.borrow_mut().failure.get_or_insert(what);
             }
         }
         let id = endpoint.id();
         let client = Client::new(wrap(endpoint), lock.clone(), Options { incarnation: 1 });
-        let (word, patient) = (self.word, self.scenario.death.is_some());
+        let (word, bench) = (self.word, Rc::clone(&self.bench));
         let task = self.handle.spawn(id, async move {
-            let guard = match patient {
-                true => client.exclusive(word).await.map(Some),
-                false => client.try_acquire(word, Mode::Exclusive).await,
-            };
-            match guard {
+            if bereaved && !visit(&client, word, &bench).await {
+                return false;
+            }
+            match client.try_acquire(word, Mode::Exclusive).await {
                 Ok(Some(guard)) => guard.release().await.is_ok(),
                 _ => false,
             }
@@ -340,10 +357,12 @@ impl Trial {
         let finding = |objection, story: String| Some(Finding { objection, story });
         let mut verdict = Verdict {
             events: self.handle.stats().events,
+            recovered: bench.peers_died > 0,
             bypass_max: bench.turns.bypass_max(),
             ..Verdict::default()
         };
-        if let Some(death) = self.scenario.death
+        let named = self.scenario.deaths.first();
+        if let Some(death) = named
             && let Some(&id) = self.ids.get(usize::from(death.who))
             && let Some(kind) = self.handle.crashed_at(id)
         {
@@ -362,10 +381,28 @@ impl Trial {
                 finding(Objection::Stall, story)
             }
             (_, Some(story), _) => finding(Objection::Leak, story),
-            (_, None, Ok(Ended::Finished | Ended::Abandoned)) => None,
+            (_, None, Ok(Ended::Finished)) => {
+                verdict.ended = true;
+                None
+            }
+            (_, None, Ok(Ended::Abandoned)) => None,
         };
         verdict
     }
+}
+
+/// Somebody who comes last: acquires the lock, however broken, and releases it. Whether it could.
+async fn visit<E: WideAtomics, L: RecordLock<E>>(
+    client: &Client<E, L>,
+    word: Addr,
+    bench: &SharedBench,
+) -> bool {
+    let Ok(guard) = client.exclusive(word).await else { return false };
+    let token = guard.token().map(|token| token.get());
+    bench.borrow_mut().ledger.enter(VISITOR, Access::Exclusive, token);
+    bench.borrow_mut().ledger.leave(VISITOR);
+    bench.borrow_mut().peers_died += client.events().peers_died;
+    guard.release().await.is_ok()
 }
 
 /// What a panic says.
@@ -401,6 +438,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
                 return;
             }
         }
+        self.trial.bench.borrow_mut().peers_died += self.client.events().peers_died;
     }
 
     async fn cycle(&self, round: u16) -> anyhow::Result<()> {
@@ -434,6 +472,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             Stage::Acquiring if writer => bench.turns.opens(self.who),
             Stage::Releasing => {
                 bench.ledger.leave(self.who);
+                self.trial.handle.set_ghost(bench.ledger.ghost());
                 bench.tell(|line| *line = format!("client {}  leaves", self.who));
             }
             _ => {}
@@ -445,7 +484,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let bench = &mut *trial.bench.borrow_mut();
         bench.stages[usize::from(who)] = (Stage::Holding, writer);
         let passed = bench.turns.enters(who);
-        if trial.scenario.death.is_some() {
+        if trial.scenario.is_deadly() {
             for (other, &id) in (0..).zip(trial.ids.iter()) {
                 if !self.client.endpoint().is_alive(id) {
                     bench.ledger.leave(other);

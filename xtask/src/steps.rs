@@ -130,7 +130,7 @@ pub(crate) const CI: &[Step] = &[
     },
     Step {
         name: "storm",
-        title: "processes are killed, survivors are granted",
+        title: "10,000 processes are killed at their verbs, survivors are granted",
         cap_minutes: 2,
         commands: &[&[
             "cargo",
@@ -142,7 +142,7 @@ pub(crate) const CI: &[Step] = &[
             "--",
             "storm",
             "--kills",
-            "1000",
+            "10000",
             "--json",
         ]],
         ..PLAIN
@@ -298,6 +298,29 @@ pub(crate) const NIGHTLY: &[Step] = &[
             "--package=farlock-local",
             "--test=loom",
             "--target-dir=target/loom",
+        ]],
+        ..PLAIN
+    },
+    Step {
+        name: "storm-long",
+        title: "the storm with twenty times as many deaths",
+        cap_minutes: 30,
+        commands: &[&[
+            "cargo",
+            "run",
+            "--release",
+            "--quiet",
+            "-p",
+            "farlock-lab",
+            "--",
+            "storm",
+            "--kills",
+            "200000",
+            "--clients",
+            "12",
+            "--seed",
+            "2",
+            "--json",
         ]],
         ..PLAIN
     },

@@ -117,6 +117,11 @@ pub trait Hook: 'static {
     }
 
     #[inline(always)]
+    fn is_alive(&self, id: EndpointId) -> bool {
+        self.inner().is_alive(id)
+    }
+
+    #[inline(always)]
     fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
         self.inner().revoke(peer)
     }
@@ -227,7 +232,7 @@ impl<H: Hook> Endpoint for H {
 
     #[inline(always)]
     fn is_alive(&self, id: EndpointId) -> bool {
-        self.inner().is_alive(id)
+        Hook::is_alive(self, id)
     }
 
     #[inline(always)]

@@ -1,4 +1,7 @@
 //! A client in a storm: acquires and releases until it is told to stop, or killed.
+//!
+//! It deals the blows that its environment names to itself, at the boundaries of its verbs, and
+//! enters its death in the ledger before it dies.
 
 use std::path::PathBuf;
 
@@ -9,8 +12,12 @@ use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{AcquireError, Client, Mode, Options, RecordLock};
 use rustix::process::Signal;
 
-use super::ledger::Ledger;
+use super::blow::{Blow, Deed, Struck};
+use super::ledger::{Ledger, Weather};
 use super::region_options;
+
+/// The variable that names the blows of a client.
+pub const BLOWS: &str = "FARLOCK_STORM_BLOWS";
 
 /// Of so many acquisitions one gives up early.
 const GIVE_UP_ONE_IN: u64 = 16;
@@ -40,6 +47,9 @@ pub struct StormClientArgs {
     /// How many locks there are.
     #[arg(long)]
     pub locks: usize,
+    /// When it is killed and stopped, as DEED:SIDE:MOMENT:NUMBER each.
+    #[arg(long, env = BLOWS, value_delimiter = ',')]
+    pub blows: Vec<Blow>,
 }
 
 /// Takes part in a storm.
@@ -50,7 +60,10 @@ pub fn run(args: &StormClientArgs) -> anyhow::Result<()> {
         bail!("this command is started by `farlock-lab storm` alone");
     }
     let region = Region::open(&region_options(&args.dir))?;
-    let endpoint = region.endpoint()?;
+    let (log, locks, seats) = (region.clone(), args.locks, args.seats);
+    let endpoint = Struck::new(region.endpoint()?, &args.blows, move |blow| {
+        strike(&Ledger::new(log.words(), locks, seats), blow);
+    });
     let sailor = Sailor { args, region, endpoint };
     registry::visit(&args.protocol, sailor)?
 }
@@ -58,19 +71,36 @@ pub fn run(args: &StormClientArgs) -> anyhow::Result<()> {
 struct Sailor<'a> {
     args: &'a StormClientArgs,
     region: Region,
-    endpoint: ShmEndpoint,
+    endpoint: Struck<ShmEndpoint>,
 }
 
-impl Visitor<ShmEndpoint> for Sailor<'_> {
+/// Deals this process a blow, unless the storm is over.
+fn strike(ledger: &Ledger<'_>, blow: Blow) {
+    if ledger.weather() != Weather::Storm {
+        return;
+    }
+    let signal = match blow.deed {
+        Deed::Kill => {
+            ledger.dies_at(blow.moment);
+            Signal::KILL
+        }
+        Deed::Stop => Signal::STOP,
+    };
+    // The only thread is struck before the call returns.
+    rustix::process::kill_process(rustix::process::getpid(), signal)
+        .expect("a process may signal itself");
+}
+
+impl Visitor<Struck<ShmEndpoint>> for Sailor<'_> {
     type Output = anyhow::Result<()>;
 
-    fn visit<L: RecordLock<ShmEndpoint>>(self, lock: L) -> anyhow::Result<()> {
+    fn visit<L: RecordLock<Struck<ShmEndpoint>>>(self, lock: L) -> anyhow::Result<()> {
         let Self { args, region, endpoint } = self;
         let ledger = Ledger::new(region.words(), args.locks, args.seats);
         ledger.sit_down(args.seat, endpoint.id());
         let options = Options { incarnation: region.incarnation() };
         let client = Client::new(endpoint, lock, options);
-        while !ledger.is_over() {
+        while ledger.weather() != Weather::Over {
             cycle(args, &region, &client, &ledger)?;
         }
         client.block_on(client.settle());
@@ -79,10 +109,10 @@ impl Visitor<ShmEndpoint> for Sailor<'_> {
 }
 
 /// One acquisition and its release.
-fn cycle<L: RecordLock<ShmEndpoint>>(
+fn cycle<L: RecordLock<Struck<ShmEndpoint>>>(
     args: &StormClientArgs,
     region: &Region,
-    client: &Client<ShmEndpoint, L>,
+    client: &Client<Struck<ShmEndpoint>, L>,
     ledger: &Ledger<'_>,
 ) -> anyhow::Result<()> {
     let endpoint = client.endpoint();
@@ -109,9 +139,11 @@ fn cycle<L: RecordLock<ShmEndpoint>>(
     let waited = endpoint.now() - since;
     let alive = |who| region.is_alive(who);
     ledger.enter(args.seat, lock, guard.mode(), guard.token(), waited, alive);
-    for _ in 0..(chance >> 8) % HOLD_TURNS_MAX {
-        std::hint::spin_loop();
-    }
+    endpoint.holding(|| {
+        for _ in 0..(chance >> 8) % HOLD_TURNS_MAX {
+            std::hint::spin_loop();
+        }
+    });
     ledger.leave(args.seat);
     ledger.waits(args.seat, None);
     guard.unlock().context("releasing")

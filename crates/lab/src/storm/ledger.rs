@@ -10,15 +10,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farlock_fabric::{EndpointId, Nanos};
 use farlock_locks::{Mode, Token};
 
+use super::blow::Moment;
+
 /// Words in a line: each lock, seat and token has a line of its own.
 const LINE: usize = 8;
+/// Lines before the locks: one that everybody obeys, then deaths by their moment.
+const HEAD_LINES: usize = 1 + Moment::ALL.len().div_ceil(LINE);
 
-/// The memory of a storm: what everybody obeys, then locks, tokens, seats.
+/// The memory of a storm: what everybody obeys, deaths, then locks, tokens, seats.
 #[derive(Clone, Copy, Debug)]
 pub struct Ledger<'a> {
     words: &'a [AtomicU64],
     locks: usize,
     seats: usize,
+}
+
+/// How the weather is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weather {
+    /// Blows fall.
+    Storm = 0,
+    /// No more blows: every survivor must get what it waits for.
+    Calm = 1,
+    /// Nobody shall begin anything any more.
+    Over = 2,
 }
 
 /// What a seat says.
@@ -41,7 +56,7 @@ enum Field {
 impl<'a> Ledger<'a> {
     /// Words that the storm of so many locks and seats needs.
     pub const fn words(locks: usize, seats: usize) -> usize {
-        (1 + 2 * locks + seats) * LINE
+        (HEAD_LINES + 2 * locks + seats) * LINE
     }
 
     /// The ledger in zeroed words.
@@ -52,17 +67,35 @@ impl<'a> Ledger<'a> {
 
     /// Where the word of this lock lies, in bytes from the first word.
     pub const fn lock_offset(lock: usize) -> u64 {
-        ((1 + lock) * LINE * 8) as u64
+        ((HEAD_LINES + lock) * LINE * 8) as u64
     }
 
-    /// Nobody shall begin anything any more.
-    pub fn stop(&self) {
-        self.words[0].store(1, Ordering::SeqCst);
+    /// The weather changes, for good.
+    pub fn turn(&self, weather: Weather) {
+        self.words[0].fetch_max(weather as u64, Ordering::SeqCst);
     }
 
-    /// Whether to stop.
-    pub fn is_over(&self) -> bool {
-        self.words[0].load(Ordering::SeqCst) != 0
+    /// The weather.
+    pub fn weather(&self) -> Weather {
+        match self.words[0].load(Ordering::SeqCst) {
+            0 => Weather::Storm,
+            1 => Weather::Calm,
+            _ => Weather::Over,
+        }
+    }
+
+    /// A client is about to be killed at such a moment.
+    pub fn dies_at(&self, moment: Moment) {
+        self.deaths(moment).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many were killed at such a moment.
+    pub fn died_at(&self, moment: Moment) -> u64 {
+        self.deaths(moment).load(Ordering::SeqCst)
+    }
+
+    fn deaths(&self, moment: Moment) -> &AtomicU64 {
+        &self.words[LINE + moment as usize]
     }
 
     /// `endpoint` sits down. Its predecessor, if there was one, is dead.
@@ -97,7 +130,7 @@ impl<'a> Ledger<'a> {
             }
         }
         if let (Some(token), Mode::Exclusive) = (token, mode) {
-            let last = &self.words[(1 + self.locks + lock) * LINE];
+            let last = &self.words[(HEAD_LINES + self.locks + lock) * LINE];
             if last.swap(token.get(), Ordering::SeqCst) >= token.get() {
                 self.violated(seat);
             }
@@ -121,6 +154,11 @@ impl<'a> Ledger<'a> {
 
     fn violated(&self, seat: usize) {
         self.field(seat, Field::Violations).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// All seats.
+    pub fn seats(&self) -> impl Iterator<Item = usize> + use<> {
+        0..self.seats
     }
 
     /// Acquisitions from this seat.
@@ -153,7 +191,7 @@ impl<'a> Ledger<'a> {
     }
 
     fn field(&self, seat: usize, field: Field) -> &AtomicU64 {
-        &self.words[(1 + 2 * self.locks + seat) * LINE + field as usize]
+        &self.words[(HEAD_LINES + 2 * self.locks + seat) * LINE + field as usize]
     }
 }
 

@@ -1,0 +1,194 @@
+//! The crew of a storm: a process in each seat. Whoever was killed gets a successor, whoever was
+//! stopped is continued after a while. Only processes of this crew are signalled, by their ids.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use super::StormArgs;
+use super::blow::{Blow, Deed, Moment};
+use super::client::BLOWS;
+use super::ledger::{Ledger, Weather};
+
+/// The longest stop of a client that is stopped, in microseconds.
+const STOP_US_MAX: u64 = 5_000;
+/// A client is stopped at so many moments at most before it dies.
+const STOPS_MAX: usize = 2;
+/// A blow falls on the 2^11-th of its moments at the latest: a client's work of milliseconds.
+const NTH_DOUBLINGS: u32 = 11;
+/// The same for moments that are rarer, because somebody else must have acted first.
+const RARE_DOUBLINGS: u32 = 6;
+/// A client whose moment does not come dies at this one of all its moments at the latest.
+const LIFE_MAX: u64 = 1 << 13;
+/// Of so many blows from outside one stops its victim instead of killing it.
+const STOP_ONE_IN: u32 = 5;
+
+/// The processes of a storm. Those that are left are killed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Crew<'a> {
+    args: &'a StormArgs,
+    protocol: &'a str,
+    dir: &'a Path,
+    berths: Vec<Berth>,
+    chance: Xoshiro256PlusPlus,
+    /// How many were killed.
+    pub(super) kills: u64,
+    /// How often one was stopped.
+    pub(super) stops: u64,
+}
+
+/// A seat and who sits there.
+#[derive(Debug)]
+struct Berth {
+    child: Child,
+    /// When it is continued, if it is stopped.
+    stopped_until: Option<Instant>,
+    /// It has ended, and nobody came after it.
+    empty: bool,
+}
+
+impl Drop for Crew<'_> {
+    fn drop(&mut self) {
+        for Berth { child, .. } in &mut self.berths {
+            // Most have ended by themselves; what counts is that none is left.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl<'a> Crew<'a> {
+    /// A client in every seat, in the region of this directory.
+    pub(super) fn board(
+        args: &'a StormArgs,
+        protocol: &'a str,
+        dir: &'a Path,
+    ) -> anyhow::Result<Self> {
+        let chance = Xoshiro256PlusPlus::seed_from_u64(args.seed);
+        let berths = Vec::new();
+        let mut crew = Self { args, protocol, dir, berths, chance, kills: 0, stops: 0 };
+        for seat in 0..args.clients.into() {
+            let child = crew.start(seat, Weather::Storm)?;
+            crew.berths.push(Berth { child, stopped_until: None, empty: false });
+        }
+        Ok(crew)
+    }
+
+    /// Kills or stops somebody at a moment that is not the client's choice.
+    pub(super) fn strike(&mut self) -> anyhow::Result<()> {
+        let stops = self.chance.random_range(0..STOP_ONE_IN) == 0;
+        let seat = self.chance.random_range(0..self.berths.len());
+        let signal = if stops { Signal::STOP } else { Signal::KILL };
+        kill_process(self.pid(seat), signal).context("cannot strike a client")
+    }
+
+    /// Looks after everybody: continues the stopped when their time has come, and gives the killed
+    /// successors, who are struck again while it storms. Whoever ends otherwise is an error, unless
+    /// all shall end.
+    pub(super) fn tend(&mut self, ledger: &Ledger<'_>) -> anyhow::Result<()> {
+        let weather = ledger.weather();
+        for seat in 0..self.berths.len() {
+            if self.berths[seat].empty {
+                continue;
+            }
+            let options = WaitIdOptions::EXITED
+                | WaitIdOptions::STOPPED
+                | WaitIdOptions::NOHANG
+                | WaitIdOptions::NOWAIT;
+            match waitid(WaitId::Pid(self.pid(seat)), options)? {
+                Some(news) if news.stopped() => self.lull(seat),
+                Some(_) => self.bury(seat, weather)?,
+                None => self.wake(seat)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The client in this seat, which is ours and not reaped: its id is nobody else's.
+    fn pid(&self, seat: usize) -> Pid {
+        Pid::from_child(&self.berths[seat].child)
+    }
+
+    /// How many have not ended.
+    pub(super) fn left(&self) -> usize {
+        self.berths.iter().filter(|berth| !berth.empty).count()
+    }
+
+    fn bury(&mut self, seat: usize, weather: Weather) -> anyhow::Result<()> {
+        let status = self.berths[seat].child.wait()?;
+        let killed = status.signal() == Some(Signal::KILL.as_raw());
+        self.kills += u64::from(killed);
+        if weather == Weather::Over {
+            ensure!(killed || status.success(), "the client in seat {seat} failed: {status}");
+            self.berths[seat].empty = true;
+            return Ok(());
+        }
+        ensure!(killed, "the client in seat {seat} ended by itself: {status}");
+        let child = self.start(seat, weather)?;
+        self.berths[seat] = Berth { child, stopped_until: None, empty: false };
+        Ok(())
+    }
+
+    /// It was stopped: it will be for a while.
+    fn lull(&mut self, seat: usize) {
+        // Only takes note of what was just seen; it may have been killed since.
+        let _ = waitid(WaitId::Pid(self.pid(seat)), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        self.stops += 1;
+        let pause = Duration::from_micros(self.chance.random_range(0..STOP_US_MAX));
+        self.berths[seat].stopped_until = Some(Instant::now() + pause);
+    }
+
+    fn wake(&mut self, seat: usize) -> anyhow::Result<()> {
+        if self.berths[seat].stopped_until.is_some_and(|until| Instant::now() >= until) {
+            self.berths[seat].stopped_until = None;
+            kill_process(self.pid(seat), Signal::CONT)?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, seat: usize, weather: Weather) -> anyhow::Result<Child> {
+        let args = self.args;
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("storm-client")
+            .arg("--dir")
+            .arg(self.dir)
+            .args(["--parent", &std::process::id().to_string()])
+            .args(["--protocol", self.protocol])
+            .args(["--seat", &seat.to_string()])
+            .args(["--seats", &args.clients.to_string()])
+            .args(["--locks", &args.locks.to_string()])
+            .env_remove(BLOWS)
+            .stdin(Stdio::null());
+        if weather == Weather::Storm {
+            let blows: Vec<String> = self.draw().iter().map(Blow::to_string).collect();
+            command.env(BLOWS, blows.join(","));
+        }
+        command.spawn().context("cannot start a client")
+    }
+
+    /// What befalls the next client: stops, a death at a moment of some kind, and a death in case
+    /// that moment never comes.
+    fn draw(&mut self) -> Vec<Blow> {
+        let chance = &mut self.chance;
+        let stops = chance.random_range(0..=STOPS_MAX);
+        let deeds = [Deed::Kill].into_iter().chain(std::iter::repeat_n(Deed::Stop, stops));
+        let mut blows: Vec<Blow> = deeds
+            .map(|deed| {
+                let moment = Moment::ALL[chance.random_range(0..Moment::ALL.len())];
+                let rare = matches!(moment, Moment::Receive | Moment::Wait | Moment::Repair);
+                let doublings = if rare { RARE_DOUBLINGS } else { NTH_DOUBLINGS };
+                Blow::draw(deed, moment, doublings, chance)
+            })
+            .collect();
+        let last = Blow::draw(Deed::Kill, Moment::Any, 0, chance);
+        blows.push(Blow { nth: chance.random_range(1..=LIFE_MAX), ..last });
+        blows
+    }
+}

@@ -1,0 +1,117 @@
+//! What a storm prints: a line of JSON or a row of a table for each lock.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+use farlock_fabric::Nanos;
+use serde::Serialize;
+
+/// The lock that excludes nobody.
+pub const CANARY: &str = "none";
+
+/// What came of a storm over one lock.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// The lock.
+    pub protocol: String,
+    /// How many clients lived at a time.
+    pub clients: u16,
+    /// How many locks they shared.
+    pub locks: u16,
+    /// How many were killed; each had a successor.
+    pub kills: u64,
+    /// Of those, how many died at the boundary of what; the others died at any moment.
+    pub kills_at: BTreeMap<&'static str, u64>,
+    /// How often one was stopped and continued.
+    pub stops: u64,
+    /// Acquisitions.
+    pub acquisitions: u64,
+    /// Overlaps and tokens that did not grow.
+    pub violations: u64,
+    /// Clients that waited for ever.
+    pub stalls: u64,
+    /// The longest wait that ended with a grant.
+    pub longest_wait_ns: Nanos,
+    /// Wall time.
+    pub seconds: f64,
+    /// The seed.
+    pub seed: u64,
+}
+
+impl Row {
+    /// Fails if anything was violated or anybody stalled, but for the canary: if nothing was
+    /// violated there, nobody looked.
+    pub fn pass(&self) -> anyhow::Result<()> {
+        let Self { protocol, violations, stalls, .. } = self;
+        if protocol == CANARY {
+            ensure!(*violations > 0, "{CANARY} excludes nobody, and no judge saw it");
+        } else {
+            ensure!(*violations == 0, "{protocol}: {violations} violations");
+        }
+        ensure!(*stalls == 0, "{protocol}: {stalls} clients wait for ever");
+        Ok(())
+    }
+
+    fn at_boundaries(&self) -> u64 {
+        self.kills_at.values().sum()
+    }
+}
+
+/// Rows as people read them.
+pub fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header([
+        "lock",
+        "kills",
+        "at verbs",
+        "in repair",
+        "stops",
+        "acquisitions",
+        "violations",
+        "stalls",
+        "longest wait",
+        "seconds",
+    ]);
+    for row in rows {
+        table.add_row([
+            row.protocol.clone(),
+            row.kills.to_string(),
+            row.at_boundaries().to_string(),
+            row.kills_at.get("repair").copied().unwrap_or_default().to_string(),
+            row.stops.to_string(),
+            row.acquisitions.to_string(),
+            row.violations.to_string(),
+            row.stalls.to_string(),
+            format!("{:.1} ms", row.longest_wait_ns as f64 / 1e6),
+            format!("{:.1}", row.seconds),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_canary_may_and_must_be_violated_and_nobody_may_stall() {
+        for (protocol, violations, stalls, passes) in [
+            ("mcs", 0, 0, true),
+            ("mcs", 1, 0, false),
+            ("mcs", 0, 1, false),
+            (CANARY, 1, 0, true),
+            (CANARY, 0, 0, false),
+            (CANARY, 1, 1, false),
+        ] {
+            let protocol = protocol.to_owned();
+            let row = Row { protocol, violations, stalls, ..Row::default() };
+            assert_eq!(row.pass().is_ok(), passes, "{row:?}");
+        }
+    }
+}

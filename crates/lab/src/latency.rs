@@ -8,7 +8,8 @@ const DIGITS: u8 = 3;
 /// The longest time told apart from longer ones: a minute, in nanoseconds.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// A histogram of durations in nanoseconds, exact to three digits.
+/// A histogram of durations in nanoseconds, exact to three digits. It is small at first and grows
+/// with the longest one, for there may be hundreds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Vec<(u64, u64)>", from = "Vec<(u64, u64)>")]
 pub struct Latency {
@@ -17,8 +18,7 @@ pub struct Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
-        Self { histogram: histogram.expect("bounds and digits are in range") }
+        Self { histogram: Histogram::new(DIGITS).expect("so many digits are in range") }
     }
 }
 
@@ -26,12 +26,17 @@ impl Latency {
     /// Counts one duration, in nanoseconds.
     #[cold]
     pub fn record(&mut self, nanos: u64) {
-        self.histogram.saturating_record(nanos);
+        self.record_times(nanos, 1);
+    }
+
+    fn record_times(&mut self, nanos: u64, times: u64) {
+        let recorded = self.histogram.record_n(nanos.min(LONGEST_NS), times);
+        recorded.expect("a histogram grows to hold any duration");
     }
 
     /// Counts all that another one has.
     pub fn add(&mut self, other: &Self) {
-        self.histogram.add(&other.histogram).expect("all histograms here have the same bounds");
+        self.histogram.add(&other.histogram).expect("a histogram grows to hold any other");
     }
 
     /// How many durations were counted.
@@ -64,7 +69,7 @@ impl From<Vec<(u64, u64)>> for Latency {
     fn from(recorded: Vec<(u64, u64)>) -> Self {
         let mut latency = Self::default();
         for (nanos, count) in recorded {
-            latency.histogram.saturating_record_n(nanos, count);
+            latency.record_times(nanos, count);
         }
         latency
     }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use farlock_fabric::{
-    Addr, Endpoint, Fault, Mailbox, Nanos, Park, Posted, Slot, Waiting, block_on,
+    Addr, Endpoint, Fault, Mailbox, Nanos, Park, Posted, Slot, Ticket, Waiting, block_on,
 };
 
 use crate::event::EventCounts;
@@ -61,10 +61,21 @@ struct SlotState<G> {
     mode: Cell<Mode>,
     grant: Cell<Option<G>>,
     notes: Notes,
-    task: RefCell<Option<Task>>,
+    work: RefCell<Work>,
 }
 
 /// The part of an acquisition or a release that waits. An acquisition leaves its grant in the slot.
+enum Work {
+    /// There is none.
+    Nothing,
+    /// The opening verb is on its way.
+    Opening(Ticket),
+    /// The closing verb is on its way.
+    Closing(Ticket),
+    /// Whatever else there is to do.
+    Task(Task),
+}
+
 type Task = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
 
 impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
@@ -200,7 +211,7 @@ impl<E: Park, L: RecordLock<E>> Client<E, L> {
         Ok(Guard { client: self, index })
     }
 
-    /// Runs the slot's task to its end.
+    /// Runs the slot's work to its end.
     #[cold]
     #[inline(never)]
     fn block_on_slot(&self, index: u8) -> Result<(), Fault> {
@@ -238,7 +249,7 @@ impl<G> SlotState<G> {
             mode: Cell::new(Mode::Shared),
             grant: Cell::new(None),
             notes: Notes::default(),
-            task: RefCell::new(None),
+            work: RefCell::new(Work::Nothing),
         }
     }
 }
@@ -321,21 +332,39 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     }
 
     #[cold]
-    fn start_task(&self, index: u8, task: Task) {
-        let before = self.slot(index).task.replace(Some(task));
-        assert!(before.is_none(), "a slot does one thing at a time");
+    fn start(&self, index: u8, work: Work) {
+        let before = self.slot(index).work.replace(work);
+        assert!(matches!(before, Work::Nothing), "a slot does one thing at a time");
     }
 
-    /// Goes on with the slot's task.
+    /// Goes on with the slot's work.
     #[cold]
-    fn poll_task(&self, index: u8, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let cell = &self.slot(index).task;
-        let mut task = cell.take().expect("a slot that waits has a task");
-        let polled = task.as_mut().poll(cx);
-        if polled.is_pending() {
-            cell.replace(Some(task));
+    fn poll_work(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let cell = &self.slot(index).work;
+        loop {
+            let mut work = cell.replace(Work::Nothing);
+            let polled = match &mut work {
+                Work::Nothing => panic!("a slot that waits has work"),
+                Work::Opening(ticket) => match self.endpoint.poll_posted(*ticket, cx) {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(opened) => Poll::Ready(self.opened_late(index, opened)),
+                },
+                Work::Closing(ticket) => match self.endpoint.poll_posted(*ticket, cx) {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(closed) => Poll::Ready(self.closed_late(index, closed)),
+                },
+                Work::Task(task) => task.as_mut().poll(cx).map(Some),
+            };
+            match polled {
+                Poll::Pending => {
+                    cell.replace(work);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Some(result)) => return Poll::Ready(result),
+                // There is more to do, which now is the slot's work.
+                Poll::Ready(None) => {}
+            }
         }
-        polled
     }
 
     /// The slot's owner lost interest.
@@ -356,16 +385,16 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         if self.unsettled.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// First lets the slot's task end; if that leaves the slot holding, releases.
+    /// First lets the slot's work end; if that leaves the slot holding, releases.
     fn poll_settle_slot(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<()> {
         let slot = self.slot(index);
         loop {
-            if slot.task.borrow().is_none() {
+            if matches!(*slot.work.borrow(), Work::Nothing) {
                 if slot.grant.get().is_none() || self.release_at_once(index).is_some() {
                     return Poll::Ready(());
                 }
             } else {
-                match self.poll_task(index, cx) {
+                match self.poll_work(index, cx) {
                     Poll::Pending => return Poll::Pending,
                     // The fault was dealt with where it happened; nobody waits for the news.
                     Poll::Ready(Ok(()) | Err(_)) => {}
@@ -390,15 +419,15 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
                     self.hold(index, mode, grant);
                     return Some(Ok(()));
                 }
-                self.start_waiting(index, Posted::Done(Ok(())), old);
+                self.start_waiting(index, old);
                 None
             }
             Posted::Done(Err(fault)) => {
                 self.fail(index, fault);
                 Some(Err(fault))
             }
-            posted @ Posted::Pending(_) => {
-                self.start_waiting(index, posted, 0);
+            Posted::Pending(ticket) => {
+                self.start(index, Work::Opening(ticket));
                 None
             }
         }
@@ -419,13 +448,11 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             };
         }
         let core = Rc::clone(self);
-        self.start_task(
-            index,
-            Box::pin(async move {
-                let tried = core.keep_trying(index, posted).await;
-                core.tried(index, tried)
-            }),
-        );
+        let task = Box::pin(async move {
+            let tried = core.keep_trying(index, posted).await;
+            core.tried(index, tried)
+        });
+        self.start(index, Work::Task(task));
         None
     }
 
@@ -455,33 +482,40 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         Ok(None)
     }
 
-    /// The rest of an acquisition whose opening verb was posted; `old` is what it found if it is
-    /// done.
+    /// The opening verb has completed after a while. `None` if the slot now waits in line.
+    fn opened_late(
+        self: &Rc<Self>,
+        index: u8,
+        completed: Result<(), Fault>,
+    ) -> Option<Result<(), Fault>> {
+        if let Err(fault) = completed {
+            self.fail(index, fault);
+            return Some(completed);
+        }
+        let (old, mode) = (self.endpoint.old(), self.slot(index).mode.get());
+        if let Some(grant) = self.kind.opened(&self.site(index), mode, old) {
+            self.hold(index, mode, grant);
+            return Some(Ok(()));
+        }
+        self.start_waiting(index, old);
+        None
+    }
+
+    /// The rest of an acquisition whose opening verb found `old` and did not acquire the lock.
     #[cold]
-    fn start_waiting(self: &Rc<Self>, index: u8, posted: Posted, mut old: u128) {
+    fn start_waiting(self: &Rc<Self>, index: u8, old: u128) {
         let core = Rc::clone(self);
         let task = async move {
             let site = core.site(index);
             let mode = core.slot(index).mode.get();
-            let mut granted = Ok(None);
-            if matches!(posted, Posted::Pending(_)) {
-                granted = core.endpoint.completion(posted).await.map(|()| {
-                    old = core.endpoint.old();
-                    core.kind.opened(&site, mode, old)
-                });
-            }
-            let granted = match granted {
-                Ok(Some(grant)) => Ok(grant),
-                Ok(None) => core.kind.wait_in_line(&site, mode, old).await,
-                Err(fault) => Err(fault),
-            };
+            let granted = core.kind.wait_in_line(&site, mode, old).await;
             match granted {
                 Ok(grant) => core.hold(index, mode, grant),
                 Err(fault) => core.fail(index, fault),
             }
             granted.map(|_| ())
         };
-        self.start_task(index, Box::pin(task));
+        self.start(index, Work::Task(Box::pin(task)));
     }
 
     /// Closes the lock with a verb that completes at once; `None` if there is more to do, which the
@@ -493,16 +527,17 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         let (mode, grant) = (slot.mode.get(), slot.grant.get());
         let grant = grant.expect("only a held lock is released");
         let Some(verb) = self.kind.closing(&site, mode, grant) else {
-            self.start_releasing(index, None);
+            self.start_handing_over(index, None);
             return None;
         };
         match self.endpoint.post(verb) {
             Posted::Done(Ok(())) => {
-                if self.kind.closed(&site, mode, grant, self.endpoint.old()) {
+                let old = self.endpoint.old();
+                if self.kind.closed(&site, mode, grant, old) {
                     self.give_back(index);
                     return Some(Ok(()));
                 }
-                self.start_releasing(index, Some(Posted::Done(Ok(()))));
+                self.start_handing_over(index, Some(old));
                 None
             }
             Posted::Done(Err(fault)) => {
@@ -510,24 +545,46 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
                 self.fail(index, fault);
                 Some(Err(fault))
             }
-            posted @ Posted::Pending(_) => {
-                self.start_releasing(index, Some(posted));
+            Posted::Pending(ticket) => {
+                self.start(index, Work::Closing(ticket));
                 None
             }
         }
     }
 
-    /// The rest of a release whose closing verb, if it had one, was posted.
+    /// The closing verb has completed after a while. `None` if the slot now passes the lock on.
+    fn closed_late(
+        self: &Rc<Self>,
+        index: u8,
+        completed: Result<(), Fault>,
+    ) -> Option<Result<(), Fault>> {
+        let slot = self.slot(index);
+        let (mode, grant) = (slot.mode.get(), slot.grant.get());
+        let grant = grant.expect("only a held lock is released");
+        if let Err(fault) = completed {
+            slot.grant.set(None);
+            self.fail(index, fault);
+            return Some(completed);
+        }
+        let old = self.endpoint.old();
+        if self.kind.closed(&self.site(index), mode, grant, old) {
+            self.give_back(index);
+            return Some(Ok(()));
+        }
+        self.start_handing_over(index, Some(old));
+        None
+    }
+
+    /// The rest of a release whose closing verb, if it had one, found `old` and did not release.
     #[cold]
-    fn start_releasing(self: &Rc<Self>, index: u8, posted: Option<Posted>) {
+    fn start_handing_over(self: &Rc<Self>, index: u8, old: Option<u128>) {
         let core = Rc::clone(self);
-        let found = self.endpoint.old();
         let task = async move {
             let site = core.site(index);
             let slot = core.slot(index);
             let (mode, grant) = (slot.mode.get(), slot.grant.get());
             let grant = grant.expect("only a held lock is released");
-            let result = core.finish_release(&site, mode, grant, posted, found).await;
+            let result = core.kind.hand_over(&site, mode, grant, old).await;
             slot.grant.set(None);
             match result {
                 Ok(()) => core.give_back(index),
@@ -535,34 +592,24 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             }
             result
         };
-        self.start_task(index, Box::pin(task));
-    }
-
-    async fn finish_release(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        grant: L::Grant,
-        posted: Option<Posted>,
-        found: u128,
-    ) -> Result<(), Fault> {
-        let old = match posted {
-            None => None,
-            Some(Posted::Done(_)) => Some(found),
-            Some(pending) => {
-                self.endpoint.completion(pending).await?;
-                let old = self.endpoint.old();
-                if self.kind.closed(site, mode, grant, old) {
-                    return Ok(());
-                }
-                Some(old)
-            }
-        };
-        self.kind.hand_over(site, mode, grant, old).await
+        self.start(index, Work::Task(Box::pin(task)));
     }
 }
 
-/// The slot's task, on behalf of a caller. Dropped before its end, it goes on in
+impl<E: Endpoint, L: RecordLock<E>> Drop for Core<E, L> {
+    fn drop(&mut self) {
+        if E::NOW {
+            return;
+        }
+        for slot in &self.slots {
+            if let Work::Opening(ticket) | Work::Closing(ticket) = *slot.work.borrow() {
+                self.endpoint.abandon(ticket);
+            }
+        }
+    }
+}
+
+/// The slot's work, on behalf of a caller. Dropped before its end, it goes on in
 /// [`Client::settle`].
 struct InLine<'c, E: Endpoint, L: RecordLock<E>> {
     core: &'c Rc<Core<E, L>>,
@@ -575,7 +622,7 @@ impl<E: Endpoint, L: RecordLock<E>> Future for InLine<'_, E, L> {
 
     #[cold]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = self.core.poll_task(self.index, cx);
+        let polled = self.core.poll_work(self.index, cx);
         self.finished = polled.is_ready();
         polled
     }

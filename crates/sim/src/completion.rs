@@ -6,6 +6,7 @@ use crate::core::Core;
 use crate::flight::NONE;
 use crate::history::{Kind, mix};
 use crate::seat::Life;
+use crate::world::Mode;
 
 impl Core {
     /// A completion reaches its endpoint. It is seen once those before it are.
@@ -55,6 +56,7 @@ impl Core {
             return None;
         }
         let lost = flight.chain.lost;
+        let explored = self.mode == Mode::Explored;
         let mut told = 0;
         let last = &mut self.seats[usize::from(owner.index)].last;
         last.links.clear();
@@ -69,15 +71,18 @@ impl Core {
             last.data[place].clear();
             if status.is_ok() && !matches!(link.kind, Kind::Write | Kind::Send) {
                 last.old = link.old;
-                if link.kind == Kind::Read {
-                    std::mem::swap(&mut last.data[place], &mut link.data);
-                }
             }
-            told = mix(told, u64::from(status.is_err()));
-            told = mix(told ^ link.old as u64, (link.old >> 64) as u64);
-            told = last.data[place].iter().fold(told, |told, &word| mix(told, word));
+            let (next, old, read) = (link.next, link.old, link.kind == Kind::Read);
+            if status.is_ok() && read {
+                std::mem::swap(&mut last.data[place], &mut self.flights.cargo_mut(index).data);
+            }
+            if explored {
+                told = mix(told, u64::from(status.is_err()));
+                told = mix(told ^ old as u64, (old >> 64) as u64);
+                told = last.data[place].iter().fold(told, |told, &word| mix(told, word));
+            }
             result = result.and(status);
-            index = link.next;
+            index = next;
             place += 1;
         }
         self.flights.remove(head);

@@ -12,7 +12,7 @@ use rand_xoshiro::rand_core::Rng;
 
 use crate::history::mix;
 use crate::seat::Life;
-use crate::world::{RECORDS, Shared};
+use crate::world::Shared;
 
 /// An endpoint of a [`World`](crate::World). Clones are the same endpoint: tasks may share it.
 ///
@@ -130,25 +130,14 @@ impl Endpoint for SimEndpoint {
         self.shared.core.borrow_mut().seat_mut(self.id).rng.next_u64()
     }
 
+    #[inline]
     fn publish(&self, slot: Slot, word: usize, value: u64) {
         assert!(word < RECORD_WORDS, "a record has {RECORD_WORDS} words");
-        let addr = self.record(self.id.index, slot).plus(word as u64 * 8);
-        let mut core = self.shared.core.borrow_mut();
-        let seat = core.seat(self.id);
-        if !seat.is_acting(self.id) || seat.revoked {
-            return;
-        }
-        let place = core.memory.place(addr, 1, 8).expect("every slot has a record");
-        *core.memory.word(place, 0) = value;
-        let now = core.now;
-        core.history.note(now, addr.bits() ^ value);
-        core.changed(addr);
+        self.shared.core.borrow_mut().publish(self.id, slot, word, value);
     }
 
     fn record(&self, index: u16, slot: Slot) -> Addr {
-        let slots = u64::from(self.slots());
-        let place = u64::from(index) * slots + u64::from(slot.0);
-        Addr::new(RECORDS, place * RECORD_WORDS as u64 * 8)
+        self.shared.core.borrow().record(index, slot)
     }
 
     fn endpoints(&self) -> u16 {

@@ -2,6 +2,8 @@
 //!
 //! A flight is one verb; a chain is several, linked, and its first one (the head) speaks for it.
 //! Flights are kept in a slab and reused with their buffers, so that nothing is allocated per verb.
+//! A flight is touched by every event of its verb, so it holds only what every verb needs; what
+//! reads, writes and messages need besides is its [`Cargo`], which lies elsewhere.
 
 use farlock_fabric::verb::{MaskedCas, MaskedFaa};
 use farlock_fabric::{Addr, EndpointId, Fault, Mailbox, Message, Nanos, Verb};
@@ -11,7 +13,7 @@ use crate::history::Kind;
 /// No flight, no task.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A verb that owns its operands; a write's words are the flight's `data`.
+/// A verb that owns its operands; a write's words are in the flight's [`Cargo`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     Read { words: u16 },
@@ -69,15 +71,23 @@ pub(crate) struct Flight {
     pub(crate) head: u32,
     /// The next link of its chain.
     pub(crate) next: u32,
-    pub(crate) tear: Tear,
-    pub(crate) due: Due,
     pub(crate) addr: Addr,
     pub(crate) action: Action,
     /// An atomic's old word, or the first two words of a read.
     pub(crate) old: u128,
+    pub(crate) chain: Chain,
+}
+
+/// What a flight carries along if it is a read, a write or a message. For any other verb it holds
+/// what an earlier flight left.
+#[derive(Debug)]
+pub(crate) struct Cargo {
+    /// How a read or write is torn.
+    pub(crate) tear: Tear,
+    /// When a message is due.
+    pub(crate) due: Due,
     /// What a read found or a write stores.
     pub(crate) data: Vec<u64>,
-    pub(crate) chain: Chain,
 }
 
 /// What only the head of a chain uses.
@@ -132,6 +142,8 @@ impl Chain {
 #[derive(Default)]
 pub(crate) struct Flights {
     slab: Vec<Flight>,
+    /// By the same index.
+    cargo: Vec<Cargo>,
     free: Vec<u32>,
 }
 
@@ -144,6 +156,22 @@ impl Flights {
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut Flight {
         &mut self.slab[index as usize]
+    }
+
+    #[inline]
+    pub(crate) fn cargo(&self, index: u32) -> &Cargo {
+        &self.cargo[index as usize]
+    }
+
+    #[inline]
+    pub(crate) fn cargo_mut(&mut self, index: u32) -> &mut Cargo {
+        &mut self.cargo[index as usize]
+    }
+
+    /// A read or write with what it carries.
+    #[inline]
+    pub(crate) fn loaded_mut(&mut self, index: u32) -> (&mut Flight, &mut Cargo) {
+        (&mut self.slab[index as usize], &mut self.cargo[index as usize])
     }
 
     /// The index of every chain's head that is in flight, in the slab's order.
@@ -172,12 +200,13 @@ impl Flights {
         flight.overtaken = false;
         flight.head = index;
         flight.next = NONE;
-        flight.tear = Tear::default();
-        flight.due = Due::Unknown;
         flight.addr = verb.addr().unwrap_or(Addr::from_bits(0));
-        flight.action = action(verb, &mut flight.data);
+        flight.action = action(verb);
         flight.old = 0;
         flight.chain = Chain::NEW;
+        if matches!(flight.kind, Kind::Read | Kind::Write | Kind::Send) {
+            self.cargo[index as usize].load(verb);
+        }
         index
     }
 
@@ -206,27 +235,33 @@ impl Flights {
             overtaken: false,
             head: NONE,
             next: NONE,
-            tear: Tear::default(),
-            due: Due::Unknown,
             addr: Addr::from_bits(0),
             action: Action::Write,
             old: 0,
-            data: Vec::new(),
             chain: Chain::NEW,
         });
+        self.cargo.push(Cargo { tear: Tear::default(), due: Due::Unknown, data: Vec::new() });
         (self.slab.len() - 1) as u32
     }
 }
 
+impl Cargo {
+    /// Gets ready for this verb.
+    fn load(&mut self, verb: &Verb<'_>) {
+        self.tear = Tear::default();
+        self.due = Due::Unknown;
+        if let Verb::Write { data, .. } = *verb {
+            self.data.clear();
+            self.data.extend_from_slice(data);
+        }
+    }
+}
+
 #[inline]
-fn action(verb: &Verb<'_>, buffer: &mut Vec<u64>) -> Action {
+fn action(verb: &Verb<'_>) -> Action {
     match *verb {
         Verb::Read { words, .. } => Action::Read { words },
-        Verb::Write { data, .. } => {
-            buffer.clear();
-            buffer.extend_from_slice(data);
-            Action::Write
-        }
+        Verb::Write { .. } => Action::Write,
         Verb::Cas64 { compare, swap, .. } => Action::Cas64 { compare, swap },
         Verb::Faa64 { add, .. } => Action::Faa64 { add },
         Verb::MaskedCas64 { op, .. } => Action::MaskedCas64(op),

@@ -23,7 +23,7 @@ impl Core {
         } else {
             Due::Behind(due)
         };
-        self.flights.at_mut(index).due = due;
+        self.flights.cargo_mut(index).due = due;
     }
 
     /// The oldest message on its way from one endpoint to another.
@@ -46,9 +46,9 @@ impl Core {
         let from = self.flights.at(index).owner;
         self.seat_mut(from).sends.retain(|&other| other != index);
         if let Some(next) = self.next_message(from, to.endpoint)
-            && let Due::Behind(due) = self.flights.at(next).due
+            && let Due::Behind(due) = self.flights.cargo(next).due
         {
-            self.flights.at_mut(next).due = Due::Scheduled;
+            self.flights.cargo_mut(next).due = Due::Scheduled;
             self.push(due.max(self.now), Event::Serve(next));
         }
         self.verdict(index)?;

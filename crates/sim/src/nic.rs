@@ -99,17 +99,24 @@ impl Nic {
 pub(crate) struct NicState {
     /// When the pipe can issue the next verb.
     pipe_free: Nanos,
-    /// For each slot of the window, which line its last atomic served and until when. Only lines
-    /// in the window can be busy, so this is all there is to know of lines.
-    lines: Vec<u64>,
-    until: Vec<Nanos>,
+    /// The slots of the window, as a ring from `first` on, in the order in which they are free
+    /// again. Only lines in the window can be busy, so this is all there is to know of lines.
+    window: Box<[WindowSlot]>,
+    first: usize,
+}
+
+/// Which line the last atomic of a slot served, and until when.
+#[derive(Clone, Copy, Default)]
+struct WindowSlot {
+    line: u64,
+    until: Nanos,
 }
 
 impl NicState {
     pub(crate) fn new(nic: &Nic) -> Self {
         assert!((1..=1024).contains(&nic.window), "a window has 1 to 1,024 slots");
-        let slots = usize::from(nic.window);
-        Self { pipe_free: 0, lines: vec![0; slots], until: vec![0; slots] }
+        let window = vec![WindowSlot::default(); usize::from(nic.window)].into();
+        Self { pipe_free: 0, window, first: 0 }
     }
 
     /// A read or write of so many bytes arrives; returns when it is served.
@@ -123,21 +130,29 @@ impl NicState {
     /// An atomic on this line arrives; returns when it takes effect.
     #[inline]
     pub(crate) fn admit_atomic(&mut self, nic: &Nic, now: Nanos, line: u64, wide: bool) -> Nanos {
-        let (mut slot, mut slot_free, mut line_free) = (0, Nanos::MAX, 0);
-        for (i, (&busy, &until)) in self.lines.iter().zip(&self.until).enumerate() {
-            if until < slot_free {
-                (slot, slot_free) = (i, until);
-            }
-            if busy == line {
-                line_free = line_free.max(until);
-            }
-        }
-        let issued = now.max(self.pipe_free).max(slot_free);
+        let same_line = self.window.iter().filter(|slot| slot.line == line);
+        let line_free = same_line.fold(0, |free, slot| free.max(slot.until));
+        let issued = now.max(self.pipe_free).max(self.window[self.first].until);
         self.pipe_free = issued + u64::from(nic.atomic_issue_ns);
         let start = issued.max(line_free);
-        self.lines[slot] = line;
-        self.until[slot] = start + u64::from(if wide { nic.line16_ns } else { nic.line8_ns });
+        let hold = if wide { nic.line16_ns } else { nic.line8_ns };
+        self.occupy(WindowSlot { line, until: start + u64::from(hold) });
         start
+    }
+
+    /// Takes the slot that is free first, and puts it where it belongs in the order: most often at
+    /// the end.
+    #[inline]
+    fn occupy(&mut self, taken: WindowSlot) {
+        let slots = self.window.len();
+        let before = |place: usize| if place == 0 { slots - 1 } else { place - 1 };
+        let (first, mut place) = (self.first, self.first);
+        self.first = if first + 1 == slots { 0 } else { first + 1 };
+        while before(place) != first && self.window[before(place)].until > taken.until {
+            self.window[place] = self.window[before(place)];
+            place = before(place);
+        }
+        self.window[place] = taken;
     }
 }
 

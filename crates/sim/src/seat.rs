@@ -7,7 +7,8 @@
 
 use std::collections::VecDeque;
 
-use farlock_fabric::{EndpointId, Envelope, Fault, LinkDone, Nanos};
+use farlock_fabric::endpoint::RECORD_WORDS;
+use farlock_fabric::{Addr, EndpointId, Envelope, Fault, LinkDone, Nanos, Slot};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
@@ -18,6 +19,7 @@ use crate::flight::NONE;
 use crate::history::Kind;
 use crate::oracle::Choice;
 use crate::queue::Event;
+use crate::world::RECORDS;
 
 /// Where an occupant of a seat stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,11 +70,16 @@ impl Clock {
         }
         let phase = (now + self.phase_ns) % (2 * self.turn_ns);
         let away = phase.min(2 * self.turn_ns - phase);
-        now + (u128::from(away) * u128::from(self.drift_ppb) / 1_000_000_000) as u64
+        // It turns before the product exceeds 64 bits.
+        now + away * self.drift_ppb / 1_000_000_000
     }
 
     /// The first time of the world not before `now` at which this clock shows `reading`.
+    #[inline]
     pub(crate) fn when(&self, now: Nanos, reading: Nanos) -> Nanos {
+        if self.drift_ppb == 0 {
+            return now.max(reading);
+        }
         let mut time = now;
         // Each step closes all but a drift's share of the gap: three steps at most.
         while self.read(time) < reading {
@@ -92,7 +99,7 @@ pub(crate) struct Seat {
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) clock: Clock,
     pub(crate) mailboxes: Vec<VecDeque<Envelope>>,
-    /// Its waits in progress.
+    /// Its waits in progress that a message may end.
     pub(crate) waits: Vec<u32>,
     /// Its messages on their way, oldest first.
     pub(crate) sends: Vec<u32>,
@@ -158,14 +165,34 @@ impl Core {
         &mut self.seats[usize::from(id.index)]
     }
 
+    /// Where the record of a slot lies.
+    #[inline]
+    pub(crate) fn record(&self, index: u16, slot: Slot) -> Addr {
+        let place = u64::from(index) * u64::from(self.slots) + u64::from(slot.0);
+        Addr::new(RECORDS, place * RECORD_WORDS as u64 * 8)
+    }
+
+    /// An endpoint stores a word of a slot's record.
+    pub(crate) fn publish(&mut self, id: EndpointId, slot: Slot, word: usize, value: u64) {
+        let seat = self.seat(id);
+        if !seat.is_acting(id) || seat.revoked {
+            return;
+        }
+        let addr = self.record(id.index, slot).plus(word as u64 * 8);
+        let place = self.memory.place(addr, 1, 8).expect("every slot has a record");
+        *self.memory.word(place, 0) = value;
+        self.history.note(self.now, addr.bits() ^ value);
+        self.changed(addr);
+    }
+
     /// A new endpoint in this seat, whose occupant is dead or never was.
     pub(crate) fn seat_endpoint(&mut self, index: u16) -> EndpointId {
         let place = usize::from(index);
         assert!(self.seats[place].life == Life::Dead, "somebody sits there");
         // Messages of the dead that wait for older ones must not wait for ever.
         for flight in std::mem::take(&mut self.seats[place].sends) {
-            if matches!(self.flights.at(flight).due, Due::Behind(_)) {
-                self.flights.at_mut(flight).due = Due::Scheduled;
+            if matches!(self.flights.cargo(flight).due, Due::Behind(_)) {
+                self.flights.cargo_mut(flight).due = Due::Scheduled;
                 self.push(self.now, Event::Serve(flight));
             }
         }

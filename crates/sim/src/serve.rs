@@ -30,7 +30,7 @@ impl Core {
         Some(match self.flights.at(index).action {
             Action::Read { words } => nic.admit_transfer(&self.nic, self.now, u64::from(words) * 8),
             Action::Write => {
-                let bytes = self.flights.at(index).data.len() as u64 * 8;
+                let bytes = self.flights.cargo(index).data.len() as u64 * 8;
                 nic.admit_transfer(&self.nic, self.now, bytes)
             }
             _ => {
@@ -108,7 +108,7 @@ impl Core {
 
     /// Reads or writes the words whose time has come. Returns whether all have been.
     fn transfer(&mut self, index: u32) -> Result<bool, Fault> {
-        let started = self.flights.at(index).tear.served != 0;
+        let started = self.flights.cargo(index).tear.served != 0;
         if let Err(fault) = self.verdict(index) {
             // Half a write has taken effect: the outcome is not "none".
             let half = started && self.flights.at(index).kind == Kind::Write;
@@ -117,8 +117,8 @@ impl Core {
         if !started {
             self.begin_transfer(index)?;
         }
-        let words = self.flights.at(index).data.len() as u32;
-        let tear = self.flights.at(index).tear;
+        let cargo = self.flights.cargo(index);
+        let (words, tear) = (cargo.data.len() as u32, cargo.tear);
         let left = words - u32::from(tear.served);
         let piece = if tear.torn { 1 + self.oracle.pick(Choice::TearPiece, left) } else { left };
         for position in u32::from(tear.served)..u32::from(tear.served) + piece {
@@ -128,12 +128,12 @@ impl Core {
             };
             self.transfer_word(index, word as usize);
         }
-        self.flights.at_mut(index).tear.served += piece as u16;
+        let (flight, cargo) = self.flights.loaded_mut(index);
+        cargo.tear.served += piece as u16;
         if piece == left {
-            let flight = self.flights.at_mut(index);
             if flight.kind == Kind::Read {
-                let high = flight.data.get(1).copied().unwrap_or(0);
-                flight.old = u128::from(flight.data[0]) | u128::from(high) << 64;
+                let high = cargo.data.get(1).copied().unwrap_or(0);
+                flight.old = u128::from(cargo.data[0]) | u128::from(high) << 64;
             }
             return Ok(true);
         }
@@ -144,12 +144,12 @@ impl Core {
 
     /// Checks the bounds and decides how a read or write is torn.
     fn begin_transfer(&mut self, index: u32) -> Result<(), Fault> {
-        let flight = self.flights.at_mut(index);
+        let (flight, cargo) = self.flights.loaded_mut(index);
         if let Action::Read { words } = flight.action {
-            flight.data.clear();
-            flight.data.resize(usize::from(words), 0);
+            cargo.data.clear();
+            cargo.data.resize(usize::from(words), 0);
         }
-        let words = flight.data.len();
+        let words = cargo.data.len();
         if !(1..=WORDS_MAX).contains(&words) {
             return Err(Fault::OutOfBounds);
         }
@@ -158,21 +158,21 @@ impl Core {
         if words > 1 && ratio.is_possible() && self.oracle.chance(Choice::Tear, ratio) {
             let origin = self.oracle.pick(Choice::TearPiece, words as u32) as u16;
             let down = self.oracle.pick(Choice::TearPiece, 2) == 1;
-            flight.tear = Tear { torn: true, origin, down, served: 0 };
+            cargo.tear = Tear { torn: true, origin, down, served: 0 };
         }
         Ok(())
     }
 
     #[inline]
     fn transfer_word(&mut self, index: u32, word: usize) {
-        let flight = self.flights.at_mut(index);
+        let (flight, cargo) = self.flights.loaded_mut(index);
         let addr = flight.addr.plus(word as u64 * 8);
         let place = self.memory.place(addr, 1, 8).expect("the bounds were checked at the start");
         let cell = self.memory.word(place, 0);
         let old = *cell;
         match flight.kind {
-            Kind::Write => *cell = flight.data[word],
-            _ => flight.data[word] = old,
+            Kind::Write => *cell = cargo.data[word],
+            _ => cargo.data[word] = old,
         }
         let new = *cell;
         let (endpoint, kind) = (flight.owner, flight.kind);

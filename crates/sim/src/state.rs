@@ -9,8 +9,8 @@
 use std::panic::Location;
 
 use crate::core::Core;
-use crate::flight::{Action, Flight, NONE};
-use crate::history::mix;
+use crate::flight::{Action, Cargo, Flight, NONE, Tear};
+use crate::history::{Kind, mix};
 use crate::memory::Memory;
 use crate::queue::Event;
 use crate::world::Mode;
@@ -76,7 +76,7 @@ impl Core {
                 }
             }
             for &send in &seat.sends {
-                hash = mix(hash, flight_hash(self.flights.at(send)));
+                hash = mix(hash, self.flight_hash(send));
             }
         }
         // In which order events became possible decides nothing: a sum does not depend on it.
@@ -84,13 +84,17 @@ impl Core {
         mix(hash, pending.fold(0, u64::wrapping_add))
     }
 
+    fn flight_hash(&self, index: u32) -> u64 {
+        flight_hash(self.flights.at(index), self.flights.cargo(index))
+    }
+
     pub(crate) fn event_hash(&self, event: Event) -> u64 {
         let candidate = self.candidate(event);
         let what = u64::from(candidate.owner) << 8 | candidate.kind as u64;
         match event {
-            Event::Arrive(flight) => mix(what, 1 ^ flight_hash(self.flights.at(flight))),
-            Event::Turn(flight) => mix(what, 2 ^ flight_hash(self.flights.at(flight))),
-            Event::Serve(flight) => mix(what, 3 ^ flight_hash(self.flights.at(flight))),
+            Event::Arrive(flight) => mix(what, 1 ^ self.flight_hash(flight)),
+            Event::Turn(flight) => mix(what, 2 ^ self.flight_hash(flight)),
+            Event::Serve(flight) => mix(what, 3 ^ self.flight_hash(flight)),
             Event::Complete(flight) => mix(what, 4 ^ self.found_hash(flight)),
             Event::Timer(..) | Event::Elapse(_) => mix(what, 5),
             Event::Wake(task) => mix(what, 6 ^ u64::from(task) << 8),
@@ -100,13 +104,14 @@ impl Core {
 
     /// What the completion of this chain will tell.
     fn found_hash(&self, head: u32) -> u64 {
-        let (mut index, mut hash) = (head, flight_hash(self.flights.at(head)));
+        let (mut index, mut hash) = (head, self.flight_hash(head));
         while index != NONE {
             let flight = self.flights.at(index);
             hash = mix(hash ^ flight.old as u64, (flight.old >> 64) as u64);
             hash = mix(hash, flight.status.is_err().into());
             if matches!(flight.action, Action::Read { .. }) {
-                hash = flight.data.iter().fold(hash, |hash, &word| mix(hash, word));
+                let data = &self.flights.cargo(index).data;
+                hash = data.iter().fold(hash, |hash, &word| mix(hash, word));
             }
             index = flight.next;
         }
@@ -116,15 +121,17 @@ impl Core {
 
 /// What a verb in flight may still do. Nothing of a verb that no longer takes effect and that
 /// nobody waits for.
-fn flight_hash(flight: &Flight) -> u64 {
+fn flight_hash(flight: &Flight, cargo: &Cargo) -> u64 {
+    let transfers = matches!(flight.kind, Kind::Read | Kind::Write);
+    let tear = if transfers { cargo.tear } else { Tear::default() };
     let flags = u64::from(flight.cancelled) | u64::from(flight.chain.abandoned) << 1;
-    let progress = u64::from(flight.tear.served) << 8 | u64::from(flight.tear.origin) << 24;
+    let progress = u64::from(tear.served) << 8 | u64::from(tear.origin) << 24;
     let open = u64::from(flight.chain.unserved) << 40 | u64::from(flight.chain.open_reads) << 52;
     let hash = mix(flight.owner.bits() ^ flags << 60, progress ^ open ^ flight.kind as u64);
     let hash = mix(hash, flight.addr.bits());
     // What an earlier verb left in the buffer is not this one's.
-    let filled = matches!(flight.action, Action::Write) || flight.tear.served > 0;
-    let data = if filled { flight.data.as_slice() } else { &[] };
+    let filled = matches!(flight.action, Action::Write) || tear.served > 0;
+    let data = if filled { cargo.data.as_slice() } else { &[] };
     let hash = data.iter().fold(hash, |hash, &word| mix(hash, word));
     match flight.action {
         Action::Read { words } => mix(hash, u64::from(words)),

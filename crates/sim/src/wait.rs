@@ -119,10 +119,9 @@ impl Core {
         {
             return Some(Woken::Changed);
         }
-        let interval = if blocks { None } else { wait.interval };
-        let clock = self.seat(id).clock;
-        let end = |ns| clock.when(self.now, clock.read(self.now) + ns);
-        let (deadline, patience) = (interval.map(end), wait.interval.map(end));
+        let clock = &self.seat(id).clock;
+        let end = wait.interval.map(|ns| clock.when(self.now, clock.read(self.now) + ns));
+        let (deadline, patience) = if blocks { (None, end) } else { (end, None) };
         let index = self.watches.free.pop().unwrap_or_else(|| {
             self.watches.slab.push(Watch::default());
             (self.watches.slab.len() - 1) as u32
@@ -136,7 +135,7 @@ impl Core {
         watch.peers.clear();
         watch.peers.extend_from_slice(wait.peers);
         watch.deadline = deadline;
-        watch.patience = if blocks { patience } else { None };
+        watch.patience = patience;
         watch.elapsed = false;
         watch.begun = self.now;
         watch.looking = false;
@@ -147,7 +146,9 @@ impl Core {
             let place = self.watches.by_word.partition_point(|&(other, _)| other <= addr);
             self.watches.by_word.insert(place, (addr, index));
         }
-        self.seat_mut(id).waits.push(index);
+        if wait.mail.is_some() {
+            self.seat_mut(id).waits.push(index);
+        }
         *state = WaitState {
             begun: true,
             deadline,
@@ -168,8 +169,10 @@ impl Core {
         }
         watch.generation = watch.generation.wrapping_add(1);
         let Some(owner) = watch.owner.take() else { return };
-        let seat = &mut self.seats[usize::from(owner.index)];
-        seat.waits.retain(|&other| other != index);
+        if watch.mail.is_some() {
+            let seat = &mut self.seats[usize::from(owner.index)];
+            seat.waits.retain(|&other| other != index);
+        }
         if watch.word.take().is_some() {
             self.watches.by_word.retain(|&(_, other)| other != index);
         }

@@ -4,7 +4,7 @@
 //! wakers do nothing. Between two events every task that can go on has gone on as far as it can;
 //! computing takes no virtual time.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Deref;
@@ -220,10 +220,12 @@ impl World {
         assert!(core.current == NONE, "a task cannot run its own world");
         loop {
             while let Some(task) = core.ready.pop_front() {
-                drop(core);
                 if task != visitor {
-                    shared.poll(task);
-                } else if shared.is_visited(task) && visit() {
+                    core = shared.poll(core, task);
+                    continue;
+                }
+                drop(core);
+                if shared.is_visited(task) && visit() {
                     return Stop::Visitor;
                 }
                 core = shared.core.borrow_mut();
@@ -392,8 +394,8 @@ impl Handle {
         }
     }
 
-    /// Lets up to `most` endpoints crash from now on, each at any verb: whether one does as it posts
-    /// it, so often, and what then becomes of the verb, is for the oracle to decide.
+    /// Lets up to `most` endpoints crash from now on, each at any verb: whether one does as it
+    /// posts it, so often, and what then becomes of the verb, is for the oracle to decide.
     pub fn crash_anywhere(&self, most: u32, ratio: Ratio) {
         let mut core = self.shared.core.borrow_mut();
         (core.crashes_left, core.crash_ratio) = (most, ratio);
@@ -509,33 +511,34 @@ impl Handle {
 impl Shared {
     /// Polls a task, unless it is gone or paused.
     #[inline]
-    fn poll(&self, task: u32) {
-        {
-            let mut core = self.core.borrow_mut();
-            let endpoint = core.tasks[task as usize].endpoint;
-            core.tasks[task as usize].queued = false;
-            let resume = core.seat(endpoint).paused_until;
-            if resume > core.now {
-                core.push(resume, Event::Wake(task));
-                return;
-            }
-            core.current = task;
-            core.history.stats.polls += 1;
+    fn poll<'s>(&'s self, mut shared: RefMut<'s, Core>, task: u32) -> RefMut<'s, Core> {
+        let core = &mut *shared;
+        let meta = &mut core.tasks[task as usize];
+        meta.queued = false;
+        let resume = core.seats[usize::from(meta.endpoint.index)].paused_until;
+        if resume > core.now {
+            core.push(resume, Event::Wake(task));
+            return shared;
         }
         let Some(mut future) = self.futures.borrow_mut()[task as usize].take() else {
-            self.core.borrow_mut().current = NONE;
-            return;
+            return shared;
         };
+        core.current = task;
+        core.history.stats.polls += 1;
+        drop(shared);
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let mut core = self.core.borrow_mut();
         core.current = NONE;
         let live = &mut core.tasks[task as usize].live;
         *live &= polled.is_pending();
         if *live {
-            drop(core);
             self.futures.borrow_mut()[task as usize] = Some(future);
+            return core;
         }
-        // Otherwise the future is dropped here, after everything is released.
+        // What the future holds may act as it is dropped.
+        drop(core);
+        drop(future);
+        self.core.borrow_mut()
     }
 
     /// Takes note that the visitor is about to be polled.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Slot, WideAtomics};
+use farlock_locks::event::EventCounts;
 use farlock_locks::slot::{self, Phase};
 use farlock_locks::{Client, Mode, Options, RecordLock};
 use farlock_sim::check::{Access, Ledger, Turns};
@@ -159,8 +160,8 @@ struct Bench {
     stages: Vec<(Stage, bool)>,
     failure: Option<String>,
     bypassed: Option<String>,
-    /// How often somebody living found somebody dead that it was waiting for.
-    peers_died: u64,
+    /// How often somebody found another dead, repaired a lock or began again.
+    recoveries: u64,
     notes: Notes,
 }
 
@@ -357,7 +358,7 @@ impl Trial {
         let finding = |objection, story: String| Some(Finding { objection, story });
         let mut verdict = Verdict {
             events: self.handle.stats().events,
-            recovered: bench.peers_died > 0,
+            recovered: self.scenario.is_deadly() && bench.recoveries > 0,
             bypass_max: bench.turns.bypass_max(),
             ..Verdict::default()
         };
@@ -401,8 +402,12 @@ async fn visit<E: WideAtomics, L: RecordLock<E>>(
     let token = guard.token().map(|token| token.get());
     bench.borrow_mut().ledger.enter(VISITOR, Access::Exclusive, token);
     bench.borrow_mut().ledger.leave(VISITOR);
-    bench.borrow_mut().peers_died += client.events().peers_died;
+    bench.borrow_mut().recoveries += recoveries(client.events());
     guard.release().await.is_ok()
+}
+
+fn recoveries(events: EventCounts) -> u64 {
+    events.peers_died + events.repaired + events.restarted
 }
 
 /// What a panic says.
@@ -438,7 +443,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
                 return;
             }
         }
-        self.trial.bench.borrow_mut().peers_died += self.client.events().peers_died;
+        self.trial.bench.borrow_mut().recoveries += recoveries(self.client.events());
     }
 
     async fn cycle(&self, round: u16) -> anyhow::Result<()> {

@@ -7,17 +7,24 @@
 //! ([`super::word`]) tell the late one. There is no grace period, hence nothing that could wait for
 //! a holder.
 //!
-//! Memory grows with the number of ranges held at once, 64 bytes each, to at most 2^22 of them.
+//! Memory grows with the number of ranges held at once, 64 bytes each, to at most 2^22 of them. The
+//! first 4,096 lie in the program itself, where an index is an address but for a sum: a walk goes
+//! from entry to entry, and each load on that way is one that the next has to wait for.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
 
 use super::word::{INDEX_BITS, Link};
 use crate::Range;
-use crate::primitive::{AtomicU32, AtomicU64, Mutex, Ordering, hold, of_process, of_thread};
+use crate::primitive::{
+    AtomicU32, AtomicU64, Mutex, Ordering, const_fn, hold, of_process, of_thread,
+};
 
 /// Entries in a block.
 const BLOCK: usize = if cfg!(any(loom, shuttle)) { 8 } else { 1024 };
+/// Blocks that are part of the program; beyond them, an entry is found through a table. The models
+/// make every entry anew for each execution, and so have none.
+const BLOCKS_AT_HOME: usize = if cfg!(any(loom, shuttle)) { 0 } else { 4 };
 /// Blocks that an index can name.
 const BLOCKS: usize = if cfg!(any(loom, shuttle)) { 4 } else { (1 << INDEX_BITS) / BLOCK };
 /// Entries that move between a thread and the stock at a time.
@@ -34,7 +41,8 @@ pub(super) struct Entry {
     /// The thread that holds it, where that is known; 0 otherwise.
     owner: AtomicU64,
     shared: AtomicU32,
-    index: u32,
+    /// Written when the entry is carved, before anybody can know it: nothing for a model to see.
+    index: std::sync::atomic::AtomicU32,
 }
 
 /// What an entry said; true only if the link that led to it has not changed since.
@@ -46,19 +54,21 @@ pub(super) struct Claim {
 }
 
 impl Entry {
-    fn new(index: u32) -> Self {
-        Self {
-            next: Link::new(),
-            start: AtomicU64::new(0),
-            last: AtomicU64::new(0),
-            owner: AtomicU64::new(0),
-            shared: AtomicU32::new(0),
-            index,
+    const_fn! {
+        fn new() -> Self {
+            Self {
+                next: Link::new(),
+                start: AtomicU64::new(0),
+                last: AtomicU64::new(0),
+                owner: AtomicU64::new(0),
+                shared: AtomicU32::new(0),
+                index: std::sync::atomic::AtomicU32::new(0),
+            }
         }
     }
 
     pub(super) fn index(&self) -> u32 {
-        self.index
+        self.index.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Says what the entry stands for, before anybody can find it.
@@ -86,9 +96,14 @@ impl Entry {
     }
 }
 
+#[cfg(not(any(loom, shuttle)))]
+static HOME: [Entry; BLOCKS_AT_HOME * BLOCK] = [const { Entry::new() }; BLOCKS_AT_HOME * BLOCK];
+#[cfg(any(loom, shuttle))]
+static HOME: [Entry; 0] = [];
+
 /// The blocks, and the free entries that no thread keeps.
 struct Stock {
-    blocks: [OnceLock<Box<[Entry; BLOCK]>>; BLOCKS],
+    blocks: [OnceLock<Box<[Entry]>>; BLOCKS],
     free: Mutex<Free>,
 }
 
@@ -128,6 +143,9 @@ pub(super) fn entry(index: u32) -> Option<&'static Entry> {
         return None;
     }
     let at = index as usize;
+    if let Some(entry) = HOME.get(at) {
+        return Some(entry);
+    }
     let block = STOCK.blocks[at / BLOCK].get().expect("an index names an entry that was carved");
     Some(&block[at % BLOCK])
 }
@@ -175,11 +193,18 @@ fn refill(at_hand: &mut Vec<&'static Entry>) -> &'static Entry {
 fn carve(free: &mut Free) {
     assert!(free.blocks < BLOCKS, "4 million ranges are held at once");
     let first = free.blocks * BLOCK;
-    let block = STOCK.blocks[free.blocks]
-        .get_or_init(|| Box::new(std::array::from_fn(|at| Entry::new((first + at) as u32))));
+    let block = if free.blocks < BLOCKS_AT_HOME {
+        &HOME[first..first + BLOCK]
+    } else {
+        let allocate = || (0..BLOCK).map(|_| Entry::new()).collect();
+        STOCK.blocks[free.blocks].get_or_init(allocate)
+    };
+    for (at, entry) in block.iter().enumerate() {
+        entry.index.store((first + at) as u32, std::sync::atomic::Ordering::Relaxed);
+    }
     free.blocks += 1;
     // Index 0 means no entry.
-    free.entries.extend(block.iter().filter(|entry| entry.index != 0).rev());
+    free.entries.extend(block.iter().filter(|entry| entry.index() != 0).rev());
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -35,6 +35,15 @@ pub(crate) struct Entrance<'a, const RW: bool> {
     stood_back: u32,
 }
 
+/// How far an attempt came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Nowhere,
+    /// Into the list, but not through the validation.
+    Inside,
+    Through,
+}
+
 /// How far it came.
 pub(crate) enum Step {
     Held(Token),
@@ -46,47 +55,67 @@ impl<const RW: bool> List<RW> {
     #[inline]
     pub(super) fn lock(&self, claim: Claim, deadline: Option<Instant>) -> Option<Token> {
         let mine = self.fresh(claim);
-        if self.impatience.nobody() && self.take_alone(mine) {
-            return Some(Token::new(mine));
-        }
-        self.lock_slow(mine, claim, deadline)
-    }
-
-    #[inline(never)]
-    fn lock_slow(
-        &self,
-        mine: &'static Entry,
-        claim: Claim,
-        deadline: Option<Instant>,
-    ) -> Option<Token> {
-        let mut entrance = Entrance::new(self, claim, Some(mine));
-        self.impatience.stand_back(deadline);
-        let mut late = deadline.is_some_and(|deadline| deadline <= Instant::now());
-        loop {
-            match entrance.step() {
-                Step::Held(token) => return Some(token),
-                Step::Blocked(obstacle) => {
-                    obstacle.forbid_owner(claim.owner);
-                    if late {
-                        return None;
-                    }
-                    // Whoever slept until the deadline looks once more.
-                    late = !obstacle.wait(deadline);
-                }
+        let mut came = Came::Nowhere;
+        if self.impatience.nobody() {
+            if self.take_alone(mine) {
+                return Some(Token::new(mine));
+            }
+            came = self.take_beside(mine, claim);
+            if came == Came::Through {
+                return Some(Token::new(mine));
             }
         }
+        Entrance::from(self, claim, mine, came).outwait(deadline)
     }
 
     /// Takes the range if nobody is in the way.
+    #[inline]
     pub(super) fn try_lock(&self, claim: Claim) -> Option<Token> {
         let mine = self.fresh(claim);
         if self.take_alone(mine) {
             return Some(Token::new(mine));
         }
-        match Entrance::new(self, claim, Some(mine)).step() {
-            Step::Held(token) => Some(token),
-            Step::Blocked(_) => None,
+        let came = self.take_beside(mine, claim);
+        if came == Came::Through {
+            return Some(Token::new(mine));
         }
+        Entrance::from(self, claim, mine, came).attempt()
+    }
+
+    /// The ordinary path, once: others hold ranges, none is in the way, and nobody races.
+    ///
+    /// It is what [`Entrance`] does, without keeping in memory how far it came, which costs a third
+    /// of it.
+    #[inline(never)]
+    fn take_beside(&self, mine: &'static Entry, claim: Claim) -> Came {
+        match self.walk(mine, claim) {
+            Walk::Inserted if self.validates() => {
+                super::order_loads_after_insertion();
+                let passed = matches!(self.check(mine, claim), Check::Passed);
+                if passed { Came::Through } else { Came::Inside }
+            }
+            Walk::Inserted | Walk::Alone => Came::Through,
+            Walk::Blocked(_) | Walk::Raced => Came::Nowhere,
+        }
+    }
+
+    #[inline(always)]
+    fn check(&self, mine: &'static Entry, claim: Claim) -> Check {
+        if claim.shared {
+            self.check_shared(mine, claim.range)
+        } else {
+            self.check_exclusive(mine, claim.range)
+        }
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    fn validates(&self) -> bool {
+        RW
+    }
+
+    #[cfg(any(loom, shuttle))]
+    fn validates(&self) -> bool {
+        RW && self.planted != super::Planted::NoValidation
     }
 
     /// An entry of this thread's that says `claim`.
@@ -98,15 +127,33 @@ impl<const RW: bool> List<RW> {
 }
 
 impl<'a, const RW: bool> Entrance<'a, RW> {
-    pub(super) fn new(list: &'a List<RW>, claim: Claim, outside: Option<&'static Entry>) -> Self {
-        Self { list, claim, outside, inside: None, place: None, setbacks: 0, stood_back: 0 }
+    pub(super) fn new(list: &'a List<RW>, claim: Claim) -> Self {
+        let (outside, inside, place) = (None, None, None);
+        Self { list, claim, outside, inside, place, setbacks: 0, stood_back: 0 }
+    }
+
+    /// Goes on from an attempt that did not come through.
+    fn from(list: &'a List<RW>, claim: Claim, mine: &'static Entry, came: Came) -> Self {
+        let mut entrance = Self::new(list, claim);
+        match came {
+            Came::Inside => entrance.inside = Some(mine),
+            Came::Nowhere | Came::Through => entrance.outside = Some(mine),
+        }
+        entrance
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn attempt(mut self) -> Option<Token> {
+        match self.step() {
+            Step::Held(token) => Some(token),
+            Step::Blocked(_) => None,
+        }
     }
 
     /// Goes on until the range is held or somebody is in the way.
     ///
-    /// Races are retried at once: each means that another acquisition or release got on. Inlined by
-    /// force: three callers would have it called, which costs the ordinary path half as much again.
-    #[inline(always)]
+    /// Races are retried at once: each means that another acquisition or release got on.
     pub(super) fn step(&mut self) -> Step {
         loop {
             let ended = match self.inside {
@@ -119,12 +166,34 @@ impl<'a, const RW: bool> Entrance<'a, RW> {
         }
     }
 
-    #[inline(always)]
+    /// Waits until the range is held, or the deadline.
+    #[cold]
+    #[inline(never)]
+    fn outwait(mut self, deadline: Option<Instant>) -> Option<Token> {
+        if self.inside.is_none() {
+            self.list.impatience.stand_back(deadline);
+        }
+        let mut late = deadline.is_some_and(|deadline| deadline <= Instant::now());
+        loop {
+            match self.step() {
+                Step::Held(token) => return Some(token),
+                Step::Blocked(obstacle) => {
+                    obstacle.forbid_owner(self.claim.owner);
+                    if late {
+                        return None;
+                    }
+                    // Whoever slept until the deadline looks once more.
+                    late = !obstacle.wait(deadline);
+                }
+            }
+        }
+    }
+
     fn insert(&mut self) -> Option<Step> {
         let mine = self.outside.take().unwrap_or_else(|| self.list.fresh(self.claim));
         match self.list.walk(mine, self.claim) {
             Walk::Alone => return Some(self.held(mine)),
-            Walk::Inserted if self.validates() => {
+            Walk::Inserted if self.list.validates() => {
                 super::order_loads_after_insertion();
                 self.inside = Some(mine);
                 return None;
@@ -142,12 +211,7 @@ impl<'a, const RW: bool> Entrance<'a, RW> {
     }
 
     fn validate(&mut self, mine: &'static Entry) -> Option<Step> {
-        let check = if self.claim.shared {
-            self.list.check_shared(mine, self.claim.range)
-        } else {
-            self.list.check_exclusive(mine, self.claim.range)
-        };
-        match check {
+        match self.list.check(mine, self.claim) {
             Check::Passed => {
                 self.inside = None;
                 Some(self.held(mine))
@@ -166,16 +230,6 @@ impl<'a, const RW: bool> Entrance<'a, RW> {
     /// Whether a conflict found after insertion is the other side's to give way in.
     fn preferred(&self) -> bool {
         self.claim.shared == (self.list.preference == Preference::Readers)
-    }
-
-    #[cfg(not(any(loom, shuttle)))]
-    fn validates(&self) -> bool {
-        RW
-    }
-
-    #[cfg(any(loom, shuttle))]
-    fn validates(&self) -> bool {
-        RW && self.list.planted != super::Planted::NoValidation
     }
 
     /// Gives way. The entry may be linked for a while yet, so the next attempt takes another.

@@ -105,7 +105,7 @@ impl<const RW: bool> List<RW> {
     }
 
     /// Walks to the place of `mine` and inserts it there.
-    #[inline]
+    #[inline(always)]
     fn walk(&self, mine: &'static Entry, claim: Claim) -> Walk {
         let mut link = &self.head;
         let mut word = link.load();
@@ -141,7 +141,7 @@ impl<const RW: bool> List<RW> {
     }
 
     /// One compare-and-swap: `mine` comes in, the released entries up to `successor` go out.
-    #[inline]
+    #[inline(always)]
     fn insert(
         &self,
         mine: &'static Entry,

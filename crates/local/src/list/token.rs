@@ -115,7 +115,7 @@ impl ListEx {
 
     /// Waits for `range` without blocking a thread. Dropping the future gives up.
     pub(crate) fn enter(&self, range: Range) -> Entrance<'_, false> {
-        Entrance::new(&self.list, Claim { range, shared: false, owner: 0 }, None)
+        Entrance::new(&self.list, Claim { range, shared: false, owner: 0 })
     }
 }
 
@@ -152,7 +152,7 @@ impl ListRw {
     }
 
     pub(crate) fn enter(&self, range: Range, shared: bool) -> Entrance<'_, true> {
-        Entrance::new(&self.list, Claim { range, shared, owner: 0 }, None)
+        Entrance::new(&self.list, Claim { range, shared, owner: 0 })
     }
 }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub const LOCKS_MAX: u64 = 1 << 31;
 
 /// Requests drawn at a time.
-const RING: usize = 1024;
+const RING: usize = 128;
 
 /// How often each lock is asked for.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]

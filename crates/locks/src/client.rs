@@ -61,21 +61,22 @@ struct SlotState<G> {
     mode: Cell<Mode>,
     grant: Cell<Option<G>>,
     notes: Notes,
-    work: RefCell<Work>,
+    /// The verb that the slot waits for, if no task does.
+    verb: Cell<Option<(Step, Ticket)>>,
+    task: RefCell<Option<Task>>,
 }
 
-/// The part of an acquisition or a release that waits. An acquisition leaves its grant in the slot.
-enum Work {
-    /// There is none.
-    Nothing,
-    /// The opening verb is on its way.
-    Opening(Ticket),
-    /// The closing verb is on its way.
-    Closing(Ticket),
-    /// Whatever else there is to do.
-    Task(Task),
+/// What the verb of a slot is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// It acquires the lock or gets in line.
+    Opening,
+    /// It releases the lock or finds out that it cannot.
+    Closing,
 }
 
+/// The part of an acquisition or a release that waits for others. An acquisition leaves its grant
+/// in the slot.
 type Task = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
 
 impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
@@ -249,7 +250,8 @@ impl<G> SlotState<G> {
             mode: Cell::new(Mode::Shared),
             grant: Cell::new(None),
             notes: Notes::default(),
-            work: RefCell::new(Work::Nothing),
+            verb: Cell::new(None),
+            task: RefCell::new(None),
         }
     }
 }
@@ -331,40 +333,43 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         }
     }
 
-    #[cold]
-    fn start(&self, index: u8, work: Work) {
-        let before = self.slot(index).work.replace(work);
-        assert!(matches!(before, Work::Nothing), "a slot does one thing at a time");
+    /// The slot waits for a verb.
+    #[inline]
+    fn await_verb(&self, index: u8, step: Step, ticket: Ticket) {
+        let before = self.slot(index).verb.replace(Some((step, ticket)));
+        assert!(before.is_none(), "a slot does one thing at a time");
     }
 
-    /// Goes on with the slot's work.
+    /// The slot waits for others.
     #[cold]
-    fn poll_work(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let cell = &self.slot(index).work;
-        loop {
-            let mut work = cell.replace(Work::Nothing);
-            let polled = match &mut work {
-                Work::Nothing => panic!("a slot that waits has work"),
-                Work::Opening(ticket) => match self.endpoint.poll_posted(*ticket, cx) {
-                    Poll::Pending => Poll::Pending,
-                    Poll::Ready(opened) => Poll::Ready(self.opened_late(index, opened)),
-                },
-                Work::Closing(ticket) => match self.endpoint.poll_posted(*ticket, cx) {
-                    Poll::Pending => Poll::Pending,
-                    Poll::Ready(closed) => Poll::Ready(self.closed_late(index, closed)),
-                },
-                Work::Task(task) => task.as_mut().poll(cx).map(Some),
+    fn start_task(&self, index: u8, task: Task) {
+        let before = self.slot(index).task.replace(Some(task));
+        assert!(before.is_none(), "a slot does one thing at a time");
+    }
+
+    /// Goes on with what the slot waits for.
+    #[cold]
+    fn poll_slot(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let slot = self.slot(index);
+        if let Some((step, ticket)) = slot.verb.get() {
+            let Poll::Ready(completed) = self.endpoint.poll_posted(ticket, cx) else {
+                return Poll::Pending;
             };
-            match polled {
-                Poll::Pending => {
-                    cell.replace(work);
-                    return Poll::Pending;
-                }
-                Poll::Ready(Some(result)) => return Poll::Ready(result),
-                // There is more to do, which now is the slot's work.
-                Poll::Ready(None) => {}
+            slot.verb.set(None);
+            let done = match step {
+                Step::Opening => self.opened_late(index, completed),
+                Step::Closing => self.closed_late(index, completed),
+            };
+            if let Some(result) = done {
+                return Poll::Ready(result);
             }
         }
+        let mut task = slot.task.take().expect("a slot that waits for no verb has a task");
+        let polled = task.as_mut().poll(cx);
+        if polled.is_pending() {
+            slot.task.replace(Some(task));
+        }
+        polled
     }
 
     /// The slot's owner lost interest.
@@ -389,12 +394,12 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     fn poll_settle_slot(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<()> {
         let slot = self.slot(index);
         loop {
-            if matches!(*slot.work.borrow(), Work::Nothing) {
+            if slot.verb.get().is_none() && slot.task.borrow().is_none() {
                 if slot.grant.get().is_none() || self.release_at_once(index).is_some() {
                     return Poll::Ready(());
                 }
             } else {
-                match self.poll_work(index, cx) {
+                match self.poll_slot(index, cx) {
                     Poll::Pending => return Poll::Pending,
                     // The fault was dealt with where it happened; nobody waits for the news.
                     Poll::Ready(Ok(()) | Err(_)) => {}
@@ -427,7 +432,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
                 Some(Err(fault))
             }
             Posted::Pending(ticket) => {
-                self.start(index, Work::Opening(ticket));
+                self.await_verb(index, Step::Opening, ticket);
                 None
             }
         }
@@ -452,7 +457,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             let tried = core.keep_trying(index, posted).await;
             core.tried(index, tried)
         });
-        self.start(index, Work::Task(task));
+        self.start_task(index, task);
         None
     }
 
@@ -515,7 +520,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             }
             granted.map(|_| ())
         };
-        self.start(index, Work::Task(Box::pin(task)));
+        self.start_task(index, Box::pin(task));
     }
 
     /// Closes the lock with a verb that completes at once; `None` if there is more to do, which the
@@ -546,7 +551,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
                 Some(Err(fault))
             }
             Posted::Pending(ticket) => {
-                self.start(index, Work::Closing(ticket));
+                self.await_verb(index, Step::Closing, ticket);
                 None
             }
         }
@@ -592,7 +597,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             }
             result
         };
-        self.start(index, Work::Task(Box::pin(task)));
+        self.start_task(index, Box::pin(task));
     }
 }
 
@@ -602,7 +607,7 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Core<E, L> {
             return;
         }
         for slot in &self.slots {
-            if let Work::Opening(ticket) | Work::Closing(ticket) = *slot.work.borrow() {
+            if let Some((_, ticket)) = slot.verb.get() {
                 self.endpoint.abandon(ticket);
             }
         }
@@ -622,7 +627,7 @@ impl<E: Endpoint, L: RecordLock<E>> Future for InLine<'_, E, L> {
 
     #[cold]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = self.core.poll_work(self.index, cx);
+        let polled = self.core.poll_slot(self.index, cx);
         self.finished = polled.is_ready();
         polled
     }

@@ -14,31 +14,29 @@ impl Core {
     pub(crate) fn complete(&mut self, head: u32) {
         let flight = self.flights.at_mut(head);
         flight.chain.arrived = true;
-        let (owner, pair, queued) =
-            (flight.owner, usize::from(flight.chain.pair), flight.chain.queued);
-        if !queued || self.seat(owner).id != owner {
+        let (owner, pair, queued) = (flight.owner, flight.chain.pair, flight.chain.queued);
+        let seat = &mut self.seats[usize::from(owner.index)];
+        if !queued || seat.id != owner {
             self.flights.remove(head);
             return;
         }
-        loop {
-            let oldest = self.seat(owner).pairs[pair].oldest;
-            if oldest == NONE || !self.flights.at(oldest).chain.arrived {
-                return;
-            }
-            let behind = self.flights.at(oldest).chain.behind;
-            let queue = &mut self.seat_mut(owner).pairs[pair];
-            queue.oldest = behind;
-            if behind == NONE {
-                queue.newest = NONE;
-            }
+        let mut oldest = seat.pairs.at_mut(pair).oldest;
+        while oldest != NONE && self.flights.at(oldest).chain.arrived {
             let flight = self.flights.at_mut(oldest);
             flight.chain.done = true;
-            let task = flight.task;
-            if flight.chain.abandoned {
+            let (task, behind, abandoned) =
+                (flight.task, flight.chain.behind, flight.chain.abandoned);
+            if abandoned {
                 self.flights.remove(oldest);
             } else {
                 self.wake(task);
             }
+            let queue = self.seat_mut(owner).pairs.at_mut(pair);
+            queue.oldest = behind;
+            if behind == NONE {
+                queue.newest = NONE;
+            }
+            oldest = behind;
         }
     }
 
@@ -59,27 +57,24 @@ impl Core {
         let explored = self.mode == Mode::Explored;
         let mut told = 0;
         let last = &mut self.seats[usize::from(owner.index)].last;
-        last.links.clear();
         let (mut index, mut place, mut result) = (head, 0, Ok(()));
         while index != NONE {
-            let link = self.flights.at_mut(index);
+            let link = self.flights.at(index);
             let status = if lost { Err(Fault::Lost) } else { link.status };
-            last.links.push(LinkDone { status, old: link.old });
-            if last.data.len() == place {
-                last.data.push(Vec::new());
+            let (next, old, kind) = (link.next, link.old, link.kind);
+            if status.is_ok() && !matches!(kind, Kind::Write | Kind::Send) {
+                last.old = old;
             }
-            last.data[place].clear();
-            if status.is_ok() && !matches!(link.kind, Kind::Write | Kind::Send) {
-                last.old = link.old;
-            }
-            let (next, old, read) = (link.next, link.old, link.kind == Kind::Read);
-            if status.is_ok() && read {
-                std::mem::swap(&mut last.data[place], &mut self.flights.cargo_mut(index).data);
+            let brought = last.put(place);
+            brought.done = LinkDone { status, old };
+            brought.data.clear();
+            if status.is_ok() && kind == Kind::Read {
+                std::mem::swap(&mut brought.data, &mut self.flights.cargo_mut(index).data);
             }
             if explored {
                 told = mix(told, u64::from(status.is_err()));
                 told = mix(told ^ old as u64, (old >> 64) as u64);
-                told = last.data[place].iter().fold(told, |told, &word| mix(told, word));
+                told = brought.data.iter().fold(told, |told, &word| mix(told, word));
             }
             result = result.and(status);
             index = next;

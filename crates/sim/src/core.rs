@@ -24,8 +24,6 @@ pub(crate) struct TaskMeta {
     pub(crate) live: bool,
     /// It is about to be polled.
     pub(crate) queued: bool,
-    /// Explored mode: what it has been told since its last checkpoint, and where that was.
-    pub(crate) memory: TaskMemory,
 }
 
 pub(crate) struct Core {
@@ -77,6 +75,8 @@ pub(crate) struct Core {
     pub(crate) unburied: Vec<EndpointId>,
     pub(crate) watches: Watches,
     pub(crate) tasks: Vec<TaskMeta>,
+    /// Explored mode, by task: what it has been told since its last checkpoint, and where that was.
+    pub(crate) memories: Vec<TaskMemory>,
     pub(crate) ready: VecDeque<u32>,
     /// The task that is being polled.
     pub(crate) current: u32,
@@ -121,6 +121,7 @@ impl Core {
             unburied: Vec::new(),
             watches: Watches::default(),
             tasks: Vec::new(),
+            memories: Vec::new(),
             ready: VecDeque::new(),
             current: crate::flight::NONE,
             history: History::new(config.seed),
@@ -129,18 +130,25 @@ impl Core {
 
     pub(crate) fn add_task(&mut self, endpoint: EndpointId, live: bool) -> u32 {
         let id = u32::try_from(self.tasks.len()).expect("a world has fewer than 2^32 tasks");
-        self.tasks.push(TaskMeta { endpoint, live, queued: false, memory: TaskMemory::default() });
+        self.tasks.push(TaskMeta { endpoint, live, queued: false });
+        self.memories.push(TaskMemory::default());
         id
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, time: Nanos, event: Event) {
         match self.mode {
             Mode::Timed => self.queue.push(self.now, time, event),
-            Mode::Explored => match event {
-                Event::Timer(..) if !self.hasty => self.timers.push((time, event)),
-                _ => self.pending.push((time, event)),
-            },
+            Mode::Explored => self.make_possible(time, event),
+        }
+    }
+
+    /// Explored mode: this can happen from now on.
+    #[inline(never)]
+    fn make_possible(&mut self, time: Nanos, event: Event) {
+        match event {
+            Event::Timer(..) if !self.hasty => self.timers.push((time, event)),
+            _ => self.pending.push((time, event)),
         }
     }
 
@@ -261,7 +269,7 @@ impl Core {
                 (self.watches.owner(watch), StepKind::Timer)
             }
             Event::Wake(task) => (self.tasks[task as usize].endpoint, StepKind::Wake),
-            Event::Announce(id) => (id, StepKind::Death),
+            Event::Announce(bits) => (EndpointId::from_bits(bits.into()), StepKind::Death),
         };
         Candidate { owner: owner.index, kind }
     }
@@ -276,7 +284,7 @@ impl Core {
             Event::Timer(watch, _) => self.timer(watch),
             Event::Elapse(watch) => self.elapse(watch),
             Event::Wake(task) => self.wake(task),
-            Event::Announce(id) => self.announce(id),
+            Event::Announce(bits) => self.announce(EndpointId::from_bits(bits.into())),
         }
         while let Some(head) = self.completed.pop() {
             self.complete(head);

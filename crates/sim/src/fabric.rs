@@ -76,12 +76,12 @@ impl Endpoint for SimEndpoint {
     }
 
     fn link(&self, index: usize) -> LinkDone {
-        self.shared.core.borrow().seat(self.id).last.links[index]
+        self.shared.core.borrow().seat(self.id).last.link(index).done
     }
 
     fn copy_read(&self, index: usize, into: &mut [u64]) -> usize {
         let core = self.shared.core.borrow();
-        let data = &core.seat(self.id).last.data[index];
+        let data = &core.seat(self.id).last.link(index).data;
         let words = data.len().min(into.len());
         into[..words].copy_from_slice(&data[..words]);
         words

@@ -51,13 +51,20 @@ pub(crate) enum Due {
     Scheduled,
 }
 
+/// A line of the processor's cache holds what every event of a verb needs, the next ones what it
+/// does and what it finds.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Flight {
     pub(crate) owner: EndpointId,
     /// Which use of this place in the slab this is; part of the ticket.
     pub(crate) generation: u32,
     /// Who is polled when it completes: the task that posted it or last asked for it.
     pub(crate) task: u32,
+    /// The head of its chain: itself if it is alone.
+    pub(crate) head: u32,
+    /// The next link of its chain.
+    pub(crate) next: u32,
     pub(crate) kind: Kind,
     /// How it ended, or so far seems to end.
     pub(crate) status: Result<(), Fault>,
@@ -65,18 +72,17 @@ pub(crate) struct Flight {
     pub(crate) fence: bool,
     /// It takes no effect any more (its endpoint crashed, or the verb was lost on the way).
     pub(crate) cancelled: bool,
+    pub(crate) addr: Addr,
+    pub(crate) chain: Chain,
     /// A read that later verbs of its chain overtook.
     pub(crate) overtaken: bool,
-    /// The head of its chain: itself if it is alone.
-    pub(crate) head: u32,
-    /// The next link of its chain.
-    pub(crate) next: u32,
-    pub(crate) addr: Addr,
-    pub(crate) action: Action,
     /// An atomic's old word, or the first two words of a read.
     pub(crate) old: u128,
-    pub(crate) chain: Chain,
+    pub(crate) action: Action,
 }
+
+const _: () =
+    assert!(std::mem::offset_of!(Flight, overtaken) < 64, "what every event needs is one line");
 
 /// What a flight carries along if it is a read, a write or a message. For any other verb it holds
 /// what an earlier flight left.

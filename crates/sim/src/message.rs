@@ -37,6 +37,7 @@ impl Core {
     }
 
     /// A message reaches its mailbox, or does not.
+    #[inline(never)]
     pub(crate) fn deliver(
         &mut self,
         index: u32,

@@ -103,6 +103,9 @@ pub(crate) struct NicState {
     /// again. Only lines in the window can be busy, so this is all there is to know of lines.
     window: Box<[WindowSlot]>,
     first: usize,
+    /// By slot, 32 bits of its line: most often they tell that a line is not in the window, and
+    /// several are compared at once.
+    tags: Box<[u32]>,
 }
 
 /// Which line the last atomic of a slot served, and until when.
@@ -115,8 +118,9 @@ struct WindowSlot {
 impl NicState {
     pub(crate) fn new(nic: &Nic) -> Self {
         assert!((1..=1024).contains(&nic.window), "a window has 1 to 1,024 slots");
-        let window = vec![WindowSlot::default(); usize::from(nic.window)].into();
-        Self { pipe_free: 0, window, first: 0 }
+        let slots = usize::from(nic.window);
+        let window = vec![WindowSlot::default(); slots].into();
+        Self { pipe_free: 0, window, first: 0, tags: vec![0; slots].into() }
     }
 
     /// A read or write of so many bytes arrives; returns when it is served.
@@ -130,14 +134,26 @@ impl NicState {
     /// An atomic on this line arrives; returns when it takes effect.
     #[inline]
     pub(crate) fn admit_atomic(&mut self, nic: &Nic, now: Nanos, line: u64, wide: bool) -> Nanos {
-        let same_line = self.window.iter().filter(|slot| slot.line == line);
-        let line_free = same_line.fold(0, |free, slot| free.max(slot.until));
+        let line_free = if self.may_be_busy(line) { self.line_free(line) } else { 0 };
         let issued = now.max(self.pipe_free).max(self.window[self.first].until);
         self.pipe_free = issued + u64::from(nic.atomic_issue_ns);
         let start = issued.max(line_free);
         let hold = if wide { nic.line16_ns } else { nic.line8_ns };
         self.occupy(WindowSlot { line, until: start + u64::from(hold) });
         start
+    }
+
+    /// Whether this line may be in the window. Looks at all slots, without a branch.
+    #[inline]
+    fn may_be_busy(&self, line: u64) -> bool {
+        self.tags.iter().fold(false, |found, &tag| found | (tag == line as u32))
+    }
+
+    /// When no atomic of the window is on this line any more.
+    #[inline(never)]
+    fn line_free(&self, line: u64) -> Nanos {
+        let same_line = self.window.iter().filter(|slot| slot.line == line);
+        same_line.fold(0, |free, slot| free.max(slot.until))
     }
 
     /// Takes the slot that is free first, and puts it where it belongs in the order: most often at
@@ -150,9 +166,11 @@ impl NicState {
         self.first = if first + 1 == slots { 0 } else { first + 1 };
         while before(place) != first && self.window[before(place)].until > taken.until {
             self.window[place] = self.window[before(place)];
+            self.tags[place] = self.tags[before(place)];
             place = before(place);
         }
         self.window[place] = taken;
+        self.tags[place] = taken.line as u32;
     }
 }
 

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use farlock_fabric::{EndpointId, Nanos};
+use farlock_fabric::Nanos;
 
 /// Something that will happen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,8 +27,8 @@ pub(crate) enum Event {
     Elapse(u32),
     /// This task is polled.
     Wake(u32),
-    /// The death of this endpoint becomes known.
-    Announce(EndpointId),
+    /// The death of the endpoint with these bits becomes known.
+    Announce(u32),
 }
 
 /// Slots of the wheel: nanoseconds ahead that it covers. A power of two.
@@ -37,8 +37,53 @@ const MASK: u64 = SLOTS as u64 - 1;
 const WORDS: usize = SLOTS / 64;
 const NONE: u32 = u32::MAX;
 
+/// An event in one word: what it is, then an index, then the rest. A word is kept and found in a
+/// register; the enum would be built in memory, and waited for there.
+#[derive(Clone, Copy)]
+struct Packed(u64);
+
+/// Bits of a packed event that say what it is, and those before its upper half.
+const KIND_BITS: u32 = 4;
+const INDEX_BITS: u32 = 28;
+
+impl Packed {
+    #[inline(always)]
+    fn new(event: Event) -> Self {
+        let word = |kind: u64, index: u32, rest: u32| {
+            assert!(index >> INDEX_BITS == 0, "there are fewer than 2^28 of anything");
+            Self(kind | u64::from(index) << KIND_BITS | u64::from(rest) << 32)
+        };
+        match event {
+            Event::Arrive(flight) => word(0, flight, 0),
+            Event::Turn(flight) => word(1, flight, 0),
+            Event::Serve(flight) => word(2, flight, 0),
+            Event::Complete(flight) => word(3, flight, 0),
+            Event::Timer(watch, generation) => word(4, watch, generation),
+            Event::Elapse(watch) => word(5, watch, 0),
+            Event::Wake(task) => word(6, task, 0),
+            Event::Announce(endpoint) => word(7, 0, endpoint),
+        }
+    }
+
+    #[inline(always)]
+    fn event(self) -> Event {
+        let index = (self.0 >> KIND_BITS) as u32 & ((1 << INDEX_BITS) - 1);
+        let rest = (self.0 >> 32) as u32;
+        match self.0 & ((1 << KIND_BITS) - 1) {
+            0 => Event::Arrive(index),
+            1 => Event::Turn(index),
+            2 => Event::Serve(index),
+            3 => Event::Complete(index),
+            4 => Event::Timer(index, rest),
+            5 => Event::Elapse(index),
+            6 => Event::Wake(index),
+            _ => Event::Announce(rest),
+        }
+    }
+}
+
 struct Node {
-    event: Event,
+    event: Packed,
     /// The next node of the slot's ring; the newest one's next is the oldest.
     next: u32,
 }
@@ -70,13 +115,13 @@ impl Queue {
         }
     }
 
-    /// Lets `event` happen at `time`, which is not before `now`.
-    #[inline]
+    /// Lets `event` happen at `time`, which is not before `now`. Inlined, so that an event is made
+    /// where it is kept.
+    #[inline(always)]
     pub(crate) fn push(&mut self, now: Nanos, time: Nanos, event: Event) {
         debug_assert!(time >= now, "nothing happens in the past");
         if time - now >= SLOTS as u64 {
-            self.far_pushed += 1;
-            self.far.push(Reverse((time, self.far_pushed, event)));
+            self.push_far(time, event);
             return;
         }
         let slot = (time & MASK) as usize;
@@ -93,9 +138,15 @@ impl Queue {
         self.slots[slot] = node;
     }
 
+    #[cold]
+    fn push_far(&mut self, time: Nanos, event: Event) {
+        self.far_pushed += 1;
+        self.far.push(Reverse((time, self.far_pushed, event)));
+    }
+
     /// Takes the next event, if there is one not after `limit`. The caller's clock moves to its
     /// time, or stays where it is.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self, now: Nanos, limit: Nanos) -> Option<(Nanos, Event)> {
         let near = self.nearest(now);
         // Of two events at one time the far one was pushed earlier, when that time was still far.
@@ -115,17 +166,23 @@ impl Queue {
         self.summary == [0; WORDS / 64] && self.far.is_empty()
     }
 
-    #[inline]
+    #[inline(always)]
     fn node(&mut self, event: Event) -> u32 {
         if self.free == NONE {
-            self.nodes.push(Node { event, next: NONE });
-            return (self.nodes.len() - 1) as u32;
+            self.extend();
         }
         let index = self.free;
         let node = &mut self.nodes[index as usize];
         self.free = node.next;
-        node.event = event;
+        node.event = Packed::new(event);
         index
+    }
+
+    /// One free node more.
+    #[cold]
+    fn extend(&mut self) {
+        self.free = self.nodes.len() as u32;
+        self.nodes.push(Node { event: Packed(0), next: NONE });
     }
 
     /// The time of the earliest event on the wheel.
@@ -156,7 +213,7 @@ impl Queue {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, slot: usize) -> Event {
         let newest = self.slots[slot];
         let oldest = self.nodes[newest as usize].next;
@@ -172,7 +229,7 @@ impl Queue {
         } else {
             self.nodes[newest as usize].next = next;
         }
-        event
+        event.event()
     }
 }
 
@@ -198,6 +255,22 @@ mod tests {
                 model.retain(|event| *event != first);
                 assert_eq!(queue.pop(now, Nanos::MAX), Some((first.0, Event::Wake(first.1))));
                 now = first.0;
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_survives_its_word() {
+        for index in [0, 1, (1 << 28) - 1] {
+            let events = [Event::Arrive, Event::Turn, Event::Serve, Event::Complete];
+            let more = [Event::Elapse, Event::Wake];
+            for event in events.into_iter().chain(more).map(|event| event(index)) {
+                assert_eq!(Packed::new(event).event(), event);
+            }
+            for rest in [0, 7, u32::MAX] {
+                for event in [Event::Timer(index, rest), Event::Announce(rest)] {
+                    assert_eq!(Packed::new(event).event(), event);
+                }
             }
         }
     }

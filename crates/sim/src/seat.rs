@@ -42,13 +42,81 @@ impl QueuePair {
     pub(crate) const EMPTY: Self = Self { oldest: NONE, newest: NONE };
 }
 
+/// The queue pairs of an endpoint. Most worlds have one memory node.
+pub(crate) struct QueuePairs {
+    /// That for messages and that of the first node.
+    first: [QueuePair; 2],
+    /// Those of the other nodes.
+    more: Vec<QueuePair>,
+}
+
+impl QueuePairs {
+    const NEW: Self = Self { first: [QueuePair::EMPTY; 2], more: Vec::new() };
+
+    /// The queue pair with this number. Whoever posts to it first makes it.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, pair: u16) -> &mut QueuePair {
+        let pair = usize::from(pair);
+        if pair < self.first.len() { &mut self.first[pair] } else { self.more_mut(pair) }
+    }
+
+    #[cold]
+    fn more_mut(&mut self, pair: usize) -> &mut QueuePair {
+        let place = pair - self.first.len();
+        if self.more.len() <= place {
+            self.more.resize(place + 1, QueuePair::EMPTY);
+        }
+        &mut self.more[place]
+    }
+}
+
 /// What the endpoint's last completion brought.
-#[derive(Default)]
 pub(crate) struct Last {
     pub(crate) old: u128,
-    pub(crate) links: Vec<LinkDone>,
-    /// What each link read; nothing where it read nothing.
-    pub(crate) data: Vec<Vec<u64>>,
+    first: LastLink,
+    /// The links after the first, and after them what earlier chains had more.
+    more: Vec<LastLink>,
+    /// How many links it had.
+    links: usize,
+}
+
+/// What the completion brought of one link.
+pub(crate) struct LastLink {
+    pub(crate) done: LinkDone,
+    /// What it read; nothing where it read nothing.
+    pub(crate) data: Vec<u64>,
+}
+
+impl LastLink {
+    const NEW: Self = Self { done: LinkDone { status: Ok(()), old: 0 }, data: Vec::new() };
+}
+
+impl Last {
+    const NEW: Self = Self { old: 0, first: LastLink::NEW, more: Vec::new(), links: 0 };
+
+    /// What it brought of this link.
+    ///
+    /// # Panics
+    /// If it had fewer.
+    pub(crate) fn link(&self, index: usize) -> &LastLink {
+        assert!(index < self.links, "the last chain had {} links", self.links);
+        if index == 0 { &self.first } else { &self.more[index - 1] }
+    }
+
+    /// Where to put what it brings of this link, now its last.
+    #[inline]
+    pub(crate) fn put(&mut self, index: usize) -> &mut LastLink {
+        self.links = index + 1;
+        if index == 0 { &mut self.first } else { self.put_more(index - 1) }
+    }
+
+    #[cold]
+    fn put_more(&mut self, place: usize) -> &mut LastLink {
+        if self.more.len() == place {
+            self.more.push(LastLink::NEW);
+        }
+        &mut self.more[place]
+    }
 }
 
 /// A clock that drifts away and comes back, so that it stays within a bound for ever.
@@ -90,12 +158,23 @@ impl Clock {
     }
 }
 
+/// A line of the processor's cache holds what every verb needs.
+#[repr(C, align(64))]
 pub(crate) struct Seat {
     pub(crate) id: EndpointId,
     pub(crate) life: Life,
     pub(crate) revoked: bool,
     /// The world's stamp when this endpoint came: nodes that were reset later refuse it.
     pub(crate) stamp: u32,
+    /// Its tasks are not polled before this time.
+    pub(crate) paused_until: Nanos,
+    /// Verbs it has posted.
+    pub(crate) posted: u64,
+    /// It crashes when it posts the verb with this number, counted from zero.
+    pub(crate) crash_at: Option<(u64, Outcome)>,
+    /// One per memory node, and the first for messages.
+    pub(crate) pairs: QueuePairs,
+    pub(crate) last: Last,
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) clock: Clock,
     pub(crate) mailboxes: Vec<VecDeque<Envelope>>,
@@ -103,16 +182,7 @@ pub(crate) struct Seat {
     pub(crate) waits: Vec<u32>,
     /// Its messages on their way, oldest first.
     pub(crate) sends: Vec<u32>,
-    /// One per memory node, and the first for messages.
-    pub(crate) pairs: Vec<QueuePair>,
-    pub(crate) last: Last,
-    /// Its tasks are not polled before this time.
-    pub(crate) paused_until: Nanos,
-    /// Verbs it has posted.
-    pub(crate) posted: u64,
-    /// It crashes when it posts the verb with this number, counted from zero.
-    pub(crate) crash_at: Option<(u64, Outcome)>,
-    /// What kind of verb that was, once it has.
+    /// What kind of verb it crashed with, once it has.
     pub(crate) crashed_at: Option<Kind>,
 }
 
@@ -128,8 +198,8 @@ impl Seat {
             mailboxes: Vec::new(),
             waits: Vec::new(),
             sends: Vec::new(),
-            pairs: Vec::new(),
-            last: Last::default(),
+            pairs: QueuePairs::NEW,
+            last: Last::NEW,
             paused_until: 0,
             posted: 0,
             crash_at: None,
@@ -243,7 +313,7 @@ impl Core {
                 self.strand(head, outcome, known);
             }
         }
-        self.push(known, Event::Announce(id));
+        self.push(known, Event::Announce(id.bits() as u32));
         true
     }
 

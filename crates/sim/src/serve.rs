@@ -18,8 +18,7 @@ impl Core {
         let flight = self.flights.at(index);
         let (kind, addr) = (flight.kind, flight.addr);
         if kind == Kind::Send {
-            let due = self.now + self.lateness();
-            self.schedule_message(index, due);
+            self.admit_message(index);
             return None;
         }
         if self.mode == Mode::Explored {
@@ -40,6 +39,12 @@ impl Core {
         })
     }
 
+    #[cold]
+    fn admit_message(&mut self, index: u32) {
+        let due = self.now + self.lateness();
+        self.schedule_message(index, due);
+    }
+
     /// A link whose time has come is served, and then the links after it.
     #[inline]
     pub(crate) fn served(&mut self, index: u32) {
@@ -48,7 +53,7 @@ impl Core {
         if self.is_held(head, Event::Serve(index)) {
             return;
         }
-        if self.serve(index) && !overtaken {
+        if self.serve(index) && !overtaken && next != NONE {
             self.turns(next);
         }
     }
@@ -107,6 +112,7 @@ impl Core {
     }
 
     /// Reads or writes the words whose time has come. Returns whether all have been.
+    #[inline(never)]
     fn transfer(&mut self, index: u32) -> Result<bool, Fault> {
         let started = self.flights.cargo(index).tear.served != 0;
         if let Err(fault) = self.verdict(index) {

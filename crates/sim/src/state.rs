@@ -45,25 +45,25 @@ impl Core {
     #[inline]
     pub(crate) fn told(&mut self, what: u64) {
         if self.mode == Mode::Explored
-            && let Some(task) = self.tasks.get_mut(self.current as usize)
+            && let Some(memory) = self.memories.get_mut(self.current as usize)
         {
-            task.memory.hash = mix(task.memory.hash, what);
+            memory.hash = mix(memory.hash, what);
         }
     }
 
     /// The task that is being polled begins another turn of a loop.
     pub(crate) fn checkpoint(&mut self, place: &'static Location<'static>, survivors: &[u64]) {
         if self.mode == Mode::Explored
-            && let Some(task) = self.tasks.get_mut(self.current as usize)
+            && let Some(memory) = self.memories.get_mut(self.current as usize)
         {
-            task.memory.checkpoint(place, survivors);
+            memory.checkpoint(place, survivors);
         }
     }
 
     pub(crate) fn state_hash(&self) -> u64 {
         let mut hash = self.memory.hash(mix(self.ghost, self.crashes_left.into()));
-        for task in &self.tasks {
-            hash = mix(hash, if task.live { task.memory.hash } else { u64::MAX });
+        for (task, memory) in self.tasks.iter().zip(&self.memories) {
+            hash = mix(hash, if task.live { memory.hash } else { u64::MAX });
         }
         for seat in &self.seats {
             let crash = seat.crash_at.map_or(0, |_| seat.posted + 1);
@@ -98,7 +98,7 @@ impl Core {
             Event::Complete(flight) => mix(what, 4 ^ self.found_hash(flight)),
             Event::Timer(..) | Event::Elapse(_) => mix(what, 5),
             Event::Wake(task) => mix(what, 6 ^ u64::from(task) << 8),
-            Event::Announce(id) => mix(what, id.bits()),
+            Event::Announce(bits) => mix(what, bits.into()),
         }
     }
 

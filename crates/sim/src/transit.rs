@@ -19,7 +19,6 @@ use crate::history::Kind;
 use crate::memory::NodeId;
 use crate::oracle::Choice;
 use crate::queue::Event;
-use crate::seat::QueuePair;
 use crate::world::Mode;
 
 /// The ticket of a verb that a crashed endpoint posted: it never completes.
@@ -130,12 +129,7 @@ impl Core {
     /// Takes its place in the order of completions.
     #[inline]
     fn enqueue(&mut self, owner: EndpointId, head: u32, pair: u16) {
-        let seat = &mut self.seats[usize::from(owner.index)];
-        let place = usize::from(pair);
-        if seat.pairs.len() <= place {
-            seat.pairs.resize(place + 1, QueuePair::EMPTY);
-        }
-        let queue = &mut seat.pairs[place];
+        let queue = self.seat_mut(owner).pairs.at_mut(pair);
         let newest = std::mem::replace(&mut queue.newest, head);
         if newest == NONE {
             queue.oldest = head;
@@ -236,11 +230,17 @@ impl Core {
     /// Whether this chain is to be late, since its endpoint crashed; then `event` comes once more.
     #[inline]
     pub(crate) fn is_held(&mut self, head: u32, event: Event) -> bool {
-        let hold = std::mem::take(&mut self.flights.at_mut(head).chain.hold_ns);
-        if hold != 0 {
-            self.push(self.now + u64::from(hold), event);
+        let held = self.flights.at(head).chain.hold_ns != 0;
+        if held {
+            self.hold(head, event);
         }
-        hold != 0
+        held
+    }
+
+    #[cold]
+    fn hold(&mut self, head: u32, event: Event) {
+        let hold = std::mem::take(&mut self.flights.at_mut(head).chain.hold_ns);
+        self.push(self.now + u64::from(hold), event);
     }
 
     /// It is this link's turn, and that of those after it as far as they can be served at once.
@@ -250,7 +250,7 @@ impl Core {
             if self.flights.at(index).fence && !self.passes_fence(index) {
                 return;
             }
-            if self.is_overtaken(index) {
+            if self.flights.at(index).kind == Kind::Read && self.is_overtaken(index) {
                 let gap = self.oracle.pick(Choice::Overtake, self.weakness.overtaken_ns_max + 1);
                 self.push(self.now + u64::from(gap), Event::Serve(index));
             } else {
@@ -275,6 +275,7 @@ impl Core {
 
     /// Whether the reads before this fence were served and the requester knows it. If not, the
     /// link's turn comes again when it does.
+    #[cold]
     fn passes_fence(&mut self, index: u32) -> bool {
         let head = self.flights.at(index).head;
         let chain = &mut self.flights.at_mut(head).chain;
@@ -290,19 +291,17 @@ impl Core {
     }
 
     /// The requester learns that all reads were served, and goes on.
+    #[cold]
     pub(crate) fn open_fence(&mut self, head: u32, index: u32) {
         self.flights.at_mut(head).chain.read = false;
         let rtt = u64::from(self.nic.read_rtt_ns);
         self.push(self.now + rtt, Event::Turn(index));
     }
 
-    /// Whether later verbs of the chain overtake this one.
-    #[inline]
+    /// Whether later verbs of the chain overtake this read.
+    #[inline(never)]
     fn is_overtaken(&mut self, index: u32) -> bool {
         let flight = self.flights.at(index);
-        if flight.kind != Kind::Read {
-            return false;
-        }
         let (head, last) = (flight.head, flight.next == NONE);
         self.flights.at_mut(head).chain.read = true;
         let ratio = self.weakness.overtaken;

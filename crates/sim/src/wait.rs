@@ -46,6 +46,19 @@ impl Watches {
         self.slab[index as usize].owner.unwrap_or(EndpointId::NOBODY)
     }
 
+    #[cold]
+    fn extend(&mut self) -> u32 {
+        self.slab.push(Watch::default());
+        (self.slab.len() - 1) as u32
+    }
+
+    /// A wait lasts until the word at this address changes.
+    #[inline(never)]
+    fn look_out(&mut self, addr: Addr, index: u32) {
+        let place = self.by_word.partition_point(|&(other, _)| other <= addr);
+        self.by_word.insert(place, (addr, index));
+    }
+
     /// The waits on words that would end by the clock, and when.
     pub(crate) fn patient(&self) -> impl Iterator<Item = (Nanos, Event)> {
         let waits = self.slab.iter().zip(0_u32..).filter(|(watch, _)| watch.owner.is_some());
@@ -75,7 +88,9 @@ impl Core {
         if !self.seat(id).is_acting(id) {
             return None;
         }
-        if let Some(woken) = self.met(id, wait) {
+        if (wait.mail.is_some() || !wait.peers.is_empty())
+            && let Some(woken) = self.met(id, wait)
+        {
             self.end_wait(state);
             return Some(woken);
         }
@@ -95,8 +110,8 @@ impl Core {
         self.begin_wait(id, wait, state)
     }
 
-    /// What ends this wait already.
-    #[inline]
+    /// What ends this wait already: mail, or a death.
+    #[inline(never)]
     fn met(&self, id: EndpointId, wait: &Wait<'_>) -> Option<Woken> {
         if let Some(slot) = wait.mail
             && !self.seat(id).mailboxes[usize::from(slot.0)].is_empty()
@@ -122,10 +137,10 @@ impl Core {
         let clock = &self.seat(id).clock;
         let end = wait.interval.map(|ns| clock.when(self.now, clock.read(self.now) + ns));
         let (deadline, patience) = if blocks { (None, end) } else { (end, None) };
-        let index = self.watches.free.pop().unwrap_or_else(|| {
-            self.watches.slab.push(Watch::default());
-            (self.watches.slab.len() - 1) as u32
-        });
+        let index = match self.watches.free.pop() {
+            Some(index) => index,
+            None => self.watches.extend(),
+        };
         let watch = &mut self.watches.slab[index as usize];
         let generation = watch.generation;
         watch.owner = Some(id);
@@ -133,7 +148,9 @@ impl Core {
         watch.mail = wait.mail;
         watch.word = if deadline.is_none() { wait.word } else { None };
         watch.peers.clear();
-        watch.peers.extend_from_slice(wait.peers);
+        if !wait.peers.is_empty() {
+            watch.peers.extend_from_slice(wait.peers);
+        }
         watch.deadline = deadline;
         watch.patience = patience;
         watch.elapsed = false;
@@ -143,8 +160,7 @@ impl Core {
         if let Some(time) = deadline {
             self.push(time, Event::Timer(index, generation));
         } else if let Some((addr, _)) = wait.word {
-            let place = self.watches.by_word.partition_point(|&(other, _)| other <= addr);
-            self.watches.by_word.insert(place, (addr, index));
+            self.watches.look_out(addr, index);
         }
         if wait.mail.is_some() {
             self.seat_mut(id).waits.push(index);
@@ -190,15 +206,20 @@ impl Core {
         let watch = &mut self.watches.slab[index as usize];
         let (task, word) = (watch.task, watch.word);
         watch.looking = false;
-        if let Some((addr, old)) = word {
-            // It may have changed and changed back; then nobody noticed.
-            let changed = self.differs(addr, old);
-            self.watches.slab[index as usize].changed = changed;
-            if !changed {
-                return;
-            }
+        // It may have changed and changed back; then nobody noticed.
+        if let Some((addr, old)) = word
+            && !self.has_changed(index, addr, old)
+        {
+            return;
         }
         self.wake(task);
+    }
+
+    #[inline(never)]
+    fn has_changed(&mut self, index: u32, addr: Addr, old: u64) -> bool {
+        let changed = self.differs(addr, old);
+        self.watches.slab[index as usize].changed = changed;
+        changed
     }
 
     /// A wait on a word is over, though the word has not changed.
@@ -245,6 +266,7 @@ impl Core {
 
     /// Lets waits on words from `addr` to before `end` look at them when they would have looked
     /// anyway; in explored mode, at once.
+    #[inline(never)]
     fn look_at(&mut self, addr: Addr, end: Addr) {
         let first = self.watches.by_word.partition_point(|&(other, _)| other < addr);
         for i in first..self.watches.by_word.len() {

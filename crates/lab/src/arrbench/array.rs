@@ -222,14 +222,14 @@ mod tests {
     struct Broken(Exclusive<TreeEx<Park>>);
 
     impl Subject for Broken {
-        type Token = <TreeEx<Park> as RawRangeLock>::Token;
+        type Token<'a> = <TreeEx<Park> as RawRangeLock>::Token;
 
-        fn take(&self, range: Range, shared: bool) -> Self::Token {
+        fn take(&self, range: Range, shared: bool) -> Self::Token<'_> {
             let half = Range::inclusive(range.start(), range.start()).unwrap();
             self.0.take(half, shared)
         }
 
-        fn give(&self, token: Self::Token) {
+        fn give<'a>(&'a self, token: Self::Token<'a>) {
             self.0.give(token);
         }
     }

@@ -18,6 +18,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
+use super::published::{POSITIONS, RangeLockCrate, RangeMutexCrate};
 use super::subject::{Exclusive, Named, Subject, chosen};
 use super::{median, table_of};
 use crate::provenance::Provenance;
@@ -28,6 +29,7 @@ use crate::scratch::Scratch;
 const HELD_MAX: i64 = 100_000;
 /// From the start of a held range to that of the next; half of it is held.
 const STRIDE: u64 = 16;
+const _: () = assert!(HELD_MAX as u64 * STRIDE <= POSITIONS as u64, "every range has a position");
 /// Acquisitions between two looks at the clock.
 const BATCH: u32 = 16;
 
@@ -85,6 +87,14 @@ const SUBJECTS: &[HeldInfo] = &[
     entry::<IndexedLock>(),
     entry::<TreeEx<Spin>>(),
     entry::<TreeRw<Spin>>(),
+    HeldInfo {
+        name: RangeMutexCrate::NAME,
+        measure: |held, time| Ok(cycle_ns(&RangeMutexCrate::default(), held, time)),
+    },
+    HeldInfo {
+        name: RangeLockCrate::NAME,
+        measure: |held, time| Ok(cycle_ns(&RangeLockCrate::default(), held, time)),
+    },
     HeldInfo { name: "ofd", measure: |held, time| Ok(cycle_ns(&ByteRanges::open()?, held, time)) },
 ];
 
@@ -198,7 +208,7 @@ impl ByteRanges {
 }
 
 impl Subject for ByteRanges {
-    type Token = Range;
+    type Token<'a> = Range;
 
     fn take(&self, range: Range, _: bool) -> Range {
         self.set(range, libc::F_WRLCK);

@@ -5,6 +5,7 @@
 
 mod array;
 mod held;
+mod published;
 mod skiplist;
 mod space;
 mod subject;

@@ -5,16 +5,19 @@ use farlock_local::baseline::{Park, Segments, Single, Spin, TreeEx, TreeRw};
 use farlock_local::{IndexedLock, ListEx, ListRw, Range, RawRangeLock, RawRangeRwLock};
 
 use super::array::{self, Course, Outcome};
+use super::published::{RangeLockCrate, RangeMutexCrate};
 
 /// A lock as threads see it, whether it has readers or not.
 pub(super) trait Subject: Sync {
     /// A held range.
-    type Token;
+    type Token<'a>
+    where
+        Self: 'a;
 
     /// Waits for a range.
-    fn take(&self, range: Range, shared: bool) -> Self::Token;
+    fn take(&self, range: Range, shared: bool) -> Self::Token<'_>;
     /// Gives it back.
-    fn give(&self, token: Self::Token);
+    fn give<'a>(&'a self, token: Self::Token<'a>);
 }
 
 /// A lock that has no readers: who only reads excludes others all the same.
@@ -22,7 +25,10 @@ pub(super) trait Subject: Sync {
 pub(super) struct Exclusive<L>(pub L);
 
 impl<L: RawRangeLock> Subject for Exclusive<L> {
-    type Token = L::Token;
+    type Token<'a>
+        = L::Token
+    where
+        Self: 'a;
 
     fn take(&self, range: Range, _: bool) -> L::Token {
         self.0.lock(range)
@@ -38,7 +44,10 @@ impl<L: RawRangeLock> Subject for Exclusive<L> {
 pub(super) struct Both<L>(pub L);
 
 impl<L: RawRangeRwLock> Subject for Both<L> {
-    type Token = L::Token;
+    type Token<'a>
+        = L::Token
+    where
+        Self: 'a;
 
     fn take(&self, range: Range, shared: bool) -> L::Token {
         if shared { self.0.lock_shared(range) } else { self.0.lock(range) }
@@ -72,6 +81,8 @@ pub(super) const LOCKS: &[LockInfo] = &[
     entry::<Both<TreeRw<Park>>>(TreeRw::<Park>::NAME),
     entry::<Both<Segments>>(Segments::NAME),
     entry::<Both<Single>>(Single::NAME),
+    entry::<RangeMutexCrate>(RangeMutexCrate::NAME),
+    entry::<RangeLockCrate>(RangeLockCrate::NAME),
 ];
 
 /// What has a name to be chosen by.

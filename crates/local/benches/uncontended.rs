@@ -2,9 +2,13 @@
 //!
 //! `cargo bench -p farlock-local`. All rows take turns in every round, so that a machine that
 //! speeds up or slows down treats them alike; the table shows medians and their ratio to the floor.
+//! The last rows are the part of an acquisition and release that memory reclamation takes, by three
+//! ways to do it, each with nobody else about.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::hint::black_box;
+use std::hint::{self, black_box};
+use std::mem;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -72,6 +76,60 @@ fn map() -> Row {
     })
 }
 
+/// What the lists do: an entry from the thread's own stock, its version counted, and back.
+#[allow(clippy::vec_box, reason = "entries keep their addresses")]
+fn versions() -> Row {
+    let stock = RefCell::new((0..64).map(|_| Box::new(AtomicU64::new(0))).collect::<Vec<_>>());
+    row("reclaiming: versions (ours)", move || {
+        let entry = stock.borrow_mut().pop().expect("each goes back");
+        let version = entry.load(Ordering::Relaxed) + (1 << 24);
+        entry.store(version, Ordering::Release);
+        stock.borrow_mut().push(black_box(entry));
+    })
+}
+
+/// The paper's section 4.4: a thread's counter is odd while it walks; nodes come from its active
+/// pool and go to its reclaimed one; when the first is empty they change places, after a wait until
+/// every thread has been seen outside.
+fn epochs_with_pools() -> Row {
+    #[allow(clippy::vec_box, reason = "nodes keep their addresses")]
+    struct Pools {
+        active: Vec<Box<AtomicU64>>,
+        reclaimed: Vec<Box<AtomicU64>>,
+    }
+    let full = (0..128).map(|_| Box::new(AtomicU64::new(0))).collect();
+    let pools = RefCell::new(Pools { active: full, reclaimed: Vec::new() });
+    let counters: Vec<Line> = (0..16).map(|_| Line(AtomicU64::new(0))).collect();
+    row("reclaiming: epochs with pools (section 4.4)", move || {
+        let mut pools = pools.borrow_mut();
+        if pools.active.is_empty() {
+            let pools = &mut *pools;
+            mem::swap(&mut pools.active, &mut pools.reclaimed);
+            for counter in &counters {
+                while !counter.0.load(Ordering::SeqCst).is_multiple_of(2) {
+                    hint::spin_loop();
+                }
+            }
+        }
+        let node = pools.active.pop().expect("filled above");
+        // Nothing read inside may be read before the others see this thread inside.
+        counters[0].0.fetch_add(1, Ordering::SeqCst);
+        node.store(black_box(5), Ordering::Relaxed);
+        let inside = counters[0].0.load(Ordering::Relaxed);
+        counters[0].0.store(inside + 1, Ordering::Release);
+        pools.reclaimed.push(node);
+    })
+}
+
+/// A node allocated, a pin while it is inserted, and its freeing left to the epochs.
+fn crossbeam_epochs() -> Row {
+    row("reclaiming: crossbeam-epoch", || {
+        let node = Box::new([AtomicU64::new(black_box(5)), const { AtomicU64::new(0) }]);
+        let guard = crossbeam_epoch::pin();
+        guard.defer(move || drop(node));
+    })
+}
+
 fn main() {
     let mut rows = vec![
         floor(),
@@ -84,10 +142,10 @@ fn main() {
         shared("list-rw, fast path, shared", 0, false),
         shared("list-rw, ordinary path, exclusive", 1, true),
         shared("list-rw, ordinary path, shared", 1, false),
-        row("what the lists do without: an epoch's pin", || {
-            drop(black_box(crossbeam_epoch::pin()));
-        }),
         map(),
+        versions(),
+        epochs_with_pools(),
+        crossbeam_epochs(),
     ];
     for _ in 0..ROUNDS {
         for row in &mut rows {

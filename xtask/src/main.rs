@@ -7,6 +7,7 @@ mod ci;
 mod figures;
 mod packages;
 mod programs;
+mod races;
 mod reasons;
 mod skips;
 mod steps;
@@ -33,7 +34,8 @@ usage: cargo xtask COMMAND
   tidy                         the house rules
   examples                     runs the programs in examples/
   figures                      small runs of the laboratory, judged
-  transcripts FILE...          runs the console blocks of Markdown files";
+  transcripts FILE...          runs the console blocks of Markdown files
+  races SUBJECT                tests under ThreadSanitizer";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -61,6 +63,10 @@ fn run(args: &[String]) -> Result<ExitCode> {
         "examples" => Programs::new(&root, &stop, surroundings())?.examples(),
         "figures" => Programs::new(&root, &stop, surroundings())?.figures(),
         "transcripts" => Programs::new(&root, &stop, surroundings())?.transcripts(rest),
+        "races" => {
+            let target = programs::target(&programs::metadata(&root)?)?;
+            races::run(rest.first().map_or("", String::as_str), &root, &target)
+        }
         _ => bail!("no such command: {command}\n\n{USAGE}"),
     }
 }

@@ -76,14 +76,8 @@ impl<'a> Programs<'a> {
         stop: &'a AtomicBool,
         surroundings: Surroundings,
     ) -> Result<Self> {
-        let out = Command::new("cargo")
-            .args(["metadata", "--no-deps", "--format-version=1"])
-            .current_dir(root)
-            .output()
-            .context("cargo does not start")?;
-        ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        let metadata: Value = serde_json::from_slice(&out.stdout)?;
-        let target = metadata["target_directory"].as_str().context("no target directory")?.into();
+        let metadata = metadata(root)?;
+        let target = target(&metadata)?;
         Ok(Self { root, stop, surroundings, target, metadata })
     }
 
@@ -238,6 +232,28 @@ impl<'a> Programs<'a> {
             .env("RUSTUP_HOME", &self.surroundings.rustup_home)
             .env("CARGO_TERM_QUIET", "true");
     }
+}
+
+/// What cargo says about the workspace at `root`.
+///
+/// # Errors
+/// cargo does not answer.
+pub(crate) fn metadata(root: &Path) -> Result<Value> {
+    let out = Command::new("cargo")
+        .args(["metadata", "--no-deps", "--format-version=1"])
+        .current_dir(root)
+        .output()
+        .context("cargo does not start")?;
+    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Ok(serde_json::from_slice(&out.stdout)?)
+}
+
+/// Where cargo builds.
+///
+/// # Errors
+/// The metadata do not say.
+pub(crate) fn target(metadata: &Value) -> Result<PathBuf> {
+    Ok(metadata["target_directory"].as_str().context("no target directory")?.into())
 }
 
 /// The names of the product's examples, as `cargo metadata` tells them.

@@ -115,6 +115,13 @@ pub(crate) const CI: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "races",
+        title: "range locks under ThreadSanitizer",
+        cap_minutes: 4,
+        commands: &[&["xtask", "races", "races"]],
+        ..PLAIN
+    },
+    Step {
         name: "examples",
         title: "the programs in examples/ run",
         cap_minutes: 2,
@@ -299,6 +306,13 @@ pub(crate) const NIGHTLY: &[Step] = &[
             "--test=loom",
             "--target-dir=target/loom",
         ]],
+        ..PLAIN
+    },
+    Step {
+        name: "races-shm",
+        title: "shared memory and the locks on it under ThreadSanitizer",
+        cap_minutes: 20,
+        commands: &[&["xtask", "races", "races-shm"]],
         ..PLAIN
     },
     Step {

@@ -63,8 +63,8 @@ fn guard(parent: Pid, is_foreground: bool, command: &[OsString]) -> Result<Exit,
     }
     let watched = watched.map_err(|errno| failed(errno.into()))?;
     let mut news = catch_signals().map_err(failed)?;
-    let terminal = if is_foreground { Terminal::open() } else { None };
-    if let Some(terminal) = &terminal {
+    let terminal = Terminal::open();
+    if let Some(terminal) = terminal.as_ref().filter(|_| is_foreground) {
         terminal.await_ours();
     }
     let result = start(command).and_then(|child| {
@@ -125,7 +125,7 @@ fn start(command: &[OsString]) -> Result<Child, Failure> {
     })
 }
 
-/// What became of the command. Stopped from the terminal, we stop too, after handing the terminal
+/// What became of the command. Stopped in the foreground, we stop too, after handing the terminal
 /// back; elsewhere somebody stopped the command and will let it go on.
 fn look(child: Pid, terminal: Option<&Terminal>, parent: Pid) -> Result<Option<Exit>, Failure> {
     let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
@@ -135,7 +135,7 @@ fn look(child: Pid, terminal: Option<&Terminal>, parent: Pid) -> Result<Option<E
     })?;
     let Some((_, status)) = waited else { return Ok(None) };
     if status.stopped() {
-        if terminal.is_some() {
+        if terminal.is_some_and(Terminal::is_ours) {
             hand_back(terminal, parent);
             let _ = kill_process(getpid(), Signal::STOP);
         }

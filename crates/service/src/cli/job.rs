@@ -23,7 +23,9 @@ use std::process::{Child, Command};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, kill_process_group, waitid,
 };
-use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{
+    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
+};
 use signal_hook::iterator::Signals;
 
 use super::guardian;
@@ -59,14 +61,18 @@ impl Job {
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::system("the command could not be started", error);
         let ignored = guardian::ignored_signals();
-        let wanted = FORWARDED.iter().filter(|signal| !ignored.contains(signal));
+        let caught = FORWARDED.iter().chain(&[SIGTSTP]);
+        let wanted = caught.filter(|signal| !ignored.contains(signal));
         let signals = Signals::new(wanted.chain(&[SIGCHLD, SIGCONT])).map_err(failed)?;
-        let terminal = Terminal::open().filter(Terminal::is_ours);
+        let terminal = Terminal::open();
+        // What a script starts in the background reads nothing: the terminal stays the script's.
+        let reads = rustix::termios::isatty(io::stdin());
+        let foreground = terminal.as_ref().filter(|terminal| reads && terminal.is_ours());
 
         // The running program itself, even where its file was replaced meanwhile.
         let mut guardian = Command::new("/proc/self/exe");
         guardian.arg0("farlock").process_group(0);
-        guardian.args(guardian::arguments(getpid(), terminal.is_some()));
+        guardian.args(guardian::arguments(getpid(), foreground.is_some()));
         guardian.args(command);
         for (name, value) in variables {
             match value {
@@ -76,7 +82,7 @@ impl Job {
         }
         let guardian = guardian.spawn().map_err(failed)?;
         let group = Pid::from_child(&guardian);
-        if let Some(terminal) = &terminal {
+        if let Some(terminal) = foreground {
             terminal.hand_to(group);
         }
         Ok(Self { guardian, group, signals, terminal })
@@ -94,6 +100,11 @@ impl Job {
                         }
                     }
                     SIGCONT => self.resume(),
+                    SIGTSTP => {
+                        // The terminal is ours, not the command's: it is told by us alone.
+                        self.forward(SIGTSTP);
+                        let _ = kill_process(getpid(), Signal::STOP);
+                    }
                     other => self.forward(other),
                 }
             }

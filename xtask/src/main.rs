@@ -4,7 +4,9 @@
 
 mod child;
 mod ci;
+mod deny;
 mod figures;
+mod mutants;
 mod packages;
 mod programs;
 mod races;
@@ -12,6 +14,7 @@ mod reasons;
 mod skips;
 mod steps;
 mod tidy;
+mod tools;
 mod transcript;
 
 use std::path::{Path, PathBuf};
@@ -35,7 +38,10 @@ usage: cargo xtask COMMAND
   examples                     runs the programs in examples/
   figures                      small runs of the laboratory, judged
   transcripts FILE...          runs the console blocks of Markdown files
-  races SUBJECT                tests under ThreadSanitizer";
+  races SUBJECT                tests under ThreadSanitizer
+  deny                         licences, sources and duplicates of dependencies
+  mutants [ARGUMENT...]        small changes of the locks that tests must notice; the arguments are
+                               cargo-mutants' own";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -63,9 +69,13 @@ fn run(args: &[String]) -> Result<ExitCode> {
         "examples" => Programs::new(&root, &stop, surroundings())?.examples(),
         "figures" => Programs::new(&root, &stop, surroundings())?.figures(),
         "transcripts" => Programs::new(&root, &stop, surroundings())?.transcripts(rest),
-        "races" => {
+        "races" | "deny" | "mutants" => {
             let target = programs::target(&programs::metadata(&root)?)?;
-            races::run(rest.first().map_or("", String::as_str), &root, &target)
+            match command.as_str() {
+                "races" => races::run(rest.first().map_or("", String::as_str), &root, &target),
+                "deny" => deny::run(&root, &target),
+                _ => mutants::run(&root, &target, rest),
+            }
         }
         _ => bail!("no such command: {command}\n\n{USAGE}"),
     }

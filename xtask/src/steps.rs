@@ -309,6 +309,13 @@ pub(crate) const NIGHTLY: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "deny",
+        title: "licences, sources and duplicates of dependencies are as we want them",
+        cap_minutes: 20,
+        commands: &[&["xtask", "deny"]],
+        ..PLAIN
+    },
+    Step {
         name: "races-shm",
         title: "shared memory and the locks on it under ThreadSanitizer",
         cap_minutes: 20,
@@ -471,6 +478,13 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "--json",
             ],
         ],
+        ..PLAIN
+    },
+    Step {
+        name: "mutants",
+        title: "small changes of the locks do not pass their tests unnoticed",
+        cap_minutes: 600,
+        commands: &[&["xtask", "mutants"]],
         ..PLAIN
     },
 ];

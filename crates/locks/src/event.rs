@@ -66,3 +66,45 @@ impl EventCounts {
         *counter += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use farlock_fabric::RegionId;
+
+    use super::*;
+
+    #[test]
+    fn each_event_is_counted_once_and_by_its_kind() {
+        let (lock, peer) = (Addr::new(RegionId(0), 64), EndpointId { index: 1, incarnation: 1 });
+        let mut counts = EventCounts::default();
+        for event in [
+            Event::StaleMessage { lock },
+            Event::PeerDied { lock, peer },
+            Event::Repaired { lock, generation: 1, dead_readers: 0 },
+            Event::Restarted { lock },
+            Event::Superseded { lock },
+        ] {
+            let fresh = counts;
+            counts.add(event);
+            counts.add(event);
+            let all = |counts: EventCounts| {
+                let EventCounts { stale_messages, peers_died, repaired, restarted, superseded } =
+                    counts;
+                [stale_messages, peers_died, repaired, restarted, superseded]
+            };
+            let added: Vec<u64> =
+                all(counts).iter().zip(all(fresh)).map(|(now, before)| now - before).collect();
+            let mut sorted = added.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 0, 0, 0, 2], "{event:?}");
+        }
+        let each = EventCounts {
+            stale_messages: 2,
+            peers_died: 2,
+            repaired: 2,
+            restarted: 2,
+            superseded: 2,
+        };
+        assert_eq!(counts, each);
+    }
+}

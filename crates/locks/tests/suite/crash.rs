@@ -1,6 +1,7 @@
 //! Clients die at any verb, in any of the ways a verb can end with its client; whoever lives is
 //! granted, alone where it must be, with a higher token.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use farlock_fabric::{Endpoint, EndpointId, Nanos};
@@ -21,6 +22,8 @@ struct Trial {
     /// Who dies at which of its verbs, and how.
     deaths: Vec<(u64, u64, Outcome)>,
     context: String,
+    /// Deaths found and repairs made, as the living say.
+    noticed: Rc<Cell<u64>>,
 }
 
 impl Visitor<SimEndpoint> for Trial {
@@ -41,6 +44,7 @@ impl Visitor<SimEndpoint> for Trial {
         for (endpoint, who) in endpoints.into_iter().zip(0..) {
             let client = Client::new(endpoint, lock.clone(), Options { incarnation: 1 });
             let (ledger, ids) = (ledger.clone(), Rc::clone(&ids));
+            let noticed = Rc::clone(&self.noticed);
             tasks.push(world.spawn(ids[who as usize], async move {
                 for _ in 0..ROUNDS {
                     let chance = client.endpoint().random();
@@ -54,6 +58,8 @@ impl Visitor<SimEndpoint> for Trial {
                     guard.release().await.expect("the living release");
                     client.endpoint().sleep(chance >> 20 & 2047).await;
                 }
+                let events = client.events();
+                noticed.set(noticed.get() + events.peers_died + events.repaired);
             }));
         }
         let ended = world.run_until(TIME_NS_MAX);
@@ -71,26 +77,38 @@ impl Visitor<SimEndpoint> for Trial {
 /// The ways a verb can end with its client.
 const OUTCOMES: [Outcome; 3] = [Outcome::Never, Outcome::Executed, Outcome::Late];
 
-fn trial(spec: &str, seed: u64, deaths: Vec<(u64, u64, Outcome)>) -> usize {
+fn trial(
+    spec: &str,
+    seed: u64,
+    deaths: Vec<(u64, u64, Outcome)>,
+    noticed: &Rc<Cell<u64>>,
+) -> usize {
     let context = format!("{spec}, seed {seed}, deaths {deaths:?}");
-    registry::visit(spec, Trial { seed, deaths, context }).expect("the lock is registered")
+    let trial = Trial { seed, deaths, context, noticed: Rc::clone(noticed) };
+    registry::visit(spec, trial).expect("the lock is registered")
 }
 
 /// About as many verbs as the shortest run of a client has.
 const VERBS: u64 = 24;
 
+/// How often a death is tried.
+const SEEDS: u64 = 6;
+
 /// One client dies at each of its first verbs, in each of the three ways.
 #[test]
 fn one_death_at_any_verb() {
     for spec in specs().filter(|spec| *spec != "none") {
-        let mut survived = 0;
+        let (mut survived, noticed) = (0, Rc::default());
         for verb in 0..VERBS {
             for outcome in OUTCOMES {
-                for seed in 0..6 {
-                    survived += trial(spec, seed, vec![(seed % CLIENTS, verb, outcome)]);
+                for seed in 0..SEEDS {
+                    survived += trial(spec, seed, vec![(seed % CLIENTS, verb, outcome)], &noticed);
                 }
             }
         }
+        let trials = VERBS * OUTCOMES.len() as u64 * SEEDS;
+        let noticed = noticed.get();
+        assert!(noticed > trials / 8, "{spec}: {noticed} events in {trials} trials");
         assert!(survived < VERBS as usize * 3 * 6 / 2, "{}: most deaths happen", spec);
     }
 }
@@ -102,7 +120,7 @@ fn two_deaths() {
         for seed in 0..400 {
             let outcome = |n: u64| OUTCOMES[(seed / n % 3) as usize];
             let deaths = vec![(0, seed * 7 % 31, outcome(1)), (1, 8 + seed * 11 % 37, outcome(3))];
-            trial(spec, seed, deaths);
+            trial(spec, seed, deaths, &Rc::default());
         }
     }
 }

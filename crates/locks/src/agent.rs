@@ -115,7 +115,7 @@ pub async fn dismiss<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result
     for p in participants(site.endpoint, site.lock, site.slot()).await? {
         let waits = match p.record.phase {
             Phase::Opening => true,
-            Phase::Waiting => is_newer(generation, p.record.generation),
+            Phase::Waiting | Phase::Repairing => is_newer(generation, p.record.generation),
             Phase::Idle | Phase::Held => false,
         };
         if !waits || p.record.mode != Mode::Exclusive {

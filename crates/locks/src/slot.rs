@@ -43,6 +43,8 @@ pub enum Phase {
     Waiting = 2,
     /// Holding.
     Held = 3,
+    /// At the head of a line that it began anew, and waiting for those of the old one.
+    Repairing = 4,
 }
 
 impl Phase {
@@ -53,6 +55,7 @@ impl Phase {
             1 => Some(Self::Opening),
             2 => Some(Self::Waiting),
             3 => Some(Self::Held),
+            4 => Some(Self::Repairing),
             _ => None,
         }
     }

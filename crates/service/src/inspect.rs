@@ -150,7 +150,7 @@ async fn present(
             let mut words = [0; RECORD_WORDS_READ as usize];
             endpoint.copy_read(0, &mut words);
             let Some(record) = SlotRecord::decode(&words) else { continue };
-            let is_there = matches!(record.phase, Phase::Held | Phase::Waiting);
+            let is_there = matches!(record.phase, Phase::Held | Phase::Waiting | Phase::Repairing);
             if !is_there || lock.is_some_and(|lock| lock != record.lock) {
                 continue;
             }

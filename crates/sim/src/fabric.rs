@@ -28,6 +28,11 @@ impl SimEndpoint {
     pub(crate) fn new(shared: Rc<Shared>, id: EndpointId) -> Self {
         Self { shared, id }
     }
+
+    /// Whether it has crashed, known or not.
+    pub fn has_crashed(&self) -> bool {
+        !self.shared.core.borrow().seat(self.id).is_acting(self.id)
+    }
 }
 
 impl std::fmt::Debug for SimEndpoint {

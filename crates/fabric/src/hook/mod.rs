@@ -127,6 +127,7 @@ pub trait Hook: 'static {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn checkpoint(&self, survivors: &[u64]) {
         self.inner().checkpoint(survivors);
     }
@@ -241,6 +242,7 @@ impl<H: Hook> Endpoint for H {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn checkpoint(&self, survivors: &[u64]) {
         Hook::checkpoint(self, survivors);
     }

@@ -1,24 +1,32 @@
-//! The crash campaign: every verb of every role, each of its three ends, under many schedules.
+//! The crash campaign: every verb of every role, each of its three ends, under many schedules; then
+//! a second death at every verb with which somebody repairs what the first left behind.
 //!
-//! Which verbs there are is not written down anywhere: runs without a death show them. A client
-//! then dies at each of its verbs in turn; where that is in its role's course is known afterwards.
+//! Which verbs there are is not written down anywhere: runs show them. Each is remembered with the
+//! run that showed it first. That run is followed up to the verb, its client dies there, and the
+//! rest goes on by a schedule of its own: so each verb that anybody has ever posted is covered, and
+//! what is not covered was forgotten. Deaths bring verbs to light that no other run has: those of
+//! repair. They are crash points like all others.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Instant;
 
-use farlock_sim::Outcome;
-use farlock_sim::schedule::{Director, Pct};
+use farlock_sim::schedule::{Director, Fork, Pct, Trail};
+use farlock_sim::{Outcome, Seeded};
 
-use super::hunt::{Budget, Catch, Hunt, Mix};
+use super::hunt::{Budget, Catch, DEPTHS};
+use super::points::{Point, Witness};
 use super::scenario::{Death, Faults, Line, Scenario};
-use super::trial::{Notes, Player, Point};
+use super::trial::{Notes, Player};
 
-/// Runs that show which verbs there are.
-const DRY_RUNS: u32 = 600;
-/// Among how many of its first verbs a client dies.
-const VERBS: u64 = 28;
-/// Rare verbs are waited for during so many times the budget's least.
-const PATIENCE: u64 = 1_000;
+/// Runs without a death, which show the ordinary verbs.
+const SURVEY_RUNS: u32 = 600;
+/// Points are found and covered in rounds; a campaign that finds new ones for ever ends after this.
+const ROUNDS_MAX: u32 = 10_000;
+
+/// A death at a verb: which verb, and which of [`Outcome::ALL`] becomes of it.
+type Fall = (Point, usize);
 
 /// What a campaign came to.
 #[derive(Clone, Debug, Default)]
@@ -27,15 +35,35 @@ pub struct Campaign {
     pub points: usize,
     /// Of those, how many deaths have happened.
     pub covered: usize,
-    /// The points without one, as text.
+    /// Deaths with a verb of a repair that followed them, times three.
+    pub pairs: usize,
+    /// Of those, with how many somebody died at that verb.
+    pub pairs_covered: usize,
+    /// The points, as text.
+    pub names: Vec<String>,
+    /// Those without a death, with the end that is missing.
     pub missing: Vec<String>,
     /// Runs.
     pub schedules: u64,
+    /// Of the runs, how many had which depth.
+    pub by_depth: [u64; 7],
+    /// Runs in which somebody found somebody dead, and went on.
+    pub recoveries: u64,
     /// The first thing that was found.
     pub catch: Option<Catch>,
 }
 
-/// Plays deaths until the budget is spent, but each client at each verb at least once.
+/// Where a verb was posted: who dies with it if this run is followed so far.
+#[derive(Clone, Debug)]
+struct Place {
+    scenario: Scenario,
+    trail: Trail,
+    until: u32,
+    who: u16,
+    verb: u64,
+}
+
+/// Plays deaths until the budget is spent, but each at least once.
 pub fn campaign(
     player: &Player,
     base: &Scenario,
@@ -43,68 +71,245 @@ pub fn campaign(
     seed: u64,
     mut tick: impl FnMut(u64),
 ) -> Campaign {
-    let mut hunt = Hunt::new(player, Mix::Standard, seed);
-    let points = dry_run(player, base, &mut hunt);
-    let mut deaths: BTreeMap<(Point, usize), u64> = BTreeMap::new();
-    let (begun, mut scenario, mut catch) = (Instant::now(), base.clone(), None);
-    let round = VERBS * u64::from(base.clients) * Outcome::ALL.len() as u64;
-    let mut turn = 0;
-    let all: BTreeSet<(Point, usize)> = points
-        .iter()
-        .flat_map(|&point| (0..Outcome::ALL.len()).map(move |end| (point, end)))
-        .collect();
-    let is_covered = |deaths: &BTreeMap<_, u64>| all.iter().all(|place| deaths.contains_key(place));
-    while turn < round
-        || !budget.is_spent(turn, begun)
-        || (turn < round * PATIENCE && !is_covered(&deaths))
-    {
-        scenario.draw(hunt.draws(), Faults { deaths: true, cancels: false });
-        let again = scenario.deaths.first().copied();
-        // What is still missing then is what clients do that are impatient.
-        scenario.hasty |= turn >= round && budget.is_spent(turn, begun);
-        let outcome = (turn % 3) as usize;
-        scenario.deaths = vec![Death {
-            who: (turn / 3 % u64::from(base.clients)) as u16,
-            verb: turn / 3 / u64::from(base.clients) % VERBS,
-            outcome: Outcome::ALL[outcome],
-        }];
-        if turn >= round {
-            // Each was there alone; from now on another may die while it repairs.
-            scenario.deaths.extend(again);
-        }
-        turn += 1;
-        let (verdict, trail) = hunt.run(&scenario);
-        if let Some(point) = verdict.died_at {
-            *deaths.entry((point, outcome)).or_default() += 1;
-        }
-        if let Some(finding) = verdict.finding {
-            let line = Line { scenario: scenario.clone(), trail: trail(&hunt) };
-            catch = Some(Catch { line, finding });
+    let begun = Instant::now();
+    let mut field = Field::new(player, seed);
+    field.survey(base);
+    for round in 0..ROUNDS_MAX {
+        let over = field.is_covered() && budget.is_spent(field.came.schedules, begun);
+        if over || field.came.catch.is_some() {
             break;
         }
-        if turn.is_multiple_of(1024) {
-            tick(turn);
+        let falls: Vec<(Place, usize)> = match round % 2 {
+            0 => field.points.values().flat_map(thrice).collect(),
+            _ => field.pairs.values().flat_map(thrice).collect(),
+        };
+        for (place, outcome) in falls {
+            field.play(&place, Some(outcome));
+            if field.came.schedules.is_multiple_of(1024) {
+                tick(field.came.schedules);
+            }
+            let spent = round > 1 && budget.is_spent(field.came.schedules, begun);
+            if spent || field.came.catch.is_some() {
+                break;
+            }
         }
     }
-    let missing: Vec<String> = all
-        .iter()
-        .filter(|place| !deaths.contains_key(place))
-        .map(|(point, end)| format!("{point:?}, {:?}", Outcome::ALL[*end]))
-        .collect();
-    let covered = all.len() - missing.len();
-    Campaign { points: all.len(), covered, missing, schedules: hunt.schedules, catch }
+    field.sum_up()
 }
 
-/// The verbs of each role in runs without a death.
-fn dry_run(player: &Player, base: &Scenario, hunt: &mut Hunt<'_>) -> BTreeSet<Point> {
-    let pct = Director::new(Pct::new(1, 3));
-    let mut notes = Notes { points: Some(BTreeSet::new()), ..Notes::default() };
-    let mut scenario = base.clone();
-    for run in 0..DRY_RUNS {
-        scenario.draw(hunt.draws(), Faults { deaths: false, cancels: false });
-        pct.with(|pct| pct.set_depth(2 + run % 5));
-        let oracle = pct.begin().expect("there is always another random schedule");
-        player.play_noting(&scenario, oracle, &mut notes);
+/// A place with each of the three ends.
+fn thrice(place: &Place) -> impl Iterator<Item = (Place, usize)> + use<> {
+    let place = place.clone();
+    (0..Outcome::ALL.len()).map(move |outcome| (place.clone(), outcome))
+}
+
+/// What is known so far.
+struct Field<'p> {
+    player: &'p Player,
+    director: Rc<Director<Fork<Pct>>>,
+    draws: Seeded,
+    /// The verbs that runs without a death show.
+    ordinary: BTreeSet<Point>,
+    points: BTreeMap<Point, Place>,
+    pairs: BTreeMap<(Fall, Point), Place>,
+    covered: BTreeSet<Fall>,
+    pairs_covered: BTreeSet<(Fall, Fall)>,
+    came: Campaign,
+}
+
+impl<'p> Field<'p> {
+    fn new(player: &'p Player, seed: u64) -> Self {
+        Self {
+            player,
+            director: Rc::new(Director::new(Fork::new(Pct::new(seed, *DEPTHS.start())))),
+            draws: Seeded::new(seed),
+            ordinary: BTreeSet::new(),
+            points: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            covered: BTreeSet::new(),
+            pairs_covered: BTreeSet::new(),
+            came: Campaign::default(),
+        }
     }
-    notes.points.unwrap_or_default()
+
+    /// Learns the ordinary verbs.
+    fn survey(&mut self, base: &Scenario) {
+        let mut scenario = base.clone();
+        for _ in 0..SURVEY_RUNS {
+            scenario.draw(&mut self.draws, Faults { deaths: false, cancels: true });
+            let start = Place {
+                scenario: scenario.clone(),
+                trail: Trail::default(),
+                until: 0,
+                who: 0,
+                verb: 0,
+            };
+            self.play(&start, None);
+        }
+        self.ordinary = self.points.keys().copied().collect();
+    }
+
+    /// Follows a run up to its place; there its client dies, if an outcome says how.
+    fn play(&mut self, place: &Place, outcome: Option<usize>) {
+        let mut scenario = place.scenario.clone();
+        scenario.deaths.extend(outcome.map(|outcome| Death {
+            who: place.who,
+            verb: place.verb,
+            outcome: Outcome::ALL[outcome],
+        }));
+        let depth = DEPTHS.start() + (self.came.schedules % DEPTHS.count() as u64) as u32;
+        self.director.with(|fork| {
+            fork.set_origin(place.trail.clone(), place.until);
+            fork.then().set_depth(depth);
+        });
+        let oracle = self.director.begin().expect("there is always another random schedule");
+        let seen = Rc::new(Seen::new(Rc::clone(&self.director)));
+        let mut notes = Notes { witness: Some(seen.clone()), ..Notes::default() };
+        let verdict = self.player.play_noting(&scenario, oracle, &mut notes);
+        let trail = self.director.trail();
+        self.came.schedules += 1;
+        self.came.by_depth[depth as usize] += 1;
+        self.came.recoveries += u64::from(verdict.recovered);
+        if let Some(finding) = verdict.finding {
+            let line = Line { scenario: scenario.clone(), trail: trail.clone() };
+            self.came.catch = Some(Catch { line, finding });
+        }
+        self.learn(&scenario, &trail, &seen.sights.borrow());
+    }
+
+    /// Takes in what a run has shown, event after event.
+    fn learn(&mut self, scenario: &Scenario, trail: &Trail, sights: &[Sight]) {
+        let mut falls: Vec<Fall> = Vec::new();
+        for sight in sights {
+            let point = sight.point;
+            if sight.died {
+                let death = scenario.deaths.iter().find(|death| death.who == sight.who);
+                let outcome = death.and_then(|death| {
+                    Outcome::ALL.iter().position(|&outcome| outcome == death.outcome)
+                });
+                let fall = (point, outcome.expect("clients die as their scenario says"));
+                self.covered.insert(fall);
+                if let Some(&first) = falls.first() {
+                    self.pairs_covered.insert((first, fall));
+                }
+                falls.push(fall);
+                continue;
+            }
+            let place = || Place {
+                scenario: scenario.clone(),
+                trail: trail.clone(),
+                until: sight.asked,
+                who: sight.who,
+                verb: sight.verb,
+            };
+            self.points.entry(point).or_insert_with(place);
+            let repairs = point.is_repair() || !self.ordinary.contains(&point);
+            if let (true, &[first]) = (repairs, &falls[..]) {
+                self.pairs.entry((first, point)).or_insert_with(place);
+            }
+        }
+    }
+
+    fn is_covered(&self) -> bool {
+        let all = |point| (0..Outcome::ALL.len()).map(move |outcome| (point, outcome));
+        self.points.keys().all(|&point| all(point).all(|fall| self.covered.contains(&fall)))
+            && self.pairs.keys().all(|&(first, point)| {
+                all(point).all(|fall| self.pairs_covered.contains(&(first, fall)))
+            })
+    }
+
+    fn sum_up(self) -> Campaign {
+        let falls: Vec<Fall> = self
+            .points
+            .keys()
+            .flat_map(|&point| (0..Outcome::ALL.len()).map(move |outcome| (point, outcome)))
+            .collect();
+        let fields = self.player.fields();
+        let missing = falls.iter().filter(|fall| !self.covered.contains(fall));
+        let missing: Vec<String> = missing
+            .map(|(point, outcome)| {
+                format!("{}, {:?}", point.named(fields), Outcome::ALL[*outcome])
+            })
+            .collect();
+        let ends = self.pairs.keys().flat_map(|&(first, point)| {
+            (0..Outcome::ALL.len()).map(move |outcome| (first, (point, outcome)))
+        });
+        let pairs_covered = ends.filter(|pair| self.pairs_covered.contains(pair)).count();
+        Campaign {
+            names: self.points.keys().map(|point| point.named(fields).to_string()).collect(),
+            points: falls.len(),
+            covered: falls.len() - missing.len(),
+            pairs: self.pairs.len() * Outcome::ALL.len(),
+            pairs_covered,
+            missing,
+            ..self.came
+        }
+    }
+}
+
+/// A verb that was posted, or at which somebody died.
+#[derive(Clone, Copy, Debug)]
+struct Sight {
+    who: u16,
+    verb: u64,
+    point: Point,
+    /// Questions that the schedule had answered by then.
+    asked: u32,
+    died: bool,
+}
+
+/// What a run has shown.
+struct Seen {
+    director: Rc<Director<Fork<Pct>>>,
+    sights: RefCell<Vec<Sight>>,
+}
+
+impl Seen {
+    fn new(director: Rc<Director<Fork<Pct>>>) -> Self {
+        Self { director, sights: RefCell::default() }
+    }
+
+    fn note(&self, who: u16, verb: u64, point: Point, died: bool) {
+        let asked = self.director.asked();
+        self.sights.borrow_mut().push(Sight { who, verb, point, asked, died });
+    }
+}
+
+impl Witness for Seen {
+    fn posts(&self, who: u16, verb: u64, point: Point) {
+        self.note(who, verb, point, false);
+    }
+
+    fn died(&self, who: u16, verb: u64, point: Point) {
+        self.note(who, verb, point, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::check::subjects;
+
+    /// A page says of each verb of each role what a crash leaves behind. Verbs are not kept by
+    /// hand: one that runs show and the page does not name makes this fail.
+    #[test]
+    fn the_pages_name_every_verb_of_every_role() {
+        let mut missing = Vec::new();
+        for name in ["cas", "mcs", "shiftlock"] {
+            let player = subjects::player(name).expect("a registered lock");
+            let base = Scenario::plain(name, 3, 2);
+            let came = campaign(&player, &base, Budget::Schedules(3_000), 1, |_| {});
+            assert_eq!((came.covered, came.catch.map(|c| c.line)), (came.points, None), "{name}");
+            assert!(came.pairs > 0 && came.pairs_covered == came.pairs, "{name}");
+            let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+            let page = root.join("../../docs/protocols").join(name).with_extension("md");
+            let page = std::fs::read_to_string(page).expect("each lock has its page");
+            let is_missing = |verb: &&String| !page.contains(&format!("`{verb}`"));
+            let of_page = came.names.iter().filter(is_missing);
+            missing.extend(of_page.map(|verb| format!("{name}: {verb}")));
+        }
+        assert!(missing.is_empty(), "the pages say nothing of {missing:#?}");
+    }
 }

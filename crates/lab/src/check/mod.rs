@@ -7,6 +7,7 @@ pub mod crash;
 pub mod exhaustive;
 pub mod hunt;
 pub mod museum;
+pub mod points;
 pub mod report;
 pub mod scenario;
 pub mod subjects;
@@ -129,7 +130,7 @@ fn pass(row: &Row, clients: u16) -> anyhow::Result<()> {
     }
     ensure!(!objected, "{} failed", row.protocol);
     ensure!(
-        row.crash_points_covered == row.crash_points,
+        row.crash_points_covered == row.crash_points && row.crash_pairs_covered == row.crash_pairs,
         "{}: no death at {}",
         row.protocol,
         row.story.as_deref().unwrap_or("some verb")
@@ -171,7 +172,9 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
         Mode::Crash => {
             let campaign = crash::campaign(player, &base, budget, seed, tick);
             (row.crash_points, row.crash_points_covered) = (campaign.points, campaign.covered);
-            row.schedules = campaign.schedules;
+            (row.crash_pairs, row.crash_pairs_covered) = (campaign.pairs, campaign.pairs_covered);
+            (row.schedules, row.recoveries) = (campaign.schedules, campaign.recoveries);
+            row.by_depth = campaign.by_depth.to_vec();
             row.story = (!campaign.missing.is_empty()).then(|| campaign.missing.join("; "));
             campaign.catch
         }

@@ -27,6 +27,10 @@ pub struct Row {
     pub crash_points: usize,
     /// Of those, how many deaths have happened.
     pub crash_points_covered: usize,
+    /// Deaths with a verb that somebody posts to repair what they leave, times three ends.
+    pub crash_pairs: usize,
+    /// Of those, at how many of these verbs somebody died as well.
+    pub crash_pairs_covered: usize,
     /// Runs in which somebody found somebody dead, and went on.
     pub recoveries: u64,
     /// Runs in which exclusion, tokens, order or cleanliness was violated, or an assertion.
@@ -78,6 +82,7 @@ pub fn table(rows: &[Row]) -> Table {
         "states",
         "complete",
         "crash points",
+        "in repair",
         "violations",
         "stalls",
         "bypass",
@@ -93,6 +98,7 @@ pub fn table(rows: &[Row]) -> Table {
             row.states.to_string(),
             if row.complete { "yes" } else { "-" }.to_owned(),
             format!("{}/{}", row.crash_points_covered, row.crash_points),
+            format!("{}/{}", row.crash_pairs_covered, row.crash_pairs),
             row.violations.to_string(),
             row.stalls.to_string(),
             row.bypass_max.to_string(),

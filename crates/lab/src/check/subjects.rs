@@ -5,8 +5,8 @@ use farlock_fabric::WideAtomics;
 use farlock_locks::RecordLock;
 use farlock_locks::museum::exhibits::{self, EXHIBITS, ExhibitVisitor};
 use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
-use farlock_sim::SimEndpoint;
 
+use super::points::Watched;
 use super::trial::{Player, Terms};
 
 /// What an option of a lock must be so that waiting for the dead takes few events: ShiftLock trusts
@@ -58,22 +58,18 @@ impl MakePlayer {
     }
 }
 
-impl Visitor<SimEndpoint> for MakePlayer {
+impl Visitor<Watched> for MakePlayer {
     type Output = Player;
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) -> Player {
-        Player::new(lock, self.terms::<SimEndpoint, L>(), |endpoint| endpoint)
+    fn visit<L: RecordLock<Watched>>(self, lock: L) -> Player {
+        Player::new(lock, self.terms::<Watched, L>(), |endpoint| endpoint)
     }
 }
 
-impl ExhibitVisitor<SimEndpoint> for MakePlayer {
+impl ExhibitVisitor<Watched> for MakePlayer {
     type Output = Player;
 
-    fn visit<W: WideAtomics, L: RecordLock<W>>(
-        self,
-        lock: L,
-        wrap: fn(SimEndpoint) -> W,
-    ) -> Player {
+    fn visit<W: WideAtomics, L: RecordLock<W>>(self, lock: L, wrap: fn(Watched) -> W) -> Player {
         Player::new(lock, self.terms::<W, L>(), wrap)
     }
 }

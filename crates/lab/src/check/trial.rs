@@ -1,22 +1,21 @@
 //! One run: a world, its clients, its judges, and what they found.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::Poll;
 
+use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Endpoint, EndpointId, Slot, WideAtomics};
 use farlock_locks::event::EventCounts;
 use farlock_locks::slot::{self, Phase};
 use farlock_locks::{Client, Mode, Options, RecordLock};
 use farlock_sim::check::{Access, Ledger, Turns};
-use farlock_sim::{
-    Config, Effect, Ended, Handle, Kind, Mode as WorldMode, Oracle, Ratio, SimEndpoint, World,
-};
+use farlock_sim::{Config, Effect, Ended, Handle, Kind, Mode as WorldMode, Oracle, Ratio, World};
 
+use super::points::{Watched, Witness};
 use super::scenario::Scenario;
 
 /// The word that a holder reads, in bytes after the lock: while it does, others may come in.
@@ -52,28 +51,6 @@ pub struct Finding {
     pub story: String,
 }
 
-/// Where in a cycle a client is: what a crash point is named by.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Stage {
-    /// Before its grant.
-    Acquiring,
-    /// Inside.
-    Holding,
-    /// After that.
-    Releasing,
-}
-
-/// A verb of a role: a place where a client may die.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Point {
-    /// Whether a writer does it.
-    pub writer: bool,
-    /// When.
-    pub stage: Stage,
-    /// What it does.
-    pub kind: Kind,
-}
-
 /// How a run went.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
@@ -85,19 +62,17 @@ pub struct Verdict {
     pub recovered: bool,
     /// Events that happened.
     pub events: u64,
-    /// The verb at which the scenario's death happened, if it did.
-    pub died_at: Option<Point>,
     /// How often a waiter was passed at most.
     pub bypass_max: u32,
 }
 
 /// What a run notes besides its verdict.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub struct Notes {
     /// What happened, a line each.
     pub timeline: Option<Vec<String>>,
-    /// The verbs of each role.
-    pub points: Option<BTreeSet<Point>>,
+    /// Who is told of each verb.
+    pub witness: Option<Rc<dyn Witness>>,
 }
 
 /// What is asked of a lock besides exclusion, growing tokens and progress.
@@ -112,13 +87,14 @@ pub struct Terms {
 /// A subject, ready to play any scenario.
 pub struct Player {
     play: Play,
+    fields: &'static [Field],
 }
 
 type Play = Box<dyn Fn(&Scenario, Box<dyn Oracle>, &mut Notes) -> Verdict>;
 
 impl Player {
     /// A player of this lock, whose clients act through what `wrap` makes of their endpoints.
-    pub fn new<E, L>(lock: L, terms: Terms, wrap: fn(SimEndpoint) -> E) -> Self
+    pub fn new<E, L>(lock: L, terms: Terms, wrap: fn(Watched) -> E) -> Self
     where
         E: WideAtomics,
         L: RecordLock<E>,
@@ -126,7 +102,12 @@ impl Player {
         let play = move |scenario: &Scenario, oracle: Box<dyn Oracle>, notes: &mut Notes| {
             Trial::new(scenario, oracle, terms, notes).play(&lock, wrap, notes)
         };
-        Self { play: Box::new(play) }
+        Self { play: Box::new(play), fields: L::FIELDS }
+    }
+
+    /// The fields of the lock's word.
+    pub fn fields(&self) -> &'static [Field] {
+        self.fields
     }
 
     /// One run.
@@ -156,8 +137,7 @@ impl std::fmt::Debug for Player {
 struct Bench {
     ledger: Ledger,
     turns: Turns,
-    /// By client: where it is and whether as a writer.
-    stages: Vec<(Stage, bool)>,
+    clients: u16,
     failure: Option<String>,
     bypassed: Option<String>,
     /// How often somebody found another dead, repaired a lock or began again.
@@ -179,9 +159,8 @@ impl Bench {
     /// A verb took effect. Endpoints are numbered from 1, clients from 0.
     fn sees(&mut self, effect: &Effect, word: Addr) {
         let Some(who) = effect.endpoint.index.checked_sub(1) else { return };
-        let Some(&(stage, writer)) = self.stages.get(usize::from(who)) else { return };
-        if let Some(points) = &mut self.notes.points {
-            points.insert(Point { writer, stage, kind: effect.kind });
+        if who >= self.clients {
+            return;
         }
         if effect.addr == word && !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send) {
             self.turns.acts(who);
@@ -251,9 +230,9 @@ impl Trial {
         };
         let world = World::with_oracle(config, oracle);
         let word = world.region(world.node(), BYTES);
-        let stages = vec![(Stage::Acquiring, true); usize::from(scenario.clients)];
         let notes = std::mem::take(notes);
-        let bench = Rc::new(RefCell::new(Bench { stages, notes, ..Bench::default() }));
+        let bench =
+            Rc::new(RefCell::new(Bench { clients: scenario.clients, notes, ..Bench::default() }));
         let seer = Rc::clone(&bench);
         world.observe(Box::new(move |effect| seer.borrow_mut().sees(effect, word)));
         Self {
@@ -270,7 +249,7 @@ impl Trial {
     fn play<E: WideAtomics, L: RecordLock<E>>(
         mut self,
         lock: &L,
-        wrap: fn(SimEndpoint) -> E,
+        wrap: fn(Watched) -> E,
         notes: &mut Notes,
     ) -> Verdict {
         let endpoints: Vec<_> =
@@ -284,6 +263,9 @@ impl Trial {
         }
         self.handle.crash_anywhere(self.scenario.anywhere, Ratio::one_in(ANYWHERE_ONE_IN));
         for (who, endpoint) in (0..).zip(endpoints) {
+            let witness = self.bench.borrow().notes.witness.clone();
+            let (word, data) = (self.word, self.word.plus(PROTECTED));
+            let endpoint = Watched::new(endpoint, who, word, data, witness);
             let client = Client::new(wrap(endpoint), lock.clone(), Options { incarnation: 1 });
             let member = Member { trial: self.clone_for_client(), client, who };
             self.handle.spawn(self.ids[usize::from(who)], member.run());
@@ -315,8 +297,9 @@ impl Trial {
     /// All have left: records must be idle, mailboxes empty, and the lock free, so that it is
     /// granted to whoever tries. After a death the lock may be broken: then it must be granted to
     /// whoever asks and waits, and be free when that is over.
-    fn look_around<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L, wrap: fn(SimEndpoint) -> E) {
+    fn look_around<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L, wrap: fn(Watched) -> E) {
         self.handle.crash_anywhere(0, Ratio::NEVER);
+        let word = self.word;
         let endpoint = self.handle.endpoint_at(self.scenario.clients + 1);
         let mut bereaved = false;
         for (who, &id) in self.ids.iter().enumerate() {
@@ -335,8 +318,9 @@ impl Trial {
             }
         }
         let id = endpoint.id();
-        let client = Client::new(wrap(endpoint), lock.clone(), Options { incarnation: 1 });
-        let (word, bench) = (self.word, Rc::clone(&self.bench));
+        let endpoint = wrap(Watched::new(endpoint, VISITOR, word, word.plus(PROTECTED), None));
+        let client = Client::new(endpoint, lock.clone(), Options { incarnation: 1 });
+        let bench = Rc::clone(&self.bench);
         let task = self.handle.spawn(id, async move {
             if bereaved && !visit(&client, word, &bench).await {
                 return false;
@@ -362,14 +346,6 @@ impl Trial {
             bypass_max: bench.turns.bypass_max(),
             ..Verdict::default()
         };
-        let named = self.scenario.deaths.first();
-        if let Some(death) = named
-            && let Some(&id) = self.ids.get(usize::from(death.who))
-            && let Some(kind) = self.handle.crashed_at(id)
-        {
-            let (stage, writer) = bench.stages[usize::from(death.who)];
-            verdict.died_at = Some(Point { writer, stage, kind });
-        }
         let broken = bench.ledger.violation().map(str::to_owned).or_else(|| bench.bypassed.take());
         verdict.finding = match (broken, bench.failure.take(), ended) {
             (Some(story), ..) => finding(Objection::Violation, story),
@@ -450,7 +426,9 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let (who, scenario) = (self.who, &self.trial.scenario);
         let mode = scenario.mode(who, round);
         let writer = mode == Mode::Exclusive || !L::SHARES;
-        self.reaches(Stage::Acquiring, writer);
+        if writer {
+            self.trial.bench.borrow_mut().turns.opens(who);
+        }
         let cancel = scenario.cancel.filter(|c| c.who == who && c.round == round);
         let acquire = self.client.acquire(self.trial.word, mode);
         let guard = match cancel {
@@ -466,28 +444,20 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         };
         self.enters(writer, guard.token().map(|token| token.get()));
         self.client.endpoint().read64(self.trial.word.plus(PROTECTED)).await?;
-        self.reaches(Stage::Releasing, writer);
+        self.leaves();
         Ok(guard.release().await?)
     }
 
-    fn reaches(&self, stage: Stage, writer: bool) {
-        let bench = &mut *self.trial.bench.borrow_mut();
-        bench.stages[usize::from(self.who)] = (stage, writer);
-        match stage {
-            Stage::Acquiring if writer => bench.turns.opens(self.who),
-            Stage::Releasing => {
-                bench.ledger.leave(self.who);
-                self.trial.handle.set_ghost(bench.ledger.ghost());
-                bench.tell(|line| *line = format!("client {}  leaves", self.who));
-            }
-            _ => {}
-        }
+    fn leaves(&self) {
+        let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
+        bench.ledger.leave(who);
+        self.trial.handle.set_ghost(bench.ledger.ghost());
+        bench.tell(|line| *line = format!("client {who}  leaves"));
     }
 
     fn enters(&self, writer: bool, token: Option<u64>) {
         let (who, trial) = (self.who, &self.trial);
         let bench = &mut *trial.bench.borrow_mut();
-        bench.stages[usize::from(who)] = (Stage::Holding, writer);
         let passed = bench.turns.enters(who);
         if trial.scenario.is_deadly() {
             for (other, &id) in (0..).zip(trial.ids.iter()) {

@@ -2,6 +2,7 @@
 //! client (ShiftLock, FAST'25, algorithm 1 and section 3.3).
 #![doc = include_str!("../../../../docs/protocols/mcs.md")]
 
+use farlock_fabric::word::Field;
 use farlock_fabric::{Fault, Mailbox, MaskedCas, Patience, Verb, WideAtomics, word};
 
 use super::queue::{Kind, Note, Released, await_mail, next_generation, next_note, tell};
@@ -137,7 +138,7 @@ impl Mcs {
             return Ok(None);
         }
         site.set_successor(None);
-        site.publish(Phase::Waiting, Mode::Exclusive, next);
+        site.publish(Phase::Repairing, Mode::Exclusive, next);
         if !agent::drain(site, next).await? {
             return Ok(None);
         }
@@ -175,6 +176,7 @@ impl Mcs {
 impl<E: WideAtomics> RecordLock<E> for Mcs {
     const BYTES: u64 = 16;
     const SHARES: bool = false;
+    const FIELDS: &'static [Field] = McsWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
     const FIRST_COME_FIRST_SERVED: bool = true;
     const NEAR_WRAP: u128 = Released::NEAR_WRAP;

@@ -33,6 +33,7 @@ pub(crate) use record_locks;
 
 use std::future::Future;
 
+use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Fault, Verb};
 
 use crate::site::Site;
@@ -78,6 +79,8 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     const BYTES: u64;
     /// Whether shared holders really share.
     const SHARES: bool;
+    /// The fields of the word, lowest first, for whoever shows verbs to people.
+    const FIELDS: &'static [Field] = &[];
     /// Where tokens come from.
     const TOKENS: TokenSource;
     /// Whether it excludes anybody. False for the canary alone, for which judges must cry out.

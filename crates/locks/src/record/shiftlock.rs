@@ -2,6 +2,7 @@
 //! in after at most N of them (Gao, Wang, Shu: ShiftLock, FAST'25).
 #![doc = include_str!("../../../../docs/protocols/shiftlock.md")]
 
+use farlock_fabric::word::Field;
 use farlock_fabric::{
     EndpointId, Fault, Mailbox, MaskedCas, MaskedFaa, Nanos, Patience, Verb, Wait, WideAtomics,
     Woken, word,
@@ -429,7 +430,7 @@ impl ShiftLock {
             return Ok(None);
         }
         site.set_successor(None);
-        site.publish(Phase::Waiting, Mode::Exclusive, next);
+        site.publish(Phase::Repairing, Mode::Exclusive, next);
         if !agent::drain(site, next).await? {
             return Ok(None);
         }
@@ -483,6 +484,7 @@ impl ShiftLock {
 impl<E: WideAtomics> RecordLock<E> for ShiftLock {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
+    const FIELDS: &'static [Field] = ShiftWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
     const FIRST_COME_FIRST_SERVED: bool = true;
     const NEAR_WRAP: u128 = Released::NEAR_WRAP | ShiftWord::GENERATION_LOW.mask();

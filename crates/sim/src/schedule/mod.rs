@@ -9,6 +9,7 @@
 //! Schedules are for [`Mode::Explored`](crate::Mode): a run is the order of its events.
 
 mod exhaustive;
+mod fork;
 mod pct;
 mod random;
 mod replay;
@@ -16,6 +17,7 @@ mod swarm;
 mod trail;
 
 pub use exhaustive::Exhaustive;
+pub use fork::Fork;
 pub use pct::Pct;
 pub use random::Random;
 pub use replay::Replay;
@@ -64,6 +66,11 @@ impl<S: Schedule + 'static> Director<S> {
     /// The trail of the last run, or of this one so far.
     pub fn trail(&self) -> Trail {
         self.0.borrow().trail.clone()
+    }
+
+    /// How many questions the last run was asked, or this one so far.
+    pub fn asked(&self) -> u32 {
+        self.0.borrow().asked
     }
 
     /// Looks at the schedule.

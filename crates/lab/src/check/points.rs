@@ -1,0 +1,245 @@
+//! Crash points: every verb of every role, as runs show them.
+//!
+//! Nobody lists verbs by hand. Each client acts through a [`Watched`] endpoint, which sees what it
+//! posts, and in which role: as its own slot record says, it opens the lock, waits, holds, or
+//! repairs. A verb is told from others by what it is, by what it touches, and by the fields that it
+//! compares and changes. So two verbs are one point if nobody could tell them apart from outside.
+
+use std::fmt;
+use std::rc::Rc;
+
+use farlock_fabric::hook::Hook;
+use farlock_fabric::word::Field;
+use farlock_fabric::{Addr, Endpoint, Link, Message, Posted, Slot, Verb};
+use farlock_locks::Mode;
+use farlock_locks::record::queue::Note;
+use farlock_locks::slot::{self, Phase, SlotWord};
+use farlock_sim::SimEndpoint;
+
+/// What a verb touches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Place {
+    /// The lock, so many bytes after its address.
+    Lock(u64),
+    /// What the lock protects.
+    Data,
+    /// A slot record.
+    Record,
+    /// A mailbox.
+    Mailbox,
+}
+
+/// What a verb does there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Act {
+    /// A read or a write.
+    Transfer,
+    /// A compare-and-swap of a whole word: whether it compares with zero, and stores it.
+    Swap { from_zero: bool, to_zero: bool },
+    /// The bits that a masked compare-and-swap compares and changes.
+    Masked { compares: u128, changes: u128 },
+    /// What is added.
+    Added(u128),
+    /// A message of this kind.
+    Message(u8),
+}
+
+/// A verb of a role: a place where a client may die.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Point {
+    mode: Mode,
+    phase: u8,
+    name: &'static str,
+    place: Place,
+    act: Act,
+}
+
+impl Point {
+    /// The point of this verb, posted in the role that `state` says.
+    fn of(state: SlotWord, verb: &Verb<'_>, lock: Addr, data: Addr) -> Self {
+        let place = match verb.addr() {
+            None => Place::Mailbox,
+            Some(addr) if addr == data => Place::Data,
+            Some(addr) if addr.region() == lock.region() => {
+                Place::Lock(addr.offset() - lock.offset())
+            }
+            Some(_) => Place::Record,
+        };
+        let act = match *verb {
+            Verb::Read { .. } | Verb::Write { .. } => Act::Transfer,
+            Verb::Cas64 { compare, swap, .. } => {
+                Act::Swap { from_zero: compare == 0, to_zero: swap == 0 }
+            }
+            Verb::MaskedCas64 { op, .. } => {
+                Act::Masked { compares: op.compare_mask.into(), changes: op.swap_mask.into() }
+            }
+            Verb::MaskedCas128 { op, .. } => {
+                Act::Masked { compares: op.compare_mask, changes: op.swap_mask }
+            }
+            Verb::Faa64 { add, .. } => Act::Added(add.into()),
+            Verb::MaskedFaa64 { op, .. } => Act::Added(op.add.into()),
+            Verb::MaskedFaa128 { op, .. } => Act::Added(op.add),
+            Verb::Send { message, .. } => Act::Message(kind_of(&message)),
+        };
+        let mode = if state.mode() == 0 { Mode::Shared } else { Mode::Exclusive };
+        Self { mode, phase: state.phase() as u8, name: verb.name(), place, act }
+    }
+
+    /// Whether somebody repairs the lock with this verb.
+    pub fn is_repair(&self) -> bool {
+        Phase::from_bits(self.phase.into()) == Some(Phase::Repairing)
+    }
+
+    /// The point in words, given the fields of the lock's word:
+    /// `writer waiting: masked-cas128 generation -> tail generation`.
+    pub fn named(&self, fields: &'static [Field]) -> impl fmt::Display + use<> {
+        Named { point: *self, fields }
+    }
+}
+
+/// What kind of message it is: a note's, or else its first byte.
+fn kind_of(message: &Message) -> u8 {
+    Note::decode(message).map_or(message[0] as u8, |note| note.kind as u8)
+}
+
+struct Named {
+    point: Point,
+    fields: &'static [Field],
+}
+
+impl Named {
+    /// The fields that these bits are in.
+    fn list(&self, bits: u128) -> String {
+        let named = self.fields.iter().filter(|field| field.mask() & bits != 0);
+        let names: Vec<&str> = named.map(|field| field.name).collect();
+        if names.is_empty() { "nothing".to_owned() } else { names.join(" ") }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Point { mode, phase, name, place, act } = self.point;
+        f.write_str(if mode == Mode::Shared { "reader " } else { "writer " })?;
+        f.write_str(match Phase::from_bits(phase.into()) {
+            Some(Phase::Opening) => "opening",
+            Some(Phase::Waiting) => "waiting",
+            Some(Phase::Held) => "holding",
+            Some(Phase::Repairing) => "repairing",
+            Some(Phase::Idle) | None => "idle",
+        })?;
+        write!(f, ": {name}")?;
+        match place {
+            Place::Lock(0) if act == Act::Transfer => f.write_str(" lock")?,
+            Place::Lock(0) | Place::Mailbox => {}
+            Place::Lock(offset) => write!(f, " lock+{offset}")?,
+            Place::Data => f.write_str(" data")?,
+            Place::Record => f.write_str(" record")?,
+        }
+        match act {
+            Act::Transfer => Ok(()),
+            Act::Swap { from_zero, to_zero } => {
+                let name = |zero| if zero { "free" } else { "taken" };
+                write!(f, " {} -> {}", name(from_zero), name(to_zero))
+            }
+            Act::Masked { compares, changes } => {
+                write!(f, " {} -> {}", self.list(compares), self.list(changes))
+            }
+            Act::Added(bits) => write!(f, " {}", self.list(bits)),
+            Act::Message(kind) => match Note::decode(&[kind.into(), 0, 0, 0]) {
+                Some(note) => write!(f, " {:?}", note.kind),
+                None => write!(f, " {kind}"),
+            },
+        }
+    }
+}
+
+/// Is told of each verb of a client before it is posted and after, by the client's number and the
+/// verb's, counted from 0.
+pub trait Witness {
+    /// Client `who` is about to post its `verb`-th verb.
+    fn posts(&self, who: u16, verb: u64, point: Point);
+
+    /// It died as it posted it.
+    fn died(&self, who: u16, verb: u64, point: Point);
+}
+
+/// A client's endpoint, whose verbs are noted as they reach the fabric.
+pub struct Watched {
+    inner: SimEndpoint,
+    who: u16,
+    witness: Option<Rc<dyn Witness>>,
+    places: (Addr, Addr),
+    state: std::cell::Cell<SlotWord>,
+    posted: std::cell::Cell<u64>,
+}
+
+impl Watched {
+    /// The endpoint of client `who` at this lock, which protects these data.
+    pub fn new(
+        inner: SimEndpoint,
+        who: u16,
+        lock: Addr,
+        data: Addr,
+        witness: Option<Rc<dyn Witness>>,
+    ) -> Self {
+        Self {
+            inner,
+            who,
+            witness,
+            places: (lock, data),
+            state: std::cell::Cell::new(SlotWord::new()),
+            posted: std::cell::Cell::new(0),
+        }
+    }
+
+    fn before(&self, verb: &Verb<'_>) -> Option<(u64, Point)> {
+        let number = self.posted.replace(self.posted.get() + 1);
+        let witness = self.witness.as_ref()?;
+        let point = Point::of(self.state.get(), verb, self.places.0, self.places.1);
+        witness.posts(self.who, number, point);
+        Some((number, point))
+    }
+
+    fn after(&self, noted: Option<(u64, Point)>) {
+        if let (Some(witness), Some((number, point))) = (&self.witness, noted)
+            && self.inner.has_crashed()
+        {
+            witness.died(self.who, number, point);
+        }
+    }
+}
+
+impl Hook for Watched {
+    type Inner = SimEndpoint;
+
+    fn inner(&self) -> &SimEndpoint {
+        &self.inner
+    }
+
+    fn post(&self, verb: Verb<'_>) -> Posted {
+        let point = self.before(&verb);
+        let posted = self.inner.post(verb);
+        self.after(point);
+        posted
+    }
+
+    fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
+        let points: Vec<_> = chain.iter().map(|link| self.before(&link.verb)).collect();
+        let posted = self.inner.post_chain(chain);
+        points.into_iter().for_each(|point| self.after(point));
+        posted
+    }
+
+    fn publish(&self, slot: Slot, word: usize, value: u64) {
+        if word == slot::STATE {
+            self.state.set(SlotWord(value));
+        }
+        self.inner.publish(slot, word, value);
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watched({:?})", self.inner)
+    }
+}

@@ -31,7 +31,7 @@ impl<E> Clone for Site<'_, E> {
 impl<E> Copy for Site<'_, E> {}
 
 /// What a slot remembers besides its grant.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Notes {
     /// The lock whose word `hint` guesses.
     pub(crate) hint_lock: Cell<u64>,
@@ -39,6 +39,12 @@ pub(crate) struct Notes {
     pub(crate) hint: Cell<u128>,
     /// Who reported to be next in line; nobody is zero.
     pub(crate) successor: Cell<u64>,
+}
+
+impl Notes {
+    pub(crate) const fn new() -> Self {
+        Self { hint_lock: Cell::new(0), hint: Cell::new(0), successor: Cell::new(0) }
+    }
 }
 
 impl<E: Endpoint> Site<'_, E> {

@@ -58,7 +58,8 @@
 //!   (`cargo bench -p farlock-local` shows it on your machine).
 //! - **More threads than cores do no harm.** A waiter spins for about two microseconds, then
 //!   sleeps.
-//! - **Giving up leaves nothing behind**: a timeout, a failed try, a dropped future.
+//! - **Giving up leaves nothing behind**: a timeout, a failed try, a future dropped at any point.
+//!   Nobody's wake-up goes with it.
 //! - **Memory** is 64 bytes for each range held at once, used again and never returned to the
 //!   system.
 //! - **Full range.** [`Range::FULL`] holds all 2^64 positions; empty and inverted ranges are errors
@@ -75,8 +76,17 @@
 //!   impatience, and a wait among holders that stay for long may be long.
 //! - **No poisoning.** A guard dropped by a panic releases.
 //! - **Not for many held ranges.** The list is walked from its start: each held range before yours
-//!   costs some nanoseconds. With thousands, use [`IndexedLock`].
+//!   costs two to three nanoseconds while they are few thousands, more beyond. Then use
+//!   [`IndexedLock`].
 //! - **One process.** For ranges among processes and machines, see the `farlock` crate.
+//!
+//! # How it is known to work
+//!
+//! `cargo xtask ci loom shuttle` runs the lists, their timeouts and their futures under two model
+//! checkers: every order of two threads that meet, three to five preemptions in longer meetings, and
+//! random orders of four threads (a million at night). Errors planted on purpose (no second look
+//! after insertion, an entry inserted twice, an entry used again unnoticed) must be found. Property
+//! tests compare what is granted with a plain model.
 //!
 //! The algorithm is that of Kogan, Dice and Issa, "Scalable Range Locks for Scalable Address Spaces
 //! and Beyond" (EuroSys 2020), mended where it is wrong as printed; the lists' own documentation in

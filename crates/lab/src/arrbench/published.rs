@@ -3,7 +3,7 @@
 //! | crate | how it locks | how it waits |
 //! | --- | --- | --- |
 //! | `range-mutex` | a sorted vector of held ranges in a mutex | parks; a release wakes who overlaps |
-//! | `range-lock` | a set of held ranges in a mutex, looked through for each request | not at all |
+//! | `range-lock` | a sorted map of held ranges in a mutex | not at all |
 //!
 //! Both lock elements of a slice they own, exclusively. The second can only be tried: whoever fails
 //! lets others run and tries again, which is what its callers are told to do.

@@ -54,13 +54,14 @@ struct Core<E: Endpoint, L: RecordLock<E>> {
     events: Cell<EventCounts>,
 }
 
-/// Aligned so that an index becomes a place by a shift.
-#[repr(align(128))]
+/// Aligned so that an index becomes a place by a shift, and in this order so that an uncontended
+/// cycle touches one line of it.
+#[repr(C, align(128))]
 struct SlotState<G> {
-    lock: Cell<Addr>,
-    mode: Cell<Mode>,
-    grant: Cell<Option<G>>,
     notes: Notes,
+    lock: Cell<Addr>,
+    grant: Cell<Option<G>>,
+    mode: Cell<Mode>,
     /// The verb that the slot waits for, if no task does.
     verb: Cell<Option<(Step, Ticket)>>,
     task: RefCell<Option<Task>>,
@@ -201,7 +202,15 @@ impl<E: Park, L: RecordLock<E>> Client<E, L> {
     /// [`Client::acquire`], blocking.
     #[inline(always)]
     pub fn lock(&self, lock: Addr, mode: Mode) -> Result<Guard<'_, E, L>, AcquireError> {
-        let mode = true_mode::<E, L>(mode);
+        // One branch at the door, not one at every step.
+        match true_mode::<E, L>(mode) {
+            Mode::Exclusive => self.lock_as(lock, Mode::Exclusive),
+            Mode::Shared => self.lock_as(lock, Mode::Shared),
+        }
+    }
+
+    #[inline(always)]
+    fn lock_as(&self, lock: Addr, mode: Mode) -> Result<Guard<'_, E, L>, AcquireError> {
         let Some(index) = self.core.take_slot(lock, mode) else {
             return Err(AcquireError::NoSlot);
         };
@@ -528,10 +537,17 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     /// slot's task does.
     #[inline(always)]
     fn release_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
+        match self.slot(index).mode.get() {
+            Mode::Exclusive => self.release_as(index, Mode::Exclusive),
+            Mode::Shared => self.release_as(index, Mode::Shared),
+        }
+    }
+
+    #[inline(always)]
+    fn release_as(self: &Rc<Self>, index: u8, mode: Mode) -> Option<Result<(), Fault>> {
         let site = self.site(index);
         let slot = self.slot(index);
-        let (mode, grant) = (slot.mode.get(), slot.grant.get());
-        let grant = grant.expect("only a held lock is released");
+        let grant = slot.grant.get().expect("only a held lock is released");
         let Some(verb) = self.kind.closing(&site, mode, grant) else {
             self.start_handing_over(index, None);
             return None;

@@ -24,7 +24,7 @@ pub struct EpochLost {
 #[derive(Clone, Copy, Debug)]
 pub struct PrintedGrant {
     sound: Grant,
-    remembered: u8,
+    remembered: bool,
 }
 
 impl PrintedGrant {
@@ -59,10 +59,10 @@ impl<E: WideAtomics> RecordLock<E> for EpochLost {
         old: u128,
     ) -> Result<PrintedGrant, Fault> {
         let sound = self.sound.wait_in_line(site, mode, old).await?;
-        let (behind_writer, own) = (ShiftWord(old).tail() != 0, ShiftWord(old).epoch() as u8);
+        let (behind_writer, own) = (ShiftWord(old).tail() != 0, ShiftWord(old).epoch() != 0);
         // A ModeChanged note begins a new row of writers, a Handover continues one.
         let mode_changed = behind_writer && sound.streak == 1;
-        Ok(PrintedGrant { sound, remembered: own ^ u8::from(mode_changed) })
+        Ok(PrintedGrant { sound, remembered: own ^ mode_changed })
     }
 
     fn closing(

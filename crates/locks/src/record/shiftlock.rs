@@ -74,7 +74,7 @@ pub struct Grant {
     /// The count when the lock was granted, and the generation.
     pub(crate) released: Released,
     /// The epoch while the lock is held.
-    pub(crate) epoch: u8,
+    pub(crate) epoch: bool,
     /// Writers in a row, this one included.
     pub(crate) streak: u16,
 }
@@ -166,7 +166,7 @@ impl ShiftLock {
         let turn = if old.tail() == 0 {
             let grant = Grant {
                 released: add(old.released(), old.readers()),
-                epoch: old.epoch() as u8,
+                epoch: old.epoch() != 0,
                 streak: 1,
             };
             self.wait_for_readers(site, grant).await?
@@ -206,7 +206,7 @@ impl ShiftLock {
             site.endpoint.checkpoint(&[generation, u64::from(gone), site.successor_bits()]);
             gone = await_mail(site, &peers, self.patience).await?;
         };
-        let grant = Grant { released: note.released, epoch: note.epoch as u8, streak: note.streak };
+        let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
         match note.kind {
             Kind::ModeChanged => self.wait_for_readers(site, grant).await,
             Kind::Handover => Ok(Turn::Mine(grant)),
@@ -305,7 +305,7 @@ impl ShiftLock {
         site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
         let seen = Released(site.endpoint.old() as u64);
         let released = seen.with(Released::GENERATION, generation);
-        Ok(Grant { released, epoch: word.epoch() as u8, streak: 0 })
+        Ok(Grant { released, epoch: word.epoch() != 0, streak: 0 })
     }
 
     /// Polls by the clock where a wait cannot watch memory.
@@ -349,7 +349,7 @@ impl ShiftLock {
         grant: Grant,
     ) -> Result<Option<()>, Fault> {
         let readers_turn = grant.streak >= self.writers_max;
-        let epoch = grant.epoch ^ u8::from(readers_turn);
+        let epoch = grant.epoch ^ readers_turn;
         let released = add(grant.released, 1);
         let op = MaskedCas {
             compare: u128::from(grant.released.0) << 64,
@@ -435,7 +435,7 @@ impl ShiftLock {
             return Ok(None);
         }
         let Some(released) = self.bury(site, stolen, next).await? else { return Ok(None) };
-        let grant = Grant { released, epoch: stolen.epoch() as u8, streak: 1 };
+        let grant = Grant { released, epoch: stolen.epoch() != 0, streak: 1 };
         if mode == Mode::Exclusive {
             return Ok(Some(grant));
         }
@@ -508,7 +508,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
     fn opened(&self, _: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
         let old = ShiftWord(old);
         let free = old.tail() == 0 && (mode == Mode::Shared || old.readers() == 0);
-        free.then(|| Grant { released: old.released(), epoch: old.epoch() as u8, streak: 1 })
+        free.then(|| Grant { released: old.released(), epoch: old.epoch() != 0, streak: 1 })
     }
 
     async fn wait_in_line(
@@ -647,7 +647,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
 #[inline(always)]
 fn left_free(grant: Grant) -> ShiftWord {
     ShiftWord(u128::from(add(grant.released, 1).0) << 64)
-        .with(ShiftWord::EPOCH, u64::from(grant.epoch ^ 1))
+        .with(ShiftWord::EPOCH, u64::from(!grant.epoch))
         .with(ShiftWord::GENERATION_LOW, grant.released.generation())
 }
 

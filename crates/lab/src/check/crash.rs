@@ -41,7 +41,7 @@ pub struct Campaign {
     pub pairs_covered: usize,
     /// The points, as text.
     pub names: Vec<String>,
-    /// Those without a death, with the end that is missing.
+    /// Those without a death, with the end that is missing; and pairs.
     pub missing: Vec<String>,
     /// Runs.
     pub schedules: u64,
@@ -152,6 +152,10 @@ impl<'p> Field<'p> {
     /// Follows a run up to its place; there its client dies, if an outcome says how.
     fn play(&mut self, place: &Place, outcome: Option<usize>) {
         let mut scenario = place.scenario.clone();
+        if outcome.is_some() {
+            // It may have died later in the run that is followed.
+            scenario.deaths.retain(|death| death.who != place.who);
+        }
         scenario.deaths.extend(outcome.map(|outcome| Death {
             who: place.who,
             verb: place.verb,
@@ -226,7 +230,7 @@ impl<'p> Field<'p> {
             .collect();
         let fields = self.player.fields();
         let missing = falls.iter().filter(|fall| !self.covered.contains(fall));
-        let missing: Vec<String> = missing
+        let mut missing: Vec<String> = missing
             .map(|(point, outcome)| {
                 format!("{}, {:?}", point.named(fields), Outcome::ALL[*outcome])
             })
@@ -234,13 +238,21 @@ impl<'p> Field<'p> {
         let ends = self.pairs.keys().flat_map(|&(first, point)| {
             (0..Outcome::ALL.len()).map(move |outcome| (first, (point, outcome)))
         });
-        let pairs_covered = ends.filter(|pair| self.pairs_covered.contains(pair)).count();
+        let (there, absent): (Vec<_>, Vec<_>) =
+            ends.partition(|pair| self.pairs_covered.contains(pair));
+        let uncovered = missing.len();
+        let named = |(point, outcome): Fall| {
+            format!("{}, {:?}", point.named(fields), Outcome::ALL[outcome])
+        };
+        missing.extend(
+            absent.iter().map(|&(one, two)| format!("{}, then {}", named(one), named(two))),
+        );
         Campaign {
             names: self.points.keys().map(|point| point.named(fields).to_string()).collect(),
             points: falls.len(),
-            covered: falls.len() - missing.len(),
+            covered: falls.len() - uncovered,
             pairs: self.pairs.len() * Outcome::ALL.len(),
-            pairs_covered,
+            pairs_covered: there.len(),
             missing,
             ..self.came
         }

@@ -161,12 +161,30 @@ impl Case for FirstComeFirstServed {
             return;
         }
         let (word, ledger) = (stage.memory(64), Ledger::default());
+        let next = Rc::new(Cell::new(0));
         let tasks = (0..8).map(|who| {
-            let (client, ledger) = (client(stage, &lock), ledger.clone());
+            let (client, ledger, next) = (client(stage, &lock), ledger.clone(), next.clone());
             Box::pin(async move {
-                client.endpoint().sleep(1 + who * 3 * S::STEP_NS).await;
-                let hold = if who == 0 { 40 * S::STEP_NS } else { 0 };
-                cycle(&client, word, Mode::Exclusive, hold, who, &ledger).await;
+                let endpoint = client.endpoint();
+                while next.get() != who {
+                    endpoint.sleep(S::STEP_NS).await;
+                }
+                let mut acquire = pin!(client.exclusive(word));
+                let at_once = poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx))).await;
+                // By then the opening verb has certainly taken effect.
+                endpoint.sleep(S::STEP_NS).await;
+                next.set(who + 1);
+                let guard = match at_once {
+                    Poll::Ready(guard) => guard,
+                    Poll::Pending => acquire.await,
+                };
+                let guard = guard.expect("an acquisition succeeds");
+                ledger.enter(word, who, Mode::Exclusive, guard.token());
+                while next.get() != 8 {
+                    endpoint.sleep(S::STEP_NS).await;
+                }
+                ledger.leave(word, who);
+                guard.release().await.expect("a release succeeds");
             }) as Task
         });
         let tasks = tasks.collect();

@@ -767,6 +767,13 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
         L::generation(self.grant())
     }
 
+    /// When this hold ends by the clock of its client's endpoint, if it ends by itself: whoever
+    /// holds it longer has lost it, and must not act on what it protects. `None`: it lasts until it
+    /// is released.
+    pub fn expires(&self) -> Option<Nanos> {
+        L::expires(self.grant())
+    }
+
     /// Releases the lock. The lock is free when the future resolves; dropped earlier, the release
     /// goes on in [`Client::settle`].
     #[inline(always)]

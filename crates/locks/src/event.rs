@@ -31,6 +31,11 @@ pub enum Event {
         /// The lock.
         lock: Addr,
     },
+    /// This holder's lease was over when it released; it left the lock's word alone.
+    Expired {
+        /// The lock.
+        lock: Addr,
+    },
     /// This holder's lock was repaired while it held it; there was nothing left to release.
     Superseded {
         /// The lock.
@@ -49,6 +54,8 @@ pub struct EventCounts {
     pub repaired: u64,
     /// [`Event::Restarted`].
     pub restarted: u64,
+    /// [`Event::Expired`].
+    pub expired: u64,
     /// [`Event::Superseded`].
     pub superseded: u64,
 }
@@ -61,6 +68,7 @@ impl EventCounts {
             Event::PeerDied { .. } => &mut self.peers_died,
             Event::Repaired { .. } => &mut self.repaired,
             Event::Restarted { .. } => &mut self.restarted,
+            Event::Expired { .. } => &mut self.expired,
             Event::Superseded { .. } => &mut self.superseded,
         };
         *counter += 1;
@@ -82,27 +90,35 @@ mod tests {
             Event::PeerDied { lock, peer },
             Event::Repaired { lock, generation: 1, dead_readers: 0 },
             Event::Restarted { lock },
+            Event::Expired { lock },
             Event::Superseded { lock },
         ] {
             let fresh = counts;
             counts.add(event);
             counts.add(event);
             let all = |counts: EventCounts| {
-                let EventCounts { stale_messages, peers_died, repaired, restarted, superseded } =
-                    counts;
-                [stale_messages, peers_died, repaired, restarted, superseded]
+                let EventCounts {
+                    stale_messages,
+                    peers_died,
+                    repaired,
+                    restarted,
+                    expired,
+                    superseded,
+                } = counts;
+                [stale_messages, peers_died, repaired, restarted, expired, superseded]
             };
             let added: Vec<u64> =
                 all(counts).iter().zip(all(fresh)).map(|(now, before)| now - before).collect();
             let mut sorted = added.clone();
             sorted.sort_unstable();
-            assert_eq!(sorted, [0, 0, 0, 0, 2], "{event:?}");
+            assert_eq!(sorted, [0, 0, 0, 0, 0, 2], "{event:?}");
         }
         let each = EventCounts {
             stale_messages: 2,
             peers_died: 2,
             repaired: 2,
             restarted: 2,
+            expired: 2,
             superseded: 2,
         };
         assert_eq!(counts, each);

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Slot};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Slot};
 
 use crate::Mode;
 use crate::event::{Event, EventCounts};
@@ -39,6 +39,8 @@ pub(crate) struct Notes {
     pub(crate) hint: Cell<u128>,
     /// Who reported to be next in line; nobody is zero.
     pub(crate) successor: Cell<u64>,
+    /// When the opening verb was posted, where a lease counts from there.
+    pub(crate) opened_at: Cell<Nanos>,
 }
 
 impl Notes {
@@ -91,6 +93,18 @@ impl<E: Endpoint> Site<'_, E> {
     #[inline]
     pub fn set_successor(&self, successor: Option<Mailbox>) {
         self.notes.successor.set(successor.map_or(0, Mailbox::bits));
+    }
+
+    /// When the opening verb was posted, where a lease counts from there.
+    #[inline]
+    pub fn opened_at(&self) -> Nanos {
+        self.notes.opened_at.get()
+    }
+
+    /// Remembers that the opening verb is posted at this time.
+    #[inline]
+    pub fn opens_at(&self, now: Nanos) {
+        self.notes.opened_at.set(now);
     }
 
     /// Publishes what this slot is doing at this lock.

@@ -30,6 +30,10 @@ pub const OMEGA_NS: Nanos = 1_862;
 const TRUST_NS: Nanos = 100_000;
 /// How long they are then trusted if there are too many to watch, in nanoseconds.
 const TRUST_AGAIN_NS: Nanos = 10_000_000;
+/// Clocks go apart by at most one part in so many.
+const DRIFT_ONE_IN: u64 = 10_000;
+/// The bounds of the random pause of those who begin again (section A.3: R and L), in nanoseconds.
+const BACKOFF_NS: (Nanos, Nanos) = (10_000, 10_000_000);
 /// The most peers watched in one wait.
 const WATCHED_MAX: usize = 64;
 
@@ -93,6 +97,12 @@ impl Place {
         }
     }
 
+    /// How many slots the tickets ahead are worth at most.
+    fn slots(&self, served: Tickets) -> u32 {
+        let ahead = |mine: u16, served: u16| u32::from(mine.wrapping_sub(served));
+        ahead(self.ticket.x, served.x) + ahead(self.ticket.s, served.s)
+    }
+
     /// Whether `other` took its ticket earlier.
     fn is_behind(&self, other: &Self) -> bool {
         let (mine, others) = match other.mode {
@@ -130,11 +140,49 @@ pub trait Counters {
     /// The generation of the counters; 0 where there is none.
     fn generation(word: u64) -> u64;
 
-    /// The bits of `seen` that [`Counters::serve`] compares.
+    /// The bits of `seen` that [`Counters::serve`] and [`Counters::reset`] compare.
     const SERVE_MASK: u64;
 
     /// The verb that changes how many were given back, if they still are what they were in `seen`.
     fn serve(lock: Addr, seen: u64, served: Tickets) -> Verb<'static>;
+
+    /// The verb that makes all tickets void, if the same holds; `None` where no word can tell that
+    /// they are, and leases never end.
+    fn reset(lock: Addr, seen: u64) -> Option<Verb<'static>>;
+}
+
+/// A bound on how long anybody holds (section 4.7). All clients of a lock must agree on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lease {
+    /// For each slot that a ticket is worth, in nanoseconds.
+    pub ns: Nanos,
+    /// How many slots a ticket may be worth (section 5.1).
+    pub slots_max: u16,
+}
+
+impl Lease {
+    /// When a hold ends that was certainly not granted before `since`, by the holder's own clock.
+    fn end(self, since: Nanos, slots: u16) -> Nanos {
+        let ns = self.ns.saturating_mul(slots.into());
+        since.saturating_add(ns - ns / DRIFT_ONE_IN)
+    }
+
+    /// How long nothing must change before those ahead have certainly lost the lock: twice the
+    /// lease of the longest ticket among so many slots. The second half is for what the holder
+    /// posted at the last moment.
+    fn stall_ns(self, slots_ahead: u32) -> Nanos {
+        let slots = slots_ahead.clamp(1, self.slots_max.into());
+        self.ns.saturating_mul(2 * Nanos::from(slots))
+    }
+}
+
+/// What came of waiting for a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// It came. Until this time, by the waiter's clock, it certainly had not.
+    Mine(Nanos),
+    /// All tickets became void.
+    Void,
 }
 
 /// How a waiter spends its time.
@@ -144,13 +192,15 @@ pub struct Waiting {
     pub omega_ns: Nanos,
     /// The pause whatever is ahead, in nanoseconds, if not `None`.
     pub fixed_ns: Option<Nanos>,
+    /// After how long others may take the lock away; never from the living if `None`.
+    pub lease: Option<Lease>,
     /// How waits spend their time where the back end has a choice.
     pub patience: Patience,
 }
 
 impl Default for Waiting {
     fn default() -> Self {
-        Self { omega_ns: OMEGA_NS, fixed_ns: None, patience: Patience::DEFAULT }
+        Self { omega_ns: OMEGA_NS, fixed_ns: None, lease: None, patience: Patience::DEFAULT }
     }
 }
 
@@ -180,42 +230,82 @@ impl Waiting {
     /// (section 4.6 has no bound: with 2,000 tickets ahead it would be a lease).
     fn pause_ns(&self, ahead: u32) -> Nanos {
         let dynamic = self.omega_ns.saturating_mul(Nanos::from(ahead.max(1)));
-        self.fixed_ns.unwrap_or(dynamic.min(LEASE_NS / 4))
+        let lease_ns = self.lease.map_or(LEASE_NS, |lease| lease.ns);
+        self.fixed_ns.unwrap_or(dynamic.min(lease_ns / 4))
     }
 
-    /// Waits for the turn of `place`, which the slot record names. `Ok(false)`: the counters were
-    /// reset meanwhile, and the ticket is void.
+    /// When it is asked whether it is somebody's turn, as far as that matters.
+    pub(crate) fn asks<E: Endpoint>(&self, endpoint: &E) -> Nanos {
+        self.lease.map_or(0, |_| endpoint.now())
+    }
+
+    /// When a hold ends that was not granted before `since`.
+    pub(crate) fn expires(&self, since: Nanos, slots: u16) -> Nanos {
+        self.lease.map_or(Nanos::MAX, |lease| lease.end(since, slots))
+    }
+
+    /// Waits for the turn of `place`, which the slot record names, and which had not come `since`.
     pub(crate) async fn turn<C: Counters, E: Endpoint>(
         &self,
         site: &Site<'_, E>,
         place: Place,
-    ) -> Result<bool, Fault> {
-        let mut doubt = Doubt::new::<E>();
+        mut since: Nanos,
+    ) -> Result<Turn, Fault> {
+        let (mut doubt, mut stall) = (Doubt::new::<E>(), Stall::default());
         loop {
+            let asked = self.asks(site.endpoint);
             site.endpoint.read64(site.lock).await?;
             let seen = site.endpoint.old() as u64;
             if C::generation(seen) != place.generation {
-                return Ok(false);
+                return Ok(Turn::Void);
             }
             let served = C::served(seen);
             if place.is_served(served) {
-                return Ok(true);
+                return Ok(Turn::Mine(since));
             }
-            if doubt.is_due() {
-                let matters = |p: &Participant| is_ahead(p, place);
-                if let Some(present) = doubt.look_around(site, matters).await? {
-                    let living: Vec<Place> = present.iter().filter_map(place_of).collect();
-                    let without_the_dead = place.without_the_dead(served, &living);
-                    if without_the_dead != served {
-                        self.give_back::<C, E>(site, seen, without_the_dead).await?;
-                        doubt.trust_again::<E>();
-                        continue;
-                    }
+            since = asked;
+            if doubt.is_due() && self.helps::<C, E>(site, &mut doubt, place, seen).await? {
+                continue;
+            }
+            let left_ns =
+                self.lease.map(|l| stall.left_ns(served, l.stall_ns(place.slots(served))));
+            if left_ns == Some(0)
+                && let Some(verb) = C::reset(site.lock, seen)
+            {
+                site.endpoint.verb(verb).await?;
+                if (site.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0 {
+                    let generation = place.generation;
+                    site.event(Event::Repaired { lock: site.lock, generation, dead_readers: 0 });
+                    return Ok(Turn::Void);
                 }
+                continue;
             }
-            site.endpoint.checkpoint(&[seen, place.ticket.bits().into(), doubt.hash()]);
-            doubt.wait(site, seen, self.pause_ns(place.ahead(served)), self.patience).await;
+            site.endpoint.checkpoint(&[seen, doubt.hash(), stall.quiet_ns]);
+            let pause_ns = (!E::NOW).then(|| self.pause_ns(place.ahead(served)));
+            let interval = pause_ns.into_iter().chain(left_ns).min();
+            stall.quiet_ns += doubt.wait(site, seen, interval, self.patience).await;
         }
+    }
+
+    /// Looks around, and gives back for the dead. Whether the word may have changed.
+    async fn helps<C: Counters, E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        doubt: &mut Doubt,
+        place: Place,
+        seen: u64,
+    ) -> Result<bool, Fault> {
+        let matters = |p: &Participant| is_ahead(p, place);
+        let Some(present) = doubt.look_around(site, matters).await? else { return Ok(false) };
+        let living: Vec<Place> = present.iter().filter_map(place_of).collect();
+        let served = C::served(seen);
+        let without_the_dead = place.without_the_dead(served, &living);
+        if without_the_dead == served {
+            return Ok(false);
+        }
+        self.give_back::<C, E>(site, seen, without_the_dead).await?;
+        doubt.trust_again::<E>();
+        Ok(true)
     }
 
     /// Gives back for the dead. Whoever loses this race reads again, and looks again where it must.
@@ -229,9 +319,30 @@ impl Waiting {
         if (site.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0 {
             let dead_readers = u64::from(served.s.wrapping_sub(C::served(seen).s));
             let generation = C::generation(seen);
+            site.peer_died(EndpointId::NOBODY);
             site.event(Event::Repaired { lock: site.lock, generation, dead_readers });
         }
         Ok(())
+    }
+}
+
+/// How long nothing has changed.
+#[derive(Clone, Copy, Default, Debug)]
+struct Stall {
+    served: Tickets,
+    /// At least so long, in nanoseconds: the pauses between reads that all saw the same, and so
+    /// less than from the completion of the first to the posting of the last. That neither counter
+    /// has changed is what counts: where readers come and go, one of them always does.
+    quiet_ns: Nanos,
+}
+
+impl Stall {
+    /// How long nothing must change any more until nothing has changed for `limit_ns`.
+    fn left_ns(&mut self, served: Tickets, limit_ns: Nanos) -> Nanos {
+        if std::mem::replace(&mut self.served, served) != served {
+            self.quiet_ns = 0;
+        }
+        limit_ns.saturating_sub(self.quiet_ns)
     }
 }
 
@@ -290,18 +401,18 @@ impl Doubt {
     }
 
     /// Waits until the word is no more as `seen`, one of those watched dies, or time passes.
+    /// Returns how much of it has certainly passed.
     pub(crate) async fn wait<E: Endpoint>(
         &mut self,
         site: &Site<'_, E>,
         seen: u64,
-        pause_ns: Nanos,
+        interval: Option<Nanos>,
         patience: Patience,
-    ) {
+    ) -> Nanos {
         if std::mem::replace(&mut self.seen, seen) != seen {
             self.trust_again::<E>();
         }
-        let pause_ns = if E::NOW { None } else { Some(pause_ns) };
-        let interval = [pause_ns, self.trust_ns].into_iter().flatten().min();
+        let interval = interval.into_iter().chain(self.trust_ns).min();
         let wait = Wait {
             word: Some((site.lock, seen)),
             peers: &self.watched,
@@ -309,15 +420,18 @@ impl Doubt {
             patience,
             mail: None,
         };
-        match (site.endpoint.wait(wait).await, &mut self.trust_ns, interval) {
-            (Woken::PeerGone(peer), ..) => {
+        match site.endpoint.wait(wait).await {
+            Woken::PeerGone(peer) => {
                 site.peer_died(peer);
                 self.gone = true;
+                0
             }
-            (Woken::Elapsed, Some(trust_ns), Some(interval)) => {
-                *trust_ns = trust_ns.saturating_sub(interval);
+            Woken::Elapsed => {
+                let passed_ns = interval.unwrap_or(0);
+                self.trust_ns = self.trust_ns.map(|ns| ns.saturating_sub(passed_ns));
+                passed_ns
             }
-            _ => {}
+            Woken::Changed | Woken::Mail => 0,
         }
     }
 
@@ -326,6 +440,13 @@ impl Doubt {
         let watched = self.watched.iter().fold(0, |hash: u64, id| hash.rotate_left(7) ^ id.bits());
         watched ^ (self.trust_ns.unwrap_or(Nanos::MAX) << 1 | u64::from(self.gone))
     }
+}
+
+/// A random pause below a bound that doubles each time (section A.3).
+pub(crate) fn backoff_ns(times: u64, random: u64) -> Nanos {
+    let (least, most) = BACKOFF_NS;
+    let bound = least.checked_shl(times.min(32) as u32).map_or(most, |ns| ns.min(most));
+    random % bound
 }
 
 /// The place of somebody who waits or holds. Those of earlier generations are void.
@@ -391,6 +512,38 @@ mod tests {
         let me = place(Mode::Shared, 1, 4);
         let served = Tickets { x: 0, s: 2 };
         assert_eq!(me.without_the_dead(served, &[]), Tickets { x: 1, s: 2 });
+    }
+
+    #[test]
+    fn pauses_before_beginning_again_double_up_to_their_bound() {
+        assert_eq!(backoff_ns(0, 9_999), 9_999);
+        assert_eq!(backoff_ns(0, 10_000), 0);
+        assert_eq!(backoff_ns(3, 79_999), 79_999);
+        assert_eq!(backoff_ns(u64::MAX, 9_999_999), 9_999_999);
+        assert_eq!(backoff_ns(u64::MAX, 10_000_000), 0);
+    }
+
+    /// Line 11 of algorithm 2 can be read so that a steady stream of readers makes a writer reset a
+    /// healthy lock, since nX does not change.
+    #[test]
+    fn readers_that_come_and_go_are_no_stall() {
+        let mut stall = Stall::default();
+        for s in 0..10 {
+            assert_eq!(stall.left_ns(Tickets { x: 0, s }, 20), 20);
+            stall.quiet_ns += 19;
+        }
+        assert_eq!(stall.left_ns(Tickets { x: 0, s: 9 }, 20), 1);
+    }
+
+    #[test]
+    fn a_lease_ends_early_for_its_holder_and_late_for_others() {
+        let lease = Lease { ns: 10_000, slots_max: 4 };
+        assert_eq!(lease.end(7, 1), 7 + 9_999);
+        assert_eq!(lease.end(7, 3), 7 + 29_997);
+        assert_eq!(
+            [0, 1, 3, 9].map(|ahead| lease.stall_ns(ahead)),
+            [20_000, 20_000, 60_000, 80_000]
+        );
     }
 
     #[test]

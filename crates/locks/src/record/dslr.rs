@@ -2,9 +2,9 @@
 //! Chowdhury, Mozafari: Distributed Lock Management with RDMA, SIGMOD'18).
 #![doc = include_str!("../../../../docs/protocols/dslr.md")]
 
-use farlock_fabric::{Addr, Fault, MaskedCas, MaskedFaa, Verb, WideAtomics, word};
+use farlock_fabric::{Addr, Fault, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics, word};
 
-use super::bakery::{Counters, Place, Tickets, Waiting};
+use super::bakery::{Counters, Lease, Place, Tickets, Turn, Waiting, backoff_ns};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
@@ -31,6 +31,8 @@ word! {
 }
 
 const SERVED_MASK: u128 = DslrWord::N_X.mask() | DslrWord::N_S.mask();
+const TAKEN_MASK: u128 = DslrWord::MAX_X.mask() | DslrWord::MAX_S.mask();
+const GENERATION_MASK: u128 = DslrWord::GENERATION.mask();
 
 impl DslrWord {
     /// What was given back.
@@ -55,12 +57,17 @@ impl DslrWord {
         self.with(Self::MAX_X, taken.x as u64).with(Self::MAX_S, taken.s as u64)
     }
 
-    /// One ticket taken in this mode.
+    /// One ticket, worth so many slots, taken in this mode.
     #[inline]
-    const fn taking(mode: Mode) -> Self {
-        Self::new().with(Self::COUNT, 1).with_taken(Tickets { x: 0, s: 0 }.plus(mode, 1))
+    const fn taking(mode: Mode, slots: u16) -> Self {
+        Self::new().with(Self::COUNT, 1).with_taken(Tickets { x: 0, s: 0 }.plus(mode, slots))
     }
 }
+
+/// The shortest lease: some round trips.
+const LEASE_NS_MIN: Nanos = 10_000;
+/// The most slots that a ticket may be worth: with 16 clients a quarter of a counter's range.
+const SLOTS_MAX: u16 = 1_024;
 
 impl Counters for DslrWord {
     fn served(word: u64) -> Tickets {
@@ -71,7 +78,7 @@ impl Counters for DslrWord {
         Self(u128::from(word)).generation()
     }
 
-    const SERVE_MASK: u64 = (SERVED_MASK | Self::GENERATION.mask()) as u64;
+    const SERVE_MASK: u64 = (SERVED_MASK | GENERATION_MASK) as u64;
 
     fn serve(lock: Addr, seen: u64, served: Tickets) -> Verb<'static> {
         let op = MaskedCas {
@@ -82,6 +89,18 @@ impl Counters for DslrWord {
         };
         Verb::MaskedCas128 { addr: lock, op, hint: None }
     }
+
+    /// The next generation begins, with all counters zero but that of tokens.
+    fn reset(lock: Addr, seen: u64) -> Option<Verb<'static>> {
+        let next = Self(u128::from(seen)).generation() + 1;
+        let op = MaskedCas {
+            compare: u128::from(seen),
+            compare_mask: Self::SERVE_MASK.into(),
+            swap: Self::new().with(Self::GENERATION, next).0,
+            swap_mask: SERVED_MASK | TAKEN_MASK | GENERATION_MASK,
+        };
+        Some(Verb::MaskedCas128 { addr: lock, op, hint: None })
+    }
 }
 
 /// What a holder remembers.
@@ -90,35 +109,87 @@ pub struct Grant {
     ticket: Tickets,
     generation: u16,
     count: u64,
+    /// When it ends by the holder's clock.
+    expires: Nanos,
 }
 
 /// A first-come-first-served reader-writer lock by ticket.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Dslr {
     /// How waiters spend their time.
     pub waiting: Waiting,
+    /// How many slots this client's tickets are worth: how many leases it may hold (section 5.1).
+    pub slots: u16,
+}
+
+impl Default for Dslr {
+    fn default() -> Self {
+        Self { waiting: Waiting::default(), slots: 1 }
+    }
 }
 
 impl Dslr {
-    /// The options of [`Waiting`].
+    /// The options of [`Waiting`]; `lease=NANOS`: how long a holder may hold before others take the
+    /// lock away; `slots-max=COUNT`: how many leases anybody may take at once, 1 if not given;
+    /// `slots=COUNT`: how many this client takes.
     pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
         let mut lock = Self::default();
+        let mut lease = Lease { ns: 0, slots_max: 1 };
         for (option, value) in options.iter() {
-            lock.waiting.option(&options, option, value)?;
+            let slots = || match value.parse() {
+                Ok(slots) if (1..=SLOTS_MAX).contains(&slots) => Ok(slots),
+                _ => Err(options.refuse(option, "a number from 1 to 1024")),
+            };
+            match option {
+                "lease" => match value.parse() {
+                    Ok(nanos) if nanos >= LEASE_NS_MIN => lease.ns = nanos,
+                    _ => return Err(options.refuse(option, "nanoseconds, at least 10000")),
+                },
+                "slots-max" => lease.slots_max = slots()?,
+                "slots" => lock.slots = slots()?,
+                _ => lock.waiting.option(&options, option, value)?,
+            }
         }
+        if lock.slots > lease.slots_max {
+            return Err(options.refuse("slots", "at most slots-max"));
+        }
+        lock.waiting.lease = (lease.ns > 0).then_some(lease);
         Ok(lock)
     }
 
-    /// The grant of whoever found `old` when it took its ticket, once it is its turn.
+    /// The grant of whoever found `old` when it took its ticket, once it is its turn, which had not
+    /// come `since`.
     #[inline(always)]
-    fn grant(old: DslrWord) -> Grant {
-        Grant { ticket: old.taken(), generation: old.generation() as u16, count: old.count() }
+    fn grant(&self, old: DslrWord, since: Nanos) -> Grant {
+        let expires = self.waiting.expires(since, self.slots);
+        let generation = old.generation() as u16;
+        Grant { ticket: old.taken(), generation, count: old.count(), expires }
     }
 
     /// The place of whoever found `old` when it took its ticket.
     #[inline(always)]
     fn place(mode: Mode, old: DslrWord) -> Place {
         Place { mode, ticket: old.taken(), generation: old.generation() }
+    }
+
+    /// Gives a ticket back that may have become void: if the generation is the grant's and `served`
+    /// was served.
+    fn give_back<E>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        grant: Grant,
+        served: Tickets,
+    ) -> Verb<'static> {
+        let generation = DslrWord::new().with(DslrWord::GENERATION, grant.generation.into());
+        let field = if mode == Mode::Shared { DslrWord::N_S } else { DslrWord::N_X };
+        let op = MaskedCas {
+            compare: generation.with_served(served).0,
+            compare_mask: field.mask() | GENERATION_MASK,
+            swap: DslrWord::new().with_served(served.plus(mode, self.slots)).0,
+            swap_mask: field.mask(),
+        };
+        Verb::MaskedCas128 { addr: site.lock, op, hint: None }
     }
 }
 
@@ -143,14 +214,19 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        let op = MaskedFaa { add: DslrWord::taking(mode).0, boundary: DslrWord::BOUNDARY };
+        if self.waiting.lease.is_some() {
+            site.opens_at(site.endpoint.now());
+        }
+        let add = DslrWord::taking(mode, self.slots).0;
+        let op = MaskedFaa { add, boundary: DslrWord::BOUNDARY };
         Verb::MaskedFaa128 { addr: site.lock, op, hint: site.hint() }
     }
 
     #[inline(always)]
-    fn opened(&self, _: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
+    fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
         let old = DslrWord(old);
-        Self::place(mode, old).is_served(old.served()).then(|| Self::grant(old))
+        let holds = Self::place(mode, old).is_served(old.served());
+        holds.then(|| self.grant(old, site.opened_at()))
     }
 
     async fn wait_in_line(
@@ -159,16 +235,20 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
         mode: Mode,
         old: u128,
     ) -> Result<Grant, Fault> {
-        let mut old = old;
+        let (mut old, mut times) = (old, 0);
         loop {
-            let (place, grant) = (Self::place(mode, DslrWord(old)), Self::grant(DslrWord(old)));
+            let place = Self::place(mode, DslrWord(old));
             site.publish_ticket(Phase::Waiting, mode, place.generation, place.ticket.bits());
-            if self.waiting.turn::<DslrWord, E>(site, place).await? {
-                return Ok(grant);
+            let turn = self.waiting.turn::<DslrWord, E>(site, place, site.opened_at()).await?;
+            if let Turn::Mine(since) = turn {
+                return Ok(self.grant(DslrWord(old), since));
             }
             site.event(Event::Restarted { lock: site.lock });
+            site.endpoint.checkpoint(&[times]);
+            let pause_ns = backoff_ns(times, site.endpoint.random());
+            site.endpoint.sleep(pause_ns).await;
+            times += 1;
             site.publish(Phase::Opening, mode, 0);
-            site.endpoint.checkpoint(&[]);
             site.endpoint.verb(self.opening(site, mode)).await?;
             old = site.endpoint.old();
             if let Some(grant) = self.opened(site, mode, old) {
@@ -179,42 +259,73 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
 
     #[inline(always)]
     fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
-        let add = DslrWord::new().with_served(Tickets::default().plus(mode, 1)).0;
+        if self.waiting.lease.is_some() {
+            let in_time = site.endpoint.now() < grant.expires;
+            return in_time.then(|| self.give_back(site, mode, grant, grant.ticket));
+        }
+        let add = DslrWord::new().with_served(Tickets::default().plus(mode, self.slots)).0;
         let op = MaskedFaa { add, boundary: DslrWord::BOUNDARY };
         // Nobody else may have come since the ticket was taken.
         let hint = DslrWord::new()
             .with_served(grant.ticket)
-            .with_taken(grant.ticket.plus(mode, 1))
+            .with_taken(grant.ticket.plus(mode, self.slots))
             .with(DslrWord::GENERATION, grant.generation.into())
             .with(DslrWord::COUNT, grant.count + 1);
         Some(Verb::MaskedFaa128 { addr: site.lock, op, hint: Some(hint.0) })
     }
 
     #[inline(always)]
-    fn closed(&self, site: &Site<'_, E>, mode: Mode, _: Grant, old: u128) -> bool {
+    fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Grant, old: u128) -> bool {
         let old = DslrWord(old);
-        site.left(old.with_served(old.served().plus(mode, 1)).0);
+        if self.waiting.lease.is_some() {
+            let served = match mode {
+                Mode::Shared => old.served().s == grant.ticket.s,
+                Mode::Exclusive => old.served().x == grant.ticket.x,
+            };
+            return served && old.generation() == grant.generation.into();
+        }
+        site.left(old.with_served(old.served().plus(mode, self.slots)).0);
         true
     }
 
+    /// With leases: a release that came too late leaves the word alone, and one of several readers
+    /// tries again until none was faster.
     async fn hand_over(
         &self,
-        _: &Site<'_, E>,
-        _: Mode,
-        _: Grant,
-        _: Option<u128>,
+        site: &Site<'_, E>,
+        mode: Mode,
+        grant: Grant,
+        old: Option<u128>,
     ) -> Result<(), Fault> {
-        unreachable!("the closing verb always gives a ticket back")
+        let Some(mut old) = old.map(DslrWord) else {
+            site.event(Event::Expired { lock: site.lock });
+            return Ok(());
+        };
+        while mode == Mode::Shared && old.generation() == grant.generation.into() {
+            let served = old.served();
+            site.endpoint.checkpoint(&[u64::from(served.bits())]);
+            site.endpoint.verb(self.give_back(site, mode, grant, served)).await?;
+            let found = DslrWord(site.endpoint.old());
+            if found.generation() == old.generation() && found.served().s == served.s {
+                return Ok(());
+            }
+            old = found;
+        }
+        site.event(Event::Superseded { lock: site.lock });
+        Ok(())
     }
 
     /// Takes a ticket if the word is what an earlier attempt found, or this slot left, and free.
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+        if self.waiting.lease.is_some() {
+            site.opens_at(site.endpoint.now());
+        }
         let seen = DslrWord(seen.or(site.hint()).unwrap_or(0));
         let op = MaskedCas {
             compare: seen.0,
             compare_mask: u128::MAX,
             swap: seen
-                .with_taken(seen.taken().plus(mode, 1))
+                .with_taken(seen.taken().plus(mode, self.slots))
                 .with(DslrWord::COUNT, seen.count() + 1)
                 .0,
             swap_mask: u128::MAX,
@@ -233,6 +344,10 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
 
     fn generation(grant: Grant) -> u64 {
         grant.generation.into()
+    }
+
+    fn expires(grant: Grant) -> Option<Nanos> {
+        (grant.expires != Nanos::MAX).then_some(grant.expires)
     }
 
     fn ticket(grant: Grant) -> u32 {

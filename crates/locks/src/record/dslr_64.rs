@@ -3,9 +3,9 @@
 //! to 4.9 and A.3).
 #![doc = include_str!("../../../../docs/protocols/dslr-64.md")]
 
-use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Verb, word};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Verb, word};
 
-use super::bakery::{Counters, Doubt, Place, Tickets, Waiting};
+use super::bakery::{Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::agent::Participant;
 use crate::event::Event;
@@ -30,8 +30,6 @@ word! {
 /// No ticket of either kind is given any more when so many were taken, until the counters are reset
 /// (section 4.9). The other half of a field is room for those who find that out.
 pub const COUNT_MAX: u16 = 1 << 15;
-/// The bounds of the random pause of those who found the counters full (section A.3: R and L).
-const BACKOFF_NS: (Nanos, Nanos) = (10_000, 10_000_000);
 
 /// What a slot record says as generation: this client has a ticket.
 const IN_LINE: u64 = 0;
@@ -87,6 +85,10 @@ impl Counters for Dslr64Word {
 
     fn serve(lock: Addr, seen: u64, served: Tickets) -> Verb<'static> {
         Verb::Cas64 { addr: lock, compare: seen, swap: Self(seen).with_served(served).0 }
+    }
+
+    fn reset(_: Addr, _: u64) -> Option<Verb<'static>> {
+        None
     }
 }
 
@@ -171,7 +173,7 @@ impl Dslr64 {
                 return Ok(());
             }
             site.endpoint.checkpoint(&[seen.0, times, doubt.hash()]);
-            let pause_ns = backoff_ns(times, site.endpoint.random());
+            let pause_ns = (!E::NOW).then(|| backoff_ns(times, site.endpoint.random()));
             doubt.wait(site, seen.0, pause_ns, self.waiting.patience).await;
             times += 1;
         }
@@ -219,7 +221,8 @@ impl Dslr64 {
                 return Ok(());
             }
             site.endpoint.checkpoint(&[seen.0, doubt.hash()]);
-            doubt.wait(site, seen.0, self.waiting.omega_ns, self.waiting.patience).await;
+            let pause_ns = (!E::NOW).then_some(self.waiting.omega_ns);
+            doubt.wait(site, seen.0, pause_ns, self.waiting.patience).await;
         }
     }
 
@@ -242,6 +245,7 @@ impl Dslr64 {
         site.endpoint.cas64(site.lock, seen.0, 0).await?;
         let found = Dslr64Word(site.endpoint.old() as u64);
         if found == seen {
+            site.peer_died(EndpointId::NOBODY);
             site.event(Event::Repaired { lock: site.lock, generation: 0, dead_readers: 0 });
             return Ok(true);
         }
@@ -299,8 +303,8 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
         }
         let place = Self::place(mode, old);
         site.publish_ticket(Phase::Waiting, mode, IN_LINE, place.ticket.bits());
-        let served = self.waiting.turn::<Dslr64Word, E>(site, place).await?;
-        assert!(served, "counters in which somebody counts are not reset");
+        let turn = self.waiting.turn::<Dslr64Word, E>(site, place, 0).await?;
+        assert!(turn != Turn::Void, "counters in which somebody counts are not reset");
         Ok(self.grant(mode, old))
     }
 
@@ -354,25 +358,9 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
     }
 }
 
-/// A random pause below a bound that doubles each time, within [`BACKOFF_NS`].
-fn backoff_ns(times: u64, random: u64) -> Nanos {
-    let (least, most) = BACKOFF_NS;
-    let bound = least.checked_shl(times.min(32) as u32).map_or(most, |ns| ns.min(most));
-    random % bound
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pauses_double_up_to_their_bound() {
-        assert_eq!(backoff_ns(0, 9_999), 9_999);
-        assert_eq!(backoff_ns(0, 10_000), 0);
-        assert_eq!(backoff_ns(3, 79_999), 79_999);
-        assert_eq!(backoff_ns(u64::MAX, 9_999_999), 9_999_999);
-        assert_eq!(backoff_ns(u64::MAX, 10_000_000), 0);
-    }
 
     #[test]
     fn the_last_ticket_of_either_kind_resets() {

@@ -34,7 +34,7 @@ pub(crate) use record_locks;
 use std::future::Future;
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Endpoint, Fault, Verb};
+use farlock_fabric::{Endpoint, Fault, Nanos, Verb};
 
 use crate::site::Site;
 
@@ -143,6 +143,12 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
 
     /// The generation of the lock in which this grant was given.
     fn generation(grant: Self::Grant) -> u64;
+
+    /// When this grant ends by its holder's clock, if it does not last as long as the holder lives.
+    fn expires(grant: Self::Grant) -> Option<Nanos> {
+        let _ = grant;
+        None
+    }
 
     /// The ticket of this grant, where the protocol gives tickets: what the slot record says of it
     /// while it is held.

@@ -3,6 +3,7 @@
 
 mod cases;
 mod crash;
+mod lease;
 mod ledger;
 mod shm;
 mod sim;

@@ -1,0 +1,236 @@
+//! Locks whose holders lose them after a while: `dslr` with a lease.
+
+use std::pin::pin;
+
+use farlock_fabric::{Endpoint, Nanos};
+use farlock_locks::registry::{self, Visitor};
+use farlock_locks::{Client, Mode, Options, RecordLock};
+use farlock_sim::{Config, Ended, Handle, Ratio, SimEndpoint, Weakness, World};
+
+use crate::ledger::Ledger;
+
+const LEASE_NS: Nanos = 100_000;
+/// Far more than any story takes, in virtual nanoseconds.
+const TIME_NS_MAX: Nanos = 10_000_000_000;
+
+fn world(seed: u64) -> World {
+    let weakness = Weakness { lost: Ratio::NEVER, ..Weakness::FULL };
+    World::new(Config { seed, weakness, endpoints: 16, ..Config::default() })
+}
+
+/// Plays a story with the lock that a name stands for.
+trait Story {
+    fn play<L: RecordLock<SimEndpoint>>(self, lock: L);
+}
+
+struct Told<S>(S);
+
+impl<S: Story> Visitor<SimEndpoint> for Told<S> {
+    type Output = ();
+
+    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+        self.0.play(lock);
+    }
+}
+
+fn tell<S: Story>(spec: &str, story: S) {
+    registry::visit(spec, Told(story)).expect("the lock is registered");
+}
+
+fn client<L: RecordLock<SimEndpoint>>(handle: &Handle, lock: &L) -> Client<SimEndpoint, L> {
+    Client::new(handle.endpoint(), lock.clone(), Options { incarnation: 1 })
+}
+
+/// A holder sits on the lock. Others get it after two leases, with a higher token; the holder knows
+/// that it has lost it, and its late release changes nothing for the next one.
+struct Overstays(u64, Mode);
+
+impl Story for Overstays {
+    fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
+        let Self(seed, mode) = self;
+        let world = world(seed);
+        let (handle, word) = (world.handle(), world.region(world.node(), 64));
+        let (sits, waits, next) =
+            (client(&handle, &lock), client(&handle, &lock), client(&handle, &lock));
+        let done = world.spawn(sits.endpoint().id(), async move {
+            let stale = sits.acquire(word, mode).await.expect("the lock is free");
+            let begun = waits.endpoint().now();
+            let guard = waits.exclusive(word).await.expect("the lease is over");
+            let waited = waits.endpoint().now() - begun;
+            // Reads may be late, each by some leases.
+            assert!((2 * LEASE_NS..20 * LEASE_NS).contains(&waited), "waited {waited} ns");
+            assert!(stale.expires().expect("there are leases") < sits.endpoint().now());
+            assert!(guard.token() > stale.token());
+            stale.release().await.expect("nothing fails");
+            assert_eq!((sits.events().expired, waits.events().repaired), (1, 1));
+            let tried = next.try_acquire(word, Mode::Shared).await.expect("tries");
+            assert!(tried.is_none(), "the late release let somebody in");
+            guard.release().await.expect("in time");
+            let tried = next.try_acquire(word, Mode::Exclusive).await.expect("tries");
+            tried.expect("the lock is free").release().await.expect("in time");
+        });
+        assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
+        assert!(done.take().is_some());
+    }
+}
+
+#[test]
+fn who_overstays_loses_the_lock_and_knows() {
+    for seed in 0..20 {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            tell(&format!("dslr:lease={LEASE_NS}"), Overstays(seed, mode));
+        }
+    }
+}
+
+/// Two clients take two locks in opposite order. Leases resolve it: each gets both in the end, and
+/// who holds two locks whose leases have not ended holds them alone.
+struct Deadlock(u64);
+
+impl Story for Deadlock {
+    fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
+        let world = world(self.0);
+        let (handle, base) = (world.handle(), world.region(world.node(), 128));
+        let ledger = Ledger::default();
+        let mut tasks = Vec::new();
+        for who in 0..2 {
+            let (client, ledger) = (client(&handle, &lock), ledger.clone());
+            let (first, second) = (base.plus(who * 64), base.plus((1 - who) * 64));
+            tasks.push(world.spawn(client.endpoint().id(), async move {
+                for aborts in 0.. {
+                    let one = client.exclusive(first).await.expect("acquires");
+                    client.endpoint().sleep(LEASE_NS / 4).await;
+                    let two = client.exclusive(second).await.expect("acquires");
+                    let ends = one.expires().min(two.expires()).expect("there are leases");
+                    let commits = client.endpoint().now() < ends;
+                    if commits {
+                        for lock in [first, second] {
+                            ledger.enter(lock, who, Mode::Exclusive, None);
+                            ledger.leave(lock, who);
+                        }
+                    }
+                    one.release().await.expect("releases");
+                    two.release().await.expect("releases");
+                    if commits {
+                        return aborts;
+                    }
+                    client.endpoint().sleep(client.endpoint().random() % (4 * LEASE_NS)).await;
+                }
+                unreachable!("it tries until it commits")
+            }));
+        }
+        assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
+        ledger.assert_clean("deadlock");
+        let aborts: u64 = tasks.iter().map(|task| task.take().expect("it has committed")).sum();
+        assert!(aborts > 0, "there was a deadlock to resolve");
+    }
+}
+
+#[test]
+fn a_deadlock_ends_with_the_leases() {
+    for seed in 0..20 {
+        tell(&format!("dslr:lease={LEASE_NS}"), Deadlock(seed));
+    }
+}
+
+/// Clients hold for any time up to two leases. Nobody is inside with another while its lease lasts.
+struct Soak(u64);
+
+impl Story for Soak {
+    fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
+        let world = world(self.0);
+        let (handle, word) = (world.handle(), world.region(world.node(), 64));
+        let ledger = Ledger::default();
+        for who in 0..6 {
+            let (client, ledger) = (client(&handle, &lock), ledger.clone());
+            world.spawn(client.endpoint().id(), async move {
+                let endpoint = client.endpoint();
+                for _ in 0..30 {
+                    let chance = endpoint.random();
+                    let mode = if chance & 1 == 0 { Mode::Shared } else { Mode::Exclusive };
+                    let guard = client.acquire(word, mode).await.expect("acquires");
+                    let left = guard.expires().expect("a lease").saturating_sub(endpoint.now());
+                    let hold = match chance >> 1 & 15 {
+                        0 => (chance >> 8) % (2 * LEASE_NS),
+                        _ => (chance >> 8) % (LEASE_NS / 8),
+                    };
+                    if left > 0 {
+                        ledger.enter(word, who, mode, guard.token());
+                        endpoint.sleep(hold.min(left - 1)).await;
+                        ledger.leave(word, who);
+                    }
+                    endpoint.sleep(hold.saturating_sub(left)).await;
+                    guard.release().await.expect("nothing fails");
+                }
+            });
+        }
+        assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished, "seed {}", self.0);
+        ledger.assert_clean("soak");
+    }
+}
+
+#[test]
+fn nobody_is_inside_with_another_while_its_lease_lasts() {
+    for seed in 0..60 {
+        tell(&format!("dslr:lease={LEASE_NS}"), Soak(seed));
+    }
+}
+
+/// One client reads for seven leases, others write now and then. Returns how many of the long reads
+/// were cut short.
+fn long_reads_cut_short(long: &str) -> usize {
+    struct LongReads<'s>(&'s str, &'s mut usize);
+    impl Story for LongReads<'_> {
+        fn play<L: RecordLock<SimEndpoint>>(self, short: L) {
+            registry::visit(self.0, Told(Beside { short, cut: self.1 })).expect("registered");
+        }
+    }
+    struct Beside<'s, L> {
+        short: L,
+        cut: &'s mut usize,
+    }
+    impl<S: RecordLock<SimEndpoint>> Story for Beside<'_, S> {
+        fn play<L: RecordLock<SimEndpoint>>(self, long: L) {
+            let world = world(7);
+            let (handle, word) = (world.handle(), world.region(world.node(), 64));
+            for _ in 0..3 {
+                let client = client(&handle, &self.short);
+                world.spawn(client.endpoint().id(), async move {
+                    for _ in 0..60 {
+                        let guard = client.exclusive(word).await.expect("acquires");
+                        guard.release().await.expect("releases");
+                        client.endpoint().sleep(client.endpoint().random() % LEASE_NS).await;
+                    }
+                });
+            }
+            let reader = client(&handle, &long);
+            let task = world.spawn(reader.endpoint().id(), async move {
+                let mut cut = 0;
+                for _ in 0..LONG_READS {
+                    let guard = reader.shared(word).await.expect("acquires");
+                    let mut work = pin!(reader.endpoint().sleep(7 * LEASE_NS));
+                    work.as_mut().await;
+                    cut += usize::from(guard.expires() <= Some(reader.endpoint().now()));
+                    guard.release().await.expect("releases");
+                }
+                cut
+            });
+            assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
+            *self.cut = task.take().expect("it has finished");
+        }
+    }
+    let mut cut = 0;
+    let short = format!("dslr:lease={LEASE_NS}:slots-max=8");
+    tell(&short, LongReads(long, &mut cut));
+    cut
+}
+
+const LONG_READS: usize = 20;
+
+/// Section 5.1: a ticket worth several slots makes time for a long read.
+#[test]
+fn long_reads_take_several_slots() {
+    let fixed = format!("dslr:lease={LEASE_NS}:slots-max=8");
+    assert_eq!(long_reads_cut_short(&fixed), LONG_READS);
+    assert_eq!(long_reads_cut_short(&format!("{fixed}:slots=8")), 0);
+}

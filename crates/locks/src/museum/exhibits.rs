@@ -8,9 +8,9 @@ use super::flaws::{
     WrappedCounter, ZombieWrite,
 };
 use super::tampered::Tampered;
-use super::{EpochLost, LostWakeUp, RidingRead, TornStamp};
+use super::{DslrPrinted, EpochLost, LostWakeUp, RidingRead, TornStamp};
 use crate::RecordLock;
-use crate::record::{cas::Cas, mcs::Mcs, none::NoLock, shiftlock::ShiftLock};
+use crate::record::{cas::Cas, dslr_64::Dslr64, mcs::Mcs, none::NoLock, shiftlock::ShiftLock};
 
 /// What is known of an exhibit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +59,10 @@ exhibits! {
     "none", Sound, NoLock, true, true, "excludes nobody";
     "epoch-lost", Sound, EpochLost { sound: every_writer() }, true, true,
         "ShiftLock as printed: a writer flips the epoch that it remembers";
+    "dslr-passed-first", Sound, dslr_printed(false), true, false,
+        "DSLR as printed: a reader that was passed by later readers fails, and keeps its ticket";
+    "dslr-readers-reset", Sound, dslr_printed(true), true, true,
+        "DSLR as printed, turn tested first: a reader's reset passes over earlier readers";
     "untagged-messages", Untagged, Mcs::default(), true, true,
         "notes are believed whatever generation they name";
     "late-release", LateRelease, every_writer(), true, true,
@@ -93,4 +97,9 @@ exhibits! {
 /// ShiftLock that lets readers in after every writer, and looks at its readers seldom.
 fn every_writer() -> ShiftLock {
     ShiftLock { writers_max: 1, poll_ns: 15_000_000, ..ShiftLock::default() }
+}
+
+/// DSLR's conflict handling as printed, or with its tests the other way round.
+fn dslr_printed(turn_first: bool) -> DslrPrinted {
+    DslrPrinted { sound: Dslr64::default(), turn_first }
 }

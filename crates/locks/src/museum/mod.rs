@@ -3,6 +3,7 @@
 //! Nothing published enables this feature. An exhibit is a published algorithm as printed, a small
 //! lock of its own, or a sound lock over an endpoint with a [`Flaw`](tampered::Flaw).
 
+pub mod dslr_printed;
 pub mod exhibits;
 pub mod flaws;
 pub mod lost_wake_up;
@@ -11,6 +12,7 @@ pub mod shiftlock_epoch_lost;
 pub mod tampered;
 pub mod torn_stamp;
 
+pub use dslr_printed::DslrPrinted;
 pub use exhibits::{EXHIBITS, Exhibit, ExhibitVisitor};
 pub use lost_wake_up::LostWakeUp;
 pub use riding_read::RidingRead;

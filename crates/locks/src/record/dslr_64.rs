@@ -39,18 +39,18 @@ const STANDS_BACK: u64 = 1;
 impl Dslr64Word {
     /// What was given back.
     #[inline]
-    const fn served(self) -> Tickets {
+    pub(crate) const fn served(self) -> Tickets {
         Tickets { x: self.n_x() as u16, s: self.n_s() as u16 }
     }
 
     /// What was taken.
     #[inline]
-    const fn taken(self) -> Tickets {
+    pub(crate) const fn taken(self) -> Tickets {
         Tickets { x: self.max_x() as u16, s: self.max_s() as u16 }
     }
 
     #[inline]
-    const fn with_served(self, served: Tickets) -> Self {
+    pub(crate) const fn with_served(self, served: Tickets) -> Self {
         self.with(Self::N_X, served.x as u64).with(Self::N_S, served.s as u64)
     }
 
@@ -140,7 +140,7 @@ impl Dslr64 {
 
     /// The grant of whoever found `old` when it took its ticket, once it is its turn.
     #[inline(always)]
-    const fn grant(&self, mode: Mode, old: Dslr64Word) -> Grant {
+    pub(crate) const fn grant(&self, mode: Mode, old: Dslr64Word) -> Grant {
         let ticket = old.taken();
         let taken = ticket.plus(mode, 1);
         let resets = taken.x == self.count_max || taken.s == self.count_max;

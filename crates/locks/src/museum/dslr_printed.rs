@@ -1,0 +1,139 @@
+//! DSLR's conflict handling as printed (SIGMOD'18, algorithm 2), and with the order of its tests
+//! changed, as its artifact has it. Either is wrong.
+//!
+//! As printed, a waiter fails when either counter has passed its ticket (line 3), before it looks
+//! whether its turn has come (line 6). Two readers wait behind one writer. It leaves; the second
+//! reader enters and leaves, so that nS has passed the first one's ticket; the first one looks,
+//! fails, and takes a new ticket without having given the old one back. The next writer waits for
+//! a ticket that nobody has.
+//!
+//! With the turn tested first that cannot happen. But a reader that waits in vain sets nX to its X
+//! and nS to its S + 1 (line 13). A writer died; two readers wait behind it, and a writer behind
+//! them. The second reader's time is up first: the writer finds itself admitted, and so does the
+//! first reader, whose ticket the reset has counted as given back, and who gives it back again.
+
+use farlock_fabric::{Endpoint, Fault, Verb, Wait, Woken};
+
+use crate::record::bakery::{LEASE_NS, Tickets};
+use crate::record::dslr_64::{Dslr64, Dslr64Word, Grant};
+use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::site::Site;
+use crate::slot::Phase;
+
+/// DSLR whose waiters do what algorithm 2 says.
+#[derive(Clone, Debug)]
+pub struct DslrPrinted {
+    /// The lock whose wait is not used.
+    pub sound: Dslr64,
+    /// Whether a waiter looks for its turn before it looks whether it was passed.
+    pub turn_first: bool,
+}
+
+impl DslrPrinted {
+    /// Algorithm 2. False: it failed.
+    async fn handle_conflict<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        ticket: Tickets,
+    ) -> Result<bool, Fault> {
+        let mut stalled = false;
+        loop {
+            site.endpoint.read64(site.lock).await?;
+            let seen = Dslr64Word(site.endpoint.old() as u64);
+            let served = seen.served();
+            let turn = served.x == ticket.x && (mode == Mode::Shared || served.s == ticket.s);
+            let passed = ticket.x < served.x || ticket.s < served.s;
+            if turn && (self.turn_first || !passed) {
+                return Ok(true);
+            }
+            if passed {
+                return Ok(false);
+            }
+            if stalled {
+                let reset = ticket.plus(mode, 1);
+                site.endpoint.cas64(site.lock, seen.0, seen.with_served(reset).0).await?;
+                if site.endpoint.old() as u64 == seen.0 {
+                    return Ok(false);
+                }
+            }
+            site.endpoint.checkpoint(&[seen.0]);
+            let (word, interval) = (Some((site.lock, seen.0)), Some(2 * LEASE_NS));
+            let woken = site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
+            stalled = woken == Woken::Elapsed;
+        }
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for DslrPrinted {
+    const BYTES: u64 = 8;
+    const SHARES: bool = true;
+    const TOKENS: TokenSource = TokenSource::Nowhere;
+
+    type Grant = Grant;
+
+    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        self.sound.opening(site, mode)
+    }
+
+    fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
+        self.sound.opened(site, mode, old)
+    }
+
+    async fn wait_in_line(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: u128,
+    ) -> Result<Grant, Fault> {
+        let mut old = old;
+        loop {
+            let prev = Dslr64Word(old as u64);
+            site.publish(Phase::Waiting, mode, 0);
+            if self.handle_conflict(site, mode, prev.taken()).await? {
+                return Ok(self.sound.grant(mode, prev));
+            }
+            site.publish(Phase::Opening, mode, 0);
+            site.endpoint.checkpoint(&[]);
+            site.endpoint.verb(self.opening(site, mode)).await?;
+            old = site.endpoint.old();
+            if let Some(grant) = self.opened(site, mode, old) {
+                return Ok(grant);
+            }
+        }
+    }
+
+    fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
+        self.sound.closing(site, mode, grant)
+    }
+
+    fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Grant, old: u128) -> bool {
+        self.sound.closed(site, mode, grant, old)
+    }
+
+    async fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        grant: Grant,
+        old: Option<u128>,
+    ) -> Result<(), Fault> {
+        self.sound.hand_over(site, mode, grant, old).await
+    }
+
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+        self.sound.trying(site, mode, seen)
+    }
+
+    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
+        self.sound.tried(site, mode, seen, old)
+    }
+
+    fn generation(grant: Grant) -> u64 {
+        <Dslr64 as RecordLock<E>>::generation(grant)
+    }
+
+    fn count(grant: Grant) -> u64 {
+        <Dslr64 as RecordLock<E>>::count(grant)
+    }
+}

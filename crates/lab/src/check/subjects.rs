@@ -54,7 +54,7 @@ struct MakePlayer {
 impl MakePlayer {
     fn terms<W: WideAtomics, L: RecordLock<W>>(&self) -> Terms {
         let fifo = self.ordered && L::FIRST_COME_FIRST_SERVED;
-        Terms { fifo, settles: self.settles }
+        Terms { fifo, settles: self.settles, outlives: L::OUTLIVES_CLIENTS }
     }
 }
 

@@ -82,12 +82,16 @@ pub struct Terms {
     pub fifo: bool,
     /// Clients settle what they gave up, as they must.
     pub settles: bool,
+    /// It outlives clients that die.
+    pub outlives: bool,
 }
 
 /// A subject, ready to play any scenario.
 pub struct Player {
     play: Play,
     fields: &'static [Field],
+    /// Whether the lock outlives clients that die; if not, nobody must.
+    pub outlives: bool,
 }
 
 type Play = Box<dyn Fn(&Scenario, Box<dyn Oracle>, &mut Notes) -> Verdict>;
@@ -102,7 +106,7 @@ impl Player {
         let play = move |scenario: &Scenario, oracle: Box<dyn Oracle>, notes: &mut Notes| {
             Trial::new(scenario, oracle, terms, notes).play(&lock, wrap, notes)
         };
-        Self { play: Box::new(play), fields: L::FIELDS }
+        Self { play: Box::new(play), fields: L::FIELDS, outlives: terms.outlives }
     }
 
     /// The fields of the lock's word.

@@ -24,6 +24,7 @@ use indicatif::ProgressBar;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::check::subjects;
 use crate::scratch::Scratch;
 use blow::Moment;
 use crew::Crew;
@@ -72,7 +73,9 @@ pub(crate) fn region_options(dir: &Path) -> shm::Options {
 /// canary, which must be violated.
 pub fn run(args: &StormArgs) -> anyhow::Result<()> {
     let named = [args.protocol.as_str()];
-    let all: Vec<&str> = RECORD_LOCKS.iter().map(|lock| lock.name).collect();
+    let names = RECORD_LOCKS.iter().map(|lock| lock.name);
+    let outlives = |name: &&str| subjects::player(name).is_ok_and(|player| player.outlives);
+    let all: Vec<&str> = names.filter(outlives).collect();
     let protocols = if args.protocol == "all" { &all[..] } else { &named[..] };
     let kills = args.kills.div_ceil(protocols.len() as u64);
     let mut rows = Vec::new();

@@ -2,6 +2,7 @@
 //! Chowdhury, Mozafari: Distributed Lock Management with RDMA, SIGMOD'18).
 #![doc = include_str!("../../../../docs/protocols/dslr.md")]
 
+use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Fault, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics, word};
 
 use super::bakery::{Counters, Lease, Place, Tickets, Turn, Waiting, backoff_ns};
@@ -196,6 +197,7 @@ impl Dslr {
 impl<E: WideAtomics> RecordLock<E> for Dslr {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
+    const FIELDS: &'static [Field] = DslrWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
     const FIRST_COME_FIRST_SERVED: bool = true;
     const NEAR_WRAP: u128 = DslrWord::new()

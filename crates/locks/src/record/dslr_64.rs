@@ -3,6 +3,7 @@
 //! to 4.9 and A.3).
 #![doc = include_str!("../../../../docs/protocols/dslr-64.md")]
 
+use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Verb, word};
 
 use super::bakery::{Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns};
@@ -257,6 +258,7 @@ impl Dslr64 {
 impl<E: Endpoint> RecordLock<E> for Dslr64 {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
+    const FIELDS: &'static [Field] = Dslr64Word::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
     const NEAR_WRAP: u128 = Dslr64Word::new()
         .with_served(Tickets { x: COUNT_MAX - 3, s: COUNT_MAX - 2 })

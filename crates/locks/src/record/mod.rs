@@ -12,6 +12,7 @@ pub mod dslr_64;
 pub mod mcs;
 pub mod none;
 pub mod queue;
+pub mod retry_on_fail;
 pub mod shiftlock;
 
 /// Expands `$callback! { name, type, summary, constructor; ... }` over every record lock, in the
@@ -22,6 +23,7 @@ macro_rules! record_locks {
             "none", none::NoLock, "excludes nobody: the canary", |o| o.none(NoLock);
             "cas", cas::Cas, "compare-and-swap, backoff", |o| o.none(Cas::with_backoff());
             "cas-nb", cas::Cas, "compare-and-swap, no backoff", |o| o.none(Cas::without_backoff());
+            "retry-on-fail", retry_on_fail::RetryOnFail, "blind retries", |o| o.none(RetryOnFail);
             "dslr", dslr::Dslr, "tickets, first come, first served", Dslr::from_options;
             "dslr-64", dslr_64::Dslr64, "dslr on 64 bits, any NIC", Dslr64::from_options;
             "mcs", mcs::Mcs, "queue, handed from client to client", Mcs::from_options;
@@ -85,6 +87,9 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     const TOKENS: TokenSource;
     /// Whether it excludes anybody. False for the canary alone, for which judges must cry out.
     const EXCLUDES: bool = true;
+    /// Whether it outlives clients that die holding or awaiting it. A baseline may not, and is
+    /// judged without deaths.
+    const OUTLIVES_CLIENTS: bool = true;
     /// A free lock's word of which every count is about to wrap; zero if it counts nothing.
     const NEAR_WRAP: u128 = 0;
     /// Whether writers are granted in the order in which their opening verbs took effect.

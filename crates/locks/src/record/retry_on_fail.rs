@@ -1,0 +1,159 @@
+//! Retry on fail: compare-and-swap for writers, fetch-and-add for readers, and trying again
+//! whatever the conflict (Chung and others, as DSLR, SIGMOD'18, section 6.1 measures it).
+#![doc = include_str!("../../../../docs/protocols/retry-on-fail.md")]
+
+use farlock_fabric::word::Field;
+use farlock_fabric::{Endpoint, Fault, Verb, Wait, word};
+
+use super::{Mode, RecordLock, TokenSource, Tried};
+use crate::site::Site;
+
+word! {
+    /// The word (DSLR, figure 1). Zero is free.
+    pub struct RetryWord: u64 {
+        /// Readers that hold or await the lock.
+        READERS readers: 32,
+        /// The writer that holds it: its endpoint's index, and its slot.
+        WRITER writer: 32,
+    }
+}
+
+impl RetryWord {
+    /// Who this slot is as a writer. An index is never zero.
+    fn writer_at<E: Endpoint>(site: &Site<'_, E>) -> u64 {
+        u64::from(site.me.endpoint.index) << 8 | u64::from(site.slot().0)
+    }
+}
+
+/// A word with a writer and a count of readers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RetryOnFail;
+
+impl RetryOnFail {
+    /// Waits for another word than `seen`. On shared memory, where trying costs the holder its
+    /// cache line, the word is watched; elsewhere the next try comes at once.
+    async fn pause<E: Endpoint>(site: &Site<'_, E>, seen: RetryWord) {
+        let interval = (!E::NOW).then_some(0);
+        let word = Some((site.lock, seen.0));
+        site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
+    }
+
+    /// Compares and swaps until the word was free.
+    async fn retry_exclusive<E: Endpoint>(
+        site: &Site<'_, E>,
+        mut seen: RetryWord,
+    ) -> Result<(), Fault> {
+        let mine = RetryWord::new().with(RetryWord::WRITER, RetryWord::writer_at(site));
+        while seen.0 != 0 {
+            site.endpoint.checkpoint(&[seen.0]);
+            Self::pause(site, seen).await;
+            site.endpoint.cas64(site.lock, 0, mine.0).await?;
+            seen = RetryWord(site.endpoint.old() as u64);
+        }
+        Ok(())
+    }
+
+    /// Reads until no writer holds. The reader is counted already, so no other writer will.
+    async fn retry_shared<E: Endpoint>(
+        site: &Site<'_, E>,
+        mut seen: RetryWord,
+    ) -> Result<(), Fault> {
+        while seen.writer() != 0 {
+            site.endpoint.checkpoint(&[seen.0]);
+            Self::pause(site, seen).await;
+            site.endpoint.read64(site.lock).await?;
+            seen = RetryWord(site.endpoint.old() as u64);
+        }
+        Ok(())
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for RetryOnFail {
+    const BYTES: u64 = 8;
+    const SHARES: bool = true;
+    const FIELDS: &'static [Field] = RetryWord::FIELDS;
+    const TOKENS: TokenSource = TokenSource::Nowhere;
+    const OUTLIVES_CLIENTS: bool = false;
+
+    type Grant = ();
+
+    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        let (addr, writer) = (site.lock, RetryWord::writer_at(site));
+        match mode {
+            Mode::Exclusive => {
+                let swap = RetryWord::new().with(RetryWord::WRITER, writer).0;
+                Verb::Cas64 { addr, compare: 0, swap }
+            }
+            Mode::Shared => {
+                Verb::Faa64 { addr, add: RetryWord::new().with(RetryWord::READERS, 1).0 }
+            }
+        }
+    }
+
+    fn opened(&self, _: &Site<'_, E>, mode: Mode, old: u128) -> Option<()> {
+        let old = RetryWord(old as u64);
+        let holds = match mode {
+            Mode::Exclusive => old.0 == 0,
+            Mode::Shared => old.writer() == 0,
+        };
+        holds.then_some(())
+    }
+
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Result<(), Fault> {
+        let seen = RetryWord(old as u64);
+        match mode {
+            Mode::Exclusive => Self::retry_exclusive(site, seen).await,
+            Mode::Shared => Self::retry_shared(site, seen).await,
+        }
+    }
+
+    /// Readers count themselves while a writer holds, so it takes its name off by subtraction.
+    fn closing(&self, site: &Site<'_, E>, mode: Mode, (): ()) -> Option<Verb<'static>> {
+        let held = match mode {
+            Mode::Exclusive => RetryWord::new().with(RetryWord::WRITER, RetryWord::writer_at(site)),
+            Mode::Shared => RetryWord::new().with(RetryWord::READERS, 1),
+        };
+        Some(Verb::Faa64 { addr: site.lock, add: held.0.wrapping_neg() })
+    }
+
+    fn closed(&self, _: &Site<'_, E>, _: Mode, (): (), _: u128) -> bool {
+        true
+    }
+
+    async fn hand_over(
+        &self,
+        _: &Site<'_, E>,
+        _: Mode,
+        (): (),
+        _: Option<u128>,
+    ) -> Result<(), Fault> {
+        unreachable!("the closing verb always releases")
+    }
+
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+        match mode {
+            Mode::Exclusive => self.opening(site, mode),
+            Mode::Shared => {
+                let seen = RetryWord(seen.unwrap_or(0) as u64);
+                let swap = seen.with(RetryWord::READERS, seen.readers() + 1).0;
+                Verb::Cas64 { addr: site.lock, compare: seen.0, swap }
+            }
+        }
+    }
+
+    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<()> {
+        match self.opened(site, mode, old) {
+            None => Tried::Busy,
+            Some(()) if mode == Mode::Shared && old != seen.unwrap_or(0) => Tried::Again(old),
+            Some(()) => Tried::Granted(()),
+        }
+    }
+
+    fn generation((): ()) -> u64 {
+        0
+    }
+
+    fn count((): ()) -> u64 {
+        0
+    }
+}

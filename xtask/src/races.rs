@@ -25,7 +25,9 @@ const SUBJECTS: &[(&str, &[&[&str]])] = &[
         "races-shm",
         &[
             &["--package=farlock-fabric", "--all-features", "--lib", "--tests"],
-            &["--package=farlock-locks", "--test=suite", "--", "shm::"],
+            // One case lets clients arrive in an order by the clock, which a watched program is too
+            // slow for.
+            &["--package=farlock-locks", "--test=suite", "--", "shm::", "--skip=writer_preference"],
         ],
     ),
 ];

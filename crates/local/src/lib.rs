@@ -83,10 +83,10 @@
 //! # How it is known to work
 //!
 //! `cargo xtask ci loom shuttle` runs the lists, their timeouts and their futures under two model
-//! checkers: every order of two threads that meet, three to five preemptions in longer meetings, and
-//! random orders of four threads (a million at night). Errors planted on purpose (no second look
-//! after insertion, an entry inserted twice, an entry used again unnoticed) must be found. Property
-//! tests compare what is granted with a plain model.
+//! checkers: every order of two threads that meet, three to five preemptions in longer meetings,
+//! and random orders of four threads (a million at night). Errors planted on purpose (no second
+//! look after insertion, an entry inserted twice, an entry used again unnoticed) must be found.
+//! Property tests compare what is granted with a plain model.
 //!
 //! The algorithm is that of Kogan, Dice and Issa, "Scalable Range Locks for Scalable Address Spaces
 //! and Beyond" (EuroSys 2020), mended where it is wrong as printed; the lists' own documentation in

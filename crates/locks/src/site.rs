@@ -45,7 +45,12 @@ pub(crate) struct Notes {
 
 impl Notes {
     pub(crate) const fn new() -> Self {
-        Self { hint_lock: Cell::new(0), hint: Cell::new(0), successor: Cell::new(0) }
+        Self {
+            hint_lock: Cell::new(0),
+            hint: Cell::new(0),
+            successor: Cell::new(0),
+            opened_at: Cell::new(0),
+        }
     }
 }
 

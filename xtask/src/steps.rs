@@ -186,7 +186,7 @@ pub(crate) const CI: &[Step] = &[
                 "--json",
             ],
             // DSLR, which waits by the clock, has too many states with three clients and a death:
-            // they are nightly's.
+            // they are nightly's, where the judge objects to one schedule, which is unexplained.
             &[
                 "cargo",
                 "run",

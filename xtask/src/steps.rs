@@ -23,6 +23,13 @@ pub(crate) struct Step {
     pub(crate) commands: &'static [&'static [&'static str]],
 }
 
+/// A command of the laboratory, optimised as shipped.
+macro_rules! lab {
+    [$($argument:literal),+] => {
+        &["cargo", "run", "--release", "--quiet", "-p", "farlock-lab", "--", $($argument),+]
+    };
+}
+
 const PLAIN: Step =
     Step { name: "", title: "", cap_minutes: 1, packages: &[], env: &[], commands: &[] };
 
@@ -139,19 +146,7 @@ pub(crate) const CI: &[Step] = &[
         name: "storm",
         title: "10,000 processes are killed at their verbs, survivors are granted",
         cap_minutes: 2,
-        commands: &[&[
-            "cargo",
-            "run",
-            "--release",
-            "--quiet",
-            "-p",
-            "farlock-lab",
-            "--",
-            "storm",
-            "--kills",
-            "10000",
-            "--json",
-        ]],
+        commands: &[lab!["storm", "--kills", "10000", "--json"]],
         ..PLAIN
     },
     Step {
@@ -159,42 +154,11 @@ pub(crate) const CI: &[Step] = &[
         title: "every schedule in the small, faults without end in the large, planted bugs found",
         cap_minutes: 6,
         commands: &[
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
-                "check",
-                "--mode",
-                "museum",
-                "--json",
-            ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
-                "check",
-                "--mode",
-                "exhaustive",
-                "--json",
-            ],
+            lab!["check", "--mode", "museum", "--json"],
+            lab!["check", "--mode", "exhaustive", "--json"],
             // DSLR, which waits by the clock, has too many states with three clients and a death:
             // they are nightly's, where the judge objects to one schedule, which is unexplained.
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
+            lab![
                 "check",
                 "--mode",
                 "exhaustive",
@@ -204,16 +168,9 @@ pub(crate) const CI: &[Step] = &[
                 "1",
                 "--crashes",
                 "1",
-                "--json",
+                "--json"
             ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
+            lab![
                 "check",
                 "--mode",
                 "exhaustive",
@@ -223,16 +180,9 @@ pub(crate) const CI: &[Step] = &[
                 "1",
                 "--crashes",
                 "1",
-                "--json",
+                "--json"
             ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
+            lab![
                 "check",
                 "--mode",
                 "exhaustive",
@@ -242,70 +192,12 @@ pub(crate) const CI: &[Step] = &[
                 "1",
                 "--crashes",
                 "1",
-                "--json",
+                "--json"
             ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
-                "check",
-                "--mode",
-                "exhaustive",
-                "--clients",
-                "2",
-                "--crashes",
-                "1",
-                "--json",
-            ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
-                "check",
-                "--mode",
-                "pct",
-                "--budget",
-                "40s",
-                "--json",
-            ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
-                "check",
-                "--mode",
-                "random",
-                "--budget",
-                "10s",
-                "--json",
-            ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
-                "check",
-                "--mode",
-                "crash",
-                "--budget",
-                "30s",
-                "--json",
-            ],
+            lab!["check", "--mode", "exhaustive", "--clients", "2", "--crashes", "1", "--json"],
+            lab!["check", "--mode", "pct", "--budget", "40s", "--json"],
+            lab!["check", "--mode", "random", "--budget", "10s", "--json"],
+            lab!["check", "--mode", "crash", "--budget", "30s", "--json"],
         ],
         ..PLAIN
     },
@@ -368,23 +260,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         name: "storm-long",
         title: "the storm with twenty times as many deaths",
         cap_minutes: 30,
-        commands: &[&[
-            "cargo",
-            "run",
-            "--release",
-            "--quiet",
-            "-p",
-            "farlock-lab",
-            "--",
-            "storm",
-            "--kills",
-            "200000",
-            "--clients",
-            "12",
-            "--seed",
-            "2",
-            "--json",
-        ]],
+        commands: &[lab!["storm", "--kills", "200000", "--clients", "12", "--seed", "2", "--json"]],
         ..PLAIN
     },
     Step {
@@ -407,14 +283,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         title: "more clients, more acquisitions, more deaths, more schedules",
         cap_minutes: 180,
         commands: &[
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
+            lab![
                 "check",
                 "--mode",
                 "exhaustive",
@@ -424,16 +293,9 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "3",
                 "--budget",
                 "1500s",
-                "--json",
+                "--json"
             ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
+            lab![
                 "check",
                 "--mode",
                 "exhaustive",
@@ -443,33 +305,10 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "1",
                 "--budget",
                 "1500s",
-                "--json",
+                "--json"
             ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
-                "check",
-                "--mode",
-                "exhaustive",
-                "--crashes",
-                "1",
-                "--budget",
-                "1500s",
-                "--json",
-            ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
+            lab!["check", "--mode", "exhaustive", "--crashes", "1", "--budget", "1500s", "--json"],
+            lab![
                 "check",
                 "--mode",
                 "exhaustive",
@@ -479,16 +318,9 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "2",
                 "--budget",
                 "1500s",
-                "--json",
+                "--json"
             ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
+            lab![
                 "check",
                 "--mode",
                 "pct",
@@ -498,16 +330,9 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "3",
                 "--budget",
                 "1800s",
-                "--json",
+                "--json"
             ],
-            &[
-                "cargo",
-                "run",
-                "--release",
-                "--quiet",
-                "-p",
-                "farlock-lab",
-                "--",
+            lab![
                 "check",
                 "--mode",
                 "crash",
@@ -517,7 +342,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "2",
                 "--budget",
                 "1800s",
-                "--json",
+                "--json"
             ],
         ],
         ..PLAIN

@@ -5,7 +5,9 @@
 use farlock_fabric::word::Field;
 use farlock_fabric::{Fault, Mailbox, MaskedCas, Patience, Verb, WideAtomics, word};
 
-use super::queue::{Kind, Note, Released, await_mail, next_generation, next_note, tell};
+use super::queue::{
+    Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
+};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::agent;
 use crate::event::Event;
@@ -30,9 +32,6 @@ word! {
 /// A handover changes no far memory, so the count in the word lags behind the one that travels with
 /// the lock. Whoever reaches a multiple of this writes it down.
 pub const COUNT_LAG_MAX: u64 = 1 << 20;
-
-/// How long a holder that must hear from its successor waits for other news, in nanoseconds.
-const SUCCESSOR_CHECK_NS: u64 = 10_000_000;
 
 /// What an MCS holder remembers: the count and the generation of the lock.
 pub type Grant = Released;
@@ -92,28 +91,6 @@ impl Mcs {
         }
         site.peer_died(predecessor.endpoint);
         self.repair(site, generation).await
-    }
-
-    /// Waits for the successor's report, which is on its way. `None`: nobody living can send it, or
-    /// the lock was repaired.
-    async fn successor<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        generation: u64,
-    ) -> Result<Option<Mailbox>, Fault> {
-        loop {
-            let note = next_note(site, generation);
-            if let Some(successor) = site.successor() {
-                return Ok(Some(successor));
-            }
-            if note.is_some_and(|note| note.kind == Kind::Reset) {
-                return Ok(None);
-            }
-            site.endpoint.checkpoint(&[generation]);
-            if !agent::await_report(site, self.patience, SUCCESSOR_CHECK_NS).await? {
-                return Ok(None);
-            }
-        }
     }
 
     /// Takes a broken lock over. `None`: somebody else did; begin again.
@@ -270,7 +247,7 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
                 site.event(Event::Superseded { lock: site.lock });
                 return agent::dismiss(site, next_generation(generation)).await;
             }
-            if let Some(successor) = self.successor(site, generation).await? {
+            if let Some(successor) = await_successor(site, generation, self.patience).await? {
                 site.set_successor(None);
                 let mut note = Note::new(Kind::Handover, site.me, site.lock, generation);
                 note.released = grant.with(Released::COUNT, grant.count() + 1);

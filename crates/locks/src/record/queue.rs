@@ -5,9 +5,11 @@
 //! repaired lock begins anew while old notes are still under way.
 
 use farlock_fabric::{
-    Addr, Endpoint, EndpointId, Envelope, Fault, Mailbox, Message, Patience, Wait, Woken, word,
+    Addr, Endpoint, EndpointId, Envelope, Fault, Mailbox, Message, Nanos, Patience, Wait, Woken,
+    word,
 };
 
+use crate::agent;
 use crate::event::Event;
 use crate::site::Site;
 
@@ -171,6 +173,31 @@ pub async fn await_mail<E: Endpoint>(
         site.endpoint.read64(site.lock).await?;
     }
     Ok(matches!(woken, Woken::PeerGone(_)))
+}
+
+/// How long a holder that must hear from its successor waits for other news, in nanoseconds.
+const SUCCESSOR_CHECK_NS: Nanos = 10_000_000;
+
+/// Waits for the successor's report, which is on its way. `None`: nobody living can send it, or the
+/// lock was repaired.
+pub async fn await_successor<E: Endpoint>(
+    site: &Site<'_, E>,
+    generation: u64,
+    patience: Patience,
+) -> Result<Option<Mailbox>, Fault> {
+    loop {
+        let note = next_note(site, generation);
+        if let Some(successor) = site.successor() {
+            return Ok(Some(successor));
+        }
+        if note.is_some_and(|note| note.kind == Kind::Reset) {
+            return Ok(None);
+        }
+        site.endpoint.checkpoint(&[generation]);
+        if !agent::await_report(site, patience, SUCCESSOR_CHECK_NS).await? {
+            return Ok(None);
+        }
+    }
 }
 
 /// How long to wait before sending again to a full mailbox, in nanoseconds.

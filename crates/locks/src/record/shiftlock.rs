@@ -8,7 +8,9 @@ use farlock_fabric::{
     Woken, word,
 };
 
-use super::queue::{Kind, Note, Released, await_mail, next_generation, next_note, tell};
+use super::queue::{
+    Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
+};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::agent;
 use crate::event::Event;
@@ -63,8 +65,6 @@ const TRUST_NS: Nanos = 100_000;
 const TRUST_AGAIN_NS: Nanos = 10_000_000;
 /// How long a writer waits where looking around costs round trips: three leases of the paper.
 const TRUST_FAR_NS: Nanos = 30_000_000;
-/// How long a holder that must hear from its successor waits for other news, in nanoseconds.
-const SUCCESSOR_CHECK_NS: Nanos = 10_000_000;
 /// The most peers watched in one wait.
 const WATCHED_MAX: usize = 64;
 
@@ -317,28 +317,6 @@ impl ShiftLock {
 // Releasing.
 
 impl ShiftLock {
-    /// Waits for the successor's report, which is on its way. `None`: nobody living can send it, or
-    /// the lock was repaired.
-    async fn successor<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        generation: u64,
-    ) -> Result<Option<Mailbox>, Fault> {
-        loop {
-            let note = next_note(site, generation);
-            if let Some(successor) = site.successor() {
-                return Ok(Some(successor));
-            }
-            if note.is_some_and(|note| note.kind == Kind::Reset) {
-                return Ok(None);
-            }
-            site.endpoint.checkpoint(&[generation]);
-            if !agent::await_report(site, self.patience, SUCCESSOR_CHECK_NS).await? {
-                return Ok(None);
-            }
-        }
-    }
-
     /// Gives the lock to the successor, or to the readers first if it is their turn (algorithm 3,
     /// lines 10 to 19). One conditional atomic counts the release: it fails where the lock was
     /// repaired. `None` if the successor is dead.
@@ -593,7 +571,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
             site.event(Event::Superseded { lock: site.lock });
             return agent::dismiss(site, next_generation(generation)).await;
         }
-        if let Some(successor) = self.successor(site, generation).await? {
+        if let Some(successor) = await_successor(site, generation, self.patience).await? {
             site.set_successor(None);
             if self.pass_on(site, successor, grant).await?.is_some() {
                 return Ok(());

@@ -1,6 +1,8 @@
 //! The insides of a world: everything that changes, and what each event does to it.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use farlock_fabric::{EndpointId, Nanos};
 
@@ -58,8 +60,9 @@ pub(crate) struct Core {
     /// How many endpoints may still crash at any verb, and how often one does.
     pub(crate) crashes_left: u32,
     pub(crate) crash_ratio: Ratio,
-    /// What a judge adds to the state of the world.
-    pub(crate) ghost: u64,
+    /// What a judge adds to the state of the world. It may be told of an effect, while the core is
+    /// at work.
+    pub(crate) ghost: Rc<Cell<u64>>,
     pub(crate) memory: Memory,
     pub(crate) nodes: Vec<Node>,
     pub(crate) flights: Flights,
@@ -110,7 +113,7 @@ impl Core {
             bereaved: false,
             crashes_left: 0,
             crash_ratio: Ratio::NEVER,
-            ghost: 0,
+            ghost: Rc::default(),
             memory: Memory::default(),
             nodes: Vec::new(),
             flights: Flights::default(),

@@ -61,7 +61,7 @@ impl Core {
     }
 
     pub(crate) fn state_hash(&self) -> u64 {
-        let mut hash = self.memory.hash(mix(self.ghost, self.crashes_left.into()));
+        let mut hash = self.memory.hash(mix(self.ghost.get(), self.crashes_left.into()));
         for (task, memory) in self.tasks.iter().zip(&self.memories) {
             hash = mix(hash, if task.live { memory.hash } else { u64::MAX });
         }

@@ -491,9 +491,10 @@ impl Handle {
         self.shared.core.borrow().state_hash()
     }
 
-    /// Makes this number part of the state: what a judge knows of the past that still matters.
-    pub fn set_ghost(&self, ghost: u64) {
-        self.shared.core.borrow_mut().ghost = ghost;
+    /// A number that is part of the state: what a judge knows of the past that still matters. An
+    /// observer may set it too.
+    pub fn ghost(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.shared.core.borrow().ghost)
     }
 
     /// How many messages lie in this slot's mailbox.

@@ -7,6 +7,7 @@ pub mod crash;
 pub mod exhaustive;
 pub mod hunt;
 pub mod museum;
+pub mod order;
 pub mod points;
 pub mod report;
 pub mod scenario;

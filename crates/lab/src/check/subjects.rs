@@ -3,9 +3,10 @@
 use anyhow::Context;
 use farlock_fabric::WideAtomics;
 use farlock_locks::RecordLock;
-use farlock_locks::museum::exhibits::{self, EXHIBITS, ExhibitVisitor};
+use farlock_locks::museum::exhibits::{self, Claim, EXHIBITS, ExhibitVisitor};
 use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
 
+use super::order::Order;
 use super::points::Watched;
 use super::trial::{Player, Terms};
 
@@ -35,26 +36,31 @@ pub fn player(subject: &str) -> anyhow::Result<Player> {
     let name = subject.split(':').next().unwrap_or(subject);
     let option = PATIENT.iter().find(|(lock, _)| *lock == name);
     let spec = option.map_or(subject.to_owned(), |(_, option)| format!("{subject}:{option}"));
-    Ok(registry::visit(&spec, MakePlayer { settles: true, ordered: true })?)
+    Ok(registry::visit(&spec, MakePlayer { settles: true, order: None })?)
 }
 
 fn exhibit(name: &str) -> anyhow::Result<Player> {
     let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == name);
     let exhibit = exhibit.with_context(|| format!("the museum has no exhibit named '{name}'"))?;
-    let maker = MakePlayer { settles: exhibit.settles, ordered: false };
+    let order = Some(match exhibit.order {
+        Claim::Nothing => Order::default(),
+        Claim::WritersInOrder => Order { writers: true, readers: None },
+        Claim::WritersKeepReadersOut => Order { writers: false, readers: Some(u16::MAX) },
+    });
+    let maker = MakePlayer { settles: exhibit.settles, order };
     exhibits::visit(name, maker).context("an exhibit that is listed can be visited")
 }
 
 struct MakePlayer {
     settles: bool,
-    /// Whether the lock is held to the order it promises.
-    ordered: bool,
+    /// The order that the lock is held to; `None`: to that which it promises.
+    order: Option<Order>,
 }
 
 impl MakePlayer {
-    fn terms<W: WideAtomics, L: RecordLock<W>>(&self) -> Terms {
-        let fifo = self.ordered && L::FIRST_COME_FIRST_SERVED;
-        Terms { fifo, settles: self.settles, outlives: L::OUTLIVES_CLIENTS }
+    fn terms<W: WideAtomics, L: RecordLock<W>>(&self, lock: &L) -> Terms {
+        let order = self.order.unwrap_or_else(|| Order::promised(lock));
+        Terms { order, settles: self.settles, outlives: L::OUTLIVES_CLIENTS }
     }
 }
 
@@ -62,7 +68,8 @@ impl Visitor<Watched> for MakePlayer {
     type Output = Player;
 
     fn visit<L: RecordLock<Watched>>(self, lock: L) -> Player {
-        Player::new(lock, self.terms::<Watched, L>(), |endpoint| endpoint)
+        let terms = self.terms::<Watched, L>(&lock);
+        Player::new(lock, terms, |endpoint| endpoint)
     }
 }
 
@@ -70,6 +77,7 @@ impl ExhibitVisitor<Watched> for MakePlayer {
     type Output = Player;
 
     fn visit<W: WideAtomics, L: RecordLock<W>>(self, lock: L, wrap: fn(Watched) -> W) -> Player {
-        Player::new(lock, self.terms::<W, L>(), wrap)
+        let terms = self.terms::<W, L>(&lock);
+        Player::new(lock, terms, wrap)
     }
 }

@@ -1,6 +1,6 @@
 //! One run: a world, its clients, its judges, and what they found.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +15,7 @@ use farlock_locks::{Client, Mode, Options, RecordLock};
 use farlock_sim::check::{Access, Ledger, Turns};
 use farlock_sim::{Config, Effect, Ended, Handle, Kind, Mode as WorldMode, Oracle, Ratio, World};
 
+use super::order::Order;
 use super::points::{Watched, Witness};
 use super::scenario::Scenario;
 
@@ -78,8 +79,8 @@ pub struct Notes {
 /// What is asked of a lock besides exclusion, growing tokens and progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// Exclusive acquisitions are granted in the order in which they got in line.
-    pub fifo: bool,
+    /// The order in which it is granted while nobody dies.
+    pub order: Order,
     /// Clients settle what they gave up, as they must.
     pub settles: bool,
     /// It outlives clients that die.
@@ -141,6 +142,10 @@ impl std::fmt::Debug for Player {
 struct Bench {
     ledger: Ledger,
     turns: Turns,
+    /// The order that the lock is held to in this run.
+    order: Order,
+    /// What the judges know, as a part of the world's state.
+    ghost: Rc<Cell<u64>>,
     clients: u16,
     failure: Option<String>,
     bypassed: Option<String>,
@@ -160,6 +165,12 @@ impl Bench {
         }
     }
 
+    /// What the judges know of the past is part of the state, where it can still matter.
+    fn remember(&self) {
+        let turns = if self.order.is_any() { self.turns.ghost() } else { 0 };
+        self.ghost.set(self.ledger.ghost() ^ turns);
+    }
+
     /// A verb took effect. Endpoints are numbered from 1, clients from 0.
     fn sees(&mut self, effect: &Effect, word: Addr) {
         let Some(who) = effect.endpoint.index.checked_sub(1) else { return };
@@ -168,6 +179,7 @@ impl Bench {
         }
         if effect.addr == word && !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send) {
             self.turns.acts(who);
+            self.remember();
         }
         self.tell(|line| {
             let _ = write!(line, "client {who}  {:<14}", kind_name(effect.kind));
@@ -235,8 +247,13 @@ impl Trial {
         let world = World::with_oracle(config, oracle);
         let word = world.region(world.node(), BYTES);
         let notes = std::mem::take(notes);
-        let bench =
-            Rc::new(RefCell::new(Bench { clients: scenario.clients, notes, ..Bench::default() }));
+        let bench = Rc::new(RefCell::new(Bench {
+            order: if scenario.is_deadly() { Order::default() } else { terms.order },
+            ghost: world.ghost(),
+            clients: scenario.clients,
+            notes,
+            ..Bench::default()
+        }));
         let seer = Rc::clone(&bench);
         world.observe(Box::new(move |effect| seer.borrow_mut().sees(effect, word)));
         Self {
@@ -291,7 +308,6 @@ impl Trial {
         ClientView {
             scenario: Rc::clone(&self.scenario),
             terms: self.terms,
-            handle: self.handle.clone(),
             word: self.word,
             bench: Rc::clone(&self.bench),
             ids: Rc::clone(&self.ids),
@@ -400,7 +416,6 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 struct ClientView {
     scenario: Rc<Scenario>,
     terms: Terms,
-    handle: Handle,
     word: Addr,
     bench: SharedBench,
     ids: Rc<[EndpointId]>,
@@ -430,9 +445,8 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let (who, scenario) = (self.who, &self.trial.scenario);
         let mode = scenario.mode(who, round);
         let writer = mode == Mode::Exclusive || !L::SHARES;
-        if writer {
-            self.trial.bench.borrow_mut().turns.opens(who);
-        }
+        let access = if writer { Access::Exclusive } else { Access::Shared };
+        self.trial.bench.borrow_mut().turns.opens(who, access);
         let cancel = scenario.cancel.filter(|c| c.who == who && c.round == round);
         let acquire = self.client.acquire(self.trial.word, mode);
         let guard = match cancel {
@@ -446,39 +460,43 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             }
             return Ok(());
         };
-        self.enters(writer, guard.token().map(|token| token.get()));
+        self.enters(access, guard.token().map(|token| token.get()));
         self.client.endpoint().read64(self.trial.word.plus(PROTECTED)).await?;
         self.leaves();
-        Ok(guard.release().await?)
+        guard.release().await?;
+        self.trial.bench.borrow_mut().turns.closes(who);
+        Ok(())
     }
 
     fn leaves(&self) {
         let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
         bench.ledger.leave(who);
-        self.trial.handle.set_ghost(bench.ledger.ghost());
+        bench.remember();
         bench.tell(|line| *line = format!("client {who}  leaves"));
     }
 
-    fn enters(&self, writer: bool, token: Option<u64>) {
+    fn enters(&self, access: Access, token: Option<u64>) {
         let (who, trial) = (self.who, &self.trial);
         let bench = &mut *trial.bench.borrow_mut();
-        let passed = bench.turns.enters(who);
         if trial.scenario.is_deadly() {
             for (other, &id) in (0..).zip(trial.ids.iter()) {
                 if !self.client.endpoint().is_alive(id) {
                     bench.ledger.leave(other);
+                    bench.turns.leaves(other);
                 }
             }
-        } else if writer && passed > 0 && trial.terms.fifo {
-            let story = format!("client {who} was granted before {passed} that came earlier");
+        }
+        let mut passed = bench.turns.enters(who);
+        // Whoever gave up is carried to its grant and out again unseen, and may let readers in.
+        passed.writer_kept_out = passed.writer_kept_out.filter(|_| trial.scenario.cancel.is_none());
+        if let Some(story) = bench.order.objection(who, passed) {
             bench.bypassed.get_or_insert(story);
         }
-        let access = if writer { Access::Exclusive } else { Access::Shared };
         bench.ledger.enter(who, access, token);
         bench.tell(|line| {
             *line = format!("client {who}  enters ({access:?}, token {token:?})");
         });
-        trial.handle.set_ghost(bench.ledger.ghost());
+        bench.remember();
     }
 }
 

@@ -13,6 +13,7 @@ use farlock_sim::check::{Access, Ledger, Register, Turns};
 use farlock_sim::{Config, Effect, Ended, Kind, SimEndpoint, Weakness, World};
 
 use super::{Course, Figure, Parameters, Round};
+use crate::check::order::Order;
 use crate::workload::{Dist, Workload};
 
 /// As many as a ledger tells apart.
@@ -41,7 +42,7 @@ struct Judges {
     turns: Turns,
     register: Register,
     /// What they object to, besides what the ledger keeps.
-    objection: Option<&'static str>,
+    objection: Option<String>,
 }
 
 impl Judges {
@@ -51,25 +52,26 @@ impl Judges {
     }
 
     /// `who` holds the lock, and writes with its token what the lock protects.
-    fn enter(&mut self, who: u16, mode: Mode, token: Option<u64>, ordered: bool) {
-        let access = if mode == Mode::Exclusive { Access::Exclusive } else { Access::Shared };
+    fn enter(&mut self, who: u16, access: Access, token: Option<u64>, order: Order) {
         self.ledger.enter(who, access, token);
-        if mode == Mode::Exclusive {
-            if self.turns.enters(who) > 0 && ordered {
-                self.objection = Some("somebody was passed");
-            }
-            if token.is_some_and(|token| self.register.write(token, u64::from(who)).is_err()) {
-                self.objection = Some("a token was stale");
-            }
+        if let Some(objection) = order.objection(who, self.turns.enters(who)) {
+            self.objection.get_or_insert(objection);
+        }
+        if access == Access::Exclusive
+            && token.is_some_and(|token| self.register.write(token, u64::from(who)).is_err())
+        {
+            self.objection.get_or_insert_with(|| "a token was stale".to_owned());
         }
     }
 
+    /// `who` has released the lock.
+    fn close(&mut self, who: u16) {
+        self.turns.closes(who);
+    }
+
     fn verdict(&self) -> Result<(), String> {
-        match (self.ledger.violation(), self.objection) {
-            (Some(violation), _) => Err(violation.to_owned()),
-            (None, Some(objection)) => Err(objection.to_owned()),
-            (None, None) => Ok(()),
-        }
+        let objection = self.ledger.violation().or(self.objection.as_deref());
+        objection.map_or(Ok(()), |objection| Err(objection.to_owned()))
     }
 }
 
@@ -135,22 +137,23 @@ impl Visitor<SimEndpoint> for Member<'_> {
         let acquisitions = self.course.scaled(ACQUISITIONS_PER_CLIENT);
         let endpoint = self.world.endpoint();
         let id = endpoint.id();
+        let order = Order::promised(&lock);
         let client = Client::new(endpoint, lock, Options { incarnation: 1 });
         self.world.spawn(id, async move {
             for _ in 0..acquisitions {
                 let (lock, mode) = draws.draw();
                 let mode = if L::SHARES { mode } else { Mode::Exclusive };
-                if mode == Mode::Exclusive {
-                    jury.borrow_mut()[lock as usize].turns.opens(who);
-                }
+                let exclusive = mode == Mode::Exclusive;
+                let access = if exclusive { Access::Exclusive } else { Access::Shared };
+                jury.borrow_mut()[lock as usize].turns.opens(who, access);
                 let addr = base.plus(u64::from(lock) * L::BYTES);
                 let guard = client.acquire(addr, mode).await.expect("nothing fails here");
                 let token = guard.token().map(|token| token.get());
-                let ordered = L::FIRST_COME_FIRST_SERVED;
-                jury.borrow_mut()[lock as usize].enter(who, mode, token, ordered);
+                jury.borrow_mut()[lock as usize].enter(who, access, token, order);
                 client.endpoint().sleep(1).await;
                 jury.borrow_mut()[lock as usize].ledger.leave(who);
                 guard.release().await.expect("nothing fails here");
+                jury.borrow_mut()[lock as usize].close(who);
             }
         });
     }

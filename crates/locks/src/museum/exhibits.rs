@@ -10,7 +10,10 @@ use super::flaws::{
 use super::tampered::Tampered;
 use super::{DslrPrinted, EpochLost, LostWakeUp, RidingRead, TornStamp};
 use crate::RecordLock;
-use crate::record::{cas::Cas, dslr_64::Dslr64, mcs::Mcs, none::NoLock, shiftlock::ShiftLock};
+use crate::record::{
+    cas::Cas, dslr_64::Dslr64, mcs::Mcs, none::NoLock, retry_on_fail::RetryOnFail,
+    shiftlock::ShiftLock,
+};
 
 /// What is known of an exhibit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +26,19 @@ pub struct Exhibit {
     pub settles: bool,
     /// Whether its lock outlives clients that die; if not, nobody dies.
     pub repairs: bool,
+    /// The order of grants that it claims to keep.
+    pub order: Claim,
+}
+
+/// An order of grants that an exhibit is held to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Claim {
+    /// None: its mistake is another one.
+    Nothing,
+    /// Writers are granted in the order in which they came.
+    WritersInOrder,
+    /// A waiting writer keeps later readers out.
+    WritersKeepReadersOut,
 }
 
 /// What is done with an exhibit: a lock over endpoints that `wrap` makes.
@@ -35,11 +51,17 @@ pub trait ExhibitVisitor<E: WideAtomics> {
 }
 
 macro_rules! exhibits {
-    ($($name:literal, $flaw:ty, $lock:expr, $settles:literal, $repairs:literal,
+    ($($name:literal, $flaw:ty, $lock:expr, $settles:literal, $repairs:literal, $order:ident,
         $story:literal;)+) => {
         /// Every exhibit.
         pub const EXHIBITS: &[Exhibit] = &[$(
-            Exhibit { name: $name, story: $story, settles: $settles, repairs: $repairs }
+            Exhibit {
+                name: $name,
+                story: $story,
+                settles: $settles,
+                repairs: $repairs,
+                order: Claim::$order,
+            }
         ),+];
 
         /// Visits the exhibit of this name; `None` if there is none.
@@ -56,42 +78,49 @@ macro_rules! exhibits {
 }
 
 exhibits! {
-    "none", Sound, NoLock, true, true, "excludes nobody";
-    "epoch-lost", Sound, EpochLost { sound: every_writer() }, true, true,
+    "none", Sound, NoLock, true, true, Nothing, "excludes nobody";
+    "epoch-lost", Sound, EpochLost { sound: every_writer() }, true, true, Nothing,
         "ShiftLock as printed: a writer flips the epoch that it remembers";
-    "dslr-passed-first", Sound, dslr_printed(false), true, false,
+    "dslr-passed-first", Sound, dslr_printed(false), true, false, Nothing,
         "DSLR as printed: a reader that was passed by later readers fails, and keeps its ticket";
-    "dslr-readers-reset", Sound, dslr_printed(true), true, true,
+    "dslr-readers-reset", Sound, dslr_printed(true), true, true, Nothing,
         "DSLR as printed, turn tested first: a reader's reset passes over earlier readers";
-    "untagged-messages", Untagged, Mcs::default(), true, true,
+    "untagged-messages", Untagged, Mcs::default(), true, true, Nothing,
         "notes are believed whatever generation they name";
-    "late-release", LateRelease, every_writer(), true, true,
+    "late-release", LateRelease, every_writer(), true, true, Nothing,
         "a release after a repair counts like any other";
-    "lost-wake-up", Sound, LostWakeUp::default(), true, false,
+    "lost-wake-up", Sound, LostWakeUp::default(), true, false, Nothing,
         "a waiter compares with what it sees after it has decided to wait";
-    "forgotten-handover", ForgottenHandover, Mcs::default(), true, true,
+    "forgotten-handover", ForgottenHandover, Mcs::default(), true, true, Nothing,
         "whoever finds somebody in line when it closes thinks that it has released";
-    "unbumped-generation", UnbumpedGeneration, Mcs::default(), true, true,
+    "unbumped-generation", UnbumpedGeneration, Mcs::default(), true, true, Nothing,
         "a repair begins no new generation";
-    "wrapped-counter", WrappedCounter, ShiftLock::default(), true, true,
+    "wrapped-counter", WrappedCounter, ShiftLock::default(), true, true, Nothing,
         "two readers are none";
-    "torn-read", Sound, TornStamp, true, false, "16 bytes that were read together belong together";
-    "zombie-write", ZombieWrite, Cas::without_backoff(), true, true,
+    "torn-read", Sound, TornStamp, true, false, Nothing,
+        "16 bytes that were read together belong together";
+    "zombie-write", ZombieWrite, Cas::without_backoff(), true, true, Nothing,
         "a release is sent twice, and the first lands last";
-    "suspected-is-not-dead", SuspectedIsNotDead, Cas::without_backoff(), true, true,
+    "suspected-is-not-dead", SuspectedIsNotDead, Cas::without_backoff(), true, true, Nothing,
         "a slow holder is taken for dead";
-    "leak-on-cancel", Sound, Mcs::default(), false, true, "whoever gives up does not settle";
-    "riding-read", Sound, RidingRead, true, false, "a release overtakes the read before it";
-    "repair-without-drain", RepairWithoutDrain, Mcs::default(), true, true,
+    "leak-on-cancel", Sound, Mcs::default(), false, true, Nothing,
+        "whoever gives up does not settle";
+    "riding-read", Sound, RidingRead, true, false, Nothing,
+        "a release overtakes the read before it";
+    "repair-without-drain", RepairWithoutDrain, Mcs::default(), true, true, Nothing,
         "a repairer does not wait for the living of the old generation";
-    "death-unwatched", DeathUnwatched, Mcs::default(), true, true,
+    "death-unwatched", DeathUnwatched, Mcs::default(), true, true, Nothing,
         "a waiter does not watch the one before it";
-    "opening-unpublished", OpeningUnpublished, Mcs::default(), true, true,
+    "opening-unpublished", OpeningUnpublished, Mcs::default(), true, true, Nothing,
         "a repairer does not see who is just getting in line";
-    "readers-not-awaited", ReadersNotAwaited, every_writer(), true, true,
+    "readers-not-awaited", ReadersNotAwaited, every_writer(), true, true, Nothing,
         "a writer does not wait for the readers that went before it";
-    "reset-overlooked", ResetOverlooked, Mcs::default(), true, true,
+    "reset-overlooked", ResetOverlooked, Mcs::default(), true, true, Nothing,
         "a waiter does not listen to who repairs";
+    "fast-slow", Sound, Cas::without_backoff(), true, true, WritersInOrder,
+        "whoever tries at the right moment is served, however long another waits";
+    "reader-writer", Sound, RetryOnFail, true, false, WritersKeepReadersOut,
+        "readers come in beside readers while a writer waits";
 }
 
 /// ShiftLock that lets readers in after every writer, and looks at its readers seldom.

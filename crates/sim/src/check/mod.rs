@@ -13,7 +13,7 @@ mod ledger;
 mod linear;
 mod ranges;
 
-pub use fairness::Turns;
+pub use fairness::{Passed, Turns};
 pub use fencing::{Register, Stale};
 pub use ledger::{Access, Ledger};
 pub use linear::{Called, History, NotLinearizable, Object, Value, ValueOperation};

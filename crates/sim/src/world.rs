@@ -426,6 +426,12 @@ impl Handle {
         drop(future);
     }
 
+    /// Lets so many more events happen, whatever [`Config::events_max`] says, before a run ends.
+    pub fn allow_events(&self, more: u64) {
+        let mut core = self.shared.core.borrow_mut();
+        core.events_max = core.history.stats.events.saturating_add(more);
+    }
+
     /// Restarts a memory node: what its memory holds then is for `reset` to say; every endpoint
     /// that exists gets [`Fault::Stale`](farlock_fabric::Fault) from it for ever.
     pub fn reset_node(&self, node: NodeId, reset: Reset) {

@@ -34,6 +34,8 @@ const TRUST_AGAIN_NS: Nanos = 10_000_000;
 const DRIFT_ONE_IN: u64 = 10_000;
 /// The bounds of the random pause of those who begin again (section A.3: R and L), in nanoseconds.
 const BACKOFF_NS: (Nanos, Nanos) = (10_000, 10_000_000);
+/// After so many doublings the bound is the highest.
+pub(crate) const BACKOFF_TIMES_MAX: u64 = 10;
 /// The most peers watched in one wait.
 const WATCHED_MAX: usize = 64;
 
@@ -256,6 +258,7 @@ impl Waiting {
             let asked = self.asks(site.endpoint);
             site.endpoint.read64(site.lock).await?;
             let seen = site.endpoint.old() as u64;
+            doubt.sees::<E>(seen);
             if C::generation(seen) != place.generation {
                 return Ok(Turn::Void);
             }
@@ -283,7 +286,10 @@ impl Waiting {
             site.endpoint.checkpoint(&[seen, doubt.hash(), stall.quiet_ns]);
             let pause_ns = (!E::NOW).then(|| self.pause_ns(place.ahead(served)));
             let interval = pause_ns.into_iter().chain(left_ns).min();
-            stall.quiet_ns += doubt.wait(site, seen, interval, self.patience).await;
+            let passed_ns = doubt.wait(site, seen, interval, self.patience).await;
+            if self.lease.is_some() {
+                stall.quiet_ns += passed_ns;
+            }
         }
     }
 
@@ -332,7 +338,8 @@ struct Stall {
     served: Tickets,
     /// At least so long, in nanoseconds: the pauses between reads that all saw the same, and so
     /// less than from the completion of the first to the posting of the last. That neither counter
-    /// has changed is what counts: where readers come and go, one of them always does.
+    /// has changed is what counts: where readers come and go, one of them always does. Counted only
+    /// where there are leases, and no further than to their end.
     quiet_ns: Nanos,
 }
 
@@ -375,6 +382,13 @@ impl Doubt {
         self.trust_ns = Some(Self::trust_ns::<E>());
     }
 
+    /// Takes note of the word as it is now.
+    pub(crate) fn sees<E: Endpoint>(&mut self, word: u64) {
+        if std::mem::replace(&mut self.seen, word) != word {
+            self.trust_again::<E>();
+        }
+    }
+
     /// Whether it is time to look around.
     pub(crate) const fn is_due(&self) -> bool {
         self.gone || matches!(self.trust_ns, Some(0))
@@ -409,9 +423,6 @@ impl Doubt {
         interval: Option<Nanos>,
         patience: Patience,
     ) -> Nanos {
-        if std::mem::replace(&mut self.seen, seen) != seen {
-            self.trust_again::<E>();
-        }
         let interval = interval.into_iter().chain(self.trust_ns).min();
         let wait = Wait {
             word: Some((site.lock, seen)),
@@ -445,8 +456,7 @@ impl Doubt {
 /// A random pause below a bound that doubles each time (section A.3).
 pub(crate) fn backoff_ns(times: u64, random: u64) -> Nanos {
     let (least, most) = BACKOFF_NS;
-    let bound = least.checked_shl(times.min(32) as u32).map_or(most, |ns| ns.min(most));
-    random % bound
+    random % (least << times.min(BACKOFF_TIMES_MAX)).min(most)
 }
 
 /// The place of somebody who waits or holds. Those of earlier generations are void.
@@ -519,6 +529,7 @@ mod tests {
         assert_eq!(backoff_ns(0, 9_999), 9_999);
         assert_eq!(backoff_ns(0, 10_000), 0);
         assert_eq!(backoff_ns(3, 79_999), 79_999);
+        assert_eq!(backoff_ns(BACKOFF_TIMES_MAX - 1, 5_119_999), 5_119_999);
         assert_eq!(backoff_ns(u64::MAX, 9_999_999), 9_999_999);
         assert_eq!(backoff_ns(u64::MAX, 10_000_000), 0);
     }

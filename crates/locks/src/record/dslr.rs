@@ -5,7 +5,9 @@
 use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Fault, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics, word};
 
-use super::bakery::{Counters, Lease, Place, Tickets, Turn, Waiting, backoff_ns};
+use super::bakery::{
+    BACKOFF_TIMES_MAX, Counters, Lease, Place, Tickets, Turn, Waiting, backoff_ns,
+};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
@@ -249,7 +251,7 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
             site.endpoint.checkpoint(&[times]);
             let pause_ns = backoff_ns(times, site.endpoint.random());
             site.endpoint.sleep(pause_ns).await;
-            times += 1;
+            times = (times + 1).min(BACKOFF_TIMES_MAX);
             site.publish(Phase::Opening, mode, 0);
             site.endpoint.verb(self.opening(site, mode)).await?;
             old = site.endpoint.old();

@@ -6,7 +6,9 @@
 use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Verb, word};
 
-use super::bakery::{Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns};
+use super::bakery::{
+    BACKOFF_TIMES_MAX, Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns,
+};
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::agent::Participant;
 use crate::event::Event;
@@ -170,13 +172,14 @@ impl Dslr64 {
         loop {
             site.endpoint.read64(site.lock).await?;
             let seen = Dslr64Word(site.endpoint.old() as u64);
+            doubt.sees::<E>(seen.0);
             if !self.is_full(seen) || self.reset_after_the_dead(site, &mut doubt, seen).await? {
                 return Ok(());
             }
             site.endpoint.checkpoint(&[seen.0, times, doubt.hash()]);
             let pause_ns = (!E::NOW).then(|| backoff_ns(times, site.endpoint.random()));
             doubt.wait(site, seen.0, pause_ns, self.waiting.patience).await;
-            times += 1;
+            times = (times + 1).min(BACKOFF_TIMES_MAX);
         }
     }
 
@@ -215,6 +218,7 @@ impl Dslr64 {
         loop {
             site.endpoint.cas64(site.lock, all_back.0, 0).await?;
             let seen = Dslr64Word(site.endpoint.old() as u64);
+            doubt.sees::<E>(seen.0);
             if seen == all_back
                 || !self.is_full(seen)
                 || self.reset_after_the_dead(site, &mut doubt, seen).await?

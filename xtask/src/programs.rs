@@ -91,7 +91,8 @@ impl<'a> Programs<'a> {
             println!("SKIP examples: {PACKAGE} has none");
             return Ok(ExitCode::SUCCESS);
         }
-        self.build(&["--package", PACKAGE, "--examples"])?;
+        // As the tests are built, so that nothing is built twice.
+        self.build(&["--workspace", "--all-features", "--examples"])?;
         let mut failed = Vec::new();
         for name in &names {
             let home = Home::new()?;
@@ -120,7 +121,7 @@ impl<'a> Programs<'a> {
             println!("SKIP figures: {LABORATORY} is a library only");
             return Ok(ExitCode::SUCCESS);
         }
-        self.build(&["--release", "--package", LABORATORY])?;
+        self.build(&["--release"])?;
         let mut failed = 0;
         for toy in TOYS {
             let mut complaints = Vec::new();

@@ -23,10 +23,11 @@ pub(crate) struct Step {
     pub(crate) commands: &'static [&'static [&'static str]],
 }
 
-/// A command of the laboratory, optimised as shipped.
+/// A command of the laboratory, optimised as shipped. With `--package` cargo would build it anew,
+/// with the features that this package alone asks of its dependencies.
 macro_rules! lab {
     [$($argument:literal),+] => {
-        &["cargo", "run", "--release", "--quiet", "-p", "farlock-lab", "--", $($argument),+]
+        &["cargo", "run", "--release", "--quiet", "--bin", "farlock-lab", "--", $($argument),+]
     };
 }
 

@@ -118,16 +118,18 @@ impl Runner<'_> {
         }
         let cap = left.min(MINUTE * u32::try_from(step.cap_minutes).unwrap_or(u32::MAX));
         let begun = Instant::now();
-        for argv in step.commands {
-            (self.print)(Stream::Out, &format!("$ {}", argv.join(" ")));
-            let mut command = Command::new(self.program(argv[0]));
-            command.args(&argv[1..]).envs(step.env.iter().copied()).current_dir(self.root);
+        for line in step.commands {
+            (self.print)(Stream::Out, &format!("$ {line}"));
+            let mut words = line.split_whitespace();
+            let program = words.next().expect("a command names a program");
+            let mut command = Command::new(self.program(program));
+            command.args(words).envs(step.env.iter().copied()).current_dir(self.root);
             let left = cap.saturating_sub(begun.elapsed());
             let end = child::run(&mut command, left, self.stop, |stream, line| {
                 (self.print)(stream, line);
                 skips.extend(Skip::announced(line));
             });
-            let end = end.with_context(|| format!("{} does not start", argv[0]))?;
+            let end = end.with_context(|| format!("{program} does not start"))?;
             let why = match end {
                 End::Exited(status) if status.success() => continue,
                 End::Exited(status) => status.to_string(),
@@ -135,7 +137,7 @@ impl Runner<'_> {
                 End::LeftBehind => "left processes behind".to_owned(),
                 End::Interrupted => "interrupted".to_owned(),
             };
-            return Ok(Verdict::Failed(format!("{}: {why}", argv.join(" "))));
+            return Ok(Verdict::Failed(format!("{line}: {why}")));
         }
         Ok(Verdict::Passed)
     }
@@ -268,12 +270,12 @@ mod tests {
         };
         let allowed = Reasons::parse("listed: reason").unwrap();
         let mut step = CI[0];
-        step.commands = &[&["printf", "SKIP listed: here\\n"]];
+        step.commands = &["echo SKIP listed: here"];
         let row = runner.step(step, MINUTE, &allowed);
         assert_eq!((row.verdict, row.skips.len()), (Verdict::Passed, 1));
-        step.commands = &[&["printf", "SKIP other: here\\n"]];
+        step.commands = &["echo SKIP other: here"];
         assert!(matches!(runner.step(step, MINUTE, &allowed).verdict, Verdict::Failed(_)));
-        step.commands = &[&["xtask"]];
+        step.commands = &["xtask"];
         assert!(matches!(runner.step(step, MINUTE, &allowed).verdict, Verdict::Failed(_)));
     }
 }

@@ -13,8 +13,8 @@ pub(crate) const LABORATORY: &str = "farlock-lab";
 pub(crate) struct Toy {
     /// What it shows.
     pub(crate) title: &'static str,
-    /// The arguments of the laboratory.
-    pub(crate) args: &'static [&'static str],
+    /// The arguments of the laboratory, as words between blanks.
+    pub(crate) args: &'static str,
     /// What every line it prints must show.
     pub(crate) each: &'static [Expect],
     /// Whether a second run must print the same bytes.
@@ -39,76 +39,34 @@ const CANARY: &str = "none";
 pub(crate) const TOYS: &[Toy] = &[
     Toy {
         title: "every lock excludes in the simulation, and a seed is a run",
-        args: &[
-            "bench",
-            "--fabric",
-            "sim",
-            "--locks-kind",
-            "all",
-            "--clients",
-            "4",
-            "--locks",
-            "2",
-            "--acquisitions",
-            "400",
-            "--seed",
-            "1",
-            "--json",
-        ],
+        args: "bench --fabric sim --locks-kind all --clients 4 --locks 2 --acquisitions 400 \
+            --seed 1 --json",
         each: &[Expect::Excludes, Expect::Positive("acquisitions")],
         repeats: true,
     },
     Toy {
         title: "every lock excludes between processes",
-        args: &[
-            "bench",
-            "--fabric",
-            "shm",
-            "--locks-kind",
-            "all",
-            "--clients",
-            "2",
-            "--locks",
-            "2",
-            "--acquisitions",
-            "2000",
-            "--seed",
-            "1",
-            "--json",
-        ],
+        args: "bench --fabric shm --locks-kind all --clients 2 --locks 2 --acquisitions 2000 \
+            --seed 1 --json",
         each: &[Expect::Excludes, Expect::Positive("acquisitions")],
         repeats: false,
     },
     Toy {
         title: "the canary that excludes nobody is caught",
-        args: &[
-            "bench",
-            "--fabric",
-            "sim",
-            "--locks-kind",
-            "none",
-            "--clients",
-            "8",
-            "--locks",
-            "1",
-            "--acquisitions",
-            "2000",
-            "--seed",
-            "1",
-            "--json",
-        ],
+        args: "bench --fabric sim --locks-kind none --clients 8 --locks 1 --acquisitions 2000 \
+            --seed 1 --json",
         each: &[Expect::Positive("violations")],
         repeats: true,
     },
     Toy {
         title: "the simulated world turns, the same twice",
-        args: &["speed", "--size", "1", "--rounds", "2", "--json"],
+        args: "speed --size 1 --rounds 2 --json",
         each: &[Expect::Positive("count"), Expect::Positive("per_second")],
         repeats: false,
     },
     Toy {
         title: "alone, a cycle takes at most three times what the processor needs",
-        args: &["bench", "--locks-kind", "mcs,shiftlock", "--seconds", "0.5", "--json"],
+        args: "bench --locks-kind mcs,shiftlock --seconds 0.5 --json",
         each: &[
             Expect::AtMost("/ratio_to_raw_min/async", 3.0),
             Expect::AtMost("/ratio_to_raw_min/blocking", 3.0),

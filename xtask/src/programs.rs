@@ -144,7 +144,7 @@ impl<'a> Programs<'a> {
     fn toy(&self, toy: &Toy, complaints: &mut Vec<String>) -> Result<Vec<String>> {
         let home = Home::new()?;
         let mut command = Command::new(self.target.join("release").join(LABORATORY));
-        command.args(toy.args);
+        command.args(toy.args.split_whitespace());
         self.at_home(&mut command, &home);
         let mut printed = Vec::new();
         let end = child::run(&mut command, TOY_MAX, self.stop, |stream, line| match stream {

@@ -19,15 +19,16 @@ pub(crate) struct Step {
     pub(crate) packages: &'static [&'static str],
     /// Environment of all its commands.
     pub(crate) env: &'static [(&'static str, &'static str)],
-    /// The commands, in order; the first that fails ends the step. `xtask` is this program.
-    pub(crate) commands: &'static [&'static [&'static str]],
+    /// The commands, in order, as words between blanks; the first that fails ends the step. `xtask`
+    /// is this program.
+    pub(crate) commands: &'static [&'static str],
 }
 
 /// A command of the laboratory, optimised as shipped. With `--package` cargo would build it anew,
 /// with the features that this package alone asks of its dependencies.
 macro_rules! lab {
-    [$($argument:literal),+] => {
-        &["cargo", "run", "--release", "--quiet", "--bin", "farlock-lab", "--", $($argument),+]
+    ($arguments:literal) => {
+        concat!("cargo run --release --quiet --bin farlock-lab -- ", $arguments)
     };
 }
 
@@ -39,33 +40,22 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "fmt",
         title: "the text is as rustfmt lays it out",
-        commands: &[&["cargo", "fmt", "--all", "--check"]],
+        commands: &["cargo fmt --all --check"],
         ..PLAIN
     },
-    Step { name: "tidy", title: "the house rules hold", commands: &[&["xtask", "tidy"]], ..PLAIN },
+    Step { name: "tidy", title: "the house rules hold", commands: &["xtask tidy"], ..PLAIN },
     Step {
         name: "clippy",
         title: "no warnings",
         cap_minutes: 4,
-        commands: &[&[
-            "cargo",
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--all-features",
-            "--",
-            "--deny=warnings",
-        ]],
+        commands: &["cargo clippy --workspace --all-targets --all-features -- --deny=warnings"],
         ..PLAIN
     },
     Step {
         name: "build",
         title: "everything builds, tests and release",
         cap_minutes: 8,
-        commands: &[
-            &["cargo", "test", "--workspace", "--all-features", "--no-run"],
-            &["cargo", "build", "--release"],
-        ],
+        commands: &["cargo test --workspace --all-features --no-run", "cargo build --release"],
         ..PLAIN
     },
     Step {
@@ -73,7 +63,7 @@ pub(crate) const CI: &[Step] = &[
         title: "the documentation builds without warnings",
         cap_minutes: 2,
         env: &[("RUSTDOCFLAGS", "--deny=warnings")],
-        commands: &[&["cargo", "doc", "--workspace", "--all-features", "--no-deps"]],
+        commands: &["cargo doc --workspace --all-features --no-deps"],
         ..PLAIN
     },
     Step {
@@ -81,15 +71,7 @@ pub(crate) const CI: &[Step] = &[
         title: "unit, integration and documentation tests",
         cap_minutes: 5,
         // What a passing test prints is shown, for a test may announce a skip.
-        commands: &[&[
-            "cargo",
-            "test",
-            "--workspace",
-            "--all-features",
-            "--no-fail-fast",
-            "--",
-            "--show-output",
-        ]],
+        commands: &["cargo test --workspace --all-features --no-fail-fast -- --show-output"],
         ..PLAIN
     },
     Step {
@@ -97,14 +79,9 @@ pub(crate) const CI: &[Step] = &[
         title: "range locks in every order of two or three threads",
         cap_minutes: 3,
         env: &[("RUSTFLAGS", "--cfg=loom")],
-        commands: &[&[
-            "cargo",
-            "test",
-            "--release",
-            "--package=farlock-local",
-            "--test=loom",
-            "--target-dir=target/loom",
-        ]],
+        commands: &[
+            "cargo test --release --package=farlock-local --test=loom --target-dir=target/loom",
+        ],
         ..PLAIN
     },
     Step {
@@ -112,42 +89,36 @@ pub(crate) const CI: &[Step] = &[
         title: "range locks in many orders of four threads",
         cap_minutes: 3,
         env: &[("RUSTFLAGS", "--cfg=shuttle")],
-        commands: &[&[
-            "cargo",
-            "test",
-            "--release",
-            "--package=farlock-local",
-            "--test=shuttle",
-            "--target-dir=target/shuttle",
-        ]],
+        commands: &["cargo test --release --package=farlock-local --test=shuttle \
+                --target-dir=target/shuttle"],
         ..PLAIN
     },
     Step {
         name: "races",
         title: "range locks under ThreadSanitizer",
         cap_minutes: 4,
-        commands: &[&["xtask", "races", "races"]],
+        commands: &["xtask races races"],
         ..PLAIN
     },
     Step {
         name: "examples",
         title: "the programs in examples/ run",
         cap_minutes: 2,
-        commands: &[&["xtask", "examples"]],
+        commands: &["xtask examples"],
         ..PLAIN
     },
     Step {
         name: "figures",
         title: "every kind of measurement runs, and judges rightly",
         cap_minutes: 2,
-        commands: &[&["xtask", "figures"]],
+        commands: &["xtask figures"],
         ..PLAIN
     },
     Step {
         name: "storm",
         title: "10,000 processes are killed at their verbs, survivors are granted",
         cap_minutes: 2,
-        commands: &[lab!["storm", "--kills", "10000", "--json"]],
+        commands: &[lab!("storm --kills 10000 --json")],
         ..PLAIN
     },
     Step {
@@ -155,22 +126,13 @@ pub(crate) const CI: &[Step] = &[
         title: "every schedule in the small, faults without end in the large, planted bugs found",
         cap_minutes: 6,
         commands: &[
-            lab!["check", "--mode", "museum", "--json"],
-            lab!["check", "--mode", "exhaustive", "--json"],
-            lab![
-                "check",
-                "--mode",
-                "exhaustive",
-                "--acquisitions",
-                "1",
-                "--crashes",
-                "1",
-                "--json"
-            ],
-            lab!["check", "--mode", "exhaustive", "--clients", "2", "--crashes", "1", "--json"],
-            lab!["check", "--mode", "pct", "--budget", "40s", "--json"],
-            lab!["check", "--mode", "random", "--budget", "10s", "--json"],
-            lab!["check", "--mode", "crash", "--budget", "30s", "--json"],
+            lab!("check --mode museum --json"),
+            lab!("check --mode exhaustive --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --crashes 1 --json"),
+            lab!("check --mode exhaustive --clients 2 --crashes 1 --json"),
+            lab!("check --mode pct --budget 40s --json"),
+            lab!("check --mode random --budget 10s --json"),
+            lab!("check --mode crash --budget 30s --json"),
         ],
         ..PLAIN
     },
@@ -178,7 +140,7 @@ pub(crate) const CI: &[Step] = &[
         name: "transcripts",
         title: "what the README shows is what happens",
         cap_minutes: 2,
-        commands: &[&["xtask", "transcripts", "README.md"]],
+        commands: &["xtask transcripts README.md"],
         ..PLAIN
     },
 ];
@@ -189,15 +151,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         name: "suites-release",
         title: "the tests again, optimised as shipped",
         cap_minutes: 20,
-        commands: &[&[
-            "cargo",
-            "test",
-            "--release",
-            "--workspace",
-            "--all-features",
-            "--",
-            "--show-output",
-        ]],
+        commands: &["cargo test --release --workspace --all-features -- --show-output"],
         ..PLAIN
     },
     Step {
@@ -205,35 +159,30 @@ pub(crate) const NIGHTLY: &[Step] = &[
         title: "range locks in every order with one more preemption",
         cap_minutes: 60,
         env: &[("RUSTFLAGS", "--cfg=loom"), ("FARLOCK_MORE_PREEMPTIONS", "1")],
-        commands: &[&[
-            "cargo",
-            "test",
-            "--release",
-            "--package=farlock-local",
-            "--test=loom",
-            "--target-dir=target/loom",
-        ]],
+        commands: &[
+            "cargo test --release --package=farlock-local --test=loom --target-dir=target/loom",
+        ],
         ..PLAIN
     },
     Step {
         name: "deny",
         title: "licences, sources and duplicates of dependencies are as we want them",
         cap_minutes: 20,
-        commands: &[&["xtask", "deny"]],
+        commands: &["xtask deny"],
         ..PLAIN
     },
     Step {
         name: "races-shm",
         title: "shared memory and the locks on it under ThreadSanitizer",
         cap_minutes: 20,
-        commands: &[&["xtask", "races", "races-shm"]],
+        commands: &["xtask races races-shm"],
         ..PLAIN
     },
     Step {
         name: "storm-long",
         title: "the storm with twenty times as many deaths",
         cap_minutes: 30,
-        commands: &[lab!["storm", "--kills", "200000", "--clients", "12", "--seed", "2", "--json"]],
+        commands: &[lab!("storm --kills 200000 --clients 12 --seed 2 --json")],
         ..PLAIN
     },
     Step {
@@ -241,14 +190,8 @@ pub(crate) const NIGHTLY: &[Step] = &[
         title: "range locks in a million orders of four threads",
         cap_minutes: 60,
         env: &[("RUSTFLAGS", "--cfg=shuttle"), ("FARLOCK_SCHEDULES", "1000000")],
-        commands: &[&[
-            "cargo",
-            "test",
-            "--release",
-            "--package=farlock-local",
-            "--test=shuttle",
-            "--target-dir=target/shuttle",
-        ]],
+        commands: &["cargo test --release --package=farlock-local --test=shuttle \
+                --target-dir=target/shuttle"],
         ..PLAIN
     },
     Step {
@@ -256,67 +199,12 @@ pub(crate) const NIGHTLY: &[Step] = &[
         title: "more clients, more acquisitions, more deaths, more schedules",
         cap_minutes: 180,
         commands: &[
-            lab![
-                "check",
-                "--mode",
-                "exhaustive",
-                "--clients",
-                "3",
-                "--acquisitions",
-                "3",
-                "--budget",
-                "1500s",
-                "--json"
-            ],
-            lab![
-                "check",
-                "--mode",
-                "exhaustive",
-                "--clients",
-                "4",
-                "--acquisitions",
-                "1",
-                "--budget",
-                "1500s",
-                "--json"
-            ],
-            lab!["check", "--mode", "exhaustive", "--crashes", "1", "--budget", "1500s", "--json"],
-            lab![
-                "check",
-                "--mode",
-                "exhaustive",
-                "--acquisitions",
-                "1",
-                "--crashes",
-                "2",
-                "--budget",
-                "1500s",
-                "--json"
-            ],
-            lab![
-                "check",
-                "--mode",
-                "pct",
-                "--clients",
-                "5",
-                "--acquisitions",
-                "3",
-                "--budget",
-                "1800s",
-                "--json"
-            ],
-            lab![
-                "check",
-                "--mode",
-                "crash",
-                "--clients",
-                "4",
-                "--acquisitions",
-                "2",
-                "--budget",
-                "1800s",
-                "--json"
-            ],
+            lab!("check --mode exhaustive --clients 3 --acquisitions 3 --budget 1500s --json"),
+            lab!("check --mode exhaustive --clients 4 --acquisitions 1 --budget 1500s --json"),
+            lab!("check --mode exhaustive --crashes 1 --budget 1500s --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --crashes 2 --budget 1500s --json"),
+            lab!("check --mode pct --clients 5 --acquisitions 3 --budget 1800s --json"),
+            lab!("check --mode crash --clients 4 --acquisitions 2 --budget 1800s --json"),
         ],
         ..PLAIN
     },
@@ -324,7 +212,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
         name: "mutants",
         title: "small changes of the locks do not pass their tests unnoticed",
         cap_minutes: 600,
-        commands: &[&["xtask", "mutants"]],
+        commands: &["xtask mutants"],
         ..PLAIN
     },
 ];
@@ -345,7 +233,11 @@ mod tests {
         for step in CI.iter().chain(NIGHTLY) {
             assert!(names.insert(step.name), "{} twice", step.name);
             assert!(!step.title.is_empty() && !step.commands.is_empty(), "{}", step.name);
-            assert!(step.commands.iter().all(|argv| !argv.is_empty()), "{}", step.name);
+            assert!(
+                step.commands.iter().all(|command| !command.trim().is_empty()),
+                "{}",
+                step.name
+            );
         }
     }
 }

@@ -15,7 +15,7 @@
 //! first 4,096 lie in the program itself, where an index is an address but for a sum: a walk goes
 //! from entry to entry, and each load on that way is one that the next has to wait for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 
 use super::word::{INDEX_BITS, Link};
@@ -125,17 +125,54 @@ of_process! {
 }
 
 of_thread! {
-    static AT_HAND: AtHand = AtHand(RefCell::new(Vec::new()));
+    static AT_HAND: AtHand = AtHand { last: Cell::new(None), rest: RefCell::new(Vec::new()) };
 }
 
 /// The free entries of a thread.
-struct AtHand(RefCell<Vec<&'static Entry>>);
+struct AtHand {
+    /// The one given last is taken next: most acquisitions and releases touch nothing else here.
+    last: Cell<Option<&'static Entry>>,
+    rest: RefCell<Vec<&'static Entry>>,
+}
+
+impl AtHand {
+    fn take(&self) -> &'static Entry {
+        match self.last.take() {
+            Some(entry) => entry,
+            None => self.take_of_rest(),
+        }
+    }
+
+    #[inline(never)]
+    fn take_of_rest(&self) -> &'static Entry {
+        let mut rest = self.rest.borrow_mut();
+        rest.pop().unwrap_or_else(|| refill(&mut rest))
+    }
+
+    fn give(&self, entry: &'static Entry) {
+        if let Some(before) = self.last.replace(Some(entry)) {
+            self.give_to_rest(before);
+        }
+    }
+
+    #[inline(never)]
+    fn give_to_rest(&self, entry: &'static Entry) {
+        let mut rest = self.rest.borrow_mut();
+        rest.push(entry);
+        if rest.len() > PLENTY {
+            let left = rest.len() - BATCH;
+            hold(&STOCK.free).entries.extend(rest.drain(left..));
+        }
+    }
+}
 
 impl Drop for AtHand {
     fn drop(&mut self) {
         // A model checker ends the process's values before its threads' values.
         if !cfg!(any(loom, shuttle)) {
-            hold(&STOCK.free).entries.append(self.0.get_mut());
+            let mut free = hold(&STOCK.free);
+            free.entries.extend(self.last.take());
+            free.entries.append(self.rest.get_mut());
         }
     }
 }
@@ -155,32 +192,30 @@ pub(super) fn entry(index: u32) -> Option<&'static Entry> {
 }
 
 /// A free entry, that only the caller knows.
+#[inline]
 pub(super) fn take() -> &'static Entry {
-    AT_HAND
-        .try_with(|at_hand| {
-            let mut at_hand = at_hand.0.borrow_mut();
-            if let Some(entry) = at_hand.pop() {
-                return entry;
-            }
-            refill(&mut at_hand)
-        })
-        // The thread is ending: it takes from the stock, and keeps nothing.
-        .unwrap_or_else(|_| refill(&mut Vec::new()))
+    AT_HAND.try_with(AtHand::take).unwrap_or_else(|_| take_from_stock())
 }
 
 /// Gives an entry back that no link leads to.
+#[inline]
 pub(super) fn give(entry: &'static Entry) {
-    let kept = AT_HAND.try_with(|at_hand| {
-        let mut at_hand = at_hand.0.borrow_mut();
-        at_hand.push(entry);
-        if at_hand.len() > PLENTY {
-            let rest = at_hand.len() - BATCH;
-            hold(&STOCK.free).entries.extend(at_hand.drain(rest..));
-        }
-    });
-    if kept.is_err() {
-        hold(&STOCK.free).entries.push(entry);
+    if AT_HAND.try_with(|at_hand| at_hand.give(entry)).is_err() {
+        give_to_stock(entry);
     }
+}
+
+/// A thread that is ending keeps nothing at hand.
+#[cold]
+#[inline(never)]
+fn take_from_stock() -> &'static Entry {
+    refill(&mut Vec::new())
+}
+
+#[cold]
+#[inline(never)]
+fn give_to_stock(entry: &'static Entry) {
+    hold(&STOCK.free).entries.push(entry);
 }
 
 #[cold]

@@ -99,6 +99,7 @@ impl ListEx {
     }
 
     /// Waits for `range` as the thread `owner`, as [`owner_of_thread`] numbers them.
+    #[inline]
     pub(crate) fn lock_as(
         &self,
         owner: u64,
@@ -109,6 +110,7 @@ impl ListEx {
     }
 
     /// Takes `range` as the thread `owner` if nobody is in the way.
+    #[inline]
     pub(crate) fn try_lock_as(&self, owner: u64, range: Range) -> Option<Token> {
         self.list.try_lock(Claim { range, shared: false, owner })
     }
@@ -137,6 +139,7 @@ impl ListRw {
         lock
     }
 
+    #[inline]
     pub(crate) fn lock_as(
         &self,
         owner: u64,
@@ -147,6 +150,7 @@ impl ListRw {
         self.list.lock(Claim { range, shared, owner }, deadline)
     }
 
+    #[inline]
     pub(crate) fn try_lock_as(&self, owner: u64, range: Range, shared: bool) -> Option<Token> {
         self.list.try_lock(Claim { range, shared, owner })
     }

@@ -43,9 +43,11 @@ pub(super) enum Variant {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Course {
     pub(super) variant: Variant,
-    pub(super) threads: usize,
+    pub(super) threads: u16,
     /// Operations in a hundred that read.
     pub(super) reads: u8,
+    /// Equal parts of the array, for the lock that has one for each.
+    pub(super) segments: u16,
     pub(super) seconds: f64,
     pub(super) seed: u64,
 }
@@ -94,7 +96,8 @@ struct Tally {
 /// Measures a lock.
 pub(super) fn measure<S: Subject>(lock: &S, course: &Course) -> Outcome {
     let slots: Vec<Slot> = (0..SLOTS).map(|_| Slot::default()).collect();
-    let (start, stop) = (Barrier::new(course.threads + 1), AtomicBool::new(false));
+    let count = usize::from(course.threads);
+    let (start, stop) = (Barrier::new(count + 1), AtomicBool::new(false));
     let (tallies, elapsed) = thread::scope(|scope| {
         let begin = |index| {
             let (slots, start, stop) = (&slots, &start, &stop);
@@ -103,7 +106,7 @@ pub(super) fn measure<S: Subject>(lock: &S, course: &Course) -> Outcome {
                 Thread::new(index, course).run(lock, slots, stop)
             })
         };
-        let threads: Vec<_> = (0..course.threads).map(begin).collect();
+        let threads: Vec<_> = (0..count).map(begin).collect();
         start.wait();
         let began = Instant::now();
         thread::sleep(Duration::from_secs_f64(course.seconds));
@@ -139,7 +142,7 @@ impl<'a> Thread<'a> {
     fn run<S: Subject>(mut self, lock: &S, slots: &[Slot], stop: &AtomicBool) -> Tally {
         let mut tally = Tally::default();
         let walks = match self.course.variant {
-            Variant::Disjoint => self.course.threads,
+            Variant::Disjoint => u64::from(self.course.threads),
             Variant::Full | Variant::Random => 1,
         };
         while !stop.load(Ordering::Relaxed) {
@@ -154,7 +157,7 @@ impl<'a> Thread<'a> {
             } else {
                 lock.take(range, shared)
             };
-            operate(&slots[first..=last], shared, walks as u64, &mut tally);
+            operate(&slots[first..=last], shared, walks, &mut tally);
             lock.give(token);
             tally.operations += 1;
             let steps = self.rng.random_range(0..=PAUSE_STEPS_MAX);
@@ -168,7 +171,7 @@ impl<'a> Thread<'a> {
         match self.course.variant {
             Variant::Full => (0, SLOTS - 1),
             Variant::Disjoint => {
-                let at = |index| index * SLOTS / self.course.threads;
+                let at = |index| index * SLOTS / usize::from(self.course.threads);
                 (at(self.index), at(self.index + 1) - 1)
             }
             Variant::Random => {
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
 
     fn course(variant: Variant) -> Course {
-        Course { variant, threads: 3, reads: 40, seconds: 0.02, seed: 1 }
+        Course { variant, threads: 3, reads: 40, segments: 16, seconds: 0.02, seed: 1 }
     }
 
     #[test]

@@ -16,6 +16,8 @@ use anyhow::ensure;
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
+use farlock_local::RawRangeLock;
+use farlock_local::baseline::Segments;
 use serde::Serialize;
 
 use crate::latency::{Latency, Summary};
@@ -60,9 +62,13 @@ pub struct ArrbenchArgs {
     #[arg(value_parser = value_parser!(u16).range(1..=THREADS_MAX))]
     threads: Vec<u16>,
     /// Acquisitions in a hundred that only read
-    #[arg(long, value_name = "PERCENT", default_value_t = 60)]
+    #[arg(long, value_name = "PERCENT[,PERCENT..]", value_delimiter = ',', default_value = "60")]
     #[arg(value_parser = value_parser!(u8).range(0..=100))]
-    reads: u8,
+    reads: Vec<u8>,
+    /// Equal parts into which the lock `segments` cuts the array
+    #[arg(long, value_name = "N", default_value_t = SLOTS as u16)]
+    #[arg(value_parser = value_parser!(u16).range(1..=SLOTS as i64))]
+    segments: u16,
     /// How long each lock is measured, spread over the rounds
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = crate::bench::seconds)]
     seconds: f64,
@@ -91,6 +97,9 @@ struct Row {
     variant: Variant,
     threads: u16,
     reads: u8,
+    /// Of the lock that has some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segments: Option<u16>,
     ops_per_s: f64,
     acquire_ns: Summary,
     violations: u64,
@@ -104,13 +113,18 @@ struct Row {
 fn arrbench(args: &ArrbenchArgs) -> anyhow::Result<()> {
     let locks = subject::chosen(LOCKS, &args.locks)?;
     warn_of_few_cores(&args.threads);
-    let rows = measure(args, &locks);
     let mut out = std::io::stdout().lock();
-    if args.json {
-        for row in &rows {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
+    let mut rows = Vec::new();
+    for setting in settings(args) {
+        let measured = measure(args, &locks, &setting);
+        if args.json {
+            for row in &measured {
+                writeln!(out, "{}", serde_json::to_string(row)?)?;
+            }
         }
-    } else {
+        rows.extend(measured);
+    }
+    if !args.json {
         writeln!(out, "{}", table(&rows))?;
     }
     let violations: u64 = rows.iter().map(|row| row.violations).sum();
@@ -132,47 +146,45 @@ fn warn_of_few_cores(threads: &[u16]) {
     }
 }
 
-/// Every lock in every setting; a round measures all locks of a setting once.
-fn measure(args: &ArrbenchArgs, locks: &[&LockInfo]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for &variant in &args.variants {
-        for &threads in &args.threads {
-            let mut outcomes = vec![Vec::new(); locks.len()];
-            for round in 0..args.rounds {
-                let course = Course {
-                    variant,
-                    threads: usize::from(threads),
-                    reads: args.reads,
-                    seconds: args.seconds / f64::from(args.rounds),
-                    seed: args.seed.wrapping_add(u64::from(round)),
-                };
-                for (outcomes, lock) in outcomes.iter_mut().zip(locks) {
-                    outcomes.push((lock.measure)(&course));
-                }
-            }
-            let row_of =
-                |(lock, rounds): (&&LockInfo, _)| row(args, lock, variant, threads, rounds);
-            rows.extend(locks.iter().zip(outcomes).map(row_of));
+/// Every lock in a setting; a round measures each once.
+fn measure(args: &ArrbenchArgs, locks: &[&LockInfo], setting: &Course) -> Vec<Row> {
+    let mut outcomes = vec![Vec::new(); locks.len()];
+    for round in 0..args.rounds {
+        let course = Course { seed: args.seed.wrapping_add(u64::from(round)), ..*setting };
+        for (outcomes, lock) in outcomes.iter_mut().zip(locks) {
+            outcomes.push((lock.measure)(&course));
         }
     }
-    rows
+    let rows = locks.iter().zip(outcomes);
+    rows.map(|(lock, rounds)| row(args, lock, setting, rounds)).collect()
 }
 
-fn row(
-    args: &ArrbenchArgs,
-    lock: &LockInfo,
-    variant: Variant,
-    threads: u16,
-    rounds: Vec<Outcome>,
-) -> Row {
+fn settings(args: &ArrbenchArgs) -> impl Iterator<Item = Course> + '_ {
+    let of = |variant, reads, threads| Course {
+        variant,
+        threads,
+        reads,
+        segments: args.segments,
+        seconds: args.seconds / f64::from(args.rounds),
+        seed: args.seed,
+    };
+    args.variants.iter().flat_map(move |&variant| {
+        args.reads.iter().flat_map(move |&reads| {
+            args.threads.iter().map(move |&threads| of(variant, reads, threads))
+        })
+    })
+}
+
+fn row(args: &ArrbenchArgs, lock: &LockInfo, setting: &Course, rounds: Vec<Outcome>) -> Row {
     let mut acquire = Latency::default();
     rounds.iter().for_each(|outcome| acquire.add(&outcome.acquire));
     let rates = rounds.iter().map(|outcome| outcome.operations as f64 / outcome.seconds);
     Row {
         lock: lock.name,
-        variant,
-        threads,
-        reads: args.reads,
+        variant: setting.variant,
+        threads: setting.threads,
+        reads: setting.reads,
+        segments: (lock.name == Segments::NAME).then_some(setting.segments),
         ops_per_s: median(rates.collect()).round(),
         acquire_ns: acquire.summary(),
         violations: rounds.iter().map(|outcome| outcome.violations).sum(),

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use farlock_local::baseline::{Park, Segments, Single, Spin, TreeEx, TreeRw};
 use farlock_local::{IndexedLock, ListEx, ListRw, Range, RawRangeLock, RawRangeRwLock};
 
-use super::array::{self, Course, Outcome};
+use super::array::{self, Course, Outcome, SLOTS};
 use super::published::{RangeLockCrate, RangeMutexCrate};
 
 /// A lock as threads see it, whether it has readers or not.
@@ -70,6 +70,12 @@ const fn entry<S: Subject + Default>(name: &'static str) -> LockInfo {
     LockInfo { name, measure: |course| array::measure(&S::default(), course) }
 }
 
+fn measure_segments(course: &Course) -> Outcome {
+    let segments = usize::from(course.segments);
+    let span = SLOTS.div_ceil(segments) as u64;
+    array::measure(&Both(Segments::new(segments, span)), course)
+}
+
 /// Every lock, in the order of tables.
 pub(super) const LOCKS: &[LockInfo] = &[
     entry::<Exclusive<ListEx>>(ListEx::NAME),
@@ -79,7 +85,7 @@ pub(super) const LOCKS: &[LockInfo] = &[
     entry::<Exclusive<TreeEx<Park>>>(TreeEx::<Park>::NAME),
     entry::<Both<TreeRw<Spin>>>(TreeRw::<Spin>::NAME),
     entry::<Both<TreeRw<Park>>>(TreeRw::<Park>::NAME),
-    entry::<Both<Segments>>(Segments::NAME),
+    LockInfo { name: Segments::NAME, measure: measure_segments },
     entry::<Both<Single>>(Single::NAME),
     entry::<RangeMutexCrate>(RangeMutexCrate::NAME),
     entry::<RangeLockCrate>(RangeLockCrate::NAME),

@@ -16,8 +16,9 @@ use farlock_sim::schedule::{Director, Fork, Pct, Trail};
 use farlock_sim::{Outcome, Seeded};
 
 use super::hunt::{Budget, Catch, DEPTHS};
+use super::line::Line;
 use super::points::{Point, Witness};
-use super::scenario::{Death, Faults, Line, Scenario};
+use super::scenario::{Death, Faults, Scenario};
 use super::trial::{Notes, Player};
 
 /// Runs without a death, which show the ordinary verbs.

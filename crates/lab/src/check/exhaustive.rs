@@ -9,7 +9,8 @@ use std::time::Instant;
 use farlock_sim::schedule::{Director, Exhaustive};
 
 use super::hunt::{Budget, Catch};
-use super::scenario::{Line, Scenario};
+use super::line::Line;
+use super::scenario::Scenario;
 use super::trial::{Finding, Objection, Player};
 
 /// What an exploration came to.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use farlock_sim::schedule::{Director, Pct, Random, Replay, Trail};
 use farlock_sim::{Choice, Oracle, Seeded};
 
-use super::scenario::{Faults, Line, Scenario};
+use super::line::Line;
+use super::scenario::{Faults, Scenario};
 use super::trial::{Finding, Objection, Player, Verdict};
 
 /// Depths of [`Pct`] that are used in turn.

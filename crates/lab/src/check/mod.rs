@@ -6,6 +6,7 @@
 pub mod crash;
 pub mod exhaustive;
 pub mod hunt;
+pub mod line;
 pub mod museum;
 pub mod order;
 pub mod points;
@@ -22,8 +23,9 @@ use farlock_sim::schedule::{Director, Replay};
 use indicatif::ProgressBar;
 
 use hunt::{Budget, Catch, Hunt, Mix, seed_of, shrink};
+use line::Line;
 use report::Row;
-use scenario::{CLIENTS_MAX, Faults, Line, Scenario};
+use scenario::{CLIENTS_MAX, Faults, Scenario};
 use trial::{Notes, Objection, Player};
 
 /// How locks are checked.

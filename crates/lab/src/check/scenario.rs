@@ -1,14 +1,8 @@
 //! What is played: how many clients acquire how often in which mode, and which faults there are.
 //!
-//! A scenario together with a trail is one run. Both are one line of text, without spaces:
-//! `mcs/3x2/s1a/t0.o4/hasty/d1.7.late/c0.1.3/3.1k-a.20`.
+//! A scenario together with a trail is one run: a [`Line`](super::line::Line).
 
-use std::fmt;
-use std::str::FromStr;
-
-use anyhow::{Context, bail, ensure};
 use farlock_locks::Mode;
-use farlock_sim::schedule::Trail;
 use farlock_sim::{Choice, Oracle, Outcome, Ratio, Seeded, Weakness};
 
 /// The most clients of a scenario.
@@ -167,140 +161,9 @@ impl Scenario {
     }
 }
 
-/// Before the number of clients that may die at any verb, in a line.
-const ANYWHERE: &str = "any";
-
-/// What an outcome is called in a line.
-pub fn outcome_name(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Never => "never",
-        Outcome::Executed => "executed",
-        Outcome::Late => "late",
-    }
-}
-
-/// A run: what is played, and how its schedule differs from the obvious one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
-    /// What is played.
-    pub scenario: Scenario,
-    /// The schedule.
-    pub trail: Trail,
-}
-
-impl fmt::Display for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = &self.scenario;
-        write!(f, "{}/{}x{}/s{:x}", s.subject, s.clients, s.acquisitions, s.shared)?;
-        write!(f, "/t{}.o{}/", s.torn, s.overtaken)?;
-        f.write_str(match (s.hasty, s.slow) {
-            (false, false) => "plain",
-            (true, false) => "hasty",
-            (false, true) => "slow",
-            (true, true) => "hasty-slow",
-        })?;
-        f.write_str("/d")?;
-        let named = |d: &Death| format!("{}.{}.{}", d.who, d.verb, outcome_name(d.outcome));
-        let anywhere = (s.anywhere > 0).then(|| format!("{ANYWHERE}{}", s.anywhere));
-        let deaths: Vec<String> = s.deaths.iter().map(named).chain(anywhere).collect();
-        f.write_str(&deaths.join("+"))?;
-        match s.cancel {
-            None => f.write_str("/c")?,
-            Some(c) => write!(f, "/c{}.{}.{}", c.who, c.round, c.polls)?,
-        }
-        write!(f, "/{}", self.trail)
-    }
-}
-
-impl FromStr for Line {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let parts: Vec<&str> = text.trim().split('/').collect();
-        let [subject, size, shared, weakness, haste, death, cancel, trail] = parts[..] else {
-            bail!("a line has eight parts between slashes, as `farlock-lab check` prints it");
-        };
-        let (clients, acquisitions) = size.split_once('x').context("a size is as 3x2")?;
-        let (torn, overtaken) = weakness
-            .strip_prefix('t')
-            .and_then(|rest| rest.split_once(".o"))
-            .context("a weakness is as t0.o4")?;
-        let deaths = death.strip_prefix('d').context("a death is as d1.7.late, or d for none")?;
-        let (deaths, anywhere) = parse_deaths(deaths)?;
-        let shared = shared.strip_prefix('s').context("modes are as s1a")?;
-        let (hasty, slow) = match haste {
-            "plain" => (false, false),
-            "hasty" => (true, false),
-            "slow" => (false, true),
-            "hasty-slow" => (true, true),
-            _ => bail!("a run is plain, hasty, slow or hasty-slow"),
-        };
-        let scenario = Scenario {
-            subject: subject.to_owned(),
-            clients: clients.parse()?,
-            acquisitions: acquisitions.parse()?,
-            shared: u64::from_str_radix(shared, 16)?,
-            torn: torn.parse()?,
-            overtaken: overtaken.parse()?,
-            hasty,
-            slow,
-            deaths,
-            anywhere,
-            cancel: parse_cancel(cancel)?,
-        };
-        ensure!(
-            (1..=CLIENTS_MAX).contains(&scenario.clients) && scenario.acquisitions > 0,
-            "a scenario has 1 to {CLIENTS_MAX} clients and at least one acquisition"
-        );
-        Ok(Self { scenario, trail: trail.parse()? })
-    }
-}
-
-fn parse_deaths(text: &str) -> anyhow::Result<(Vec<Death>, u32)> {
-    let (mut deaths, mut anywhere) = (Vec::new(), 0);
-    for part in text.split('+').filter(|part| !part.is_empty()) {
-        match part.strip_prefix(ANYWHERE) {
-            Some(number) => anywhere = number.parse()?,
-            None => deaths.push(parse_death(part)?),
-        }
-    }
-    Ok((deaths, anywhere))
-}
-
-fn parse_death(text: &str) -> anyhow::Result<Death> {
-    let parts: Vec<&str> = text.split('.').collect();
-    let [who, verb, outcome] = parts[..] else { bail!("a death is as 1.7.late, or any1") };
-    let outcome = Outcome::ALL.into_iter().find(|&o| outcome_name(o) == outcome);
-    let outcome = outcome.context("a verb ends as never, executed or late")?;
-    Ok(Death { who: who.parse()?, verb: verb.parse()?, outcome })
-}
-
-fn parse_cancel(text: &str) -> anyhow::Result<Option<Cancel>> {
-    let rest = text.strip_prefix('c').context("giving up is as c0.1.3, or c for none")?;
-    if rest.is_empty() {
-        return Ok(None);
-    }
-    let parts: Vec<&str> = rest.split('.').collect();
-    let [who, round, polls] = parts[..] else { bail!("giving up is as c0.1.3") };
-    Ok(Some(Cancel { who: who.parse()?, round: round.parse()?, polls: polls.parse()? }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_survives_its_text() {
-        let mut oracle = Seeded::new(3);
-        for _ in 0..200 {
-            let mut scenario = Scenario::plain("shiftlock:n=1", 3, 2);
-            scenario.draw(&mut oracle, Faults::ALL);
-            scenario.anywhere = oracle.pick(Choice::Event, 3);
-            let line = Line { scenario, trail: "3.1k-a.20".parse().expect("a trail") };
-            assert_eq!(line.to_string().parse::<Line>().expect("a line"), line);
-        }
-        assert!("mcs/3x2".parse::<Line>().is_err());
-    }
 
     #[test]
     fn a_mixed_scenario_has_readers_and_writers_of_each_client() {

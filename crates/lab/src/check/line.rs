@@ -1,0 +1,170 @@
+//! A run as one line of text, without spaces: what is played, and how its schedule differs from the
+//! obvious one. `check` prints it, `replay` takes it.
+//!
+//! `mcs/3x2/s1a/t0.o4/hasty/d1.7.late/c0.1.3/3.1k-a.20`: the lock, its clients and acquisitions,
+//! whatever is out of the ordinary, the trail. What is not said is as usual.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
+use farlock_sim::Outcome;
+use farlock_sim::schedule::Trail;
+
+use super::scenario::{CLIENTS_MAX, Cancel, Death, Scenario};
+
+/// Before the number of clients that may die at any verb.
+const ANYWHERE: &str = "any";
+
+/// A run: what is played, and how its schedule differs from the obvious one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// What is played.
+    pub scenario: Scenario,
+    /// The schedule.
+    pub trail: Trail,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = &self.scenario;
+        write!(f, "{}/{}x{}", s.subject, s.clients, s.acquisitions)?;
+        if s.shared != 0 {
+            write!(f, "/s{:x}", s.shared)?;
+        }
+        if (s.torn, s.overtaken) != (0, 0) {
+            write!(f, "/t{}.o{}", s.torn, s.overtaken)?;
+        }
+        f.write_str(match (s.hasty, s.slow) {
+            (false, false) => "",
+            (true, false) => "/hasty",
+            (false, true) => "/slow",
+            (true, true) => "/hasty-slow",
+        })?;
+        let named = |d: &Death| format!("{}.{}.{}", d.who, d.verb, outcome_name(d.outcome));
+        let anywhere = (s.anywhere > 0).then(|| format!("{ANYWHERE}{}", s.anywhere));
+        let deaths: Vec<String> = s.deaths.iter().map(named).chain(anywhere).collect();
+        if !deaths.is_empty() {
+            write!(f, "/d{}", deaths.join("+"))?;
+        }
+        if let Some(c) = s.cancel {
+            write!(f, "/c{}.{}.{}", c.who, c.round, c.polls)?;
+        }
+        write!(f, "/{}", self.trail)
+    }
+}
+
+impl FromStr for Line {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let parts: Vec<&str> = text.trim().split('/').collect();
+        let [subject, size, options @ .., trail] = &parts[..] else {
+            bail!("a line is as `farlock-lab check` prints it: a lock, a size as 3x2, a trail");
+        };
+        let (clients, acquisitions) = size.split_once('x').context("a size is as 3x2")?;
+        let mut scenario = Scenario::plain(subject, clients.parse()?, acquisitions.parse()?);
+        for option in options {
+            parse_option(&mut scenario, option).with_context(|| format!("in '{option}'"))?;
+        }
+        ensure!(
+            (1..=CLIENTS_MAX).contains(&scenario.clients) && scenario.acquisitions > 0,
+            "a scenario has 1 to {CLIENTS_MAX} clients and at least one acquisition"
+        );
+        Ok(Self { scenario, trail: trail.parse()? })
+    }
+}
+
+/// What an outcome is called.
+pub fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Never => "never",
+        Outcome::Executed => "executed",
+        Outcome::Late => "late",
+    }
+}
+
+/// What is out of the ordinary; its first letter says in which respect.
+fn parse_option(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
+    (scenario.hasty, scenario.slow) = match option {
+        "plain" => return Ok(()),
+        "hasty" => (true, scenario.slow),
+        "slow" => (scenario.hasty, true),
+        "hasty-slow" => (true, true),
+        _ => return parse_named(scenario, option),
+    };
+    Ok(())
+}
+
+fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
+    let mut letters = option.chars();
+    let (letter, rest) = (letters.next(), letters.as_str());
+    match letter {
+        Some('s') => scenario.shared = u64::from_str_radix(rest, 16)?,
+        Some('t') => {
+            let (torn, overtaken) = rest.split_once(".o").context("a weakness is as t0.o4")?;
+            (scenario.torn, scenario.overtaken) = (torn.parse()?, overtaken.parse()?);
+        }
+        Some('d') => {
+            for death in rest.split('+').filter(|death| !death.is_empty()) {
+                match death.strip_prefix(ANYWHERE) {
+                    Some(number) => scenario.anywhere = number.parse()?,
+                    None => scenario.deaths.push(parse_death(death)?),
+                }
+            }
+        }
+        Some('c') if rest.is_empty() => {}
+        Some('c') => scenario.cancel = Some(parse_cancel(rest)?),
+        _ => bail!("a run has nothing of this name"),
+    }
+    Ok(())
+}
+
+fn parse_death(text: &str) -> anyhow::Result<Death> {
+    let parts: Vec<&str> = text.split('.').collect();
+    let [who, verb, outcome] = parts[..] else { bail!("a death is as 1.7.late, or any1") };
+    let outcome = Outcome::ALL.into_iter().find(|&o| outcome_name(o) == outcome);
+    let outcome = outcome.context("a verb ends as never, executed or late")?;
+    Ok(Death { who: who.parse()?, verb: verb.parse()?, outcome })
+}
+
+fn parse_cancel(text: &str) -> anyhow::Result<Cancel> {
+    let parts: Vec<&str> = text.split('.').collect();
+    let [who, round, polls] = parts[..] else { bail!("giving up is as c0.1.3") };
+    Ok(Cancel { who: who.parse()?, round: round.parse()?, polls: polls.parse()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use farlock_sim::{Choice, Oracle, Seeded};
+
+    use super::*;
+    use crate::check::scenario::Faults;
+
+    #[test]
+    fn a_line_survives_its_text() {
+        let mut oracle = Seeded::new(3);
+        for _ in 0..200 {
+            let mut scenario = Scenario::plain("shiftlock:n=1", 3, 2);
+            scenario.draw(&mut oracle, Faults::ALL);
+            scenario.anywhere = oracle.pick(Choice::Event, 3);
+            let line = Line { scenario, trail: "3.1k-a.20".parse().expect("a trail") };
+            assert_eq!(line.to_string().parse::<Line>().expect("a line"), line);
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_usual() {
+        let plain = Scenario::plain("mcs", 3, 2);
+        let line = Line { scenario: plain, trail: Trail::default() };
+        assert_eq!(line.to_string(), "mcs/3x2/0");
+        assert_eq!("mcs/3x2/s0/t0.o0/plain/d/c/0".parse::<Line>().expect("a line"), line);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["mcs/3x2", "mcs/3/0", "mcs/3x2/q/0", "mcs/3x2/d1.2/0", "mcs/99x1/0"] {
+            assert!(text.parse::<Line>().is_err(), "{text}");
+        }
+    }
+}

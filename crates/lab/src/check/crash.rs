@@ -76,32 +76,22 @@ pub fn campaign(
     let mut field = Field::new(player, seed);
     field.survey(base);
     for round in 0..ROUNDS_MAX {
-        let over = field.is_covered() && budget.is_spent(field.came.schedules, begun);
-        if over || field.came.catch.is_some() {
+        let spent = budget.is_spent(field.came.schedules, begun);
+        if spent && field.is_covered() || field.came.catch.is_some() {
             break;
         }
-        let falls: Vec<(Place, usize)> = match round % 2 {
-            0 => field.points.values().flat_map(thrice).collect(),
-            _ => field.pairs.values().flat_map(thrice).collect(),
-        };
-        for (place, outcome) in falls {
+        for (place, outcome) in field.falls(round % 2 == 1, spent) {
             field.play(&place, Some(outcome));
             if field.came.schedules.is_multiple_of(1024) {
                 tick(field.came.schedules);
             }
-            let spent = round > 1 && budget.is_spent(field.came.schedules, begun);
-            if spent || field.came.catch.is_some() {
+            let enough = !spent && round > 1 && budget.is_spent(field.came.schedules, begun);
+            if enough || field.came.catch.is_some() {
                 break;
             }
         }
     }
     field.sum_up()
-}
-
-/// A place with each of the three ends.
-fn thrice(place: &Place) -> impl Iterator<Item = (Place, usize)> + use<> {
-    let place = place.clone();
-    (0..Outcome::ALL.len()).map(move |outcome| (place.clone(), outcome))
 }
 
 /// What is known so far.
@@ -215,12 +205,28 @@ impl<'p> Field<'p> {
         }
     }
 
+    /// The deaths to play, or those within a repair; all of them, or those that are missing.
+    fn falls(&self, in_repair: bool, missing: bool) -> Vec<(Place, usize)> {
+        let mut falls = Vec::new();
+        for outcome in 0..Outcome::ALL.len() {
+            let is_due = |covered| !(missing && covered);
+            if in_repair {
+                let is_covered =
+                    |first, point| self.pairs_covered.contains(&(first, (point, outcome)));
+                let due =
+                    self.pairs.iter().filter(|&(&(first, p), _)| is_due(is_covered(first, p)));
+                falls.extend(due.map(|(_, place)| (place.clone(), outcome)));
+            } else {
+                let is_covered = |point| self.covered.contains(&(point, outcome));
+                let due = self.points.iter().filter(|&(&point, _)| is_due(is_covered(point)));
+                falls.extend(due.map(|(_, place)| (place.clone(), outcome)));
+            }
+        }
+        falls
+    }
+
     fn is_covered(&self) -> bool {
-        let all = |point| (0..Outcome::ALL.len()).map(move |outcome| (point, outcome));
-        self.points.keys().all(|&point| all(point).all(|fall| self.covered.contains(&fall)))
-            && self.pairs.keys().all(|&(first, point)| {
-                all(point).all(|fall| self.pairs_covered.contains(&(first, fall)))
-            })
+        self.falls(false, true).is_empty() && self.falls(true, true).is_empty()
     }
 
     fn sum_up(self) -> Campaign {

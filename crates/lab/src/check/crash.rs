@@ -19,7 +19,7 @@ use super::hunt::{Budget, Catch, DEPTHS};
 use super::line::Line;
 use super::points::{Point, Witness};
 use super::scenario::{Death, Faults, Scenario};
-use super::trial::{Notes, Player};
+use super::trial::{Befell, Notes, Player};
 
 /// Runs without a death, which show the ordinary verbs.
 const SURVEY_RUNS: u32 = 600;
@@ -50,6 +50,8 @@ pub struct Campaign {
     pub by_depth: [u64; 7],
     /// Runs in which somebody found somebody dead, and went on.
     pub recoveries: u64,
+    /// What befell the runs.
+    pub befell: Befell,
     /// The first thing that was found.
     pub catch: Option<Catch>,
 }
@@ -165,6 +167,7 @@ impl<'p> Field<'p> {
         self.came.schedules += 1;
         self.came.by_depth[depth as usize] += 1;
         self.came.recoveries += u64::from(verdict.recovered);
+        self.came.befell.add(verdict.befell);
         if let Some(finding) = verdict.finding {
             let line = Line { scenario: scenario.clone(), trail: trail.clone() };
             self.came.catch = Some(Catch { line, finding });

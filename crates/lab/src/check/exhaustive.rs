@@ -11,10 +11,10 @@ use farlock_sim::schedule::{Director, Exhaustive};
 use super::hunt::{Budget, Catch};
 use super::line::Line;
 use super::scenario::Scenario;
-use super::trial::{Finding, Objection, Player};
+use super::trial::{Befell, Finding, Objection, Player};
 
 /// What an exploration came to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Explored {
     /// Runs, most of them only to reach a state that was not seen.
     pub schedules: u64,
@@ -24,6 +24,8 @@ pub struct Explored {
     pub complete: bool,
     /// Runs in which somebody found somebody dead, and went on.
     pub recoveries: u64,
+    /// What befell the runs.
+    pub befell: Befell,
     /// The first thing that was found; nothing is explored after it.
     pub catch: Option<Catch>,
 }
@@ -36,8 +38,7 @@ pub fn explore(
     mut tick: impl FnMut(u64),
 ) -> Explored {
     let (begun, director) = (Instant::now(), Director::new(Exhaustive::new()));
-    let mut explored =
-        Explored { schedules: 0, states: 0, complete: false, recoveries: 0, catch: None };
+    let mut explored = Explored::default();
     while !budget.is_spent(explored.schedules, begun) {
         let Some(oracle) = director.begin() else {
             explored.complete = true;
@@ -46,6 +47,7 @@ pub fn explore(
         explored.schedules += 1;
         let verdict = player.play(scenario, oracle);
         explored.recoveries += u64::from(verdict.recovered);
+        explored.befell.add(verdict.befell);
         if let Some(finding) = verdict.finding {
             let line = Line { scenario: scenario.clone(), trail: director.trail() };
             explored.catch = Some(Catch { line, finding });

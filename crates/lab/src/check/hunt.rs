@@ -8,7 +8,7 @@ use farlock_sim::{Choice, Oracle, Seeded};
 
 use super::line::Line;
 use super::scenario::{Faults, Scenario};
-use super::trial::{Finding, Objection, Player, Verdict};
+use super::trial::{Befell, Finding, Objection, Player, Verdict};
 
 /// Depths of [`Pct`] that are used in turn.
 pub const DEPTHS: std::ops::RangeInclusive<u32> = 2..=6;
@@ -96,6 +96,8 @@ pub struct Hunt<'p> {
     pub events: u64,
     /// How often a waiter was passed at most.
     pub bypass_max: u32,
+    /// What befell the runs.
+    pub befell: Befell,
 }
 
 impl<'p> Hunt<'p> {
@@ -111,6 +113,7 @@ impl<'p> Hunt<'p> {
             by_depth: [0; 7],
             events: 0,
             bypass_max: 0,
+            befell: Befell::default(),
         }
     }
 
@@ -142,6 +145,7 @@ impl<'p> Hunt<'p> {
         let verdict = self.player.play(scenario, oracle);
         self.events += verdict.events;
         self.bypass_max = self.bypass_max.max(verdict.bypass_max);
+        self.befell.add(verdict.befell);
         let trail = move |hunt: &Self| match depth {
             0 => hunt.random.trail(),
             _ => hunt.pct.trail(),
@@ -223,6 +227,7 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
     }
     push(&|s| s.anywhere = s.anywhere.saturating_sub(1));
     push(&|s| s.cancel = None);
+    push(&|s| s.near_wrap = 0);
     push(&|s| s.clients = (s.clients - 1).max(2));
     push(&|s| s.acquisitions = (s.acquisitions - 1).max(1));
     push(&|s| s.torn = 0);

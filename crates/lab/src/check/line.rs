@@ -50,6 +50,9 @@ impl fmt::Display for Line {
         if let Some(c) = s.cancel {
             write!(f, "/c{}.{}.{}", c.who, c.round, c.polls)?;
         }
+        if s.near_wrap > 0 {
+            write!(f, "/w{}", s.near_wrap)?;
+        }
         write!(f, "/{}", self.trail)
     }
 }
@@ -115,6 +118,7 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
         }
         Some('c') if rest.is_empty() => {}
         Some('c') => scenario.cancel = Some(parse_cancel(rest)?),
+        Some('w') => scenario.near_wrap = rest.parse()?,
         _ => bail!("a run has nothing of this name"),
     }
     Ok(())

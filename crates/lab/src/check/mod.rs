@@ -65,6 +65,10 @@ pub struct CheckArgs {
     /// How many clients die: in mode `exhaustive` at any of their verbs, each with every end.
     #[arg(long, default_value_t = 0)]
     pub crashes: u32,
+    /// So many acquisitions before counts in the lock's word wrap; 0: they begin at zero. Modes that
+    /// draw scenarios draw this too.
+    #[arg(long, default_value_t = 0)]
+    pub near_wrap: u16,
     /// Schedules, or seconds as in `60s`, for all locks together. Exploring every schedule ends by
     /// itself; without a budget it takes the time it needs.
     #[arg(long)]
@@ -163,15 +167,17 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
             let catch = hunt.search(&base, faults, budget, tick);
             row.by_depth = hunt.by_depth.to_vec();
             (row.schedules, row.bypass_max) = (hunt.schedules, hunt.bypass_max);
+            row.befell = hunt.befell;
             catch
         }
         Mode::Museum => unreachable!("the museum has rows of its own"),
         Mode::Exhaustive => {
             let anywhere = if player.outlives { args.crashes } else { 0 };
-            let scenario = Scenario { anywhere, ..base.mixed() };
+            let scenario = Scenario { anywhere, near_wrap: args.near_wrap, ..base.mixed() };
             let explored = exhaustive::explore(player, &scenario, budget, tick);
             (row.schedules, row.states) = (explored.schedules, explored.states);
             (row.complete, row.recoveries) = (explored.complete, explored.recoveries);
+            row.befell = explored.befell;
             explored.catch
         }
         // There is no verb at which anybody may die, and so none at which nobody did.
@@ -182,6 +188,7 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
             (row.crash_pairs, row.crash_pairs_covered) = (campaign.pairs, campaign.pairs_covered);
             (row.schedules, row.recoveries) = (campaign.schedules, campaign.recoveries);
             row.by_depth = campaign.by_depth.to_vec();
+            row.befell = campaign.befell;
             row.story = (!campaign.missing.is_empty()).then(|| campaign.missing.join("; "));
             campaign.catch
         }
@@ -256,17 +263,22 @@ impl Drop for Quiet {
 mod tests {
     use super::*;
 
-    fn rows(mode: Mode, acquisitions: u16, crashes: u32, budget: u64) -> Vec<Row> {
-        let args = CheckArgs {
+    /// Two clients that acquire once each.
+    fn two(mode: Mode) -> CheckArgs {
+        CheckArgs {
             protocol: "all".to_owned(),
             mode,
             clients: 2,
-            acquisitions,
-            crashes,
+            acquisitions: 1,
+            crashes: 0,
+            near_wrap: 0,
             budget: None,
             seed: 1,
             json: false,
-        };
+        }
+    }
+
+    fn rows(args: CheckArgs, budget: u64) -> Vec<Row> {
         let subjects = subjects::all();
         let check = |(number, subject): (usize, &String)| {
             let player = subjects::player(subject).expect("a registered lock");
@@ -277,7 +289,7 @@ mod tests {
 
     #[test]
     fn every_schedule_of_two_clients_is_explored_and_only_the_canary_fails() {
-        for row in rows(Mode::Exhaustive, 2, 0, u64::MAX) {
+        for row in rows(CheckArgs { acquisitions: 2, ..two(Mode::Exhaustive) }, u64::MAX) {
             assert_eq!(row.complete, row.protocol != "none", "{row:?}");
             pass(&row, 2).expect("locks pass and the canary does not");
         }
@@ -285,7 +297,7 @@ mod tests {
 
     #[test]
     fn every_death_of_one_of_two_clients_is_explored_and_repaired() {
-        for row in rows(Mode::Exhaustive, 1, 1, u64::MAX) {
+        for row in rows(CheckArgs { crashes: 1, ..two(Mode::Exhaustive) }, u64::MAX) {
             pass(&row, 2).expect("locks pass and the canary does not");
             let player = subjects::player(&row.protocol).expect("a registered lock");
             let repaired = row.recoveries > 0 || !player.outlives;
@@ -294,8 +306,20 @@ mod tests {
     }
 
     #[test]
+    fn counts_wrap_in_every_schedule_and_change_nothing() {
+        let args = CheckArgs { crashes: 1, near_wrap: 1, ..two(Mode::Exhaustive) };
+        for row in rows(args, u64::MAX) {
+            pass(&row, 2).expect("locks pass and the canary does not");
+            let counts = !["none", "cas", "cas-nb", "retry-on-fail"].contains(&&*row.protocol);
+            assert_eq!(row.befell.wraps > 0, counts, "{row:?}");
+            assert!(row.protocol == "none" || row.complete, "{row:?}");
+        }
+    }
+
+    #[test]
     fn a_few_schedules_with_everything_that_can_go_wrong() {
-        for row in [rows(Mode::Pct, 2, 0, 400), rows(Mode::Random, 2, 0, 400)].concat() {
+        let twice = |mode| CheckArgs { acquisitions: 2, ..two(mode) };
+        for row in [rows(twice(Mode::Pct), 400), rows(twice(Mode::Random), 400)].concat() {
             pass(&row, 2).expect("locks pass and the canary does not");
         }
     }

@@ -63,6 +63,14 @@ pub fn find(exhibit: &Exhibit, budget: u64, seed: u64) -> anyhow::Result<Exhibit
 mod tests {
     use super::*;
 
+    /// It is sound until its generation wraps, so its run must begin near that.
+    #[test]
+    fn a_bug_of_a_wrapped_count_is_found_near_the_wrap() {
+        let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == "generation-by-size");
+        let row = find(exhibit.expect("the museum has it"), 20_000, 1).expect("it plays");
+        assert!(row.line.as_ref().is_some_and(|line| line.contains("/w")), "{row:?}");
+    }
+
     /// Those that a few hundred schedules find; `farlock-lab check --mode museum` is for all.
     #[test]
     fn plain_bugs_are_found_soon() {

@@ -4,6 +4,8 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
+use super::trial::Befell;
+
 /// What came of one subject in one mode.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
@@ -39,6 +41,8 @@ pub struct Row {
     pub stalls: u64,
     /// How often a waiter was passed at most.
     pub bypass_max: u32,
+    /// What befell the runs.
+    pub befell: Befell,
     /// Wall time.
     pub seconds: f64,
     /// The seed.

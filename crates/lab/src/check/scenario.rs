@@ -2,7 +2,7 @@
 //!
 //! A scenario together with a trail is one run: a [`Line`](super::line::Line).
 
-use farlock_locks::Mode;
+use farlock_locks::{Mode, Token};
 use farlock_sim::{Choice, Oracle, Outcome, Ratio, Seeded, Weakness};
 
 /// The most clients of a scenario.
@@ -10,6 +10,9 @@ pub const CLIENTS_MAX: u16 = 16;
 /// Of so many scenarios one has a client that gives up, one another that dies.
 const CANCEL_ONE_IN: u32 = 4;
 const DEATH_ONE_IN: u32 = 3;
+/// Of so many scenarios one begins shortly before counts wrap: at most so many acquisitions before.
+const NEAR_WRAP_ONE_IN: u32 = 3;
+const NEAR_WRAP_MAX: u32 = 8;
 /// Among how many of its first verbs a client dies.
 const DEATH_VERBS: u32 = 24;
 /// The most times that an acquisition which is given up was polled before.
@@ -63,6 +66,8 @@ pub struct Scenario {
     pub anywhere: u32,
     /// Who gives up.
     pub cancel: Option<Cancel>,
+    /// So many acquisitions and the lock's counts wrap; 0: they begin at zero.
+    pub near_wrap: u16,
 }
 
 /// What may be drawn.
@@ -94,6 +99,7 @@ impl Scenario {
             deaths: Vec::new(),
             anywhere: 0,
             cancel: None,
+            near_wrap: 0,
         }
     }
 
@@ -140,12 +146,22 @@ impl Scenario {
             round: draw(self.acquisitions.into()) as u16,
             polls: 1 + draw(POLLS_MAX),
         });
+        self.near_wrap = match draw(NEAR_WRAP_ONE_IN) {
+            0 => 1 + draw(NEAR_WRAP_MAX) as u16,
+            _ => 0,
+        };
     }
 
     /// In which mode a client acquires for the `round`-th time.
     pub fn mode(&self, who: u16, round: u16) -> Mode {
         let bit = u32::from(who) * u32::from(self.acquisitions) + u32::from(round);
         if bit < 64 && self.shared >> bit & 1 != 0 { Mode::Shared } else { Mode::Exclusive }
+    }
+
+    /// A token as the judges see it: as if the lock's counts had begun at zero. Tokens wrap with them.
+    pub fn judged(&self, token: Token) -> u64 {
+        let ahead = u64::from(self.near_wrap);
+        Token::new(token.incarnation(), token.count().wrapping_add(ahead)).get()
     }
 
     /// How weak the fabric is. Durations are least: in explored mode the order alone counts.

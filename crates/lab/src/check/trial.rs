@@ -53,6 +53,20 @@ pub struct Finding {
     pub story: String,
 }
 
+/// What befell a run besides deaths, or several runs together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Befell {
+    /// Counts in the lock's word that wrapped or were reset.
+    pub wraps: u64,
+}
+
+impl Befell {
+    /// This run as well.
+    pub fn add(&mut self, other: Self) {
+        self.wraps += other.wraps;
+    }
+}
+
 /// How a run went.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
@@ -66,6 +80,8 @@ pub struct Verdict {
     pub events: u64,
     /// How often a waiter was passed at most.
     pub bypass_max: u32,
+    /// What befell it.
+    pub befell: Befell,
 }
 
 /// What a run notes besides its verdict.
@@ -153,6 +169,11 @@ struct Bench {
     /// How often somebody found another dead, repaired a lock or began again.
     recoveries: u64,
     notes: Notes,
+    /// The fields of the lock's word that count, where it matters that they wrap.
+    counts: Vec<Field>,
+    /// Whether the order that the lock promises holds when they have wrapped.
+    order_outlives_counts: bool,
+    befell: Befell,
 }
 
 type SharedBench = Rc<RefCell<Bench>>;
@@ -180,6 +201,8 @@ impl Bench {
         }
         if effect.addr == word && !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send) {
             self.turns.acts(who);
+            let wraps = |field: &&Field| field.of(effect.new) < field.of(effect.old);
+            self.befell.wraps += self.counts.iter().filter(wraps).count() as u64;
             self.remember();
         }
         self.tell(|line| {
@@ -277,6 +300,7 @@ impl Trial {
         let endpoints: Vec<_> =
             (0..self.scenario.clients).map(|_| self.handle.endpoint()).collect();
         self.ids = endpoints.iter().map(Endpoint::id).collect();
+        self.begin_counts(lock);
         // Of two deaths of one client the first is written last, and counts.
         for death in self.scenario.deaths.iter().rev() {
             if let Some(&id) = self.ids.get(usize::from(death.who)) {
@@ -302,6 +326,22 @@ impl Trial {
         let verdict = self.judge(ended);
         *notes = std::mem::take(&mut self.bench.borrow_mut().notes);
         verdict
+    }
+
+    /// The lock's counts begin shortly before they wrap, if they are to. It is seen when they do,
+    /// where that matters.
+    fn begin_counts<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L) {
+        let (steps, bench) = (self.scenario.near_wrap, &mut *self.bench.borrow_mut());
+        let word = lock.near_wrap(steps.max(1));
+        if steps > 0 || !L::ORDER_OUTLIVES_COUNTS {
+            bench.counts = L::FIELDS.iter().filter(|f| f.of(word) != 0).copied().collect();
+        }
+        bench.order_outlives_counts = L::ORDER_OUTLIVES_COUNTS;
+        if steps > 0 {
+            bench.tell(|line| *line = format!("counts wrap after {steps} steps"));
+            self.handle.poke(self.word, word as u64);
+            self.handle.poke(self.word.plus(8), (word >> 64) as u64);
+        }
     }
 
     /// Clients must not keep the world alive, which keeps them.
@@ -341,9 +381,9 @@ impl Trial {
         let id = endpoint.id();
         let endpoint = wrap(Watched::new(endpoint, VISITOR, word, word.plus(PROTECTED), None));
         let client = Client::new(endpoint, lock.clone(), Options { incarnation: 1 });
-        let bench = Rc::clone(&self.bench);
+        let (scenario, bench) = (Rc::clone(&self.scenario), Rc::clone(&self.bench));
         let task = self.handle.spawn(id, async move {
-            if bereaved && !visit(&client, word, &bench).await {
+            if bereaved && !visit(&client, word, &scenario, &bench).await {
                 return false;
             }
             match client.try_acquire(word, Mode::Exclusive).await {
@@ -368,6 +408,7 @@ impl Trial {
             events: self.handle.stats().events,
             recovered: self.scenario.is_deadly() && bench.recoveries > 0,
             bypass_max: bench.turns.bypass_max(),
+            befell: bench.befell,
             ..Verdict::default()
         };
         let broken = bench.ledger.violation().map(str::to_owned).or_else(|| bench.bypassed.take());
@@ -396,10 +437,11 @@ impl Trial {
 async fn visit<E: WideAtomics, L: RecordLock<E>>(
     client: &Client<E, L>,
     word: Addr,
+    scenario: &Scenario,
     bench: &SharedBench,
 ) -> bool {
     let Ok(guard) = client.exclusive(word).await else { return false };
-    let token = guard.token().map(|token| token.get());
+    let token = guard.token().map(|token| scenario.judged(token));
     bench.borrow_mut().ledger.enter(VISITOR, Access::Exclusive, token);
     bench.borrow_mut().ledger.leave(VISITOR);
     bench.borrow_mut().recoveries += recoveries(client.events());
@@ -464,7 +506,8 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             }
             return Ok(());
         };
-        self.enters(access, guard.token().map(|token| token.get()));
+        let token = guard.token().map(|token| scenario.judged(token));
+        self.enters(access, token);
         self.client.endpoint().read64(self.trial.word.plus(PROTECTED)).await?;
         self.leaves();
         guard.release().await?;
@@ -493,7 +536,8 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let mut passed = bench.turns.enters(who);
         // Whoever gave up is carried to its grant and out again unseen, and may let readers in.
         passed.writer_kept_out = passed.writer_kept_out.filter(|_| trial.scenario.cancel.is_none());
-        if let Some(story) = bench.order.objection(who, passed) {
+        let in_order = bench.order_outlives_counts || bench.befell.wraps == 0;
+        if let (true, Some(story)) = (in_order, bench.order.objection(who, passed)) {
             bench.bypassed.get_or_insert(story);
         }
         bench.ledger.enter(who, access, token);

@@ -3,9 +3,9 @@
 use farlock_fabric::WideAtomics;
 
 use super::flaws::{
-    DeathUnwatched, ForgottenHandover, LateRelease, OpeningUnpublished, ReadersNotAwaited,
-    RepairWithoutDrain, ResetOverlooked, Sound, SuspectedIsNotDead, UnbumpedGeneration, Untagged,
-    WrappedCounter, ZombieWrite,
+    DeathUnwatched, ForgottenHandover, GenerationBySize, LateRelease, OpeningUnpublished,
+    ReadersNotAwaited, RepairWithoutDrain, ResetOverlooked, Sound, SuspectedIsNotDead,
+    UnbumpedGeneration, Untagged, WrappedCounter, ZombieWrite,
 };
 use super::tampered::Tampered;
 use super::{DslrPrinted, EpochLost, LostWakeUp, RidingRead, TornStamp};
@@ -97,6 +97,8 @@ exhibits! {
         "a repair begins no new generation";
     "wrapped-counter", WrappedCounter, ShiftLock::default(), true, true, Nothing,
         "two readers are none";
+    "generation-by-size", GenerationBySize, Mcs::default(), true, true, Nothing,
+        "of two generations the larger number is the newer";
     "torn-read", Sound, TornStamp, true, false, Nothing,
         "16 bytes that were read together belong together";
     "zombie-write", ZombieWrite, Cas::without_backoff(), true, true, Nothing,

@@ -128,6 +128,26 @@ impl Flaw for UnbumpedGeneration {
     }
 }
 
+/// Of two generations the larger number is the newer: a repair that goes on at zero is old news.
+#[derive(Debug, Default)]
+pub struct GenerationBySize {
+    generation: Cell<u64>,
+}
+
+impl Flaw for GenerationBySize {
+    fn publishes(&self, word: usize, value: u64) -> bool {
+        if word == slot::STATE {
+            self.generation.set(SlotWord(value).generation());
+        }
+        true
+    }
+
+    fn receives(&self, message: Message) -> Option<Message> {
+        let newer = Released(message[2]).generation() > self.generation.get();
+        (newer || !is_note(&message, Kind::Reset)).then_some(message)
+    }
+}
+
 /// The count of readers has one bit: two readers are none.
 #[derive(Debug, Default)]
 pub struct WrappedCounter;

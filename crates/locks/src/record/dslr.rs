@@ -202,14 +202,18 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
     const FIELDS: &'static [Field] = DslrWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
     const FIRST_COME_FIRST_SERVED: bool = true;
-    const NEAR_WRAP: u128 = DslrWord::new()
-        .with_served(Tickets { x: u16::MAX - 2, s: u16::MAX - 1 })
-        .with_taken(Tickets { x: u16::MAX - 2, s: u16::MAX - 1 })
-        .with(DslrWord::GENERATION, u64::MAX)
-        .with(DslrWord::COUNT, u64::MAX - 6)
-        .0;
 
     type Grant = Grant;
+
+    fn near_wrap(&self, steps: u16) -> u128 {
+        let before = steps.wrapping_neg();
+        let tickets = Tickets { x: before, s: before };
+        DslrWord(u128::MAX)
+            .with_served(tickets)
+            .with_taken(tickets)
+            .with(DslrWord::COUNT, u64::from(steps).wrapping_neg())
+            .0
+    }
 
     /// All writers that are in line when it gets in line, whatever comes later.
     fn writers_before_reader(&self) -> Option<u16> {

@@ -264,12 +264,15 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = Dslr64Word::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
-    const NEAR_WRAP: u128 = Dslr64Word::new()
-        .with_served(Tickets { x: COUNT_MAX - 3, s: COUNT_MAX - 2 })
-        .with_taken(Tickets { x: COUNT_MAX - 3, s: COUNT_MAX - 2 })
-        .0 as u128;
+    const ORDER_OUTLIVES_COUNTS: bool = false;
 
     type Grant = Grant;
+
+    fn near_wrap(&self, steps: u16) -> u128 {
+        let before = self.count_max.saturating_sub(steps);
+        let tickets = Tickets { x: before, s: before };
+        Dslr64Word::new().with_served(tickets).with_taken(tickets).0.into()
+    }
 
     /// All writers that are in line when it gets in line, whatever comes later.
     fn writers_before_reader(&self) -> Option<u16> {

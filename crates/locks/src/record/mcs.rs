@@ -156,9 +156,12 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
     const FIELDS: &'static [Field] = McsWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
     const FIRST_COME_FIRST_SERVED: bool = true;
-    const NEAR_WRAP: u128 = Released::NEAR_WRAP;
 
     type Grant = Grant;
+
+    fn near_wrap(&self, steps: u16) -> u128 {
+        Released::near_wrap(steps)
+    }
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {

@@ -90,13 +90,20 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     /// Whether it outlives clients that die holding or awaiting it. A baseline may not, and is
     /// judged without deaths.
     const OUTLIVES_CLIENTS: bool = true;
-    /// A free lock's word of which every count is about to wrap; zero if it counts nothing.
-    const NEAR_WRAP: u128 = 0;
     /// Whether writers are granted in the order in which their opening verbs took effect.
     const FIRST_COME_FIRST_SERVED: bool = false;
+    /// Whether the order that it promises holds where its counts wrap or are reset.
+    const ORDER_OUTLIVES_COUNTS: bool = true;
 
     /// What a holder remembers.
     type Grant: Copy + 'static;
+
+    /// A free lock's word of which every count of acquisitions or releases wraps, or is reset, after
+    /// so many, and every count of repairs with the next one; zero if it counts nothing.
+    fn near_wrap(&self, steps: u16) -> u128 {
+        let _ = steps;
+        0
+    }
 
     /// If a waiting writer keeps later readers out: for how many writers a reader waits at most.
     fn writers_before_reader(&self) -> Option<u16> {

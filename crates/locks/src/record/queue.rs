@@ -39,8 +39,11 @@ word! {
 }
 
 impl Released {
-    /// The upper half of a lock's word that has few releases and no repair to go.
-    pub(crate) const NEAR_WRAP: u128 = (u64::MAX as u128 - 6) << 64;
+    /// The upper half of a lock's word that has so many releases and no repair to go.
+    pub(crate) const fn near_wrap(steps: u16) -> u128 {
+        let all = Self(u64::MAX);
+        (all.with(Self::COUNT, (steps as u64).wrapping_neg()).0 as u128) << 64
+    }
 }
 
 /// What a note says.

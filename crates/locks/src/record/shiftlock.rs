@@ -465,9 +465,12 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
     const FIELDS: &'static [Field] = ShiftWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
     const FIRST_COME_FIRST_SERVED: bool = true;
-    const NEAR_WRAP: u128 = Released::NEAR_WRAP | ShiftWord::GENERATION_LOW.mask();
 
     type Grant = Grant;
+
+    fn near_wrap(&self, steps: u16) -> u128 {
+        Released::near_wrap(steps) | ShiftWord::GENERATION_LOW.mask()
+    }
 
     fn writers_before_reader(&self) -> Option<u16> {
         Some(self.writers_max)

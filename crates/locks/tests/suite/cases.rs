@@ -52,16 +52,20 @@ impl Case for Crowd {
     }
 }
 
+/// Acquisitions before the counts of [`NearWrap`] wrap.
+const STEPS_BEFORE_WRAP: u16 = 7;
+
 /// Every field that counts is about to wrap.
 pub(crate) struct NearWrap;
 impl Case for NearWrap {
     fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        if L::NEAR_WRAP == 0 {
+        let near_wrap = lock.near_wrap(STEPS_BEFORE_WRAP);
+        if near_wrap == 0 {
             return;
         }
         let word = stage.memory(64);
-        stage.poke(word, L::NEAR_WRAP as u64);
-        stage.poke(word.plus(8), (L::NEAR_WRAP >> 64) as u64);
+        stage.poke(word, near_wrap as u64);
+        stage.poke(word.plus(8), (near_wrap >> 64) as u64);
         // Tokens wrap with the count, so the ledger is not told.
         let ledger = Ledger::default();
         let tasks = (0..5).map(|who| {

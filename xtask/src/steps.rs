@@ -130,6 +130,11 @@ pub(crate) const CI: &[Step] = &[
             lab!("check --mode exhaustive --json"),
             lab!("check --mode exhaustive --acquisitions 1 --crashes 1 --json"),
             lab!("check --mode exhaustive --clients 2 --crashes 1 --json"),
+            lab!("check --mode exhaustive --clients 2 --cancels 1 --json"),
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 1 --crashes 1 --cancels 1 \
+                 --near-wrap 1 --json"
+            ),
             lab!("check --mode pct --budget 40s --json"),
             lab!("check --mode random --budget 10s --json"),
             lab!("check --mode crash --budget 30s --json"),
@@ -203,6 +208,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
             lab!("check --mode exhaustive --clients 4 --acquisitions 1 --budget 1500s --json"),
             lab!("check --mode exhaustive --crashes 1 --budget 1500s --json"),
             lab!("check --mode exhaustive --acquisitions 1 --crashes 2 --budget 1500s --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --cancels 1 --budget 1500s --json"),
             lab!("check --mode pct --clients 5 --acquisitions 3 --budget 1800s --json"),
             lab!("check --mode crash --clients 4 --acquisitions 2 --budget 1800s --json"),
         ],

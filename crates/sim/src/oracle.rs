@@ -37,6 +37,8 @@ pub enum Choice {
     Detection,
     /// An endpoint's clock: its offset and its phase.
     Clock,
+    /// Whether a caller gives up what it waits for.
+    Cancel,
 }
 
 /// What kind of event may happen.

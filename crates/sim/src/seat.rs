@@ -60,6 +60,11 @@ impl QueuePairs {
         if pair < self.first.len() { &mut self.first[pair] } else { self.more_mut(pair) }
     }
 
+    /// The oldest chain of each queue pair, or none.
+    pub(crate) fn oldest(&self) -> impl Iterator<Item = u32> {
+        self.first.iter().chain(&self.more).map(|pair| pair.oldest)
+    }
+
     #[cold]
     fn more_mut(&mut self, pair: usize) -> &mut QueuePair {
         let place = pair - self.first.len();

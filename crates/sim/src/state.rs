@@ -78,10 +78,26 @@ impl Core {
             for &send in &seat.sends {
                 hash = mix(hash, self.flight_hash(send));
             }
+            for oldest in seat.pairs.oldest() {
+                hash = self.held_back_hash(oldest, hash);
+            }
         }
         // In which order events became possible decides nothing: a sum does not depend on it.
         let pending = self.pending.iter().map(|&(_, event)| self.event_hash(event));
         mix(hash, pending.fold(0, u64::wrapping_add))
+    }
+
+    /// What completions will tell that have arrived and wait for earlier ones of their queue pair.
+    fn held_back_hash(&self, oldest: u32, mut hash: u64) -> u64 {
+        let mut head = oldest;
+        while head != NONE {
+            let chain = &self.flights.at(head).chain;
+            if chain.arrived {
+                hash = mix(hash, self.found_hash(head));
+            }
+            head = chain.behind;
+        }
+        hash
     }
 
     fn flight_hash(&self, index: u32) -> u64 {

@@ -22,7 +22,7 @@ use crate::flight::NONE;
 use crate::history::{Kind, Observer, Stats};
 use crate::memory::{Node, NodeId, Reset};
 use crate::nic::{Nic, NicState};
-use crate::oracle::{Oracle, Seeded};
+use crate::oracle::{Choice, Oracle, Seeded};
 use crate::queue::Event;
 use crate::seat::Life;
 
@@ -399,6 +399,17 @@ impl Handle {
     pub fn crash_anywhere(&self, most: u32, ratio: Ratio) {
         let mut core = self.shared.core.borrow_mut();
         (core.crashes_left, core.crash_ratio) = (most, ratio);
+    }
+
+    /// Whether something happens that has this probability and that only whoever injects faults
+    /// knows of. If it does, it is part of what the task that is being polled was told.
+    pub fn happens(&self, choice: Choice, ratio: Ratio) -> bool {
+        let mut core = self.shared.core.borrow_mut();
+        let happens = ratio.is_possible() && core.oracle.chance(choice, ratio);
+        if happens {
+            core.told(choice as u64);
+        }
+        happens
     }
 
     /// How many verbs an endpoint has posted: the bound of the crash points above.

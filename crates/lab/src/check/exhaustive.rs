@@ -174,6 +174,21 @@ mod tests {
         }
     }
 
+    /// Who does not settle leaks only if it gives up, and every moment at which it may is tried.
+    #[test]
+    fn a_leak_is_found_where_somebody_gives_up_and_nowhere_else() {
+        let player = subjects::player("museum:leak-on-cancel").expect("the museum has it");
+        let scenario = Scenario::plain("museum:leak-on-cancel", 2, 1);
+        let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
+        assert!(explored.complete && explored.catch.is_none());
+        let scenario = Scenario { cancel_anywhere: 1, ..scenario };
+        let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
+        let catch = explored.catch.expect("somebody gives up");
+        let (verdict, _) = crate::check::hunt::replay(&player, &catch.line);
+        assert_eq!(verdict.finding, Some(catch.finding));
+        assert_eq!(verdict.befell.given_up, 1);
+    }
+
     /// An exploration turns back where a state's hash was met before. That is right only if equal
     /// hashes have equal futures: each choice leads from equal states to equal states.
     #[test]
@@ -188,7 +203,7 @@ mod tests {
         ] {
             let player = subjects::player(subject).expect("a registered lock");
             let base = Scenario::plain(subject, 3, 2).mixed();
-            let scenario = Scenario { anywhere: 1, slow, ..base };
+            let scenario = Scenario { anywhere: 1, cancel_anywhere: 1, slow, ..base };
             let director = Director::new(Consistent {
                 random: Random::new(1),
                 last: None,

@@ -13,7 +13,7 @@ use farlock_sim::schedule::Trail;
 
 use super::scenario::{CLIENTS_MAX, Cancel, Death, Scenario};
 
-/// Before the number of clients that may die at any verb.
+/// Before the number of those that may die at any verb, or give up at any time.
 const ANYWHERE: &str = "any";
 
 /// A run: what is played, and how its schedule differs from the obvious one.
@@ -47,8 +47,11 @@ impl fmt::Display for Line {
         if !deaths.is_empty() {
             write!(f, "/d{}", deaths.join("+"))?;
         }
-        if let Some(c) = s.cancel {
-            write!(f, "/c{}.{}.{}", c.who, c.round, c.polls)?;
+        let named = |c: Cancel| format!("{}.{}.{}", c.who, c.round, c.polls);
+        let anywhere = (s.cancel_anywhere > 0).then(|| format!("{ANYWHERE}{}", s.cancel_anywhere));
+        let cancels: Vec<String> = s.cancel.map(named).into_iter().chain(anywhere).collect();
+        if !cancels.is_empty() {
+            write!(f, "/c{}", cancels.join("+"))?;
         }
         if s.near_wrap > 0 {
             write!(f, "/w{}", s.near_wrap)?;
@@ -116,8 +119,14 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
                 }
             }
         }
-        Some('c') if rest.is_empty() => {}
-        Some('c') => scenario.cancel = Some(parse_cancel(rest)?),
+        Some('c') => {
+            for cancel in rest.split('+').filter(|cancel| !cancel.is_empty()) {
+                match cancel.strip_prefix(ANYWHERE) {
+                    Some(number) => scenario.cancel_anywhere = number.parse()?,
+                    None => scenario.cancel = Some(parse_cancel(cancel)?),
+                }
+            }
+        }
         Some('w') => scenario.near_wrap = rest.parse()?,
         _ => bail!("a run has nothing of this name"),
     }
@@ -134,7 +143,7 @@ fn parse_death(text: &str) -> anyhow::Result<Death> {
 
 fn parse_cancel(text: &str) -> anyhow::Result<Cancel> {
     let parts: Vec<&str> = text.split('.').collect();
-    let [who, round, polls] = parts[..] else { bail!("giving up is as c0.1.3") };
+    let [who, round, polls] = parts[..] else { bail!("giving up is as 0.1.3, or any1") };
     Ok(Cancel { who: who.parse()?, round: round.parse()?, polls: polls.parse()? })
 }
 
@@ -152,6 +161,7 @@ mod tests {
             let mut scenario = Scenario::plain("shiftlock:n=1", 3, 2);
             scenario.draw(&mut oracle, Faults::ALL);
             scenario.anywhere = oracle.pick(Choice::Event, 3);
+            scenario.cancel_anywhere = oracle.pick(Choice::Event, 3);
             let line = Line { scenario, trail: "3.1k-a.20".parse().expect("a trail") };
             assert_eq!(line.to_string().parse::<Line>().expect("a line"), line);
         }

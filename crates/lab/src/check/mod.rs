@@ -65,8 +65,12 @@ pub struct CheckArgs {
     /// How many clients die: in mode `exhaustive` at any of their verbs, each with every end.
     #[arg(long, default_value_t = 0)]
     pub crashes: u32,
-    /// So many acquisitions before counts in the lock's word wrap; 0: they begin at zero. Modes that
-    /// draw scenarios draw this too.
+    /// How often somebody gives up: in mode `exhaustive` whenever it waits, for the lock, while it
+    /// holds, or for its release to end. Modes that draw scenarios draw this too.
+    #[arg(long, default_value_t = 0)]
+    pub cancels: u32,
+    /// So many acquisitions before counts in the lock's word wrap; 0: they begin at zero. Modes
+    /// that draw scenarios draw this too.
     #[arg(long, default_value_t = 0)]
     pub near_wrap: u16,
     /// Schedules, or seconds as in `60s`, for all locks together. Exploring every schedule ends by
@@ -173,7 +177,12 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
         Mode::Museum => unreachable!("the museum has rows of its own"),
         Mode::Exhaustive => {
             let anywhere = if player.outlives { args.crashes } else { 0 };
-            let scenario = Scenario { anywhere, near_wrap: args.near_wrap, ..base.mixed() };
+            let scenario = Scenario {
+                anywhere,
+                cancel_anywhere: args.cancels,
+                near_wrap: args.near_wrap,
+                ..base.mixed()
+            };
             let explored = exhaustive::explore(player, &scenario, budget, tick);
             (row.schedules, row.states) = (explored.schedules, explored.states);
             (row.complete, row.recoveries) = (explored.complete, explored.recoveries);
@@ -271,6 +280,7 @@ mod tests {
             clients: 2,
             acquisitions: 1,
             crashes: 0,
+            cancels: 0,
             near_wrap: 0,
             budget: None,
             seed: 1,
@@ -302,6 +312,17 @@ mod tests {
             let player = subjects::player(&row.protocol).expect("a registered lock");
             let repaired = row.recoveries > 0 || !player.outlives;
             assert!(row.protocol == "none" || row.complete && repaired, "{row:?}");
+        }
+    }
+
+    /// Whatever is given up at whatever moment is withdrawn or released, and nobody waits for it.
+    #[test]
+    fn two_clients_give_up_wherever_they_wait() {
+        let args = CheckArgs { cancels: 2, ..two(Mode::Exhaustive) };
+        for row in rows(args, u64::MAX) {
+            pass(&row, 2).expect("locks pass and the canary does not");
+            let explored = row.complete && row.befell.given_up > 0;
+            assert!(row.protocol == "none" || explored, "{row:?}");
         }
     }
 

@@ -15,8 +15,8 @@ const NEAR_WRAP_ONE_IN: u32 = 3;
 const NEAR_WRAP_MAX: u32 = 8;
 /// Among how many of its first verbs a client dies.
 const DEATH_VERBS: u32 = 24;
-/// The most times that an acquisition which is given up was polled before.
-const POLLS_MAX: u32 = 6;
+/// The most times that what is given up was polled before.
+const POLLS_MAX: u32 = 8;
 
 /// A client dies when it posts its verb with this number, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +29,8 @@ pub struct Death {
     pub outcome: Outcome,
 }
 
-/// A client gives an acquisition up after polling it so many times, and settles.
+/// A client gives up after polling an acquisition, what it does while it holds, or its release, so
+/// many times together. What it gave up it settles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cancel {
     /// Who.
@@ -66,6 +67,8 @@ pub struct Scenario {
     pub anywhere: u32,
     /// Who gives up.
     pub cancel: Option<Cancel>,
+    /// So many times more somebody may give up, whenever it waits, as the schedule says.
+    pub cancel_anywhere: u32,
     /// So many acquisitions and the lock's counts wrap; 0: they begin at zero.
     pub near_wrap: u16,
 }
@@ -99,6 +102,7 @@ impl Scenario {
             deaths: Vec::new(),
             anywhere: 0,
             cancel: None,
+            cancel_anywhere: 0,
             near_wrap: 0,
         }
     }
@@ -106,6 +110,11 @@ impl Scenario {
     /// Whether somebody may die.
     pub fn is_deadly(&self) -> bool {
         !self.deaths.is_empty() || self.anywhere > 0
+    }
+
+    /// Whether somebody may give up.
+    pub fn may_give_up(&self) -> bool {
+        self.cancel.is_some() || self.cancel_anywhere > 0
     }
 
     /// Every second acquisition is shared: some of each client, where it makes more than one.
@@ -158,7 +167,14 @@ impl Scenario {
         if bit < 64 && self.shared >> bit & 1 != 0 { Mode::Shared } else { Mode::Exclusive }
     }
 
-    /// A token as the judges see it: as if the lock's counts had begun at zero. Tokens wrap with them.
+    /// How often a client is to poll in its `round`-th acquisition and release before it gives up.
+    pub fn polls(&self, who: u16, round: u16) -> Option<u32> {
+        let cancel = self.cancel.filter(|cancel| cancel.who == who && cancel.round == round);
+        cancel.map(|cancel| cancel.polls)
+    }
+
+    /// A token as the judges see it: as if the lock's counts, with which tokens wrap, had begun at
+    /// zero.
     pub fn judged(&self, token: Token) -> u64 {
         let ahead = u64::from(self.near_wrap);
         Token::new(token.incarnation(), token.count().wrapping_add(ahead)).get()

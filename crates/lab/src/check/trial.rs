@@ -13,7 +13,9 @@ use farlock_locks::event::EventCounts;
 use farlock_locks::slot::{self, Phase};
 use farlock_locks::{Client, Mode, Options, RecordLock};
 use farlock_sim::check::{Access, Ledger, Turns};
-use farlock_sim::{Config, Effect, Ended, Handle, Kind, Mode as WorldMode, Oracle, Ratio, World};
+use farlock_sim::{
+    Choice, Config, Effect, Ended, Handle, Kind, Mode as WorldMode, Oracle, Ratio, World,
+};
 
 use super::order::Order;
 use super::points::{Watched, Witness};
@@ -25,7 +27,7 @@ const PROTECTED: u64 = 64;
 const BYTES: u64 = 128;
 /// To the ledger, whoever comes when all have left.
 const VISITOR: u16 = 63;
-/// Where schedules are random and clients may die at any verb, one of so many is the one.
+/// Where schedules are random and clients may die or give up anywhere, one of so many is the one.
 const ANYWHERE_ONE_IN: u32 = 16;
 /// A run with more events is a livelock, and so is a visit with as many after it. Repairs of a few
 /// clients take some hundred.
@@ -58,12 +60,15 @@ pub struct Finding {
 pub struct Befell {
     /// Counts in the lock's word that wrapped or were reset.
     pub wraps: u64,
+    /// Acquisitions and releases that were given up.
+    pub given_up: u64,
 }
 
 impl Befell {
     /// This run as well.
     pub fn add(&mut self, other: Self) {
         self.wraps += other.wraps;
+        self.given_up += other.given_up;
     }
 }
 
@@ -174,6 +179,10 @@ struct Bench {
     /// Whether the order that the lock promises holds when they have wrapped.
     order_outlives_counts: bool,
     befell: Befell,
+    /// How often somebody may still give up.
+    cancels_left: u32,
+    /// A bit for each client that settles what it gave up.
+    settling: u64,
 }
 
 type SharedBench = Rc<RefCell<Bench>>;
@@ -187,10 +196,12 @@ impl Bench {
         }
     }
 
-    /// What the judges know of the past is part of the state, where it can still matter.
+    /// What the judges know of the past is part of the state, where it can still matter, and so are
+    /// the faults to come.
     fn remember(&self) {
         let turns = if self.order.is_any() { self.turns.ghost() } else { 0 };
-        self.ghost.set(self.ledger.ghost() ^ turns);
+        let faults = self.settling << 8 | u64::from(self.cancels_left);
+        self.ghost.set(self.ledger.ghost() ^ turns ^ faults.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     }
 
     /// A verb took effect. Endpoints are numbered from 1, clients from 0.
@@ -307,6 +318,8 @@ impl Trial {
                 self.handle.crash_at(id, death.verb, death.outcome);
             }
         }
+        self.bench.borrow_mut().cancels_left = self.scenario.cancel_anywhere;
+        self.bench.borrow().remember();
         self.handle.crash_anywhere(self.scenario.anywhere, Ratio::one_in(ANYWHERE_ONE_IN));
         for (who, endpoint) in (0..).zip(endpoints) {
             let witness = self.bench.borrow().notes.witness.clone();
@@ -349,6 +362,7 @@ impl Trial {
         ClientView {
             scenario: Rc::clone(&self.scenario),
             terms: self.terms,
+            handle: self.handle.clone(),
             word: self.word,
             bench: Rc::clone(&self.bench),
             ids: Rc::clone(&self.ids),
@@ -462,6 +476,7 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 struct ClientView {
     scenario: Rc<Scenario>,
     terms: Terms,
+    handle: Handle,
     word: Addr,
     bench: SharedBench,
     ids: Rc<[EndpointId]>,
@@ -493,25 +508,58 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let writer = mode == Mode::Exclusive || !L::SHARES;
         let access = if writer { Access::Exclusive } else { Access::Shared };
         self.trial.bench.borrow_mut().turns.opens(who, access);
-        let cancel = scenario.cancel.filter(|c| c.who == who && c.round == round);
+        let polls_left = Cell::new(scenario.polls(who, round));
+        let gives_up = || self.gives_up(&polls_left);
         let acquire = self.client.acquire(self.trial.word, mode);
-        let guard = match cancel {
-            None => Some(acquire.await?),
-            Some(cancel) => give_up_after(acquire, cancel.polls).await.transpose()?,
-        };
-        let Some(guard) = guard else {
+        let Some(guard) = unless(acquire, gives_up).await.transpose()? else {
             self.trial.bench.borrow_mut().turns.leaves(who);
-            if self.trial.terms.settles {
-                self.client.settle().await;
-            }
-            return Ok(());
+            return self.settles().await;
         };
         let token = guard.token().map(|token| scenario.judged(token));
         self.enters(access, token);
-        self.client.endpoint().read64(self.trial.word.plus(PROTECTED)).await?;
+        let read = self.client.endpoint().read64(self.trial.word.plus(PROTECTED));
+        let read = unless(read, gives_up).await.transpose()?;
         self.leaves();
-        guard.release().await?;
+        if read.is_none() {
+            drop(guard);
+            return self.settles().await;
+        }
+        let released = unless(guard.release(), gives_up).await.transpose()?;
+        if released.is_none() {
+            return self.settles().await;
+        }
         self.trial.bench.borrow_mut().turns.closes(who);
+        Ok(())
+    }
+
+    /// Whether this client, which is to wait, gives up instead.
+    fn gives_up(&self, polls_left: &Cell<Option<u32>>) -> bool {
+        let left = polls_left.get().map(|left| left - 1);
+        polls_left.set(left.filter(|&left| left > 0));
+        let (handle, bench) = (&self.trial.handle, &self.trial.bench);
+        let may = bench.borrow().cancels_left > 0;
+        let anywhere = may && handle.happens(Choice::Cancel, Ratio::one_in(ANYWHERE_ONE_IN));
+        if left != Some(0) && !anywhere {
+            return false;
+        }
+        let (who, bench) = (self.who, &mut *bench.borrow_mut());
+        bench.cancels_left -= u32::from(anywhere);
+        bench.settling |= 1 << who;
+        bench.befell.given_up += 1;
+        bench.tell(|line| *line = format!("client {who}  gives up"));
+        bench.remember();
+        true
+    }
+
+    /// Settles what was given up, as clients must.
+    async fn settles(&self) -> anyhow::Result<()> {
+        if self.trial.terms.settles {
+            self.client.settle().await;
+        }
+        let bench = &mut *self.trial.bench.borrow_mut();
+        bench.settling &= !(1 << self.who);
+        bench.turns.closes(self.who);
+        bench.remember();
         Ok(())
     }
 
@@ -535,7 +583,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         }
         let mut passed = bench.turns.enters(who);
         // Whoever gave up is carried to its grant and out again unseen, and may let readers in.
-        passed.writer_kept_out = passed.writer_kept_out.filter(|_| trial.scenario.cancel.is_none());
+        passed.writer_kept_out = passed.writer_kept_out.filter(|_| !trial.scenario.may_give_up());
         let in_order = bench.order_outlives_counts || bench.befell.wraps == 0;
         if let (true, Some(story)) = (in_order, bench.order.objection(who, passed)) {
             bench.bypassed.get_or_insert(story);
@@ -548,16 +596,13 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     }
 }
 
-/// The output of a future, unless it is pending for the `polls`-th time: then it is dropped.
-async fn give_up_after<F: Future>(future: F, polls: u32) -> Option<F::Output> {
+/// The output of a future, unless its caller gives up when it is pending: then it is dropped.
+async fn unless<F: Future>(future: F, gives_up: impl Fn() -> bool) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
-    let mut pending = 0;
     std::future::poll_fn(move |cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => {
-            pending += 1;
-            if pending >= polls { Poll::Ready(None) } else { Poll::Pending }
-        }
+        Poll::Pending if gives_up() => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
     })
     .await
 }

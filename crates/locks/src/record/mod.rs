@@ -98,8 +98,8 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     /// What a holder remembers.
     type Grant: Copy + 'static;
 
-    /// A free lock's word of which every count of acquisitions or releases wraps, or is reset, after
-    /// so many, and every count of repairs with the next one; zero if it counts nothing.
+    /// A free lock's word of which every count of acquisitions or releases wraps, or is reset,
+    /// after so many, and every count of repairs with the next one; zero if it counts nothing.
     fn near_wrap(&self, steps: u16) -> u128 {
         let _ = steps;
         0

@@ -70,7 +70,7 @@ macro_rules! exhibits {
             visitor: V,
         ) -> Option<V::Output> {
             match name {
-                $($name => Some(visitor.visit($lock, Tampered::<E, $flaw>::new)),)+
+                $($name => Some(visitor.visit($lock, Tampered::with::<$flaw>)),)+
                 _ => None,
             }
         }

@@ -3,6 +3,7 @@
 //! So a planted bug is a few lines beside the protocol's own text, not a copy of it: what a wrong
 //! protocol would have posted, published, overlooked or believed.
 
+use std::fmt;
 use std::task::{Context, Poll};
 
 use farlock_fabric::{Addr, Message};
@@ -12,7 +13,7 @@ use farlock_fabric::{
 };
 
 /// A mistake. Each method is a place where it can be made; what is not overridden is right.
-pub trait Flaw: Default + 'static {
+pub trait Flaw: fmt::Debug {
     /// The verb that is posted instead; `None`: no verb, and the protocol believes that there was.
     fn posts<'v>(&self, verb: Verb<'v>) -> Option<Verb<'v>> {
         Some(verb)
@@ -56,21 +57,21 @@ pub trait Flaw: Default + 'static {
     }
 }
 
-/// An endpoint with a flaw.
-#[derive(Debug, Default)]
-pub struct Tampered<E, F> {
+/// An endpoint with a flaw. One type for all flaws: a lock is compiled once, not once for each.
+#[derive(Debug)]
+pub struct Tampered<E> {
     inner: E,
-    flaw: F,
+    flaw: Box<dyn Flaw>,
 }
 
-impl<E, F: Flaw> Tampered<E, F> {
-    /// This endpoint, with a flaw.
-    pub fn new(inner: E) -> Self {
-        Self { inner, flaw: F::default() }
+impl<E> Tampered<E> {
+    /// This endpoint, with a flaw of this kind.
+    pub fn with<F: Flaw + Default + 'static>(inner: E) -> Self {
+        Self { inner, flaw: Box::new(F::default()) }
     }
 }
 
-impl<E: Endpoint, F: Flaw> Endpoint for Tampered<E, F> {
+impl<E: Endpoint> Endpoint for Tampered<E> {
     const NOW: bool = E::NOW;
 
     fn id(&self) -> EndpointId {
@@ -180,6 +181,6 @@ impl<E: Endpoint, F: Flaw> Endpoint for Tampered<E, F> {
     }
 }
 
-impl<E: MaskedAtomics, F: Flaw> MaskedAtomics for Tampered<E, F> {}
+impl<E: MaskedAtomics> MaskedAtomics for Tampered<E> {}
 
-impl<E: WideAtomics, F: Flaw> WideAtomics for Tampered<E, F> {}
+impl<E: WideAtomics> WideAtomics for Tampered<E> {}

@@ -74,7 +74,8 @@ pub struct CheckArgs {
     #[arg(long, default_value_t = 0)]
     pub near_wrap: u16,
     /// Schedules, or seconds as in `60s`, for all locks together. Exploring every schedule ends by
-    /// itself; without a budget it takes the time it needs.
+    /// itself; without a budget it takes the time it needs, and mode `crash` ends when each death
+    /// has happened in 1,000 schedules.
     #[arg(long)]
     pub budget: Option<Budget>,
     /// Decides everything.
@@ -108,7 +109,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     };
     let budget = match (args.budget, args.mode) {
         (Some(budget), _) => budget.share(subjects.len()),
-        (None, Mode::Exhaustive) => Budget::Schedules(u64::MAX),
+        (None, Mode::Exhaustive | Mode::Crash) => Budget::Schedules(u64::MAX),
         (None, _) => Budget::Schedules(SCHEDULES),
     };
     let mut rows = Vec::with_capacity(subjects.len());
@@ -194,6 +195,7 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
         Mode::Crash => {
             let campaign = crash::campaign(player, &base, budget, seed, tick);
             (row.crash_points, row.crash_points_covered) = (campaign.points, campaign.covered);
+            (row.crash_point_schedules_min, row.verbs) = (campaign.deaths_min, campaign.names);
             (row.crash_pairs, row.crash_pairs_covered) = (campaign.pairs, campaign.pairs_covered);
             (row.schedules, row.recoveries) = (campaign.schedules, campaign.recoveries);
             row.by_depth = campaign.by_depth.to_vec();

@@ -29,10 +29,15 @@ pub struct Row {
     pub crash_points: usize,
     /// Of those, how many deaths have happened.
     pub crash_points_covered: usize,
+    /// In how many runs the death that happened least did.
+    pub crash_point_schedules_min: u64,
     /// Deaths with a verb that somebody posts to repair what they leave, times three ends.
     pub crash_pairs: usize,
     /// Of those, at how many of these verbs somebody died as well.
     pub crash_pairs_covered: usize,
+    /// The verbs of roles, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verbs: Vec<String>,
     /// Runs in which somebody found somebody dead, and went on.
     pub recoveries: u64,
     /// Runs in which exclusion, tokens, order or cleanliness was violated, or an assertion.
@@ -86,6 +91,7 @@ pub fn table(rows: &[Row]) -> Table {
         "states",
         "complete",
         "crash points",
+        "each in",
         "in repair",
         "violations",
         "stalls",
@@ -102,6 +108,7 @@ pub fn table(rows: &[Row]) -> Table {
             row.states.to_string(),
             if row.complete { "yes" } else { "-" }.to_owned(),
             format!("{}/{}", row.crash_points_covered, row.crash_points),
+            row.crash_point_schedules_min.to_string(),
             format!("{}/{}", row.crash_pairs_covered, row.crash_pairs),
             row.violations.to_string(),
             row.stalls.to_string(),

@@ -82,6 +82,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Publishes what the slot is doing at this place.
+    fn publish<E: Endpoint>(&self, site: &Site<'_, E>, phase: Phase) {
+        site.publish_ticket(phase, self.mode, self.generation, self.ticket.bits());
+    }
+
     /// Whether it is this place's turn when so many were given back.
     #[inline]
     pub fn is_served(&self, served: Tickets) -> bool {
@@ -246,13 +251,14 @@ impl Waiting {
         self.lease.map_or(Nanos::MAX, |lease| lease.end(since, slots))
     }
 
-    /// Waits for the turn of `place`, which the slot record names, and which had not come `since`.
+    /// Waits for the turn of `place`, which had not come `since`.
     pub(crate) async fn turn<C: Counters, E: Endpoint>(
         &self,
         site: &Site<'_, E>,
         place: Place,
         mut since: Nanos,
     ) -> Result<Turn, Fault> {
+        place.publish(site, Phase::Waiting);
         let (mut doubt, mut stall) = (Doubt::new::<E>(), Stall::default());
         loop {
             let asked = self.asks(site.endpoint);
@@ -267,8 +273,13 @@ impl Waiting {
                 return Ok(Turn::Mine(since));
             }
             since = asked;
-            if doubt.is_due() && self.helps::<C, E>(site, &mut doubt, place, seen).await? {
-                continue;
+            if doubt.is_due() {
+                place.publish(site, Phase::Repairing);
+                let helped = self.helps::<C, E>(site, &mut doubt, place, seen).await?;
+                place.publish(site, Phase::Waiting);
+                if helped {
+                    continue;
+                }
             }
             let left_ns =
                 self.lease.map(|l| stall.left_ns(served, l.stall_ns(place.slots(served))));
@@ -462,7 +473,7 @@ pub(crate) fn backoff_ns(times: u64, random: u64) -> Nanos {
 /// The place of somebody who waits or holds. Those of earlier generations are void.
 fn place_of(participant: &Participant) -> Option<Place> {
     let record = &participant.record;
-    matches!(record.phase, Phase::Waiting | Phase::Held).then(|| Place {
+    matches!(record.phase, Phase::Waiting | Phase::Held | Phase::Repairing).then(|| Place {
         mode: record.mode,
         ticket: Tickets::from_bits(record.ticket),
         generation: record.generation,

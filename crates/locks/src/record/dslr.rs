@@ -246,7 +246,6 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
         let (mut old, mut times) = (old, 0);
         loop {
             let place = Self::place(mode, DslrWord(old));
-            site.publish_ticket(Phase::Waiting, mode, place.generation, place.ticket.bits());
             let turn = self.waiting.turn::<DslrWord, E>(site, place, site.opened_at()).await?;
             if let Turn::Mine(since) = turn {
                 return Ok(self.grant(DslrWord(old), since));

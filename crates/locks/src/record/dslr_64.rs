@@ -158,6 +158,21 @@ impl Dslr64 {
 
 // Counters that are full (section 4.9).
 
+/// What the slot record says of somebody who waits for them to be reset.
+#[derive(Clone, Copy)]
+struct Role {
+    phase: Phase,
+    mode: Mode,
+    generation: u64,
+    ticket: u32,
+}
+
+impl Role {
+    fn publish<E: Endpoint>(&self, site: &Site<'_, E>, phase: Phase) {
+        site.publish_ticket(phase, self.mode, self.generation, self.ticket);
+    }
+}
+
 impl Dslr64 {
     /// Gives a ticket that is none back, and waits until the counters were reset.
     async fn stand_back<E: Endpoint>(
@@ -167,13 +182,16 @@ impl Dslr64 {
         old: Dslr64Word,
     ) -> Result<(), Fault> {
         self.undo(site, mode, old).await?;
-        site.publish(Phase::Waiting, mode, STANDS_BACK);
+        let role = Role { phase: Phase::Waiting, mode, generation: STANDS_BACK, ticket: 0 };
+        role.publish(site, role.phase);
         let (mut doubt, mut times) = (Doubt::new::<E>(), 0);
         loop {
             site.endpoint.read64(site.lock).await?;
             let seen = Dslr64Word(site.endpoint.old() as u64);
             doubt.sees::<E>(seen.0);
-            if !self.is_full(seen) || self.reset_after_the_dead(site, &mut doubt, seen).await? {
+            if !self.is_full(seen)
+                || self.reset_after_the_dead(site, role, &mut doubt, seen).await?
+            {
                 return Ok(());
             }
             site.endpoint.checkpoint(&[seen.0, times, doubt.hash()]);
@@ -214,6 +232,8 @@ impl Dslr64 {
     ) -> Result<(), Fault> {
         let taken = grant.ticket.plus(mode, 1);
         let all_back = Dslr64Word::new().with_served(taken).with_taken(taken);
+        let ticket = grant.ticket.bits();
+        let role = Role { phase: Phase::Held, mode, generation: IN_LINE, ticket };
         let mut doubt = Doubt::new::<E>();
         loop {
             site.endpoint.cas64(site.lock, all_back.0, 0).await?;
@@ -221,7 +241,7 @@ impl Dslr64 {
             doubt.sees::<E>(seen.0);
             if seen == all_back
                 || !self.is_full(seen)
-                || self.reset_after_the_dead(site, &mut doubt, seen).await?
+                || self.reset_after_the_dead(site, role, &mut doubt, seen).await?
             {
                 return Ok(());
             }
@@ -236,12 +256,25 @@ impl Dslr64 {
     async fn reset_after_the_dead<E: Endpoint>(
         &self,
         site: &Site<'_, E>,
+        role: Role,
         doubt: &mut Doubt,
         seen: Dslr64Word,
     ) -> Result<bool, Fault> {
         if !doubt.is_due() {
             return Ok(false);
         }
+        role.publish(site, Phase::Repairing);
+        let is_reset = self.reset_without_the_living(site, doubt, seen).await?;
+        role.publish(site, role.phase);
+        Ok(is_reset)
+    }
+
+    async fn reset_without_the_living<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        doubt: &mut Doubt,
+        seen: Dslr64Word,
+    ) -> Result<bool, Fault> {
         let has_ticket = |p: &Participant| p.record.generation == IN_LINE;
         match doubt.look_around(site, has_ticket).await? {
             Some(present) if !present.iter().any(has_ticket) => {}
@@ -311,7 +344,6 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
             old = Dslr64Word(found as u64);
         }
         let place = Self::place(mode, old);
-        site.publish_ticket(Phase::Waiting, mode, IN_LINE, place.ticket.bits());
         let turn = self.waiting.turn::<Dslr64Word, E>(site, place, 0).await?;
         assert!(turn != Turn::Void, "counters in which somebody counts are not reset");
         Ok(self.grant(mode, old))

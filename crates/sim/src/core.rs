@@ -12,6 +12,7 @@ use crate::history::History;
 use crate::memory::{Memory, Node};
 use crate::nic::Nic;
 use crate::oracle::{Candidate, Candidates, Nobody, Oracle, StepKind};
+use crate::outside::Outside;
 use crate::queue::{Event, Queue};
 use crate::seat::Seat;
 use crate::state::TaskMemory;
@@ -77,6 +78,7 @@ pub(crate) struct Core {
     /// Endpoints that crashed and whose tasks are still there.
     pub(crate) unburied: Vec<EndpointId>,
     pub(crate) watches: Watches,
+    pub(crate) outside: Outside,
     pub(crate) tasks: Vec<TaskMeta>,
     /// Explored mode, by task: what it has been told since its last checkpoint, and where that was.
     pub(crate) memories: Vec<TaskMemory>,
@@ -123,6 +125,7 @@ impl Core {
             stamp: 0,
             unburied: Vec::new(),
             watches: Watches::default(),
+            outside: Outside::default(),
             tasks: Vec::new(),
             memories: Vec::new(),
             ready: VecDeque::new(),
@@ -198,7 +201,10 @@ impl Core {
         if self.abandoned || self.now >= limit {
             return None;
         }
-        if self.pending.iter().all(|(_, event)| matches!(event, Event::Timer(..))) {
+        // For what is on its way to the outside time does not stand still.
+        let passes = |event: &Event| matches!(event, Event::Timer(..) | Event::Reach(_));
+        let impatient = self.hasty && self.bereaved && !self.pending.is_empty();
+        if impatient || self.pending.iter().all(|(_, event)| passes(event)) {
             return self.let_time_pass();
         }
         let chosen = match self.pending.len() {
@@ -227,9 +233,10 @@ impl Core {
         Some(chosen)
     }
 
-    /// Explored mode: nothing can happen but that time passes. Then any wait may be the next to end
-    /// by the clock, since no duration decides anything: one whose timer is pending or held back,
-    /// or, where somebody has died so that it may help, one on a word.
+    /// Explored mode: time may pass, since nothing else can happen, or since waits are hasty. Then
+    /// any wait may be the next to end by the clock, since no duration decides anything: one whose
+    /// timer is pending or held back, or, where somebody has died so that it may help, one on a
+    /// word.
     fn let_time_pass(&mut self) -> Option<(Nanos, Event)> {
         let mut timers = std::mem::take(&mut self.timers);
         timers.retain(|(_, event)| match *event {
@@ -272,6 +279,7 @@ impl Core {
                 (self.watches.owner(watch), StepKind::Timer)
             }
             Event::Wake(task) => (self.tasks[task as usize].endpoint, StepKind::Wake),
+            Event::Reach(packet) => (self.outside.packet(packet).from, StepKind::Packet),
             Event::Announce(bits) => (EndpointId::from_bits(bits.into()), StepKind::Death),
         };
         Candidate { owner: owner.index, kind }
@@ -287,6 +295,7 @@ impl Core {
             Event::Timer(watch, _) => self.timer(watch),
             Event::Elapse(watch) => self.elapse(watch),
             Event::Wake(task) => self.wake(task),
+            Event::Reach(packet) => self.reach(packet),
             Event::Announce(bits) => self.announce(EndpointId::from_bits(bits.into())),
         }
         while let Some(head) = self.completed.pop() {

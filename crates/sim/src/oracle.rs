@@ -52,6 +52,8 @@ pub enum StepKind {
     Wake,
     /// A death becomes known.
     Death,
+    /// What an endpoint sent to the outside arrives.
+    Packet,
 }
 
 /// An event that may be next.

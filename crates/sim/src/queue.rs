@@ -27,6 +27,8 @@ pub(crate) enum Event {
     Elapse(u32),
     /// This task is polled.
     Wake(u32),
+    /// This packet reaches what is outside.
+    Reach(u32),
     /// The death of the endpoint with these bits becomes known.
     Announce(u32),
 }
@@ -61,7 +63,8 @@ impl Packed {
             Event::Timer(watch, generation) => word(4, watch, generation),
             Event::Elapse(watch) => word(5, watch, 0),
             Event::Wake(task) => word(6, task, 0),
-            Event::Announce(endpoint) => word(7, 0, endpoint),
+            Event::Reach(packet) => word(7, packet, 0),
+            Event::Announce(endpoint) => word(8, 0, endpoint),
         }
     }
 
@@ -77,6 +80,7 @@ impl Packed {
             4 => Event::Timer(index, rest),
             5 => Event::Elapse(index),
             6 => Event::Wake(index),
+            7 => Event::Reach(index),
             _ => Event::Announce(rest),
         }
     }
@@ -263,7 +267,7 @@ mod tests {
     fn an_event_survives_its_word() {
         for index in [0, 1, (1 << 28) - 1] {
             let events = [Event::Arrive, Event::Turn, Event::Serve, Event::Complete];
-            let more = [Event::Elapse, Event::Wake];
+            let more = [Event::Elapse, Event::Wake, Event::Reach];
             for event in events.into_iter().chain(more).map(|event| event(index)) {
                 assert_eq!(Packed::new(event).event(), event);
             }

@@ -114,6 +114,10 @@ impl Core {
             Event::Complete(flight) => mix(what, 4 ^ self.found_hash(flight)),
             Event::Timer(..) | Event::Elapse(_) => mix(what, 5),
             Event::Wake(task) => mix(what, 6 ^ u64::from(task) << 8),
+            Event::Reach(packet) => {
+                let words = self.outside.packet(packet).words;
+                mix(what, mix(7 ^ words[0], words[1]))
+            }
             Event::Announce(bits) => mix(what, bits.into()),
         }
     }

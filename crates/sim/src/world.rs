@@ -23,6 +23,7 @@ use crate::history::{Kind, Observer, Stats};
 use crate::memory::{Node, NodeId, Reset};
 use crate::nic::{Nic, NicState};
 use crate::oracle::{Choice, Oracle, Seeded};
+use crate::outside::{Packet, Receiver};
 use crate::queue::Event;
 use crate::seat::Life;
 
@@ -492,6 +493,17 @@ impl Handle {
     /// Shows every effect from now on to this observer.
     pub fn observe(&self, observer: Observer) {
         self.shared.core.borrow_mut().history.observer = Some(observer);
+    }
+
+    /// An endpoint sends a packet to what is outside of the world. It arrives at any later time,
+    /// whatever becomes of its sender.
+    pub fn send_outside(&self, packet: Packet) {
+        self.shared.core.borrow_mut().send_outside(packet);
+    }
+
+    /// Shows every packet that arrives outside from now on to this receiver.
+    pub fn receive_outside(&self, receiver: Receiver) {
+        self.shared.core.borrow_mut().outside.receiver = Some(receiver);
     }
 
     /// A hash of every effect so far: equal for equal runs, on every machine.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint, Nanos, Verb, Wait};
-use farlock_sim::{Choice, Config, Ended, Mode, Oracle, Ratio, Weakness, World};
+use farlock_sim::{Choice, Config, Ended, Mode, Oracle, Packet, Ratio, Weakness, World};
 
 /// Enumerates every sequence of choices, depth first.
 #[derive(Clone, Default)]
@@ -138,4 +138,33 @@ fn a_torn_read_of_three_words_sees_every_mixture() {
         task.take().expect("it has finished")
     });
     assert_eq!(seen.len(), 8, "{seen:?}");
+}
+
+/// What is sent outside arrives in any order, and what a client sent arrives even when others know
+/// that it is dead and have gone on.
+#[test]
+fn packets_arrive_outside_at_any_time_also_those_of_the_dead() {
+    let (orders, _) = explore(Weakness::NONE, |world, base| {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let arrived = Rc::clone(&order);
+        world.receive_outside(Box::new(move |packet| {
+            arrived.borrow_mut().push(packet.words[0]);
+        }));
+        let (first, second) = (world.endpoint(), world.endpoint());
+        let (doomed, handle) = (first.id(), world.handle());
+        world.crash_at(doomed, 0, farlock_sim::Outcome::Never);
+        world.spawn(doomed, async move {
+            handle.send_outside(Packet { from: first.id(), words: [1, 0] });
+            let _ = first.read64(base).await;
+        });
+        let handle = world.handle();
+        world.spawn(second.id(), async move {
+            let peers = [doomed];
+            second.wait(Wait { peers: &peers, ..Wait::default() }).await;
+            handle.send_outside(Packet { from: second.id(), words: [2, 0] });
+        });
+        assert_eq!(world.run(), Ended::Finished);
+        order.take()
+    });
+    assert_eq!(orders, BTreeSet::from([vec![1, 2], vec![2, 1]]));
 }

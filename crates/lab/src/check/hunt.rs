@@ -229,6 +229,8 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
     push(&|s| s.cancel = None);
     push(&|s| s.cancel_anywhere = s.cancel_anywhere.saturating_sub(1));
     push(&|s| s.near_wrap = 0);
+    push(&|s| s.fenced = false);
+    push(&|s| s.recorded = false);
     push(&|s| s.clients = (s.clients - 1).max(2));
     push(&|s| s.acquisitions = (s.acquisitions - 1).max(1));
     push(&|s| s.torn = 0);

@@ -16,6 +16,10 @@ use super::scenario::{CLIENTS_MAX, Cancel, Death, Scenario};
 /// Before the number of those that may die at any verb, or give up at any time.
 const ANYWHERE: &str = "any";
 
+/// Holders write to a register outside, and what they do in far memory is recorded.
+const FENCED: &str = "fenced";
+const RECORDED: &str = "recorded";
+
 /// A run: what is played, and how its schedule differs from the obvious one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
@@ -56,6 +60,11 @@ impl fmt::Display for Line {
         if s.near_wrap > 0 {
             write!(f, "/w{}", s.near_wrap)?;
         }
+        for (is_so, name) in [(s.fenced, FENCED), (s.recorded, RECORDED)] {
+            if is_so {
+                write!(f, "/{name}")?;
+            }
+        }
         write!(f, "/{}", self.trail)
     }
 }
@@ -92,6 +101,15 @@ pub fn outcome_name(outcome: Outcome) -> &'static str {
 
 /// What is out of the ordinary; its first letter says in which respect.
 fn parse_option(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
+    match option {
+        FENCED => scenario.fenced = true,
+        RECORDED => scenario.recorded = true,
+        _ => return parse_pace(scenario, option),
+    }
+    Ok(())
+}
+
+fn parse_pace(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
     (scenario.hasty, scenario.slow) = match option {
         "plain" => return Ok(()),
         "hasty" => (true, scenario.slow),

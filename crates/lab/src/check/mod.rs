@@ -5,6 +5,7 @@
 
 pub mod crash;
 pub mod exhaustive;
+pub mod goods;
 pub mod hunt;
 pub mod line;
 pub mod museum;

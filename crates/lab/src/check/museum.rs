@@ -1,7 +1,7 @@
 //! The checker's own test: planted bugs, each to be found within a budget by the standard mix.
 
 use anyhow::{Context, ensure};
-use farlock_locks::museum::{EXHIBITS, Exhibit};
+use farlock_locks::museum::Exhibit;
 
 use super::CheckArgs;
 use super::hunt::{Budget, Hunt, Mix, seed_of, shrink};
@@ -24,7 +24,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         Some(Budget::Time(_)) => anyhow::bail!("the museum's budget is a number of schedules"),
     };
     let mut rows = Vec::new();
-    for (number, exhibit) in EXHIBITS.iter().enumerate().filter(|(_, e)| wanted(e.name)) {
+    for (number, exhibit) in subjects::exhibits().enumerate().filter(|(_, e)| wanted(e.name)) {
         let row = find(exhibit, budget, seed_of(args.seed, number))?;
         if args.json {
             println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
@@ -66,7 +66,7 @@ mod tests {
     /// It is sound until its generation wraps, so its run must begin near that.
     #[test]
     fn a_bug_of_a_wrapped_count_is_found_near_the_wrap() {
-        let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == "generation-by-size");
+        let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == "generation-by-size");
         let row = find(exhibit.expect("the museum has it"), 20_000, 1).expect("it plays");
         assert!(row.line.as_ref().is_some_and(|line| line.contains("/w")), "{row:?}");
     }
@@ -74,8 +74,10 @@ mod tests {
     /// Those that a few hundred schedules find; `farlock-lab check --mode museum` is for all.
     #[test]
     fn plain_bugs_are_found_soon() {
-        for name in ["none", "lost-wake-up", "forgotten-handover", "suspected-is-not-dead"] {
-            let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == name);
+        for name in
+            ["none", "lost-wake-up", "forgotten-handover", "suspected-is-not-dead", "unfenced"]
+        {
+            let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == name);
             let row = find(exhibit.expect("the museum has it"), 5_000, 1).expect("it plays");
             assert!(row.found, "{name}");
         }

@@ -59,7 +59,7 @@ impl Point {
     fn of(state: SlotWord, verb: &Verb<'_>, lock: Addr, data: Addr) -> Self {
         let place = match verb.addr() {
             None => Place::Mailbox,
-            Some(addr) if addr == data => Place::Data,
+            Some(addr) if addr.region() == data.region() && addr >= data => Place::Data,
             Some(addr) if addr.region() == lock.region() => {
                 Place::Lock(addr.offset() - lock.offset())
             }

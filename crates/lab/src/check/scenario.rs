@@ -69,6 +69,10 @@ pub struct Scenario {
     pub cancel: Option<Cancel>,
     /// So many times more somebody may give up, whenever it waits, as the schedule says.
     pub cancel_anywhere: u32,
+    /// Exclusive holders write to a register outside, with their tokens, where the lock has them.
+    pub fenced: bool,
+    /// Holders read and write two words that the lock protects, and it is recorded what they see.
+    pub recorded: bool,
     /// So many acquisitions and the lock's counts wrap; 0: they begin at zero.
     pub near_wrap: u16,
 }
@@ -103,6 +107,8 @@ impl Scenario {
             anywhere: 0,
             cancel: None,
             cancel_anywhere: 0,
+            fenced: false,
+            recorded: false,
             near_wrap: 0,
         }
     }
@@ -159,6 +165,7 @@ impl Scenario {
             0 => 1 + draw(NEAR_WRAP_MAX) as u16,
             _ => 0,
         };
+        (self.fenced, self.recorded) = (draw(2) == 1, draw(2) == 1);
     }
 
     /// In which mode a client acquires for the `round`-th time.

@@ -3,8 +3,10 @@
 use anyhow::Context;
 use farlock_fabric::WideAtomics;
 use farlock_locks::RecordLock;
-use farlock_locks::museum::exhibits::{self, Claim, EXHIBITS, ExhibitVisitor};
+use farlock_locks::museum::exhibits::{self, Claim, EXHIBITS, Exhibit, ExhibitVisitor};
 use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
+
+use farlock_sim::check::Register;
 
 use super::order::Order;
 use super::points::Watched;
@@ -25,6 +27,20 @@ pub fn all() -> Vec<String> {
     all
 }
 
+/// An exhibit that is no lock: what is behind one, and does not look at tokens.
+pub const UNFENCED: Exhibit = Exhibit {
+    name: "unfenced",
+    story: "a register outside takes late writes of former holders",
+    settles: true,
+    repairs: true,
+    order: Claim::Nothing,
+};
+
+/// Every exhibit.
+pub fn exhibits() -> impl Iterator<Item = &'static Exhibit> {
+    EXHIBITS.iter().chain([&UNFENCED])
+}
+
 /// Before the name of an exhibit.
 pub const MUSEUM: &str = "museum:";
 
@@ -36,10 +52,17 @@ pub fn player(subject: &str) -> anyhow::Result<Player> {
     let name = subject.split(':').next().unwrap_or(subject);
     let option = PATIENT.iter().find(|(lock, _)| *lock == name);
     let spec = option.map_or(subject.to_owned(), |(_, option)| format!("{subject}:{option}"));
-    Ok(registry::visit(&spec, MakePlayer { settles: true, order: None })?)
+    Ok(registry::visit(
+        &spec,
+        MakePlayer { settles: true, order: None, register: Register::FENCED },
+    )?)
 }
 
 fn exhibit(name: &str) -> anyhow::Result<Player> {
+    if name == UNFENCED.name {
+        let maker = MakePlayer { settles: true, order: None, register: Register::UNFENCED };
+        return Ok(registry::visit("mcs", maker)?);
+    }
     let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == name);
     let exhibit = exhibit.with_context(|| format!("the museum has no exhibit named '{name}'"))?;
     let order = Some(match exhibit.order {
@@ -47,7 +70,7 @@ fn exhibit(name: &str) -> anyhow::Result<Player> {
         Claim::WritersInOrder => Order { writers: true, readers: None },
         Claim::WritersKeepReadersOut => Order { writers: false, readers: Some(u16::MAX) },
     });
-    let maker = MakePlayer { settles: exhibit.settles, order };
+    let maker = MakePlayer { settles: exhibit.settles, order, register: Register::FENCED };
     exhibits::visit(name, maker).context("an exhibit that is listed can be visited")
 }
 
@@ -55,12 +78,19 @@ struct MakePlayer {
     settles: bool,
     /// The order that the lock is held to; `None`: to that which it promises.
     order: Option<Order>,
+    /// The register outside.
+    register: Register,
 }
 
 impl MakePlayer {
     fn terms<W: WideAtomics, L: RecordLock<W>>(&self, lock: &L) -> Terms {
         let order = self.order.unwrap_or_else(|| Order::promised(lock));
-        Terms { order, settles: self.settles, outlives: L::OUTLIVES_CLIENTS }
+        Terms {
+            order,
+            settles: self.settles,
+            outlives: L::OUTLIVES_CLIENTS,
+            register: self.register,
+        }
     }
 }
 

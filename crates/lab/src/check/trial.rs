@@ -12,11 +12,12 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Slot, WideAtomics};
 use farlock_locks::event::EventCounts;
 use farlock_locks::slot::{self, Phase};
 use farlock_locks::{Client, Mode, Options, RecordLock};
-use farlock_sim::check::{Access, Ledger, Turns};
+use farlock_sim::check::{Access, History, Ledger, Register, Turns};
 use farlock_sim::{
-    Choice, Config, Effect, Ended, Handle, Kind, Mode as WorldMode, Oracle, Ratio, World,
+    Choice, Config, Effect, Ended, Handle, Kind, Mode as WorldMode, Oracle, Packet, Ratio, World,
 };
 
+use super::goods::{Deed, Goods, use_pair};
 use super::order::Order;
 use super::points::{Watched, Witness};
 use super::scenario::Scenario;
@@ -62,6 +63,10 @@ pub struct Befell {
     pub wraps: u64,
     /// Acquisitions and releases that were given up.
     pub given_up: u64,
+    /// Writes with stale tokens that the register outside refused.
+    pub stale_refused: u64,
+    /// Holds in the histories that were judged.
+    pub holds_recorded: u64,
 }
 
 impl Befell {
@@ -69,6 +74,8 @@ impl Befell {
     pub fn add(&mut self, other: Self) {
         self.wraps += other.wraps;
         self.given_up += other.given_up;
+        self.stale_refused += other.stale_refused;
+        self.holds_recorded += other.holds_recorded;
     }
 }
 
@@ -96,6 +103,8 @@ pub struct Notes {
     pub timeline: Option<Vec<String>>,
     /// Who is told of each verb.
     pub witness: Option<Rc<dyn Witness>>,
+    /// What holders did with what the lock protects, where that is recorded.
+    pub history: History<Deed>,
 }
 
 /// What is asked of a lock besides exclusion, growing tokens and progress.
@@ -107,6 +116,8 @@ pub struct Terms {
     pub settles: bool,
     /// It outlives clients that die.
     pub outlives: bool,
+    /// The register outside that exclusive holders write with their tokens.
+    pub register: Register,
 }
 
 /// A subject, ready to play any scenario.
@@ -163,6 +174,7 @@ impl std::fmt::Debug for Player {
 #[derive(Default)]
 struct Bench {
     ledger: Ledger,
+    goods: Goods,
     turns: Turns,
     /// The order that the lock is held to in this run.
     order: Order,
@@ -201,7 +213,19 @@ impl Bench {
     fn remember(&self) {
         let turns = if self.order.is_any() { self.turns.ghost() } else { 0 };
         let faults = self.settling << 8 | u64::from(self.cancels_left);
-        self.ghost.set(self.ledger.ghost() ^ turns ^ faults.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let known = self.ledger.ghost() ^ self.goods.ghost().rotate_left(1);
+        self.ghost.set(known ^ turns ^ faults.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+
+    /// What a holder sent outside arrives there.
+    fn receives(&mut self, packet: &Packet) {
+        let accepted = self.goods.receives(packet);
+        let (who, token) = (packet.from.index - 1, packet.words[0]);
+        self.tell(|line| {
+            let answer = if accepted { "accepted" } else { "refused" };
+            *line = format!("client {who}  write outside with token {token}: {answer}");
+        });
+        self.remember();
     }
 
     /// A verb took effect. Endpoints are numbered from 1, clients from 0.
@@ -286,11 +310,16 @@ impl Trial {
             order: if scenario.is_deadly() { Order::default() } else { terms.order },
             ghost: world.ghost(),
             clients: scenario.clients,
+            goods: Goods::of(terms.register),
             notes,
             ..Bench::default()
         }));
         let seer = Rc::clone(&bench);
         world.observe(Box::new(move |effect| seer.borrow_mut().sees(effect, word)));
+        if scenario.fenced {
+            let outside = Rc::clone(&bench);
+            world.receive_outside(Box::new(move |packet| outside.borrow_mut().receives(packet)));
+        }
         Self {
             scenario: Rc::new(scenario.clone()),
             terms,
@@ -345,9 +374,10 @@ impl Trial {
     /// where that matters.
     fn begin_counts<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L) {
         let (steps, bench) = (self.scenario.near_wrap, &mut *self.bench.borrow_mut());
-        let word = lock.near_wrap(steps.max(1));
+        let word = lock.near_wrap(steps);
         if steps > 0 || !L::ORDER_OUTLIVES_COUNTS {
-            bench.counts = L::FIELDS.iter().filter(|f| f.of(word) != 0).copied().collect();
+            let last = lock.near_wrap(1);
+            bench.counts = L::FIELDS.iter().filter(|f| f.of(last) != 0).copied().collect();
         }
         bench.order_outlives_counts = L::ORDER_OUTLIVES_COUNTS;
         if steps > 0 {
@@ -355,6 +385,11 @@ impl Trial {
             self.handle.poke(self.word, word as u64);
             self.handle.poke(self.word.plus(8), (word >> 64) as u64);
         }
+    }
+
+    /// The words that the lock protects.
+    fn pair(&self) -> [Addr; 2] {
+        pair_of(self.word)
     }
 
     /// Clients must not keep the world alive, which keeps them.
@@ -422,10 +457,19 @@ impl Trial {
             events: self.handle.stats().events,
             recovered: self.scenario.is_deadly() && bench.recoveries > 0,
             bypass_max: bench.turns.bypass_max(),
-            befell: bench.befell,
+            befell: Befell {
+                stale_refused: bench.goods.refused(),
+                holds_recorded: bench.goods.recorded(),
+                ..bench.befell
+            },
             ..Verdict::default()
         };
+        if self.scenario.recorded && matches!(ended, Ok(Ended::Finished)) {
+            bench.goods.closes(self.pair().map(|word| self.handle.peek(word)));
+        }
         let broken = bench.ledger.violation().map(str::to_owned).or_else(|| bench.bypassed.take());
+        let broken = broken.or_else(|| bench.goods.violation());
+        bench.notes.history = bench.goods.take_history();
         verdict.finding = match (broken, bench.failure.take(), ended) {
             (Some(story), ..) => finding(Objection::Violation, story),
             (_, _, Err(panic)) => finding(Objection::Panic, message(&*panic)),
@@ -445,6 +489,11 @@ impl Trial {
         };
         verdict
     }
+}
+
+/// The words that this lock protects.
+fn pair_of(lock: Addr) -> [Addr; 2] {
+    [lock.plus(PROTECTED), lock.plus(PROTECTED + 8)]
 }
 
 /// Somebody who comes last: acquires the lock, however broken, and releases it. Whether it could.
@@ -517,10 +566,15 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         };
         let token = guard.token().map(|token| scenario.judged(token));
         self.enters(access, token);
-        let read = self.client.endpoint().read64(self.trial.word.plus(PROTECTED));
-        let read = unless(read, gives_up).await.transpose()?;
+        let used = match scenario.recorded {
+            true => Some(self.uses(access, round).await?),
+            false => {
+                let read = self.client.endpoint().read64(self.trial.word.plus(PROTECTED));
+                unless(read, gives_up).await.transpose()?
+            }
+        };
         self.leaves();
-        if read.is_none() {
+        if used.is_none() {
             drop(guard);
             return self.settles().await;
         }
@@ -529,6 +583,17 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             return self.settles().await;
         }
         self.trial.bench.borrow_mut().turns.closes(who);
+        Ok(())
+    }
+
+    /// Reads and writes what the lock protects, and lets it be recorded.
+    async fn uses(&self, access: Access, round: u16) -> anyhow::Result<()> {
+        // Nobody writes the same value twice, and nobody the first one.
+        let value = u64::from(round + 1) << 16 | u64::from(self.who);
+        let (bench, words) = (&self.trial.bench, pair_of(self.trial.word));
+        let called = bench.borrow_mut().goods.begins(access, value);
+        let deed = use_pair(self.client.endpoint(), words, access, value).await?;
+        bench.borrow_mut().goods.ends(called, deed);
         Ok(())
     }
 
@@ -589,6 +654,9 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             bench.bypassed.get_or_insert(story);
         }
         bench.ledger.enter(who, access, token);
+        if let (true, Access::Exclusive, Some(token)) = (trial.scenario.fenced, access, token) {
+            bench.goods.sends(trial.ids[usize::from(who)], token, &trial.handle);
+        }
         bench.tell(|line| {
             *line = format!("client {who}  enters ({access:?}, token {token:?})");
         });

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::history::mix;
+
 /// A write came too late: somebody with a higher token has written already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the token {token} is stale: {highest} has been seen")]
@@ -55,6 +57,75 @@ impl Register {
     }
 }
 
+/// The judge of a [`Register`]: it knows the order of grants from elsewhere, not from tokens.
+///
+/// Of two writes that a register accepts, the later one must be of a later grant; and the holder of
+/// the latest grant so far must not be refused. So a fenced register passes if tokens grow from
+/// grant to grant, however late its writes arrive, and an unfenced one does not.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    register: Register,
+    grants: u64,
+    /// The latest grant of which a write was accepted.
+    latest: u64,
+    refused: u64,
+    violation: Option<String>,
+}
+
+impl Default for Fence {
+    fn default() -> Self {
+        Self::of(Register::FENCED)
+    }
+}
+
+impl Fence {
+    /// The judge of this register, which nobody has written.
+    pub const fn of(register: Register) -> Self {
+        Self { register, grants: 0, latest: 0, refused: 0, violation: None }
+    }
+
+    /// Somebody is granted the lock exclusively: the how manieth that is.
+    pub fn granted(&mut self) -> u64 {
+        self.grants += 1;
+        self.grants
+    }
+
+    /// A write of this grant's holder arrives. Whether it is accepted.
+    pub fn write(&mut self, token: u64, grant: u64) -> bool {
+        let (accepted, latest) = (self.register.write(token, grant), self.latest);
+        let wrong = match accepted {
+            Ok(()) => grant < latest,
+            Err(_) => grant >= latest,
+        };
+        if wrong && self.violation.is_none() {
+            let what = if accepted.is_ok() { "accepted" } else { "refused" };
+            self.violation = Some(format!(
+                "the register {what} a write of grant {grant}, token {token}, after grant {latest}"
+            ));
+        }
+        self.refused += u64::from(accepted.is_err());
+        if accepted.is_ok() {
+            self.latest = latest.max(grant);
+        }
+        accepted.is_ok()
+    }
+
+    /// Writes that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// What went wrong first.
+    pub fn violation(&self) -> Option<&str> {
+        self.violation.as_deref()
+    }
+
+    /// What this judge adds to the state of a world.
+    pub fn ghost(&self) -> u64 {
+        mix(self.register.highest, mix(self.grants, self.latest))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,5 +143,33 @@ mod tests {
         assert_eq!(paused_holder(Register::FENCED).value(), 20);
         assert_eq!(paused_holder(Register::UNFENCED).value(), 11);
         assert_eq!(paused_holder(Register::UNFENCED).stale_accepted(), 1);
+    }
+
+    /// A write of the first holder arrives after one of the second.
+    fn overtaken(register: Register, tokens: [u64; 2]) -> Fence {
+        let mut fence = Fence::of(register);
+        let grants = [fence.granted(), fence.granted()];
+        fence.write(tokens[1], grants[1]);
+        fence.write(tokens[0], grants[0]);
+        fence
+    }
+
+    #[test]
+    fn late_writes_are_told_by_the_order_of_grants_not_by_tokens() {
+        let fenced = overtaken(Register::FENCED, [1, 2]);
+        assert_eq!((fenced.violation(), fenced.refused()), (None, 1));
+        assert!(overtaken(Register::UNFENCED, [1, 2]).violation().is_some());
+        // Tokens that do not grow protect nothing.
+        assert!(overtaken(Register::FENCED, [7, 7]).violation().is_some());
+        assert!(overtaken(Register::FENCED, [9, 7]).violation().is_some());
+    }
+
+    #[test]
+    fn the_latest_holder_must_not_be_refused() {
+        let mut fence = Fence::default();
+        let grants = [fence.granted(), fence.granted()];
+        assert!(fence.write(2, grants[0]));
+        assert!(!fence.write(1, grants[1]));
+        assert!(fence.violation().is_some());
     }
 }

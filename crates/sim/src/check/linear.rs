@@ -103,6 +103,20 @@ impl<O> History<O> {
         self.operations.len()
     }
 
+    /// Each operation, in the order of calls, with the moments at which it was called and returned.
+    pub fn spans(&self) -> impl Iterator<Item = (&O, usize, Option<usize>)> {
+        let count = self.operations.len();
+        let (mut called, mut returned) = (vec![0; count], vec![None; count]);
+        for (at, event) in self.events.iter().enumerate() {
+            match *event {
+                Event::Call(number) => called[number] = at,
+                Event::Return(number) => returned[number] = Some(at),
+            }
+        }
+        let spans = self.operations.iter().zip(called).zip(returned);
+        spans.map(|((operation, called), returned)| (operation, called, returned))
+    }
+
     /// Whether none was.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()

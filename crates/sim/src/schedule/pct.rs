@@ -8,7 +8,7 @@
 //!
 //! Two things the paper does not have: an endpoint that waits by the clock falls behind the others
 //! when its timer goes off, or else a poller would keep everybody from what it waits for; and the
-//! death of an endpoint is an actor with a priority of its own.
+//! death of an endpoint is an actor with a priority of its own, and so is what it sent outside.
 
 use farlock_fabric::Nanos;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -32,7 +32,7 @@ pub struct Pct {
     step: u32,
     /// The steps at which somebody falls behind.
     changes: Vec<u32>,
-    /// By endpoint, then by endpoint again for its death; 0 until it is first seen.
+    /// By actor; 0 until it is first seen.
     priorities: Vec<u64>,
     /// The lowest priority so far.
     lowest: u64,
@@ -83,9 +83,14 @@ impl Pct {
     }
 }
 
-/// Who an event belongs to: an endpoint, or its death.
+/// Who an event belongs to: an endpoint, its death, or what it sent outside.
 fn actor(owner: u16, kind: StepKind) -> usize {
-    usize::from(owner) * 2 + usize::from(kind == StepKind::Death)
+    let role = match kind {
+        StepKind::Death => 1,
+        StepKind::Packet => 2,
+        StepKind::Verb | StepKind::Timer | StepKind::Wake => 0,
+    };
+    usize::from(owner) * 3 + role
 }
 
 impl Schedule for Pct {

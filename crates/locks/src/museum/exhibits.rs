@@ -4,15 +4,15 @@ use farlock_fabric::WideAtomics;
 
 use super::flaws::{
     DeathUnwatched, ForgottenHandover, GenerationBySize, LateRelease, OpeningUnpublished,
-    ReadersNotAwaited, RepairWithoutDrain, ResetOverlooked, Sound, SuspectedIsNotDead,
-    UnbumpedGeneration, Untagged, WrappedCounter, ZombieWrite,
+    ReadersNotAwaited, RepairWithoutDrain, RepairerOverlooked, ResetOverlooked, Sound,
+    SuspectedIsNotDead, UnbumpedGeneration, Untagged, WrappedCounter, ZombieWrite,
 };
 use super::tampered::Tampered;
 use super::{DslrPrinted, EpochLost, LostWakeUp, RidingRead, TornStamp};
 use crate::RecordLock;
 use crate::record::{
-    cas::Cas, dslr_64::Dslr64, mcs::Mcs, none::NoLock, retry_on_fail::RetryOnFail,
-    shiftlock::ShiftLock,
+    bakery::Waiting, cas::Cas, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs, none::NoLock,
+    retry_on_fail::RetryOnFail, shiftlock::ShiftLock,
 };
 
 /// What is known of an exhibit.
@@ -119,6 +119,8 @@ exhibits! {
         "a writer does not wait for the readers that went before it";
     "reset-overlooked", ResetOverlooked, Mcs::default(), true, true, Nothing,
         "a waiter does not listen to who repairs";
+    "repairer-overlooked", RepairerOverlooked, patient_dslr(), true, true, Nothing,
+        "of two waiters that repair at once, each takes the other for dead";
     "fast-slow", Sound, Cas::without_backoff(), true, true, WritersInOrder,
         "whoever tries at the right moment is served, however long another waits";
     "reader-writer", Sound, RetryOnFail, true, false, WritersKeepReadersOut,
@@ -128,6 +130,12 @@ exhibits! {
 /// ShiftLock that lets readers in after every writer, and looks at its readers seldom.
 fn every_writer() -> ShiftLock {
     ShiftLock { writers_max: 1, poll_ns: 15_000_000, ..ShiftLock::default() }
+}
+
+/// DSLR that looks at the word so seldom that waiting for the dead takes few polls.
+fn patient_dslr() -> Dslr {
+    let waiting = Waiting { omega_ns: 2_500_000, ..Waiting::default() };
+    Dslr { waiting, ..Dslr::default() }
 }
 
 /// DSLR's conflict handling as printed, or with its tests the other way round.

@@ -252,3 +252,19 @@ impl Flaw for ResetOverlooked {
         (!is_note(&message, Kind::Reset)).then_some(message)
     }
 }
+
+/// Whoever looks around for the dead does not count those who do the same. It gives their tickets
+/// back with those of the dead, and a client behind them comes in first; when their own turn comes
+/// round, their tokens are older than one that was used.
+#[derive(Debug, Default)]
+pub struct RepairerOverlooked;
+
+impl Flaw for RepairerOverlooked {
+    fn copies(&self, words: &mut [u64]) {
+        if let Some(state) = words.first_mut()
+            && SlotWord(*state).phase() == Phase::Repairing as u64
+        {
+            *state = 0;
+        }
+    }
+}

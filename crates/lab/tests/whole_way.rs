@@ -1,0 +1,32 @@
+//! A planted bug on its whole way: the checker finds it, shrinks the run, prints it as a line, and
+//! the line shows the same objection again.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn lab(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_farlock-lab")).args(arguments).output();
+    let output = output.expect("the program starts");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Two waiters look around for the dead at once, and each gives the other's ticket back. It takes a
+/// death, two who wait for it, and a preemption between a look and what follows from it.
+#[test]
+fn a_bug_is_found_shrunk_printed_and_replayed() {
+    let row = lab(&["check", "--mode", "museum", "--protocol", "repairer-overlooked", "--json"]);
+    let row: Value = serde_json::from_str(&row).unwrap();
+    assert_eq!(row["found"], true, "{row}");
+    let (line, story) = (row["line"].as_str().unwrap(), row["story"].as_str().unwrap());
+    let parts: Vec<&str> = line.split('/').collect();
+    assert_eq!(parts[..2], ["museum:repairer-overlooked", "3x2"], "what it takes: {line}");
+    let deaths: Vec<_> = parts.iter().filter(|part| part.starts_with('d')).collect();
+    assert!(deaths.len() == 1 && !deaths[0].contains('+'), "one death: {line}");
+    let shown = lab(&["replay", line]);
+    assert_eq!(shown.lines().last(), Some(story), "{line}");
+    assert!(shown.contains("read          record"), "verb by verb: {shown}");
+}

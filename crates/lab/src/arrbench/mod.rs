@@ -113,18 +113,13 @@ struct Row {
 fn arrbench(args: &ArrbenchArgs) -> anyhow::Result<()> {
     let locks = subject::chosen(LOCKS, &args.locks)?;
     warn_of_few_cores(&args.threads);
+    let rows = measure(args, &locks);
     let mut out = std::io::stdout().lock();
-    let mut rows = Vec::new();
-    for setting in settings(args) {
-        let measured = measure(args, &locks, &setting);
-        if args.json {
-            for row in &measured {
-                writeln!(out, "{}", serde_json::to_string(row)?)?;
-            }
+    if args.json {
+        for row in &rows {
+            writeln!(out, "{}", serde_json::to_string(row)?)?;
         }
-        rows.extend(measured);
-    }
-    if !args.json {
+    } else {
         writeln!(out, "{}", table(&rows))?;
     }
     let violations: u64 = rows.iter().map(|row| row.violations).sum();
@@ -146,33 +141,35 @@ fn warn_of_few_cores(threads: &[u16]) {
     }
 }
 
-/// Every lock in a setting; a round measures each once.
-fn measure(args: &ArrbenchArgs, locks: &[&LockInfo], setting: &Course) -> Vec<Row> {
-    let mut outcomes = vec![Vec::new(); locks.len()];
+/// Every lock in every setting. A round measures each of them once: what disturbs the machine for a
+/// while spoils a round of many figures, not all rounds of one.
+fn measure(args: &ArrbenchArgs, locks: &[&LockInfo]) -> Vec<Row> {
+    let settings = settings(args);
+    let pairs = settings.iter().flat_map(|setting| locks.iter().map(move |lock| (setting, *lock)));
+    let pairs: Vec<(&Course, &LockInfo)> = pairs.collect();
+    let mut outcomes = vec![Vec::new(); pairs.len()];
     for round in 0..args.rounds {
-        let course = Course { seed: args.seed.wrapping_add(u64::from(round)), ..*setting };
-        for (outcomes, lock) in outcomes.iter_mut().zip(locks) {
-            outcomes.push((lock.measure)(&course));
+        for (outcomes, (setting, lock)) in outcomes.iter_mut().zip(&pairs) {
+            let seed = args.seed.wrapping_add(u64::from(round));
+            outcomes.push((lock.measure)(&Course { seed, ..**setting }));
         }
     }
-    let rows = locks.iter().zip(outcomes);
-    rows.map(|(lock, rounds)| row(args, lock, setting, rounds)).collect()
+    let rows = pairs.into_iter().zip(outcomes);
+    rows.map(|((setting, lock), rounds)| row(args, lock, setting, rounds)).collect()
 }
 
-fn settings(args: &ArrbenchArgs) -> impl Iterator<Item = Course> + '_ {
-    let of = |variant, reads, threads| Course {
-        variant,
-        threads,
-        reads,
-        segments: args.segments,
-        seconds: args.seconds / f64::from(args.rounds),
-        seed: args.seed,
-    };
-    args.variants.iter().flat_map(move |&variant| {
-        args.reads.iter().flat_map(move |&reads| {
-            args.threads.iter().map(move |&threads| of(variant, reads, threads))
-        })
-    })
+fn settings(args: &ArrbenchArgs) -> Vec<Course> {
+    let seconds = args.seconds / f64::from(args.rounds);
+    let mut settings = Vec::new();
+    for &variant in &args.variants {
+        for &reads in &args.reads {
+            for &threads in &args.threads {
+                let (segments, seed) = (args.segments, args.seed);
+                settings.push(Course { variant, threads, reads, segments, seconds, seed });
+            }
+        }
+    }
+    settings
 }
 
 fn row(args: &ArrbenchArgs, lock: &LockInfo, setting: &Course, rounds: Vec<Outcome>) -> Row {

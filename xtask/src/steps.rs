@@ -137,7 +137,7 @@ pub(crate) const CI: &[Step] = &[
             ),
             lab!("check --mode pct --budget 40s --json"),
             lab!("check --mode random --budget 10s --json"),
-            lab!("check --mode crash --budget 30s --json"),
+            lab!("check --mode crash --json"),
         ],
         ..PLAIN
     },

@@ -189,6 +189,21 @@ mod tests {
         assert_eq!(verdict.befell.given_up, 1);
     }
 
+    /// Every order in which writes with tokens arrive outside, of the living and of the dead.
+    #[test]
+    fn in_every_order_of_arrival_the_fence_holds() {
+        for subject in ["cas-nb", "mcs", "shiftlock", "dslr"] {
+            let player = subjects::player(subject).expect("a registered lock");
+            let base = Scenario::plain(subject, 2, 1);
+            let scenario = Scenario { anywhere: 1, fenced: true, ..base };
+            let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
+            assert!(explored.catch.is_none(), "{:?}", explored.catch);
+            let has_tokens = subject != "cas-nb";
+            assert_eq!(explored.befell.stale_refused > 0, has_tokens, "{explored:?}");
+            assert!(explored.complete, "{explored:?}");
+        }
+    }
+
     /// An exploration turns back where a state's hash was met before. That is right only if equal
     /// hashes have equal futures: each choice leads from equal states to equal states.
     #[test]

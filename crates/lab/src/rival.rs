@@ -1,14 +1,14 @@
 //! What the locks are measured against, in the same loop: the processor itself, the kernel's file
-//! locks, and a lock for threads of one process.
+//! locks, the C library's mutex between processes, and a lock for threads of one process.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use farlock_fabric::Nanos;
-use farlock_fabric::shm::Wide;
+use farlock_fabric::shm::{SystemGuard, SystemMutexes, Wide};
 use farlock_locks::Mode;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -37,6 +37,8 @@ pub enum Rival {
     Flock,
     /// [`Ofd`].
     Ofd,
+    /// [`Mutexes`].
+    Pthread,
     /// [`Threads`].
     ParkingLot,
 }
@@ -53,6 +55,11 @@ pub const RIVALS: &[RivalInfo] = &[
         name: "ofd",
         summary: "fcntl(2) locks of open file descriptions, a byte a lock",
         rival: Rival::Ofd,
+    },
+    RivalInfo {
+        name: "pthread",
+        summary: "the C library's mutex between processes, a line a lock; alone in either mode",
+        rival: Rival::Pthread,
     },
     RivalInfo {
         name: "parking_lot",
@@ -229,6 +236,56 @@ impl Subject for Ofd {
 
     async fn release(&self, lock: u32) -> Result<(), Failure> {
         self.set(lock, libc::F_UNLCK)
+    }
+
+    async fn work(&self, nanos: Nanos) {
+        self.clock.work(nanos);
+    }
+}
+
+/// The most locks of [`Mutexes`]: 4 MiB of them.
+pub const MUTEXES_MAX: u64 = 1 << 16;
+
+/// Mutexes of the C library between processes. They know no shared mode.
+pub struct Mutexes {
+    mutexes: SystemMutexes,
+    clock: Clock,
+}
+
+impl Mutexes {
+    /// Makes so many, at most [`MUTEXES_MAX`], in this directory, for [`Mutexes::open`].
+    pub fn create(dir: &Path, locks: u64) -> io::Result<()> {
+        assert!(locks <= MUTEXES_MAX, "at most {MUTEXES_MAX} mutexes");
+        SystemMutexes::create(&Self::path(dir), locks as usize).map(drop)
+    }
+
+    /// Opens those that were made there.
+    pub fn open(dir: &Path, locks: u64) -> io::Result<Self> {
+        let mutexes = SystemMutexes::open(&Self::path(dir), locks as usize)?;
+        Ok(Self { mutexes, clock: Clock::new() })
+    }
+
+    fn path(dir: &Path) -> PathBuf {
+        dir.join("mutexes")
+    }
+}
+
+impl Subject for Mutexes {
+    type Held<'s> = SystemGuard<'s>;
+
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    #[inline(always)]
+    async fn acquire(&self, lock: u32, _: Mode) -> Result<SystemGuard<'_>, Failure> {
+        Ok(self.mutexes.lock(lock as usize))
+    }
+
+    #[inline(always)]
+    async fn release<'s>(&'s self, held: SystemGuard<'s>) -> Result<(), Failure> {
+        drop(held);
+        Ok(())
     }
 
     async fn work(&self, nanos: Nanos) {

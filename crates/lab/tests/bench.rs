@@ -70,7 +70,7 @@ fn between_processes_every_lock_and_rival_but_the_canary_excludes() {
         // Held for a while, so that the canary's holders meet even on one core.
         let rows = rows(&format!("{options} --hold-ns 2000"));
         assert_judged(&rows);
-        for rival in ["raw", "flock", "ofd", "parking_lot"] {
+        for rival in ["raw", "flock", "ofd", "pthread", "parking_lot"] {
             row(&rows, rival);
         }
     }

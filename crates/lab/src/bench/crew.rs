@@ -17,7 +17,7 @@ use super::placement::core_of;
 use super::trial::{Arena, Outcome, Span, Trial};
 use super::worker::{Answer, Order};
 use crate::drive::{Phase, Tally};
-use crate::rival::{FLOCKS_MAX, Rival, rival};
+use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, Mutexes, Rival, rival};
 use crate::scratch::Scratch;
 
 /// How long a worker may keep silent when it has something to say.
@@ -68,8 +68,11 @@ impl Crew {
         let (say, said) = channel();
         let mut crew = Self { region, workers: Vec::new(), said, cores };
         let flocks = if locks <= FLOCKS_MAX { locks } else { 0 };
+        let mutexes = locks.min(MUTEXES_MAX);
+        Mutexes::create(scratch.path(), mutexes).context("cannot make mutexes")?;
         for number in 0..clients {
-            let worker = crew.start_worker(number, scratch.path(), flocks, say.clone())?;
+            let files = (flocks, mutexes);
+            let worker = crew.start_worker(number, scratch.path(), files, say.clone())?;
             crew.workers.push(worker);
         }
         for _ in 0..clients {
@@ -85,13 +88,13 @@ impl Crew {
         &self,
         number: usize,
         dir: &Path,
-        flocks: u64,
+        (flocks, mutexes): (u64, u64),
         say: Sender<(usize, anyhow::Result<Answer>)>,
     ) -> anyhow::Result<Worker> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("worker").arg("--dir").arg(dir);
         command.args(["--parent", &std::process::id().to_string()]);
-        command.args(["--flocks", &flocks.to_string()]);
+        command.args(["--flocks", &flocks.to_string(), "--mutexes", &mutexes.to_string()]);
         if let Some(core) = core_of(&self.cores, number) {
             command.args(["--core", &core.to_string()]);
         }

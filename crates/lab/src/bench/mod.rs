@@ -23,7 +23,7 @@ use indicatif::ProgressBar;
 use crate::drive::Course;
 use crate::provenance::Provenance;
 use crate::record::{PerAcquisition, PerFace, Row, table};
-use crate::rival::{FLOCKS_MAX, RIVALS, Rival, rival};
+use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, RIVALS, Rival, rival};
 use crate::workload::{Dist, LOCKS_MAX, Workload};
 use crew::Crew;
 use placement::Placement;
@@ -437,7 +437,7 @@ fn subjects(args: &BenchArgs) -> anyhow::Result<Vec<String>> {
             "all" => {
                 let rivals = RIVALS.iter().filter(|_| shm).map(|rival| rival.name);
                 let names = rivals.chain(RECORD_LOCKS.iter().map(|lock| lock.name));
-                let fits = |name: &&str| *name != "flock" || args.locks <= FLOCKS_MAX;
+                let fits = |name: &&str| check(name, shm, args.locks).is_ok();
                 subjects.extend(names.filter(fits).map(str::to_owned));
             }
             name => {
@@ -457,6 +457,9 @@ fn check(name: &str, shm: bool, locks: u64) -> anyhow::Result<()> {
         Some(_) if !shm => bail!("'{name}' runs on this machine alone: use --fabric shm"),
         Some(Rival::Flock) if locks > FLOCKS_MAX => {
             bail!("'{name}' needs an open file a lock: at most {FLOCKS_MAX} locks")
+        }
+        Some(Rival::Pthread) if locks > MUTEXES_MAX => {
+            bail!("'{name}' is measured with at most {MUTEXES_MAX} locks")
         }
         Some(_) => Ok(()),
     }

@@ -21,7 +21,7 @@ use super::placement;
 use super::trial::{Arena, Face, Trial};
 use crate::drive::{Control, Failure, Phase, Subject, Tally, drive};
 use crate::judge::Judge;
-use crate::rival::{Flock, Ofd, Raw, Rival, Threads, rival};
+use crate::rival::{Flock, Mutexes, Ofd, Raw, Rival, Threads, rival};
 use crate::subject::{AsyncFace, BlockingFace, Counting};
 
 /// How a worker is started.
@@ -36,6 +36,9 @@ pub struct WorkerArgs {
     /// Files of `flock` to open.
     #[arg(long)]
     pub flocks: u64,
+    /// Mutexes of `pthread` that were made.
+    #[arg(long)]
+    pub mutexes: u64,
     /// The core it runs on.
     #[arg(long)]
     pub core: Option<usize>,
@@ -93,12 +96,14 @@ struct Worker {
     region: Region,
     flock: Flock,
     ofd: Ofd,
+    mutexes: Mutexes,
 }
 
 impl Worker {
     fn open(args: &WorkerArgs) -> anyhow::Result<Self> {
         let region = Region::open(&super::crew::region_options(&args.dir))?;
-        Ok(Self { region, flock: Flock::open(&args.dir, args.flocks)?, ofd: Ofd::open(&args.dir)? })
+        let (flock, ofd) = (Flock::open(&args.dir, args.flocks)?, Ofd::open(&args.dir)?);
+        Ok(Self { region, flock, ofd, mutexes: Mutexes::open(&args.dir, args.mutexes)? })
     }
 
     fn obey(&mut self, order: &Order) -> anyhow::Result<Answer> {
@@ -115,6 +120,7 @@ impl Worker {
             Some(Rival::Raw) => raw(&seat)?,
             Some(Rival::Flock) => seat.run(&self.flock)?,
             Some(Rival::Ofd) => seat.run(&self.ofd)?,
+            Some(Rival::Pthread) => seat.run(&self.mutexes)?,
             Some(Rival::ParkingLot) => return threads(&seat, &order.cores).map(Answer::Done),
         };
         Ok(Answer::Done(vec![tally]))

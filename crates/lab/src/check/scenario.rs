@@ -113,6 +113,11 @@ impl Scenario {
         }
     }
 
+    /// How often somebody gives up, at most.
+    pub fn cancels(&self) -> u32 {
+        u32::from(self.cancel.is_some()) + self.cancel_anywhere
+    }
+
     /// Whether somebody may die.
     pub fn is_deadly(&self) -> bool {
         !self.deaths.is_empty() || self.anywhere > 0

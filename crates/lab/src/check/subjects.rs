@@ -22,7 +22,7 @@ pub fn all() -> Vec<String> {
     let names = RECORD_LOCKS.iter().map(|lock| lock.name);
     let (canary, locks): (Vec<_>, Vec<_>) = names.partition(|&name| name == "none");
     let mut all: Vec<String> = locks.into_iter().map(str::to_owned).collect();
-    all.extend(["shiftlock:n=1", "dslr-64:max=3"].map(str::to_owned));
+    all.extend(["shiftlock:n=1", "shiftlock:bypass=1", "dslr-64:max=3"].map(str::to_owned));
     all.extend(canary.into_iter().map(str::to_owned));
     all
 }
@@ -67,8 +67,9 @@ fn exhibit(name: &str) -> anyhow::Result<Player> {
     let exhibit = exhibit.with_context(|| format!("the museum has no exhibit named '{name}'"))?;
     let order = Some(match exhibit.order {
         Claim::Nothing => Order::default(),
-        Claim::WritersInOrder => Order { writers: true, readers: None },
-        Claim::WritersKeepReadersOut => Order { writers: false, readers: Some(u16::MAX) },
+        Claim::WritersInOrder => Order { writers: Some(0), readers: None },
+        Claim::OneMayPass => Order { writers: Some(1), readers: None },
+        Claim::WritersKeepReadersOut => Order { writers: None, readers: Some(u16::MAX) },
     });
     let maker = MakePlayer { settles: exhibit.settles, order, register: Register::FENCED };
     exhibits::visit(name, maker).context("an exhibit that is listed can be visited")

@@ -37,6 +37,8 @@ pub enum Claim {
     Nothing,
     /// Writers are granted in the order in which they came.
     WritersInOrder,
+    /// The same, but one that comes later may pass between two of them.
+    OneMayPass,
     /// A waiting writer keeps later readers out.
     WritersKeepReadersOut,
 }
@@ -123,6 +125,8 @@ exhibits! {
         "of two waiters that repair at once, each takes the other for dead";
     "fast-slow", Sound, Cas::without_backoff(), true, true, WritersInOrder,
         "whoever tries at the right moment is served, however long another waits";
+    "two-pass", Sound, two_pass(), true, true, OneMayPass,
+        "two that come later pass between two writers of the line, where one may";
     "reader-writer", Sound, RetryOnFail, true, false, WritersKeepReadersOut,
         "readers come in beside readers while a writer waits";
 }
@@ -136,6 +140,11 @@ fn every_writer() -> ShiftLock {
 fn patient_dslr() -> Dslr {
     let waiting = Waiting { omega_ns: 2_500_000, ..Waiting::default() };
     Dslr { waiting, ..Dslr::default() }
+}
+
+/// ShiftLock that lets two pass, and looks at its readers seldom.
+fn two_pass() -> ShiftLock {
+    ShiftLock { bypass: 2, poll_ns: 15_000_000, ..ShiftLock::default() }
 }
 
 /// DSLR's conflict handling as printed, or with its tests the other way round.

@@ -201,9 +201,12 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = DslrWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
-    const FIRST_COME_FIRST_SERVED: bool = true;
 
     type Grant = Grant;
+
+    fn bypass_max(&self) -> Option<u32> {
+        Some(0)
+    }
 
     fn near_wrap(&self, steps: u16) -> u128 {
         let before = steps.wrapping_neg();

@@ -155,9 +155,12 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
     const SHARES: bool = false;
     const FIELDS: &'static [Field] = McsWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
-    const FIRST_COME_FIRST_SERVED: bool = true;
 
     type Grant = Grant;
+
+    fn bypass_max(&self) -> Option<u32> {
+        Some(0)
+    }
 
     fn near_wrap(&self, steps: u16) -> u128 {
         Released::near_wrap(steps)

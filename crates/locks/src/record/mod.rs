@@ -90,13 +90,18 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     /// Whether it outlives clients that die holding or awaiting it. A baseline may not, and is
     /// judged without deaths.
     const OUTLIVES_CLIENTS: bool = true;
-    /// Whether writers are granted in the order in which their opening verbs took effect.
-    const FIRST_COME_FIRST_SERVED: bool = false;
     /// Whether the order that it promises holds where its counts wrap or are reset.
     const ORDER_OUTLIVES_COUNTS: bool = true;
 
     /// What a holder remembers.
     type Grant: Copy + 'static;
+
+    /// If writers are granted in the order in which they got in line: how many that come later may
+    /// pass between two of those in line. 0 is strictly first come, first served; `None` promises
+    /// no order.
+    fn bypass_max(&self) -> Option<u32> {
+        None
+    }
 
     /// A free lock's word of which every count of acquisitions or releases wraps, or is reset,
     /// after so many, and every count of repairs with the next one; zero if it counts nothing.

@@ -58,6 +58,8 @@ pub enum Kind {
     ModeChanged = 3,
     /// The lock was repaired; begin again.
     Reset = 4,
+    /// You are the first in line: the lock is yours as soon as the word says that it is open.
+    First = 5,
 }
 
 /// A message between clients of a queue lock.
@@ -103,6 +105,7 @@ impl Note {
             2 => Kind::Handover,
             3 => Kind::ModeChanged,
             4 => Kind::Reset,
+            5 => Kind::First,
             _ => return None,
         };
         Some(Self {
@@ -153,7 +156,7 @@ fn sort<E: Endpoint>(site: Site<'_, E>, generation: u64, first: Envelope) -> Opt
         match note.kind {
             Kind::Reset if is_newer(note.released.generation(), generation) => return Some(note),
             Kind::Successor if same => site.set_successor(Some(note.from)),
-            Kind::Handover | Kind::ModeChanged if same => return Some(note),
+            Kind::Handover | Kind::ModeChanged | Kind::First if same => return Some(note),
             _ => site.event(Event::StaleMessage { lock: site.lock }),
         }
     }
@@ -248,6 +251,6 @@ mod tests {
     #[test]
     fn an_unknown_kind_is_no_note() {
         assert_eq!(Note::decode(&[0; 4]), None);
-        assert_eq!(Note::decode(&[5, 0, 0, 0]), None);
+        assert_eq!(Note::decode(&[6, 0, 0, 0]), None);
     }
 }

@@ -2,11 +2,16 @@
 //! in after at most N of them (Gao, Wang, Shu: ShiftLock, FAST'25).
 #![doc = include_str!("../../../../docs/protocols/shiftlock.md")]
 
+mod bypass;
+mod suspicion;
+
 use farlock_fabric::word::Field;
 use farlock_fabric::{
     EndpointId, Fault, Mailbox, MaskedCas, MaskedFaa, Nanos, Patience, Verb, Wait, WideAtomics,
     Woken, word,
 };
+
+use suspicion::Suspicion;
 
 use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
@@ -17,6 +22,7 @@ use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
+use bypass::has_passed;
 
 word! {
     /// The word of a ShiftLock (section 3.7, figure 3, with the generation of `docs/protocols`).
@@ -24,8 +30,10 @@ word! {
     pub struct ShiftWord: u128 {
         /// Flips whenever the lock passes from writers to readers.
         EPOCH epoch: 1,
+        /// Nobody holds the lock though writers are in line: whoever runs may pass them.
+        OPEN open: 1,
         /// The low bits of the generation: with them one 8-byte read decides admission.
-        GENERATION_LOW generation_low: 8,
+        GENERATION_LOW generation_low: 7,
         /// Readers that hold or await the lock.
         READERS readers: 15,
         /// The last writer in line: a packed mailbox, or nobody.
@@ -59,15 +67,6 @@ const UPPER_HALF: u64 = 8;
 pub const WRITERS_MAX: u16 = 16;
 /// The pause between two reads of a word that is waited for, in nanoseconds (the artifact's).
 pub const POLL_NS: Nanos = 1_862;
-/// How long a writer waits for readers before it looks whether they live, in nanoseconds.
-const TRUST_NS: Nanos = 100_000;
-/// How long it then waits for readers none of which seems to hold, in nanoseconds.
-const TRUST_AGAIN_NS: Nanos = 10_000_000;
-/// How long a writer waits where looking around costs round trips: three leases of the paper.
-const TRUST_FAR_NS: Nanos = 30_000_000;
-/// The most peers watched in one wait.
-const WATCHED_MAX: usize = 64;
-
 /// What a holder remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
@@ -75,15 +74,19 @@ pub struct Grant {
     pub(crate) released: Released,
     /// The epoch while the lock is held.
     pub(crate) epoch: bool,
-    /// Writers in a row, this one included.
+    /// Writers in a row that held in the order of the line, this one included; 0 for who passed
+    /// the line.
     pub(crate) streak: u16,
 }
 
 /// A reader-writer lock, handed over among writers.
 #[derive(Clone, Debug)]
 pub struct ShiftLock {
-    /// Writers in a row before the readers' turn; 1 lets readers in after every writer.
+    /// Writers in a row before the readers' turn, not counting those that pass the line; 1 lets
+    /// readers in after every writer.
     pub writers_max: u16,
+    /// How many may pass between two writers of the line. All clients of a lock must agree on it.
+    pub bypass: u8,
     /// The pause between two reads where a wait cannot watch memory, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -92,14 +95,15 @@ pub struct ShiftLock {
 
 impl Default for ShiftLock {
     fn default() -> Self {
-        Self { writers_max: WRITERS_MAX, poll_ns: POLL_NS, patience: Patience::DEFAULT }
+        let (poll_ns, patience) = (POLL_NS, Patience::DEFAULT);
+        Self { writers_max: WRITERS_MAX, bypass: 0, poll_ns, patience }
     }
 }
 
 impl ShiftLock {
-    /// `n=COUNT`: writers in a row before the readers' turn; `poll=NANOS`: the pause between two
-    /// reads where a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`: how a waiter spends
-    /// its time before it sleeps.
+    /// `n=COUNT`: writers in a row before the readers' turn; `bypass=COUNT`: how many may pass
+    /// between two of them; `poll=NANOS`: the pause between two reads where a wait cannot watch
+    /// memory; `spins=COUNT`, `yields=COUNT`: how a waiter spends its time before it sleeps.
     pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
         let mut lock = Self::default();
         for (option, value) in options.iter() {
@@ -107,6 +111,10 @@ impl ShiftLock {
                 "n" => match value.parse() {
                     Ok(n) if n >= 1 => lock.writers_max = n,
                     _ => return Err(options.refuse(option, "a number from 1 to 65535")),
+                },
+                "bypass" => match value.parse() {
+                    Ok(bypass) => lock.bypass = bypass,
+                    Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
                 },
                 "poll" => match value.parse() {
                     Ok(nanos) if nanos >= 1 => lock.poll_ns = nanos,
@@ -140,6 +148,13 @@ impl ShiftLock {
             swap_mask: ShiftWord::TAIL.mask(),
             ..MaskedCas::default()
         }
+    }
+
+    /// The same if nobody holds or awaits the lock.
+    #[inline(always)]
+    fn enqueue_if_free<E>(site: &Site<'_, E>) -> MaskedCas<u128> {
+        let compare_mask = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();
+        MaskedCas { compare_mask, ..Self::enqueue(site) }
     }
 
     /// A reader more.
@@ -210,6 +225,7 @@ impl ShiftLock {
         match note.kind {
             Kind::ModeChanged => self.wait_for_readers(site, grant).await,
             Kind::Handover => Ok(Turn::Mine(grant)),
+            Kind::First => self.first_in_line(site, grant).await,
             Kind::Successor | Kind::Reset => Ok(Turn::Again),
         }
     }
@@ -317,9 +333,9 @@ impl ShiftLock {
 // Releasing.
 
 impl ShiftLock {
-    /// Gives the lock to the successor, or to the readers first if it is their turn (algorithm 3,
-    /// lines 10 to 19). One conditional atomic counts the release: it fails where the lock was
-    /// repaired. `None` if the successor is dead.
+    /// Gives the lock to the successor, to the readers first if it is their turn (algorithm 3,
+    /// lines 10 to 19), or to whoever runs if that may pass. One conditional atomic counts the
+    /// release: it fails where the lock was repaired. `None` if the successor is dead.
     async fn pass_on<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
@@ -329,11 +345,15 @@ impl ShiftLock {
         let readers_turn = grant.streak >= self.writers_max;
         let epoch = grant.epoch ^ readers_turn;
         let released = add(grant.released, 1);
+        let open = !readers_turn && !self.is_closed_at(released);
         let op = MaskedCas {
             compare: u128::from(grant.released.0) << 64,
             compare_mask: RELEASED_MASK,
-            swap: u128::from(released.0) << 64 | ShiftWord::EPOCH.place(u64::from(epoch)),
-            swap_mask: RELEASED_MASK | ShiftWord::EPOCH.mask(),
+            swap: ShiftWord(u128::from(released.0) << 64)
+                .with(ShiftWord::EPOCH, u64::from(epoch))
+                .with(ShiftWord::OPEN, u64::from(open))
+                .0,
+            swap_mask: RELEASED_MASK | ShiftWord::EPOCH.mask() | ShiftWord::OPEN.mask(),
         };
         site.endpoint.masked_cas128(site.lock, op, None).await?;
         let old = ShiftWord(site.endpoint.old());
@@ -342,8 +362,15 @@ impl ShiftLock {
             agent::dismiss(site, next_generation(grant.released.generation())).await?;
             return Ok(Some(()));
         }
+        if open {
+            site.left(old.0 & !op.swap_mask | op.swap);
+        }
         let note = Note {
-            kind: if readers_turn { Kind::ModeChanged } else { Kind::Handover },
+            kind: match (readers_turn, open) {
+                (true, _) => Kind::ModeChanged,
+                (false, true) => Kind::First,
+                (false, false) => Kind::Handover,
+            },
             from: site.me,
             lock: site.lock,
             released: if readers_turn { add(released, old.readers()) } else { released },
@@ -395,6 +422,7 @@ impl ShiftLock {
             compare_mask: ShiftWord::GENERATION.mask(),
             swap: ShiftWord::new().with(ShiftWord::TAIL, site.me.bits()).with_generation(next).0,
             swap_mask: ShiftWord::TAIL.mask()
+                | ShiftWord::OPEN.mask()
                 | ShiftWord::GENERATION.mask()
                 | ShiftWord::GENERATION_LOW.mask(),
         };
@@ -464,32 +492,40 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = ShiftWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
-    const FIRST_COME_FIRST_SERVED: bool = true;
 
     type Grant = Grant;
+
+    fn bypass_max(&self) -> Option<u32> {
+        Some(self.bypass.into())
+    }
 
     fn near_wrap(&self, steps: u16) -> u128 {
         Released::near_wrap(steps) | ShiftWord::GENERATION_LOW.mask()
     }
 
     fn writers_before_reader(&self) -> Option<u16> {
-        Some(self.writers_max)
+        Some(self.writers_max.saturating_mul(u16::from(self.bypass) + 1))
     }
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
         let (addr, hint) = (site.lock, site.hint());
         match mode {
+            Mode::Exclusive if self.bypass > 0 => {
+                Verb::MaskedCas128 { addr, op: self.attempt(site), hint }
+            }
             Mode::Exclusive => Verb::MaskedCas128 { addr, op: Self::enqueue(site), hint },
             Mode::Shared => Verb::MaskedFaa128 { addr, op: Self::enter(), hint },
         }
     }
 
     #[inline(always)]
-    fn opened(&self, _: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
+    fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
         let old = ShiftWord(old);
-        let free = old.tail() == 0 && (mode == Mode::Shared || old.readers() == 0);
-        free.then(|| Grant { released: old.released(), epoch: old.epoch() != 0, streak: 1 })
+        if mode == Mode::Exclusive && self.bypass > 0 {
+            return self.attempted(site, old);
+        }
+        found_free(mode, old)
     }
 
     async fn wait_in_line(
@@ -501,6 +537,12 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         let mut old = old;
         loop {
             site.endpoint.checkpoint(&[old as u64, (old >> 64) as u64]);
+            if mode == Mode::Exclusive && self.bypass > 0 {
+                match self.get_in_line(site, ShiftWord(old)).await? {
+                    Ok(grant) => return Ok(grant),
+                    Err(found) => old = found.0,
+                }
+            }
             let granted = match mode {
                 Mode::Exclusive => self.wait_exclusive(site, ShiftWord(old)).await?,
                 Mode::Shared => self.wait_shared(site, ShiftWord(old)).await?,
@@ -530,6 +572,9 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         }
         let note = next_note(site, grant.released.generation());
         debug_assert!(note.is_none_or(|n| n.kind == Kind::Reset), "a holder is granted nothing");
+        if grant.streak == 0 {
+            return Some(self.passed(site, grant));
+        }
         if site.successor().is_some() {
             return None;
         }
@@ -554,6 +599,9 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         if mode == Mode::Shared {
             return true;
         }
+        if grant.streak == 0 {
+            return has_passed(site, grant, old);
+        }
         if old.tail() == site.me.bits() && old.released() == grant.released {
             site.left(left_free(grant).with(ShiftWord::READERS, old.readers()).0);
             return true;
@@ -574,6 +622,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
             site.event(Event::Superseded { lock: site.lock });
             return agent::dismiss(site, next_generation(generation)).await;
         }
+        assert!(grant.streak > 0, "nobody else ends the hold of who passed the line");
         if let Some(successor) = await_successor(site, generation, self.patience).await? {
             site.set_successor(None);
             if self.pass_on(site, successor, grant).await?.is_some() {
@@ -591,9 +640,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         let seen = ShiftWord(seen.or(site.hint()).unwrap_or(0));
         let (tail, readers) = (ShiftWord::TAIL, ShiftWord::READERS);
         let op = match mode {
-            Mode::Exclusive => {
-                MaskedCas { compare_mask: tail.mask() | readers.mask(), ..Self::enqueue(site) }
-            }
+            Mode::Exclusive => Self::enqueue_if_free(site),
             // An addition cannot be conditional: compare the number of readers, and store one more.
             Mode::Shared => MaskedCas {
                 compare: readers.place(seen.readers()),
@@ -608,7 +655,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
         let expected = ShiftWord(seen.or(site.hint()).unwrap_or(0)).readers();
         let found = ShiftWord(old);
-        match self.opened(site, mode, old) {
+        match found_free(mode, found) {
             None => Tried::Busy,
             Some(_) if mode == Mode::Shared && found.readers() != expected => Tried::Again(old),
             Some(grant) => Tried::Granted(grant),
@@ -624,6 +671,13 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
     }
 }
 
+/// The grant of whoever found this word and got in line or counted itself in, if nobody was there.
+#[inline(always)]
+fn found_free(mode: Mode, old: ShiftWord) -> Option<Grant> {
+    let free = old.tail() == 0 && (mode == Mode::Shared || old.readers() == 0);
+    free.then(|| Grant { released: old.released(), epoch: old.epoch() != 0, streak: 1 })
+}
+
 /// The lock's word after its holder found nobody in line, if no reader waits.
 #[inline(always)]
 fn left_free(grant: Grant) -> ShiftWord {
@@ -636,87 +690,4 @@ fn left_free(grant: Grant) -> ShiftWord {
 #[inline(always)]
 fn add(released: Released, releases: u64) -> Released {
     released.with(Released::COUNT, released.count() + releases)
-}
-
-/// What a writer that waits for readers thinks of them. It trusts them for a while, then looks
-/// around for those whose records say that they are at the lock, and watches them.
-#[derive(Debug)]
-struct Suspicion {
-    /// How long it still trusts, in nanoseconds; for ever if `None`.
-    trust_ns: Option<Nanos>,
-    /// How much of that one wait takes.
-    step_ns: Nanos,
-    watched: Vec<EndpointId>,
-    /// Whether the last look found nobody who holds.
-    none_held: bool,
-    /// Whether one of those watched died.
-    gone: bool,
-}
-
-impl Suspicion {
-    fn new<E: WideAtomics>(poll_ns: Nanos) -> Self {
-        let (trust_ns, step_ns) =
-            if E::NOW { (TRUST_NS, TRUST_NS) } else { (TRUST_FAR_NS, poll_ns) };
-        Self {
-            trust_ns: Some(trust_ns),
-            step_ns,
-            watched: Vec::new(),
-            none_held: false,
-            gone: false,
-        }
-    }
-
-    /// Looks around if the trust is used up. True if the readers that are waited for are certainly
-    /// or very probably dead: one died that was watched, nobody living is left at the lock in
-    /// shared mode, or nobody has held it at two looks with a long wait between. A wrong guess
-    /// costs a repair and harms nobody.
-    async fn look_around<E: WideAtomics>(&mut self, site: &Site<'_, E>) -> Result<bool, Fault> {
-        if self.gone {
-            return Ok(true);
-        }
-        if self.trust_ns != Some(0) {
-            return Ok(false);
-        }
-        let mut present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
-        present.retain(|p| p.record.mode == Mode::Shared);
-        let none_held = present.iter().all(|p| p.record.phase != Phase::Held);
-        let is_sure = present.is_empty() || (none_held && self.none_held);
-        let all_watched = present.len() <= WATCHED_MAX;
-        self.none_held = none_held;
-        self.watched = present.iter().map(|p| p.endpoint).take(WATCHED_MAX).collect();
-        if E::NOW {
-            // A holder that is watched may hold as long as it likes.
-            self.trust_ns = (none_held || !all_watched).then_some(TRUST_AGAIN_NS);
-            self.step_ns = TRUST_AGAIN_NS;
-        } else {
-            self.trust_ns = Some(TRUST_FAR_NS);
-        }
-        Ok(is_sure)
-    }
-
-    /// What it carries from one look at the word to the next, as a number.
-    fn survivor(&self) -> u64 {
-        let flags = u64::from(self.none_held) | u64::from(self.gone) << 1;
-        let trust = self.trust_ns.map_or(u64::MAX, |trust| trust << 2) ^ flags;
-        self.watched.iter().fold(trust, |sum, peer| sum.rotate_left(7) ^ peer.bits())
-    }
-
-    fn interval(&self) -> Option<Nanos> {
-        self.trust_ns.map(|trust| trust.min(self.step_ns))
-    }
-
-    fn woken<E: WideAtomics>(&mut self, woken: Woken) {
-        match woken {
-            Woken::Elapsed => {
-                self.trust_ns = self.trust_ns.map(|trust| trust.saturating_sub(self.step_ns));
-            }
-            Woken::PeerGone(_) => self.gone = true,
-            // Somebody left: look anew for who is still there, but not at once.
-            Woken::Changed | Woken::Mail if E::NOW => {
-                (self.trust_ns, self.step_ns) = (Some(TRUST_NS), TRUST_NS);
-                self.none_held = false;
-            }
-            Woken::Changed | Woken::Mail => {}
-        }
-    }
 }

@@ -157,9 +157,12 @@ impl Case for ReadersShare {
     }
 }
 
-/// Gets in line when `next` says so, and lets the next one do so when the opening verb has
-/// certainly taken effect. Sleeping for different times would not do: a busy machine gives no such
-/// order.
+/// How many verbs one after another get a client in line at most: two attempts to acquire without,
+/// or to pass those who are, and then the one that does.
+const IN_LINE_STEPS: Nanos = 4;
+
+/// Gets in line when `next` says so, and lets the next one do so when it is certainly in line.
+/// Sleeping for different times would not do: a busy machine gives no such order.
 async fn get_in_line<'c, E: Endpoint, L: RecordLock<E>>(
     client: &'c Client<E, L>,
     (lock, mode): (Addr, Mode),
@@ -171,12 +174,23 @@ async fn get_in_line<'c, E: Endpoint, L: RecordLock<E>>(
         client.endpoint().sleep(step_ns).await;
     }
     let mut acquire = pin!(client.acquire(lock, mode));
-    let at_once = poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx))).await;
-    client.endpoint().sleep(step_ns).await;
+    let mut granted = None;
+    {
+        let mut sleep = pin!(client.endpoint().sleep(IN_LINE_STEPS * step_ns));
+        poll_fn(|cx| {
+            if granted.is_none()
+                && let Poll::Ready(guard) = acquire.as_mut().poll(cx)
+            {
+                granted = Some(guard);
+            }
+            sleep.as_mut().poll(cx)
+        })
+        .await;
+    }
     next.set(who + 1);
-    let guard = match at_once {
-        Poll::Ready(guard) => guard,
-        Poll::Pending => acquire.await,
+    let guard = match granted {
+        Some(guard) => guard,
+        None => acquire.await,
     };
     guard.expect("an acquisition succeeds")
 }

@@ -48,7 +48,8 @@ pub(crate) struct Promise {
 }
 
 /// Options worth a run of their own.
-const VARIANTS: &[&str] = &["shiftlock:n=1", "shiftlock:n=4", "dslr-64:max=4"];
+const VARIANTS: &[&str] =
+    &["shiftlock:n=1", "shiftlock:n=4", "shiftlock:bypass=2", "dslr-64:max=4"];
 
 /// Every lock of the registry, and the variants.
 pub(crate) fn specs() -> impl Iterator<Item = &'static str> {
@@ -84,7 +85,7 @@ impl<S: Stage, C: Case> Visitor<S::Endpoint> for Player<'_, S, C> {
         }
         let promise = Promise {
             spec: self.spec,
-            fifo: L::FIRST_COME_FIRST_SERVED,
+            fifo: lock.bypass_max() == Some(0),
             writers_before_reader: lock.writers_before_reader().map(usize::from),
         };
         C::play(self.stage, lock, promise);

@@ -15,6 +15,8 @@ pub struct Turns {
     line: Vec<Waiter>,
     /// Exclusive clients that have entered and not closed.
     writers_inside: u64,
+    /// How many exclusive ones have passed the first of them in line since it is the first.
+    in_a_row: u32,
     bypass_max: u32,
 }
 
@@ -33,6 +35,9 @@ struct Waiter {
 pub struct Passed {
     /// By an exclusive client: exclusive ones in line that came earlier.
     pub writers: u32,
+    /// By an exclusive client: how many exclusive ones have now been served, one after another,
+    /// before the one that is the first in line.
+    pub in_a_row: u32,
     /// By an exclusive client: of the shared ones in line, who has seen the most exclusive ones
     /// enter, and how many that are.
     pub reader: Option<(u16, u32)>,
@@ -95,6 +100,8 @@ impl Turns {
                 }
             }
         }
+        self.in_a_row = if passed.writers == 0 { 0 } else { self.in_a_row + 1 };
+        passed.in_a_row = self.in_a_row;
         passed
     }
 
@@ -114,6 +121,10 @@ impl Turns {
     pub fn leaves(&mut self, who: u16) {
         self.readers_opening &= !(1 << who);
         self.writers_opening &= !(1 << who);
+        let mut writers = self.line.iter().filter(|waiter| waiter.access == Access::Exclusive);
+        if writers.next().is_some_and(|first| first.who == who) {
+            self.in_a_row = 0;
+        }
         self.line.retain(|waiter| waiter.who != who);
         self.admits(who);
         self.closes(who);
@@ -127,7 +138,7 @@ impl Turns {
     /// What this judge adds to the state of a world: the line, in order.
     pub fn ghost(&self) -> u64 {
         let opening = self.writers_opening ^ self.readers_opening.rotate_left(32);
-        let begin = opening ^ self.writers_inside.rotate_left(16);
+        let begin = opening ^ self.writers_inside.rotate_left(16) ^ u64::from(self.in_a_row) << 8;
         self.line.iter().fold(begin, |hash, waiter| {
             let barred_by = waiter.barred_by.map_or(0, |writer| u64::from(writer) + 1);
             let access = waiter.access as u64;
@@ -162,6 +173,24 @@ mod tests {
         assert_eq!(turns.enters(2).writers, 2);
         assert_eq!((turns.enters(0), turns.enters(1)), (Passed::default(), Passed::default()));
         assert_eq!(turns.bypass_max(), 1);
+    }
+
+    #[test]
+    fn passes_are_counted_from_one_turn_of_the_line_to_the_next() {
+        let mut turns = line_of(&[(0, Exclusive), (1, Exclusive), (2, Exclusive)]);
+        let comes = |turns: &mut Turns, who| {
+            turns.opens(who, Exclusive);
+            turns.acts(who);
+            turns.enters(who).in_a_row
+        };
+        assert_eq!([comes(&mut turns, 9), comes(&mut turns, 9), comes(&mut turns, 9)], [1, 2, 3]);
+        assert_eq!(turns.enters(0).in_a_row, 0);
+        assert_eq!(turns.enters(2).in_a_row, 1, "the second passes who is now the first");
+        turns.opens(4, Exclusive);
+        turns.acts(4);
+        turns.leaves(1);
+        assert_eq!(comes(&mut turns, 9), 1);
+        assert_eq!(turns.bypass_max(), 4, "the second was passed by all");
     }
 
     #[test]

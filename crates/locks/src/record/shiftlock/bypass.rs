@@ -1,0 +1,205 @@
+//! Bounded bypass: who runs may pass those who sleep in line, but not for ever.
+//!
+//! A writer that would hand the lock to its successor *opens* it instead, and tells the successor
+//! that it is the first in line. An open lock is taken by whoever comes: the first in line, or a
+//! newcomer, which *passes* the line without getting into it and opens the lock again when it has
+//! done. Every release raises the count, and at each multiple of `bypass + 1` the lock is closed to
+//! newcomers: then it waits for the first in line. So at most `bypass` of them pass between two
+//! writers of the line, and no word need say how many have.
+
+use farlock_fabric::{EndpointId, Fault, MaskedCas, Verb, WideAtomics};
+
+use super::{
+    Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, Turn, UPPER_HALF, add, found_free,
+};
+use crate::Mode;
+use crate::agent::Participant;
+use crate::record::bakery::Doubt;
+use crate::site::Site;
+use crate::slot::Phase;
+
+/// Attempts to pass the line before a newcomer gets in line. Each fails because another acquired.
+const ATTEMPTS: u32 = 2;
+
+/// What the verb of an attempt compares of the word.
+const FREE_MASK: u128 = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();
+const PASS_MASK: u128 = ShiftWord::OPEN.mask() | RELEASED_MASK;
+
+impl ShiftLock {
+    /// Whether a lock with so many releases waits for the first in line alone.
+    #[inline(always)]
+    pub(super) fn is_closed_at(&self, released: Released) -> bool {
+        released.count().is_multiple_of(u64::from(self.bypass) + 1)
+    }
+
+    /// The verb by which a newcomer acquires a lock whose word is `seen`, if it need not get in
+    /// line.
+    #[inline(always)]
+    fn way_in<E>(&self, site: &Site<'_, E>, seen: ShiftWord) -> Option<MaskedCas<u128>> {
+        if seen.0 & FREE_MASK == 0 {
+            return Some(Self::enqueue_if_free(site));
+        }
+        let may_pass = seen.open() != 0 && !self.is_closed_at(seen.released());
+        may_pass.then_some(MaskedCas {
+            compare: seen.0 & PASS_MASK,
+            compare_mask: PASS_MASK,
+            swap: 0,
+            swap_mask: ShiftWord::OPEN.mask(),
+        })
+    }
+
+    /// The first attempt: upon the word as this slot left it, or upon a free one.
+    #[inline(always)]
+    pub(super) fn attempt<E: WideAtomics>(&self, site: &Site<'_, E>) -> MaskedCas<u128> {
+        let seen = ShiftWord(site.hint().unwrap_or(0));
+        self.way_in(site, seen).unwrap_or(Self::enqueue_if_free(site))
+    }
+
+    /// The grant, if that attempt found the word as it wanted it.
+    #[inline(always)]
+    pub(super) fn attempted<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        found: ShiftWord,
+    ) -> Option<Grant> {
+        let op = self.attempt(site);
+        ((found.0 ^ op.compare) & op.compare_mask == 0).then(|| granted(found))
+    }
+
+    /// Acquires a lock whose word was found to be this without getting in line, or gets in line:
+    /// then returns what it found there.
+    pub(super) async fn get_in_line<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mut seen: ShiftWord,
+    ) -> Result<Result<Grant, ShiftWord>, Fault> {
+        for _ in 0..ATTEMPTS {
+            let Some(op) = self.way_in(site, seen) else { break };
+            site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
+            let found = ShiftWord(site.endpoint.old());
+            if (found.0 ^ op.compare) & op.compare_mask == 0 {
+                if op.compare_mask == PASS_MASK {
+                    site.left(found.0);
+                }
+                return Ok(Ok(granted(found)));
+            }
+            seen = found;
+        }
+        site.endpoint.masked_cas128(site.lock, Self::enqueue(site), Some(seen.0)).await?;
+        let found = ShiftWord(site.endpoint.old());
+        Ok(found_free(Mode::Exclusive, found).ok_or(found))
+    }
+
+    /// The first in line takes the lock when it is open.
+    pub(super) async fn first_in_line<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        grant: Grant,
+    ) -> Result<Turn<Grant>, Fault> {
+        let generation = grant.released.generation();
+        let mut doubt = Doubt::new::<E>();
+        loop {
+            let found = take_if_open(site, generation).await?;
+            if found.generation() != generation {
+                return Ok(Turn::Again);
+            }
+            if found.open() != 0 {
+                return Ok(Turn::Mine(Grant { streak: grant.streak, ..granted(found) }));
+            }
+            if doubt.is_due() && is_abandoned(site, &mut doubt, found).await? {
+                site.peer_died(EndpointId::NOBODY);
+                return Ok(Turn::Broken);
+            }
+            let carried = u64::from(grant.streak) << 16 | generation;
+            self.await_opening(site, &mut doubt, found.0 as u64, carried).await?;
+        }
+    }
+
+    /// Waits until the lock may be open or repaired, or those who hold it are to be doubted. The
+    /// word's low half was `seen`; `carried` is what an explorer has to tell apart besides.
+    async fn await_opening<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        doubt: &mut Doubt,
+        seen: u64,
+        carried: u64,
+    ) -> Result<(), Fault> {
+        let mut word = ShiftWord(seen.into());
+        let generation_low = word.generation_low();
+        while word.open() == 0 && word.generation_low() == generation_low && !doubt.is_due() {
+            let seen = word.0 as u64;
+            site.endpoint.checkpoint(&[seen, carried, doubt.hash(), site.successor_bits()]);
+            doubt.wait(site, seen, self.poll_interval::<E>(), self.patience).await;
+            site.endpoint.read64(site.lock).await?;
+            word = ShiftWord(u128::from(site.endpoint.old() as u64));
+        }
+        Ok(())
+    }
+
+    /// The verb by which who passed the line opens the lock again.
+    #[inline(always)]
+    pub(super) fn passed<E: WideAtomics>(&self, site: &Site<'_, E>, grant: Grant) -> Verb<'static> {
+        let open = ShiftWord::OPEN.mask();
+        let op = MaskedCas {
+            compare: u128::from(grant.released.0) << 64,
+            compare_mask: RELEASED_MASK,
+            swap: u128::from(add(grant.released, 1).0) << 64 | open,
+            swap_mask: ShiftWord::COUNT.mask() | open,
+        };
+        // It passed a word that it had left or seen, and nobody else has opened it since.
+        let hint = site.hint().map(|seen| seen & !open);
+        Verb::MaskedCas128 { addr: site.lock, op, hint }
+    }
+}
+
+/// Whether who passed the line has opened the lock again, where its verb found this word.
+#[inline(always)]
+pub(super) fn has_passed<E: WideAtomics>(
+    site: &Site<'_, E>,
+    grant: Grant,
+    found: ShiftWord,
+) -> bool {
+    if found.released() != grant.released {
+        return false;
+    }
+    let released = u128::from(add(grant.released, 1).0) << 64;
+    site.left(found.0 & !RELEASED_MASK | released | ShiftWord::OPEN.mask());
+    true
+}
+
+/// The grant of whoever acquired by an attempt that found this word.
+#[inline(always)]
+fn granted(found: ShiftWord) -> Grant {
+    let streak = u16::from(found.tail() == 0);
+    Grant { released: found.released(), epoch: found.epoch() != 0, streak }
+}
+
+/// Whether nobody living has passed the line and holds the lock, whose word was `found` held. A
+/// holder that lives is seen, if one hold lasts from before the look until after it.
+async fn is_abandoned<E: WideAtomics>(
+    site: &Site<'_, E>,
+    doubt: &mut Doubt,
+    found: ShiftWord,
+) -> Result<bool, Fault> {
+    let holds = |p: &Participant| p.record.mode == Mode::Exclusive && p.record.phase == Phase::Held;
+    let Some(present) = doubt.look_around(site, holds).await? else { return Ok(false) };
+    site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
+    let one_hold = site.endpoint.old() as u64 == found.released().0;
+    Ok(one_hold && !present.iter().any(holds))
+}
+
+/// Takes the lock for the first in line if it is open in this generation. Returns what was found.
+async fn take_if_open<E: WideAtomics>(
+    site: &Site<'_, E>,
+    generation: u64,
+) -> Result<ShiftWord, Fault> {
+    let open = ShiftWord::OPEN.mask();
+    let op = MaskedCas {
+        compare: open | ShiftWord::GENERATION.place(generation),
+        compare_mask: open | ShiftWord::GENERATION.mask(),
+        swap: 0,
+        swap_mask: open,
+    };
+    site.endpoint.masked_cas128(site.lock, op, None).await?;
+    Ok(ShiftWord(site.endpoint.old()))
+}

@@ -31,6 +31,8 @@
 //! # What is promised, and what is not
 //!
 //! * At most one exclusive holder, or any number of shared ones, as long as the region is the same.
+//! * Who waits for a lock alone is granted it in order of arrival, but that up to 64 who come later
+//!   may pass between two of them.
 //! * Tokens of exclusive grants of one name strictly increase, for ever: across crashes, reboots,
 //!   and the loss of the region.
 //! * A region lives in memory. If its file is removed while locks are held, holders keep what they
@@ -47,5 +49,5 @@ pub mod session;
 
 pub use error::{AcquireError, LostReason, ReleaseError, SessionError};
 pub use farlock_locks::{Mode, Token};
-pub use region::{DEFAULT_REGION, LOCK_KIND, RegionOptions};
+pub use region::{DEFAULT_REGION, LOCK_KIND, RegionOptions, lock_protocol};
 pub use session::{Guard, Session};

@@ -14,6 +14,16 @@ pub const DEFAULT_REGION: &str = "default";
 /// The kind under which the directory enters locks: the protocol that uses their words.
 pub const LOCK_KIND: &str = "shiftlock";
 
+/// How many newcomers may pass between two writers that wait: what makes a lock that many want
+/// fast where they are more than processors, at the price of so short a wait for the others.
+const BYPASS: u8 = 64;
+
+/// The lock that every session and command of a region uses: they must agree on its bound.
+#[must_use]
+pub fn lock_protocol() -> ShiftLock {
+    ShiftLock { bypass: BYPASS, ..ShiftLock::default() }
+}
+
 /// A lock without fencing tokens is none that a service hands out.
 const _: () = {
     let tokens = <ShiftLock as RecordLock<shm::ShmEndpoint>>::TOKENS;

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use farlock::directory::Directory;
-use farlock::{AcquireError, LOCK_KIND, Mode, RegionOptions, SessionError, inspect};
+use farlock::{AcquireError, LOCK_KIND, Mode, RegionOptions, SessionError, inspect, lock_protocol};
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, block_on};
 use farlock_locks::record::shiftlock::ShiftLock;
@@ -41,7 +41,7 @@ impl Direct {
         let endpoint = if tethered { region.endpoint_tethered() } else { region.endpoint() }?;
         let directory = block_on(&endpoint, Directory::open(&endpoint, region.heap()))?;
         let options = Options { incarnation: region.incarnation() };
-        let client = Client::new(endpoint, ShiftLock::default(), options);
+        let client = Client::new(endpoint, lock_protocol(), options);
         Ok(Self { client, directory })
     }
 

@@ -25,7 +25,7 @@ use super::Patience;
 use super::ask::Ask;
 use crate::directory::{Directory, DirectoryError};
 use crate::error::LostReason;
-use crate::{AcquireError, LOCK_KIND, SessionError, inspect};
+use crate::{AcquireError, LOCK_KIND, SessionError, inspect, lock_protocol};
 
 type Locks = Client<ShmEndpoint, ShiftLock>;
 
@@ -142,7 +142,7 @@ impl Worker {
         let endpoint = region.endpoint()?;
         let directory = block_on(&endpoint, Directory::open(&endpoint, region.heap()))?;
         let options = Options { incarnation: region.incarnation() };
-        let client = Rc::new(Client::new(endpoint, ShiftLock::default(), options));
+        let client = Rc::new(Client::new(endpoint, lock_protocol(), options));
         let places = Rc::new(Places { directory, known: Cell::default() });
         Ok(Self { inbox, client, places, tasks: Vec::new() })
     }

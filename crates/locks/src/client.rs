@@ -618,6 +618,19 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     }
 }
 
+impl<E: Endpoint, L: RecordLock<E>> Drop for Client<E, L> {
+    /// What a slot waits for keeps the core that keeps it. With the last client nobody is left to
+    /// go on with it: it is let go, and with it the endpoint, whose peers then see it dead.
+    fn drop(&mut self) {
+        let waits = |slot: &&SlotState<L::Grant>| slot.task.borrow().is_some();
+        if Rc::strong_count(&self.core) == 1 + self.core.slots.iter().filter(waits).count() {
+            for slot in &self.core.slots {
+                drop(slot.task.take());
+            }
+        }
+    }
+}
+
 impl<E: Endpoint, L: RecordLock<E>> Drop for Core<E, L> {
     fn drop(&mut self) {
         if E::NOW {

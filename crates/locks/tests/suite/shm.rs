@@ -2,12 +2,16 @@
 //! thread polls them in turn. Interleavings within a verb are the benchmark's and the storm's
 //! business; here every wait, message and wake-up is the real one.
 
+use std::future::Future;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Waker};
 
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, Nanos, Verb};
+use farlock_locks::record::mcs::Mcs;
+use farlock_locks::{Client, Options as ClientOptions};
 
 use crate::{Stage, Task, cases, every_case, play};
 
@@ -88,3 +92,24 @@ macro_rules! on_shm {
 }
 
 every_case!(on_shm);
+
+/// Whoever is dropped in the middle of waiting is as good as dead, and its peers must see that:
+/// what it waited for must not keep its endpoint.
+#[test]
+fn a_client_dropped_while_it_waits_lets_go_of_its_endpoint() {
+    let mut stage = ShmStage::new();
+    let word = stage.memory(64);
+    let mut client =
+        || Client::new(stage.endpoint(), Mcs::default(), ClientOptions { incarnation: 1 });
+    let (holder, waiter) = (client(), client());
+    let id = waiter.endpoint().id();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut held = pin!(holder.exclusive(word));
+    assert!(held.as_mut().poll(&mut cx).is_ready(), "nobody has it");
+    let mut waits = Box::pin(waiter.exclusive(word));
+    assert!(waits.as_mut().poll(&mut cx).is_pending(), "it is held");
+    drop(waits);
+    assert!(holder.endpoint().is_alive(id), "it has yet to settle");
+    drop(waiter);
+    assert!(!holder.endpoint().is_alive(id), "nobody is left to settle");
+}

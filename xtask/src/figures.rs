@@ -59,6 +59,12 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: true,
     },
     Toy {
+        title: "whoever waits is granted when the holder dies, and not woken before",
+        args: "takeover --kills 20 --waiters 4 --json",
+        each: &[Expect::Excludes, Expect::Positive("kills"), Expect::AtMost("/idle_wakeups", 0.0)],
+        repeats: false,
+    },
+    Toy {
         title: "the simulated world turns, the same twice",
         args: "speed --size 1 --rounds 2 --json",
         each: &[Expect::Positive("count"), Expect::Positive("per_second")],

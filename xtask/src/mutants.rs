@@ -1,10 +1,12 @@
 //! Changes the locks in hundreds of small ways and sees whether a test notices.
 //!
 //! What is not mutated, and why, stands in `.cargo/mutants.toml`. A change that no test notices is
-//! a survivor. They are listed, and the share of those that were noticed must not fall.
+//! a survivor. They are listed, and the share of those that were noticed must not fall. All changes
+//! take more than a day, so a night tries every so manieth: the next night the ones after them.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -17,6 +19,9 @@ const STEP: &str = "mutants";
 /// Of a hundred changes so many must be noticed.
 const SCORE_MIN: u64 = 80;
 
+/// Nights in which every change is tried once.
+const NIGHTS: u64 = 8;
+
 /// How a run went.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Score {
@@ -28,7 +33,7 @@ struct Score {
     unviable: u64,
 }
 
-/// Runs every change, or those that `arguments` choose in the tool's own words.
+/// Tries this night's changes, or those that `arguments` choose in the tool's own words.
 ///
 /// # Errors
 /// A program does not start, or what it wrote cannot be read.
@@ -40,10 +45,13 @@ pub(crate) fn run(root: &Path, target: &Path, arguments: &[String]) -> Result<Ex
     };
     let output = target.join("mutants");
     std::fs::create_dir_all(&output)?;
+    let tonight = tonight(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs());
+    let chosen = if arguments.is_empty() { &tonight } else { arguments };
+    println!("changes: {}", chosen.join(" "));
     let status = Command::new(program)
         .args(["mutants", "--package=farlock-locks", "--output"])
         .arg(&output)
-        .args(arguments)
+        .args(chosen)
         .current_dir(root)
         .stdin(Stdio::null())
         .status()
@@ -58,6 +66,13 @@ pub(crate) fn run(root: &Path, target: &Path, arguments: &[String]) -> Result<Ex
     println!("{}", score.line());
     let enough = score.percent() >= SCORE_MIN;
     Ok(if enough { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What chooses the changes of the night that is so many seconds after 1970.
+fn tonight(seconds: u64) -> Vec<String> {
+    const DAY_SECONDS: u64 = 24 * 60 * 60;
+    let night = seconds / DAY_SECONDS % NIGHTS;
+    vec!["--sharding=round-robin".to_owned(), format!("--shard={night}/{NIGHTS}")]
 }
 
 impl Score {
@@ -113,6 +128,14 @@ mod tests {
         let score = Score::of(&serde_json::json!({"outcomes": outcomes})).unwrap();
         assert_eq!((score.noticed, score.unviable, score.percent()), (3, 1, 75));
         assert_eq!(score.survivors, ["MissedMutant"]);
+    }
+
+    #[test]
+    fn each_night_has_its_share_of_the_changes() {
+        let nights: std::collections::BTreeSet<_> =
+            (0..NIGHTS).map(|night| tonight(1_800_000_000 + night * 86_400)).collect();
+        assert_eq!(nights.len() as u64, NIGHTS);
+        assert_eq!(tonight(0)[1], "--shard=0/8");
     }
 
     #[test]

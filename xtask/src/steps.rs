@@ -32,6 +32,25 @@ macro_rules! lab {
     };
 }
 
+/// The same over locks whose counts hold so few bits that they come all the way round. Built apart,
+/// and faster: what it runs is not timed.
+macro_rules! narrow {
+    ($arguments:literal) => {
+        concat!(
+            "cargo run --release --quiet --package=farlock-lab --target-dir=target/narrow -- ",
+            $arguments
+        )
+    };
+}
+
+/// The environment of every command that builds them.
+const NARROW: &[(&str, &str)] = &[
+    ("RUSTFLAGS", "--cfg=farlock_narrow"),
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+];
+
 const PLAIN: Step =
     Step { name: "", title: "", cap_minutes: 1, packages: &[], env: &[], commands: &[] };
 
@@ -47,7 +66,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "clippy",
         title: "no warnings",
-        cap_minutes: 4,
+        cap_minutes: 3,
         commands: &["cargo clippy --workspace --all-targets --all-features -- --deny=warnings"],
         ..PLAIN
     },
@@ -61,7 +80,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "docs",
         title: "the documentation builds without warnings",
-        cap_minutes: 2,
+        cap_minutes: 1,
         env: &[("RUSTDOCFLAGS", "--deny=warnings")],
         commands: &["cargo doc --workspace --all-features --no-deps"],
         ..PLAIN
@@ -87,7 +106,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "shuttle",
         title: "range locks in many orders of four threads",
-        cap_minutes: 3,
+        cap_minutes: 2,
         env: &[("RUSTFLAGS", "--cfg=shuttle")],
         commands: &["cargo test --release --package=farlock-local --test=shuttle \
                 --target-dir=target/shuttle"],
@@ -96,7 +115,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "races",
         title: "range locks under ThreadSanitizer",
-        cap_minutes: 4,
+        cap_minutes: 3,
         commands: &["xtask races races"],
         ..PLAIN
     },
@@ -129,15 +148,45 @@ pub(crate) const CI: &[Step] = &[
             lab!("check --mode museum --json"),
             lab!("check --mode exhaustive --json"),
             lab!("check --mode exhaustive --acquisitions 1 --crashes 1 --json"),
-            lab!("check --mode exhaustive --clients 2 --crashes 1 --json"),
-            lab!("check --mode exhaustive --clients 2 --cancels 1 --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --cancels 1 --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --losses 1 --json"),
+            lab!("check --mode exhaustive --clients 2 --acquisitions 1 --restarts 1 --json"),
+            lab!("check --mode exhaustive --clients 2 --acquisitions 3 --crashes 1 --json"),
+            lab!("check --mode exhaustive --clients 2 --crashes 1 --cancels 1 --json"),
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 --json"
+            ),
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 1 --crashes 1 --losses 1 \
+                 --cancels 1 --json"
+            ),
             lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 1 --crashes 1 --cancels 1 \
                  --near-wrap 1 --json"
             ),
-            lab!("check --mode pct --budget 40s --json"),
-            lab!("check --mode random --budget 10s --json"),
+            lab!(
+                "check --mode exhaustive --clients 2 --protocol rma-rw:writers=2:readers=2 --json"
+            ),
+            lab!("check --mode pct --protocol rma-rw:writers=2:readers=2 --budget 5s --json"),
+            lab!("check --mode pct --budget 60s --json"),
+            lab!("check --mode random --budget 20s --json"),
             lab!("check --mode crash --json"),
+        ],
+        ..PLAIN
+    },
+    Step {
+        name: "narrow",
+        title: "locks whose counts come all the way round within ten acquisitions",
+        cap_minutes: 4,
+        env: NARROW,
+        commands: &[
+            "cargo test --release --package=farlock-lab --test=narrow --target-dir=target/narrow",
+            narrow!("check --mode exhaustive --acquisitions 3 --protocol mcs --json"),
+            narrow!("check --mode exhaustive --acquisitions 3 --protocol dslr --json"),
+            narrow!("check --mode exhaustive --acquisitions 1 --crashes 2 --protocol mcs --json"),
+            narrow!("check --mode pct --acquisitions 4 --protocol mcs --budget 10s --json"),
+            narrow!("check --mode pct --acquisitions 4 --protocol shiftlock --budget 10s --json"),
+            narrow!("check --mode pct --acquisitions 4 --protocol dslr --budget 10s --json"),
         ],
         ..PLAIN
     },
@@ -191,6 +240,36 @@ pub(crate) const NIGHTLY: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "takeover",
+        title: "the times of takeover: one waiter, a line of 16, much memory, stopped holders",
+        cap_minutes: 20,
+        commands: &[
+            lab!("takeover --json"),
+            lab!("takeover --waiters 16 --json"),
+            lab!("takeover --kills 100 --resident 256 --json"),
+            lab!("takeover --protocol dslr:lease=20000000 --kills 0 --stops 1000 --json"),
+        ],
+        ..PLAIN
+    },
+    Step {
+        name: "soak",
+        title: "a hundred million acquisitions past every wrap; a year of leases; long reads",
+        cap_minutes: 30,
+        commands: &[
+            lab!(
+                "bench --fabric sim --clients 16 --locks 64 --reads 50 --near-wrap 1000 \
+                --acquisitions 100000000 --locks-kind shiftlock,dslr,dslr-64 --json"
+            ),
+            lab!(
+                "bench --fabric shm --clients 4 --locks 64 --reads 50 --near-wrap 1000 \
+                --acquisitions 100000000 --locks-kind shiftlock,dslr,dslr-64 --json"
+            ),
+            lab!("drift --json"),
+            lab!("long-reads --json"),
+        ],
+        ..PLAIN
+    },
+    Step {
         name: "shuttle-million",
         title: "range locks in a million orders of four threads",
         cap_minutes: 60,
@@ -202,15 +281,46 @@ pub(crate) const NIGHTLY: &[Step] = &[
     Step {
         name: "checker-deep",
         title: "more clients, more acquisitions, more deaths, more schedules",
-        cap_minutes: 180,
+        cap_minutes: 240,
         commands: &[
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 1 --crashes 1 --restarts 1 \
+                 --budget 1500s --json"
+            ),
+            lab!(
+                "check --mode exhaustive --protocol rma-rw:writers=2:readers=2 --budget 900s --json"
+            ),
             lab!("check --mode exhaustive --clients 3 --acquisitions 3 --budget 1500s --json"),
             lab!("check --mode exhaustive --clients 4 --acquisitions 1 --budget 1500s --json"),
             lab!("check --mode exhaustive --crashes 1 --budget 1500s --json"),
             lab!("check --mode exhaustive --acquisitions 1 --crashes 2 --budget 1500s --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --cancels 1 --budget 1500s --json"),
+            lab!("check --mode exhaustive --cancels 1 --budget 1500s --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --pauses 1 --budget 1500s --json"),
+            lab!("check --mode exhaustive --losses 1 --budget 1500s --json"),
             lab!("check --mode pct --clients 5 --acquisitions 3 --budget 1800s --json"),
             lab!("check --mode crash --clients 4 --acquisitions 2 --budget 1800s --json"),
+        ],
+        ..PLAIN
+    },
+    Step {
+        name: "narrow-deep",
+        title: "the same with more acquisitions, deaths and schedules",
+        cap_minutes: 120,
+        env: NARROW,
+        commands: &[
+            narrow!("check --mode exhaustive --acquisitions 4 --budget 1500s --json"),
+            narrow!("check --mode exhaustive --crashes 1 --budget 1500s --json"),
+            narrow!(
+                "check --mode exhaustive --acquisitions 1 --crashes 2 --near-wrap 1 --budget 900s \
+                 --json"
+            ),
+            narrow!("check --mode pct --acquisitions 6 --protocol mcs --budget 600s --json"),
+            narrow!("check --mode pct --acquisitions 6 --protocol shiftlock --budget 600s --json"),
+            narrow!("check --mode pct --acquisitions 6 --protocol dslr --budget 600s --json"),
+            narrow!("check --mode crash --acquisitions 3 --protocol dslr --budget 300s --json"),
+            narrow!(
+                "check --mode crash --acquisitions 3 --protocol shiftlock --budget 300s --json"
+            ),
         ],
         ..PLAIN
     },

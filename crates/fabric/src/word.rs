@@ -11,7 +11,7 @@ pub struct Field {
     pub name: &'static str,
     /// Its lowest bit.
     pub shift: u32,
-    /// Its width in bits, 1 to 64.
+    /// Bits that it holds, 1 to 64.
     pub bits: u32,
 }
 
@@ -45,6 +45,14 @@ impl Field {
     pub const fn of(self, word: u128) -> u64 {
         (word >> self.shift) as u64 & self.max()
     }
+
+    /// By how much `count` is ahead of `other`, behind if negative, where this field's values wrap:
+    /// the nearer of the two ways round.
+    #[inline]
+    pub const fn ahead(self, count: u64, other: u64) -> i64 {
+        let unused = u64::BITS - self.bits;
+        (count.wrapping_sub(other) << unused) as i64 >> unused
+    }
 }
 
 /// The table of a word's fields, as Markdown, highest field first as papers draw them.
@@ -76,6 +84,21 @@ pub fn table(fields: &[Field]) -> String {
 /// assert!(Ticket::table().contains("| next | 32 | 32 |"));
 /// ```
 ///
+/// A field may hold fewer bits than it takes up. Those above are never set, nor carried into:
+///
+/// ```
+/// farlock_fabric::word! {
+///     /// A count that a test can see wrap.
+///     pub struct Count: u64 {
+///         /// What is counted.
+///         COUNT count: 48 => 3,
+///         /// Where it would lie anyway.
+///         FLAGS flags: 16,
+///     }
+/// }
+/// assert_eq!((Count::COUNT.max(), Count::FLAGS.shift), (7, 48));
+/// ```
+///
 /// Fields that do not tile the word do not compile:
 ///
 /// ```compile_fail
@@ -92,7 +115,7 @@ macro_rules! word {
     (
         $(#[$meta:meta])*
         $vis:vis struct $name:ident: $repr:ty {
-            $($(#[$doc:meta])* $constant:ident $field:ident: $bits:expr,)+
+            $($(#[$doc:meta])* $constant:ident $field:ident: $bits:expr $(=> $held:expr)?,)+
         }
     ) => {
         $(#[$meta])*
@@ -105,13 +128,18 @@ macro_rules! word {
 
         const _: () = {
             assert!(0 $(+ $bits)+ == <$repr>::BITS, "the fields do not tile the word");
-            $(assert!($bits >= 1 && $bits <= 64, "a field has 1 to 64 bits");)+
+            $(
+                let held = $crate::word!(@held $bits $(=> $held)?);
+                assert!(held >= 1 && held <= 64 && held <= $bits, "a field has 1 to 64 bits");
+            )+
         };
 
         // A private word seldom uses everything a word has.
         #[allow(dead_code)]
         impl $name {
-            $crate::word!(@fields $vis (0); $([$(#[$doc])*] $constant $field $bits;)+);
+            $crate::word!(
+                @fields $vis (0); $([$(#[$doc])*] $constant $field $bits $(=> $held)?;)+
+            );
 
             /// Every field, lowest first.
             $vis const FIELDS: &'static [$crate::word::Field] = &[$(Self::$constant),+];
@@ -148,15 +176,17 @@ macro_rules! word {
             }
         }
     };
+    (@held $bits:expr) => { $bits };
+    (@held $bits:expr => $held:expr) => { $held };
     (@fields $vis:vis ($shift:expr);) => {};
     (@fields $vis:vis ($shift:expr);
-        [$($doc:tt)*] $constant:ident $field:ident $bits:expr; $($rest:tt)*
+        [$($doc:tt)*] $constant:ident $field:ident $bits:expr $(=> $held:expr)?; $($rest:tt)*
     ) => {
         $($doc)*
         $vis const $constant: $crate::word::Field = $crate::word::Field {
             name: stringify!($field),
             shift: $shift,
-            bits: $bits,
+            bits: $crate::word!(@held $bits $(=> $held)?),
         };
 
         $($doc)*
@@ -192,5 +222,30 @@ mod tests {
         assert_eq!(Mixed::BOUNDARY, 1 | 1 << 63 | 1 << 127);
         assert!(Mixed::table().ends_with("| flag | 1 | 0 |\n"));
         assert_eq!(format!("{w:?}"), "Mixed { flag: 1, low: 0, high: 5 }");
+    }
+
+    crate::word! {
+        /// A field that holds less than it takes up.
+        struct Narrow: u64 {
+            /// Three of its bits.
+            COUNT count: 32 => 3,
+            /// Lies where it would otherwise.
+            OTHER other: 32,
+        }
+    }
+
+    #[test]
+    fn a_narrow_field_wraps_early_and_leaves_the_rest_alone() {
+        let w = Narrow::new().with(Narrow::OTHER, 9).with(Narrow::COUNT, 8 + 5);
+        assert_eq!((w.count(), w.other(), w.0), (5, 9, 9 << 32 | 5));
+        assert_eq!((Narrow::COUNT.mask(), Narrow::BOUNDARY), (7, 1 << 2 | 1 << 63));
+    }
+
+    #[test]
+    fn of_two_counts_that_wrap_the_nearer_way_round_tells_which_is_ahead() {
+        let ahead = |count, other| Narrow::COUNT.ahead(count, other);
+        assert_eq!([ahead(5, 5), ahead(0, 7), ahead(2, 7), ahead(7, 2)], [0, 1, 3, -3]);
+        assert_eq!(ahead(4, 0), -4, "half way round is behind");
+        assert_eq!(Mixed::HIGH.ahead(0, u64::MAX), 1);
     }
 }

@@ -37,6 +37,19 @@ pub trait Subject {
     /// Releases it.
     async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure>;
 
+    /// When what is held ends by itself, if it does.
+    fn expires(&self, held: &Self::Held<'_>) -> Option<Nanos> {
+        let _ = held;
+        None
+    }
+
+    /// Lets go of it without releasing it, as if this client had died here. Asked only of what has
+    /// leases.
+    fn abandon<'s>(&'s self, held: Self::Held<'s>) {
+        drop(held);
+        panic!("nobody else would ever get it");
+    }
+
     /// Lets so much time pass as if working.
     async fn work(&self, nanos: Nanos);
 
@@ -69,6 +82,13 @@ pub struct Course {
     pub think_ns: Nanos,
     /// One acquisition in so many is timed.
     pub sample: u32,
+    /// How many of [`Course::CERTAIN`] acquisitions are never released.
+    pub skip_release: u32,
+}
+
+impl Course {
+    /// So many acquisitions are all.
+    pub const CERTAIN: f64 = (1_u64 << 32) as f64;
 }
 
 /// Where a run stands. The values are those of the phase word.
@@ -165,6 +185,10 @@ pub struct Tally {
     pub exclusive: u64,
     /// Violations this client saw, warm-up included.
     pub violations: u64,
+    /// Measured cycles that ended without a release.
+    pub skipped: u64,
+    /// Measured cycles whose release came after the end of their lease.
+    pub lost: u64,
     /// How long it was measured, in nanoseconds.
     pub elapsed_ns: Nanos,
     /// Atomics, reads, writes and sends it posted while measured.
@@ -231,8 +255,20 @@ async fn laps<S: Subject>(
         if course.hold_ns != 0 {
             subject.work(course.hold_ns).await;
         }
-        tally.violations += judge.leave(lock, entered);
-        subject.release(held).await?;
+        let violations = judge.leave(lock, entered);
+        // Who is inside after its lease excludes nobody any more.
+        if violations > 0 && subject.expires(&held).is_none_or(|end| subject.now() < end) {
+            tally.violations += violations;
+        }
+        if course.skip_release != 0 && draws.chance() < course.skip_release {
+            subject.abandon(held);
+            tally.skipped += 1;
+        } else {
+            match subject.release(held).await {
+                Err(Failure::Release(ReleaseError::Lost)) => tally.lost += 1,
+                released => released?,
+            }
+        }
         tally.acquisitions += 1;
         tally.exclusive += mode as u64;
         if course.think_ns != 0 {

@@ -7,9 +7,11 @@
 pub mod arrbench;
 pub mod bench;
 pub mod check;
+mod child;
 pub mod drive;
 pub mod judge;
 pub mod latency;
+pub mod leases;
 pub mod provenance;
 pub mod record;
 pub mod rival;
@@ -17,4 +19,5 @@ pub mod scratch;
 pub mod speed;
 pub mod storm;
 pub mod subject;
+pub mod takeover;
 pub mod workload;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use farlock_lab::bench::{self, BenchArgs, worker};
-use farlock_lab::{arrbench, check, speed, storm};
+use farlock_lab::leases::{drift, long_reads};
+use farlock_lab::{arrbench, check, speed, storm, takeover};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]
@@ -21,6 +22,10 @@ enum Command {
     Bench(Box<BenchArgs>),
     /// Explores schedules and faults of the locks in the simulator, before judges.
     Check(check::CheckArgs),
+    /// A year of leases, on clocks that go apart, in the simulator.
+    Drift(drift::DriftArgs),
+    /// Long reads among short transactions, with leases of one length and of several.
+    LongReads(long_reads::LongReadsArgs),
     /// Shows a run that `check` found, verb by verb.
     Replay(check::ReplayArgs),
     #[command(flatten)]
@@ -29,6 +34,11 @@ enum Command {
     Speed(speed::SpeedArgs),
     /// Kills and stops real processes that hold and await locks, and judges the survivors.
     Storm(storm::StormArgs),
+    /// Kills and stops holders of locks on shared memory, and measures when the next one holds.
+    Takeover(takeover::TakeoverArgs),
+    /// A client in a takeover, in a process of its own.
+    #[command(hide = true)]
+    TakeoverClient(takeover::client::TakeoverClientArgs),
     /// A client in a storm, in a process of its own.
     #[command(hide = true)]
     StormClient(storm::client::StormClientArgs),
@@ -41,11 +51,15 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Drift(args) => drift::run(&args),
+        Command::LongReads(args) => long_reads::run(&args),
         Command::Replay(args) => check::replay(&args),
         Command::Local(command) => arrbench::run(&command),
         Command::Speed(args) => speed::run(&args),
         Command::Storm(args) => storm::run(&args),
         Command::StormClient(args) => storm::client::run(&args),
+        Command::Takeover(args) => takeover::run(&args),
+        Command::TakeoverClient(args) => takeover::client::run(&args),
         Command::Worker(args) => worker::run(&args),
     };
     match done {

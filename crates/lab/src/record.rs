@@ -48,6 +48,14 @@ pub struct Row {
     pub hold_ns: u64,
     /// Work between cycles, in nanoseconds.
     pub think_ns: u64,
+    /// The probability with which holders never released.
+    pub skip_release: f64,
+    /// After so many acquisitions each lock's counts wrapped or were reset, if it began near that.
+    pub near_wrap: Option<u16>,
+    /// Acquisitions that were never released.
+    pub skipped: u64,
+    /// Acquisitions that were released after the end of their lease.
+    pub lost: u64,
     /// What one client needs for a cycle, in nanoseconds.
     pub cycle_ns: PerFace<f64>,
     /// With one client: the median over the rounds of the cycle divided by that of `raw`.

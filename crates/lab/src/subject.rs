@@ -84,6 +84,14 @@ impl<E: Counting, L: RecordLock<E>> Subject for AsyncFace<E, L> {
         Ok(held.release().await?)
     }
 
+    fn expires(&self, held: &Self::Held<'_>) -> Option<Nanos> {
+        held.expires()
+    }
+
+    fn abandon<'s>(&'s self, held: Self::Held<'s>) {
+        held.abandon();
+    }
+
     async fn work(&self, nanos: Nanos) {
         self.0.work(nanos).await;
     }
@@ -119,6 +127,14 @@ impl<E: Park + Counting, L: RecordLock<E>> Subject for BlockingFace<E, L> {
     #[inline(always)]
     async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure> {
         Ok(held.unlock()?)
+    }
+
+    fn expires(&self, held: &Self::Held<'_>) -> Option<Nanos> {
+        held.expires()
+    }
+
+    fn abandon<'s>(&'s self, held: Self::Held<'s>) {
+        held.abandon();
     }
 
     async fn work(&self, nanos: Nanos) {

@@ -87,6 +87,7 @@ impl Workload {
         let mixed = self.seed ^ (client as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Draws {
             rng: Xoshiro256PlusPlus::seed_from_u64(mixed),
+            mishaps: Xoshiro256PlusPlus::seed_from_u64(!mixed),
             locks: Sampler::new(self.locks, self.dist),
             shared_below: (u64::from(self.reads) << 32) / 100,
             ring: Box::new([0; RING]),
@@ -126,6 +127,7 @@ impl Sampler {
 /// One client's requests, drawn ahead into a small ring so that drawing stands in nobody's way.
 pub struct Draws {
     rng: Xoshiro256PlusPlus,
+    mishaps: Xoshiro256PlusPlus,
     locks: Sampler,
     /// A draw of 32 bits below this is a shared request.
     shared_below: u64,
@@ -143,6 +145,12 @@ impl Draws {
         let request = self.ring[self.next];
         self.next += 1;
         (request >> 1, if request & 1 == 0 { Mode::Shared } else { Mode::Exclusive })
+    }
+
+    /// A number of which all are equally likely, for what happens now and then. Who asks for none
+    /// gets the same requests as without.
+    pub fn chance(&mut self) -> u32 {
+        self.mishaps.next_u32()
     }
 
     #[cold]

@@ -59,14 +59,16 @@ fn in_a_simulation_every_lock_but_the_canary_excludes() {
     assert_judged(&rows);
     assert!(number(row(&rows, "shiftlock"), "/fairness_jain") >= 0.95);
     for row in &rows {
-        assert!((0.005..0.006).contains(&number(row, "/seconds")), "virtual time: {row}");
+        // A client is measured from the end of its last unmeasured cycle to that of its last one.
+        assert!((0.0045..0.006).contains(&number(row, "/seconds")), "virtual time: {row}");
     }
 }
 
 #[test]
 fn between_processes_every_lock_and_rival_but_the_canary_excludes() {
     for placement in ["spread", "one"] {
-        let options = format!("--clients 8 --reads 50 --seconds 0.1 --placement {placement}");
+        // So many, not so long: on a busy machine a lock server does nothing for a while.
+        let options = format!("--clients 8 --reads 50 --acquisitions 8000 --placement {placement}");
         // Held for a while, so that the canary's holders meet even on one core.
         let rows = rows(&format!("{options} --hold-ns 2000"));
         assert_judged(&rows);

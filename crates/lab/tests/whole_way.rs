@@ -23,7 +23,7 @@ fn a_bug_is_found_shrunk_printed_and_replayed() {
     assert_eq!(row["found"], true, "{row}");
     let (line, story) = (row["line"].as_str().unwrap(), row["story"].as_str().unwrap());
     let parts: Vec<&str> = line.split('/').collect();
-    assert_eq!(parts[..2], ["museum:repairer-overlooked", "3x2"], "what it takes: {line}");
+    assert_eq!(parts[..2], ["museum:repairer-overlooked", "3x1"], "what it takes: {line}");
     let deaths: Vec<_> = parts.iter().filter(|part| part.starts_with('d')).collect();
     assert!(deaths.len() == 1 && !deaths[0].contains('+'), "one death: {line}");
     let shown = lab(&["replay", line]);

@@ -4,10 +4,11 @@
 //! runs as a task that belongs to the slot, so that dropping the caller's future at any point leaks
 //! nothing: the task goes on in [`Client::settle`], which withdraws or releases.
 
+mod guard;
+
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
-use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -22,6 +23,8 @@ use crate::site::{Notes, Site};
 use crate::slot::{self, Phase, SlotWord};
 use crate::token::Token;
 use crate::{AcquireError, ReleaseError};
+
+pub use guard::{Guard, Release};
 
 /// The most slots of a client.
 const SLOTS_MAX: usize = u64::BITS as usize;
@@ -49,9 +52,13 @@ struct Core<E: Endpoint, L: RecordLock<E>> {
     free: Cell<u64>,
     /// One bit per slot whose owner lost interest and that has something left to do.
     unsettled: Cell<u64>,
+    /// One bit per slot whose last hold ended before it was released.
+    lost: Cell<u64>,
     /// As many as `free` has bits, used from the first on: an index needs no check.
     slots: [SlotState<L::Grant>; SLOTS_MAX],
     events: Cell<EventCounts>,
+    /// The outcome of one of its verbs is unknown.
+    broken: Cell<bool>,
 }
 
 /// Aligned so that an index becomes a place by a shift, and in this order so that an uncontended
@@ -79,6 +86,8 @@ enum Step {
 /// The part of an acquisition or a release that waits for others. An acquisition leaves its grant
 /// in the slot.
 type Task = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
+/// What came of an attempt that never waits: a grant, or nothing.
+type Tries<G> = Result<Option<G>, Fault>;
 
 impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     /// A client of `kind` locks that uses all of `endpoint`'s slots (at most 64).
@@ -90,7 +99,9 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
         let core = Core {
             free: Cell::new(u64::MAX >> (64 - u32::from(count))),
             unsettled: Cell::new(0),
+            lost: Cell::new(0),
             events: Cell::new(EventCounts::default()),
+            broken: Cell::new(false),
             endpoint,
             kind,
             options,
@@ -173,6 +184,14 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     /// granted to a dropped acquisition stays taken.
     pub fn settle(&self) -> Settle<'_, E, L> {
         Settle { client: self }
+    }
+
+    /// Whether the outcome of one of this client's verbs is unknown: it ended with
+    /// [`Fault::Lost`], maybe while [`Client::settle`] ran. Then the lock of that verb may stay
+    /// taken, or a line wait for this client, as long as its endpoint lives, since nobody repairs
+    /// what the living left. Release what else it holds, and let go of the endpoint.
+    pub fn is_broken(&self) -> bool {
+        self.core.broken.get()
     }
 
     /// Whether [`Client::settle`] has something to do.
@@ -338,8 +357,9 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     /// so its identity is never used again.
     #[cold]
     fn fail(&self, index: u8, fault: Fault) {
-        if fault.is_refusal() {
-            self.give_back(index);
+        match fault.is_refusal() {
+            true => self.give_back(index),
+            false => self.broken.set(true),
         }
     }
 
@@ -375,11 +395,26 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             }
         }
         let mut task = slot.task.take().expect("a slot that waits for no verb has a task");
+        let is_leased = slot.grant.get().and_then(L::expires).is_some();
+        let before = self.events.get();
         let polled = task.as_mut().poll(cx);
+        // Nobody but this task has had events meanwhile.
+        let now = self.events.get();
+        if is_leased && (now.expired, now.superseded) != (before.expired, before.superseded) {
+            self.lost.set(self.lost.get() | 1 << index);
+        }
         if polled.is_pending() {
             slot.task.replace(Some(task));
         }
         polled
+    }
+
+    /// What a holder is told of a release that took more than one verb.
+    #[cold]
+    fn parted(&self, index: u8, released: Result<(), Fault>) -> Result<(), ReleaseError> {
+        released?;
+        let lost = self.lost.get() & 1 << index;
+        if lost == 0 { Ok(()) } else { Err(ReleaseError::Lost) }
     }
 
     /// The slot's owner lost interest.
@@ -427,7 +462,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         mode: Mode,
     ) -> Option<Result<(), Fault>> {
         let site = self.site_at(index, lock);
-        match self.endpoint.post(self.kind.opening(&site, mode)) {
+        match self.kind.open(&site, mode) {
             Posted::Done(Ok(())) => {
                 let old = self.endpoint.old();
                 if let Some(grant) = self.kind.opened(&site, mode, old) {
@@ -453,8 +488,8 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     fn try_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
         let site = self.site(index);
         let mode = self.slot(index).mode.get();
-        let posted = self.endpoint.post(self.kind.trying(&site, mode, None));
-        if E::NOW {
+        let posted = (!L::SERVED).then(|| self.endpoint.post(self.kind.trying(&site, mode, None)));
+        if E::NOW && !L::SERVED {
             let mut cx = Context::from_waker(Waker::noop());
             let attempts = std::pin::pin!(self.keep_trying(index, posted));
             return match attempts.poll(&mut cx) {
@@ -472,7 +507,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     }
 
     /// The slot holds what its attempt was granted, or is free again.
-    fn tried(&self, index: u8, tried: Result<Option<L::Grant>, Fault>) -> Result<(), Fault> {
+    fn tried(&self, index: u8, tried: Tries<L::Grant>) -> Result<(), Fault> {
         match tried {
             Ok(Some(grant)) => self.hold(index, self.slot(index).mode.get(), grant),
             Ok(None) => self.give_back(index),
@@ -481,10 +516,9 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         tried.map(|_| ())
     }
 
-    async fn keep_trying(&self, index: u8, mut posted: Posted) -> Result<Option<L::Grant>, Fault> {
-        let site = self.site(index);
-        let mode = self.slot(index).mode.get();
-        let mut seen = None;
+    async fn keep_trying(&self, index: u8, posted: Option<Posted>) -> Tries<L::Grant> {
+        let (site, mode, mut seen) = (self.site(index), self.slot(index).mode.get(), None);
+        let Some(mut posted) = posted else { return self.kind.try_server(&site, mode).await };
         for _ in 0..TRY_ATTEMPTS_MAX {
             self.endpoint.completion(posted).await?;
             match self.kind.tried(&site, mode, seen, self.endpoint.old()) {
@@ -548,11 +582,11 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         let site = self.site(index);
         let slot = self.slot(index);
         let grant = slot.grant.get().expect("only a held lock is released");
-        let Some(verb) = self.kind.closing(&site, mode, grant) else {
+        let Some(posted) = self.kind.close(&site, mode, grant) else {
             self.start_handing_over(index, None);
             return None;
         };
-        match self.endpoint.post(verb) {
+        match posted {
             Posted::Done(Ok(())) => {
                 let old = self.endpoint.old();
                 if self.kind.closed(&site, mode, grant, old) {
@@ -580,6 +614,8 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         index: u8,
         completed: Result<(), Fault>,
     ) -> Option<Result<(), Fault>> {
+        // What an earlier release of this slot was told is not this one's.
+        self.lost.set(self.lost.get() & !(1 << index));
         let slot = self.slot(index);
         let (mode, grant) = (slot.mode.get(), slot.grant.get());
         let grant = grant.expect("only a held lock is released");
@@ -600,6 +636,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     /// The rest of a release whose closing verb, if it had one, found `old` and did not release.
     #[cold]
     fn start_handing_over(self: &Rc<Self>, index: u8, old: Option<u128>) {
+        self.lost.set(self.lost.get() & !(1 << index));
         let core = Rc::clone(self);
         let task = async move {
             let site = core.site(index);
@@ -741,143 +778,6 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Future for Acquire<'c, E, L> {
             return Poll::Ready(result);
         }
         this.poll_in_line(cx)
-    }
-}
-
-/// A held lock. Release it with [`Guard::release`]; a dropped guard is released by
-/// [`Client::settle`].
-#[must_use = "a lock is held as long as its guard lives"]
-pub struct Guard<'c, E: Endpoint, L: RecordLock<E>> {
-    client: &'c Client<E, L>,
-    index: u8,
-}
-
-impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
-    /// The fencing token of this grant; `None` if this kind of lock has none.
-    #[inline]
-    pub fn token(&self) -> Option<Token> {
-        match L::TOKENS {
-            TokenSource::Nowhere => None,
-            TokenSource::Word => {
-                let count = L::count(self.grant());
-                Some(Token::new(self.client.core.options.incarnation, count))
-            }
-        }
-    }
-
-    /// In which mode the lock is held: exclusively wherever this kind of lock has no readers.
-    pub fn mode(&self) -> Mode {
-        self.client.core.slot(self.index).mode.get()
-    }
-
-    /// The slot that holds the lock: whose record a service may annotate.
-    pub fn slot(&self) -> Slot {
-        Slot(self.index)
-    }
-
-    /// The generation of the lock in which it was granted.
-    pub fn generation(&self) -> u64 {
-        L::generation(self.grant())
-    }
-
-    /// When this hold ends by the clock of its client's endpoint, if it ends by itself: whoever
-    /// holds it longer has lost it, and must not act on what it protects. `None`: it lasts until it
-    /// is released.
-    pub fn expires(&self) -> Option<Nanos> {
-        L::expires(self.grant())
-    }
-
-    /// Releases the lock. The lock is free when the future resolves; dropped earlier, the release
-    /// goes on in [`Client::settle`].
-    #[inline(always)]
-    pub fn release(self) -> Release<'c, E, L> {
-        let this = ManuallyDrop::new(self);
-        Release { client: this.client, index: this.index, at: At::Start }
-    }
-
-    #[inline]
-    fn grant(&self) -> L::Grant {
-        let grant = self.client.core.slot(self.index).grant.get();
-        grant.expect("a guard's slot holds a grant")
-    }
-}
-
-impl<E: Park, L: RecordLock<E>> Guard<'_, E, L> {
-    /// [`Guard::release`], blocking.
-    #[inline(always)]
-    pub fn unlock(self) -> Result<(), ReleaseError> {
-        let this = ManuallyDrop::new(self);
-        let released = match this.client.core.release_at_once(this.index) {
-            Some(released) => released,
-            None => this.client.block_on_slot(this.index),
-        };
-        released.map_err(ReleaseError::from)
-    }
-}
-
-impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Guard<'_, E, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let site = self.client.core.site(self.index);
-        write!(f, "Guard({:?} {:?} by {:?})", self.mode(), site.lock, site.me)
-    }
-}
-
-impl<E: Endpoint, L: RecordLock<E>> Drop for Guard<'_, E, L> {
-    fn drop(&mut self) {
-        self.client.core.leave_to_settle(self.index);
-    }
-}
-
-/// A release in progress.
-#[must_use = "a lock is released by awaiting its release"]
-pub struct Release<'c, E: Endpoint, L: RecordLock<E>> {
-    client: &'c Client<E, L>,
-    index: u8,
-    at: At<'c, E, L>,
-}
-
-impl<E: Endpoint, L: RecordLock<E>> Release<'_, E, L> {
-    #[inline(always)]
-    fn try_at_once(&mut self) -> Option<Result<(), ReleaseError>> {
-        let (core, index) = (&self.client.core, self.index);
-        let Some(result) = core.release_at_once(index) else {
-            self.at = At::InLine(InLine { core, index, finished: false });
-            return None;
-        };
-        self.at = At::Done;
-        Some(result.map_err(ReleaseError::from))
-    }
-
-    #[cold]
-    fn poll_in_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReleaseError>> {
-        let At::InLine(in_line) = &mut self.at else {
-            panic!("a finished release is not polled again");
-        };
-        Pin::new(in_line).poll(cx).map(|result| result.map_err(ReleaseError::from))
-    }
-}
-
-impl<E: Endpoint, L: RecordLock<E>> Future for Release<'_, E, L> {
-    type Output = Result<(), ReleaseError>;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        if let At::Start = this.at
-            && let Some(result) = this.try_at_once()
-        {
-            return Poll::Ready(result);
-        }
-        this.poll_in_line(cx)
-    }
-}
-
-impl<E: Endpoint, L: RecordLock<E>> Drop for Release<'_, E, L> {
-    #[inline]
-    fn drop(&mut self) {
-        if let At::Start = self.at {
-            self.client.core.leave_to_settle(self.index);
-        }
     }
 }
 

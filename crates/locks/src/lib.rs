@@ -19,7 +19,9 @@ pub mod registry;
 pub mod site;
 pub mod slot;
 mod token;
+pub mod txn;
 mod wait;
+pub mod width;
 
 pub use client::{Acquire, Client, Guard, Options, Release, Settle};
 pub use record::{Mode, RecordLock, TokenSource, Tried};
@@ -46,6 +48,10 @@ pub enum AcquireError {
 /// Why a release did not go as it should.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ReleaseError {
+    /// The lease had ended, or others had taken the lock away: what this holder did last may have
+    /// met with what the next one did.
+    #[error("the lock was lost before it was released")]
+    Lost,
     /// A verb failed; whether the lock is free is unknown, and repair will free it.
     #[error("the fabric failed: {0}")]
     Fabric(#[from] Fault),

@@ -1,7 +1,7 @@
 //! Locks by name. Suites, checker, command line and laboratory know locks from here alone; the list
 //! itself stands in [`record`](crate::record), beside the modules it names.
 
-use farlock_fabric::{Patience, WideAtomics};
+use farlock_fabric::{EndpointId, Patience, SyncedClock, WideAtomics};
 use thiserror::Error;
 
 use crate::record::{RecordLock, record_locks};
@@ -94,12 +94,14 @@ impl<'a> SpecOptions<'a> {
 }
 
 macro_rules! define {
-    ($($name:literal, $module:ident::$lock:ident, $summary:literal, $make:expr;)+) => {
+    ($(
+        $name:literal, $module:ident::$lock:ident $(or $other:ident)?, $summary:literal, $make:expr;
+    )+) => {
         /// Every record lock, in the order of lists and tables.
         pub const RECORD_LOCKS: &[LockInfo] = &[$(LockInfo { name: $name, summary: $summary }),+];
 
         /// Makes the lock that `spec` names (`name` or `name:option=value`) and visits it.
-        pub fn visit<E: WideAtomics, V: Visitor<E>>(
+        pub fn visit<E: WideAtomics + SyncedClock, V: Visitor<E>>(
             spec: &str,
             visitor: V,
         ) -> Result<V::Output, SpecError> {
@@ -107,6 +109,9 @@ macro_rules! define {
             match name {
                 $($name => {
                     let options = SpecOptions { lock: $name, rest };
+                    $(if let Some(lock) = crate::record::$module::$other::from_options(options)? {
+                        return Ok(visitor.visit(lock));
+                    })?
                     use crate::record::$module::$lock;
                     let make: fn(SpecOptions<'_>) -> Result<$lock, SpecError> = $make;
                     Ok(visitor.visit(make(options)?))
@@ -118,6 +123,14 @@ macro_rules! define {
 }
 
 record_locks!(define);
+
+/// This lock's name with the server that its clients are to ask, if it has one.
+pub fn served_by(spec: &str, server: Option<EndpointId>) -> String {
+    match server {
+        Some(server) => format!("{spec}:server={}", server.bits()),
+        None => spec.to_owned(),
+    }
+}
 
 fn unknown(name: &str) -> SpecError {
     let known: Vec<&str> = RECORD_LOCKS.iter().map(|lock| lock.name).collect();

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::width;
+
 /// A number that grows with every exclusive grant of a lock.
 ///
 /// A resource that remembers the highest token it has seen and refuses lower ones never accepts a
@@ -15,7 +17,7 @@ pub struct Token(u64);
 
 impl Token {
     /// Bits of the count.
-    pub const COUNT_BITS: u32 = 48;
+    pub const COUNT_BITS: u32 = width::COUNT;
 
     /// The token of a grant: the memory's incarnation and the count in the lock's word.
     #[inline]

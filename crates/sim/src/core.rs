@@ -27,6 +27,10 @@ pub(crate) struct TaskMeta {
     pub(crate) live: bool,
     /// It is about to be polled.
     pub(crate) queued: bool,
+    /// It serves the others: no run waits for its end.
+    pub(crate) serves: bool,
+    /// It goes on when the pause of its endpoint is over.
+    pub(crate) wakes: bool,
 }
 
 pub(crate) struct Core {
@@ -55,9 +59,11 @@ pub(crate) struct Core {
     pub(crate) last: u16,
     /// The oracle has ended this run.
     pub(crate) abandoned: bool,
-    /// Somebody has crashed: from now on waits on words end by the clock too, if nothing else can
-    /// happen.
-    pub(crate) bereaved: bool,
+    /// Somebody has crashed or was paused: from now on waits on words end by the clock too, if
+    /// nothing else can happen.
+    pub(crate) disturbed: bool,
+    /// Explored mode: the time is part of the state.
+    pub(crate) clocks_decide: bool,
     /// How many endpoints may still crash at any verb, and how often one does.
     pub(crate) crashes_left: u32,
     pub(crate) crash_ratio: Ratio,
@@ -112,7 +118,8 @@ impl Core {
             candidates: Vec::new(),
             last: 0,
             abandoned: false,
-            bereaved: false,
+            disturbed: config.clocks_decide,
+            clocks_decide: config.clocks_decide,
             crashes_left: 0,
             crash_ratio: Ratio::NEVER,
             ghost: Rc::default(),
@@ -136,7 +143,8 @@ impl Core {
 
     pub(crate) fn add_task(&mut self, endpoint: EndpointId, live: bool) -> u32 {
         let id = u32::try_from(self.tasks.len()).expect("a world has fewer than 2^32 tasks");
-        self.tasks.push(TaskMeta { endpoint, live, queued: false });
+        let meta = TaskMeta { endpoint, live, queued: false, serves: false, wakes: false };
+        self.tasks.push(meta);
         self.memories.push(TaskMemory::default());
         id
     }
@@ -202,8 +210,9 @@ impl Core {
             return None;
         }
         // For what is on its way to the outside time does not stand still.
-        let passes = |event: &Event| matches!(event, Event::Timer(..) | Event::Reach(_));
-        let impatient = self.hasty && self.bereaved && !self.pending.is_empty();
+        let passes =
+            |event: &Event| matches!(event, Event::Timer(..) | Event::Wake(_) | Event::Reach(_));
+        let impatient = self.hasty && self.disturbed && !self.pending.is_empty();
         if impatient || self.pending.iter().all(|(_, event)| passes(event)) {
             return self.let_time_pass();
         }
@@ -214,7 +223,7 @@ impl Core {
         };
         let (time, event) = self.pending.remove(chosen);
         self.last = self.candidate(event).owner;
-        Some((time.max(self.now + 1), event))
+        Some((self.not_before(time, event), event))
     }
 
     /// Lets the oracle choose among several events. `None` if it wants no more of this run.
@@ -235,19 +244,21 @@ impl Core {
 
     /// Explored mode: time may pass, since nothing else can happen, or since waits are hasty. Then
     /// any wait may be the next to end by the clock, since no duration decides anything: one whose
-    /// timer is pending or held back, or, where somebody has died so that it may help, one on a
-    /// word.
+    /// timer is pending or held back, or, where somebody has died or is paused so that it may help,
+    /// one on a word. Who is paused goes on when all waits that end before have ended, unless waits
+    /// are hasty.
     fn let_time_pass(&mut self) -> Option<(Nanos, Event)> {
         let mut timers = std::mem::take(&mut self.timers);
         timers.retain(|(_, event)| match *event {
             Event::Timer(index, generation) => self.is_current(index, generation),
             _ => true,
         });
-        let (hasty, held_back) = (self.pending.len(), timers.len());
+        let held_back = timers.len();
+        let patient = self.disturbed.then(|| self.watches.patient()).into_iter().flatten();
+        timers.extend(patient);
+        let mut asleep = self.asleep(&timers);
+        let hasty = self.pending.len();
         self.pending.append(&mut timers);
-        if self.bereaved {
-            self.pending.extend(self.watches.patient());
-        }
         let chosen = match self.pending.len() {
             0 | 1 => (!self.pending.is_empty()).then_some(0),
             _ => self.ask(),
@@ -264,9 +275,30 @@ impl Core {
             }
             _ => {}
         }
+        self.pending.append(&mut asleep);
         let (time, event) = next?;
         self.last = self.candidate(event).owner;
-        Some((time.max(self.now + 1), event))
+        Some((self.not_before(time, event), event))
+    }
+
+    /// Takes out whoever is paused beyond the time at which one of these waits ends by the clock:
+    /// how long a pause is decides what others do meanwhile. Where waits are hasty, nobody.
+    fn asleep(&mut self, waits: &[(Nanos, Event)]) -> Vec<(Nanos, Event)> {
+        let soonest = waits.iter().map(|&(time, _)| time.max(self.now)).min();
+        let Some(soonest) = soonest.filter(|_| !self.hasty) else { return Vec::new() };
+        let is_later =
+            |(time, event): &mut (Nanos, Event)| matches!(event, Event::Wake(_)) && *time > soonest;
+        self.pending.extract_if(.., is_later).collect()
+    }
+
+    /// Explored mode: when an event happens that may happen from this time on. Each has a time of
+    /// its own; but where clocks decide, time passes in waits and pauses alone.
+    fn not_before(&self, time: Nanos, event: Event) -> Nanos {
+        match (self.clocks_decide, event) {
+            (false, _) => time.max(self.now + 1),
+            (true, Event::Timer(..) | Event::Elapse(_) | Event::Wake(_)) => time.max(self.now),
+            (true, _) => self.now,
+        }
     }
 
     pub(crate) fn candidate(&self, event: Event) -> Candidate {
@@ -294,7 +326,7 @@ impl Core {
             Event::Complete(flight) => self.complete(flight),
             Event::Timer(watch, _) => self.timer(watch),
             Event::Elapse(watch) => self.elapse(watch),
-            Event::Wake(task) => self.wake(task),
+            Event::Wake(task) => self.go_on(task),
             Event::Reach(packet) => self.reach(packet),
             Event::Announce(bits) => self.announce(EndpointId::from_bits(bits.into())),
         }

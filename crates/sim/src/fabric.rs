@@ -126,13 +126,23 @@ impl Endpoint for SimEndpoint {
 
     #[inline]
     fn now(&self) -> Nanos {
-        let core = self.shared.core.borrow();
-        core.seat(self.id).clock.read(core.now)
+        let mut core = self.shared.core.borrow_mut();
+        let reading = core.seat(self.id).clock.read(core.now);
+        if core.clocks_decide {
+            core.told(reading);
+        }
+        reading
     }
 
     #[inline]
     fn random(&self) -> u64 {
-        self.shared.core.borrow_mut().seat_mut(self.id).rng.next_u64()
+        let mut core = self.shared.core.borrow_mut();
+        let drawn = core.seat_mut(self.id).rng.next_u64();
+        // How long a random wait is may decide something where clocks do.
+        if core.clocks_decide {
+            core.told(drawn);
+        }
+        drawn
     }
 
     #[inline]
@@ -152,7 +162,8 @@ impl Endpoint for SimEndpoint {
     fn occupant(&self, index: u16) -> Option<EndpointId> {
         let mut core = self.shared.core.borrow_mut();
         let seat = core.seats.get(usize::from(index))?;
-        let occupant = (seat.life != Life::Dead).then_some(seat.id);
+        let sits = seat.life != Life::Dead && !core.is_stale(seat);
+        let occupant = sits.then_some(seat.id);
         core.told(occupant.map_or(0, EndpointId::bits));
         occupant
     }

@@ -123,7 +123,7 @@ impl History {
 
 /// Two multiplications, so that each bit of both reaches the upper half and comes down again.
 #[inline]
-pub(crate) fn mix(a: u64, b: u64) -> u64 {
+pub fn mix(a: u64, b: u64) -> u64 {
     let a = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (a ^ b ^ a >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }

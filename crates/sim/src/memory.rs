@@ -21,6 +21,8 @@ pub enum Reset {
     Zeroed,
     /// Every word is as it was.
     Kept,
+    /// Every word is as it was when the node was last saved, or zero if it never was.
+    Saved,
 }
 
 pub(crate) struct Node {
@@ -42,6 +44,8 @@ struct Region {
     /// Words in use; the rest of `words` is room to grow.
     len: usize,
     words: Vec<u64>,
+    /// The words in use when the node was last saved.
+    saved: Vec<u64>,
 }
 
 #[derive(Default)]
@@ -61,7 +65,8 @@ impl Memory {
         let id = u16::try_from(self.regions.len()).expect("a world has at most 65,536 regions");
         assert!(bytes <= bytes_max, "a region is no larger than it may become");
         let words = |bytes: u64| bytes.div_ceil(8) as usize;
-        self.regions.push(Region { node, len: words(bytes), words: vec![0; words(bytes_max)] });
+        let (len, words) = (words(bytes), vec![0; words(bytes_max)]);
+        self.regions.push(Region { node, len, words, saved: Vec::new() });
         RegionId(id)
     }
 
@@ -78,9 +83,28 @@ impl Memory {
         }
     }
 
-    /// Every word in use, region after region.
+    /// Remembers every word of this node as it is.
+    pub(crate) fn save(&mut self, node: NodeId) {
+        for region in self.regions.iter_mut().filter(|region| region.node == node) {
+            region.saved = region.words[..region.len].to_vec();
+        }
+    }
+
+    /// Every word of this node is as it was when it was saved, or zero.
+    pub(crate) fn restore(&mut self, node: NodeId) {
+        self.clear(node);
+        for region in self.regions.iter_mut().filter(|region| region.node == node) {
+            region.words[..region.saved.len()].copy_from_slice(&region.saved);
+        }
+    }
+
+    /// Every word in use and every word saved, region after region.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
-        self.regions.iter().flat_map(|region| region.words[..region.len].iter().copied())
+        let all = |region| {
+            let Region { len, words, saved, .. }: &Region = region;
+            words[..*len].iter().chain(saved).copied()
+        };
+        self.regions.iter().flat_map(all)
     }
 
     /// The node of the region this address names, if it names one.

@@ -39,6 +39,8 @@ pub enum Choice {
     Clock,
     /// Whether a caller gives up what it waits for.
     Cancel,
+    /// Whether something else befalls a client as it posts a verb.
+    Mishap,
 }
 
 /// What kind of event may happen.

@@ -132,12 +132,66 @@ pub(crate) struct Clock {
     /// After so many nanoseconds it turns.
     turn_ns: u64,
     phase_ns: u64,
+    /// Somebody has set it; then it no longer drifts.
+    set: Option<Setting>,
+}
+
+/// How a clock goes since it was set, at a rate of its own and maybe after a jump.
+#[derive(Clone, Copy)]
+struct Setting {
+    /// The world's time when it was set.
+    since: Nanos,
+    /// What it showed from then on, but for `least`.
+    shown: Nanos,
+    /// It shows no less: after a jump back it stands still for a while.
+    least: Nanos,
+    /// How much faster it goes than the world's time, in parts per billion; above -1e9.
+    rate_ppb: i64,
+}
+
+/// Parts per billion of a whole.
+const PPB: i64 = 1_000_000_000;
+
+impl Setting {
+    fn speed(&self) -> u128 {
+        u128::try_from(PPB + self.rate_ppb).expect("a clock goes on")
+    }
+
+    fn read(&self, now: Nanos) -> Nanos {
+        let passed = u128::from(now - self.since) * self.speed() / PPB as u128;
+        self.least.max(self.shown + passed as u64)
+    }
+
+    /// The first time of the world not before `now` at which it shows `reading`.
+    fn when(&self, now: Nanos, reading: Nanos) -> Nanos {
+        if self.read(now) >= reading {
+            return now;
+        }
+        let to_pass = u128::from(reading - self.shown) * PPB as u128;
+        self.since + to_pass.div_ceil(self.speed()) as u64
+    }
 }
 
 impl Clock {
+    /// A clock that shows the world's time.
+    const TRUE: Self = Self { drift_ppb: 0, turn_ns: 1, phase_ns: 0, set: None };
+
+    /// From now on it goes at this rate, ahead of what it showed or behind by so much. What it
+    /// shows never goes back.
+    pub(crate) fn set(&mut self, now: Nanos, rate_ppb: Option<i64>, jump_ns: i64) {
+        let least = self.read(now);
+        let rate_ppb = rate_ppb.or(self.set.map(|set| set.rate_ppb)).unwrap_or(0);
+        assert!(rate_ppb > -PPB, "a clock goes on");
+        let shown = least.saturating_add_signed(jump_ns);
+        self.set = Some(Setting { since: now, shown, least, rate_ppb });
+    }
+
     /// The endpoint's time at this time of the world. Never goes back.
     #[inline]
     pub(crate) fn read(&self, now: Nanos) -> Nanos {
+        if let Some(set) = &self.set {
+            return set.read(now);
+        }
         if self.drift_ppb == 0 {
             return now;
         }
@@ -150,6 +204,9 @@ impl Clock {
     /// The first time of the world not before `now` at which this clock shows `reading`.
     #[inline]
     pub(crate) fn when(&self, now: Nanos, reading: Nanos) -> Nanos {
+        if let Some(set) = &self.set {
+            return set.when(now, reading);
+        }
         if self.drift_ppb == 0 {
             return now.max(reading);
         }
@@ -171,12 +228,16 @@ pub(crate) struct Seat {
     pub(crate) revoked: bool,
     /// The world's stamp when this endpoint came: nodes that were reset later refuse it.
     pub(crate) stamp: u32,
-    /// Its tasks are not polled before this time.
+    /// Its tasks are not polled before this time; in explored mode, where any later time may be
+    /// next, not before the event of that.
     pub(crate) paused_until: Nanos,
     /// Verbs it has posted.
     pub(crate) posted: u64,
     /// It crashes when it posts the verb with this number, counted from zero.
     pub(crate) crash_at: Option<(u64, Outcome)>,
+    /// The completion of the next chain that it posts is lost; what then becomes of it, or `None`
+    /// where that is for the oracle to decide.
+    pub(crate) loses: Option<Option<Outcome>>,
     /// One per memory node, and the first for messages.
     pub(crate) pairs: QueuePairs,
     pub(crate) last: Last,
@@ -199,7 +260,7 @@ impl Seat {
             revoked: false,
             stamp: 0,
             rng: Xoshiro256PlusPlus::seed_from_u64(0),
-            clock: Clock { drift_ppb: 0, turn_ns: 1, phase_ns: 0 },
+            clock: Clock::TRUE,
             mailboxes: Vec::new(),
             waits: Vec::new(),
             sends: Vec::new(),
@@ -208,6 +269,7 @@ impl Seat {
             paused_until: 0,
             posted: 0,
             crash_at: None,
+            loses: None,
             crashed_at: None,
         }
     }
@@ -250,7 +312,7 @@ impl Core {
     /// An endpoint stores a word of a slot's record.
     pub(crate) fn publish(&mut self, id: EndpointId, slot: Slot, word: usize, value: u64) {
         let seat = self.seat(id);
-        if !seat.is_acting(id) || seat.revoked {
+        if !seat.is_acting(id) || seat.revoked || self.is_stale(seat) {
             return;
         }
         let addr = self.record(id.index, slot).plus(word as u64 * 8);
@@ -292,13 +354,13 @@ impl Core {
     fn new_clock(&mut self) -> Clock {
         let drift_ppb = u64::from(self.weakness.drift_ppb);
         if drift_ppb == 0 || self.weakness.clock_error_ns == 0 {
-            return Clock { drift_ppb: 0, turn_ns: 1, phase_ns: 0 };
+            return Clock::TRUE;
         }
         // Two clocks may go apart with half the drift each.
         let half = drift_ppb.div_ceil(2);
         let turn_ns = (self.weakness.clock_error_ns.saturating_mul(1_000_000_000) / half).max(1);
         let phase = u64::from(self.oracle.pick(Choice::Clock, 1 << 16));
-        Clock { drift_ppb: half, turn_ns, phase_ns: ((2 * turn_ns) >> 16) * phase }
+        Clock { drift_ppb: half, turn_ns, phase_ns: ((2 * turn_ns) >> 16) * phase, set: None }
     }
 
     /// The endpoint does nothing from now on. Returns whether it did until now.
@@ -308,7 +370,7 @@ impl Core {
         }
         self.seat_mut(id).life = Life::Crashed;
         self.unburied.push(id);
-        self.bereaved = true;
+        self.disturbed = true;
         self.history.note(self.now, id.bits());
         let (least, most) = (self.weakness.detection_ns_min, self.weakness.detection_ns_max);
         let more = self.oracle.pick(Choice::Detection, most.saturating_sub(least) + 1);
@@ -352,5 +414,34 @@ impl Core {
         seat.mailboxes.iter_mut().for_each(VecDeque::clear);
         self.history.note(self.now, id.bits() << 32);
         self.wake_watchers_of(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_goes_at_its_rate_and_never_back() {
+        let mut clock = Clock::TRUE;
+        clock.set(100, Some(PPB), 0);
+        assert_eq!((clock.read(100), clock.read(150)), (100, 200));
+        clock.set(150, None, -80);
+        assert_eq!((clock.read(150), clock.read(190), clock.read(191)), (200, 200, 202));
+        clock.set(200, Some(-PPB / 2), 30);
+        assert_eq!((clock.read(200), clock.read(210)), (250, 255));
+    }
+
+    #[test]
+    fn a_deadline_is_the_first_moment_at_which_the_clock_shows_it() {
+        for rate in [-PPB + 1_000_000, -PPB / 2, -50_000, 0, 50_000, 3 * PPB] {
+            let mut clock = Clock::TRUE;
+            clock.set(7, Some(rate), -5);
+            for reading in [0, 7, 8, 1_000, 12_345] {
+                let when = clock.when(9, reading);
+                assert!(clock.read(when) >= reading);
+                assert!(when == 9 || clock.read(when - 1) < reading, "{rate} {reading}");
+            }
+        }
     }
 }

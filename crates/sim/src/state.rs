@@ -8,6 +8,8 @@
 
 use std::panic::Location;
 
+use farlock_fabric::Nanos;
+
 use crate::core::Core;
 use crate::flight::{Action, Cargo, Flight, NONE, Tear};
 use crate::history::{Kind, mix};
@@ -65,9 +67,12 @@ impl Core {
         for (task, memory) in self.tasks.iter().zip(&self.memories) {
             hash = mix(hash, if task.live { memory.hash } else { u64::MAX });
         }
+        hash = self.nodes.iter().fold(hash, |hash, node| mix(hash, node.incarnation.into()));
         for seat in &self.seats {
             let crash = seat.crash_at.map_or(0, |_| seat.posted + 1);
-            let life = (seat.life as u64) << 1 | u64::from(seat.revoked);
+            let paused = u64::from(seat.paused_until > 0);
+            let stale = u64::from(self.is_stale(seat)) << 2;
+            let life = (seat.life as u64) << 3 | stale | paused << 1 | u64::from(seat.revoked);
             hash = mix(hash, mix(seat.id.bits(), life ^ crash << 8));
             for (slot, mailbox) in seat.mailboxes.iter().enumerate() {
                 for envelope in mailbox {
@@ -84,7 +89,31 @@ impl Core {
         }
         // In which order events became possible decides nothing: a sum does not depend on it.
         let pending = self.pending.iter().map(|&(_, event)| self.event_hash(event));
-        mix(hash, pending.fold(0, u64::wrapping_add))
+        hash = mix(hash, pending.fold(0, u64::wrapping_add));
+        if self.seats.iter().any(|seat| seat.paused_until > 0) {
+            hash = mix(hash, self.unasked_hash());
+        }
+        if self.clocks_decide { mix(hash, self.time_hash()) } else { hash }
+    }
+
+    /// What those will be told when they go on who are paused.
+    fn unasked_hash(&self) -> u64 {
+        let heads = self.flights.heads().into_iter();
+        let done = heads.filter(|&head| self.flights.at(head).chain.done);
+        let done = done.map(|head| self.found_hash(head));
+        let over = self.watches.over().map(|(owner, changed)| mix(owner.bits(), changed.into()));
+        done.chain(over).fold(0, u64::wrapping_add)
+    }
+
+    /// The time, and until when who waits or is paused.
+    fn time_hash(&self) -> u64 {
+        let is_timer =
+            |(_, event): &&(Nanos, Event)| matches!(event, Event::Timer(..) | Event::Elapse(_));
+        let timers = self.pending.iter().filter(is_timer).chain(&self.timers).copied();
+        let ends = timers.chain(self.watches.patient());
+        let ends = ends.map(|(time, event)| mix(self.event_hash(event), time));
+        let pauses = self.seats.iter().map(|seat| seat.paused_until);
+        pauses.fold(mix(self.now, ends.fold(0, u64::wrapping_add)), mix)
     }
 
     /// What completions will tell that have arrived and wait for earlier ones of their queue pair.
@@ -144,7 +173,8 @@ impl Core {
 fn flight_hash(flight: &Flight, cargo: &Cargo) -> u64 {
     let transfers = matches!(flight.kind, Kind::Read | Kind::Write);
     let tear = if transfers { cargo.tear } else { Tear::default() };
-    let flags = u64::from(flight.cancelled) | u64::from(flight.chain.abandoned) << 1;
+    let lost = u64::from(flight.chain.lost) << 2;
+    let flags = u64::from(flight.cancelled) | u64::from(flight.chain.abandoned) << 1 | lost;
     let progress = u64::from(tear.served) << 8 | u64::from(tear.origin) << 24;
     let open = u64::from(flight.chain.unserved) << 40 | u64::from(flight.chain.open_reads) << 52;
     let hash = mix(flight.owner.bits() ^ flags << 60, progress ^ open ^ flight.kind as u64);

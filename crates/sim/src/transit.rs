@@ -100,9 +100,10 @@ impl Core {
         let verbs = first..seat.posted;
         let crash = self.fate(owner, verbs);
         let ticket = u64::from(self.flights.at(head).generation) << 32 | u64::from(head);
-        if self.weakness.lost.is_possible() && self.oracle.chance(Choice::Lose, self.weakness.lost)
-        {
-            self.lose(owner, head, pair, copy);
+        let loses = self.seat_mut(owner).loses.take();
+        let lost = self.weakness.lost;
+        if loses.is_some() || lost.is_possible() && self.oracle.chance(Choice::Lose, lost) {
+            self.lose(owner, head, pair, loses.flatten(), copy);
         }
         self.depart(head, pair, 0);
         if let Some(outcome) = crash {
@@ -145,15 +146,18 @@ impl Core {
         owner: EndpointId,
         head: u32,
         pair: u16,
+        outcome: Option<Outcome>,
         copy: impl FnOnce(&mut Self, EndpointId) -> u32,
     ) {
         self.flights.at_mut(head).chain.lost = true;
-        let outcome = self.oracle.pick(Choice::LostOutcome, 3);
-        if outcome == 0 {
+        const OUTCOMES: [Outcome; 3] = [Outcome::Executed, Outcome::Late, Outcome::Never];
+        let outcome =
+            outcome.unwrap_or_else(|| OUTCOMES[self.oracle.pick(Choice::LostOutcome, 3) as usize]);
+        if outcome == Outcome::Executed {
             return;
         }
         self.cancel(head);
-        if outcome == 1 {
+        if outcome == Outcome::Late {
             let ghost = copy(self, owner);
             self.flights.at_mut(ghost).chain.abandoned = true;
             let after = self.weakness.lost_after_ns.saturating_add(self.weakness.late_ns_max);

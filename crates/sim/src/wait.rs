@@ -8,7 +8,7 @@ use farlock_fabric::{Addr, EndpointId, Nanos, Slot, Wait, WaitState, Woken};
 use crate::core::Core;
 use crate::flight::NONE;
 use crate::queue::Event;
-use crate::seat::Life;
+use crate::seat::{Life, Seat};
 use crate::world::Mode;
 
 #[derive(Default)]
@@ -31,6 +31,13 @@ pub(crate) struct Watch {
     looking: bool,
     /// It looked at its word and found it changed.
     changed: bool,
+}
+
+impl Watch {
+    /// It has nothing more to wait for.
+    fn is_over(&self) -> bool {
+        self.elapsed || self.changed
+    }
 }
 
 #[derive(Default)]
@@ -61,8 +68,15 @@ impl Watches {
 
     /// The waits on words that would end by the clock, and when.
     pub(crate) fn patient(&self) -> impl Iterator<Item = (Nanos, Event)> {
-        let waits = self.slab.iter().zip(0_u32..).filter(|(watch, _)| watch.owner.is_some());
+        let waits = self.slab.iter().zip(0_u32..);
+        let waits = waits.filter(|(watch, _)| watch.owner.is_some() && !watch.is_over());
         waits.filter_map(|(watch, index)| Some((watch.patience?, Event::Elapse(index))))
+    }
+
+    /// The owners of waits that are over, though they have not been told, and why.
+    pub(crate) fn over(&self) -> impl Iterator<Item = (EndpointId, bool)> {
+        let over = self.slab.iter().filter(|watch| watch.is_over());
+        over.filter_map(|watch| Some((watch.owner?, watch.changed)))
     }
 }
 
@@ -306,12 +320,38 @@ impl Core {
         }
     }
 
+    /// A pause is over for this task, and in explored mode for its endpoint.
+    pub(crate) fn go_on(&mut self, task: u32) {
+        let meta = &mut self.tasks[task as usize];
+        meta.wakes = false;
+        if self.mode == Mode::Explored {
+            self.seats[usize::from(meta.endpoint.index)].paused_until = 0;
+        }
+        self.wake(task);
+    }
+
     #[inline]
     pub(crate) fn is_alive(&self, id: EndpointId) -> bool {
         id.index != 0
-            && self
-                .seats
-                .get(usize::from(id.index))
-                .is_some_and(|seat| seat.id == id && seat.life != Life::Dead)
+            && self.seats.get(usize::from(id.index)).is_some_and(|seat| {
+                seat.id == id && seat.life != Life::Dead && !self.is_stale(seat)
+            })
+    }
+
+    /// Whether an endpoint came before the first node was last reset, where its record lies.
+    pub(crate) fn is_stale(&self, seat: &Seat) -> bool {
+        self.nodes[0].reset_stamp > seat.stamp
+    }
+
+    /// Every wait ends as if its word had changed.
+    pub(crate) fn end_waits(&mut self) {
+        for index in 0..self.watches.slab.len() {
+            let watch = &mut self.watches.slab[index];
+            if watch.owner.is_some() {
+                watch.changed = true;
+                let task = watch.task;
+                self.wake(task);
+            }
+        }
     }
 }

@@ -60,6 +60,11 @@ pub struct Config {
     /// Explored mode: whether the interval of a wait may end while anything else can happen. If
     /// not, time passes only when nothing else can.
     pub hasty: bool,
+    /// Explored mode: whether anybody does something because of what a clock shows. If so, the time
+    /// is part of the state, and passes in waits and pauses alone; and waits on words end by the
+    /// clock, too, if nothing else can happen, as they do in any case from the moment at which
+    /// somebody crashes or is paused.
+    pub clocks_decide: bool,
     /// Explored mode: whether a completion is an event of its own. If not, an endpoint learns of
     /// its verb's end as it takes effect, which hides nothing but what it does without a verb:
     /// looking for mail, and publishing.
@@ -80,6 +85,7 @@ impl Default for Config {
             mailbox_cells: 4,
             poll_interval_ns: 1_862,
             hasty: true,
+            clocks_decide: false,
             slow_completions: false,
             events_max: None,
         }
@@ -245,7 +251,7 @@ impl World {
 
     fn ended(&self, stop: Stop) -> Ended {
         let core = self.shared.core.borrow();
-        let live = core.tasks.iter().enumerate().filter(|(_, task)| task.live);
+        let live = core.tasks.iter().enumerate().filter(|(_, task)| task.live && !task.serves);
         let unfinished: Vec<_> = live.map(|(id, _)| TaskId(id as u32)).collect();
         match stop {
             Stop::Idle if core.abandoned => Ended::Abandoned,
@@ -373,6 +379,13 @@ impl Handle {
         Task { id: TaskId(id), result }
     }
 
+    /// Starts a task that serves others and dies with this endpoint. A run whose other tasks have
+    /// finished has finished.
+    pub fn spawn_server<F: Future<Output = ()> + 'static>(&self, endpoint: EndpointId, future: F) {
+        let task = self.spawn(endpoint, future);
+        self.shared.core.borrow_mut().tasks[task.id.0 as usize].serves = true;
+    }
+
     /// Crashes an endpoint: its tasks are gone, and what becomes of each of its verbs in flight is
     /// for the oracle to decide. Its death becomes known after the time that [`Weakness`] states.
     pub fn kill(&self, id: EndpointId) {
@@ -393,6 +406,13 @@ impl Handle {
         if core.seat(id).is_acting(id) {
             core.seat_mut(id).crash_at = Some((verb, outcome));
         }
+    }
+
+    /// Loses the completion of the next verb that an endpoint posts, or chain of verbs: it ends
+    /// with `Fault::Lost`, and has this outcome, or one for the oracle to decide. The endpoint
+    /// lives on.
+    pub fn lose_next(&self, id: EndpointId, outcome: Option<Outcome>) {
+        self.shared.core.borrow_mut().seat_mut(id).loses = Some(outcome);
     }
 
     /// Lets up to `most` endpoints crash from now on, each at any verb: whether one does as it
@@ -418,9 +438,11 @@ impl Handle {
         self.shared.core.borrow().seat(id).posted
     }
 
-    /// Stops an endpoint's tasks for so many nanoseconds. Its verbs in flight go on.
+    /// Stops an endpoint's tasks for so many nanoseconds. Its verbs in flight go on. In explored
+    /// mode it goes on at any later time, but then at least so much time has passed.
     pub fn pause(&self, id: EndpointId, interval: Nanos) {
         let mut core = self.shared.core.borrow_mut();
+        core.disturbed = true;
         let until = core.now.saturating_add(interval);
         let seat = core.seat_mut(id);
         seat.paused_until = seat.paused_until.max(until);
@@ -445,7 +467,9 @@ impl Handle {
     }
 
     /// Restarts a memory node: what its memory holds then is for `reset` to say; every endpoint
-    /// that exists gets [`Fault::Stale`](farlock_fabric::Fault) from it for ever.
+    /// that exists gets [`Fault::Stale`](farlock_fabric::Fault) from it for ever, and every wait
+    /// ends. If it is the first node, where records and mailboxes lie, those endpoints are dead to
+    /// all that come later.
     pub fn reset_node(&self, node: NodeId, reset: Reset) {
         let mut core = self.shared.core.borrow_mut();
         core.stamp += 1;
@@ -455,14 +479,48 @@ impl Handle {
         state.incarnation += 1;
         state.nic = NicState::new(&nic);
         core.history.note(now, u64::from(node.0) << 48);
-        if reset == Reset::Zeroed {
-            core.memory.clear(node);
+        match reset {
+            Reset::Zeroed => core.memory.clear(node),
+            Reset::Kept => {}
+            Reset::Saved => core.memory.restore(node),
         }
+        core.disturbed = true;
+        core.end_waits();
+    }
+
+    /// Remembers what a memory node's memory holds, for [`Reset::Saved`].
+    pub fn save_node(&self, node: NodeId) {
+        self.shared.core.borrow_mut().memory.save(node);
     }
 
     /// A node's incarnation: 1 at first, one more after each reset.
     pub fn incarnation(&self, node: NodeId) -> u32 {
         self.shared.core.borrow().nodes[usize::from(node.0)].incarnation
+    }
+
+    /// From now on an endpoint's clock goes this much faster than the world's time, in parts per
+    /// billion, or slower. The contract's bound between two clocks is 100,000.
+    ///
+    /// # Panics
+    /// If it would stand still or go back.
+    pub fn set_clock_rate(&self, id: EndpointId, rate_ppb: i64) {
+        let mut core = self.shared.core.borrow_mut();
+        let now = core.now;
+        core.seat_mut(id).clock.set(now, Some(rate_ppb), 0);
+    }
+
+    /// An endpoint's clock jumps by so many nanoseconds. If that is back, it stands still until it
+    /// shows more than it did. No contract allows that.
+    pub fn jump_clock(&self, id: EndpointId, by_ns: i64) {
+        let mut core = self.shared.core.borrow_mut();
+        let now = core.now;
+        core.seat_mut(id).clock.set(now, None, by_ns);
+    }
+
+    /// What an endpoint's clock shows.
+    pub fn clock(&self, id: EndpointId) -> Nanos {
+        let core = self.shared.core.borrow();
+        core.seat(id).clock.read(core.now)
     }
 
     /// The world's time. Endpoints' clocks may show another.
@@ -546,8 +604,10 @@ impl Shared {
         let meta = &mut core.tasks[task as usize];
         meta.queued = false;
         let resume = core.seats[usize::from(meta.endpoint.index)].paused_until;
-        if resume > core.now {
-            core.push(resume, Event::Wake(task));
+        if resume > if core.mode == Mode::Explored { 0 } else { core.now } {
+            if !std::mem::replace(&mut meta.wakes, true) {
+                core.push(resume, Event::Wake(task));
+            }
             return shared;
         }
         let Some(mut future) = self.futures.borrow_mut()[task as usize].take() else {

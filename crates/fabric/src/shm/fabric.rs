@@ -9,8 +9,8 @@ use super::region::REGION;
 use super::table::Vital;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{
-    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Posted, Ticket, Wait, WaitState,
-    WideAtomics, Woken,
+    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Posted, SyncedClock, Ticket, Wait,
+    WaitState, WideAtomics, Woken,
 };
 use crate::error::Fault;
 use crate::verb::{CHAIN_MAX, Link, Verb};
@@ -151,3 +151,14 @@ impl Endpoint for ShmEndpoint {
 impl MaskedAtomics for ShmEndpoint {}
 
 impl WideAtomics for ShmEndpoint {}
+
+/// How far the clocks of two processors may lie apart: the kernel uses none that are further.
+const CLOCK_ERROR_NS: Nanos = 1_000;
+
+/// All read the boot-time clock of one kernel. In another time namespace it is another clock: there
+/// a region must not be opened by users of this ability.
+impl SyncedClock for ShmEndpoint {
+    fn clock_error(&self) -> Nanos {
+        CLOCK_ERROR_NS
+    }
+}

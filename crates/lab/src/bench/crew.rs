@@ -4,18 +4,29 @@
 //! have opened it; a bench that is killed leaves nothing behind. A worker that dies or keeps silent
 //! ends the bench with an error; the others are ended by their process ids.
 
+use std::future::poll_fn;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::pin::Pin;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::task::Poll;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use farlock_fabric::shm::{self, Region};
+use farlock_fabric::shm::{self, Region, ShmEndpoint};
+use farlock_fabric::{Endpoint, EndpointId, Nanos, block_on};
+use farlock_locks::RecordLock;
+use farlock_locks::registry::{self, Visitor};
 
 use super::placement::core_of;
 use super::trial::{Arena, Outcome, Span, Trial};
 use super::worker::{Answer, Order};
+use crate::child;
 use crate::drive::{Phase, Tally};
 use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, Mutexes, Rival, rival};
 use crate::scratch::Scratch;
@@ -61,7 +72,7 @@ impl Crew {
             create: true,
             heap_bytes: bytes,
             max_bytes: bytes.max(1 << 30),
-            endpoints: u16::try_from(clients + 1).context("too many clients")?,
+            endpoints: u16::try_from(clients + 2).context("too many clients")?,
             ..region_options(scratch.path())
         };
         let region = Region::open(&options).context("cannot create the region")?;
@@ -91,9 +102,8 @@ impl Crew {
         (flocks, mutexes): (u64, u64),
         say: Sender<(usize, anyhow::Result<Answer>)>,
     ) -> anyhow::Result<Worker> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("worker").arg("--dir").arg(dir);
-        command.args(["--parent", &std::process::id().to_string()]);
+        let mut command = child::command("worker")?;
+        command.arg("--dir").arg(dir);
         command.args(["--flocks", &flocks.to_string(), "--mutexes", &mutexes.to_string()]);
         if let Some(core) = core_of(&self.cores, number) {
             command.args(["--core", &core.to_string()]);
@@ -113,11 +123,22 @@ impl Crew {
         let arena = Arena::new(trial.workload.locks);
         let control = arena.control(words);
         arena.clear(words);
+        for (place, word) in arena.begun(trial)? {
+            words[place].store(word, Ordering::Relaxed);
+        }
         if let Span::Acquisitions(cycles) = trial.span {
             control.set_budget(cycles);
         }
         let subject = rival(&trial.subject);
         let processes = if subject == Some(Rival::ParkingLot) { 1 } else { trial.clients };
+        let service = Service::start(&self.region, &trial.subject, subject.is_none())?;
+        let trial = &Trial {
+            subject: registry::served_by(
+                &trial.subject,
+                service.as_ref().map(|service| service.id),
+            ),
+            ..trial.clone()
+        };
         for client in 0..processes {
             self.order(trial, client)?;
         }
@@ -196,4 +217,86 @@ fn listen(number: usize, answers: ChildStdout, say: &Sender<(usize, anyhow::Resu
     }
     // Whoever ends the crew is not interested any more.
     let _ = say.send((number, Err(anyhow!("it died"))));
+}
+
+/// A thread of this process that serves locks which need a server. Ends when dropped.
+struct Service {
+    id: EndpointId,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How often a server looks whether its trial is over.
+const SERVICE_CHECK_NS: Nanos = 1_000_000;
+
+impl Service {
+    /// The server of this lock; `None` if it needs none.
+    fn start(region: &Region, subject: &str, is_lock: bool) -> anyhow::Result<Option<Self>> {
+        if !is_lock || !registry::visit::<ShmEndpoint, _>(subject, IsServed)? {
+            return Ok(None);
+        }
+        let (region, subject, over) = (region.clone(), subject.to_owned(), Arc::default());
+        let (tell, told) = channel();
+        let thread = std::thread::spawn({
+            let over = Arc::clone(&over);
+            move || {
+                let endpoint = region.endpoint().expect("the region has a place for a server");
+                tell.send(endpoint.id()).expect("who starts a server waits for its name");
+                let serve = Serve { endpoint, over: &over };
+                registry::visit(&subject, serve).expect("the name was understood before");
+            }
+        });
+        let id = told.recv().context("the lock server did not start")?;
+        Ok(Some(Self { id, over, thread: Some(thread) }))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !std::thread::panicking()
+        {
+            panic!("the lock server panicked");
+        }
+    }
+}
+
+/// Asks whether a lock needs a server.
+struct IsServed;
+
+impl Visitor<ShmEndpoint> for IsServed {
+    type Output = bool;
+
+    fn visit<L: RecordLock<ShmEndpoint>>(self, _: L) -> bool {
+        L::SERVED
+    }
+}
+
+/// Serves until it is over.
+struct Serve<'a> {
+    endpoint: ShmEndpoint,
+    over: &'a AtomicBool,
+}
+
+impl Visitor<ShmEndpoint> for Serve<'_> {
+    type Output = ();
+
+    fn visit<L: RecordLock<ShmEndpoint>>(self, mut lock: L) {
+        let endpoint = Rc::new(self.endpoint);
+        let mut server = lock.serve(Rc::clone(&endpoint)).expect("it needs a server");
+        let mut sleep = endpoint.sleep(SERVICE_CHECK_NS);
+        let until_over = poll_fn(|cx| {
+            assert!(server.as_mut().poll(cx).is_pending(), "a server never ends");
+            while Pin::new(&mut sleep).poll(cx).is_ready() {
+                if self.over.load(Ordering::Acquire) {
+                    return Poll::Ready(());
+                }
+                sleep = endpoint.sleep(SERVICE_CHECK_NS);
+            }
+            Poll::Pending
+        });
+        block_on(&*endpoint, until_over);
+    }
 }

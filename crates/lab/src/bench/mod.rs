@@ -104,6 +104,12 @@ pub struct BenchArgs {
     /// Which face of the locks is measured; with one client on shm both are
     #[arg(long, value_enum, default_value = "async")]
     pub face: Face,
+    /// The probability with which a holder never releases; locks with leases alone
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = probability)]
+    pub skip_release: f64,
+    /// Begin with locks whose counts wrap, or are reset, after so many acquisitions
+    #[arg(long, value_name = "N")]
+    pub near_wrap: Option<u16>,
     /// Work inside the critical section [default: 0; in sim 50]
     #[arg(long, value_name = "NS", value_parser = value_parser!(u64).range(..=WORK_NS_MAX))]
     pub hold_ns: Option<u64>,
@@ -116,6 +122,13 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.000_001..=86_400.0).contains(&seconds) => Ok(seconds),
         _ => Err("a number of seconds up to 86400".to_owned()),
+    }
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(probability) if (0.0..=0.5).contains(&probability) => Ok(probability),
+        _ => Err("a probability up to 0.5".to_owned()),
     }
 }
 
@@ -314,7 +327,9 @@ impl<'a> Bench<'a> {
                 hold_ns: args.hold_ns.unwrap_or(work),
                 think_ns: args.think_ns.unwrap_or(work),
                 sample,
+                skip_release: (args.skip_release * Course::CERTAIN) as u32,
             },
+            near_wrap: args.near_wrap,
             warm_up_ns: nanos(args.warmup.unwrap_or(warm_up)),
             span,
         }
@@ -375,6 +390,10 @@ impl<'a> Bench<'a> {
             rounds: self.rounds,
             hold_ns: trial.course.hold_ns,
             think_ns: trial.course.think_ns,
+            skip_release: args.skip_release,
+            near_wrap: args.near_wrap,
+            skipped: median.tallies.iter().map(|tally| tally.skipped).sum(),
+            lost: median.tallies.iter().map(|tally| tally.lost).sum(),
             cycle_ns: faces.map(|rounds| Some(median_round(rounds).cycle_ns())),
             ratio_to_raw: faces.map(|rounds| Some(median_ratio(rounds, floor?))),
             ratio_to_raw_min: faces.map(|rounds| Some(fastest(rounds) / fastest(floor?))),
@@ -448,6 +467,10 @@ fn subjects(args: &BenchArgs) -> anyhow::Result<Vec<String>> {
     }
     let mut seen = std::collections::BTreeSet::new();
     subjects.retain(|subject| seen.insert(subject.clone()));
+    for subject in subjects.iter().filter(|_| args.skip_release > 0.0) {
+        let leased = rival(subject).is_none() && trial::facts(subject, 0)?.leased;
+        ensure!(leased, "nobody would get '{subject}' that is never released: give it a lease");
+    }
     Ok(subjects)
 }
 

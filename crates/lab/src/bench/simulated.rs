@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail};
 use farlock_fabric::hook::Counted;
-use farlock_fabric::{Addr, Endpoint};
+use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, RecordLock};
 use farlock_sim::{Config, Ended, SimEndpoint, Task, Weakness, World};
@@ -24,18 +24,25 @@ pub struct Effort {
 
 /// Runs a trial in a world of its own.
 pub fn run(trial: &Trial) -> anyhow::Result<(Outcome, Effort)> {
-    let endpoints = u16::try_from(trial.clients + 1).context("too many clients")?;
+    // One more gives the signals, and one may be a lock server.
+    let endpoints = u16::try_from(trial.clients + 2).context("too many clients")?;
     // A figure is of the hardware as the model has it; how weak it may be is the checker's matter.
     let (seed, weakness) = (trial.workload.seed, Weakness::NONE);
     let world = World::new(Config { seed, endpoints, weakness, ..Config::default() });
     let arena = Arena::new(trial.workload.locks);
-    let locks = arena.lock_words(world.region(world.node(), arena.words() as u64 * 8));
+    let base = world.region(world.node(), arena.words() as u64 * 8);
+    let locks = arena.lock_words(base);
+    for (place, word) in arena.begun(trial)? {
+        world.poke(base.plus(place as u64 * 8), word);
+    }
     // Of the arena's words the world has the locks; the others are nobody's verbs' business.
     let words: Rc<[AtomicU64]> = (0..arena.words()).map(|_| AtomicU64::new(0)).collect();
+    let server = registry::visit(&trial.subject, OneServer(&world))?;
+    let subject = registry::served_by(&trial.subject, server);
     let clients: Vec<Task<Result<Tally, Failure>>> = (0..trial.clients)
         .map(|number| {
             let client = OneClient { world: &world, words: &words, trial, number, locks };
-            registry::visit(&trial.subject, client)
+            registry::visit(&subject, client)
         })
         .collect::<Result<_, _>>()?;
     direct(&world, &words, trial);
@@ -70,6 +77,23 @@ fn direct(world: &World, words: &Rc<[AtomicU64]>, trial: &Trial) {
             control.begin(Phase::Over);
         }
     });
+}
+
+/// The server of the lock that is visited, if it has one.
+struct OneServer<'a>(&'a World);
+
+impl Visitor<SimEndpoint> for OneServer<'_> {
+    type Output = Option<EndpointId>;
+
+    fn visit<L: RecordLock<SimEndpoint>>(self, mut lock: L) -> Self::Output {
+        if !L::SERVED {
+            return None;
+        }
+        let endpoint = self.0.endpoint();
+        let id = endpoint.id();
+        self.0.spawn_server(id, lock.serve(Rc::new(endpoint))?);
+        Some(id)
+    }
 }
 
 /// A client of the lock that is visited.

@@ -2,11 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farlock_fabric::shm::ShmEndpoint;
 use farlock_fabric::{Addr, Nanos};
+use farlock_locks::RecordLock;
+use farlock_locks::registry::{self, SpecError, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{Control, Course, Tally};
 use crate::judge::Judge;
+use crate::rival::rival;
 use crate::workload::Workload;
 
 /// Which face of a client is used.
@@ -47,6 +51,8 @@ pub struct Trial {
     pub warm_up_ns: Nanos,
     /// How long they are measured.
     pub span: Span,
+    /// After so many acquisitions of a lock its counts wrap or are reset, if it begins near that.
+    pub near_wrap: Option<u16>,
 }
 
 impl Trial {
@@ -57,6 +63,31 @@ impl Trial {
             Span::Acquisitions(cycles) => Some((cycles, self.clients)),
         }
     }
+}
+
+/// What is known of a lock by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockFacts {
+    /// Bytes of its word.
+    pub bytes: u64,
+    /// Whether holds end by themselves.
+    pub leased: bool,
+    /// What a free one's word is near its wrap.
+    pub near_wrap: u128,
+}
+
+/// The facts of this lock, with its counts so many acquisitions before their wrap.
+pub fn facts(lock: &str, steps: u16) -> Result<LockFacts, SpecError> {
+    struct Facts(u16);
+    impl Visitor<ShmEndpoint> for Facts {
+        type Output = LockFacts;
+
+        fn visit<L: RecordLock<ShmEndpoint>>(self, lock: L) -> LockFacts {
+            let leased = lock.lease_ns().is_some();
+            LockFacts { bytes: L::BYTES, leased, near_wrap: lock.near_wrap(self.0) }
+        }
+    }
+    registry::visit(lock, Facts(steps))
 }
 
 /// What came of a trial.
@@ -133,6 +164,17 @@ impl Arena {
     /// Everything zero: all locks free, nobody judged, phase [`Ready`](crate::drive::Phase::Ready).
     pub fn clear(self, words: &[AtomicU64]) {
         words[..self.words()].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    /// What the words of the locks must be at first, by their place: what is left out is zero.
+    pub fn begun(self, trial: &Trial) -> anyhow::Result<impl Iterator<Item = (usize, u64)>> {
+        let steps = trial.near_wrap.filter(|_| rival(&trial.subject).is_none());
+        let facts = steps.map(|steps| facts(&trial.subject, steps)).transpose()?;
+        let words = facts.map_or(0, |facts| facts.bytes as usize / 8);
+        let word = facts.map_or(0, |facts| facts.near_wrap);
+        let halves = [word as u64, (word >> 64) as u64];
+        let all = self.locks as usize * words;
+        Ok((0..all).map(move |place| (Control::WORDS + place, halves[place % words])))
     }
 
     /// The words through which director and clients agree.

@@ -7,18 +7,18 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use farlock_fabric::hook::Counted;
 use farlock_fabric::shm::Region;
 use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, RecordLock};
 use parking_lot::RwLock;
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::placement;
 use super::trial::{Arena, Face, Trial};
+use crate::child;
 use crate::drive::{Control, Failure, Phase, Subject, Tally, drive};
 use crate::judge::Judge;
 use crate::rival::{Flock, Mutexes, Ofd, Raw, Rival, Threads, rival};
@@ -68,11 +68,7 @@ pub enum Answer {
 
 /// Does what standard input orders.
 pub fn run(args: &WorkerArgs) -> anyhow::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A parent that died before the line above sends no signal any more.
-    if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(args.parent) {
-        bail!("this command is started by `farlock-lab bench` alone");
-    }
+    child::die_with(args.parent, "bench")?;
     placement::pin(args.core)?;
     let mut worker = Worker::open(args)?;
     answer(&Answer::Ready)?;

@@ -11,7 +11,8 @@ use farlock_sim::schedule::{Director, Exhaustive};
 use super::hunt::{Budget, Catch};
 use super::line::Line;
 use super::scenario::Scenario;
-use super::trial::{Befell, Finding, Objection, Player};
+use super::trial::Player;
+use super::verdict::{Befell, Finding, Objection};
 
 /// What an exploration came to.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +95,7 @@ mod tests {
     use farlock_sim::{Candidates, Choice, Oracle, Ratio};
 
     use super::*;
+    use crate::check::mishap::What;
     use crate::check::subjects;
 
     /// Random schedules that remember what followed each choice in each state.
@@ -215,10 +217,14 @@ mod tests {
             ("dslr", false),
             ("dslr-64", false),
             ("mcs", true),
+            (subjects::LEASED[0], false),
         ] {
             let player = subjects::player(subject).expect("a registered lock");
             let base = Scenario::plain(subject, 3, 2).mixed();
-            let scenario = Scenario { anywhere: 1, cancel_anywhere: 1, slow, ..base };
+            let pause = What::Pause(player.pause_anywhere_ns());
+            let mishaps_anywhere = vec![(1, pause)];
+            let scenario =
+                Scenario { anywhere: 1, cancel_anywhere: 1, mishaps_anywhere, slow, ..base };
             let director = Director::new(Consistent {
                 random: Random::new(1),
                 last: None,

@@ -7,8 +7,10 @@ use farlock_sim::schedule::{Director, Pct, Random, Replay, Trail};
 use farlock_sim::{Choice, Oracle, Seeded};
 
 use super::line::Line;
-use super::scenario::{Faults, Scenario};
-use super::trial::{Befell, Finding, Objection, Player, Verdict};
+use super::mishap::What;
+use super::scenario::{Death, Faults, Scenario};
+use super::trial::Player;
+use super::verdict::{Befell, Finding, Objection, Verdict};
 
 /// Depths of [`Pct`] that are used in turn.
 pub const DEPTHS: std::ops::RangeInclusive<u32> = 2..=6;
@@ -225,12 +227,47 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
             s.deaths.remove(index);
         });
     }
+    for index in 0..scenario.mishaps.len() {
+        push(&|s| {
+            s.mishaps.remove(index);
+        });
+    }
+    // A loss ends its client as a death does, and tells more than it need.
+    for (index, mishap) in scenario.mishaps.iter().enumerate() {
+        if let What::Lost(Some(outcome)) = mishap.what {
+            push(&|s| {
+                s.mishaps.remove(index);
+                s.deaths.push(Death { who: mishap.who, verb: mishap.verb, outcome });
+            });
+        }
+    }
+    for index in 0..scenario.mishaps_anywhere.len() {
+        push(&|s| match &mut s.mishaps_anywhere[index].0 {
+            1 => drop(s.mishaps_anywhere.remove(index)),
+            times => *times -= 1,
+        });
+    }
+    push(&|s| s.hold_ns = 0);
+    for index in 0..scenario.clocks.len() {
+        push(&|s| {
+            s.clocks.remove(index);
+        });
+    }
     push(&|s| s.anywhere = s.anywhere.saturating_sub(1));
     push(&|s| s.cancel = None);
     push(&|s| s.cancel_anywhere = s.cancel_anywhere.saturating_sub(1));
     push(&|s| s.near_wrap = 0);
     push(&|s| s.fenced = false);
     push(&|s| s.recorded = false);
+    for client in (0..scenario.clients).filter(|_| scenario.clients > 2) {
+        push(&|s| *s = s.without(client).unwrap_or(s.clone()));
+    }
+    // An earlier death leaves less to look at, and fewer clients to wait for.
+    for (index, death) in scenario.deaths.iter().enumerate() {
+        for verb in 0..death.verb {
+            push(&|s| s.deaths[index].verb = verb);
+        }
+    }
     push(&|s| s.clients = (s.clients - 1).max(2));
     push(&|s| s.acquisitions = (s.acquisitions - 1).max(1));
     push(&|s| s.torn = 0);

@@ -11,6 +11,7 @@ use anyhow::{Context, bail, ensure};
 use farlock_sim::Outcome;
 use farlock_sim::schedule::Trail;
 
+use super::mishap::{Mishap, Rate, What};
 use super::scenario::{CLIENTS_MAX, Cancel, Death, Scenario};
 
 /// Before the number of those that may die at any verb, or give up at any time.
@@ -57,6 +58,20 @@ impl fmt::Display for Line {
         if !cancels.is_empty() {
             write!(f, "/c{}", cancels.join("+"))?;
         }
+        if s.hold_ns > 0 {
+            write!(f, "/h{}", s.hold_ns)?;
+        }
+        let anywhere = s.mishaps_anywhere.iter();
+        let anywhere = anywhere.map(|(times, what)| format!("{ANYWHERE}{times}.{what}"));
+        let mishaps: Vec<String> =
+            s.mishaps.iter().map(Mishap::to_string).chain(anywhere).collect();
+        if !mishaps.is_empty() {
+            write!(f, "/m{}", mishaps.join("+"))?;
+        }
+        if !s.clocks.is_empty() {
+            let clocks: Vec<String> = s.clocks.iter().map(Rate::to_string).collect();
+            write!(f, "/k{}", clocks.join("+"))?;
+        }
         if s.near_wrap > 0 {
             write!(f, "/w{}", s.near_wrap)?;
         }
@@ -97,6 +112,12 @@ pub fn outcome_name(outcome: Outcome) -> &'static str {
         Outcome::Executed => "executed",
         Outcome::Late => "late",
     }
+}
+
+/// The outcome that is called this.
+pub fn outcome_named(name: &str) -> anyhow::Result<Outcome> {
+    let outcome = Outcome::ALL.into_iter().find(|&outcome| outcome_name(outcome) == name);
+    outcome.context("a verb ends as never, executed or late")
 }
 
 /// What is out of the ordinary; its first letter says in which respect.
@@ -145,18 +166,34 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
                 }
             }
         }
+        Some('h') => scenario.hold_ns = rest.parse()?,
+        Some('m') => {
+            for mishap in rest.split('+').filter(|mishap| !mishap.is_empty()) {
+                match mishap.strip_prefix(ANYWHERE) {
+                    Some(any) => scenario.mishaps_anywhere.push(parse_anywhere(any)?),
+                    None => scenario.mishaps.push(mishap.parse()?),
+                }
+            }
+        }
+        Some('k') => {
+            let clocks = rest.split('+').filter(|clock| !clock.is_empty());
+            scenario.clocks = clocks.map(str::parse).collect::<Result<_, _>>()?;
+        }
         Some('w') => scenario.near_wrap = rest.parse()?,
         _ => bail!("a run has nothing of this name"),
     }
     Ok(())
 }
 
+fn parse_anywhere(text: &str) -> anyhow::Result<(u32, What)> {
+    let (times, what) = text.split_once('.').context("a mishap is as any1.pause.2000")?;
+    Ok((times.parse()?, what.parse()?))
+}
+
 fn parse_death(text: &str) -> anyhow::Result<Death> {
     let parts: Vec<&str> = text.split('.').collect();
     let [who, verb, outcome] = parts[..] else { bail!("a death is as 1.7.late, or any1") };
-    let outcome = Outcome::ALL.into_iter().find(|&o| outcome_name(o) == outcome);
-    let outcome = outcome.context("a verb ends as never, executed or late")?;
-    Ok(Death { who: who.parse()?, verb: verb.parse()?, outcome })
+    Ok(Death { who: who.parse()?, verb: verb.parse()?, outcome: outcome_named(outcome)? })
 }
 
 fn parse_cancel(text: &str) -> anyhow::Result<Cancel> {
@@ -180,6 +217,8 @@ mod tests {
             scenario.draw(&mut oracle, Faults::ALL);
             scenario.anywhere = oracle.pick(Choice::Event, 3);
             scenario.cancel_anywhere = oracle.pick(Choice::Event, 3);
+            scenario.mishaps_anywhere =
+                scenario.mishaps.iter().map(|mishap| (2, mishap.what)).collect();
             let line = Line { scenario, trail: "3.1k-a.20".parse().expect("a trail") };
             assert_eq!(line.to_string().parse::<Line>().expect("a line"), line);
         }
@@ -195,7 +234,14 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["mcs/3x2", "mcs/3/0", "mcs/3x2/q/0", "mcs/3x2/d1.2/0", "mcs/99x1/0"] {
+        for text in [
+            "mcs/3x2",
+            "mcs/3/0",
+            "mcs/3x2/q/0",
+            "mcs/3x2/d1.2/0",
+            "mcs/3x2/m1.2.nap.3/0",
+            "mcs/99x1/0",
+        ] {
             assert!(text.parse::<Line>().is_err(), "{text}");
         }
     }

@@ -8,26 +8,32 @@ pub mod exhaustive;
 pub mod goods;
 pub mod hunt;
 pub mod line;
+pub mod mishap;
 pub mod museum;
 pub mod order;
 pub mod points;
 pub mod report;
 pub mod scenario;
 pub mod subjects;
+pub mod tokens;
 pub mod trial;
+pub mod verdict;
 
 use std::io::IsTerminal;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use farlock_sim::Reset;
 use farlock_sim::schedule::{Director, Replay};
 use indicatif::ProgressBar;
 
 use hunt::{Budget, Catch, Hunt, Mix, seed_of, shrink};
 use line::Line;
+use mishap::What;
 use report::Row;
-use scenario::{CLIENTS_MAX, Faults, Scenario};
-use trial::{Notes, Objection, Player};
+use scenario::{CLIENTS_MAX, Scenario};
+use trial::{Notes, Player};
+use verdict::Objection;
 
 /// How locks are checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -70,6 +76,20 @@ pub struct CheckArgs {
     /// holds, or for its release to end. Modes that draw scenarios draw this too.
     #[arg(long, default_value_t = 0)]
     pub cancels: u32,
+    /// How often somebody is stopped: in mode `exhaustive` at any verb, for three leases where
+    /// holds end by themselves, else as long as the schedule likes. Modes that draw scenarios draw
+    /// this too.
+    #[arg(long, default_value_t = 0)]
+    pub pauses: u32,
+    /// How often a completion is lost, so that its client does not know what became of the verb: in
+    /// mode `exhaustive` of any verb, which has each of its ends. Modes that draw scenarios draw
+    /// this too.
+    #[arg(long, default_value_t = 0)]
+    pub losses: u32,
+    /// How often the memory node restarts with its memory kept: in mode `exhaustive` at any verb.
+    /// Modes that draw scenarios draw this too, and memory that is zeroed or of an earlier time.
+    #[arg(long, default_value_t = 0)]
+    pub restarts: u32,
     /// So many acquisitions before counts in the lock's word wrap; 0: they begin at zero. Modes
     /// that draw scenarios draw this too.
     #[arg(long, default_value_t = 0)]
@@ -169,7 +189,7 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
         Mode::Random | Mode::Pct => {
             let mix = if args.mode == Mode::Pct { Mix::Pct } else { Mix::Random };
             let mut hunt = Hunt::new(player, mix, seed);
-            let faults = Faults { deaths: player.outlives, ..Faults::ALL };
+            let faults = player.faults(player.outlives);
             let catch = hunt.search(&base, faults, budget, tick);
             row.by_depth = hunt.by_depth.to_vec();
             (row.schedules, row.bypass_max) = (hunt.schedules, hunt.bypass_max);
@@ -182,6 +202,7 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
             let scenario = Scenario {
                 anywhere,
                 cancel_anywhere: args.cancels,
+                mishaps_anywhere: mishaps_of(args, subject, player),
                 near_wrap: args.near_wrap,
                 ..base.mixed()
             };
@@ -211,6 +232,17 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
         note(&mut row, shrink(player, catch));
     }
     row
+}
+
+/// What befalls clients anywhere.
+fn mishaps_of(args: &CheckArgs, subject: &str, player: &Player) -> Vec<(u32, What)> {
+    let losses = if player.outlives { args.losses } else { 0 };
+    let pauses = if subjects::TIMED.contains(&subject) { 0 } else { args.pauses };
+    let pause = What::Pause(player.pause_anywhere_ns());
+    let restarts = if player.outlives { args.restarts } else { 0 };
+    let restart = What::Restart(Reset::Kept);
+    let all = [(pauses, pause), (losses, What::Lost(None)), (restarts, restart)];
+    all.into_iter().filter(|&(times, _)| times > 0).collect()
 }
 
 fn note(row: &mut Row, catch: Catch) {
@@ -273,6 +305,7 @@ impl Drop for Quiet {
 
 #[cfg(test)]
 mod tests {
+    use super::scenario::Faults;
     use super::*;
 
     /// Two clients that acquire once each.
@@ -284,6 +317,9 @@ mod tests {
             acquisitions: 1,
             crashes: 0,
             cancels: 0,
+            pauses: 0,
+            losses: 0,
+            restarts: 0,
             near_wrap: 0,
             budget: None,
             seed: 1,
@@ -329,12 +365,72 @@ mod tests {
         }
     }
 
+    /// Whoever does not know what became of a verb ends; then its lock is repaired as after a
+    /// death.
+    #[test]
+    fn any_completion_of_two_clients_is_lost() {
+        let args = CheckArgs { losses: 1, ..two(Mode::Exhaustive) };
+        for row in rows(args, u64::MAX) {
+            pass(&row, 2).expect("locks pass and the canary does not");
+            let player = subjects::player(&row.protocol).expect("a registered lock");
+            let lost = row.befell.lost > 0 || !player.outlives;
+            assert!(row.protocol == "none" || row.complete && lost, "{row:?}");
+        }
+    }
+
+    /// Nobody of the old incarnation succeeds in anything, those of the new one are granted, with
+    /// higher tokens, whatever the old one has left in the memory.
+    #[test]
+    fn the_memory_restarts_at_any_verb_of_two_clients() {
+        let args = CheckArgs { restarts: 1, ..two(Mode::Exhaustive) };
+        for row in rows(args, u64::MAX) {
+            pass(&row, 2).expect("locks pass and the canary does not");
+            let player = subjects::player(&row.protocol).expect("a registered lock");
+            let came_back = row.befell.came_back > 0 || !player.outlives;
+            assert!(row.protocol == "none" || row.complete && came_back, "{row:?}");
+        }
+    }
+
+    /// A completion that is lost while its client settles what it gave up: `settle` reports
+    /// nothing, but the client says that it is broken.
+    #[test]
+    fn a_loss_in_settling_is_no_secret() {
+        let args = CheckArgs { losses: 1, cancels: 1, ..two(Mode::Exhaustive) };
+        let player = subjects::player("mcs").expect("a registered lock");
+        let row = check(&args, "mcs", &player, Budget::Schedules(u64::MAX), 0);
+        pass(&row, 2).expect("nobody waits for ever");
+        assert!(row.complete && row.befell.lost > 0 && row.befell.given_up > 0, "{row:?}");
+    }
+
+    /// Who is stopped keeps what it has, unless it has a lease, and nobody else is the worse for
+    /// it.
+    #[test]
+    fn two_clients_are_stopped_at_any_verb() {
+        let args = CheckArgs { pauses: 2, ..two(Mode::Exhaustive) };
+        for row in rows(args, u64::MAX) {
+            pass(&row, 2).expect("locks pass and the canary does not");
+            let timed = subjects::TIMED.contains(&&*row.protocol);
+            let explored = row.complete && (row.befell.pauses > 0 || timed);
+            assert!(row.protocol == "none" || explored, "{row:?}");
+            assert_eq!(
+                row.befell.overstayed > 0,
+                subjects::LEASED.contains(&&*row.protocol),
+                "{row:?}"
+            );
+        }
+    }
+
+    /// Locks whose word has no count that wraps.
+    const NO_COUNTS: [&str; 8] =
+        ["none", "cas", "cas-nb", "retry-on-fail", "drtm", "rma-rw", "rpc", "rpc-ro"];
+
     #[test]
     fn counts_wrap_in_every_schedule_and_change_nothing() {
         let args = CheckArgs { crashes: 1, near_wrap: 1, ..two(Mode::Exhaustive) };
         for row in rows(args, u64::MAX) {
             pass(&row, 2).expect("locks pass and the canary does not");
-            let counts = !["none", "cas", "cas-nb", "retry-on-fail"].contains(&&*row.protocol);
+            let name = row.protocol.split(':').next().expect("a text has a first part");
+            let counts = !NO_COUNTS.contains(&name);
             assert_eq!(row.befell.wraps > 0, counts, "{row:?}");
             assert!(row.protocol == "none" || row.complete, "{row:?}");
         }
@@ -346,6 +442,43 @@ mod tests {
         for row in [rows(twice(Mode::Pct), 400), rows(twice(Mode::Random), 400)].concat() {
             pass(&row, 2).expect("locks pass and the canary does not");
         }
+    }
+
+    /// A pause short of a lease, around it and beyond it, at any verb: whoever overstays its lease
+    /// knows, and nobody is let in beside a holder whose lease has not ended.
+    #[test]
+    fn a_holder_that_is_paused_beyond_its_lease_has_lost_the_lock() {
+        let player = subjects::player(subjects::LEASED[0]).expect("a registered lock");
+        let mut hunt = Hunt::new(&player, Mix::Standard, 3);
+        let base = Scenario::plain(subjects::LEASED[0], 3, 2);
+        let faults = player.faults(true);
+        let catch = hunt.search(&base, faults, Budget::Schedules(3_000), |_| {});
+        assert_eq!(catch.map(|catch| catch.line.to_string()), None);
+        assert!(hunt.befell.pauses > 100 && hunt.befell.overstayed > 10, "{:?}", hunt.befell);
+    }
+
+    /// Clocks decide nothing where there are no leases, however they jump. With leases they decide
+    /// who is inside as long as they go as the contract says, and tokens decide beyond that.
+    #[test]
+    fn clocks_that_go_wrong_cost_nobody_but_tokens_tell() {
+        for subject in ["cas", "mcs", "dslr", subjects::LEASED[0]] {
+            let player = subjects::player(subject).expect("a registered lock");
+            let mut hunt = Hunt::new(&player, Mix::Standard, 5);
+            let (base, faults) = (Scenario::plain(subject, 3, 2), player.faults(true));
+            let catch = hunt.search(&base, faults, Budget::Schedules(4_000), |_| {});
+            assert_eq!(catch.map(|catch| catch.line.to_string()), None);
+            assert!(hunt.befell.bad_clocks > 500, "{subject}: {:?}", hunt.befell);
+        }
+    }
+
+    /// A client learns of its grant after three leases, of which its slow clock shows less than
+    /// one. Meanwhile another has taken the lock away, and given it back.
+    #[test]
+    fn who_learns_of_its_grant_too_late_has_the_lower_token() {
+        let line = format!("{}/2x1/m0.0.pause.30000000/k0.-900000000/0", subjects::LEASED[0]);
+        let player = subjects::player(subjects::LEASED[0]).expect("a registered lock");
+        let (verdict, _) = hunt::replay(&player, &line.parse().expect("a line"));
+        assert_eq!((verdict.finding, verdict.befell.stale), (None, 1));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use farlock_locks::museum::Exhibit;
 use super::CheckArgs;
 use super::hunt::{Budget, Hunt, Mix, seed_of, shrink};
 use super::report::{self, ExhibitRow};
-use super::scenario::{Faults, Scenario};
+use super::scenario::Scenario;
 use super::subjects::{self, MUSEUM};
 
 /// Schedules within which each exhibit must be found.
@@ -43,8 +43,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
 /// Looks for one exhibit.
 pub fn find(exhibit: &Exhibit, budget: u64, seed: u64) -> anyhow::Result<ExhibitRow> {
     let subject = format!("{MUSEUM}{}", exhibit.name);
-    let faults = Faults { deaths: exhibit.repairs, cancels: true };
     let player = subjects::player(&subject)?;
+    let faults = player.faults(exhibit.repairs);
     let base = Scenario::plain(&subject, CLIENTS, ACQUISITIONS);
     let mut hunt = Hunt::new(&player, Mix::Standard, seed);
     let catch = hunt.search(&base, faults, Budget::Schedules(budget), |_| {});
@@ -71,12 +71,33 @@ mod tests {
         assert!(row.line.as_ref().is_some_and(|line| line.contains("/w")), "{row:?}");
     }
 
+    /// It is sound as long as nobody holds longer than its lease.
+    #[test]
+    fn a_bug_of_leases_is_found_where_holders_overstay() {
+        let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == "lease-overlooked");
+        let row = find(exhibit.expect("the museum has it"), 20_000, 1).expect("it plays");
+        assert!(row.found, "{row:?}");
+    }
+
+    /// Clocks that go apart no faster than the contract allows are enough to find it.
+    #[test]
+    fn a_trust_in_clocks_is_found_where_they_go_apart() {
+        let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == "leased-by-clock");
+        let row = find(exhibit.expect("the museum has it"), 20_000, 1).expect("it plays");
+        assert!(row.line.as_ref().is_some_and(|line| line.contains("/k")), "{row:?}");
+    }
+
     /// Those that a few hundred schedules find; `farlock-lab check --mode museum` is for all.
     #[test]
     fn plain_bugs_are_found_soon() {
-        for name in
-            ["none", "lost-wake-up", "forgotten-handover", "suspected-is-not-dead", "unfenced"]
-        {
+        for name in [
+            "none",
+            "lost-wake-up",
+            "forgotten-handover",
+            "suspected-is-not-dead",
+            "unfenced",
+            "stale-incarnation",
+        ] {
             let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == name);
             let row = find(exhibit.expect("the museum has it"), 5_000, 1).expect("it plays");
             assert!(row.found, "{name}");

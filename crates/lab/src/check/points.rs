@@ -163,11 +163,23 @@ pub trait Witness {
     fn died(&self, who: u16, verb: u64, point: Point);
 }
 
+/// Is asked to interfere as clients post certain verbs.
+pub trait Alarm {
+    /// The first verb of client `who`, from this number on, at which [`Alarm::rings`]; none if
+    /// [`u64::MAX`].
+    fn next(&self, who: u16, verb: u64) -> u64;
+
+    /// Client `who` is about to post this verb.
+    fn rings(&self, who: u16, verb: u64);
+}
+
 /// A client's endpoint, whose verbs are noted as they reach the fabric.
 pub struct Watched {
     inner: SimEndpoint,
     who: u16,
     witness: Option<Rc<dyn Witness>>,
+    alarm: Option<Rc<dyn Alarm>>,
+    alarm_at: std::cell::Cell<u64>,
     places: (Addr, Addr),
     state: std::cell::Cell<SlotWord>,
     posted: std::cell::Cell<u64>,
@@ -186,14 +198,27 @@ impl Watched {
             inner,
             who,
             witness,
+            alarm: None,
+            alarm_at: std::cell::Cell::new(u64::MAX),
             places: (lock, data),
             state: std::cell::Cell::new(SlotWord::new()),
             posted: std::cell::Cell::new(0),
         }
     }
 
+    /// The same endpoint, with an alarm.
+    pub fn alarmed(mut self, alarm: Rc<dyn Alarm>) -> Self {
+        self.alarm_at.set(alarm.next(self.who, 0));
+        self.alarm = Some(alarm);
+        self
+    }
+
     fn before(&self, verb: &Verb<'_>) -> Option<(u64, Point)> {
         let number = self.posted.replace(self.posted.get() + 1);
+        if let (Some(alarm), true) = (&self.alarm, number == self.alarm_at.get()) {
+            alarm.rings(self.who, number);
+            self.alarm_at.set(alarm.next(self.who, number + 1));
+        }
         let witness = self.witness.as_ref()?;
         let point = Point::of(self.state.get(), verb, self.places.0, self.places.1);
         witness.posts(self.who, number, point);

@@ -2,8 +2,12 @@
 //!
 //! A scenario together with a trail is one run: a [`Line`](super::line::Line).
 
-use farlock_locks::{Mode, Token};
+use farlock_fabric::Nanos;
+use farlock_locks::Mode;
+use farlock_locks::record::bakery::LEASE_NS;
 use farlock_sim::{Choice, Oracle, Outcome, Ratio, Seeded, Weakness};
+
+use super::mishap::{Mishap, RATE_PPB_MAX, Rate, What};
 
 /// The most clients of a scenario.
 pub const CLIENTS_MAX: u16 = 16;
@@ -73,6 +77,14 @@ pub struct Scenario {
     pub fenced: bool,
     /// Holders read and write two words that the lock protects, and it is recorded what they see.
     pub recorded: bool,
+    /// So many nanoseconds every holder stays inside, besides a read.
+    pub hold_ns: Nanos,
+    /// What else befalls clients at their verbs.
+    pub mishaps: Vec<Mishap>,
+    /// What may befall anybody besides, at any verb as the schedule says, so many times.
+    pub mishaps_anywhere: Vec<(u32, What)>,
+    /// How clients' clocks go.
+    pub clocks: Vec<Rate>,
     /// So many acquisitions and the lock's counts wrap; 0: they begin at zero.
     pub near_wrap: u16,
 }
@@ -84,14 +96,42 @@ pub struct Faults {
     pub deaths: bool,
     /// Clients give up.
     pub cancels: bool,
+    /// What there is besides befalls clients at their verbs.
+    pub mishaps: bool,
+    /// Holders stay inside for half a lease.
+    pub holds: bool,
+    /// The lease by which pauses are measured, in nanoseconds.
+    pub lease_ns: Nanos,
 }
 
 impl Faults {
     /// Everything.
-    pub const ALL: Self = Self { deaths: true, cancels: true };
+    pub const ALL: Self =
+        Self { deaths: true, cancels: true, mishaps: true, holds: false, lease_ns: LEASE_NS };
 }
 
 impl Scenario {
+    /// The same without one client to which nothing happens; `None` if something does.
+    pub fn without(&self, client: u16) -> Option<Self> {
+        let mut fewer = self.clone();
+        fewer.clients -= 1;
+        let deaths = fewer.deaths.iter_mut().map(|death| &mut death.who);
+        let mishaps = fewer.mishaps.iter_mut().map(|mishap| &mut mishap.who);
+        let clocks = fewer.clocks.iter_mut().map(|clock| &mut clock.who);
+        let cancel = fewer.cancel.iter_mut().map(|cancel| &mut cancel.who);
+        for who in deaths.chain(mishaps).chain(clocks).chain(cancel) {
+            if *who == client {
+                return None;
+            }
+            *who -= u16::from(*who > client);
+        }
+        let rounds = u32::from(self.acquisitions);
+        let below = (1_u64.checked_shl(u32::from(client) * rounds).unwrap_or(0)).wrapping_sub(1);
+        let above = self.shared.checked_shr(rounds).unwrap_or(0);
+        fewer.shared = self.shared & below | above & !below;
+        Some(fewer)
+    }
+
     /// Nothing goes wrong, and all acquisitions are exclusive.
     pub fn plain(subject: &str, clients: u16, acquisitions: u16) -> Self {
         Self {
@@ -109,6 +149,10 @@ impl Scenario {
             cancel_anywhere: 0,
             fenced: false,
             recorded: false,
+            hold_ns: 0,
+            mishaps: Vec::new(),
+            mishaps_anywhere: Vec::new(),
+            clocks: Vec::new(),
             near_wrap: 0,
         }
     }
@@ -118,14 +162,45 @@ impl Scenario {
         u32::from(self.cancel.is_some()) + self.cancel_anywhere
     }
 
-    /// Whether somebody may die.
+    /// Whether somebody may die, or end since it does not know what became of a verb.
     pub fn is_deadly(&self) -> bool {
-        !self.deaths.is_empty() || self.anywhere > 0
+        let ends = |what| matches!(what, What::Lost(_) | What::Restart(_));
+        !self.deaths.is_empty() || self.anywhere > 0 || self.all_mishaps().any(ends)
     }
 
     /// Whether somebody may give up.
     pub fn may_give_up(&self) -> bool {
         self.cancel.is_some() || self.cancel_anywhere > 0
+    }
+
+    /// Whether anything befalls clients at their verbs besides death.
+    pub fn has_mishaps(&self) -> bool {
+        !self.mishaps.is_empty() || !self.mishaps_anywhere.is_empty()
+    }
+
+    /// Everything that may befall clients at their verbs besides death.
+    fn all_mishaps(&self) -> impl Iterator<Item = What> {
+        let anywhere = self.mishaps_anywhere.iter().map(|&(_, what)| what);
+        self.mishaps.iter().map(|mishap| mishap.what).chain(anywhere)
+    }
+
+    /// How often the memory node restarts, at most.
+    pub fn restarts(&self) -> u16 {
+        let is_restart = |what: &What| matches!(what, What::Restart(_));
+        let named = self.mishaps.iter().filter(|mishap| is_restart(&mishap.what)).count() as u32;
+        let anywhere = self.mishaps_anywhere.iter().filter(|(_, what)| is_restart(what));
+        (named + anywhere.map(|(times, _)| times).sum::<u32>()) as u16
+    }
+
+    /// Whether somebody may be paused.
+    pub fn may_pause(&self) -> bool {
+        self.all_mishaps().any(|what| matches!(what, What::Pause(_)))
+    }
+
+    /// Whether clocks go as the contract says.
+    pub fn is_timely(&self) -> bool {
+        self.clocks.iter().all(|clock| clock.ppb.abs() <= RATE_PPB_MAX)
+            && !self.all_mishaps().any(|what| matches!(what, What::Jump(_)))
     }
 
     /// Every second acquisition is shared: some of each client, where it makes more than one.
@@ -166,11 +241,24 @@ impl Scenario {
             round: draw(self.acquisitions.into()) as u16,
             polls: 1 + draw(POLLS_MAX),
         });
+        self.mishaps = match faults.mishaps {
+            true => Mishap::draw(clients, faults.lease_ns, faults.deaths, oracle),
+            false => Vec::new(),
+        };
+        self.clocks = match faults.mishaps {
+            true => Rate::draw(clients, oracle),
+            false => Vec::new(),
+        };
+        let mut draw = |n| oracle.pick(Choice::Event, n);
+        self.hold_ns = if faults.holds { faults.lease_ns / 2 * Nanos::from(draw(2)) } else { 0 };
         self.near_wrap = match draw(NEAR_WRAP_ONE_IN) {
             0 => 1 + draw(NEAR_WRAP_MAX) as u16,
             _ => 0,
         };
-        (self.fenced, self.recorded) = (draw(2) == 1, draw(2) == 1);
+        // A hold that ends by itself protects by its token alone.
+        (self.fenced, self.recorded) = (draw(2) == 1, draw(2) == 1 && !faults.holds);
+        // What a restart leaves of the protected words is no hold's doing.
+        self.recorded &= self.restarts() == 0;
     }
 
     /// In which mode a client acquires for the `round`-th time.
@@ -183,13 +271,6 @@ impl Scenario {
     pub fn polls(&self, who: u16, round: u16) -> Option<u32> {
         let cancel = self.cancel.filter(|cancel| cancel.who == who && cancel.round == round);
         cancel.map(|cancel| cancel.polls)
-    }
-
-    /// A token as the judges see it: as if the lock's counts, with which tokens wrap, had begun at
-    /// zero.
-    pub fn judged(&self, token: Token) -> u64 {
-        let ahead = u64::from(self.near_wrap);
-        Token::new(token.incarnation(), token.count().wrapping_add(ahead)).get()
     }
 
     /// How weak the fabric is. Durations are least: in explored mode the order alone counts.
@@ -208,6 +289,18 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_to_which_nothing_happens_can_be_left_out() {
+        let mut scenario = Scenario::plain("mcs", 4, 2);
+        scenario.shared = 0b11_01_10_00;
+        scenario.deaths = vec![Death { who: 2, verb: 7, outcome: Outcome::Late }];
+        let without = |client| scenario.without(client).map(|s| (s.deaths[0].who, s.shared));
+        assert_eq!(without(0), Some((1, 0b11_01_10)));
+        assert_eq!(without(1), Some((1, 0b11_01_00)));
+        assert_eq!(without(2), None);
+        assert_eq!(without(3), Some((2, 0b01_10_00)));
+    }
 
     #[test]
     fn a_mixed_scenario_has_readers_and_writers_of_each_client() {

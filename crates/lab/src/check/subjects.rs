@@ -1,11 +1,11 @@
 //! The subjects of the checker: every lock of the registry, every exhibit of the museum.
 
 use anyhow::Context;
-use farlock_fabric::WideAtomics;
+use farlock_fabric::{Nanos, WideAtomics};
 use farlock_locks::RecordLock;
 use farlock_locks::museum::exhibits::{self, Claim, EXHIBITS, Exhibit, ExhibitVisitor};
+use farlock_locks::record::bakery::LEASE_NS;
 use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
-
 use farlock_sim::check::Register;
 
 use super::order::Order;
@@ -13,16 +13,46 @@ use super::points::Watched;
 use super::trial::{Player, Terms};
 
 /// What an option of a lock must be so that waiting for the dead takes few events: ShiftLock trusts
-/// readers for 30 ms, and looks at them as often as its polling interval says.
-const PATIENT: &[(&str, &str)] =
-    &[("shiftlock", "poll=15000000"), ("dslr", "omega=2500000"), ("dslr-64", "omega=2500000")];
+/// readers for 30 ms, and looks at them as often as its polling interval says. DrTM tries at once;
+/// besides, it must be told how far clocks may lie apart that the checker lets drift.
+const PATIENT: &[(&str, &str)] = &[
+    ("drtm", "retry=500000:delta=100000"),
+    ("shiftlock", "poll=15000000"),
+    ("dslr", "omega=2500000"),
+    ("dslr-64", "omega=2500000"),
+];
+
+/// Locks whose clients sleep until somebody wakes them, or poll seldom: where they have no lease,
+/// pauses are measured by this. Of the others, who poll almost without a pause, they are short: no
+/// pause must use up a run's events.
+const SLEEPERS: [&str; 6] = ["dslr", "dslr-64", "mcs", "shiftlock", "rpc", "rpc-ro"];
+/// By what pauses are measured of sleepers, of cas, which waits ever longer, and of the others.
+const PAUSE_NS: [Nanos; 3] = [LEASE_NS, 100_000, 100];
+
+/// Locks whose holders hold until a time.
+pub const LEASED: [&str; 1] = ["dslr:lease=10000000"];
+
+/// Options worth a row of their own.
+const VARIANTS: &[&str] = &[
+    "shiftlock:n=1",
+    "shiftlock:n=1:keep",
+    "shiftlock:bypass=1",
+    "shiftlock:strict",
+    "shiftlock:attempts=2",
+    "dslr-64:max=3",
+];
+
+/// Locks whose word tells the time: while somebody is paused, others find new words without end, so
+/// that only modes which draw scenarios pause their clients.
+pub const TIMED: [&str; 1] = ["drtm"];
 
 /// Names of all locks, the canary last.
 pub fn all() -> Vec<String> {
     let names = RECORD_LOCKS.iter().map(|lock| lock.name);
     let (canary, locks): (Vec<_>, Vec<_>) = names.partition(|&name| name == "none");
     let mut all: Vec<String> = locks.into_iter().map(str::to_owned).collect();
-    all.extend(["shiftlock:n=1", "shiftlock:bypass=1", "dslr-64:max=3"].map(str::to_owned));
+    all.extend(VARIANTS.iter().map(|&name| name.to_owned()));
+    all.extend(LEASED.map(str::to_owned));
     all.extend(canary.into_iter().map(str::to_owned));
     all
 }
@@ -36,9 +66,17 @@ pub const UNFENCED: Exhibit = Exhibit {
     order: Claim::Nothing,
 };
 
+/// Another one: clients that attach to a restarted memory node, and do not look which incarnation
+/// it is.
+pub const STALE_INCARNATION: Exhibit = Exhibit {
+    name: "stale-incarnation",
+    story: "the memory restarts and counts anew, and tokens with it",
+    ..UNFENCED
+};
+
 /// Every exhibit.
 pub fn exhibits() -> impl Iterator<Item = &'static Exhibit> {
-    EXHIBITS.iter().chain([&UNFENCED])
+    EXHIBITS.iter().chain([&UNFENCED, &STALE_INCARNATION])
 }
 
 /// Before the name of an exhibit.
@@ -50,17 +88,24 @@ pub fn player(subject: &str) -> anyhow::Result<Player> {
         return exhibit(name);
     }
     let name = subject.split(':').next().unwrap_or(subject);
+    let [sleeper, cas, other] = PAUSE_NS;
+    let pause_ns = match name {
+        "cas" => cas,
+        _ if SLEEPERS.contains(&name) => sleeper,
+        _ => other,
+    };
     let option = PATIENT.iter().find(|(lock, _)| *lock == name);
     let spec = option.map_or(subject.to_owned(), |(_, option)| format!("{subject}:{option}"));
-    Ok(registry::visit(
-        &spec,
-        MakePlayer { settles: true, order: None, register: Register::FENCED },
-    )?)
+    Ok(registry::visit(&spec, MakePlayer { pause_ns, ..MakePlayer::SOUND })?)
 }
 
 fn exhibit(name: &str) -> anyhow::Result<Player> {
     if name == UNFENCED.name {
-        let maker = MakePlayer { settles: true, order: None, register: Register::UNFENCED };
+        let maker = MakePlayer { register: Register::UNFENCED, ..MakePlayer::SOUND };
+        return Ok(registry::visit("mcs", maker)?);
+    }
+    if name == STALE_INCARNATION.name {
+        let maker = MakePlayer { looks_at_incarnation: false, ..MakePlayer::SOUND };
         return Ok(registry::visit("mcs", maker)?);
     }
     let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == name);
@@ -71,7 +116,8 @@ fn exhibit(name: &str) -> anyhow::Result<Player> {
         Claim::OneMayPass => Order { writers: Some(1), readers: None },
         Claim::WritersKeepReadersOut => Order { writers: None, readers: Some(u16::MAX) },
     });
-    let maker = MakePlayer { settles: exhibit.settles, order, register: Register::FENCED };
+    let maker =
+        MakePlayer { settles: exhibit.settles, order, pause_ns: PAUSE_NS[2], ..MakePlayer::SOUND };
     exhibits::visit(name, maker).context("an exhibit that is listed can be visited")
 }
 
@@ -81,16 +127,34 @@ struct MakePlayer {
     order: Option<Order>,
     /// The register outside.
     register: Register,
+    /// Clients begin with the incarnation of the memory as it is.
+    looks_at_incarnation: bool,
+    /// By what pauses are measured if it has no lease, in nanoseconds.
+    pause_ns: Nanos,
 }
 
 impl MakePlayer {
+    /// Of a lock as it is.
+    const SOUND: Self = Self {
+        settles: true,
+        order: None,
+        register: Register::FENCED,
+        looks_at_incarnation: true,
+        pause_ns: LEASE_NS,
+    };
+
     fn terms<W: WideAtomics, L: RecordLock<W>>(&self, lock: &L) -> Terms {
         let order = self.order.unwrap_or_else(|| Order::promised(lock));
+        let (outlives, lease_ns) = (L::OUTLIVES_CLIENTS, lock.lease_ns());
         Terms {
             order,
             settles: self.settles,
-            outlives: L::OUTLIVES_CLIENTS,
+            outlives,
+            looks_at_incarnation: self.looks_at_incarnation,
+            order_outlives_pauses: L::ORDER_OUTLIVES_PAUSES,
             register: self.register,
+            lease_ns,
+            pause_ns: lease_ns.unwrap_or(self.pause_ns),
         }
     }
 }

@@ -6,7 +6,7 @@ use anyhow::bail;
 
 use super::{Course, Figure, Parameters, Round};
 use crate::check::hunt::{Hunt, Mix};
-use crate::check::scenario::{Faults, Scenario};
+use crate::check::scenario::Scenario;
 use crate::check::subjects;
 use crate::check::trial::Player;
 
@@ -35,7 +35,7 @@ pub(super) fn faulty(subject: &'static str) -> Figure {
         let mut scenario = Scenario::plain(subject, CLIENTS, ACQUISITIONS);
         let mut hunt = Hunt::new(player, Mix::Standard, course.seed);
         for _ in 0..course.scaled(SCHEDULES) {
-            scenario.draw(hunt.draws(), Faults::ALL);
+            scenario.draw(hunt.draws(), player.faults(true));
             let (verdict, _) = hunt.run(&scenario);
             if let Some(finding) = verdict.finding {
                 bail!("{subject}: {}", finding.story);

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use farlock_fabric::Endpoint;
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_locks::registry::{self, Visitor};
@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use super::blow::{Blow, Deed, Struck};
 use super::ledger::{Ledger, Weather};
 use super::region_options;
+use crate::child;
 
 /// The variable that names the blows of a client.
 pub const BLOWS: &str = "FARLOCK_STORM_BLOWS";
@@ -54,11 +55,7 @@ pub struct StormClientArgs {
 
 /// Takes part in a storm.
 pub fn run(args: &StormClientArgs) -> anyhow::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A parent that died before the line above sends no signal any more.
-    if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(args.parent) {
-        bail!("this command is started by `farlock-lab storm` alone");
-    }
+    child::die_with(args.parent, "storm")?;
     let region = Region::open(&region_options(&args.dir))?;
     let (log, locks, seats) = (region.clone(), args.locks, args.seats);
     let endpoint = Struck::new(region.endpoint()?, &args.blows, move |blow| {

@@ -3,7 +3,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -15,6 +15,7 @@ use super::StormArgs;
 use super::blow::{Blow, Deed, Moment};
 use super::client::BLOWS;
 use super::ledger::{Ledger, Weather};
+use crate::child;
 
 /// The longest stop of a client that is stopped, in microseconds.
 const STOP_US_MAX: u64 = 5_000;
@@ -154,12 +155,10 @@ impl<'a> Crew<'a> {
 
     fn start(&mut self, seat: usize, weather: Weather) -> anyhow::Result<Child> {
         let args = self.args;
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = child::command("storm-client")?;
         command
-            .arg("storm-client")
             .arg("--dir")
             .arg(self.dir)
-            .args(["--parent", &std::process::id().to_string()])
             .args(["--protocol", self.protocol])
             .args(["--seat", &seat.to_string()])
             .args(["--seats", &args.clients.to_string()])

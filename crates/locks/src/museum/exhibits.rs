@@ -3,16 +3,18 @@
 use farlock_fabric::WideAtomics;
 
 use super::flaws::{
-    DeathUnwatched, ForgottenHandover, GenerationBySize, LateRelease, OpeningUnpublished,
-    ReadersNotAwaited, RepairWithoutDrain, RepairerOverlooked, ResetOverlooked, Sound,
-    SuspectedIsNotDead, UnbumpedGeneration, Untagged, WrappedCounter, ZombieWrite,
+    DeathUnwatched, ForgottenHandover, GenerationBySize, LateRelease, LeaseOverlooked,
+    OpeningUnpublished, ReadersNotAwaited, RepairWithoutDrain, RepairerOverlooked, ResetOverlooked,
+    Sound, SuspectedIsNotDead, UnbumpedGeneration, Untagged, WrappedCounter, ZombieWrite,
 };
+use super::printed_repairs::{EpochZeroed, UndoneByAdding};
 use super::tampered::Tampered;
-use super::{DslrPrinted, EpochLost, LostWakeUp, RidingRead, TornStamp};
+use super::{DslrPrinted, EpochLost, GivesUp, LeasedByClock, LostWakeUp, RidingRead, TornStamp};
 use crate::RecordLock;
+use crate::record::bakery::{LEASE_NS, Lease, Waiting};
 use crate::record::{
-    bakery::Waiting, cas::Cas, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs, none::NoLock,
-    retry_on_fail::RetryOnFail, shiftlock::ShiftLock,
+    cas::Cas, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs, none::NoLock, retry_on_fail::RetryOnFail,
+    shiftlock::ShiftLock,
 };
 
 /// What is known of an exhibit.
@@ -83,6 +85,12 @@ exhibits! {
     "none", Sound, NoLock, true, true, Nothing, "excludes nobody";
     "epoch-lost", Sound, EpochLost { sound: every_writer() }, true, true, Nothing,
         "ShiftLock as printed: a writer flips the epoch that it remembers";
+    "epoch-zeroed", EpochZeroed, every_writer(), true, true, Nothing,
+        "ShiftLock as printed: a repair zeroes the epoch, which a reader takes for its turn";
+    "reader-gives-up", Sound, GivesUp { sound: every_writer() }, true, false, Nothing,
+        "a waiting reader leaves with the verb of a release";
+    "undone-by-adding", UndoneByAdding, few_tickets(), true, false, Nothing,
+        "DSLR as printed: who finds the counters full adds -1 to what may have been reset";
     "dslr-passed-first", Sound, dslr_printed(false), true, false, Nothing,
         "DSLR as printed: a reader that was passed by later readers fails, and keeps its ticket";
     "dslr-readers-reset", Sound, dslr_printed(true), true, true, Nothing,
@@ -101,6 +109,10 @@ exhibits! {
         "two readers are none";
     "generation-by-size", GenerationBySize, Mcs::default(), true, true, Nothing,
         "of two generations the larger number is the newer";
+    "lease-overlooked", LeaseOverlooked, leased(), true, true, Nothing,
+        "a holder whose lease has ended releases all the same";
+    "leased-by-clock", Sound, LeasedByClock, true, true, Nothing,
+        "a lease that ends at an hour, on whoever's clock";
     "torn-read", Sound, TornStamp, true, false, Nothing,
         "16 bytes that were read together belong together";
     "zombie-write", ZombieWrite, Cas::without_backoff(), true, true, Nothing,
@@ -142,9 +154,21 @@ fn patient_dslr() -> Dslr {
     Dslr { waiting, ..Dslr::default() }
 }
 
+/// DSLR on 64 bits whose counters are soon full.
+fn few_tickets() -> Dslr64 {
+    Dslr64 { count_max: 3, ..Dslr64::default() }
+}
+
 /// ShiftLock that lets two pass, and looks at its readers seldom.
 fn two_pass() -> ShiftLock {
     ShiftLock { bypass: 2, poll_ns: 15_000_000, ..ShiftLock::default() }
+}
+
+/// DSLR whose holders may hold for the paper's lease, and whose waiters look seldom.
+fn leased() -> Dslr {
+    let lease = Some(Lease { ns: LEASE_NS, slots_max: 1 });
+    let omega_ns = LEASE_NS / 4;
+    Dslr { waiting: Waiting { lease, omega_ns, ..Waiting::default() }, slots: 1 }
 }
 
 /// DSLR's conflict handling as printed, or with its tests the other way round.

@@ -5,9 +5,10 @@
 
 use std::cell::Cell;
 
-use farlock_fabric::{MaskedCas, MaskedFaa, Message, Verb, Wait};
+use farlock_fabric::{MaskedCas, MaskedFaa, Message, Nanos, Verb, Wait};
 
 use super::tampered::Flaw;
+use crate::record::dslr::DslrWord;
 use crate::record::mcs::McsWord;
 use crate::record::queue::{Head, Kind, Released};
 use crate::record::shiftlock::ShiftWord;
@@ -145,6 +146,37 @@ impl Flaw for GenerationBySize {
     fn receives(&self, message: Message) -> Option<Message> {
         let newer = Released(message[2]).generation() > self.generation.get();
         (newer || !is_note(&message, Kind::Reset)).then_some(message)
+    }
+}
+
+/// A DSLR holder does not look at the clock when it releases, nor compare the generation: a release
+/// after the end of its lease counts like any other.
+#[derive(Debug, Default)]
+pub struct LeaseOverlooked {
+    holds: Cell<bool>,
+}
+
+impl Flaw for LeaseOverlooked {
+    fn publishes(&self, word: usize, value: u64) -> bool {
+        if word == slot::STATE {
+            self.holds.set(SlotWord(value).phase() == Phase::Held as u64);
+        }
+        true
+    }
+
+    fn tells_time(&self, now: Nanos) -> Nanos {
+        if self.holds.get() { 0 } else { now }
+    }
+
+    fn posts<'v>(&self, verb: Verb<'v>) -> Option<Verb<'v>> {
+        match verb {
+            Verb::MaskedCas128 { addr, op, hint } if self.holds.get() => {
+                let compare_mask = op.compare_mask & !DslrWord::GENERATION.mask();
+                let op = MaskedCas { compare_mask, ..op };
+                Some(Verb::MaskedCas128 { addr, op, hint })
+            }
+            _ => Some(verb),
+        }
     }
 }
 

@@ -6,7 +6,10 @@
 pub mod dslr_printed;
 pub mod exhibits;
 pub mod flaws;
+pub mod gives_up;
+pub mod leased_by_clock;
 pub mod lost_wake_up;
+pub mod printed_repairs;
 pub mod riding_read;
 pub mod shiftlock_epoch_lost;
 pub mod tampered;
@@ -14,6 +17,8 @@ pub mod torn_stamp;
 
 pub use dslr_printed::DslrPrinted;
 pub use exhibits::{EXHIBITS, Exhibit, ExhibitVisitor};
+pub use gives_up::GivesUp;
+pub use leased_by_clock::LeasedByClock;
 pub use lost_wake_up::LostWakeUp;
 pub use riding_read::RidingRead;
 pub use shiftlock_epoch_lost::EpochLost;

@@ -51,6 +51,11 @@ pub trait Flaw: fmt::Debug {
         alive
     }
 
+    /// What the protocol believes that its clock shows.
+    fn tells_time(&self, now: Nanos) -> Nanos {
+        now
+    }
+
     /// What is waited for instead.
     fn waits<'w>(&self, wait: Wait<'w>) -> Wait<'w> {
         wait
@@ -142,7 +147,7 @@ impl<E: Endpoint> Endpoint for Tampered<E> {
     }
 
     fn now(&self) -> Nanos {
-        self.inner.now()
+        self.flaw.tells_time(self.inner.now())
     }
 
     fn random(&self) -> u64 {

@@ -20,6 +20,7 @@ use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::width;
 
 /// The lease, in nanoseconds (section 6): how long a client may be silent before it is doubted.
 pub const LEASE_NS: Nanos = 10_000_000;
@@ -38,6 +39,14 @@ const BACKOFF_NS: (Nanos, Nanos) = (10_000, 10_000_000);
 pub(crate) const BACKOFF_TIMES_MAX: u64 = 10;
 /// The most peers watched in one wait.
 const WATCHED_MAX: usize = 64;
+
+/// The largest count of tickets of one kind. Counts wrap.
+const COUNT_MAX: u16 = u16::MAX >> (u16::BITS - width::TICKETS);
+
+/// How many tickets were counted between `earlier` and `count`.
+const fn between(earlier: u16, count: u16) -> u16 {
+    count.wrapping_sub(earlier) & COUNT_MAX
+}
 
 /// A number of tickets of each kind. Counts wrap.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -64,8 +73,8 @@ impl Tickets {
     #[inline]
     pub const fn plus(self, mode: Mode, slots: u16) -> Self {
         match mode {
-            Mode::Exclusive => Self { x: self.x.wrapping_add(slots), ..self },
-            Mode::Shared => Self { s: self.s.wrapping_add(slots), ..self },
+            Mode::Exclusive => Self { x: self.x.wrapping_add(slots) & COUNT_MAX, ..self },
+            Mode::Shared => Self { s: self.s.wrapping_add(slots) & COUNT_MAX, ..self },
         }
     }
 }
@@ -95,28 +104,25 @@ impl Place {
 
     /// For how many others it waits. A reader does not wait for readers.
     fn ahead(&self, served: Tickets) -> u32 {
-        let exclusive = self.ticket.x.wrapping_sub(served.x);
+        let exclusive = between(served.x, self.ticket.x);
         match self.mode {
             Mode::Shared => u32::from(exclusive),
-            Mode::Exclusive => {
-                u32::from(exclusive) + u32::from(self.ticket.s.wrapping_sub(served.s))
-            }
+            Mode::Exclusive => u32::from(exclusive) + u32::from(between(served.s, self.ticket.s)),
         }
     }
 
     /// How many slots the tickets ahead are worth at most.
     fn slots(&self, served: Tickets) -> u32 {
-        let ahead = |mine: u16, served: u16| u32::from(mine.wrapping_sub(served));
-        ahead(self.ticket.x, served.x) + ahead(self.ticket.s, served.s)
+        let ahead = |served, mine| u32::from(between(served, mine));
+        ahead(served.x, self.ticket.x) + ahead(served.s, self.ticket.s)
     }
 
-    /// Whether `other` took its ticket earlier.
+    /// Whether `other` took its ticket earlier, if either is a writer. Exclusive tickets tell: who
+    /// comes after a writer finds one more of them taken. Shared ones do not, since any number of
+    /// readers may come and go while one holds.
     fn is_behind(&self, other: &Self) -> bool {
-        let (mine, others) = match other.mode {
-            Mode::Exclusive => (self.ticket.x, other.ticket.x),
-            Mode::Shared => (self.ticket.s, other.ticket.s),
-        };
-        (mine.wrapping_sub(others) as i16) > 0
+        let later = between(other.ticket.x, self.ticket.x);
+        later <= COUNT_MAX / 2 && (other.mode == Mode::Shared || later > 0)
     }
 
     /// What was served once the dead before this place have given back. `living` are the places of
@@ -129,7 +135,7 @@ impl Place {
         let living = || living.iter().filter(|p| p.generation == self.generation);
         let at = |x: u16| living().any(|place| place.ticket.x == x);
         while served.x != self.ticket.x && !at(served.x) {
-            served.x = served.x.wrapping_add(1);
+            served = served.plus(Mode::Exclusive, 1);
         }
         let readers_left = living().any(|p| p.mode == Mode::Shared && self.is_behind(p));
         if self.mode == Mode::Exclusive && served.x == self.ticket.x && !readers_left {
@@ -259,12 +265,13 @@ impl Waiting {
         mut since: Nanos,
     ) -> Result<Turn, Fault> {
         place.publish(site, Phase::Waiting);
-        let (mut doubt, mut stall) = (Doubt::new::<E>(), Stall::default());
+        let lease_ns = self.lease.map_or(LEASE_NS, |lease| lease.ns);
+        let (mut doubt, mut stall) = (Doubt::of::<E>(lease_ns), Stall::default());
         loop {
             let asked = self.asks(site.endpoint);
             site.endpoint.read64(site.lock).await?;
             let seen = site.endpoint.old() as u64;
-            doubt.sees::<E>(seen);
+            doubt.sees(seen);
             if C::generation(seen) != place.generation {
                 return Ok(Turn::Void);
             }
@@ -294,7 +301,7 @@ impl Waiting {
                 }
                 continue;
             }
-            site.endpoint.checkpoint(&[seen, doubt.hash(), stall.quiet_ns]);
+            site.endpoint.checkpoint(&[seen, doubt.hash(), stall.quiet_ns, since]);
             let pause_ns = (!E::NOW).then(|| self.pause_ns(place.ahead(served)));
             let interval = pause_ns.into_iter().chain(left_ns).min();
             let passed_ns = doubt.wait(site, seen, interval, self.patience).await;
@@ -321,7 +328,7 @@ impl Waiting {
             return Ok(false);
         }
         self.give_back::<C, E>(site, seen, without_the_dead).await?;
-        doubt.trust_again::<E>();
+        doubt.trust_again();
         Ok(true)
     }
 
@@ -334,7 +341,7 @@ impl Waiting {
     ) -> Result<(), Fault> {
         site.endpoint.verb(C::serve(site.lock, seen, served)).await?;
         if (site.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0 {
-            let dead_readers = u64::from(served.s.wrapping_sub(C::served(seen).s));
+            let dead_readers = u64::from(between(C::served(seen).s, served.s));
             let generation = C::generation(seen);
             site.peer_died(EndpointId::NOBODY);
             site.event(Event::Repaired { lock: site.lock, generation, dead_readers });
@@ -368,6 +375,8 @@ impl Stall {
 /// those who live, and from then on watches them.
 #[derive(Debug)]
 pub(crate) struct Doubt {
+    /// How long it trusts where something has changed, in nanoseconds.
+    fresh_ns: Nanos,
     /// How long it still trusts, in nanoseconds; for ever if `None`.
     trust_ns: Option<Nanos>,
     /// What it saw last; a change renews the trust.
@@ -379,24 +388,25 @@ pub(crate) struct Doubt {
 
 impl Doubt {
     pub(crate) fn new<E: Endpoint>() -> Self {
-        let trust_ns = Some(Self::trust_ns::<E>());
-        Self { trust_ns, seen: 0, watched: Vec::new(), gone: false }
+        Self::of::<E>(LEASE_NS)
     }
 
-    /// Where looking around costs round trips, two leases are waited first (section 4.6).
-    const fn trust_ns<E: Endpoint>() -> Nanos {
-        if E::NOW { TRUST_NS } else { 2 * LEASE_NS }
+    /// Of clients with this lease. Where looking around costs round trips, two leases are waited
+    /// first (section 4.6).
+    fn of<E: Endpoint>(lease_ns: Nanos) -> Self {
+        let fresh_ns = if E::NOW { TRUST_NS } else { lease_ns.saturating_mul(2) };
+        Self { fresh_ns, trust_ns: Some(fresh_ns), seen: 0, watched: Vec::new(), gone: false }
     }
 
     /// Looks around again before long, whatever was seen.
-    pub(crate) fn trust_again<E: Endpoint>(&mut self) {
-        self.trust_ns = Some(Self::trust_ns::<E>());
+    pub(crate) fn trust_again(&mut self) {
+        self.trust_ns = Some(self.fresh_ns);
     }
 
     /// Takes note of the word as it is now.
-    pub(crate) fn sees<E: Endpoint>(&mut self, word: u64) {
+    pub(crate) fn sees(&mut self, word: u64) {
         if std::mem::replace(&mut self.seen, word) != word {
-            self.trust_again::<E>();
+            self.trust_again();
         }
     }
 
@@ -420,7 +430,7 @@ impl Doubt {
         let somebody_opens = present.iter().any(|p| p.record.phase == Phase::Opening);
         self.trust_ns = match (E::NOW, somebody_opens) {
             (true, false) => (self.watched.len() == WATCHED_MAX).then_some(TRUST_AGAIN_NS),
-            _ => Some(Self::trust_ns::<E>()),
+            _ => Some(self.fresh_ns),
         };
         Ok((!somebody_opens).then_some(present))
     }
@@ -524,7 +534,17 @@ mod tests {
         assert_eq!(me.without_the_dead(served, &[reader_before]), served);
         assert_eq!(me.without_the_dead(served, &[reader_between]), Tickets { x: 1, s: 0 });
         assert_eq!(me.without_the_dead(served, &[writer_before]), Tickets { x: 1, s: 0 });
-        assert_eq!(me.without_the_dead(served, &[place(Mode::Shared, 2, 2)]), me.ticket);
+        assert_eq!(me.without_the_dead(served, &[place(Mode::Shared, 3, 2)]), me.ticket);
+    }
+
+    /// A reader held while 32,768 others came and went. To a writer that looked around, it had
+    /// come later: the writer gave back for it and held beside it.
+    #[test]
+    fn a_reader_that_holds_is_seen_however_many_come_and_go() {
+        for others in [1, COUNT_MAX / 2 + 1, COUNT_MAX - 1] {
+            let (me, served) = (place(Mode::Exclusive, 0, others + 1), Tickets { x: 0, s: others });
+            assert_eq!(me.without_the_dead(served, &[place(Mode::Shared, 0, 0)]), served);
+        }
     }
 
     /// Only a writer knows how many readers came before it.

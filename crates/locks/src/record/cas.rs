@@ -77,7 +77,9 @@ impl<E: Endpoint> RecordLock<E> for Cas {
         let mut seen = old as u64;
         let mut attempt = 0;
         loop {
-            site.endpoint.checkpoint(&[seen, u64::from(attempt)]);
+            // Backoffs are alike from then on, and how long they are decides nothing.
+            let backoff = attempt.min(BACKOFF_DOUBLINGS_MAX);
+            site.endpoint.checkpoint(&[seen, u64::from(backoff)]);
             let holder = Mailbox::from_bits(seen).endpoint;
             let dead = seen != 0 && !site.endpoint.is_alive(holder);
             if seen != 0 && !dead {

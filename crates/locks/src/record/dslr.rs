@@ -13,23 +13,24 @@ use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::width;
 
 word! {
     /// The word of a DSLR lock (section 4.4, figure 3, with a generation and a count). Zero is
     /// free.
     pub struct DslrWord: u128 {
         /// Exclusive tickets given back.
-        N_X n_x: 16,
+        N_X n_x: 16 => width::TICKETS,
         /// Shared tickets given back.
-        N_S n_s: 16,
+        N_S n_s: 16 => width::TICKETS,
         /// How often the counters were reset.
-        GENERATION generation: 16,
+        GENERATION generation: 16 => width::GENERATION,
         /// Exclusive tickets taken.
-        MAX_X max_x: 16,
+        MAX_X max_x: 16 => width::TICKETS,
         /// Shared tickets taken.
-        MAX_S max_s: 16,
+        MAX_S max_s: 16 => width::TICKETS,
         /// Tickets ever taken.
-        COUNT count: 48,
+        COUNT count: 48 => width::COUNT,
     }
 }
 
@@ -211,11 +212,16 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
     fn near_wrap(&self, steps: u16) -> u128 {
         let before = steps.wrapping_neg();
         let tickets = Tickets { x: before, s: before };
-        DslrWord(u128::MAX)
+        DslrWord::new()
+            .with(DslrWord::GENERATION, u64::MAX)
             .with_served(tickets)
             .with_taken(tickets)
             .with(DslrWord::COUNT, u64::from(steps).wrapping_neg())
             .0
+    }
+
+    fn lease_ns(&self) -> Option<Nanos> {
+        self.waiting.lease.map(|lease| lease.ns * Nanos::from(self.slots))
     }
 
     /// All writers that are in line when it gets in line, whatever comes later.

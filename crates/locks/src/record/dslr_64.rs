@@ -15,24 +15,25 @@ use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::width;
 
 word! {
     /// The word (section 4.4, figure 3). Zero is free.
     pub struct Dslr64Word: u64 {
         /// Shared tickets taken.
-        MAX_S max_s: 16,
+        MAX_S max_s: 16 => width::TICKETS,
         /// Exclusive tickets taken.
-        MAX_X max_x: 16,
+        MAX_X max_x: 16 => width::TICKETS,
         /// Shared tickets given back.
-        N_S n_s: 16,
+        N_S n_s: 16 => width::TICKETS,
         /// Exclusive tickets given back.
-        N_X n_x: 16,
+        N_X n_x: 16 => width::TICKETS,
     }
 }
 
 /// No ticket of either kind is given any more when so many were taken, until the counters are reset
 /// (section 4.9). The other half of a field is room for those who find that out.
-pub const COUNT_MAX: u16 = 1 << 15;
+pub const COUNT_MAX: u16 = 1 << (width::TICKETS - 1);
 
 /// What a slot record says as generation: this client has a ticket.
 const IN_LINE: u64 = 0;
@@ -188,7 +189,7 @@ impl Dslr64 {
         loop {
             site.endpoint.read64(site.lock).await?;
             let seen = Dslr64Word(site.endpoint.old() as u64);
-            doubt.sees::<E>(seen.0);
+            doubt.sees(seen.0);
             if !self.is_full(seen)
                 || self.reset_after_the_dead(site, role, &mut doubt, seen).await?
             {
@@ -238,7 +239,7 @@ impl Dslr64 {
         loop {
             site.endpoint.cas64(site.lock, all_back.0, 0).await?;
             let seen = Dslr64Word(site.endpoint.old() as u64);
-            doubt.sees::<E>(seen.0);
+            doubt.sees(seen.0);
             if seen == all_back
                 || !self.is_full(seen)
                 || self.reset_after_the_dead(site, role, &mut doubt, seen).await?
@@ -287,7 +288,7 @@ impl Dslr64 {
             site.event(Event::Repaired { lock: site.lock, generation: 0, dead_readers: 0 });
             return Ok(true);
         }
-        doubt.trust_again::<E>();
+        doubt.trust_again();
         Ok(!self.is_full(found))
     }
 }

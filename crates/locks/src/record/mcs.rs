@@ -14,6 +14,7 @@ use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::width;
 
 word! {
     /// The word of an MCS lock. Zero is free.
@@ -23,15 +24,15 @@ word! {
         /// Unused.
         SPARE spare: 24,
         /// Releases; behind by less than [`COUNT_LAG_MAX`] while the lock is handed over.
-        COUNT count: 48,
+        COUNT count: 48 => width::COUNT,
         /// How often the lock was repaired.
-        GENERATION generation: 16,
+        GENERATION generation: 16 => width::GENERATION,
     }
 }
 
 /// A handover changes no far memory, so the count in the word lags behind the one that travels with
 /// the lock. Whoever reaches a multiple of this writes it down.
-pub const COUNT_LAG_MAX: u64 = 1 << 20;
+pub const COUNT_LAG_MAX: u64 = 1 << width::LAG;
 
 /// What an MCS holder remembers: the count and the generation of the lock.
 pub type Grant = Released;
@@ -119,7 +120,8 @@ impl Mcs {
         if !agent::drain(site, next).await? {
             return Ok(None);
         }
-        // Above every count that can have travelled with the lock.
+        // Above every count that can have travelled with the lock: before the theft, and after it
+        // from one to the next of those who were in line.
         let count = (old.count() + 2 * COUNT_LAG_MAX) & McsWord::COUNT.max();
         let grant = Released::new().with(Released::COUNT, count).with(Released::GENERATION, next);
         if !Self::write_count(site, grant).await? {

@@ -7,16 +7,23 @@
 
 pub mod bakery;
 pub mod cas;
+pub mod drtm;
 pub mod dslr;
 pub mod dslr_64;
+mod letter;
 pub mod mcs;
+pub mod ncosed;
 pub mod none;
 pub mod queue;
 pub mod retry_on_fail;
+pub mod rma_rw;
+pub mod rpc;
 pub mod shiftlock;
 
 /// Expands `$callback! { name, type, summary, constructor; ... }` over every record lock, in the
 /// order of lists and tables. A lock is its file, its line here, and its page in `docs/protocols`.
+/// With some options a name stands for another type of its module (`type or other`), where the
+/// first must not pay for them; the other says itself which.
 macro_rules! record_locks {
     ($callback:ident) => {
         $callback! {
@@ -24,19 +31,27 @@ macro_rules! record_locks {
             "cas", cas::Cas, "compare-and-swap, backoff", |o| o.none(Cas::with_backoff());
             "cas-nb", cas::Cas, "compare-and-swap, no backoff", |o| o.none(Cas::without_backoff());
             "retry-on-fail", retry_on_fail::RetryOnFail, "blind retries", |o| o.none(RetryOnFail);
+            "drtm", drtm::DrTm, "compare-and-swap, leased readers", DrTm::from_options;
+            "ncosed", ncosed::NCosed, "queue by compare-and-swap", |o| o.none(NCosed::default());
+            "rma-rw", rma_rw::RmaRw, "queue of writers, counts of readers", RmaRw::from_options;
+            "rpc", rpc::Rpc, "a server, first come, first served", Rpc::in_order;
+            "rpc-ro", rpc::Rpc, "a server, readers may pass 10 times", Rpc::reordering;
             "dslr", dslr::Dslr, "tickets, first come, first served", Dslr::from_options;
             "dslr-64", dslr_64::Dslr64, "dslr on 64 bits, any NIC", Dslr64::from_options;
             "mcs", mcs::Mcs, "queue, handed from client to client", Mcs::from_options;
-            "shiftlock", shiftlock::ShiftLock, "reader-writer handover", ShiftLock::from_options;
+            "shiftlock", shiftlock::ShiftLock or Extended, "reader-writer handover",
+                ShiftLock::from_options;
         }
     };
 }
 pub(crate) use record_locks;
 
 use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Endpoint, Fault, Nanos, Verb};
+use farlock_fabric::{Endpoint, Fault, Nanos, Posted, Verb};
 
 use crate::site::Site;
 
@@ -70,6 +85,9 @@ pub enum Tried<G> {
     Again(u128),
 }
 
+/// What a lock server does, for as long as there are clients. It never ends.
+pub type Server = Pin<Box<dyn Future<Output = ()>>>;
+
 /// A lock on one word of far memory, as the client runs it.
 ///
 /// The value is the protocol's parameters and its state of one client (a backoff, say). `Grant` is
@@ -92,6 +110,13 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     const OUTLIVES_CLIENTS: bool = true;
     /// Whether the order that it promises holds where its counts wrap or are reset.
     const ORDER_OUTLIVES_COUNTS: bool = true;
+    /// Whether the order that it promises holds where clients are stopped for long. It may not
+    /// where waiting tells nobody whether a client is dead: a wrong guess then puts all in line
+    /// anew.
+    const ORDER_OUTLIVES_PAUSES: bool = true;
+
+    /// Whether a server grants it, by messages: then no verb acquires or releases it.
+    const SERVED: bool = false;
 
     /// What a holder remembers.
     type Grant: Copy + 'static;
@@ -110,6 +135,18 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
         0
     }
 
+    /// How long this client may hold before others take the lock away, if they do from the living.
+    fn lease_ns(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// How long a shared hold may keep writers out after its release, where it ends by its lease
+    /// alone.
+    fn lingers_ns(&self, endpoint: &E) -> Nanos {
+        let _ = endpoint;
+        0
+    }
+
     /// If a waiting writer keeps later readers out: for how many writers a reader waits at most.
     fn writers_before_reader(&self) -> Option<u16> {
         None
@@ -117,6 +154,14 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
 
     /// The verb that acquires the lock if nobody has it, and gets in line if somebody does.
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static>;
+
+    /// Posts the opening verb. A lock with two ways in posts each where it is made: what both have
+    /// in common would be computed on a fabric that executes verbs at once, what one has is a
+    /// constant.
+    #[inline(always)]
+    fn open(&self, site: &Site<'_, E>, mode: Mode) -> Posted {
+        site.endpoint.post(self.opening(site, mode))
+    }
 
     /// The grant, if the opening verb that found `old` acquired the lock.
     fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Self::Grant>;
@@ -131,6 +176,12 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
 
     /// The verb that releases the lock if nobody waits; `None` if somebody is known to.
     fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Self::Grant) -> Option<Verb<'static>>;
+
+    /// Posts the closing verb, as [`RecordLock::open`] does the opening one.
+    #[inline(always)]
+    fn close(&self, site: &Site<'_, E>, mode: Mode, grant: Self::Grant) -> Option<Posted> {
+        self.closing(site, mode, grant).map(|verb| site.endpoint.post(verb))
+    }
 
     /// Whether the closing verb that found `old` released the lock.
     fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Self::Grant, old: u128) -> bool;
@@ -157,6 +208,23 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
         seen: Option<u128>,
         old: u128,
     ) -> Tried<Self::Grant>;
+
+    /// The same where a server grants: asks it.
+    async fn try_server(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+    ) -> Result<Option<Self::Grant>, Fault> {
+        let _ = (site, mode);
+        Ok(None)
+    }
+
+    /// Makes this endpoint the server that clients of this value ask, and says what it does; `None`
+    /// where no server grants.
+    fn serve(&mut self, endpoint: Rc<E>) -> Option<Server> {
+        let _ = endpoint;
+        None
+    }
 
     /// The generation of the lock in which this grant was given.
     fn generation(grant: Self::Grant) -> u64;

@@ -12,6 +12,7 @@ use farlock_fabric::{
 use crate::agent;
 use crate::event::Event;
 use crate::site::Site;
+use crate::width;
 
 word! {
     /// The first word of a note.
@@ -32,17 +33,17 @@ word! {
     /// queue lock's word, and the third word of a note.
     pub struct Released: u64 {
         /// Releases since the lock was made.
-        COUNT count: 48,
+        COUNT count: 48 => width::COUNT,
         /// How often the lock was repaired.
-        GENERATION generation: 16,
+        GENERATION generation: 16 => width::GENERATION,
     }
 }
 
 impl Released {
     /// The upper half of a lock's word that has so many releases and no repair to go.
     pub(crate) const fn near_wrap(steps: u16) -> u128 {
-        let all = Self(u64::MAX);
-        (all.with(Self::COUNT, (steps as u64).wrapping_neg()).0 as u128) << 64
+        let last = Self::new().with(Self::GENERATION, u64::MAX);
+        (last.with(Self::COUNT, (steps as u64).wrapping_neg()).0 as u128) << 64
     }
 }
 
@@ -124,9 +125,9 @@ pub const fn next_generation(generation: u64) -> u64 {
     (generation + 1) & Released::GENERATION.max()
 }
 
-/// Whether generation `a` comes after `b`. Generations have 16 bits and wrap.
-pub fn is_newer(a: u64, b: u64) -> bool {
-    (a.wrapping_sub(b) as u16 as i16) > 0
+/// Whether generation `a` comes after `b`. Generations wrap.
+pub const fn is_newer(a: u64, b: u64) -> bool {
+    Released::GENERATION.ahead(a, b) > 0
 }
 
 /// The next note for this slot that concerns `generation` of its lock. Drops what does not, and
@@ -207,7 +208,7 @@ pub async fn await_successor<E: Endpoint>(
 }
 
 /// How long to wait before sending again to a full mailbox, in nanoseconds.
-const MAILBOX_FULL_RETRY_NS: u64 = 5_000;
+pub(crate) const MAILBOX_FULL_RETRY_NS: Nanos = 5_000;
 
 /// Sends a note, waiting while the receiver's mailbox is full: stale notes fill it only until the
 /// receiver next looks. `Ok(false)` if the receiver is dead.

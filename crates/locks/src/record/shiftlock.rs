@@ -3,14 +3,17 @@
 #![doc = include_str!("../../../../docs/protocols/shiftlock.md")]
 
 mod bypass;
+pub mod extended;
+mod lease;
 mod suspicion;
 
 use farlock_fabric::word::Field;
 use farlock_fabric::{
-    EndpointId, Fault, Mailbox, MaskedCas, MaskedFaa, Nanos, Patience, Verb, Wait, WideAtomics,
-    Woken, word,
+    EndpointId, Fault, Mailbox, MaskedCas, MaskedFaa, Nanos, Patience, Posted, Verb, Wait,
+    WideAtomics, Woken, word,
 };
 
+pub use extended::Extended;
 use suspicion::Suspicion;
 
 use super::queue::{
@@ -22,6 +25,7 @@ use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::width;
 use bypass::has_passed;
 
 word! {
@@ -33,15 +37,15 @@ word! {
         /// Nobody holds the lock though writers are in line: whoever runs may pass them.
         OPEN open: 1,
         /// The low bits of the generation: with them one 8-byte read decides admission.
-        GENERATION_LOW generation_low: 7,
+        GENERATION_LOW generation_low: 7 => width::GENERATION_LOW,
         /// Readers that hold or await the lock.
-        READERS readers: 15,
+        READERS readers: 15 => width::READERS,
         /// The last writer in line: a packed mailbox, or nobody.
         TAIL tail: 40,
         /// Releases, of readers and writers.
-        COUNT count: 48,
+        COUNT count: 48 => width::COUNT,
         /// How often the lock was repaired.
-        GENERATION generation: 16,
+        GENERATION generation: 16 => width::GENERATION,
     }
 }
 
@@ -87,6 +91,9 @@ pub struct ShiftLock {
     pub writers_max: u16,
     /// How many may pass between two writers of the line. All clients of a lock must agree on it.
     pub bypass: u8,
+    /// Whether a writer whose turn it is to let readers in keeps the lock among writers as long as
+    /// no reader waits (section 3.5.2, future work).
+    pub keep: bool,
     /// The pause between two reads where a wait cannot watch memory, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -96,34 +103,48 @@ pub struct ShiftLock {
 impl Default for ShiftLock {
     fn default() -> Self {
         let (poll_ns, patience) = (POLL_NS, Patience::DEFAULT);
-        Self { writers_max: WRITERS_MAX, bypass: 0, poll_ns, patience }
+        Self { writers_max: WRITERS_MAX, bypass: 0, keep: false, poll_ns, patience }
     }
 }
 
 impl ShiftLock {
-    /// `n=COUNT`: writers in a row before the readers' turn; `bypass=COUNT`: how many may pass
-    /// between two of them; `poll=NANOS`: the pause between two reads where a wait cannot watch
-    /// memory; `spins=COUNT`, `yields=COUNT`: how a waiter spends its time before it sleeps.
+    /// The options of [`ShiftLock::option`].
     pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
         let mut lock = Self::default();
         for (option, value) in options.iter() {
-            match option {
-                "n" => match value.parse() {
-                    Ok(n) if n >= 1 => lock.writers_max = n,
-                    _ => return Err(options.refuse(option, "a number from 1 to 65535")),
-                },
-                "bypass" => match value.parse() {
-                    Ok(bypass) => lock.bypass = bypass,
-                    Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
-                },
-                "poll" => match value.parse() {
-                    Ok(nanos) if nanos >= 1 => lock.poll_ns = nanos,
-                    _ => return Err(options.refuse(option, "nanoseconds, at least 1")),
-                },
-                _ => options.patience(&mut lock.patience, option, value)?,
-            }
+            lock.option(&options, option, value)?;
         }
         Ok(lock)
+    }
+
+    /// `n=COUNT`: writers in a row before the readers' turn; `bypass=COUNT`: how many may pass
+    /// between two of them; `keep`: the readers' turn is passed over while none waits;
+    /// `poll=NANOS`: the pause between two reads where a wait cannot watch memory; `spins=COUNT`,
+    /// `yields=COUNT`: how a waiter spends its time before it sleeps.
+    fn option(
+        &mut self,
+        options: &SpecOptions<'_>,
+        option: &str,
+        value: &str,
+    ) -> Result<(), SpecError> {
+        match option {
+            "n" => match value.parse() {
+                Ok(n) if n >= 1 => self.writers_max = n,
+                _ => return Err(options.refuse(option, "a number from 1 to 65535")),
+            },
+            "bypass" => match value.parse() {
+                Ok(bypass) => self.bypass = bypass,
+                Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
+            },
+            "keep" if value.is_empty() => self.keep = true,
+            "keep" => return Err(options.refuse(option, "no value")),
+            "poll" => match value.parse() {
+                Ok(nanos) if nanos >= 1 => self.poll_ns = nanos,
+                _ => return Err(options.refuse(option, "nanoseconds, at least 1")),
+            },
+            _ => options.patience(&mut self.patience, option, value)?,
+        }
+        Ok(())
     }
 }
 
@@ -157,6 +178,41 @@ impl ShiftLock {
         MaskedCas { compare_mask, ..Self::enqueue(site) }
     }
 
+    /// The verb of whoever gets in line, or counts itself in.
+    #[inline(always)]
+    fn entry<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        let (addr, hint) = (site.lock, site.hint());
+        match mode {
+            Mode::Exclusive => Verb::MaskedCas128 { addr, op: Self::enqueue(site), hint },
+            Mode::Shared => Verb::MaskedFaa128 { addr, op: Self::enter(), hint },
+        }
+    }
+
+    /// The verb by which a reader, or a writer of the line without a successor, leaves.
+    #[inline(always)]
+    fn exit<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
+        let addr = site.lock;
+        if mode == Mode::Shared {
+            return Some(Verb::MaskedFaa128 { addr, op: Self::leave(), hint: site.hint() });
+        }
+        if site.successor().is_some() {
+            return None;
+        }
+        // Algorithm 3, line 6: no tail, one release more, the epoch flipped, in one verb.
+        let held = ShiftWord(u128::from(grant.released.0) << 64)
+            .with(ShiftWord::TAIL, site.me.bits())
+            .with(ShiftWord::EPOCH, u64::from(grant.epoch))
+            .with(ShiftWord::GENERATION_LOW, grant.released.generation());
+        let swap_mask = ShiftWord::TAIL.mask() | RELEASED_MASK | ShiftWord::EPOCH.mask();
+        let op = MaskedCas {
+            compare: held.0,
+            compare_mask: ShiftWord::TAIL.mask() | RELEASED_MASK,
+            swap: left_free(grant).0 & swap_mask,
+            swap_mask,
+        };
+        Some(Verb::MaskedCas128 { addr, op, hint: Some(held.0) })
+    }
+
     /// A reader more.
     #[inline(always)]
     fn enter() -> MaskedFaa<u128> {
@@ -165,7 +221,7 @@ impl ShiftLock {
 
     /// A reader less, a release more (algorithm 3, line 2).
     #[inline(always)]
-    fn leave() -> MaskedFaa<u128> {
+    pub(crate) fn leave() -> MaskedFaa<u128> {
         let one_less = ShiftWord::READERS.place(ShiftWord::READERS.max());
         MaskedFaa { add: one_less | ShiftWord::COUNT.place(1), boundary: ShiftWord::BOUNDARY }
     }
@@ -334,51 +390,71 @@ impl ShiftLock {
 
 impl ShiftLock {
     /// Gives the lock to the successor, to the readers first if it is their turn (algorithm 3,
-    /// lines 10 to 19), or to whoever runs if that may pass. One conditional atomic counts the
-    /// release: it fails where the lock was repaired. `None` if the successor is dead.
+    /// lines 10 to 19), or to whoever runs if that may pass. `None` if the successor is dead.
     async fn pass_on<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         successor: Mailbox,
         grant: Grant,
     ) -> Result<Option<()>, Fault> {
-        let readers_turn = grant.streak >= self.writers_max;
-        let epoch = grant.epoch ^ readers_turn;
-        let released = add(grant.released, 1);
-        let open = !readers_turn && !self.is_closed_at(released);
-        let op = MaskedCas {
-            compare: u128::from(grant.released.0) << 64,
-            compare_mask: RELEASED_MASK,
-            swap: ShiftWord(u128::from(released.0) << 64)
-                .with(ShiftWord::EPOCH, u64::from(epoch))
-                .with(ShiftWord::OPEN, u64::from(open))
-                .0,
-            swap_mask: RELEASED_MASK | ShiftWord::EPOCH.mask() | ShiftWord::OPEN.mask(),
-        };
-        site.endpoint.masked_cas128(site.lock, op, None).await?;
-        let old = ShiftWord(site.endpoint.old());
-        if old.released() != grant.released {
-            site.event(Event::Superseded { lock: site.lock });
+        let Some(note) = self.count_release(site, grant).await? else {
             agent::dismiss(site, next_generation(grant.released.generation())).await?;
             return Ok(Some(()));
-        }
-        if open {
-            site.left(old.0 & !op.swap_mask | op.swap);
-        }
-        let note = Note {
-            kind: match (readers_turn, open) {
-                (true, _) => Kind::ModeChanged,
-                (false, true) => Kind::First,
-                (false, false) => Kind::Handover,
-            },
-            from: site.me,
-            lock: site.lock,
-            released: if readers_turn { add(released, old.readers()) } else { released },
-            epoch: u64::from(epoch),
-            streak: if readers_turn { 1 } else { grant.streak.saturating_add(1) },
         };
         let told = tell(site, successor, &note).await?;
         Ok(told.then_some(()))
+    }
+
+    /// Counts the release of a writer that knows its successor, by one conditional atomic: it fails
+    /// where the lock was repaired. Returns the note for the successor, or `None` if it failed.
+    async fn count_release<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        grant: Grant,
+    ) -> Result<Option<Note>, Fault> {
+        let readers_turn = grant.streak >= self.writers_max;
+        let released = add(grant.released, 1);
+        let mut keeps = readers_turn && self.keep;
+        loop {
+            let flips = readers_turn && !keeps;
+            let epoch = grant.epoch ^ flips;
+            let open = !flips && !self.is_closed_at(released);
+            let no_readers = if keeps { ShiftWord::READERS.mask() } else { 0 };
+            let op = MaskedCas {
+                compare: u128::from(grant.released.0) << 64,
+                compare_mask: RELEASED_MASK | no_readers,
+                swap: ShiftWord(u128::from(released.0) << 64)
+                    .with(ShiftWord::EPOCH, u64::from(epoch))
+                    .with(ShiftWord::OPEN, u64::from(open))
+                    .0,
+                swap_mask: RELEASED_MASK | ShiftWord::EPOCH.mask() | ShiftWord::OPEN.mask(),
+            };
+            site.endpoint.masked_cas128(site.lock, op, None).await?;
+            let old = ShiftWord(site.endpoint.old());
+            if old.released() != grant.released {
+                site.event(Event::Superseded { lock: site.lock });
+                return Ok(None);
+            }
+            if old.0 & no_readers != 0 {
+                keeps = false;
+                continue;
+            }
+            if open {
+                site.left(old.0 & !op.swap_mask | op.swap);
+            }
+            return Ok(Some(Note {
+                kind: match (flips, open) {
+                    (true, _) => Kind::ModeChanged,
+                    (false, true) => Kind::First,
+                    (false, false) => Kind::Handover,
+                },
+                from: site.me,
+                lock: site.lock,
+                released: if flips { add(released, old.readers()) } else { released },
+                epoch: u64::from(epoch),
+                streak: if flips { 1 } else { grant.streak.saturating_add(1) },
+            }));
+        }
     }
 
     /// Leaves an acquired lock like any writer, for an acquisition that repaired it on its way.
@@ -491,6 +567,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = ShiftWord::FIELDS;
+    const ORDER_OUTLIVES_PAUSES: bool = false;
     const TOKENS: TokenSource = TokenSource::Word;
 
     type Grant = Grant;
@@ -509,13 +586,17 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        let (addr, hint) = (site.lock, site.hint());
         match mode {
-            Mode::Exclusive if self.bypass > 0 => {
-                Verb::MaskedCas128 { addr, op: self.attempt(site), hint }
-            }
-            Mode::Exclusive => Verb::MaskedCas128 { addr, op: Self::enqueue(site), hint },
-            Mode::Shared => Verb::MaskedFaa128 { addr, op: Self::enter(), hint },
+            Mode::Exclusive if self.bypass > 0 => self.attempt_verb(site),
+            _ => Self::entry(site, mode),
+        }
+    }
+
+    #[inline(always)]
+    fn open(&self, site: &Site<'_, E>, mode: Mode) -> Posted {
+        match mode {
+            Mode::Exclusive if self.bypass > 0 => site.endpoint.post(self.attempt_verb(site)),
+            _ => site.endpoint.post(Self::entry(site, mode)),
         }
     }
 
@@ -566,31 +647,24 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
 
     #[inline(always)]
     fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
-        let addr = site.lock;
-        if mode == Mode::Shared {
-            return Some(Verb::MaskedFaa128 { addr, op: Self::leave(), hint: site.hint() });
+        if mode == Mode::Exclusive {
+            sort_mail(site, grant);
+            if grant.streak == 0 {
+                return Some(self.passed(site, grant));
+            }
         }
-        let note = next_note(site, grant.released.generation());
-        debug_assert!(note.is_none_or(|n| n.kind == Kind::Reset), "a holder is granted nothing");
-        if grant.streak == 0 {
-            return Some(self.passed(site, grant));
+        Self::exit(site, mode, grant)
+    }
+
+    #[inline(always)]
+    fn close(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Posted> {
+        if mode == Mode::Exclusive {
+            sort_mail(site, grant);
+            if grant.streak == 0 {
+                return Some(site.endpoint.post(self.passed(site, grant)));
+            }
         }
-        if site.successor().is_some() {
-            return None;
-        }
-        // Algorithm 3, line 6: no tail, one release more, the epoch flipped, in one verb.
-        let held = ShiftWord(u128::from(grant.released.0) << 64)
-            .with(ShiftWord::TAIL, site.me.bits())
-            .with(ShiftWord::EPOCH, u64::from(grant.epoch))
-            .with(ShiftWord::GENERATION_LOW, grant.released.generation());
-        let swap_mask = ShiftWord::TAIL.mask() | RELEASED_MASK | ShiftWord::EPOCH.mask();
-        let op = MaskedCas {
-            compare: held.0,
-            compare_mask: ShiftWord::TAIL.mask() | RELEASED_MASK,
-            swap: left_free(grant).0 & swap_mask,
-            swap_mask,
-        };
-        Some(Verb::MaskedCas128 { addr, op, hint: Some(held.0) })
+        Self::exit(site, mode, grant).map(|verb| site.endpoint.post(verb))
     }
 
     #[inline(always)]
@@ -676,6 +750,13 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
 fn found_free(mode: Mode, old: ShiftWord) -> Option<Grant> {
     let free = old.tail() == 0 && (mode == Mode::Shared || old.readers() == 0);
     free.then(|| Grant { released: old.released(), epoch: old.epoch() != 0, streak: 1 })
+}
+
+/// A holder learns who is behind it.
+#[inline(always)]
+fn sort_mail<E: WideAtomics>(site: &Site<'_, E>, grant: Grant) {
+    let note = next_note(site, grant.released.generation());
+    debug_assert!(note.is_none_or(|n| n.kind == Kind::Reset), "a holder is granted nothing");
 }
 
 /// The lock's word after its holder found nobody in line, if no reader waits.

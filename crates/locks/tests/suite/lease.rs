@@ -1,10 +1,12 @@
-//! Locks whose holders lose them after a while: `dslr` with a lease.
+//! Locks whose holders lose them after a while: those with leases.
 
+use std::cell::RefCell;
 use std::pin::pin;
+use std::rc::Rc;
 
-use farlock_fabric::{Endpoint, Nanos};
+use farlock_fabric::{Addr, Endpoint, Nanos};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Mode, Options, RecordLock};
+use farlock_locks::{Client, Guard, Mode, Options, RecordLock, ReleaseError};
 use farlock_sim::{Config, Ended, Handle, Ratio, SimEndpoint, Weakness, World};
 
 use crate::ledger::Ledger;
@@ -37,6 +39,17 @@ fn tell<S: Story>(spec: &str, story: S) {
     registry::visit(spec, Told(story)).expect("the lock is registered");
 }
 
+/// Every lock with leases. No verb is late by as much as one.
+fn leased() -> [String; 3] {
+    ["dslr", "shiftlock", "shiftlock:strict"].map(|lock| format!("{lock}:lease={LEASE_NS}"))
+}
+
+/// Releases a hold whose lease may have ended.
+async fn part<L: RecordLock<SimEndpoint>>(guard: Guard<'_, SimEndpoint, L>) {
+    let released = guard.release().await;
+    assert!(matches!(released, Ok(()) | Err(ReleaseError::Lost)), "{released:?}");
+}
+
 fn client<L: RecordLock<SimEndpoint>>(handle: &Handle, lock: &L) -> Client<SimEndpoint, L> {
     Client::new(handle.endpoint(), lock.clone(), Options { incarnation: 1 })
 }
@@ -61,7 +74,7 @@ impl Story for Overstays {
             assert!((2 * LEASE_NS..20 * LEASE_NS).contains(&waited), "waited {waited} ns");
             assert!(stale.expires().expect("there are leases") < sits.endpoint().now());
             assert!(guard.token() > stale.token());
-            stale.release().await.expect("nothing fails");
+            assert_eq!(stale.release().await, Err(ReleaseError::Lost));
             assert_eq!((sits.events().expired, waits.events().repaired), (1, 1));
             let tried = next.try_acquire(word, Mode::Shared).await.expect("tries");
             assert!(tried.is_none(), "the late release let somebody in");
@@ -78,7 +91,7 @@ impl Story for Overstays {
 fn who_overstays_loses_the_lock_and_knows() {
     for seed in 0..20 {
         for mode in [Mode::Exclusive, Mode::Shared] {
-            tell(&format!("dslr:lease={LEASE_NS}"), Overstays(seed, mode));
+            leased().iter().for_each(|lock| tell(lock, Overstays(seed, mode)));
         }
     }
 }
@@ -109,8 +122,8 @@ impl Story for Deadlock {
                             ledger.leave(lock, who);
                         }
                     }
-                    one.release().await.expect("releases");
-                    two.release().await.expect("releases");
+                    part(one).await;
+                    part(two).await;
                     if commits {
                         return aborts;
                     }
@@ -129,50 +142,169 @@ impl Story for Deadlock {
 #[test]
 fn a_deadlock_ends_with_the_leases() {
     for seed in 0..20 {
-        tell(&format!("dslr:lease={LEASE_NS}"), Deadlock(seed));
+        leased().iter().for_each(|lock| tell(lock, Deadlock(seed)));
     }
 }
 
-/// Clients hold for any time up to two leases. Nobody is inside with another while its lease lasts.
+/// Who is inside, and until when by its own clock: beyond that nobody counts as inside.
+#[derive(Clone, Default)]
+struct Inside {
+    ledger: Ledger,
+    leases: Rc<RefCell<Vec<Lease>>>,
+}
+
+struct Lease {
+    who: u64,
+    expires: Nanos,
+    clock: Rc<dyn Fn() -> Nanos>,
+}
+
+impl Inside {
+    fn enter<L: RecordLock<SimEndpoint>>(
+        &self,
+        (word, who): (Addr, u64),
+        client: &Client<SimEndpoint, L>,
+        guard: &Guard<'_, SimEndpoint, L>,
+    ) {
+        let leases = &mut *self.leases.borrow_mut();
+        leases.retain(|lease| {
+            let lasts = (lease.clock)() < lease.expires;
+            if !lasts {
+                self.ledger.leave(word, lease.who);
+            }
+            lasts
+        });
+        let (expires, client) = (guard.expires().expect("a lease"), client.clone());
+        if client.endpoint().now() < expires {
+            self.ledger.enter(word, who, guard.mode(), guard.token());
+            let clock = Rc::new(move || client.endpoint().now());
+            leases.push(Lease { who, expires, clock });
+        }
+    }
+
+    fn leave(&self, word: Addr, who: u64) {
+        let leases = &mut *self.leases.borrow_mut();
+        let before = leases.len();
+        leases.retain(|lease| lease.who != who);
+        if leases.len() < before {
+            self.ledger.leave(word, who);
+        }
+    }
+}
+
+/// Clients hold for any time up to two leases, some never release, and now and then one of them is
+/// stopped for up to eight leases, wherever it is. Nobody is inside with another while its lease
+/// lasts, and tokens go on.
 struct Soak(u64);
+
+const SOAKING: u64 = 6;
 
 impl Story for Soak {
     fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
         let world = world(self.0);
         let (handle, word) = (world.handle(), world.region(world.node(), 64));
-        let ledger = Ledger::default();
-        for who in 0..6 {
-            let (client, ledger) = (client(&handle, &lock), ledger.clone());
+        let inside = Inside::default();
+        let mut ids = Vec::new();
+        for who in 0..SOAKING {
+            let (client, inside) = (client(&handle, &lock), inside.clone());
+            ids.push(client.endpoint().id());
             world.spawn(client.endpoint().id(), async move {
                 let endpoint = client.endpoint();
                 for _ in 0..30 {
                     let chance = endpoint.random();
                     let mode = if chance & 1 == 0 { Mode::Shared } else { Mode::Exclusive };
                     let guard = client.acquire(word, mode).await.expect("acquires");
-                    let left = guard.expires().expect("a lease").saturating_sub(endpoint.now());
+                    inside.enter((word, who), &client, &guard);
                     let hold = match chance >> 1 & 15 {
                         0 => (chance >> 8) % (2 * LEASE_NS),
                         _ => (chance >> 8) % (LEASE_NS / 8),
                     };
-                    if left > 0 {
-                        ledger.enter(word, who, mode, guard.token());
-                        endpoint.sleep(hold.min(left - 1)).await;
-                        ledger.leave(word, who);
+                    endpoint.sleep(hold).await;
+                    inside.leave(word, who);
+                    match chance >> 5 & 15 {
+                        0 => guard.abandon(),
+                        _ => part(guard).await,
                     }
-                    endpoint.sleep(hold.saturating_sub(left)).await;
-                    guard.release().await.expect("nothing fails");
                 }
             });
         }
+        let stopper = handle.endpoint();
+        world.spawn(stopper.id(), async move {
+            for _ in 0..40 {
+                stopper.sleep(stopper.random() % (4 * LEASE_NS)).await;
+                let who = ids[stopper.random() as usize % ids.len()];
+                handle.pause(who, stopper.random() % (8 * LEASE_NS));
+            }
+        });
         assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished, "seed {}", self.0);
-        ledger.assert_clean("soak");
+        inside.ledger.assert_clean(&format!("seed {}", self.0));
     }
 }
 
 #[test]
 fn nobody_is_inside_with_another_while_its_lease_lasts() {
-    for seed in 0..60 {
-        tell(&format!("dslr:lease={LEASE_NS}"), Soak(seed));
+    for seed in 0..200 {
+        leased().iter().for_each(|lock| tell(lock, Soak(seed)));
+    }
+}
+
+/// One client hands the lock to another that is stopped, and wakes when a third was patient: the
+/// third has the lock alone, and the second finds that its message is too old.
+struct SleepsThroughItsTurn(u64);
+
+impl Story for SleepsThroughItsTurn {
+    fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
+        // Who comes when is the story, so that no verb is late.
+        let config = Config { seed: self.0, weakness: Weakness::NONE, ..Config::default() };
+        let world = World::new(config);
+        let (handle, word) = (world.handle(), world.region(world.node(), 64));
+        let [gives, sleeps, waits] = std::array::from_fn(|_| client(&handle, &lock));
+        let inside = Inside::default();
+        let judge = inside.clone();
+        let sleeper = sleeps.endpoint().id();
+        let (given, slept) = (Rc::new(RefCell::new(false)), world.handle());
+        let told = Rc::clone(&given);
+        world.spawn(gives.endpoint().id(), async move {
+            let guard = gives.exclusive(word).await.expect("the lock is free");
+            gives.endpoint().sleep(LEASE_NS / 2).await;
+            slept.pause(sleeper, 8 * LEASE_NS);
+            part(guard).await;
+            *told.borrow_mut() = true;
+        });
+        let second = world.spawn(sleeper, async move {
+            sleeps.endpoint().sleep(LEASE_NS / 8).await;
+            let guard = sleeps.exclusive(word).await.expect("acquires");
+            inside.enter((word, 1), &sleeps, &guard);
+            let left = guard.expires().expect("a lease").saturating_sub(sleeps.endpoint().now());
+            sleeps.endpoint().sleep(left / 2).await;
+            inside.leave(word, 1);
+            part(guard).await;
+            sleeps.events().restarted
+        });
+        let ledger = judge.ledger.clone();
+        let third = world.spawn(waits.endpoint().id(), async move {
+            waits.endpoint().sleep(LEASE_NS / 4).await;
+            // Whenever the second wakes, the third is inside.
+            for _ in 0..10 {
+                let guard = waits.exclusive(word).await.expect("acquires");
+                judge.enter((word, 2), &waits, &guard);
+                waits.endpoint().sleep(LEASE_NS * 3 / 4).await;
+                judge.leave(word, 2);
+                part(guard).await;
+            }
+            waits.events().repaired
+        });
+        assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished, "seed {}", self.0);
+        ledger.assert_clean(&format!("seed {}", self.0));
+        assert!(*given.borrow(), "the first has released");
+        assert_eq!((second.take(), third.take()), (Some(1), Some(1)), "seed {}", self.0);
+    }
+}
+
+#[test]
+fn a_grant_that_was_slept_through_is_none() {
+    for seed in 0..40 {
+        tell(&format!("shiftlock:lease={LEASE_NS}"), SleepsThroughItsTurn(seed));
     }
 }
 
@@ -197,8 +329,7 @@ fn long_reads_cut_short(long: &str) -> usize {
                 let client = client(&handle, &self.short);
                 world.spawn(client.endpoint().id(), async move {
                     for _ in 0..60 {
-                        let guard = client.exclusive(word).await.expect("acquires");
-                        guard.release().await.expect("releases");
+                        part(client.exclusive(word).await.expect("acquires")).await;
                         client.endpoint().sleep(client.endpoint().random() % LEASE_NS).await;
                     }
                 });
@@ -211,7 +342,7 @@ fn long_reads_cut_short(long: &str) -> usize {
                     let mut work = pin!(reader.endpoint().sleep(7 * LEASE_NS));
                     work.as_mut().await;
                     cut += usize::from(guard.expires() <= Some(reader.endpoint().now()));
-                    guard.release().await.expect("releases");
+                    part(guard).await;
                 }
                 cut
             });

@@ -5,23 +5,29 @@ mod cases;
 mod crash;
 mod lease;
 mod ledger;
+mod options;
 mod shm;
 mod sim;
 
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::rc::Rc;
 
-use farlock_fabric::{Addr, Nanos, WideAtomics};
+use farlock_fabric::{Addr, Nanos, SyncedClock, WideAtomics};
+use farlock_locks::record::Server;
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Options, RecordLock};
 
 /// A world in which a case plays.
 pub(crate) trait Stage {
-    type Endpoint: WideAtomics;
+    type Endpoint: WideAtomics + SyncedClock;
 
     /// One unit of time long enough for any verb to complete, in nanoseconds.
     const STEP_NS: Nanos;
+
+    /// Whether time passes for nobody else's work: where it does, a lease may end at any moment.
+    const PUNCTUAL: bool;
 
     fn endpoint(&mut self) -> Self::Endpoint;
 
@@ -30,6 +36,9 @@ pub(crate) trait Stage {
 
     /// Sets one 64-bit word before anything runs.
     fn poke(&mut self, addr: Addr, value: u64);
+
+    /// Runs this beside all clients.
+    fn serve(&mut self, server: Server);
 
     /// Runs these clients together to their end. False if some did not end in time.
     fn run(&mut self, tasks: Vec<Task>) -> bool;
@@ -48,8 +57,18 @@ pub(crate) struct Promise {
 }
 
 /// Options worth a run of their own.
-const VARIANTS: &[&str] =
-    &["shiftlock:n=1", "shiftlock:n=4", "shiftlock:bypass=2", "dslr-64:max=4"];
+const VARIANTS: &[&str] = &[
+    "shiftlock:n=1",
+    "shiftlock:n=4",
+    "shiftlock:bypass=2",
+    "shiftlock:n=2:keep:poll=20000",
+    "shiftlock:strict:poll=20000",
+    "shiftlock:attempts=2:poll=20000",
+    "shiftlock:lease=4000000:poll=20000",
+    "dslr:lease=4000000:omega=50000",
+    "dslr-64:max=4",
+    "rma-rw:writers=2:readers=3",
+];
 
 /// Every lock of the registry, and the variants.
 pub(crate) fn specs() -> impl Iterator<Item = &'static str> {
@@ -79,9 +98,13 @@ struct Player<'s, S, C> {
 impl<S: Stage, C: Case> Visitor<S::Endpoint> for Player<'_, S, C> {
     type Output = ();
 
-    fn visit<L: RecordLock<S::Endpoint>>(self, lock: L) {
-        if !L::EXCLUDES {
+    fn visit<L: RecordLock<S::Endpoint>>(self, mut lock: L) {
+        if !L::EXCLUDES || (lock.lease_ns().is_some() && !S::PUNCTUAL) {
             return;
+        }
+        if L::SERVED {
+            let server = lock.serve(Rc::new(self.stage.endpoint())).expect("it is served");
+            self.stage.serve(server);
         }
         let promise = Promise {
             spec: self.spec,

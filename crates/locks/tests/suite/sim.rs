@@ -2,6 +2,7 @@
 //! under many seeds.
 
 use farlock_fabric::{Addr, Endpoint, Nanos};
+use farlock_locks::record::Server;
 use farlock_locks::record::none::NoLock;
 use farlock_sim::{Config, Ended, Ratio, SimEndpoint, Weakness, World};
 
@@ -32,6 +33,7 @@ impl Stage for SimStage {
     type Endpoint = SimEndpoint;
 
     const STEP_NS: Nanos = 20_000;
+    const PUNCTUAL: bool = true;
 
     fn endpoint(&mut self) -> SimEndpoint {
         self.world.endpoint()
@@ -43,6 +45,10 @@ impl Stage for SimStage {
 
     fn poke(&mut self, addr: Addr, value: u64) {
         self.world.poke(addr, value);
+    }
+
+    fn serve(&mut self, server: Server) {
+        self.world.spawn_server(self.driver.id(), server);
     }
 
     fn run(&mut self, tasks: Vec<Task>) -> bool {

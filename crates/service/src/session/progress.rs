@@ -233,8 +233,11 @@ async fn serve(client: &Locks, places: &Places, ask: &Ask) {
     if ask.grant(token) {
         poll_fn(|_| if ask.is_wanted() { Poll::Pending } else { Poll::Ready(()) }).await;
     }
-    let released = guard.release().await;
-    ask.end(released.map_err(|farlock_locks::ReleaseError::Fabric(fault)| fault.into()));
+    let released = guard.release().await.map_err(|error| match error {
+        farlock_locks::ReleaseError::Fabric(fault) => fault.into(),
+        farlock_locks::ReleaseError::Lost => unreachable!("the service's locks have no leases"),
+    });
+    ask.end(released);
 }
 
 async fn acquire<'c>(

@@ -42,11 +42,7 @@ impl Ledger {
                 )
             });
         }
-        let above = match access {
-            Access::Exclusive => self.token_max,
-            Access::Shared => self.writer_token_max,
-        };
-        if let (Some(token), Some(above)) = (token, above)
+        if let (Some(token), Some(above)) = (token, self.above(access))
             && token <= above
         {
             self.violates(|| {
@@ -64,10 +60,23 @@ impl Ledger {
         self.grants += 1;
     }
 
+    /// The token that the next one must be above.
+    pub fn above(&self, access: Access) -> Option<u64> {
+        match access {
+            Access::Exclusive => self.token_max,
+            Access::Shared => self.writer_token_max,
+        }
+    }
+
     /// `who` holds no longer: it is about to release, or it is dead.
     pub fn leave(&mut self, who: u16) {
         self.readers &= !(1 << who);
         self.writers &= !(1 << who);
+    }
+
+    /// Nobody holds any longer: the holds before are judged by their tokens alone.
+    pub fn leave_all(&mut self) {
+        (self.readers, self.writers) = (0, 0);
     }
 
     /// Times somebody entered.

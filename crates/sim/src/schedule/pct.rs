@@ -8,7 +8,8 @@
 //!
 //! Two things the paper does not have: an endpoint that waits by the clock falls behind the others
 //! when its timer goes off, or else a poller would keep everybody from what it waits for; and the
-//! death of an endpoint is an actor with a priority of its own, and so is what it sent outside.
+//! death of an endpoint is an actor with a priority of its own, and so are its going on after a
+//! pause and what it sent outside.
 
 use farlock_fabric::Nanos;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -83,14 +84,15 @@ impl Pct {
     }
 }
 
-/// Who an event belongs to: an endpoint, its death, or what it sent outside.
+/// Who an event belongs to: an endpoint, its death, what it sent outside, or its going on.
 fn actor(owner: u16, kind: StepKind) -> usize {
     let role = match kind {
+        StepKind::Verb | StepKind::Timer => 0,
         StepKind::Death => 1,
         StepKind::Packet => 2,
-        StepKind::Verb | StepKind::Timer | StepKind::Wake => 0,
+        StepKind::Wake => 3,
     };
-    usize::from(owner) * 3 + role
+    usize::from(owner) * 4 + role
 }
 
 impl Schedule for Pct {

@@ -1,8 +1,8 @@
 //! The stored form of a run: the answers that were not the obvious ones.
 //!
-//! The obvious next event is one of the endpoint whose event was last, and a timer only if there is
-//! nothing else: no preemption, nobody impatient. The obvious answer to any other question is the
-//! first, or no: no fault. So the shorter a trail, the plainer its run.
+//! The obvious next event is one of the endpoint whose event was last, and a timer or the end of a
+//! pause only if there is nothing else: no preemption, nobody impatient. The obvious answer to any
+//! other question is the first, or no: no fault. So the shorter a trail, the plainer its run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -88,7 +88,7 @@ impl Trail {
 
 /// The event that is next where nothing is out of the ordinary.
 pub(crate) fn obvious(list: &[Candidate], last: u16) -> u32 {
-    let is_step = |candidate: &&Candidate| candidate.kind != StepKind::Timer;
+    let is_step = |c: &&Candidate| !matches!(c.kind, StepKind::Timer | StepKind::Wake);
     let own = list.iter().position(|c| c.owner == last && is_step(&c));
     own.or_else(|| list.iter().position(|c| is_step(&c))).unwrap_or(0) as u32
 }

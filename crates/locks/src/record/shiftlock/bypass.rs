@@ -55,6 +55,12 @@ impl ShiftLock {
         self.way_in(site, seen).unwrap_or(Self::enqueue_if_free(site))
     }
 
+    /// The same as a verb.
+    #[inline(always)]
+    pub(super) fn attempt_verb<E: WideAtomics>(&self, site: &Site<'_, E>) -> Verb<'static> {
+        Verb::MaskedCas128 { addr: site.lock, op: self.attempt(site), hint: site.hint() }
+    }
+
     /// The grant, if that attempt found the word as it wanted it.
     #[inline(always)]
     pub(super) fn attempted<E: WideAtomics>(

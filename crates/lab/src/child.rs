@@ -1,0 +1,24 @@
+//! Processes that the laboratory starts: clients of its benches, storms and takeovers.
+
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use rustix::process::Signal;
+
+/// This program again, under one of its hidden commands; it is told who its parent is.
+pub(crate) fn command(hidden: &str) -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
+    command.arg(hidden).args(["--parent", &std::process::id().to_string()]);
+    Ok(command)
+}
+
+/// From now on this process ends with `parent`, which must have started it. `public` is the command
+/// that people run instead.
+pub(crate) fn die_with(parent: i32, public: &str) -> anyhow::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // A parent that died before the line above sends no signal any more.
+    if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent) {
+        bail!("this command is started by `farlock-lab {public}` alone");
+    }
+    Ok(())
+}

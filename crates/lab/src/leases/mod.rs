@@ -1,0 +1,120 @@
+//! `farlock-lab drift` and `farlock-lab long-reads`: leases over times that nobody waits for.
+//!
+//! Virtual time is free where nothing happens, so a lease of a minute costs no more than one of a
+//! millisecond, and a year of them some seconds.
+
+pub mod drift;
+pub mod long_reads;
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::rc::Rc;
+
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+use farlock_fabric::{Endpoint, Nanos};
+use farlock_locks::{Client, Guard, Mode, RecordLock, Token};
+use farlock_sim::SimEndpoint;
+use serde::Serialize;
+
+/// Who is inside one lock, and until when by its own clock: beyond that nobody counts as inside.
+#[derive(Clone, Default)]
+struct Inside(Rc<RefCell<Judged>>);
+
+#[derive(Default)]
+struct Judged {
+    holds: Vec<Hold>,
+    token_max: Option<Token>,
+    writer_token_max: Option<Token>,
+    verdict: Verdict,
+}
+
+struct Hold {
+    who: u16,
+    mode: Mode,
+    expires: Nanos,
+    clock: Rc<dyn Fn() -> Nanos>,
+}
+
+/// What was seen of one lock.
+#[derive(Clone, Copy, Default, Debug, Serialize)]
+struct Verdict {
+    /// Times that somebody was granted the lock.
+    grants: u64,
+    /// Of those, how often somebody else was inside who must not be.
+    overlaps: u64,
+    /// How often a token was no higher than one before it that must be lower.
+    tokens_back: u64,
+}
+
+impl Inside {
+    /// `who` was granted the lock.
+    fn enter<L: RecordLock<SimEndpoint>>(
+        &self,
+        who: u16,
+        client: &Client<SimEndpoint, L>,
+        guard: &Guard<'_, SimEndpoint, L>,
+    ) {
+        let (judged, mode, client) = (&mut *self.0.borrow_mut(), guard.mode(), client.clone());
+        judged.verdict.grants += 1;
+        judged.holds.retain(|hold| (hold.clock)() < hold.expires);
+        let expires = guard.expires().unwrap_or(Nanos::MAX);
+        if client.endpoint().now() < expires {
+            let beside = |hold: &Hold| mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
+            judged.verdict.overlaps += u64::from(judged.holds.iter().any(beside));
+            let clock = Rc::new(move || client.endpoint().now());
+            judged.holds.push(Hold { who, mode, expires, clock });
+        }
+        let Some(token) = guard.token() else { return };
+        let above = match mode {
+            Mode::Exclusive => judged.token_max,
+            Mode::Shared => judged.writer_token_max,
+        };
+        judged.verdict.tokens_back += u64::from(above.is_some_and(|above| token <= above));
+        judged.token_max = judged.token_max.max(Some(token));
+        if mode == Mode::Exclusive {
+            judged.writer_token_max = Some(token);
+        }
+    }
+
+    /// `who` is about to release it.
+    fn leave(&self, who: u16) {
+        self.0.borrow_mut().holds.retain(|hold| hold.who != who);
+    }
+
+    fn verdict(&self) -> Verdict {
+        self.0.borrow().verdict
+    }
+}
+
+/// Prints rows, as lines of JSON or as a table.
+fn show<R: Serialize>(
+    json: bool,
+    rows: &[R],
+    header: &[&str],
+    cells: impl Fn(&R) -> Vec<String>,
+) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        for row in rows {
+            writeln!(out, "{}", serde_json::to_string(row)?)?;
+        }
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(header);
+    for row in rows {
+        table.add_row(cells(row));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    writeln!(out, "{table}")?;
+    Ok(out.flush()?)
+}
+
+/// A share as people read it.
+fn percent(part: u64, of: u64) -> String {
+    format!("{:.1} %", 100.0 * part as f64 / of.max(1) as f64)
+}

@@ -1,0 +1,199 @@
+//! `farlock-lab takeover`: how long a lock stays away when its holder dies.
+//!
+//! The holder of a lock is killed while others sleep in line for it. From just before the kill to
+//! the first waiter's grant is the takeover. Before the first kill everybody idles for a second,
+//! and whoever runs in it was woken for nothing. Holders of leases are stopped as well, past the
+//! end of the lease and the grant of another: what they write when they go on is late, and a
+//! register that looks at tokens must refuse it ([`board`]).
+
+pub mod board;
+mod cast;
+pub mod client;
+pub mod report;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use farlock_fabric::Endpoint;
+use farlock_fabric::shm::{self, Region, ShmEndpoint};
+use farlock_locks::RecordLock;
+use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
+
+use crate::latency::Latency;
+use crate::provenance::Provenance;
+use crate::scratch::Scratch;
+use board::{Board, Register};
+use cast::{Actor, Cast};
+use client::{DONE, HELD, REFUSED, Role};
+use report::Row;
+
+/// How long everybody idles before the first kill.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What kind of takeovers.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TakeoverArgs {
+    /// The lock, as the registry names it, or `all` whose clients stand in line and outlive each
+    /// other.
+    #[arg(long, default_value = "all")]
+    pub protocol: String,
+    /// How many sleep in line when the holder dies.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub waiters: u16,
+    /// How many holders of each lock are killed.
+    #[arg(long, default_value_t = 1_000)]
+    pub kills: u64,
+    /// How much memory each of them has touched, in MiB.
+    #[arg(long, default_value_t = 0)]
+    pub resident: usize,
+    /// How many holders of each lock are stopped past the end of their lease. For locks that have
+    /// leases, such as `dslr:lease=10000000`.
+    #[arg(long, default_value_t = 0)]
+    pub stops: u64,
+    /// Prints a line of JSON for each lock.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The region of the takeovers in this directory, as their clients open it.
+pub(crate) fn region_options(dir: &Path) -> shm::Options {
+    let options = shm::Options::new(dir.join("region"), dir.join("state"), "takeover");
+    shm::Options { create: false, endpoints: 128, ..options }
+}
+
+/// Takes over, one lock after another. Fails if a judge objects.
+pub fn run(args: &TakeoverArgs) -> anyhow::Result<()> {
+    let named = [args.protocol.as_str()];
+    let names = RECORD_LOCKS.iter().map(|lock| lock.name);
+    let all: Vec<&str> = names.filter(|name| registry::visit(name, HasLine) == Ok(true)).collect();
+    let protocols = if args.protocol == "all" { &all[..] } else { &named[..] };
+    let mut rows = Vec::new();
+    for protocol in protocols {
+        registry::visit(protocol, HasLine)?;
+        let row = take_over(args, protocol).with_context(|| (*protocol).to_owned())?;
+        if args.json {
+            println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
+        }
+        rows.push(row);
+    }
+    if !args.json {
+        println!("{}", report::table(&rows));
+    }
+    rows.iter().try_for_each(Row::pass)
+}
+
+/// Whether clients of a lock stand in line, and sleep there. Whoever polls is woken by its clock.
+struct HasLine;
+
+impl Visitor<ShmEndpoint> for HasLine {
+    type Output = bool;
+
+    fn visit<L: RecordLock<ShmEndpoint>>(self, lock: L) -> bool {
+        L::OUTLIVES_CLIENTS && lock.bypass_max().is_some()
+    }
+}
+
+/// All deaths of one lock's holders.
+fn take_over(args: &TakeoverArgs, protocol: &str) -> anyhow::Result<Row> {
+    let begun = Instant::now();
+    let seats = usize::from(args.waiters) + 1;
+    let scratch = Scratch::new()?;
+    let mut options = region_options(scratch.path());
+    (options.create, options.heap_bytes) = (true, Board::words(seats) as u64 * 8);
+    let region = Region::open(&options).context("cannot create the region")?;
+    let cast = Cast::assemble(args, protocol, scratch.path())?;
+    let board = Board::new(region.words(), seats);
+    let mut stage = Stage { board, clock: region.endpoint()?, cast };
+    let idle_wakeups = stage.idle()?;
+    let (mut first, mut last) = (Latency::default(), Latency::default());
+    for _ in 0..args.kills {
+        let (one, all) = stage.kill()?;
+        first.record(one);
+        last.record(all);
+    }
+    let (mut late_refused, mut late_unfenced) = (0, 0);
+    for _ in 0..args.stops {
+        let (refused, spoiled) = stage.stop()?;
+        late_refused += u64::from(refused);
+        late_unfenced += u64::from(spoiled);
+    }
+    Ok(Row {
+        protocol: protocol.to_owned(),
+        waiters: args.waiters,
+        resident_mib: args.resident,
+        kills: args.kills,
+        takeover_ns: first.summary(),
+        all_granted_ns: last.summary(),
+        idle_wakeups,
+        stops: args.stops,
+        late_refused,
+        late_unfenced,
+        violations: board.ledger().violations(),
+        seconds: begun.elapsed().as_secs_f64(),
+        provenance: Provenance::here(),
+    })
+}
+
+struct Stage<'a> {
+    board: Board<'a>,
+    /// Tells the time by which clients say when they were granted.
+    clock: ShmEndpoint,
+    cast: Cast<'a>,
+}
+
+impl Stage<'_> {
+    /// A holder, and everybody else asleep in line.
+    fn set(&mut self, role: Role) -> anyhow::Result<Actor> {
+        let holder = self.cast.start(role, 0)?;
+        holder.expect(HELD)?;
+        self.cast.send_waiters(&self.board)?;
+        Ok(holder)
+    }
+
+    /// Everybody waits. Returns how often somebody was woken all the same; `None` if a lease ends
+    /// by itself, for then somebody must be.
+    fn idle(&mut self) -> anyhow::Result<Option<u64>> {
+        let mut holder = self.set(Role::Holder)?;
+        let idles = self.board.ends_at(0).is_none();
+        let before = self.cast.sleeps()? + holder.sleeps()?;
+        if idles {
+            std::thread::sleep(IDLE);
+        }
+        let after = self.cast.sleeps()? + holder.sleeps()?;
+        holder.kill()?;
+        self.cast.expect_all(DONE)?;
+        Ok(idles.then_some(after - before))
+    }
+
+    /// The holder is killed. Returns how long the first and the last waiter then waited, in
+    /// nanoseconds.
+    fn kill(&mut self) -> anyhow::Result<(u64, u64)> {
+        let mut holder = self.set(Role::Holder)?;
+        let killed_at = self.clock.now();
+        holder.kill()?;
+        let ended = self.board.ends_at(0).is_some_and(|at| at <= self.clock.now());
+        ensure!(!ended, "a holder's lease ended before it was killed: ask for a longer one");
+        self.cast.expect_all(DONE)?;
+        let granted_at = self.cast.seats().map(|seat| self.board.granted_at(seat));
+        let waits: Vec<u64> = granted_at.map(|at| at.saturating_sub(killed_at)).collect();
+        let (first, last) = (waits.iter().min(), waits.iter().max());
+        Ok(first.copied().zip(last.copied()).expect("somebody waits"))
+    }
+
+    /// The holder is stopped until all others were granted, then goes on. Returns whether its late
+    /// write was refused, and whether it spoiled the register that refuses nobody.
+    fn stop(&mut self) -> anyhow::Result<(bool, bool)> {
+        let mut holder = self.cast.start(Role::Sleeper, 0)?;
+        holder.expect(HELD)?;
+        holder.await_stop()?;
+        self.cast.order_waiters()?;
+        self.cast.expect_all(DONE)?;
+        let newest = self.board.written(Register::Unfenced);
+        ensure!(newest == self.board.written(Register::Fenced), "both registers took all writes");
+        holder.go_on()?;
+        let said = holder.hear()?;
+        holder.end()?;
+        Ok((said == REFUSED, self.board.written(Register::Unfenced) < newest))
+    }
+}

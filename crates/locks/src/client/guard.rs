@@ -1,0 +1,166 @@
+//! A held lock, and its release.
+
+use std::fmt;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use farlock_fabric::{Endpoint, Nanos, Park, Slot};
+
+use super::{At, Client, InLine};
+use crate::ReleaseError;
+use crate::record::{Mode, RecordLock, TokenSource};
+use crate::token::Token;
+
+/// A held lock. Release it with [`Guard::release`]; a dropped guard is released by
+/// [`Client::settle`].
+#[must_use = "a lock is held as long as its guard lives"]
+pub struct Guard<'c, E: Endpoint, L: RecordLock<E>> {
+    pub(super) client: &'c Client<E, L>,
+    pub(super) index: u8,
+}
+
+impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
+    /// The fencing token of this grant; `None` if this kind of lock has none.
+    #[inline]
+    pub fn token(&self) -> Option<Token> {
+        match L::TOKENS {
+            TokenSource::Nowhere => None,
+            TokenSource::Word => {
+                let count = L::count(self.grant());
+                Some(Token::new(self.client.core.options.incarnation, count))
+            }
+        }
+    }
+
+    /// In which mode the lock is held: exclusively wherever this kind of lock has no readers.
+    pub fn mode(&self) -> Mode {
+        self.client.core.slot(self.index).mode.get()
+    }
+
+    /// The slot that holds the lock: whose record a service may annotate.
+    pub fn slot(&self) -> Slot {
+        Slot(self.index)
+    }
+
+    /// The generation of the lock in which it was granted.
+    pub fn generation(&self) -> u64 {
+        L::generation(self.grant())
+    }
+
+    /// When this hold ends by the clock of its client's endpoint, if it ends by itself: whoever
+    /// holds it longer has lost it, and must not act on what it protects. `None`: it lasts until it
+    /// is released.
+    pub fn expires(&self) -> Option<Nanos> {
+        L::expires(self.grant())
+    }
+
+    /// Releases the lock. The lock is free when the future resolves; dropped earlier, the release
+    /// goes on in [`Client::settle`].
+    #[inline(always)]
+    pub fn release(self) -> Release<'c, E, L> {
+        let this = ManuallyDrop::new(self);
+        Release { client: this.client, index: this.index, at: At::Start }
+    }
+
+    /// Lets go of a hold that ends by itself without releasing it, as if this client had died here:
+    /// others are granted the lock when they have waited for the lease.
+    ///
+    /// # Panics
+    /// If [`Guard::expires`] is `None`: then they would wait for ever.
+    pub fn abandon(self) {
+        assert!(self.expires().is_some(), "a hold that does not end by itself is released");
+        let this = ManuallyDrop::new(self);
+        let core = &this.client.core;
+        core.site(this.index).set_successor(None);
+        core.give_back(this.index);
+    }
+
+    #[inline]
+    fn grant(&self) -> L::Grant {
+        let grant = self.client.core.slot(self.index).grant.get();
+        grant.expect("a guard's slot holds a grant")
+    }
+}
+
+impl<E: Park, L: RecordLock<E>> Guard<'_, E, L> {
+    /// [`Guard::release`], blocking.
+    #[inline(always)]
+    pub fn unlock(self) -> Result<(), ReleaseError> {
+        let this = ManuallyDrop::new(self);
+        match this.client.core.release_at_once(this.index) {
+            Some(released) => released.map_err(ReleaseError::from),
+            None => {
+                let released = this.client.block_on_slot(this.index);
+                this.client.core.parted(this.index, released)
+            }
+        }
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Guard<'_, E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let site = self.client.core.site(self.index);
+        write!(f, "Guard({:?} {:?} by {:?})", self.mode(), site.lock, site.me)
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Drop for Guard<'_, E, L> {
+    fn drop(&mut self) {
+        self.client.core.leave_to_settle(self.index);
+    }
+}
+
+/// A release in progress.
+#[must_use = "a lock is released by awaiting its release"]
+pub struct Release<'c, E: Endpoint, L: RecordLock<E>> {
+    client: &'c Client<E, L>,
+    index: u8,
+    at: At<'c, E, L>,
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Release<'_, E, L> {
+    #[inline(always)]
+    fn try_at_once(&mut self) -> Option<Result<(), ReleaseError>> {
+        let (core, index) = (&self.client.core, self.index);
+        let Some(result) = core.release_at_once(index) else {
+            self.at = At::InLine(InLine { core, index, finished: false });
+            return None;
+        };
+        self.at = At::Done;
+        Some(result.map_err(ReleaseError::from))
+    }
+
+    #[cold]
+    fn poll_in_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReleaseError>> {
+        let At::InLine(in_line) = &mut self.at else {
+            panic!("a finished release is not polled again");
+        };
+        Pin::new(in_line).poll(cx).map(|result| self.client.core.parted(self.index, result))
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Future for Release<'_, E, L> {
+    type Output = Result<(), ReleaseError>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let At::Start = this.at
+            && let Some(result) = this.try_at_once()
+        {
+            return Poll::Ready(result);
+        }
+        this.poll_in_line(cx)
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> Drop for Release<'_, E, L> {
+    #[inline]
+    fn drop(&mut self) {
+        if let At::Start = self.at {
+            self.client.core.leave_to_settle(self.index);
+        }
+    }
+}

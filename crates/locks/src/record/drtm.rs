@@ -1,0 +1,241 @@
+//! DrTM's lock: compare-and-swap for writers, leases for readers, by clocks that agree within a
+//! bound (Wei, Shi, Chen, Chen, Chen: Fast In-memory Transaction Processing using RDMA and HTM,
+//! SOSP'15, section 4, as DSLR and ShiftLock measure it).
+#![doc = include_str!("../../../../docs/protocols/drtm.md")]
+
+use farlock_fabric::word::Field;
+use farlock_fabric::{Fault, Nanos, SyncedClock, Verb, Wait, word};
+
+use super::letter::short_name;
+use super::{Mode, RecordLock, TokenSource, Tried};
+use crate::registry::{SpecError, SpecOptions};
+use crate::site::Site;
+
+word! {
+    /// The word. It is free if it is zero, or a lease that has ended.
+    pub struct DrtmWord: u64 {
+        /// When the readers' lease ends, in nanoseconds; or, if locked, the writer: its endpoint's
+        /// index, and its slot.
+        VALUE value: 63,
+        /// Whether a writer holds it.
+        LOCKED locked: 1,
+    }
+}
+
+/// How long a lease lasts at first: 1 ms, as in ShiftLock's artifact.
+const LEASE_NS: Nanos = 1_000_000;
+/// The shortest lease: some round trips.
+const LEASE_NS_MIN: Nanos = 10_000;
+/// A reader shares a lease of which at least so large a part is left: a half.
+const LEFT_PARTS: Nanos = 2;
+/// Leases end at multiples of this: who begins one together with others need not find out when
+/// theirs ends.
+const GRAIN_NS: Nanos = 1 << 16;
+
+/// A lock with leased readers.
+#[derive(Clone, Copy, Debug)]
+pub struct DrTm {
+    /// How long readers hold, in nanoseconds.
+    pub lease_ns: Nanos,
+    /// How far clocks may differ, in nanoseconds; `None`: as the fabric says.
+    pub clock_error_ns: Option<Nanos>,
+    /// How long to wait before trying again after a writer, in nanoseconds.
+    pub retry_ns: Nanos,
+}
+
+impl Default for DrTm {
+    fn default() -> Self {
+        Self { lease_ns: LEASE_NS, clock_error_ns: None, retry_ns: 0 }
+    }
+}
+
+/// When a reader's hold ends by its own clock; `None` for writers.
+pub type Lease = Option<Nanos>;
+
+impl DrTm {
+    /// `lease=NANOS`: how long readers hold; `delta=NANOS`: how far clocks may differ;
+    /// `retry=NANOS`: how long to wait before trying again after a writer.
+    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
+        let mut lock = Self::default();
+        for (option, value) in options.iter() {
+            let nanos = value.parse::<Nanos>().ok();
+            let refuse = || options.refuse(option, "nanoseconds");
+            match option {
+                "lease" => {
+                    let nanos = nanos.filter(|&nanos| nanos >= LEASE_NS_MIN);
+                    let refuse = || options.refuse(option, "nanoseconds, at least 10000");
+                    lock.lease_ns = nanos.ok_or_else(refuse)?;
+                }
+                "delta" => lock.clock_error_ns = Some(nanos.ok_or_else(refuse)?),
+                "retry" => lock.retry_ns = nanos.ok_or_else(refuse)?,
+                _ => return Err(options.refuse(option, "this lock has no such option")),
+            }
+        }
+        Ok(lock)
+    }
+
+    fn clock_error<E: SyncedClock>(&self, endpoint: &E) -> Nanos {
+        self.clock_error_ns.unwrap_or_else(|| endpoint.clock_error())
+    }
+
+    /// When a lease ends that begins at this time: late enough for a reader whose clock is ahead.
+    fn end<E: SyncedClock>(&self, site: &Site<'_, E>, begun: Nanos) -> Nanos {
+        (begun + self.lease_ns + self.clock_error(site.endpoint)).next_multiple_of(GRAIN_NS)
+    }
+
+    /// The word when this slot has the lock to write.
+    fn locked<E>(site: &Site<'_, E>) -> DrtmWord {
+        DrtmWord::new().with(DrtmWord::LOCKED, 1).with(DrtmWord::VALUE, short_name(site.me))
+    }
+
+    /// The verb that takes the lock if its word is `seen`.
+    fn take<E: SyncedClock>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        seen: DrtmWord,
+    ) -> Verb<'static> {
+        let swap = match mode {
+            Mode::Exclusive => Self::locked(site),
+            Mode::Shared => {
+                site.opens_at(site.endpoint.now());
+                DrtmWord::new().with(DrtmWord::VALUE, self.end(site, site.opened_at()))
+            }
+        };
+        Verb::Cas64 { addr: site.lock, compare: seen.0, swap: swap.0 }
+    }
+
+    /// What a reader has of a lease that ends then, if enough is left of it.
+    fn shares<E: SyncedClock>(&self, site: &Site<'_, E>, end: Nanos) -> Option<Lease> {
+        let enough = end > site.endpoint.now() + self.lease_ns / LEFT_PARTS;
+        enough.then_some(Some(end))
+    }
+
+    /// What this slot has after an attempt with `seen` that found `old`.
+    fn got<E: SyncedClock>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        seen: DrtmWord,
+        old: DrtmWord,
+    ) -> Option<Lease> {
+        match mode {
+            Mode::Exclusive => (old == seen).then_some(None),
+            Mode::Shared if old == seen => Some(Some(self.end(site, site.opened_at()))),
+            Mode::Shared if old.locked() == 0 => self.shares(site, old.value()),
+            Mode::Shared => None,
+        }
+    }
+
+    /// How long the readers' lease in this word still keeps others out.
+    fn ends_in<E: SyncedClock>(&self, site: &Site<'_, E>, seen: DrtmWord) -> Nanos {
+        let end = seen.value() + self.clock_error(site.endpoint) + 1;
+        end.saturating_sub(site.endpoint.now())
+    }
+
+    /// Waits for the end of the lease, or for the writer.
+    async fn pause<E: SyncedClock>(&self, site: &Site<'_, E>, seen: DrtmWord) {
+        if seen.locked() == 0 {
+            site.endpoint.sleep(self.ends_in(site, seen)).await;
+            return;
+        }
+        let interval = (!E::NOW).then_some(self.retry_ns);
+        let word = Some((site.lock, seen.0));
+        site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
+    }
+}
+
+impl<E: SyncedClock> RecordLock<E> for DrTm {
+    const BYTES: u64 = 8;
+    const SHARES: bool = true;
+    const FIELDS: &'static [Field] = DrtmWord::FIELDS;
+    const TOKENS: TokenSource = TokenSource::Nowhere;
+    const OUTLIVES_CLIENTS: bool = false;
+
+    type Grant = Lease;
+
+    fn lease_ns(&self) -> Option<Nanos> {
+        Some(self.lease_ns)
+    }
+
+    fn lingers_ns(&self, endpoint: &E) -> Nanos {
+        self.lease_ns + GRAIN_NS + 3 * self.clock_error(endpoint)
+    }
+
+    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        self.take(site, mode, DrtmWord::new())
+    }
+
+    fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Lease> {
+        self.got(site, mode, DrtmWord::new(), DrtmWord(old as u64))
+    }
+
+    /// Tries again: with the lease that it found when that has ended, with a free word after a
+    /// writer.
+    async fn wait_in_line(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: u128,
+    ) -> Result<Lease, Fault> {
+        let mut old = DrtmWord(old as u64);
+        loop {
+            site.endpoint.checkpoint(&[old.0]);
+            let leased = old.locked() == 0;
+            if !leased || self.ends_in(site, old) > 0 {
+                self.pause(site, old).await;
+            }
+            let seen = if leased { old } else { DrtmWord::new() };
+            site.endpoint.verb(self.take(site, mode, seen)).await?;
+            old = DrtmWord(site.endpoint.old() as u64);
+            if let Some(lease) = self.got(site, mode, seen, old) {
+                return Ok(lease);
+            }
+        }
+    }
+
+    /// A reader posts nothing: its lease ends by itself.
+    fn closing(&self, site: &Site<'_, E>, mode: Mode, _: Lease) -> Option<Verb<'static>> {
+        let free = Verb::Cas64 { addr: site.lock, compare: Self::locked(site).0, swap: 0 };
+        (mode == Mode::Exclusive).then_some(free)
+    }
+
+    fn closed(&self, _: &Site<'_, E>, _: Mode, _: Lease, _: u128) -> bool {
+        true
+    }
+
+    async fn hand_over(
+        &self,
+        _: &Site<'_, E>,
+        _: Mode,
+        _: Lease,
+        _: Option<u128>,
+    ) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+        self.take(site, mode, DrtmWord(seen.unwrap_or(0) as u64))
+    }
+
+    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Lease> {
+        let word = DrtmWord(old as u64);
+        match self.got(site, mode, DrtmWord(seen.unwrap_or(0) as u64), word) {
+            Some(lease) => Tried::Granted(lease),
+            None if word.locked() == 0 && self.ends_in(site, word) == 0 => Tried::Again(old),
+            None => Tried::Busy,
+        }
+    }
+
+    fn generation(_: Lease) -> u64 {
+        0
+    }
+
+    fn expires(lease: Lease) -> Option<Nanos> {
+        lease
+    }
+
+    fn count(_: Lease) -> u64 {
+        0
+    }
+}

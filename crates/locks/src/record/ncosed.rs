@@ -1,0 +1,357 @@
+//! N-CoSED: compare-and-swap for writers, fetch-and-add for readers, and messages between those who
+//! are in conflict (Narravula and others: High Performance Distributed Lock Management Services
+//! using Network-based Remote Atomic Operations, CCGrid'07, as DSLR, SIGMOD'18, describes it).
+#![doc = include_str!("../../../../docs/protocols/ncosed.md")]
+
+use std::cell::RefCell;
+
+use farlock_fabric::word::Field;
+use farlock_fabric::{Endpoint, Fault, Mailbox, Nanos, Slot, Verb, Wait, word};
+
+use super::letter::{self, Letter, Subject, mailbox_of, short_name};
+use super::{Mode, RecordLock, TokenSource, Tried};
+use crate::site::Site;
+use crate::slot::Phase;
+
+word! {
+    /// The word (DSLR, figure 1, with the readers' releases). It is free without a tail and with as
+    /// many releases as readers.
+    pub struct CosedWord: u64 {
+        /// Readers that came behind the tail.
+        SHARED shared: 20,
+        /// Readers that have left, of those before the writer whose turn is next.
+        RELEASED released: 20,
+        /// The last writer in line, or nobody: its endpoint's index, and its slot.
+        TAIL tail: 24,
+    }
+}
+
+/// So many releases without a writer in between are taken off both counts.
+const RELEASED_MAX: u64 = 1 << 18;
+/// How often a writer looks whether readers have left, in nanoseconds.
+const POLL_NS: Nanos = 1_862;
+
+impl CosedWord {
+    /// Readers that hold the lock if no writer is in line.
+    const fn inside(self) -> u64 {
+        self.shared() - self.released()
+    }
+
+    /// This word when the writer `name` has got in line at its end.
+    const fn followed_by(self, name: u64) -> Self {
+        let released = if self.tail() == 0 { 0 } else { self.released() };
+        Self::new().with(Self::TAIL, name).with(Self::RELEASED, released)
+    }
+}
+
+/// What a writer remembers: how many readers' releases stand in the word, to be taken off before
+/// the next readers come in. 0 of readers.
+pub type Stale = u64;
+
+/// Those in line behind a slot who have written to it.
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    slot: Slot,
+    letter: Letter,
+}
+
+/// A reader-writer lock with one queue, its conflicts settled by messages.
+#[derive(Clone, Debug, Default)]
+pub struct NCosed {
+    /// Letters of those who are behind this client's slots.
+    behind: RefCell<Vec<Behind>>,
+}
+
+impl NCosed {
+    /// Keeps a letter of somebody behind this slot until it passes the lock on.
+    fn keep<E>(&self, site: &Site<'_, E>, letter: Letter) {
+        self.behind.borrow_mut().push(Behind { slot: site.me.slot, letter });
+    }
+
+    /// The next letter of somebody behind this slot.
+    async fn next_behind<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        survivors: &[u64],
+    ) -> Result<Letter, Fault> {
+        let kept = {
+            let mut behind = self.behind.borrow_mut();
+            let first = behind.iter().position(|behind| behind.slot == site.me.slot);
+            first.map(|first| behind.remove(first).letter)
+        };
+        match kept {
+            Some(letter) => Ok(letter),
+            None => letter::read(site, survivors).await,
+        }
+    }
+
+    /// Those who have written to this slot so far, for loops that carry them on.
+    fn known_behind(&self, slot: Slot) -> u64 {
+        let behind = self.behind.borrow();
+        let of_slot = behind.iter().filter(|behind| behind.slot == slot);
+        of_slot.fold(0, |all, b| all.rotate_left(8) ^ b.letter.from.bits() ^ b.letter.count << 50)
+    }
+
+    /// Gets in line as a writer. Blind tries: each compares with what the last one found.
+    async fn get_in_line<E: Endpoint>(
+        site: &Site<'_, E>,
+        mut seen: CosedWord,
+    ) -> Result<CosedWord, Fault> {
+        loop {
+            site.endpoint.checkpoint(&[seen.0]);
+            let swap = seen.followed_by(short_name(site.me)).0;
+            site.endpoint.cas64(site.lock, seen.0, swap).await?;
+            let old = CosedWord(site.endpoint.old() as u64);
+            if old == seen {
+                return Ok(seen);
+            }
+            seen = old;
+        }
+    }
+
+    /// The lock is this slot's: when whoever had it before says so.
+    async fn await_grant<E: Endpoint>(&self, site: &Site<'_, E>) -> Result<(), Fault> {
+        loop {
+            let known = self.known_behind(site.me.slot);
+            let letter = letter::read(site, &[1, known]).await?;
+            if letter.subject == Subject::Granted {
+                return Ok(());
+            }
+            self.keep(site, letter);
+        }
+    }
+
+    async fn wait_exclusive<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        seen: CosedWord,
+    ) -> Result<Stale, Fault> {
+        let before = Self::get_in_line(site, seen).await?;
+        site.publish(Phase::Waiting, Mode::Exclusive, 0);
+        let readers = if before.tail() == 0 {
+            before.inside()
+        } else {
+            let to = mailbox_of(site.endpoint, before.tail())?;
+            letter::write(site, to, Subject::Writer, before.shared()).await?;
+            self.await_grant(site).await?;
+            before.shared()
+        };
+        if readers > 0 {
+            Self::await_readers(site, readers).await?;
+        }
+        Ok(readers)
+    }
+
+    /// Waits until so many readers have left.
+    async fn await_readers<E: Endpoint>(site: &Site<'_, E>, readers: u64) -> Result<(), Fault> {
+        loop {
+            site.endpoint.read64(site.lock).await?;
+            let seen = CosedWord(site.endpoint.old() as u64);
+            if seen.released() == readers {
+                return Ok(());
+            }
+            site.endpoint.checkpoint(&[seen.0]);
+            let interval = (!E::NOW).then_some(POLL_NS);
+            let word = Some((site.lock, seen.0));
+            site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
+        }
+    }
+
+    async fn wait_shared<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        old: CosedWord,
+    ) -> Result<Stale, Fault> {
+        site.publish(Phase::Waiting, Mode::Shared, 0);
+        let to = mailbox_of(site.endpoint, old.tail())?;
+        letter::write(site, to, Subject::Reader, 0).await?;
+        self.await_grant(site).await?;
+        Ok(0)
+    }
+
+    /// Passes the lock on to the readers behind this slot, and to the writer after them: they have
+    /// written or are about to. `readers` is how many there are if no writer follows; else the
+    /// writer says it.
+    async fn pass_on<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        mut readers: Option<u64>,
+    ) -> Result<(), Fault> {
+        let (mut writer, mut granted) = (None, 0);
+        while readers != Some(granted) {
+            let writer_bits = writer.map_or(0, Mailbox::bits);
+            let survivors = [2, readers.map_or(0, |r| r + 1), granted, writer_bits];
+            let letter = self.next_behind(site, &survivors).await?;
+            if letter.subject == Subject::Writer {
+                (writer, readers) = (Some(letter.from), Some(letter.count));
+            } else {
+                granted += 1;
+                letter::write(site, letter.from, Subject::Granted, 0).await?;
+            }
+        }
+        match writer {
+            Some(writer) => letter::write(site, writer, Subject::Granted, 0).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The last writer in line leaves readers behind, or finds another writer behind it.
+    async fn hand_over_exclusive<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        stale: Stale,
+        found: CosedWord,
+    ) -> Result<(), Fault> {
+        let mut seen = found;
+        while seen.tail() == short_name(site.me) {
+            site.endpoint.checkpoint(&[seen.0]);
+            let swap = CosedWord::new().with(CosedWord::SHARED, seen.shared());
+            site.endpoint.cas64(site.lock, seen.0, swap.0).await?;
+            let old = CosedWord(site.endpoint.old() as u64);
+            if old == seen {
+                return self.pass_on(site, Some(seen.shared())).await;
+            }
+            seen = old;
+        }
+        if stale > 0 {
+            let off = CosedWord::new().with(CosedWord::RELEASED, stale).0.wrapping_neg();
+            site.endpoint.faa64(site.lock, off).await?;
+        }
+        self.pass_on(site, None).await
+    }
+
+    /// Many readers have come and gone without a writer: both counts begin anew.
+    async fn wrap<E: Endpoint>(site: &Site<'_, E>, found: CosedWord) -> Result<(), Fault> {
+        let mut seen = found;
+        while seen.tail() == 0 && seen.released() >= RELEASED_MAX {
+            site.endpoint.checkpoint(&[seen.0]);
+            let swap = CosedWord::new().with(CosedWord::SHARED, seen.inside());
+            site.endpoint.cas64(site.lock, seen.0, swap.0).await?;
+            let old = CosedWord(site.endpoint.old() as u64);
+            if old == seen {
+                break;
+            }
+            seen = old;
+        }
+        Ok(())
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for NCosed {
+    const BYTES: u64 = 8;
+    const SHARES: bool = true;
+    const FIELDS: &'static [Field] = CosedWord::FIELDS;
+    const TOKENS: TokenSource = TokenSource::Nowhere;
+    const OUTLIVES_CLIENTS: bool = false;
+
+    type Grant = Stale;
+
+    fn near_wrap(&self, steps: u16) -> u128 {
+        let count = RELEASED_MAX - u64::from(steps);
+        CosedWord::new().with(CosedWord::SHARED, count).with(CosedWord::RELEASED, count).0.into()
+    }
+
+    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        let addr = site.lock;
+        match mode {
+            Mode::Exclusive => {
+                let swap = CosedWord::new().followed_by(short_name(site.me)).0;
+                Verb::Cas64 { addr, compare: 0, swap }
+            }
+            Mode::Shared => {
+                Verb::Faa64 { addr, add: CosedWord::new().with(CosedWord::SHARED, 1).0 }
+            }
+        }
+    }
+
+    fn opened(&self, _: &Site<'_, E>, mode: Mode, old: u128) -> Option<Stale> {
+        let old = CosedWord(old as u64);
+        let holds = match mode {
+            Mode::Exclusive => old.0 == 0,
+            Mode::Shared => old.tail() == 0,
+        };
+        holds.then_some(0)
+    }
+
+    async fn wait_in_line(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: u128,
+    ) -> Result<Stale, Fault> {
+        let old = CosedWord(old as u64);
+        match mode {
+            Mode::Exclusive => self.wait_exclusive(site, old).await,
+            Mode::Shared => self.wait_shared(site, old).await,
+        }
+    }
+
+    fn closing(&self, site: &Site<'_, E>, mode: Mode, stale: Stale) -> Option<Verb<'static>> {
+        let addr = site.lock;
+        Some(match mode {
+            Mode::Exclusive => {
+                let alone = CosedWord::new().with(CosedWord::TAIL, short_name(site.me));
+                let compare = alone.with(CosedWord::RELEASED, stale).0;
+                Verb::Cas64 { addr, compare, swap: 0 }
+            }
+            Mode::Shared => {
+                Verb::Faa64 { addr, add: CosedWord::new().with(CosedWord::RELEASED, 1).0 }
+            }
+        })
+    }
+
+    fn closed(&self, site: &Site<'_, E>, mode: Mode, stale: Stale, old: u128) -> bool {
+        let old = CosedWord(old as u64);
+        match mode {
+            Mode::Exclusive => {
+                let mine = old.tail() == short_name(site.me) && old.shared() == 0;
+                debug_assert!(!mine || old.released() == stale, "all before a writer have left");
+                mine
+            }
+            Mode::Shared => old.tail() != 0 || old.released() + 1 < RELEASED_MAX,
+        }
+    }
+
+    async fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        stale: Stale,
+        old: Option<u128>,
+    ) -> Result<(), Fault> {
+        let found = CosedWord(old.expect("there was a closing verb") as u64);
+        match mode {
+            Mode::Exclusive => self.hand_over_exclusive(site, stale, found).await,
+            Mode::Shared => {
+                let left = found.with(CosedWord::RELEASED, found.released() + 1);
+                Self::wrap(site, left).await
+            }
+        }
+    }
+
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+        let seen = CosedWord(seen.unwrap_or(0) as u64);
+        let swap = match mode {
+            Mode::Exclusive => seen.followed_by(short_name(site.me)),
+            Mode::Shared => seen.with(CosedWord::SHARED, seen.shared() + 1),
+        };
+        Verb::Cas64 { addr: site.lock, compare: seen.0, swap: swap.0 }
+    }
+
+    fn tried(&self, _: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Stale> {
+        let word = CosedWord(old as u64);
+        match word.tail() != 0 || (mode == Mode::Exclusive && word.inside() > 0) {
+            true => Tried::Busy,
+            false if old != seen.unwrap_or(0) => Tried::Again(old),
+            false => Tried::Granted(0),
+        }
+    }
+
+    fn generation(_: Stale) -> u64 {
+        0
+    }
+
+    fn count(_: Stale) -> u64 {
+        0
+    }
+}

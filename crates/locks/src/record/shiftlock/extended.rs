@@ -1,0 +1,322 @@
+//! ShiftLock with what the plain one does without: leases, readers' releases that compare, and
+//! attempts before a writer gets in line. A type of its own, so that the plain lock's uncontended
+//! cycle does not ask for any of it.
+
+use farlock_fabric::word::Field;
+use farlock_fabric::{Fault, MaskedCas, Nanos, Verb, WideAtomics};
+
+use super::lease::Term;
+use super::{Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, add, found_free};
+use crate::agent;
+use crate::event::Event;
+use crate::record::queue::next_generation;
+use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::registry::{SpecError, SpecOptions};
+use crate::site::Site;
+use crate::slot::Phase;
+
+/// The shortest lease, in nanoseconds: some round trips.
+const LEASE_NS_MIN: Nanos = 10_000;
+/// The most attempts before a writer gets in line.
+const ATTEMPTS_MAX: u8 = 16;
+/// The pause after the first of them, in nanoseconds; it doubles with each (the artifact's).
+const BACKOFF_NS: Nanos = 1_862;
+
+/// ShiftLock with leases, strict releases or attempts.
+#[derive(Clone, Debug)]
+pub struct Extended {
+    /// The lock without them; nobody passes its line.
+    pub(super) lock: ShiftLock,
+    /// How often a writer tries before it gets in line.
+    attempts: u8,
+    /// Whether readers release by a compare on the generation.
+    strict: bool,
+    /// How long anybody may hold.
+    lease: Option<Term>,
+}
+
+/// What a holder remembers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    pub(super) grant: Grant,
+    /// A reader's guess of how many are in the word, itself included.
+    pub(super) readers: u16,
+    /// When it ends by the holder's clock.
+    pub(super) expires: Nanos,
+}
+
+impl Extended {
+    /// The lock, if one of these is among the options, which may be any of [`ShiftLock`] but
+    /// `bypass` besides: `lease=NANOS`: how long a holder may hold before others take the lock
+    /// away; `strict`: readers release by a compare on the generation; `attempts=COUNT`: how often
+    /// a writer tries before it gets in line.
+    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Option<Self>, SpecError> {
+        let mut this = Self { lock: ShiftLock::default(), attempts: 0, strict: false, lease: None };
+        let mut is_extended = false;
+        for (option, value) in options.iter() {
+            match option {
+                "lease" => match value.parse() {
+                    Ok(ns) if ns >= LEASE_NS_MIN => this.lease = Some(Term { ns }),
+                    _ => return Err(options.refuse(option, "nanoseconds, at least 10000")),
+                },
+                "strict" if value.is_empty() => this.strict = true,
+                "strict" => return Err(options.refuse(option, "no value")),
+                "attempts" => match value.parse() {
+                    Ok(count) if (1..=ATTEMPTS_MAX).contains(&count) => this.attempts = count,
+                    _ => return Err(options.refuse(option, "a number from 1 to 16")),
+                },
+                _ => {
+                    this.lock.option(&options, option, value)?;
+                    continue;
+                }
+            }
+            is_extended = true;
+        }
+        if is_extended && this.lock.bypass > 0 {
+            return Err(options.refuse("bypass", "not with lease, strict or attempts"));
+        }
+        Ok(is_extended.then_some(this))
+    }
+
+    /// The hold of whoever found `old` when it got in, no sooner than the slot posted its verb.
+    #[inline]
+    fn held<E: WideAtomics>(&self, site: &Site<'_, E>, grant: Grant, old: ShiftWord) -> Held {
+        let expires = self.lease.map_or(Nanos::MAX, |term| term.end(site.opened_at()));
+        Held { grant, readers: old.readers() as u16 + 1, expires }
+    }
+
+    /// Remembers when the verb is posted that may acquire, where a lease counts from there.
+    #[inline]
+    fn opens<E: WideAtomics>(&self, site: &Site<'_, E>) {
+        if self.lease.is_some() {
+            site.opens_at(site.endpoint.now());
+        }
+    }
+
+    /// The rest of a writer's attempts, and then the line: what it found there.
+    async fn get_in_line<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ShiftWord, Fault> {
+        for attempt in 1..=self.attempts {
+            site.endpoint.sleep(BACKOFF_NS << (attempt - 1)).await;
+            let op = match attempt < self.attempts {
+                true => ShiftLock::enqueue_if_free(site),
+                false => ShiftLock::enqueue(site),
+            };
+            self.opens(site);
+            site.endpoint.masked_cas128(site.lock, op, None).await?;
+            let found = ShiftWord(site.endpoint.old());
+            if attempt == self.attempts || found_free(Mode::Exclusive, found).is_some() {
+                return Ok(found);
+            }
+        }
+        unreachable!("who attempts nothing does not come here")
+    }
+
+    async fn wait<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: ShiftWord,
+    ) -> Result<Option<Held>, Fault> {
+        if let Some(term) = self.lease {
+            return match mode {
+                Mode::Exclusive => self.wait_exclusive_leased(site, term, old).await,
+                Mode::Shared => self.wait_shared_leased(site, term, old).await,
+            };
+        }
+        let grant = match mode {
+            Mode::Exclusive => self.lock.wait_exclusive(site, old).await?,
+            Mode::Shared => self.lock.wait_shared(site, old).await?,
+        };
+        Ok(grant.map(|grant| Held { grant, readers: 1, expires: Nanos::MAX }))
+    }
+
+    /// A reader less, a release more, if the word's upper half and its readers are these.
+    fn leave_if(released: Released, readers: u64) -> MaskedCas<u128> {
+        let mask = RELEASED_MASK | ShiftWord::READERS.mask();
+        let word = |released: Released, readers| {
+            u128::from(released.0) << 64 | ShiftWord::READERS.place(readers)
+        };
+        MaskedCas {
+            compare: word(released, readers),
+            compare_mask: mask,
+            swap: word(add(released, 1), readers.wrapping_sub(1)),
+            swap_mask: mask,
+        }
+    }
+
+    /// A reader that found `old` instead of what it guessed leaves. Each time that it has to try
+    /// again, somebody has come or left. False if the lock was repaired: then it was taken off.
+    pub(super) async fn leave_strictly<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        generation: u64,
+        mut old: ShiftWord,
+    ) -> Result<bool, Fault> {
+        while old.generation() == generation {
+            site.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64]);
+            let op = Self::leave_if(old.released(), old.readers());
+            site.endpoint.masked_cas128(site.lock, op, Some(old.0)).await?;
+            let found = ShiftWord(site.endpoint.old());
+            if (found.0 ^ op.compare) & op.compare_mask == 0 {
+                return Ok(true);
+            }
+            old = found;
+        }
+        Ok(false)
+    }
+
+    /// Whether this hold is over by its lease.
+    fn is_over<E: WideAtomics>(&self, site: &Site<'_, E>, held: Held) -> bool {
+        self.lease.is_some() && site.endpoint.now() >= held.expires
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for Extended {
+    const BYTES: u64 = 16;
+    const SHARES: bool = true;
+    const FIELDS: &'static [Field] = ShiftWord::FIELDS;
+    const ORDER_OUTLIVES_PAUSES: bool = false;
+    const TOKENS: TokenSource = TokenSource::Word;
+
+    type Grant = Held;
+
+    /// Who attempts is in no line, and a lease that ends puts everybody in line anew.
+    fn bypass_max(&self) -> Option<u32> {
+        (self.attempts == 0 && self.lease.is_none()).then_some(0)
+    }
+
+    fn lease_ns(&self) -> Option<Nanos> {
+        self.lease.map(|term| term.ns)
+    }
+
+    fn near_wrap(&self, steps: u16) -> u128 {
+        RecordLock::<E>::near_wrap(&self.lock, steps)
+    }
+
+    fn writers_before_reader(&self) -> Option<u16> {
+        if self.attempts > 0 || self.lease.is_some() {
+            return None;
+        }
+        RecordLock::<E>::writers_before_reader(&self.lock)
+    }
+
+    #[inline]
+    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        self.opens(site);
+        if mode == Mode::Exclusive && self.attempts > 0 {
+            let op = ShiftLock::enqueue_if_free(site);
+            return Verb::MaskedCas128 { addr: site.lock, op, hint: site.hint() };
+        }
+        self.lock.opening(site, mode)
+    }
+
+    #[inline]
+    fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Held> {
+        let old = ShiftWord(old);
+        found_free(mode, old).map(|grant| self.held(site, grant, old))
+    }
+
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Result<Held, Fault> {
+        let mut old = ShiftWord(old);
+        loop {
+            site.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64]);
+            if mode == Mode::Exclusive && self.attempts > 0 {
+                old = self.get_in_line(site).await?;
+                if let Some(held) = self.opened(site, mode, old.0) {
+                    return Ok(held);
+                }
+            }
+            if let Some(held) = self.wait(site, mode, old).await? {
+                return Ok(held);
+            }
+            site.event(Event::Restarted { lock: site.lock });
+            if self.lease.is_none() && mode == Mode::Exclusive {
+                agent::dismiss(site, next_generation(old.generation())).await?;
+            }
+            site.set_successor(None);
+            site.publish(Phase::Opening, mode, 0);
+            site.endpoint.verb(self.opening(site, mode)).await?;
+            old = ShiftWord(site.endpoint.old());
+            if let Some(held) = self.opened(site, mode, old.0) {
+                return Ok(held);
+            }
+        }
+    }
+
+    #[inline]
+    fn closing(&self, site: &Site<'_, E>, mode: Mode, held: Held) -> Option<Verb<'static>> {
+        if self.is_over(site, held) {
+            return None;
+        }
+        if mode == Mode::Exclusive || !self.strict {
+            return self.lock.closing(site, mode, held.grant);
+        }
+        let (released, readers) = (held.grant.released, held.readers.into());
+        let op = Self::leave_if(released, readers);
+        let word = ShiftWord(op.compare)
+            .with(ShiftWord::EPOCH, u64::from(held.grant.epoch))
+            .with(ShiftWord::GENERATION_LOW, released.generation());
+        Some(Verb::MaskedCas128 { addr: site.lock, op, hint: Some(word.0) })
+    }
+
+    #[inline]
+    fn closed(&self, site: &Site<'_, E>, mode: Mode, held: Held, old: u128) -> bool {
+        if mode == Mode::Exclusive || !self.strict {
+            return self.lock.closed(site, mode, held.grant, old);
+        }
+        let op = Self::leave_if(held.grant.released, held.readers.into());
+        (old ^ op.compare) & op.compare_mask == 0
+    }
+
+    async fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        held: Held,
+        old: Option<u128>,
+    ) -> Result<(), Fault> {
+        if old.is_none() && self.is_over(site, held) {
+            site.set_successor(None);
+            site.event(Event::Expired { lock: site.lock });
+            return Ok(());
+        }
+        let generation = held.grant.released.generation();
+        match (mode, old.map(ShiftWord), self.lease) {
+            (Mode::Shared, Some(old), _) => {
+                if !self.leave_strictly(site, generation, old).await? {
+                    site.event(Event::Superseded { lock: site.lock });
+                }
+                Ok(())
+            }
+            (Mode::Exclusive, old, Some(term)) => {
+                self.hand_over_leased(site, term, held.grant, old).await
+            }
+            _ => self.lock.hand_over(site, mode, held.grant, old).await,
+        }
+    }
+
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+        self.opens(site);
+        self.lock.trying(site, mode, seen)
+    }
+
+    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Held> {
+        match self.lock.tried(site, mode, seen, old) {
+            Tried::Granted(grant) => Tried::Granted(self.held(site, grant, ShiftWord(old))),
+            Tried::Busy => Tried::Busy,
+            Tried::Again(word) => Tried::Again(word),
+        }
+    }
+
+    fn generation(held: Held) -> u64 {
+        held.grant.released.generation()
+    }
+
+    fn expires(held: Held) -> Option<Nanos> {
+        (held.expires != Nanos::MAX).then_some(held.expires)
+    }
+
+    fn count(held: Held) -> u64 {
+        held.grant.released.count()
+    }
+}

@@ -1,0 +1,425 @@
+//! ShiftLock with leases (section 3.6): who holds too long loses the lock, and so do the dead.
+//!
+//! Nobody is asked whether somebody lives. Whoever waits, for its turn or for its successor, looks
+//! at the count now and then. If that stands still for three leases by the waiter's own clock, it
+//! *resets* the lock: one conditional atomic, which compares the count and the generation that it
+//! saw, begins a new generation with nobody in it. Whoever belongs to an older one begins again.
+//!
+//! Why nobody still holds by then: every change of hands changes the count. A lease begins at a
+//! moment at which the lock had certainly not yet been granted, or at most one lease after it, and
+//! so it ends at most two leases after the count has changed. The third is for what the holder
+//! posted at its last moment. Three things can make a grant old, and each has its own answer:
+//!
+//! * A message was long on its way, or its receiver slept. The receiver knows when it last saw the
+//!   count before this grant. If that is more than a lease ago, it *renews*: it raises the count
+//!   once more, provided that it still is the grant's. That the generation has not changed would
+//!   not be enough: it may change the moment after.
+//! * A reader discovers late that the epoch has flipped. It cannot raise the count, for which the
+//!   next writer waits; it leaves, and begins again.
+//! * A repairer decided long ago. Its atomic compares what it saw: if anybody was granted the lock
+//!   since, it fails.
+
+use farlock_fabric::{Fault, Mailbox, MaskedCas, Nanos, Wait, WideAtomics, Woken};
+
+use super::extended::{Extended, Held};
+use super::{Grant, RELEASED_MASK, Released, ShiftWord, Turn, UPPER_HALF, add};
+use crate::event::Event;
+use crate::record::Mode;
+use crate::record::queue::{Kind, MAILBOX_FULL_RETRY_NS, Note, next_generation, next_note};
+use crate::site::Site;
+use crate::slot::Phase;
+
+/// Clocks go apart by at most one part in so many (section 3.6).
+const DRIFT_ONE_IN: Nanos = 10_000;
+
+/// A bound on how long anybody holds. All clients of a lock must agree on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Term {
+    /// In nanoseconds.
+    pub(super) ns: Nanos,
+}
+
+impl Term {
+    /// When a hold ends that begins now, by its holder's own clock.
+    pub(super) fn end(self, now: Nanos) -> Nanos {
+        now.saturating_add(self.ns - self.ns / DRIFT_ONE_IN)
+    }
+
+    /// How long the count must stand still before nobody holds.
+    fn stall_ns(self) -> Nanos {
+        3 * (self.ns + self.ns / DRIFT_ONE_IN + 1)
+    }
+
+    /// How long whoever waits looks away.
+    fn glance_ns(self) -> Nanos {
+        self.ns / 2
+    }
+}
+
+/// What somebody who waits knows of the count, by its own clock.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    /// The count and the generation at the last look.
+    seen: Released,
+    /// When a look that saw them was first over.
+    since: Nanos,
+    /// When the last look was begun.
+    looked: Nanos,
+    /// When the last look was begun that saw others.
+    before: Nanos,
+}
+
+impl Watch {
+    /// Of whoever found this with a verb that it posted then.
+    fn new<E: WideAtomics>(site: &Site<'_, E>, seen: Released, posted: Nanos) -> Self {
+        Self { seen, since: site.endpoint.now(), looked: posted, before: 0 }
+    }
+
+    async fn look<E: WideAtomics>(&mut self, site: &Site<'_, E>) -> Result<Released, Fault> {
+        let begun = site.endpoint.now();
+        site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
+        self.sees(site, Released(site.endpoint.old() as u64), begun);
+        Ok(self.seen)
+    }
+
+    fn sees<E: WideAtomics>(&mut self, site: &Site<'_, E>, seen: Released, begun: Nanos) {
+        if seen != self.seen {
+            (self.seen, self.since, self.before) = (seen, site.endpoint.now(), self.looked);
+        }
+        self.looked = begun;
+    }
+
+    /// A moment at which the count was not yet this, which it is now.
+    fn not_yet(&self, released: Released) -> Nanos {
+        if released == self.seen { self.before } else { self.looked }
+    }
+}
+
+/// Whether a note was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    Yes,
+    /// Its receiver is dead.
+    Dead,
+    /// The lock was reset meanwhile.
+    Over,
+}
+
+// Waiting.
+
+impl Extended {
+    /// A writer that found the lock taken. `None`: it has to begin again.
+    pub(super) async fn wait_exclusive_leased<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        term: Term,
+        old: ShiftWord,
+    ) -> Result<Option<Held>, Fault> {
+        site.publish(Phase::Waiting, Mode::Exclusive, old.generation());
+        let watch = Watch::new(site, old.released(), site.opened_at());
+        let turn = if old.tail() == 0 {
+            let released = add(old.released(), old.readers());
+            let grant = Grant { released, epoch: old.epoch() != 0, streak: 1 };
+            self.wait_for_readers_leased(site, term, watch, grant).await?
+        } else {
+            self.follow_leased(site, term, watch, Mailbox::from_bits(old.tail())).await?
+        };
+        Ok(match turn {
+            Turn::Mine(held) => Some(held),
+            Turn::Again | Turn::Broken => None,
+        })
+    }
+
+    /// Reports to the writer before, and waits for its note.
+    async fn follow_leased<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        term: Term,
+        mut watch: Watch,
+        predecessor: Mailbox,
+    ) -> Result<Turn<Held>, Fault> {
+        let generation = watch.seen.generation();
+        let report = Note::new(Kind::Successor, site.me, site.lock, generation);
+        if self.tell_leased(site, term, &mut watch, predecessor, &report).await? == Told::Over {
+            return Ok(Turn::Again);
+        }
+        let note = loop {
+            if let Some(note) = next_note(site, generation) {
+                break note;
+            }
+            if !self.await_mail_leased(site, term, &mut watch, generation).await? {
+                return Ok(Turn::Again);
+            }
+        };
+        let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
+        match note.kind {
+            Kind::ModeChanged => self.wait_for_readers_leased(site, term, watch, grant).await,
+            Kind::Handover => self.hold(site, term, grant, watch.not_yet(grant.released)).await,
+            Kind::Successor | Kind::Reset | Kind::First => Ok(Turn::Again),
+        }
+    }
+
+    /// Waits until the count is the one of `grant`.
+    async fn wait_for_readers_leased<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        term: Term,
+        mut watch: Watch,
+        grant: Grant,
+    ) -> Result<Turn<Held>, Fault> {
+        loop {
+            let seen = watch.look(site).await?;
+            if seen == grant.released {
+                return self.hold(site, term, grant, watch.before).await;
+            }
+            if !self.goes_on(site, term, &mut watch, grant.released.generation()).await? {
+                return Ok(Turn::Again);
+            }
+            site.endpoint.checkpoint(&[grant.released.0, watch.seen.0]);
+            let word = Some((site.lock.plus(UPPER_HALF), watch.seen.0));
+            let interval = Some(self.poll_leased::<E>(term));
+            let patience = self.lock.patience;
+            site.endpoint.wait(Wait { word, interval, patience, ..Wait::default() }).await;
+        }
+    }
+
+    /// A reader that found a writer in line waits for the epoch to flip. `None`: it has to begin
+    /// again.
+    pub(super) async fn wait_shared_leased<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        term: Term,
+        old: ShiftWord,
+    ) -> Result<Option<Held>, Fault> {
+        let generation = old.generation();
+        site.publish(Phase::Waiting, Mode::Shared, generation);
+        let mut watch = Watch::new(site, old.released(), site.opened_at());
+        let mut not_yet = site.opened_at();
+        loop {
+            let begun = site.endpoint.now();
+            site.endpoint.read64(site.lock).await?;
+            let seen = site.endpoint.old() as u64;
+            let word = ShiftWord(u128::from(seen));
+            // The generation first: a reset leaves the epoch as it was, but who knows for how long.
+            if word.generation_low() != old.generation_low() {
+                return Ok(None);
+            }
+            if word.epoch() != old.epoch() {
+                return self.admitted_leased(site, term, word, generation, not_yet).await;
+            }
+            not_yet = begun;
+            if begun.saturating_sub(watch.looked) >= term.glance_ns() {
+                watch.look(site).await?;
+                if !self.goes_on(site, term, &mut watch, generation).await? {
+                    return Ok(None);
+                }
+            }
+            site.endpoint.checkpoint(&[seen, watch.seen.0]);
+            let interval = Some(self.poll_leased::<E>(term));
+            let (word, patience) = (Some((site.lock, seen)), self.lock.patience);
+            site.endpoint.wait(Wait { word, interval, patience, ..Wait::default() }).await;
+        }
+    }
+
+    /// A reader sees the flip, which had certainly not happened at `not_yet`.
+    async fn admitted_leased<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        term: Term,
+        word: ShiftWord,
+        generation: u64,
+        not_yet: Nanos,
+    ) -> Result<Option<Held>, Fault> {
+        site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
+        let released = Released(site.endpoint.old() as u64);
+        if released.generation() != generation {
+            return Ok(None);
+        }
+        let now = site.endpoint.now();
+        if now.saturating_sub(not_yet) > term.ns {
+            let guess = ShiftWord(word.0 | u128::from(released.0) << 64);
+            self.leave_strictly(site, generation, guess).await?;
+            return Ok(None);
+        }
+        let grant = Grant { released, epoch: word.epoch() != 0, streak: 0 };
+        Ok(Some(Held { grant, readers: word.readers() as u16, expires: term.end(now) }))
+    }
+
+    /// The hold of a writer that finds itself granted the lock, which it certainly was not at
+    /// `not_yet`.
+    async fn hold<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        term: Term,
+        grant: Grant,
+        not_yet: Nanos,
+    ) -> Result<Turn<Held>, Fault> {
+        let now = site.endpoint.now();
+        let held = Held { grant, readers: 0, expires: term.end(now) };
+        if now.saturating_sub(not_yet) <= term.ns {
+            return Ok(Turn::Mine(held));
+        }
+        let released = add(grant.released, 1);
+        let op = MaskedCas {
+            compare: u128::from(grant.released.0) << 64,
+            compare_mask: RELEASED_MASK,
+            swap: u128::from(released.0) << 64,
+            swap_mask: RELEASED_MASK,
+        };
+        site.endpoint.masked_cas128(site.lock, op, None).await?;
+        if ShiftWord(site.endpoint.old()).released() != grant.released {
+            return Ok(Turn::Again);
+        }
+        Ok(Turn::Mine(Held { grant: Grant { released, ..grant }, ..held }))
+    }
+
+    /// Waits for mail, and looks at the count if there is none for a while. False if the lock was
+    /// reset.
+    async fn await_mail_leased<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        term: Term,
+        watch: &mut Watch,
+        generation: u64,
+    ) -> Result<bool, Fault> {
+        site.endpoint.checkpoint(&[generation, watch.seen.0, site.successor_bits()]);
+        let (mail, interval) = (Some(site.slot()), Some(term.glance_ns()));
+        let wait = Wait { mail, interval, patience: self.lock.patience, ..Wait::default() };
+        if site.endpoint.wait(wait).await == Woken::Mail {
+            return Ok(true);
+        }
+        watch.look(site).await?;
+        self.goes_on(site, term, watch, generation).await
+    }
+
+    /// Whether whoever waits goes on waiting after a look. If the count has stood still for too
+    /// long, it resets the lock and then does not.
+    async fn goes_on<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        term: Term,
+        watch: &mut Watch,
+        generation: u64,
+    ) -> Result<bool, Fault> {
+        let now = site.endpoint.now();
+        if watch.seen.generation() == generation
+            && now.saturating_sub(watch.since) >= term.stall_ns()
+        {
+            let found = reset(site, watch.seen).await?;
+            if found == watch.seen {
+                return Ok(false);
+            }
+            watch.sees(site, found, now);
+        }
+        Ok(watch.seen.generation() == generation)
+    }
+
+    /// How long a wait for a word lasts before it looks again.
+    fn poll_leased<E: WideAtomics>(&self, term: Term) -> Nanos {
+        if E::NOW { term.glance_ns() } else { self.lock.poll_ns.min(term.glance_ns()) }
+    }
+}
+
+// Releasing.
+
+impl Extended {
+    /// Gives the lock to the successor, once that is known.
+    pub(super) async fn hand_over_leased<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        term: Term,
+        grant: Grant,
+        old: Option<ShiftWord>,
+    ) -> Result<(), Fault> {
+        let generation = grant.released.generation();
+        if old.is_some_and(|old| old.generation() != generation) {
+            site.event(Event::Superseded { lock: site.lock });
+            return Ok(());
+        }
+        let mut watch = Watch::new(site, grant.released, 0);
+        let successor = loop {
+            let _ = next_note(site, generation);
+            if let Some(successor) = site.successor() {
+                break successor;
+            }
+            // Who got in line and never reports holds everybody up, until this client or another
+            // of those who wait loses patience.
+            if !self.await_mail_leased(site, term, &mut watch, generation).await? {
+                return Ok(());
+            }
+        };
+        site.set_successor(None);
+        let Some(note) = self.lock.count_release(site, grant).await? else { return Ok(()) };
+        watch.sees(site, add(grant.released, 1), site.endpoint.now());
+        let told = self.tell_leased(site, term, &mut watch, successor, &note).await?;
+        if told == Told::Dead && note.kind == Kind::Handover {
+            // Nobody holds, and nobody will: those behind need not wait for that to show.
+            reset(site, note.released).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a note, and again while the receiver's mailbox is full, until the lock is reset. The
+    /// receiver may be gone for long: it is asked less and less often.
+    async fn tell_leased<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        term: Term,
+        watch: &mut Watch,
+        to: Mailbox,
+        note: &Note,
+    ) -> Result<Told, Fault> {
+        let mut pause_ns = MAILBOX_FULL_RETRY_NS;
+        loop {
+            match site.endpoint.send(to, note.encode()).await {
+                Ok(()) => return Ok(Told::Yes),
+                Err(Fault::PeerGone) => {
+                    site.peer_died(to.endpoint);
+                    return Ok(Told::Dead);
+                }
+                Err(Fault::MailboxFull) => {}
+                Err(fault) => return Err(fault),
+            }
+            site.endpoint.checkpoint(&[watch.seen.0, pause_ns]);
+            let peers = [to.endpoint];
+            let interval = Some(pause_ns);
+            site.endpoint.wait(Wait { peers: &peers, interval, ..Wait::default() }).await;
+            pause_ns = (2 * pause_ns).min(term.glance_ns());
+            watch.look(site).await?;
+            if !self.goes_on(site, term, watch, note.released.generation()).await? {
+                return Ok(Told::Over);
+            }
+        }
+    }
+}
+
+/// Begins a new generation with nobody in it, if the count and the generation still are these.
+/// Returns what they were. The epoch stays; the count goes on, so that no token comes twice.
+async fn reset<E: WideAtomics>(site: &Site<'_, E>, seen: Released) -> Result<Released, Fault> {
+    let next = next_generation(seen.generation());
+    let released = add(seen, 1).with(Released::GENERATION, next);
+    let op = MaskedCas {
+        compare: u128::from(seen.0) << 64,
+        compare_mask: RELEASED_MASK,
+        swap: ShiftWord(u128::from(released.0) << 64).with(ShiftWord::GENERATION_LOW, next).0,
+        swap_mask: !ShiftWord::EPOCH.mask(),
+    };
+    site.endpoint.masked_cas128(site.lock, op, None).await?;
+    let found = ShiftWord(site.endpoint.old()).released();
+    if found == seen {
+        site.event(Event::Repaired { lock: site.lock, generation: next, dead_readers: 0 });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_early_for_its_holder_and_late_for_others() {
+        let term = Term { ns: 10_000 };
+        assert_eq!(term.end(7), 7 + 9_999);
+        assert_eq!(term.stall_ns(), 30_006);
+    }
+}

@@ -1,0 +1,269 @@
+//! Transactions: two-phase locking over locks of one kind.
+//!
+//! A transaction takes locks as it goes and gives all of them back at its end. In an order that all
+//! transactions share ([`Txn::lock_all`]) they cannot wait for each other in a circle. In any other
+//! order they can: who waits for a lock longer than its patience gives up everything, pauses for a
+//! random time, and begins again. Nobody looks for circles, and nobody is chosen: a transaction
+//! that is merely slow may be aborted as well.
+//!
+//! Locks with leases may be gone before the transaction ends. [`Txn::validate`] says whether all
+//! are still held, and a transaction writes only after that. If a lease ends while it writes, its
+//! end says so ([`Abort::Late`]); what is written then is refused only by who looks at tokens
+//! ([`Txn::guard`]).
+//!
+//! ```
+//! use farlock_fabric::{Endpoint, Verb};
+//! use farlock_locks::record::mcs::Mcs;
+//! use farlock_locks::txn::{Options, transact};
+//! use farlock_locks::{Client, Mode};
+//! use farlock_sim::{Config, World};
+//!
+//! let world = World::new(Config::default());
+//! let region = world.region(world.node(), 256);
+//! let (locks, accounts) = ([region, region.plus(64)], [region.plus(128), region.plus(192)]);
+//! world.poke(accounts[0], 100);
+//! let client = Client::new(world.endpoint(), Mcs::default(), Default::default());
+//! world.block_on(async {
+//!     transact(&client, Options::default(), async |txn| {
+//!         txn.lock(locks[1], Mode::Exclusive).await?;
+//!         txn.lock(locks[0], Mode::Exclusive).await?;
+//!         let endpoint = client.endpoint();
+//!         endpoint.read64(accounts[0]).await?;
+//!         let rest = endpoint.old() as u64 - 30;
+//!         txn.validate()?;
+//!         endpoint.verb(Verb::Write { addr: accounts[0], data: &[rest] }).await?;
+//!         endpoint.verb(Verb::Write { addr: accounts[1], data: &[30] }).await?;
+//!         Ok(())
+//!     })
+//!     .await
+//!     .expect("nobody else is there");
+//! });
+//! assert_eq!((world.peek(accounts[0]), world.peek(accounts[1])), (70, 30));
+//! ```
+
+use farlock_fabric::{Addr, Endpoint, Fault, Nanos};
+use thiserror::Error;
+
+use crate::{AcquireError, Client, Guard, Mode, RecordLock, ReleaseError};
+
+/// A restart's pause is doubled so many times at most.
+const RESTART_DOUBLINGS_MAX: u32 = 10;
+
+/// How transactions behave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// How long to wait for one lock before everything is given up, in nanoseconds. `None`: for
+    /// ever, which only those may do who all lock in one order.
+    pub patience_ns: Option<Nanos>,
+    /// A first restart comes after a random time below this; each further one doubles the bound, up
+    /// to 1,024 times.
+    pub restart_ns: Nanos,
+    /// How often a transaction is tried at most.
+    pub attempts_max: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { patience_ns: Some(10_000_000), restart_ns: 100_000, attempts_max: 1_000 }
+    }
+}
+
+/// Why an attempt ended without a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum Abort {
+    /// A lock was not granted in time: maybe two transactions wait for each other.
+    #[error("the lock at {0:?} was not granted in time")]
+    TimedOut(Addr),
+    /// The lease of a lock had ended when the transaction validated.
+    #[error("the lease of the lock at {0:?} has ended")]
+    Expired(Addr),
+    /// The lease of a lock has ended between the transaction's validation and its end: what it
+    /// wrote may have met with what others did. It is not begun again, for it has been done.
+    #[error("the lease of the lock at {0:?} ended before the transaction did")]
+    Late(Addr),
+    /// The transaction itself wants to begin again.
+    #[error("the transaction begins again")]
+    Again,
+    /// A lock could not be acquired.
+    #[error("a lock was not acquired: {0}")]
+    Acquire(AcquireError),
+    /// A lock could not be released.
+    #[error("a lock was not released: {0}")]
+    Release(ReleaseError),
+    /// A verb of the transaction failed.
+    #[error("the fabric failed: {0}")]
+    Fabric(#[from] Fault),
+}
+
+impl Abort {
+    /// Whether another attempt may end better.
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::TimedOut(_) | Self::Expired(_) | Self::Again)
+    }
+}
+
+/// How a lock came to be held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Locked {
+    /// It was acquired.
+    New,
+    /// It was held already, in this mode or exclusively.
+    Already,
+    /// It was held to read, given back, and acquired to write: others may have written in between,
+    /// and what was read under it must be read again.
+    Anew,
+}
+
+/// An attempt of a transaction. Dropped, it leaves its locks to [`Client::settle`].
+#[derive(Debug)]
+pub struct Txn<'c, E: Endpoint, L: RecordLock<E>> {
+    client: &'c Client<E, L>,
+    patience_ns: Option<Nanos>,
+    held: Vec<(Addr, Guard<'c, E, L>)>,
+}
+
+impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
+    /// A transaction that holds nothing yet.
+    pub fn begin(client: &'c Client<E, L>, options: Options) -> Self {
+        Self { client, patience_ns: options.patience_ns, held: Vec::new() }
+    }
+
+    /// Takes a lock until the end of the transaction. No kind of lock here can turn a shared hold
+    /// into an exclusive one: where that is asked for, the lock is released and acquired anew.
+    ///
+    /// # Errors
+    /// It was not granted in time, or the fabric failed: the attempt is over.
+    pub async fn lock(&mut self, lock: Addr, mode: Mode) -> Result<Locked, Abort> {
+        let Some(place) = self.held.iter().position(|(held, _)| *held == lock) else {
+            self.acquire(lock, mode).await?;
+            return Ok(Locked::New);
+        };
+        if mode == Mode::Shared || self.held[place].1.mode() == Mode::Exclusive {
+            return Ok(Locked::Already);
+        }
+        let (_, shared) = self.held.swap_remove(place);
+        shared.release().await.map_err(|error| match error {
+            ReleaseError::Lost => Abort::Expired(lock),
+            error => Abort::Release(error),
+        })?;
+        self.acquire(lock, mode).await?;
+        Ok(Locked::Anew)
+    }
+
+    /// Takes these locks in the order of their addresses, each once and in the strongest mode that
+    /// is asked for.
+    ///
+    /// # Errors
+    /// As [`Txn::lock`].
+    pub async fn lock_all(&mut self, locks: &[(Addr, Mode)]) -> Result<(), Abort> {
+        let mut sorted = locks.to_vec();
+        sorted.sort_unstable_by_key(|&(lock, mode)| (lock, std::cmp::Reverse(mode)));
+        sorted.dedup_by_key(|&mut (lock, _)| lock);
+        for (lock, mode) in sorted {
+            self.lock(lock, mode).await?;
+        }
+        Ok(())
+    }
+
+    async fn acquire(&mut self, lock: Addr, mode: Mode) -> Result<(), Abort> {
+        let acquired = match self.patience_ns {
+            Some(nanos) => self.client.acquire_within(lock, mode, nanos).await,
+            None => self.client.acquire(lock, mode).await,
+        };
+        let guard = acquired.map_err(|error| match error {
+            AcquireError::TimedOut => Abort::TimedOut(lock),
+            error => Abort::Acquire(error),
+        })?;
+        self.held.push((lock, guard));
+        Ok(())
+    }
+
+    /// The guard of a lock that this transaction holds: with its token.
+    pub fn guard(&self, lock: Addr) -> Option<&Guard<'c, E, L>> {
+        self.held.iter().find(|(held, _)| *held == lock).map(|(_, guard)| guard)
+    }
+
+    /// Whether all locks are still held: now is the time to write.
+    ///
+    /// # Errors
+    /// The lease of one has ended.
+    pub fn validate(&self) -> Result<(), Abort> {
+        let leased = self.held.iter().filter_map(|(lock, guard)| Some((*lock, guard.expires()?)));
+        let Some((lock, first)) = leased.min_by_key(|&(_, end)| end) else { return Ok(()) };
+        if self.client.endpoint().now() < first { Ok(()) } else { Err(Abort::Expired(lock)) }
+    }
+
+    /// Ends the transaction: validates, then releases everything.
+    ///
+    /// # Errors
+    /// The lease of a lock ended too early, or the fabric failed. Everything is given back all the
+    /// same.
+    pub async fn commit(self) -> Result<(), Abort> {
+        let valid = self.validate().map_err(|aborted| match aborted {
+            Abort::Expired(lock) => Abort::Late(lock),
+            aborted => aborted,
+        });
+        let released = self.release().await;
+        valid.and(released)
+    }
+
+    /// Gives everything back, and what it has waited for in vain.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn abort(self) -> Result<(), Abort> {
+        let client = self.client;
+        let released = match self.release().await {
+            // It has written nothing.
+            Err(Abort::Late(_)) => Ok(()),
+            released => released,
+        };
+        client.settle().await;
+        released
+    }
+
+    /// The last lock first: whoever waits for several finds the earlier ones taken still.
+    async fn release(self) -> Result<(), Abort> {
+        let mut released = Ok(());
+        for (lock, guard) in self.held.into_iter().rev() {
+            released = released.and(guard.release().await.map_err(|error| match error {
+                ReleaseError::Lost => Abort::Late(lock),
+                error => Abort::Release(error),
+            }));
+        }
+        released
+    }
+}
+
+/// Runs `body` in a transaction: until it commits, fails for good, or has been tried as often as
+/// the options allow. The output is that of the attempt that has committed.
+///
+/// # Errors
+/// What ended the last attempt.
+pub async fn transact<'c, E: Endpoint, L: RecordLock<E>, T>(
+    client: &'c Client<E, L>,
+    options: Options,
+    mut body: impl AsyncFnMut(&mut Txn<'c, E, L>) -> Result<T, Abort>,
+) -> Result<T, Abort> {
+    let mut attempt = 0;
+    loop {
+        client.endpoint().checkpoint(&[attempt.into()]);
+        let mut txn = Txn::begin(client, options);
+        let aborted = match body(&mut txn).await {
+            Ok(output) => match txn.commit().await {
+                Ok(()) => return Ok(output),
+                Err(aborted) => aborted,
+            },
+            Err(aborted) => {
+                txn.abort().await?;
+                aborted
+            }
+        };
+        attempt += 1;
+        if !aborted.is_transient() || attempt >= options.attempts_max {
+            return Err(aborted);
+        }
+        let bound = options.restart_ns << attempt.min(RESTART_DOUBLINGS_MAX);
+        client.endpoint().sleep(client.endpoint().random() % bound.max(1)).await;
+    }
+}

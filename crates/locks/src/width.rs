@@ -1,0 +1,25 @@
+//! How many bits the counts in a lock's word hold.
+//!
+//! Counts wrap, and whoever compares them must not mind. Of 48 bits nobody sees a count come all
+//! the way round. With `--cfg=farlock_narrow` they hold so few bits that it takes ten acquisitions;
+//! the checker explores that build. A field takes up as much of its word as always, so no other
+//! text differs. Where a count must not get ahead by half of its values (repairs while somebody
+//! holds) or by all of them (tickets in line), a narrow one must not either, and has few.
+
+/// Counts of releases, or of tickets ever taken, of which tokens are made.
+pub const COUNT: u32 = bits(48, 3);
+/// Counts of repairs.
+pub const GENERATION: u32 = bits(16, 3);
+/// The low part of such a count, where 8 bytes must tell it.
+pub const GENERATION_LOW: u32 = bits(7, 2);
+/// Counts of tickets of one kind, taken or given back.
+pub const TICKETS: u32 = bits(16, 3);
+/// Numbers of readers, which go up and down.
+pub const READERS: u32 = bits(15, 3);
+/// The count in a word is behind the one that travels by less than two to the power of this. More
+/// clients must not be in line.
+pub const LAG: u32 = bits(20, 1);
+
+const fn bits(full: u32, narrow: u32) -> u32 {
+    if cfg!(farlock_narrow) { narrow } else { full }
+}

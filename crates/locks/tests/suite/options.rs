@@ -1,0 +1,61 @@
+//! What a spec may say of a lock, and what it may not.
+
+use farlock_locks::RecordLock;
+use farlock_locks::registry::{self, SpecError, Visitor};
+use farlock_sim::SimEndpoint;
+
+/// A word of the lock near its wrap, which shows the options that its counts depend on.
+struct NearWrap;
+
+impl Visitor<SimEndpoint> for NearWrap {
+    type Output = u128;
+
+    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) -> u128 {
+        lock.near_wrap(1)
+    }
+}
+
+fn visit(spec: &str) -> Result<u128, SpecError> {
+    registry::visit(spec, NearWrap)
+}
+
+#[test]
+fn what_no_lock_can_do_is_refused() {
+    for spec in [
+        "shiftlock:n=0",
+        "shiftlock:poll=0",
+        "shiftlock:bypass=256",
+        "shiftlock:max=3",
+        "dslr:omega=0",
+        "dslr:fixed=0",
+        "dslr:lease=9999",
+        "dslr:slots=0",
+        "dslr:slots=2",
+        "dslr:slots-max=1025",
+        "dslr-64:max=1",
+        "dslr-64:max=32769",
+        "mcs:spins=many",
+        "mcs:n=1",
+        "cas:n=1",
+        "nothing",
+    ] {
+        assert!(visit(spec).is_err(), "{spec}");
+    }
+}
+
+#[test]
+fn the_least_and_the_most_are_taken() {
+    for spec in [
+        "shiftlock:n=1:poll=1:bypass=255",
+        "shiftlock:n=65535",
+        "dslr:omega=1:fixed=1",
+        "dslr:lease=10000:slots-max=1024:slots=1024",
+        "mcs:spins=0:yields=0",
+    ] {
+        assert!(visit(spec).is_ok(), "{spec}");
+    }
+    // One ticket of each kind less than there may be, taken and given back.
+    for (spec, tickets) in [("dslr-64:max=2", 1), ("dslr-64:max=32768", 32_767)] {
+        assert_eq!(visit(spec), Ok(tickets * 0x0001_0001_0001_0001), "{spec}");
+    }
+}

@@ -252,7 +252,7 @@ impl<E: Park, L: RecordLock<E>> Client<E, L> {
 /// How a lock of this kind is truly held when it is asked for in `mode`. Slot records say this, and
 /// repair counts on it.
 #[inline(always)]
-const fn true_mode<E: Endpoint, L: RecordLock<E>>(mode: Mode) -> Mode {
+pub(crate) const fn true_mode<E: Endpoint, L: RecordLock<E>>(mode: Mode) -> Mode {
     if L::SHARES { mode } else { Mode::Exclusive }
 }
 

@@ -12,6 +12,7 @@
 pub mod agent;
 mod client;
 pub mod event;
+pub mod local;
 #[cfg(feature = "museum")]
 pub mod museum;
 pub mod record;

@@ -19,10 +19,22 @@ impl Token {
     /// Bits of the count.
     pub const COUNT_BITS: u32 = width::COUNT;
 
+    /// Bits that tell the turns of a hold apart which tasks hand on among themselves.
+    pub const TURN_BITS: u32 = width::TURN;
+
     /// The token of a grant: the memory's incarnation and the count in the lock's word.
     #[inline]
     pub const fn new(incarnation: u16, count: u64) -> Self {
         Self((incarnation as u64) << Self::COUNT_BITS | count & ((1 << Self::COUNT_BITS) - 1))
+    }
+
+    /// The token of a grant by local handover, where this is that of the hold which is handed on:
+    /// the turn stands below the count, whose upper bits make room. So tokens increase from turn to
+    /// turn, and from the last turn to the next hold's first, which is turn 0; the count wraps
+    /// [`Token::TURN_BITS`] bits earlier.
+    pub const fn at_turn(self, turn: u32) -> Self {
+        assert!(turn >> Self::TURN_BITS == 0, "a token has room for each turn");
+        Self::new(self.incarnation(), self.count() << Self::TURN_BITS | turn as u64)
     }
 
     /// The token as a number.
@@ -63,5 +75,18 @@ mod tests {
         assert!(Token::new(2, 0) > Token::new(1, u64::MAX));
         assert_eq!(Token::new(3, 9).incarnation(), 3);
         assert_eq!(Token::new(3, 9).count(), 9);
+    }
+
+    #[test]
+    fn turns_lie_between_one_hold_and_the_next() {
+        let last = (1 << Token::TURN_BITS) - 1;
+        let tokens = [
+            Token::new(1, 1).at_turn(0),
+            Token::new(1, 1).at_turn(last),
+            Token::new(1, 2).at_turn(0),
+            Token::new(2, 0).at_turn(0),
+        ];
+        assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+        assert!(tokens.iter().all(|token| (1..=2).contains(&token.incarnation())));
     }
 }

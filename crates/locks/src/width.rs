@@ -8,6 +8,9 @@
 
 /// Counts of releases, or of tickets ever taken, of which tokens are made.
 pub const COUNT: u32 = bits(48, 3);
+/// Below such a count in a token: how often a client has handed its hold on. Fewer bits than the
+/// count has.
+pub const TURN: u32 = bits(4, 1);
 /// Counts of repairs.
 pub const GENERATION: u32 = bits(16, 3);
 /// The low part of such a count, where 8 bytes must tell it.

@@ -77,6 +77,16 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
         core.give_back(this.index);
     }
 
+    /// The guard of what this slot holds, for whoever has taken it from its guard.
+    pub(crate) fn of_slot(client: &'c Client<E, L>, index: u8) -> Self {
+        Self { client, index }
+    }
+
+    /// Takes the hold from its guard: somebody else will make another.
+    pub(crate) fn into_slot(self) -> u8 {
+        ManuallyDrop::new(self).index
+    }
+
     #[inline]
     fn grant(&self) -> L::Grant {
         let grant = self.client.core.slot(self.index).grant.get();

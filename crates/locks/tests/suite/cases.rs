@@ -159,7 +159,7 @@ impl Case for ReadersShare {
 
 /// How many verbs one after another get a client in line at most: two attempts to acquire without,
 /// or to pass those who are, and then the one that does.
-const IN_LINE_STEPS: Nanos = 4;
+pub(crate) const IN_LINE_STEPS: Nanos = 4;
 
 /// Gets in line when `next` says so, and lets the next one do so when it is certainly in line.
 /// Sleeping for different times would not do: a busy machine gives no such order.
@@ -478,17 +478,17 @@ impl Case for TokensIncrease {
 #[macro_export]
 macro_rules! every_case {
     ($each:ident) => {
-        $each!(exclusion, Exclusion);
-        $each!(crowd, Crowd);
-        $each!(near_wrap, NearWrap);
-        $each!(readers_share, ReadersShare);
-        $each!(first_come_first_served, FirstComeFirstServed);
-        $each!(writer_preference, WriterPreference);
-        $each!(reader_is_not_starved, ReaderIsNotStarved);
-        $each!(a_try_never_waits, Try);
-        $each!(time_out, TimeOut);
-        $each!(cancelled_at_every_await_point, Cancel);
-        $each!(several_locks, SeveralLocks);
-        $each!(tokens_increase, TokensIncrease);
+        $each!(exclusion, $crate::cases::Exclusion);
+        $each!(crowd, $crate::cases::Crowd);
+        $each!(near_wrap, $crate::cases::NearWrap);
+        $each!(readers_share, $crate::cases::ReadersShare);
+        $each!(first_come_first_served, $crate::cases::FirstComeFirstServed);
+        $each!(writer_preference, $crate::cases::WriterPreference);
+        $each!(reader_is_not_starved, $crate::cases::ReaderIsNotStarved);
+        $each!(a_try_never_waits, $crate::cases::Try);
+        $each!(time_out, $crate::cases::TimeOut);
+        $each!(cancelled_at_every_await_point, $crate::cases::Cancel);
+        $each!(several_locks, $crate::cases::SeveralLocks);
+        $each!(tokens_increase, $crate::cases::TokensIncrease);
     };
 }

@@ -5,6 +5,7 @@ mod cases;
 mod crash;
 mod lease;
 mod ledger;
+mod local;
 mod options;
 mod shm;
 mod sim;

@@ -14,7 +14,7 @@ use farlock_locks::record::Server;
 use farlock_locks::record::mcs::Mcs;
 use farlock_locks::{Client, Options as ClientOptions};
 
-use crate::{Stage, Task, cases, every_case, play};
+use crate::{Stage, Task, cases, every_case, every_local_case, play};
 
 /// How long a case may take before its clients are said to wait for ever, in nanoseconds: hundreds
 /// of times what it takes, for the machine may be busy.
@@ -94,15 +94,16 @@ impl Stage for ShmStage {
 }
 
 macro_rules! on_shm {
-    ($name:ident, $case:ident) => {
+    ($name:ident, $case:ty) => {
         #[test]
         fn $name() {
-            play::<_, cases::$case>(ShmStage::new);
+            play::<_, $case>(ShmStage::new);
         }
     };
 }
 
 every_case!(on_shm);
+every_local_case!(on_shm);
 
 /// Whoever is dropped in the middle of waiting is as good as dead, and its peers must see that:
 /// what it waited for must not keep its endpoint.

@@ -6,7 +6,7 @@ use farlock_locks::record::Server;
 use farlock_locks::record::none::NoLock;
 use farlock_sim::{Config, Ended, Ratio, SimEndpoint, Weakness, World};
 
-use crate::{Stage, Task, cases, every_case, play};
+use crate::{Stage, Task, cases, every_case, every_local_case, play};
 
 /// Seeds per case.
 const SEEDS: u64 = 12;
@@ -60,17 +60,18 @@ impl Stage for SimStage {
 }
 
 macro_rules! on_sim {
-    ($name:ident, $case:ident) => {
+    ($name:ident, $case:ty) => {
         #[test]
         fn $name() {
             for seed in 0..SEEDS {
-                play::<_, cases::$case>(|| SimStage::new(seed));
+                play::<_, $case>(|| SimStage::new(seed));
             }
         }
     };
 }
 
 every_case!(on_sim);
+every_local_case!(on_sim);
 
 /// The judge judges: a lock that excludes nobody is caught.
 #[test]

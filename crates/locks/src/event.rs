@@ -26,6 +26,11 @@ pub enum Event {
         /// How many readers had died within.
         dead_readers: u64,
     },
+    /// This client was refused the lock and asked again: a retry, of a lock whose waiters retry.
+    Retried {
+        /// The lock.
+        lock: Addr,
+    },
     /// The lock was repaired by somebody else while this client was in line; it began again.
     Restarted {
         /// The lock.
@@ -52,6 +57,8 @@ pub struct EventCounts {
     pub peers_died: u64,
     /// [`Event::Repaired`].
     pub repaired: u64,
+    /// [`Event::Retried`].
+    pub retried: u64,
     /// [`Event::Restarted`].
     pub restarted: u64,
     /// [`Event::Expired`].
@@ -67,6 +74,7 @@ impl EventCounts {
             Event::StaleMessage { .. } => &mut self.stale_messages,
             Event::PeerDied { .. } => &mut self.peers_died,
             Event::Repaired { .. } => &mut self.repaired,
+            Event::Retried { .. } => &mut self.retried,
             Event::Restarted { .. } => &mut self.restarted,
             Event::Expired { .. } => &mut self.expired,
             Event::Superseded { .. } => &mut self.superseded,
@@ -89,6 +97,7 @@ mod tests {
             Event::StaleMessage { lock },
             Event::PeerDied { lock, peer },
             Event::Repaired { lock, generation: 1, dead_readers: 0 },
+            Event::Retried { lock },
             Event::Restarted { lock },
             Event::Expired { lock },
             Event::Superseded { lock },
@@ -101,22 +110,24 @@ mod tests {
                     stale_messages,
                     peers_died,
                     repaired,
+                    retried,
                     restarted,
                     expired,
                     superseded,
                 } = counts;
-                [stale_messages, peers_died, repaired, restarted, expired, superseded]
+                [stale_messages, peers_died, repaired, retried, restarted, expired, superseded]
             };
             let added: Vec<u64> =
                 all(counts).iter().zip(all(fresh)).map(|(now, before)| now - before).collect();
             let mut sorted = added.clone();
             sorted.sort_unstable();
-            assert_eq!(sorted, [0, 0, 0, 0, 0, 2], "{event:?}");
+            assert_eq!(sorted, [0, 0, 0, 0, 0, 0, 2], "{event:?}");
         }
         let each = EventCounts {
             stale_messages: 2,
             peers_died: 2,
             repaired: 2,
+            retried: 2,
             restarted: 2,
             expired: 2,
             superseded: 2,

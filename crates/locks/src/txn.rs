@@ -41,9 +41,15 @@
 //! assert_eq!((world.peek(accounts[0]), world.peek(accounts[1])), (70, 30));
 //! ```
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use farlock_fabric::{Addr, Endpoint, Fault, Nanos};
 use thiserror::Error;
 
+#[cfg(doc)]
+use crate::event::Event;
 use crate::{AcquireError, Client, Guard, Mode, RecordLock, ReleaseError};
 
 /// A restart's pause is doubled so many times at most.
@@ -55,6 +61,10 @@ pub struct Options {
     /// How long to wait for one lock before everything is given up, in nanoseconds. `None`: for
     /// ever, which only those may do who all lock in one order.
     pub patience_ns: Option<Nanos>,
+    /// How often a lock may be asked for again, having been refused, before everything is given up
+    /// ([`Event::Retried`]): the time-out of locks that retry. `None`: as often as it takes. The
+    /// retries of a client are counted, of all that it awaits.
+    pub retries_max: Option<u32>,
     /// A first restart comes after a random time below this; each further one doubles the bound, up
     /// to 1,024 times.
     pub restart_ns: Nanos,
@@ -64,7 +74,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { patience_ns: Some(10_000_000), restart_ns: 100_000, attempts_max: 1_000 }
+        Self {
+            patience_ns: Some(10_000_000),
+            retries_max: None,
+            restart_ns: 100_000,
+            attempts_max: 1_000,
+        }
     }
 }
 
@@ -114,18 +129,20 @@ pub enum Locked {
     Anew,
 }
 
+type Acquired<'c, E, L> = Result<Guard<'c, E, L>, AcquireError>;
+
 /// An attempt of a transaction. Dropped, it leaves its locks to [`Client::settle`].
 #[derive(Debug)]
 pub struct Txn<'c, E: Endpoint, L: RecordLock<E>> {
     client: &'c Client<E, L>,
-    patience_ns: Option<Nanos>,
+    options: Options,
     held: Vec<(Addr, Guard<'c, E, L>)>,
 }
 
 impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
     /// A transaction that holds nothing yet.
     pub fn begin(client: &'c Client<E, L>, options: Options) -> Self {
-        Self { client, patience_ns: options.patience_ns, held: Vec::new() }
+        Self { client, options, held: Vec::new() }
     }
 
     /// Takes a lock until the end of the transaction. No kind of lock here can turn a shared hold
@@ -166,9 +183,9 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
     }
 
     async fn acquire(&mut self, lock: Addr, mode: Mode) -> Result<(), Abort> {
-        let acquired = match self.patience_ns {
-            Some(nanos) => self.client.acquire_within(lock, mode, nanos).await,
-            None => self.client.acquire(lock, mode).await,
+        let acquired = match self.options.retries_max {
+            None => self.acquire_in_time(lock, mode).await,
+            Some(most) => self.acquire_in_retries(lock, mode, most).await,
         };
         let guard = acquired.map_err(|error| match error {
             AcquireError::TimedOut => Abort::TimedOut(lock),
@@ -176,6 +193,24 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
         })?;
         self.held.push((lock, guard));
         Ok(())
+    }
+
+    async fn acquire_in_time(&self, lock: Addr, mode: Mode) -> Acquired<'c, E, L> {
+        match self.options.patience_ns {
+            Some(nanos) => self.client.acquire_within(lock, mode, nanos).await,
+            None => self.client.acquire(lock, mode).await,
+        }
+    }
+
+    async fn acquire_in_retries(&self, lock: Addr, mode: Mode, most: u32) -> Acquired<'c, E, L> {
+        let retried = || self.client.events().retried;
+        let last = retried() + u64::from(most);
+        let mut acquire = pin!(self.acquire_in_time(lock, mode));
+        poll_fn(|cx| match acquire.as_mut().poll(cx) {
+            Poll::Pending if retried() > last => Poll::Ready(Err(AcquireError::TimedOut)),
+            polled => polled,
+        })
+        .await
     }
 
     /// The guard of a lock that this transaction holds: with its token.

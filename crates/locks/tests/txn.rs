@@ -13,8 +13,12 @@ use farlock_sim::{Config, Ended, Outcome, Ratio, SimEndpoint, Weakness, World};
 
 /// Far more than any story takes, in virtual nanoseconds.
 const TIME_NS_MAX: Nanos = 60_000_000_000;
-const OPTIONS: Options =
-    Options { patience_ns: Some(200_000), restart_ns: 20_000, attempts_max: 1_000 };
+const OPTIONS: Options = Options {
+    patience_ns: Some(200_000),
+    retries_max: None,
+    restart_ns: 20_000,
+    attempts_max: 1_000,
+};
 
 fn world(seed: u64) -> World {
     let weakness = Weakness { lost: Ratio::NEVER, ..Weakness::FULL };
@@ -45,7 +49,7 @@ fn tell<S: Story>(spec: &str, world: &World, story: S) {
 }
 
 /// Two transactions take two locks in opposite order, each its first before either its second.
-struct Deadlock(Rc<Cell<u32>>);
+struct Deadlock(Rc<Cell<u32>>, Options);
 
 impl Story for Deadlock {
     fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
@@ -53,6 +57,7 @@ impl Story for Deadlock {
         let tasks: Vec<_> = (0..2)
             .map(|who| {
                 let (client, attempts) = (client(world.endpoint(), &lock), Rc::clone(&self.0));
+                let options = self.1;
                 let order = [base.plus(who * 64), base.plus((1 - who) * 64)];
                 world.spawn(client.endpoint().id(), async move {
                     let body = async |txn: &mut Txn<'_, _, _>| {
@@ -61,7 +66,7 @@ impl Story for Deadlock {
                         client.endpoint().sleep(100_000).await;
                         txn.lock(order[1], Mode::Exclusive).await.map(|_| ())
                     };
-                    transact(&client, OPTIONS, body).await
+                    transact(&client, options, body).await
                 })
             })
             .collect();
@@ -75,7 +80,20 @@ fn two_that_wait_for_each_other_give_up_and_begin_again() {
     for spec in ["cas", "retry-on-fail", "ncosed", "rma-rw", "mcs", "dslr", "shiftlock"] {
         let attempts = Rc::new(Cell::new(0));
         for seed in 0..20 {
-            tell(spec, &world(seed), Deadlock(Rc::clone(&attempts)));
+            tell(spec, &world(seed), Deadlock(Rc::clone(&attempts), OPTIONS));
+        }
+        assert!(attempts.get() > 60, "{spec}: {} attempts of 40", attempts.get());
+    }
+}
+
+/// Of a lock that retries, so many retries are a time-out.
+#[test]
+fn two_that_retry_for_each_other_give_up_and_begin_again() {
+    let options = Options { patience_ns: None, retries_max: Some(16), ..OPTIONS };
+    for spec in ["cas", "cas-nb", "retry-on-fail", "drtm"] {
+        let attempts = Rc::new(Cell::new(0));
+        for seed in 0..20 {
+            tell(spec, &world(seed), Deadlock(Rc::clone(&attempts), options));
         }
         assert!(attempts.get() > 60, "{spec}: {} attempts of 40", attempts.get());
     }

@@ -87,6 +87,7 @@ impl<E: Endpoint> RecordLock<E> for Cas {
                 attempt = attempt.saturating_add(1);
             }
             let compare = if dead { seen } else { 0 };
+            site.event(Event::Retried { lock: site.lock });
             site.endpoint.verb(Self::attempt(site, compare)).await?;
             seen = site.endpoint.old() as u64;
             if seen == compare {

@@ -8,6 +8,7 @@ use farlock_fabric::{Fault, Nanos, SyncedClock, Verb, Wait, word};
 
 use super::letter::short_name;
 use super::{Mode, RecordLock, TokenSource, Tried};
+use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 
@@ -186,6 +187,7 @@ impl<E: SyncedClock> RecordLock<E> for DrTm {
                 self.pause(site, old).await;
             }
             let seen = if leased { old } else { DrtmWord::new() };
+            site.event(Event::Retried { lock: site.lock });
             site.endpoint.verb(self.take(site, mode, seen)).await?;
             old = DrtmWord(site.endpoint.old() as u64);
             if let Some(lease) = self.got(site, mode, seen, old) {

@@ -6,6 +6,7 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Fault, Verb, Wait, word};
 
 use super::{Mode, RecordLock, TokenSource, Tried};
+use crate::event::Event;
 use crate::site::Site;
 
 word! {
@@ -47,6 +48,7 @@ impl RetryOnFail {
         while seen.0 != 0 {
             site.endpoint.checkpoint(&[seen.0]);
             Self::pause(site, seen).await;
+            site.event(Event::Retried { lock: site.lock });
             site.endpoint.cas64(site.lock, 0, mine.0).await?;
             seen = RetryWord(site.endpoint.old() as u64);
         }
@@ -61,6 +63,7 @@ impl RetryOnFail {
         while seen.writer() != 0 {
             site.endpoint.checkpoint(&[seen.0]);
             Self::pause(site, seen).await;
+            site.event(Event::Retried { lock: site.lock });
             site.endpoint.read64(site.lock).await?;
             seen = RetryWord(site.endpoint.old() as u64);
         }

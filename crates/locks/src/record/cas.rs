@@ -118,30 +118,12 @@ impl<E: Endpoint> RecordLock<E> for Cas {
         true
     }
 
-    async fn hand_over(
-        &self,
-        _: &Site<'_, E>,
-        _: Mode,
-        (): (),
-        _: Option<u128>,
-    ) -> Result<(), Fault> {
-        Ok(())
-    }
-
     fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
         Self::attempt(site, 0)
     }
 
     fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, old: u128) -> Tried<()> {
         if old as u64 == 0 { Tried::Granted(()) } else { Tried::Busy }
-    }
-
-    fn generation((): ()) -> u64 {
-        0
-    }
-
-    fn count((): ()) -> u64 {
-        0
     }
 }
 

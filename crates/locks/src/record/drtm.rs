@@ -206,16 +206,6 @@ impl<E: SyncedClock> RecordLock<E> for DrTm {
         true
     }
 
-    async fn hand_over(
-        &self,
-        _: &Site<'_, E>,
-        _: Mode,
-        _: Lease,
-        _: Option<u128>,
-    ) -> Result<(), Fault> {
-        Ok(())
-    }
-
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
         self.take(site, mode, DrtmWord(seen.unwrap_or(0) as u64))
     }
@@ -229,15 +219,7 @@ impl<E: SyncedClock> RecordLock<E> for DrTm {
         }
     }
 
-    fn generation(_: Lease) -> u64 {
-        0
-    }
-
     fn expires(lease: Lease) -> Option<Nanos> {
         lease
-    }
-
-    fn count(_: Lease) -> u64 {
-        0
     }
 }

@@ -346,12 +346,4 @@ impl<E: Endpoint> RecordLock<E> for NCosed {
             false => Tried::Granted(0),
         }
     }
-
-    fn generation(_: Stale) -> u64 {
-        0
-    }
-
-    fn count(_: Stale) -> u64 {
-        0
-    }
 }

@@ -38,29 +38,11 @@ impl<E: Endpoint> RecordLock<E> for NoLock {
         true
     }
 
-    async fn hand_over(
-        &self,
-        _: &Site<'_, E>,
-        _: Mode,
-        (): (),
-        _: Option<u128>,
-    ) -> Result<(), Fault> {
-        Ok(())
-    }
-
     fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
         Verb::Read { addr: site.lock, words: 1 }
     }
 
     fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, _: u128) -> Tried<()> {
         Tried::Granted(())
-    }
-
-    fn generation((): ()) -> u64 {
-        0
-    }
-
-    fn count((): ()) -> u64 {
-        0
     }
 }

@@ -123,16 +123,6 @@ impl<E: Endpoint> RecordLock<E> for RetryOnFail {
         true
     }
 
-    async fn hand_over(
-        &self,
-        _: &Site<'_, E>,
-        _: Mode,
-        (): (),
-        _: Option<u128>,
-    ) -> Result<(), Fault> {
-        unreachable!("the closing verb always releases")
-    }
-
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
         match mode {
             Mode::Exclusive => self.opening(site, mode),
@@ -150,13 +140,5 @@ impl<E: Endpoint> RecordLock<E> for RetryOnFail {
             Some(()) if mode == Mode::Shared && old != seen.unwrap_or(0) => Tried::Again(old),
             Some(()) => Tried::Granted(()),
         }
-    }
-
-    fn generation((): ()) -> u64 {
-        0
-    }
-
-    fn count((): ()) -> u64 {
-        0
     }
 }

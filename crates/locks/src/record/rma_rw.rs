@@ -360,12 +360,4 @@ impl<E: WideAtomics> RecordLock<E> for RmaRw {
             false => Tried::Granted(Streak::from(mode == Mode::Exclusive)),
         }
     }
-
-    fn generation(_: Streak) -> u64 {
-        0
-    }
-
-    fn count(_: Streak) -> u64 {
-        0
-    }
 }

@@ -142,14 +142,6 @@ impl<E: Endpoint> RecordLock<E> for Rpc {
         let answer = self.request(site, Subject::Try, mode).await?;
         Ok((answer == Subject::Granted).then_some(()))
     }
-
-    fn generation((): ()) -> u64 {
-        0
-    }
-
-    fn count((): ()) -> u64 {
-        0
-    }
 }
 
 /// Answers clients for ever.

@@ -70,15 +70,7 @@ impl<E: Endpoint> RecordLock<E> for DslrPrinted {
     const SHARES: bool = true;
     const TOKENS: TokenSource = TokenSource::Nowhere;
 
-    type Grant = Grant;
-
-    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        self.sound.opening(site, mode)
-    }
-
-    fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
-        self.sound.opened(site, mode, old)
-    }
+    as_sound!(Dslr64);
 
     async fn wait_in_line(
         &self,
@@ -101,39 +93,5 @@ impl<E: Endpoint> RecordLock<E> for DslrPrinted {
                 return Ok(grant);
             }
         }
-    }
-
-    fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
-        self.sound.closing(site, mode, grant)
-    }
-
-    fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Grant, old: u128) -> bool {
-        self.sound.closed(site, mode, grant, old)
-    }
-
-    async fn hand_over(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        grant: Grant,
-        old: Option<u128>,
-    ) -> Result<(), Fault> {
-        self.sound.hand_over(site, mode, grant, old).await
-    }
-
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
-        self.sound.trying(site, mode, seen)
-    }
-
-    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
-        self.sound.tried(site, mode, seen, old)
-    }
-
-    fn generation(grant: Grant) -> u64 {
-        <Dslr64 as RecordLock<E>>::generation(grant)
-    }
-
-    fn count(grant: Grant) -> u64 {
-        <Dslr64 as RecordLock<E>>::count(grant)
     }
 }

@@ -3,6 +3,66 @@
 //! Nothing published enables this feature. An exhibit is a published algorithm as printed, a small
 //! lock of its own, or a sound lock over an endpoint with a [`Flaw`](tampered::Flaw).
 
+/// The parts of a lock that an exhibit leaves as its field `sound` has them: all but how it waits.
+macro_rules! as_sound {
+    ($sound:ty) => {
+        type Grant = <$sound as RecordLock<E>>::Grant;
+
+        fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+            self.sound.opening(site, mode)
+        }
+
+        fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Self::Grant> {
+            self.sound.opened(site, mode, old)
+        }
+
+        fn closing(
+            &self,
+            site: &Site<'_, E>,
+            mode: Mode,
+            grant: Self::Grant,
+        ) -> Option<Verb<'static>> {
+            self.sound.closing(site, mode, grant)
+        }
+
+        fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Self::Grant, old: u128) -> bool {
+            self.sound.closed(site, mode, grant, old)
+        }
+
+        async fn hand_over(
+            &self,
+            site: &Site<'_, E>,
+            mode: Mode,
+            grant: Self::Grant,
+            old: Option<u128>,
+        ) -> Result<(), Fault> {
+            self.sound.hand_over(site, mode, grant, old).await
+        }
+
+        fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+            self.sound.trying(site, mode, seen)
+        }
+
+        fn tried(
+            &self,
+            site: &Site<'_, E>,
+            mode: Mode,
+            seen: Option<u128>,
+            old: u128,
+        ) -> Tried<Self::Grant> {
+            self.sound.tried(site, mode, seen, old)
+        }
+
+        fn generation(grant: Self::Grant) -> u64 {
+            <$sound as RecordLock<E>>::generation(grant)
+        }
+
+        fn count(grant: Self::Grant) -> u64 {
+            <$sound as RecordLock<E>>::count(grant)
+        }
+    };
+}
+
 pub mod dslr_printed;
 pub mod exhibits;
 pub mod flaws;

@@ -66,14 +66,14 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "clippy",
         title: "no warnings",
-        cap_minutes: 3,
+        cap_minutes: 2,
         commands: &["cargo clippy --workspace --all-targets --all-features -- --deny=warnings"],
         ..PLAIN
     },
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 8,
+        cap_minutes: 9,
         commands: &["cargo test --workspace --all-features --no-run", "cargo build --release"],
         ..PLAIN
     },

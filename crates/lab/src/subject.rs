@@ -5,6 +5,7 @@ use farlock_fabric::hook::{Counted, Counts};
 use farlock_fabric::shm::ShmEndpoint;
 use farlock_fabric::{Addr, Endpoint, Nanos, Park};
 use farlock_locks::{Client, Guard, Mode, RecordLock};
+use farlock_sim::SimEndpoint;
 
 use crate::drive::{Failure, Subject};
 
@@ -19,6 +20,10 @@ impl<E: Endpoint> Counting for Counted<E> {
         self.counts()
     }
 }
+
+/// The one endpoint of clients in a simulated world that nobody watches. Every lock is compiled once
+/// more for each kind of endpoint, which is most of what the laboratory takes to build.
+pub type Simulated = Counted<SimEndpoint>;
 
 impl Counting for ShmEndpoint {
     fn verbs(&self) -> Counts {

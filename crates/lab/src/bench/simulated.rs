@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail};
-use farlock_fabric::hook::Counted;
 use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, RecordLock};
@@ -13,7 +12,7 @@ use farlock_sim::{Config, Ended, SimEndpoint, Task, Weakness, World};
 
 use super::trial::{Arena, Outcome, Span, Trial};
 use crate::drive::{Failure, Phase, Tally, drive};
-use crate::subject::AsyncFace;
+use crate::subject::{AsyncFace, Simulated};
 
 /// What a run cost outside of the simulation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,13 +104,13 @@ struct OneClient<'a> {
     locks: Addr,
 }
 
-impl Visitor<Counted<SimEndpoint>> for OneClient<'_> {
+impl Visitor<Simulated> for OneClient<'_> {
     type Output = Task<Result<Tally, Failure>>;
 
-    fn visit<L: RecordLock<Counted<SimEndpoint>>>(self, lock: L) -> Self::Output {
+    fn visit<L: RecordLock<Simulated>>(self, lock: L) -> Self::Output {
         let endpoint = self.world.endpoint();
         let id = endpoint.id();
-        let client = Client::new(Counted::new(endpoint), lock, farlock_locks::Options::default());
+        let client = Client::new(Simulated::new(endpoint), lock, farlock_locks::Options::default());
         let subject = AsyncFace::new(client, self.locks);
         let mut draws = self.trial.workload.draws(self.number);
         let arena = Arena::new(self.trial.workload.locks);

@@ -14,7 +14,7 @@ use farlock_fabric::{Addr, Endpoint, Nanos};
 use farlock_locks::event::EventCounts;
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError};
-use farlock_sim::{Config, Ratio, SimEndpoint, Task, Weakness, World};
+use farlock_sim::{Config, Ratio, Task, Weakness, World};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -22,6 +22,7 @@ use super::{Inside, Verdict, show};
 use crate::bench::trial;
 use crate::provenance::Provenance;
 use crate::record::grouped;
+use crate::subject::Simulated;
 
 /// The drift that the locks assume, in parts per million; ten times as much must do no harm either,
 /// for their margins are larger.
@@ -166,10 +167,10 @@ fn play(args: &DriftArgs, lock: &str, drift_ppm: u32) -> anyhow::Result<Row> {
 
 struct LeaseOf;
 
-impl Visitor<SimEndpoint> for LeaseOf {
+impl Visitor<Simulated> for LeaseOf {
     type Output = Nanos;
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) -> Nanos {
+    fn visit<L: RecordLock<Simulated>>(self, lock: L) -> Nanos {
         lock.lease_ns().unwrap_or(0)
     }
 }
@@ -191,12 +192,13 @@ struct Member<'a> {
     end: Nanos,
 }
 
-impl Visitor<SimEndpoint> for Member<'_> {
+impl Visitor<Simulated> for Member<'_> {
     type Output = Task<Account>;
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) -> Task<Account> {
+    fn visit<L: RecordLock<Simulated>>(self, lock: L) -> Task<Account> {
         let lease_ns = lock.lease_ns().unwrap_or(0);
-        let client = Client::new(self.world.endpoint(), lock, Options { incarnation: 1 });
+        let client =
+            Client::new(Simulated::new(self.world.endpoint()), lock, Options { incarnation: 1 });
         let id = client.endpoint().id();
         let (handle, inside) = (self.world.handle(), self.inside.clone());
         let (word, who, end) = (self.word, self.who, self.end);
@@ -216,8 +218,8 @@ impl Visitor<SimEndpoint> for Member<'_> {
 }
 
 /// One hold, as long as it may last or shorter.
-async fn hold<L: RecordLock<SimEndpoint>>(
-    client: &Client<SimEndpoint, L>,
+async fn hold<L: RecordLock<Simulated>>(
+    client: &Client<Simulated, L>,
     word: Addr,
     who: u16,
     inside: &Inside,

@@ -6,17 +6,21 @@
 //! finds its own ticket void: both abort, pause for a random time and begin again. With tickets
 //! worth several slots neither happens.
 
+use std::any::Any;
+use std::marker::PhantomData;
+
 use anyhow::{Context, ensure};
 use clap::{Args, value_parser};
 use farlock_fabric::{Addr, Endpoint, Nanos};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError};
-use farlock_sim::{Config, Ended, SimEndpoint, Task, Weakness, World};
+use farlock_sim::{Config, Ended, Task, Weakness, World};
 use serde::Serialize;
 
 use super::{Inside, Verdict, percent, show};
 use crate::provenance::Provenance;
 use crate::record::grouped;
+use crate::subject::Simulated;
 
 /// How long a short transaction holds, in nanoseconds, and how long a long one, in leases.
 const SHORT_NS: Nanos = 50_000;
@@ -193,28 +197,35 @@ struct WithShort<'a> {
     long: &'a str,
 }
 
-struct WithBoth<'a, S> {
-    member: Member<'a>,
-    short: S,
+/// Takes a lock of the type `S`, which another name stands for.
+struct OfType<S>(PhantomData<S>);
+
+impl<S: RecordLock<Simulated>> Visitor<Simulated> for OfType<S> {
+    type Output = S;
+
+    fn visit<L: RecordLock<Simulated>>(self, lock: L) -> S {
+        let lock: Box<dyn Any> = Box::new(lock);
+        *lock.downcast().expect("both names are of one lock")
+    }
 }
 
 type Spawned = Result<Task<Account>, registry::SpecError>;
 
-impl Visitor<SimEndpoint> for WithShort<'_> {
+impl Visitor<Simulated> for WithShort<'_> {
     type Output = Spawned;
 
-    fn visit<S: RecordLock<SimEndpoint>>(self, short: S) -> Spawned {
-        registry::visit(self.long, WithBoth { member: self.member, short })
+    fn visit<L: RecordLock<Simulated>>(self, short: L) -> Spawned {
+        let long = registry::visit(self.long, OfType::<L>(PhantomData))?;
+        Ok(self.member.spawn(short, long))
     }
 }
 
-impl<S: RecordLock<SimEndpoint>> Visitor<SimEndpoint> for WithBoth<'_, S> {
-    type Output = Task<Account>;
-
-    fn visit<L: RecordLock<SimEndpoint>>(self, long: L) -> Task<Account> {
-        let Member { world, inside, who, course } = self.member;
-        let short = Client::new(world.endpoint(), self.short, Options { incarnation: 1 });
-        let long = Client::new(world.endpoint(), long, Options { incarnation: 1 });
+impl Member<'_> {
+    fn spawn<L: RecordLock<Simulated>>(self, short: L, long: L) -> Task<Account> {
+        let Self { world, inside, who, course } = self;
+        let client =
+            |lock| Client::new(Simulated::new(world.endpoint()), lock, Options { incarnation: 1 });
+        let (short, long) = (client(short), client(long));
         let inside = inside.to_vec();
         world.spawn(short.endpoint().id(), async move {
             let mut account = Account::default();
@@ -246,14 +257,14 @@ impl<S: RecordLock<SimEndpoint>> Visitor<SimEndpoint> for WithBoth<'_, S> {
 }
 
 /// Whoever aborted begins again after a random time, longer each time.
-async fn pause(endpoint: &SimEndpoint, course: Course, aborts: &mut u32) {
+async fn pause(endpoint: &Simulated, course: Course, aborts: &mut u32) {
     *aborts = (*aborts + 1).min(4);
     endpoint.sleep(endpoint.random() % (course.lease_ns << *aborts)).await;
 }
 
 /// One attempt. Whether it was done.
-async fn transact<L: RecordLock<SimEndpoint>>(
-    client: &Client<SimEndpoint, L>,
+async fn transact<L: RecordLock<Simulated>>(
+    client: &Client<Simulated, L>,
     word: Addr,
     mode: Mode,
     work: Nanos,

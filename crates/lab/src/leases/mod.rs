@@ -14,8 +14,9 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 use farlock_fabric::{Endpoint, Nanos};
 use farlock_locks::{Client, Guard, Mode, RecordLock, Token};
-use farlock_sim::SimEndpoint;
 use serde::Serialize;
+
+use crate::subject::Simulated;
 
 /// Who is inside one lock, and until when by its own clock: beyond that nobody counts as inside.
 #[derive(Clone, Default)]
@@ -49,11 +50,11 @@ struct Verdict {
 
 impl Inside {
     /// `who` was granted the lock.
-    fn enter<L: RecordLock<SimEndpoint>>(
+    fn enter<L: RecordLock<Simulated>>(
         &self,
         who: u16,
-        client: &Client<SimEndpoint, L>,
-        guard: &Guard<'_, SimEndpoint, L>,
+        client: &Client<Simulated, L>,
+        guard: &Guard<'_, Simulated, L>,
     ) {
         let (judged, mode, client) = (&mut *self.0.borrow_mut(), guard.mode(), client.clone());
         judged.verdict.grants += 1;

@@ -10,10 +10,11 @@ use farlock_fabric::{Addr, Endpoint};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Mode, Options, RecordLock};
 use farlock_sim::check::{Access, Ledger, Register, Turns};
-use farlock_sim::{Config, Effect, Ended, Kind, SimEndpoint, Weakness, World};
+use farlock_sim::{Config, Effect, Ended, Kind, Weakness, World};
 
 use super::{Course, Figure, Parameters, Round};
 use crate::check::order::Order;
+use crate::subject::Simulated;
 use crate::workload::{Dist, Workload};
 
 /// As many as a ledger tells apart.
@@ -104,7 +105,7 @@ struct Member<'a> {
 
 impl Member<'_> {
     /// Where the locks lie; whoever comes first makes them.
-    fn locks<L: RecordLock<SimEndpoint>>(&self) -> Addr {
+    fn locks<L: RecordLock<Simulated>>(&self) -> Addr {
         let base = Addr::new(farlock_fabric::RegionId(1), 0);
         if self.who == 0 {
             let region = self.world.region(self.world.node(), LOCKS * L::BYTES);
@@ -117,7 +118,7 @@ impl Member<'_> {
 }
 
 /// An effect took place.
-fn see<L: RecordLock<SimEndpoint>>(jury: &Jury, base: Addr, effect: &Effect) {
+fn see<L: RecordLock<Simulated>>(jury: &Jury, base: Addr, effect: &Effect) {
     let atomic = !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send);
     if atomic && effect.addr.region() == base.region() {
         let lock = (effect.addr.offset() / L::BYTES) as usize;
@@ -126,10 +127,10 @@ fn see<L: RecordLock<SimEndpoint>>(jury: &Jury, base: Addr, effect: &Effect) {
     }
 }
 
-impl Visitor<SimEndpoint> for Member<'_> {
+impl Visitor<Simulated> for Member<'_> {
     type Output = ();
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn visit<L: RecordLock<Simulated>>(self, lock: L) {
         let (base, who, jury) = (self.locks::<L>(), self.who, Rc::clone(self.jury));
         let workload =
             Workload { locks: LOCKS, dist: Dist::Uniform, reads: READS, seed: self.course.seed };
@@ -138,7 +139,7 @@ impl Visitor<SimEndpoint> for Member<'_> {
         let endpoint = self.world.endpoint();
         let id = endpoint.id();
         let order = Order::promised(&lock);
-        let client = Client::new(endpoint, lock, Options { incarnation: 1 });
+        let client = Client::new(Simulated::new(endpoint), lock, Options { incarnation: 1 });
         self.world.spawn(id, async move {
             for _ in 0..acquisitions {
                 let (lock, mode) = draws.draw();

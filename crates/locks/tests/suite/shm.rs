@@ -14,7 +14,7 @@ use farlock_locks::record::Server;
 use farlock_locks::record::mcs::Mcs;
 use farlock_locks::{Client, Options as ClientOptions};
 
-use crate::{Stage, Task, cases, every_case, every_local_case, play};
+use crate::{Stage, Task, every_case, every_local_case, play};
 
 /// How long a case may take before its clients are said to wait for ever, in nanoseconds: hundreds
 /// of times what it takes, for the machine may be busy.

@@ -21,8 +21,8 @@ impl<E: Endpoint> Counting for Counted<E> {
     }
 }
 
-/// The one endpoint of clients in a simulated world that nobody watches. Every lock is compiled once
-/// more for each kind of endpoint, which is most of what the laboratory takes to build.
+/// The one endpoint of clients in a simulated world that nobody watches. Every lock is compiled
+/// once more for each kind of endpoint, which is most of what the laboratory takes to build.
 pub type Simulated = Counted<SimEndpoint>;
 
 impl Counting for ShmEndpoint {

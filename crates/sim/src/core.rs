@@ -7,7 +7,7 @@ use std::rc::Rc;
 use farlock_fabric::{EndpointId, Nanos};
 
 use crate::fault::{Ratio, Weakness};
-use crate::flight::Flights;
+use crate::flight::{Flights, NONE};
 use crate::history::History;
 use crate::memory::{Memory, Node};
 use crate::nic::Nic;
@@ -64,6 +64,11 @@ pub(crate) struct Core {
     pub(crate) disturbed: bool,
     /// Explored mode: the time is part of the state.
     pub(crate) clocks_decide: bool,
+    /// Explored mode, while the oracle is asked: ends of waits and pauses that cannot come before a
+    /// verb that adds has taken effect.
+    pub(crate) later: Vec<(Nanos, Event)>,
+    /// Explored mode: within how long verbs that add take effect, if not at any time.
+    pub(crate) adds_within_ns: Option<Nanos>,
     /// How many endpoints may still crash at any verb, and how often one does.
     pub(crate) crashes_left: u32,
     pub(crate) crash_ratio: Ratio,
@@ -113,6 +118,7 @@ impl Core {
             queue: Queue::new(config.mode == Mode::Timed),
             pending: Vec::new(),
             timers: Vec::new(),
+            later: Vec::new(),
             hasty: config.hasty,
             slow_completions: config.slow_completions,
             candidates: Vec::new(),
@@ -120,6 +126,7 @@ impl Core {
             abandoned: false,
             disturbed: config.clocks_decide,
             clocks_decide: config.clocks_decide,
+            adds_within_ns: config.adds_within_ns,
             crashes_left: 0,
             crash_ratio: Ratio::NEVER,
             ghost: Rc::default(),
@@ -209,12 +216,49 @@ impl Core {
         if self.abandoned || self.now >= limit {
             return None;
         }
+        let due = self.additions_due();
+        if due == Nanos::MAX {
+            return self.choose_until(due);
+        }
+        let is_later = |(time, event): &mut (Nanos, Event)| event.is_of_time() && *time > due;
+        self.later = self.pending.extract_if(.., is_later).collect();
+        let next = self.choose_until(due);
+        self.pending.append(&mut self.later);
+        next
+    }
+
+    /// Explored mode: until when time may pass before a verb that adds takes effect.
+    fn additions_due(&self) -> Nanos {
+        let Some(within) = self.adds_within_ns else { return Nanos::MAX };
+        let posted = self.pending.iter().filter_map(|&(_, event)| self.addition_posted(event));
+        posted.map(|posted| posted.saturating_add(within)).min().unwrap_or(Nanos::MAX)
+    }
+
+    /// When a chain was posted that is on its way and adds, where that matters.
+    pub(crate) fn addition_posted(&self, event: Event) -> Option<Nanos> {
+        self.adds_within_ns?;
+        let (Event::Arrive(mut index) | Event::Turn(mut index) | Event::Serve(mut index)) = event
+        else {
+            return None;
+        };
+        while index != NONE {
+            let flight = self.flights.at(index);
+            if flight.kind.adds() {
+                return Some(self.flights.cargo(index).posted);
+            }
+            index = flight.next;
+        }
+        None
+    }
+
+    /// The same, but no wait and no pause ends later than `due`.
+    fn choose_until(&mut self, due: Nanos) -> Option<(Nanos, Event)> {
         // For what is on its way to the outside time does not stand still.
         let passes =
             |event: &Event| matches!(event, Event::Timer(..) | Event::Wake(_) | Event::Reach(_));
         let impatient = self.hasty && self.disturbed && !self.pending.is_empty();
         if impatient || self.pending.iter().all(|(_, event)| passes(event)) {
-            return self.let_time_pass();
+            return self.let_time_pass(due);
         }
         let chosen = match self.pending.len() {
             0 => return None,
@@ -247,15 +291,16 @@ impl Core {
     /// timer is pending or held back, or, where somebody has died or is paused so that it may help,
     /// one on a word. Who is paused goes on when all waits that end before have ended, unless waits
     /// are hasty.
-    fn let_time_pass(&mut self) -> Option<(Nanos, Event)> {
+    fn let_time_pass(&mut self, due: Nanos) -> Option<(Nanos, Event)> {
         let mut timers = std::mem::take(&mut self.timers);
         timers.retain(|(_, event)| match *event {
             Event::Timer(index, generation) => self.is_current(index, generation),
             _ => true,
         });
+        self.timers = timers.extract_if(.., |(time, _)| *time > due).collect();
         let held_back = timers.len();
         let patient = self.disturbed.then(|| self.watches.patient()).into_iter().flatten();
-        timers.extend(patient);
+        timers.extend(patient.filter(|(time, _)| *time <= due));
         let mut asleep = self.asleep(&timers);
         let hasty = self.pending.len();
         self.pending.append(&mut timers);
@@ -264,6 +309,7 @@ impl Core {
             _ => self.ask(),
         };
         let next = chosen.map(|index| self.pending[index]);
+        let later = std::mem::take(&mut self.timers);
         self.timers = self.pending.split_off(hasty);
         self.timers.truncate(held_back);
         match chosen {
@@ -276,6 +322,7 @@ impl Core {
             _ => {}
         }
         self.pending.append(&mut asleep);
+        self.timers.extend(later);
         let (time, event) = next?;
         self.last = self.candidate(event).owner;
         Some((self.not_before(time, event), event))
@@ -296,7 +343,7 @@ impl Core {
     fn not_before(&self, time: Nanos, event: Event) -> Nanos {
         match (self.clocks_decide, event) {
             (false, _) => time.max(self.now + 1),
-            (true, Event::Timer(..) | Event::Elapse(_) | Event::Wake(_)) => time.max(self.now),
+            (true, event) if event.is_of_time() => time.max(self.now),
             (true, _) => self.now,
         }
     }

@@ -92,6 +92,8 @@ pub(crate) struct Cargo {
     pub(crate) tear: Tear,
     /// When a message is due.
     pub(crate) due: Due,
+    /// Of a verb that adds, where that matters: when it was posted.
+    pub(crate) posted: Nanos,
     /// What a read found or a write stores.
     pub(crate) data: Vec<u64>,
 }
@@ -246,7 +248,12 @@ impl Flights {
             old: 0,
             chain: Chain::NEW,
         });
-        self.cargo.push(Cargo { tear: Tear::default(), due: Due::Unknown, data: Vec::new() });
+        self.cargo.push(Cargo {
+            tear: Tear::default(),
+            due: Due::Unknown,
+            posted: 0,
+            data: Vec::new(),
+        });
         (self.slab.len() - 1) as u32
     }
 }

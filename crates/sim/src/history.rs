@@ -33,6 +33,11 @@ impl Kind {
     /// How many kinds there are.
     pub const COUNT: usize = 9;
 
+    /// Whether it changes a word whatever that is.
+    pub(crate) const fn adds(self) -> bool {
+        matches!(self, Self::Faa64 | Self::MaskedFaa64 | Self::MaskedFaa128)
+    }
+
     /// The kind of this verb.
     #[inline]
     pub const fn of(verb: &Verb<'_>) -> Self {

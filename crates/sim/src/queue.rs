@@ -33,6 +33,13 @@ pub(crate) enum Event {
     Announce(u32),
 }
 
+impl Event {
+    /// Whether time passes for it: the end of a wait or of a pause.
+    pub(crate) const fn is_of_time(self) -> bool {
+        matches!(self, Self::Timer(..) | Self::Elapse(_) | Self::Wake(_))
+    }
+}
+
 /// Slots of the wheel: nanoseconds ahead that it covers. A power of two.
 const SLOTS: usize = 8192;
 const MASK: u64 = SLOTS as u64 - 1;

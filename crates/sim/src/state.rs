@@ -88,7 +88,8 @@ impl Core {
             }
         }
         // In which order events became possible decides nothing: a sum does not depend on it.
-        let pending = self.pending.iter().map(|&(_, event)| self.event_hash(event));
+        let pending = self.pending.iter().chain(&self.later);
+        let pending = pending.map(|&(_, event)| self.event_hash(event));
         hash = mix(hash, pending.fold(0, u64::wrapping_add));
         if self.seats.iter().any(|seat| seat.paused_until > 0) {
             hash = mix(hash, self.unasked_hash());
@@ -105,15 +106,24 @@ impl Core {
         done.chain(over).fold(0, u64::wrapping_add)
     }
 
-    /// The time, and until when who waits or is paused.
+    /// The time, until when who waits or is paused, and since when additions are on their way.
     fn time_hash(&self) -> u64 {
-        let is_timer =
-            |(_, event): &&(Nanos, Event)| matches!(event, Event::Timer(..) | Event::Elapse(_));
-        let timers = self.pending.iter().filter(is_timer).chain(&self.timers).copied();
+        // The timer of a wait that has ended is none, and its place may be another wait's.
+        let is_timer = |(_, event): &&(Nanos, Event)| match *event {
+            Event::Timer(index, generation) => self.is_current(index, generation),
+            Event::Elapse(_) => true,
+            _ => false,
+        };
+        let additions = self.pending.iter().filter_map(|&(_, event)| {
+            Some(mix(self.event_hash(event), self.addition_posted(event)?))
+        });
+        let timers = self.pending.iter().chain(&self.later).chain(&self.timers);
+        let timers = timers.filter(is_timer).copied();
         let ends = timers.chain(self.watches.patient());
         let ends = ends.map(|(time, event)| mix(self.event_hash(event), time));
         let pauses = self.seats.iter().map(|seat| seat.paused_until);
-        pauses.fold(mix(self.now, ends.fold(0, u64::wrapping_add)), mix)
+        let ends = ends.chain(additions).fold(0, u64::wrapping_add);
+        pauses.fold(mix(self.now, ends), mix)
     }
 
     /// What completions will tell that have arrived and wait for earlier ones of their queue pair.

@@ -188,6 +188,9 @@ impl Core {
             if kind == Kind::Send {
                 self.seat_mut(owner).sends.push(index);
             }
+            if self.adds_within_ns.is_some() && kind.adds() {
+                self.flights.cargo_mut(index).posted = self.now;
+            }
             index = next;
         }
         rtt += self.crowding_ns;

@@ -65,6 +65,10 @@ pub struct Config {
     /// clock, too, if nothing else can happen, as they do in any case from the moment at which
     /// somebody crashes or is paused.
     pub clocks_decide: bool,
+    /// Explored mode, where clocks decide: within how many nanoseconds from when it is posted a
+    /// verb that adds takes effect, if ever. What adds cannot tell that it comes late, so that a
+    /// lock may have to assume a bound; every other verb takes effect at any time.
+    pub adds_within_ns: Option<Nanos>,
     /// Explored mode: whether a completion is an event of its own. If not, an endpoint learns of
     /// its verb's end as it takes effect, which hides nothing but what it does without a verb:
     /// looking for mail, and publishing.
@@ -86,6 +90,7 @@ impl Default for Config {
             poll_interval_ns: 1_862,
             hasty: true,
             clocks_decide: false,
+            adds_within_ns: None,
             slow_completions: false,
             events_max: None,
         }

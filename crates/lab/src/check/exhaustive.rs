@@ -218,6 +218,8 @@ mod tests {
             ("dslr-64", false),
             ("mcs", true),
             (subjects::LEASED[0], false),
+            (subjects::LEASED[1], false),
+            (subjects::LEASED[2], true),
         ] {
             let player = subjects::player(subject).expect("a registered lock");
             let base = Scenario::plain(subject, 3, 2).mixed();

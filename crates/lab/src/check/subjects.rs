@@ -30,7 +30,8 @@ const SLEEPERS: [&str; 6] = ["dslr", "dslr-64", "mcs", "shiftlock", "rpc", "rpc-
 const PAUSE_NS: [Nanos; 3] = [LEASE_NS, 100_000, 100];
 
 /// Locks whose holders hold until a time.
-pub const LEASED: [&str; 1] = ["dslr:lease=10000000"];
+pub const LEASED: [&str; 3] =
+    ["dslr:lease=10000000", "shiftlock:lease=10000000", "shiftlock:lease=10000000:strict"];
 
 /// Options worth a row of their own.
 const VARIANTS: &[&str] = &[
@@ -154,6 +155,7 @@ impl MakePlayer {
             order_outlives_pauses: L::ORDER_OUTLIVES_PAUSES,
             register: self.register,
             lease_ns,
+            adds_within_ns: lock.adds_within_ns(),
             pause_ns: lease_ns.unwrap_or(self.pause_ns),
         }
     }

@@ -6,8 +6,11 @@
 //! Where the count has come all the way round meanwhile, which only a narrow field's does, the
 //! judge takes the lowest that the order of grants allows.
 
+use std::collections::BTreeSet;
+
 use farlock_fabric::word::Field;
 use farlock_locks::Token;
+use farlock_sim::check::Access;
 use farlock_sim::mix;
 
 use super::scenario::CLIENTS_MAX;
@@ -101,8 +104,39 @@ impl Tokens {
     }
 }
 
+/// What was granted, where tokens alone tell whose time is over.
+#[derive(Clone, Debug, Default)]
+pub struct Granted {
+    exclusive: BTreeSet<u64>,
+    shared: BTreeSet<u64>,
+}
+
+impl Granted {
+    /// Somebody is granted the lock with this token. Whether it comes late, and whatever checks
+    /// tokens sees that: somebody whom it excludes has been granted the lock with a higher token,
+    /// and nobody such with the same.
+    pub fn comes_late(&mut self, access: Access, token: u64) -> bool {
+        let readers = self.shared.iter().filter(|_| access == Access::Exclusive);
+        let excluded = || self.exclusive.iter().chain(readers.clone());
+        let late = excluded().any(|&other| other > token) && excluded().all(|&it| it != token);
+        match access {
+            Access::Exclusive => self.exclusive.insert(token),
+            Access::Shared => self.shared.insert(token),
+        };
+        late
+    }
+
+    /// What this adds to the state of a world.
+    pub fn ghost(&self) -> u64 {
+        let readers = self.shared.iter().fold(0, |hash, &token| mix(hash, token));
+        self.exclusive.iter().fold(readers, |hash, &token| mix(hash, token))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use Access::{Exclusive, Shared};
+
     use super::*;
 
     const COUNT: Field = Field { name: NAME, shift: 4, bits: 3 };
@@ -139,6 +173,26 @@ mod tests {
         assert_eq!(judged(after_30(10), 30, Some(14)), 22);
         assert_eq!(judged(after_30(10), 30, Some(30)), 30, "to which the ledger objects");
         assert_eq!(judged(after_30(25), 30, Some(30)), 30);
+    }
+
+    /// Who comes late has the lower token; what is granted twice is not late, but wrong.
+    #[test]
+    fn who_comes_late_is_behind_somebody_whom_it_excludes() {
+        let late = |before: &[(Access, u64)], access, token| {
+            let mut granted = Granted::default();
+            for &(access, token) in before {
+                granted.comes_late(access, token);
+            }
+            granted.comes_late(access, token)
+        };
+        for (before, access) in [(Exclusive, Exclusive), (Exclusive, Shared), (Shared, Exclusive)] {
+            assert!(late(&[(before, 7)], access, 6));
+            assert!(!late(&[(before, 7)], access, 7));
+            assert!(!late(&[(before, 7), (before, 9)], access, 7), "granted twice");
+            assert!(!late(&[(before, 7)], access, 8));
+        }
+        assert!(!late(&[(Shared, 7)], Shared, 6));
+        assert!(!late(&[(Shared, 6), (Exclusive, 7)], Exclusive, 6));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::mishap::{RATE_PPB_MAX, What};
 use super::order::Order;
 use super::points::{Alarm, Watched, Witness};
 use super::scenario::{Faults, Scenario};
-use super::tokens::Tokens;
+use super::tokens::{Granted, Tokens};
 use super::verdict::{Befell, Finding, Objection, Verdict, is_due_to, message, recoveries};
 
 /// The word that a holder reads, in bytes after the lock: while it does, others may come in.
@@ -68,8 +68,18 @@ pub struct Terms {
     pub order_outlives_pauses: bool,
     /// How long its holders may hold, if not as long as they like.
     pub lease_ns: Option<Nanos>,
+    /// Within how long verbs that add take effect, where exclusion rests on it and clocks go as the
+    /// contract says.
+    pub adds_within_ns: Option<Nanos>,
     /// By what pauses are measured: the lease, if there is one.
     pub pause_ns: Nanos,
+}
+
+impl Terms {
+    /// Whether the token of a reader tells that its time is over, too, however late verbs are.
+    fn readers_tell(&self) -> bool {
+        self.adds_within_ns.is_none()
+    }
 }
 
 /// A subject, ready to play any scenario.
@@ -170,8 +180,8 @@ struct Bench {
     settling: u64,
     /// Who holds until when by its own clock, if holds end by themselves.
     leases: Vec<(u16, Nanos)>,
-    /// Tokens of writers, where clocks are not to be trusted.
-    tokens: Vec<Option<u64>>,
+    /// What was granted, where clocks are not to be trusted.
+    granted: Granted,
 }
 
 type SharedBench = Rc<RefCell<Bench>>;
@@ -191,26 +201,10 @@ impl Bench {
         let turns = if self.order.is_any() { self.turns.ghost() } else { 0 };
         let faults = self.settling << 8 | u64::from(self.cancels_left);
         let faults = self.mishaps_left.iter().fold(faults, |sum, &left| mix(sum, left.into()));
-        let holds = self.leases.iter().map(|&(who, end)| mix(who.into(), end));
-        let held = holds
-            .chain(self.tokens.iter().map(|token| token.map_or(0, |token| token.wrapping_add(1))));
+        let held = self.leases.iter().map(|&(who, end)| mix(who.into(), end));
         let known = self.ledger.ghost() ^ self.goods.ghost().rotate_left(1);
-        let known = mix(known, self.count.ghost());
+        let known = mix(mix(known, self.count.ghost()), self.granted.ghost());
         self.ghost.set(held.fold(known ^ turns ^ mix(faults, 0), mix));
-    }
-
-    /// Whether somebody has been granted the lock exclusively with a higher token; nobody with the
-    /// same.
-    fn comes_late(&mut self, access: Access, token: Option<u64>) -> bool {
-        if self.tokens.contains(&token) {
-            return false;
-        }
-        let late = self.tokens.iter().any(|&other| other > token);
-        if access == Access::Exclusive {
-            self.tokens.push(token);
-        }
-        self.befell.stale += u64::from(late);
-        late
     }
 
     /// A token of `who` as the judges compare it. Where holds end by themselves it may be older
@@ -325,6 +319,7 @@ impl Trial {
             hasty: scenario.hasty,
             slow_completions: scenario.slow,
             clocks_decide: terms.lease_ns.is_some(),
+            adds_within_ns: terms.adds_within_ns.filter(|_| scenario.is_timely()),
             events_max: Some(EVENTS_MAX),
             ..Config::default()
         };
@@ -787,11 +782,14 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         if let (true, Some(story)) = (in_order, bench.order.objection(who, passed)) {
             bench.bypassed.get_or_insert(story);
         }
-        let token = bench.judged(who, access, token);
+        let mut token = bench.judged(who, access, token);
         if trial.terms.lease_ns.is_some() && !trial.scenario.is_timely() {
-            // Nothing is promised but that a holder's token tells whether its time is over.
+            // Nothing is promised but that a holder's token tells whether its time is over; and a
+            // reader's not even that where readers' releases may be late.
             bench.ledger.leave_all();
-            if bench.comes_late(access, token) {
+            token = token.filter(|_| access == Access::Exclusive || trial.terms.readers_tell());
+            if token.is_some_and(|token| bench.granted.comes_late(access, token)) {
+                bench.befell.stale += 1;
                 bench.remember();
                 bench.tell(|line| *line = format!("client {who}  is too late, token {token:?}"));
                 return;

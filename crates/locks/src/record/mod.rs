@@ -140,6 +140,14 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
         None
     }
 
+    /// Within how long from when it is posted, in nanoseconds, a verb that adds to the word must
+    /// take effect, if ever, for this lock to exclude anybody; `None`: at any time. Where one comes
+    /// later still, no writer is granted a token twice and who comes late has the lower one, but a
+    /// reader's token tells nothing any more.
+    fn adds_within_ns(&self) -> Option<Nanos> {
+        None
+    }
+
     /// How long a shared hold may keep writers out after its release, where it ends by its lease
     /// alone.
     fn lingers_ns(&self, endpoint: &E) -> Nanos {

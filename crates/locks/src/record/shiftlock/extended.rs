@@ -46,6 +46,14 @@ pub struct Held {
 }
 
 impl Extended {
+    /// This lock with leases of so many nanoseconds, at least 10,000; nobody may pass its line.
+    /// Whether readers release by a compare on the generation.
+    pub fn leased(lock: ShiftLock, ns: Nanos, strict: bool) -> Self {
+        assert!(ns >= LEASE_NS_MIN, "a lease takes some round trips");
+        assert!(lock.bypass == 0, "who passes a line is not watched by those who wait in it");
+        Self { lock, attempts: 0, strict, lease: Some(Term { ns }) }
+    }
+
     /// The lock, if one of these is among the options, which may be any of [`ShiftLock`] but
     /// `bypass` besides: `lease=NANOS`: how long a holder may hold before others take the lock
     /// away; `strict`: readers release by a compare on the generation; `attempts=COUNT`: how often
@@ -189,6 +197,12 @@ impl<E: WideAtomics> RecordLock<E> for Extended {
         self.lease.map(|term| term.ns)
     }
 
+    /// A reader's release, without `strict`: what it posts at the end of its lease takes effect
+    /// before anybody has waited for three.
+    fn adds_within_ns(&self) -> Option<Nanos> {
+        self.lease.filter(|_| !self.strict).map(|term| term.ns)
+    }
+
     fn near_wrap(&self, steps: u16) -> u128 {
         RecordLock::<E>::near_wrap(&self.lock, steps)
     }
@@ -219,7 +233,7 @@ impl<E: WideAtomics> RecordLock<E> for Extended {
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Result<Held, Fault> {
         let mut old = ShiftWord(old);
         loop {
-            site.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64]);
+            site.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64, site.opened_at()]);
             if mode == Mode::Exclusive && self.attempts > 0 {
                 old = self.get_in_line(site).await?;
                 if let Some(held) = self.opened(site, mode, old.0) {

@@ -89,6 +89,11 @@ impl Watch {
         self.looked = begun;
     }
 
+    /// What it carries from one look to the next, and `more`.
+    fn survivors(&self, more: [u64; 2]) -> [u64; 6] {
+        [self.seen.0, self.since, self.looked, self.before, more[0], more[1]]
+    }
+
     /// A moment at which the count was not yet this, which it is now.
     fn not_yet(&self, released: Released) -> Nanos {
         if released == self.seen { self.before } else { self.looked }
@@ -175,7 +180,7 @@ impl Extended {
             if !self.goes_on(site, term, &mut watch, grant.released.generation()).await? {
                 return Ok(Turn::Again);
             }
-            site.endpoint.checkpoint(&[grant.released.0, watch.seen.0]);
+            site.endpoint.checkpoint(&watch.survivors([grant.released.0, 0]));
             let word = Some((site.lock.plus(UPPER_HALF), watch.seen.0));
             let interval = Some(self.poll_leased::<E>(term));
             let patience = self.lock.patience;
@@ -214,7 +219,7 @@ impl Extended {
                     return Ok(None);
                 }
             }
-            site.endpoint.checkpoint(&[seen, watch.seen.0]);
+            site.endpoint.checkpoint(&watch.survivors([seen, not_yet]));
             let interval = Some(self.poll_leased::<E>(term));
             let (word, patience) = (Some((site.lock, seen)), self.lock.patience);
             site.endpoint.wait(Wait { word, interval, patience, ..Wait::default() }).await;
@@ -282,7 +287,7 @@ impl Extended {
         watch: &mut Watch,
         generation: u64,
     ) -> Result<bool, Fault> {
-        site.endpoint.checkpoint(&[generation, watch.seen.0, site.successor_bits()]);
+        site.endpoint.checkpoint(&watch.survivors([generation, site.successor_bits()]));
         let (mail, interval) = (Some(site.slot()), Some(term.glance_ns()));
         let wait = Wait { mail, interval, patience: self.lock.patience, ..Wait::default() };
         if site.endpoint.wait(wait).await == Woken::Mail {
@@ -380,7 +385,7 @@ impl Extended {
                 Err(Fault::MailboxFull) => {}
                 Err(fault) => return Err(fault),
             }
-            site.endpoint.checkpoint(&[watch.seen.0, pause_ns]);
+            site.endpoint.checkpoint(&watch.survivors([pause_ns, 0]));
             let peers = [to.endpoint];
             let interval = Some(pause_ns);
             site.endpoint.wait(Wait { peers: &peers, interval, ..Wait::default() }).await;

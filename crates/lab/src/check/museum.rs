@@ -71,12 +71,31 @@ mod tests {
         assert!(row.line.as_ref().is_some_and(|line| line.contains("/w")), "{row:?}");
     }
 
-    /// It is sound as long as nobody holds longer than its lease.
+    /// They are sound as long as nobody holds longer than its lease.
     #[test]
-    fn a_bug_of_leases_is_found_where_holders_overstay() {
-        let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == "lease-overlooked");
-        let row = find(exhibit.expect("the museum has it"), 20_000, 1).expect("it plays");
-        assert!(row.found, "{row:?}");
+    fn bugs_of_leases_are_found_where_holders_overstay() {
+        for name in ["lease-overlooked", "late-reader", "late-writer", "late-handover"] {
+            let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == name);
+            let row = find(exhibit.expect("the museum has it"), 20_000, 1).expect("it plays");
+            assert!(row.found, "{row:?}");
+        }
+    }
+
+    /// What is found in an exhibit is its flaw, not the lock that it was planted in, nor the judge.
+    #[test]
+    fn without_its_flaw_no_exhibit_is_objected_to() {
+        let mut twins = 0;
+        for exhibit in subjects::exhibits() {
+            let Some(player) = subjects::twin(exhibit) else { continue };
+            let base = Scenario::plain(exhibit.name, CLIENTS, ACQUISITIONS);
+            let faults = player.faults(exhibit.repairs);
+            let mut hunt = Hunt::new(&player, Mix::Standard, 1);
+            let catch = hunt.search(&base, faults, Budget::Schedules(1_500), |_| {});
+            let catch = catch.map(|catch| (catch.finding, catch.line.to_string()));
+            assert_eq!(catch, None, "the twin of {}", exhibit.name);
+            twins += 1;
+        }
+        assert!(twins > 20, "{twins}");
     }
 
     /// Clocks that go apart no faster than the contract allows are enough to find it.

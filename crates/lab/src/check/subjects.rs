@@ -111,15 +111,22 @@ fn exhibit(name: &str) -> anyhow::Result<Player> {
     }
     let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == name);
     let exhibit = exhibit.with_context(|| format!("the museum has no exhibit named '{name}'"))?;
+    exhibits::visit(name, maker_of(exhibit)).context("an exhibit that is listed can be visited")
+}
+
+/// A player of the same lock without its flaw, if that is what is wrong with an exhibit.
+pub fn twin(exhibit: &Exhibit) -> Option<Player> {
+    exhibits::visit_twin(exhibit.name, maker_of(exhibit))
+}
+
+fn maker_of(exhibit: &Exhibit) -> MakePlayer {
     let order = Some(match exhibit.order {
         Claim::Nothing => Order::default(),
         Claim::WritersInOrder => Order { writers: Some(0), readers: None },
         Claim::OneMayPass => Order { writers: Some(1), readers: None },
         Claim::WritersKeepReadersOut => Order { writers: None, readers: Some(u16::MAX) },
     });
-    let maker =
-        MakePlayer { settles: exhibit.settles, order, pause_ns: PAUSE_NS[2], ..MakePlayer::SOUND };
-    exhibits::visit(name, maker).context("an exhibit that is listed can be visited")
+    MakePlayer { settles: exhibit.settles, order, pause_ns: PAUSE_NS[2], ..MakePlayer::SOUND }
 }
 
 struct MakePlayer {

@@ -1,5 +1,7 @@
 //! The exhibits there are: one list, from which the checker and the tests expand.
 
+use std::any::TypeId;
+
 use farlock_fabric::WideAtomics;
 
 use super::flaws::{
@@ -7,14 +9,16 @@ use super::flaws::{
     OpeningUnpublished, ReadersNotAwaited, RepairWithoutDrain, RepairerOverlooked, ResetOverlooked,
     Sound, SuspectedIsNotDead, UnbumpedGeneration, Untagged, WrappedCounter, ZombieWrite,
 };
+use super::lease_flaws::{LateReader, LateWriter, RenewalUnread};
 use super::printed_repairs::{EpochZeroed, UndoneByAdding};
+use super::rma_printed::{ResetBySubtracting, WaitsForReset};
 use super::tampered::Tampered;
 use super::{DslrPrinted, EpochLost, GivesUp, LeasedByClock, LostWakeUp, RidingRead, TornStamp};
 use crate::RecordLock;
 use crate::record::bakery::{LEASE_NS, Lease, Waiting};
 use crate::record::{
     cas::Cas, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs, none::NoLock, retry_on_fail::RetryOnFail,
-    shiftlock::ShiftLock,
+    rma_rw::RmaRw, shiftlock::Extended, shiftlock::ShiftLock,
 };
 
 /// What is known of an exhibit.
@@ -68,6 +72,20 @@ macro_rules! exhibits {
             }
         ),+];
 
+        /// Visits the lock of the exhibit of this name without its flaw; `None` if there is no such
+        /// exhibit, or if the lock itself is what is wrong.
+        pub fn visit_twin<E: WideAtomics, V: ExhibitVisitor<E>>(
+            name: &str,
+            visitor: V,
+        ) -> Option<V::Output> {
+            match name {
+                $($name if TypeId::of::<$flaw>() != TypeId::of::<Sound>() => {
+                    Some(visitor.visit($lock, Tampered::with::<Sound>))
+                })+
+                _ => None,
+            }
+        }
+
         /// Visits the exhibit of this name; `None` if there is none.
         pub fn visit<E: WideAtomics, V: ExhibitVisitor<E>>(
             name: &str,
@@ -105,12 +123,20 @@ exhibits! {
         "whoever finds somebody in line when it closes thinks that it has released";
     "unbumped-generation", UnbumpedGeneration, Mcs::default(), true, true, Nothing,
         "a repair begins no new generation";
-    "wrapped-counter", WrappedCounter, ShiftLock::default(), true, true, Nothing,
+    "wrapped-counter", WrappedCounter, patient_shiftlock(), true, true, Nothing,
         "two readers are none";
     "generation-by-size", GenerationBySize, Mcs::default(), true, true, Nothing,
         "of two generations the larger number is the newer";
     "lease-overlooked", LeaseOverlooked, leased(), true, true, Nothing,
         "a holder whose lease has ended releases all the same";
+    "late-reader", LateReader, leased_shiftlock(), true, true, Nothing,
+        "ShiftLock as printed: a reader whose lease has ended takes another off";
+    "late-writer", LateWriter, leased_shiftlock(), true, true, Nothing,
+        "ShiftLock as printed: a writer whose lease has ended makes another's count come early";
+    "late-handover", RenewalUnread, leased_shiftlock(), true, true, Nothing,
+        "a handover that comes after a reset is believed";
+    "handover-of-before", Untagged, leased_shiftlock(), true, true, Nothing,
+        "ShiftLock as printed: notes of before a reset are taken for notes of after it";
     "leased-by-clock", Sound, LeasedByClock, true, true, Nothing,
         "a lease that ends at an hour, on whoever's clock";
     "torn-read", Sound, TornStamp, true, false, Nothing,
@@ -135,6 +161,10 @@ exhibits! {
         "a waiter does not listen to who repairs";
     "repairer-overlooked", RepairerOverlooked, patient_dslr(), true, true, Nothing,
         "of two waiters that repair at once, each takes the other for dead";
+    "reset-by-subtracting", ResetBySubtracting, few_turns(), true, false, Nothing,
+        "RMA-RW as printed: two readers take the same departures off the counts";
+    "waits-for-reset", WaitsForReset, few_turns(), true, false, Nothing,
+        "RMA-RW as printed: a reader waits for a reset that was before it came";
     "fast-slow", Sound, Cas::without_backoff(), true, true, WritersInOrder,
         "whoever tries at the right moment is served, however long another waits";
     "two-pass", Sound, two_pass(), true, true, OneMayPass,
@@ -146,6 +176,11 @@ exhibits! {
 /// ShiftLock that lets readers in after every writer, and looks at its readers seldom.
 fn every_writer() -> ShiftLock {
     ShiftLock { writers_max: 1, poll_ns: 15_000_000, ..ShiftLock::default() }
+}
+
+/// ShiftLock that looks at its readers so seldom that waiting for the dead takes few polls.
+fn patient_shiftlock() -> ShiftLock {
+    ShiftLock { poll_ns: 15_000_000, ..ShiftLock::default() }
 }
 
 /// DSLR that looks at the word so seldom that waiting for the dead takes few polls.
@@ -169,6 +204,17 @@ fn leased() -> Dslr {
     let lease = Some(Lease { ns: LEASE_NS, slots_max: 1 });
     let omega_ns = LEASE_NS / 4;
     Dslr { waiting: Waiting { lease, omega_ns, ..Waiting::default() }, slots: 1 }
+}
+
+/// ShiftLock whose holders may hold for the paper's lease, that lets readers in after every writer
+/// and looks seldom. Its readers compare, so that they may be late by any time.
+fn leased_shiftlock() -> Extended {
+    Extended::leased(every_writer(), LEASE_NS, true)
+}
+
+/// RMA-RW whose turns are as short as they can be.
+fn few_turns() -> RmaRw {
+    RmaRw { writers_max: 2, readers_max: 2 }
 }
 
 /// DSLR's conflict handling as printed, or with its tests the other way round.

@@ -65,6 +65,7 @@ impl Story for Overstays {
         let (handle, word) = (world.handle(), world.region(world.node(), 64));
         let (sits, waits, next) =
             (client(&handle, &lock), client(&handle, &lock), client(&handle, &lock));
+        let posted = world.handle();
         let done = world.spawn(sits.endpoint().id(), async move {
             let stale = sits.acquire(word, mode).await.expect("the lock is free");
             let begun = waits.endpoint().now();
@@ -74,7 +75,9 @@ impl Story for Overstays {
             assert!((2 * LEASE_NS..20 * LEASE_NS).contains(&waited), "waited {waited} ns");
             assert!(stale.expires().expect("there are leases") < sits.endpoint().now());
             assert!(guard.token() > stale.token());
+            let verbs = posted.stats().verbs();
             assert_eq!(stale.release().await, Err(ReleaseError::Lost));
+            assert_eq!(posted.stats().verbs(), verbs, "it is told before it posts anything");
             assert_eq!((sits.events().expired, waits.events().repaired), (1, 1));
             let tried = next.try_acquire(word, Mode::Shared).await.expect("tries");
             assert!(tried.is_none(), "the late release let somebody in");
@@ -301,10 +304,50 @@ impl Story for SleepsThroughItsTurn {
     }
 }
 
+/// ShiftLock with leases, with and without strict releases.
+fn handed_over() -> [String; 2] {
+    ["", ":strict"].map(|strict| format!("shiftlock:lease={LEASE_NS}{strict}"))
+}
+
 #[test]
 fn a_grant_that_was_slept_through_is_none() {
     for seed in 0..40 {
-        tell(&format!("shiftlock:lease={LEASE_NS}"), SleepsThroughItsTurn(seed));
+        handed_over().iter().for_each(|lock| tell(lock, SleepsThroughItsTurn(seed)));
+    }
+}
+
+/// One client holds for most of its lease and hands the lock to another, whose own lease begins
+/// when it learns of that.
+struct HandsOver(u64);
+
+impl Story for HandsOver {
+    fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
+        let config = Config { seed: self.0, weakness: Weakness::NONE, ..Config::default() };
+        let world = World::new(config);
+        let (handle, word) = (world.handle(), world.region(world.node(), 64));
+        let [gives, takes] = std::array::from_fn(|_| client(&handle, &lock));
+        world.spawn(gives.endpoint().id(), async move {
+            let guard = gives.exclusive(word).await.expect("the lock is free");
+            gives.endpoint().sleep(LEASE_NS * 3 / 4).await;
+            guard.release().await.expect("in time");
+        });
+        let left = world.spawn(takes.endpoint().id(), async move {
+            takes.endpoint().sleep(LEASE_NS / 4).await;
+            let guard = takes.exclusive(word).await.expect("acquires");
+            let left = guard.expires().expect("a lease") - takes.endpoint().now();
+            guard.release().await.expect("in time");
+            left
+        });
+        assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
+        // Its holder's clock may go wrong by one part in 10,000.
+        assert_eq!(left.take(), Some(LEASE_NS - LEASE_NS / 10_000), "seed {}", self.0);
+    }
+}
+
+#[test]
+fn a_lock_that_is_handed_over_is_held_for_a_whole_lease() {
+    for seed in 0..20 {
+        handed_over().iter().for_each(|lock| tell(lock, HandsOver(seed)));
     }
 }
 

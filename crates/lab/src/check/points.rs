@@ -10,11 +10,11 @@ use std::rc::Rc;
 
 use farlock_fabric::hook::Hook;
 use farlock_fabric::word::Field;
-use farlock_fabric::{Addr, Endpoint, Link, Message, Posted, Slot, Verb};
+use farlock_fabric::{Addr, Endpoint, Link, Mailbox, Message, Posted, Slot, Verb};
 use farlock_locks::Mode;
 use farlock_locks::record::queue::Note;
 use farlock_locks::slot::{self, Phase, SlotWord};
-use farlock_sim::SimEndpoint;
+use farlock_sim::{Kind, SimEndpoint};
 
 /// What a verb touches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -153,6 +153,27 @@ impl fmt::Display for Named {
     }
 }
 
+/// Who is sent a message, by this address of a mailbox.
+pub fn receiver(addr: Addr) -> String {
+    let to = Mailbox::from_bits(addr.bits());
+    format!("to client {}", to.endpoint.index.wrapping_sub(1))
+}
+
+/// What a kind of verb is called.
+pub fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::Cas64 => "cas64",
+        Kind::Faa64 => "faa64",
+        Kind::MaskedCas64 => "masked-cas64",
+        Kind::MaskedFaa64 => "masked-faa64",
+        Kind::MaskedCas128 => "masked-cas128",
+        Kind::MaskedFaa128 => "masked-faa128",
+        Kind::Send => "send",
+    }
+}
+
 /// Is told of each verb of a client before it is posted and after, by the client's number and the
 /// verb's, counted from 0.
 pub trait Witness {
@@ -173,12 +194,19 @@ pub trait Alarm {
     fn rings(&self, who: u16, verb: u64);
 }
 
+/// Is told by clients when they begin to acquire, for the first time or again.
+pub trait Clerk {
+    /// The record of client `who` says from now on that it opens the lock.
+    fn opens(&self, who: u16);
+}
+
 /// A client's endpoint, whose verbs are noted as they reach the fabric.
 pub struct Watched {
     inner: SimEndpoint,
     who: u16,
     witness: Option<Rc<dyn Witness>>,
     alarm: Option<Rc<dyn Alarm>>,
+    clerk: Option<Rc<dyn Clerk>>,
     alarm_at: std::cell::Cell<u64>,
     places: (Addr, Addr),
     state: std::cell::Cell<SlotWord>,
@@ -199,6 +227,7 @@ impl Watched {
             who,
             witness,
             alarm: None,
+            clerk: None,
             alarm_at: std::cell::Cell::new(u64::MAX),
             places: (lock, data),
             state: std::cell::Cell::new(SlotWord::new()),
@@ -211,6 +240,11 @@ impl Watched {
         self.alarm_at.set(alarm.next(self.who, 0));
         self.alarm = Some(alarm);
         self
+    }
+
+    /// The same endpoint, with a clerk.
+    pub fn overseen(self, clerk: Rc<dyn Clerk>) -> Self {
+        Self { clerk: Some(clerk), ..self }
     }
 
     fn before(&self, verb: &Verb<'_>) -> Option<(u64, Point)> {
@@ -258,6 +292,11 @@ impl Hook for Watched {
     fn publish(&self, slot: Slot, word: usize, value: u64) {
         if word == slot::STATE {
             self.state.set(SlotWord(value));
+            if let Some(clerk) = &self.clerk
+                && SlotWord(value).phase() == Phase::Opening as u64
+            {
+                clerk.opens(self.who);
+            }
         }
         self.inner.publish(slot, word, value);
     }

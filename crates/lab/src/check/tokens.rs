@@ -1,10 +1,11 @@
 //! Tokens as judges compare them: with a count that never wraps.
 //!
 //! Tokens are made of a count in the lock's word, which wraps with its field. The judge watches the
-//! word and knows how often it has. Between a client's first verb at the lock and its grant the
-//! word has said, or will soon say, what its token says: that tells what the token stands for.
-//! Where the count has come all the way round meanwhile, which only a narrow field's does, the
-//! judge takes the lowest that the order of grants allows.
+//! word and knows how often it has. Between a client's first verb at the lock, since its record
+//! last said that it opens it, and its grant the word has said, or will soon say, what its token
+//! says: that tells what the token stands for. Where the count has come all the way round
+//! meanwhile, which only a narrow field's does, the judge takes the lowest that the order of grants
+//! allows.
 
 use std::collections::BTreeSet;
 

@@ -21,7 +21,7 @@ use farlock_sim::{
 use super::goods::{Deed, Goods, use_pair};
 use super::mishap::{RATE_PPB_MAX, What};
 use super::order::Order;
-use super::points::{Alarm, Watched, Witness};
+use super::points::{Alarm, Clerk, Watched, Witness, kind_name, receiver};
 use super::scenario::{Faults, Scenario};
 use super::tokens::{Granted, Tokens};
 use super::verdict::{Befell, Finding, Objection, Verdict, is_due_to, message, recoveries};
@@ -165,8 +165,8 @@ struct Bench {
     notes: Notes,
     /// Tells what tokens stand for.
     count: Tokens,
-    /// Whether holds end by themselves.
-    leased: bool,
+    /// Whether somebody may be granted the lock when its time is over.
+    may_be_late: bool,
     /// The fields of the lock's word that count.
     counts: Vec<Field>,
     /// Whether the order that the lock promises holds when they have wrapped.
@@ -207,10 +207,10 @@ impl Bench {
         self.ghost.set(held.fold(known ^ turns ^ mix(faults, 0), mix));
     }
 
-    /// A token of `who` as the judges compare it. Where holds end by themselves it may be older
-    /// than one that was used, and is taken for the oldest that it can be.
+    /// A token of `who` as the judges compare it. Where it may be older than one that was used, it
+    /// is taken for the oldest that it can be.
     fn judged(&self, who: u16, access: Access, token: Option<Token>) -> Option<u64> {
-        let above = self.ledger.above(access).filter(|_| !self.leased);
+        let above = self.ledger.above(access).filter(|_| !self.may_be_late);
         token.map(|token| self.count.judged(who, token, above))
     }
 
@@ -273,26 +273,6 @@ impl Bench {
                 _ => write!(line, "  {:#x} -> {:#x}", effect.old, effect.new),
             };
         });
-    }
-}
-
-fn receiver(addr: Addr) -> String {
-    let to = farlock_fabric::Mailbox::from_bits(addr.bits());
-    format!("to client {}", to.endpoint.index.wrapping_sub(1))
-}
-
-/// What a kind of verb is called.
-pub fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Cas64 => "cas64",
-        Kind::Faa64 => "faa64",
-        Kind::MaskedCas64 => "masked-cas64",
-        Kind::MaskedFaa64 => "masked-faa64",
-        Kind::MaskedCas128 => "masked-cas128",
-        Kind::MaskedFaa128 => "masked-faa128",
-        Kind::Send => "send",
     }
 }
 
@@ -425,7 +405,7 @@ impl Trial {
     fn begin_counts<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L) {
         let (steps, bench) = (self.scenario.near_wrap, &mut *self.bench.borrow_mut());
         let word = lock.near_wrap(steps);
-        bench.leased = lock.lease_ns().is_some();
+        bench.may_be_late = lock.lease_ns().is_some() && !self.scenario.is_timely();
         bench.count = Tokens::of(L::FIELDS, if steps > 0 { word } else { 0 });
         let last = lock.near_wrap(1);
         bench.counts = L::FIELDS.iter().filter(|f| f.of(last) != 0).copied().collect();
@@ -607,6 +587,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let witness = trial.bench.borrow().notes.witness.clone();
         let incarnation = trial.handle.incarnation(MEMORY);
         let mut endpoint = Watched::new(endpoint, who, word, data, witness);
+        endpoint = endpoint.overseen(Rc::new(trial.clone()));
         // What befalls a verb with a number befalls it in the first life.
         let is_due = incarnation == 1 || trial.scenario.mishaps.is_empty();
         if trial.scenario.has_mishaps() && is_due {
@@ -860,6 +841,12 @@ impl ClientView {
             bench.tell(|line| *line = format!("client {who}  has held to the end of its lease"));
         }
         over
+    }
+}
+
+impl Clerk for ClientView {
+    fn opens(&self, who: u16) {
+        self.bench.borrow_mut().count.opens(who);
     }
 }
 

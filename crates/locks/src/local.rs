@@ -43,7 +43,7 @@ impl<E: Endpoint, L: RecordLock<E>> Table<E, L> {
     pub const HANDOVERS_LIMIT: u32 = (1 << Token::TURN_BITS) - 1;
 
     /// A table of this client, of which each hold is handed on at most `handovers_max` times before
-    /// it is given back to the fabric; 0 for never.
+    /// it is given back to the fabric; 0 for never: then nobody waits for another task.
     ///
     /// # Panics
     /// If `handovers_max` is above [`Table::HANDOVERS_LIMIT`].

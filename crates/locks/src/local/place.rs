@@ -97,6 +97,7 @@ struct Place {
 /// All places of a client, and its holds.
 #[derive(Debug)]
 pub(super) struct Places {
+    /// 0: there are no places, and every task asks the fabric.
     handovers_max: u32,
     /// By slot.
     holds: [Hold; SLOTS_MAX],
@@ -128,6 +129,9 @@ impl Places {
 
     /// What a task is to do that does not wait for another; `None` if it would have to.
     pub(super) fn try_enter(&mut self, lock: Addr, mode: Mode) -> Option<Answer> {
+        if self.handovers_max == 0 {
+            return Some(Answer::Leads);
+        }
         let Some(at) = self.find(lock) else {
             let line = VecDeque::new();
             self.places.push(Place { lock, current: None, leading: true, line });
@@ -141,17 +145,23 @@ impl Places {
 
     /// The leader was granted the lock in this slot. `lasts` says that it may be handed on.
     pub(super) fn granted(&mut self, lock: Addr, mode: Mode, index: u8, lasts: bool) {
+        self.holds[usize::from(index)] = Hold { mode, users: 1, turns: 0 };
+        if self.handovers_max == 0 {
+            return;
+        }
         let at = self.find(lock).expect("who leads has a place");
         let place = &mut self.places[at];
         assert!(place.leading && place.current.is_none(), "there is one leader, or a hold");
         place.leading = false;
-        place.current = (lasts && self.handovers_max > 0).then_some(index);
-        self.holds[usize::from(index)] = Hold { mode, users: 1, turns: 0 };
+        place.current = lasts.then_some(index);
         self.advance(at);
     }
 
     /// The leader gave up, or failed.
     pub(super) fn leads_no_more(&mut self, lock: Addr) {
+        if self.handovers_max == 0 {
+            return;
+        }
         let at = self.find(lock).expect("who leads has a place");
         assert!(self.places[at].leading, "somebody leads");
         self.places[at].leading = false;

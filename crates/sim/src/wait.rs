@@ -66,11 +66,23 @@ impl Watches {
         self.by_word.insert(place, (addr, index));
     }
 
-    /// The waits on words that would end by the clock, and when.
+    /// The waits on words that would end by the clock, and when. Of several of one owner the
+    /// soonest comes first: a schedule that knows owners alone would starve the others.
     pub(crate) fn patient(&self) -> impl Iterator<Item = (Nanos, Event)> {
-        let waits = self.slab.iter().zip(0_u32..);
-        let waits = waits.filter(|(watch, _)| watch.owner.is_some() && !watch.is_over());
-        waits.filter_map(|(watch, index)| Some((watch.patience?, Event::Elapse(index))))
+        let waits = self.slab.iter().zip(0_u32..).filter(|(watch, _)| !watch.is_over());
+        let mut patient: Vec<_> = waits
+            .filter_map(|(watch, index)| Some((watch.owner?, watch.patience?, index)))
+            .collect();
+        for at in 1..patient.len() {
+            let mut at = at;
+            while let Some(other) = patient[..at].iter().rposition(|other| other.0 == patient[at].0)
+                && patient[at].1 < patient[other].1
+            {
+                patient.swap(at, other);
+                at = other;
+            }
+        }
+        patient.into_iter().map(|(_, end, index)| (end, Event::Elapse(index)))
     }
 
     /// The owners of waits that are over, though they have not been told, and why.

@@ -116,6 +116,8 @@ mod tests {
             "suspected-is-not-dead",
             "unfenced",
             "stale-incarnation",
+            "same-token",
+            "never-back",
         ] {
             let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == name);
             let row = find(exhibit.expect("the museum has it"), 5_000, 1).expect("it plays");

@@ -13,12 +13,28 @@ pub struct Order {
     /// A waiting writer keeps later readers out, and a waiting reader sees at most so many writers
     /// granted.
     pub readers: Option<u16>,
+    /// Of writers that come later so many pass one in line, at most.
+    pub passes: Option<u32>,
 }
 
 impl Order {
     /// What this lock promises.
     pub fn promised<E: Endpoint, L: RecordLock<E>>(lock: &L) -> Self {
-        Self { writers: lock.bypass_max(), readers: lock.writers_before_reader() }
+        let (writers, readers) = (lock.bypass_max(), lock.writers_before_reader());
+        Self { writers, readers, passes: None }
+    }
+
+    /// What is left of it where clients hand their holds on so often among their tasks: if the lock
+    /// is first come, first served, each of the others has one hold before who is in line.
+    pub fn handed_on<E: Endpoint, L: RecordLock<E>>(lock: &L, handovers_max: u32) -> Self {
+        let in_order = lock.bypass_max() == Some(0);
+        Self { passes: in_order.then_some(1 + handovers_max), ..Self::default() }
+    }
+
+    /// The same where a client has so many others beside it.
+    #[must_use]
+    pub fn beside(self, others: u32) -> Self {
+        Self { passes: self.passes.map(|most| most * others), ..self }
     }
 
     /// The same where so many give up: whoever does still takes its turn, which nobody sees, and
@@ -46,6 +62,9 @@ impl Order {
             return Some(format!(
                 "client {who} was granted before {before} that came earlier, the {row}. in a row"
             ));
+        }
+        if self.passes.is_some_and(|most| passed.by > most) {
+            return Some(format!("client {who} was granted after {} that came later", passed.by));
         }
         let bound = self.readers?;
         if let Some(writer) = passed.writer_kept_out {

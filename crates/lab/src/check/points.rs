@@ -211,6 +211,7 @@ pub struct Watched {
     places: (Addr, Addr),
     state: std::cell::Cell<SlotWord>,
     posted: std::cell::Cell<u64>,
+    joint: bool,
 }
 
 impl Watched {
@@ -232,7 +233,15 @@ impl Watched {
             places: (lock, data),
             state: std::cell::Cell::new(SlotWord::new()),
             posted: std::cell::Cell::new(0),
+            joint: false,
         }
+    }
+
+    /// The same endpoint for several that act on it in turn: where one of them begins another turn
+    /// of a loop, the others are not to be forgotten.
+    pub fn joint(mut self, joint: bool) -> Self {
+        self.joint = joint;
+        self
     }
 
     /// The same endpoint, with an alarm.
@@ -299,6 +308,13 @@ impl Hook for Watched {
             }
         }
         self.inner.publish(slot, word, value);
+    }
+
+    #[track_caller]
+    fn checkpoint(&self, survivors: &[u64]) {
+        if !self.joint {
+            self.inner.checkpoint(survivors);
+        }
     }
 }
 

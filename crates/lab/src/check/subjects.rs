@@ -2,15 +2,15 @@
 
 use anyhow::Context;
 use farlock_fabric::{Nanos, WideAtomics};
-use farlock_locks::RecordLock;
 use farlock_locks::museum::exhibits::{self, Claim, EXHIBITS, Exhibit, ExhibitVisitor};
 use farlock_locks::record::bakery::LEASE_NS;
 use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
+use farlock_locks::{RecordLock, Token};
 use farlock_sim::check::Register;
 
 use super::order::Order;
 use super::points::Watched;
-use super::trial::{Player, Terms};
+use super::trial::{Crew, Player, Terms};
 
 /// What an option of a lock must be so that waiting for the dead takes few events: ShiftLock trusts
 /// readers for 30 ms, and looks at them as often as its polling interval says. DrTM tries at once;
@@ -33,6 +33,15 @@ const PAUSE_NS: [Nanos; 3] = [LEASE_NS, 100_000, 100];
 pub const LEASED: [&str; 3] =
     ["dslr:lease=10000000", "shiftlock:lease=10000000", "shiftlock:lease=10000000:strict"];
 
+/// Before the name of a lock that a client's tasks hand on among themselves.
+pub const LOCAL: &str = "local:";
+
+/// Such locks: one whose holds all are handed on, and one with readers.
+const LOCALS: [&str; 2] = ["local:mcs", "local:shiftlock"];
+
+/// The clients there.
+const CREW: Crew = Crew { tasks: 2, handovers_max: 1, tells_turns: true };
+
 /// Options worth a row of their own.
 const VARIANTS: &[&str] = &[
     "shiftlock:n=1",
@@ -54,6 +63,7 @@ pub fn all() -> Vec<String> {
     let mut all: Vec<String> = locks.into_iter().map(str::to_owned).collect();
     all.extend(VARIANTS.iter().map(|&name| name.to_owned()));
     all.extend(LEASED.map(str::to_owned));
+    all.extend(LOCALS.map(str::to_owned));
     all.extend(canary.into_iter().map(str::to_owned));
     all
 }
@@ -75,9 +85,23 @@ pub const STALE_INCARNATION: Exhibit = Exhibit {
     ..UNFENCED
 };
 
+/// Another one: tasks that hand a hold on, and do not tell their turns.
+pub const SAME_TOKEN: Exhibit = Exhibit {
+    name: "same-token",
+    story: "tasks to which a hold is handed on all have its one token",
+    ..UNFENCED
+};
+
+/// Another one: tasks that hand a hold on as often as they like.
+pub const NEVER_BACK: Exhibit = Exhibit {
+    name: "never-back",
+    story: "tasks of a client relieve each other while another client waits",
+    ..UNFENCED
+};
+
 /// Every exhibit.
 pub fn exhibits() -> impl Iterator<Item = &'static Exhibit> {
-    EXHIBITS.iter().chain([&UNFENCED, &STALE_INCARNATION])
+    EXHIBITS.iter().chain([&UNFENCED, &STALE_INCARNATION, &SAME_TOKEN, &NEVER_BACK])
 }
 
 /// Before the name of an exhibit.
@@ -88,16 +112,18 @@ pub fn player(subject: &str) -> anyhow::Result<Player> {
     if let Some(name) = subject.strip_prefix(MUSEUM) {
         return exhibit(name);
     }
-    let name = subject.split(':').next().unwrap_or(subject);
+    let lock = subject.strip_prefix(LOCAL).unwrap_or(subject);
+    let name = lock.split(':').next().unwrap_or(lock);
     let [sleeper, cas, other] = PAUSE_NS;
     let pause_ns = match name {
         "cas" => cas,
         _ if SLEEPERS.contains(&name) => sleeper,
         _ => other,
     };
-    let option = PATIENT.iter().find(|(lock, _)| *lock == name);
-    let spec = option.map_or(subject.to_owned(), |(_, option)| format!("{subject}:{option}"));
-    Ok(registry::visit(&spec, MakePlayer { pause_ns, ..MakePlayer::SOUND })?)
+    let option = PATIENT.iter().find(|(patient, _)| *patient == name);
+    let spec = option.map_or(lock.to_owned(), |(_, option)| format!("{lock}:{option}"));
+    let crew = if lock == subject { Crew::ALONE } else { CREW };
+    Ok(registry::visit(&spec, MakePlayer { pause_ns, crew, ..MakePlayer::SOUND })?)
 }
 
 fn exhibit(name: &str) -> anyhow::Result<Player> {
@@ -107,6 +133,16 @@ fn exhibit(name: &str) -> anyhow::Result<Player> {
     }
     if name == STALE_INCARNATION.name {
         let maker = MakePlayer { looks_at_incarnation: false, ..MakePlayer::SOUND };
+        return Ok(registry::visit("mcs", maker)?);
+    }
+    if name == SAME_TOKEN.name {
+        let crew = Crew { tells_turns: false, ..CREW };
+        return Ok(registry::visit("mcs", MakePlayer { crew, ..MakePlayer::SOUND })?);
+    }
+    if name == NEVER_BACK.name {
+        let crew = Crew { handovers_max: (1 << Token::TURN_BITS) - 1, ..CREW };
+        let order = Order { passes: Some(1 + CREW.handovers_max), ..Order::default() };
+        let maker = MakePlayer { crew, order: Some(order), ..MakePlayer::SOUND };
         return Ok(registry::visit("mcs", maker)?);
     }
     let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == name);
@@ -122,9 +158,9 @@ pub fn twin(exhibit: &Exhibit) -> Option<Player> {
 fn maker_of(exhibit: &Exhibit) -> MakePlayer {
     let order = Some(match exhibit.order {
         Claim::Nothing => Order::default(),
-        Claim::WritersInOrder => Order { writers: Some(0), readers: None },
-        Claim::OneMayPass => Order { writers: Some(1), readers: None },
-        Claim::WritersKeepReadersOut => Order { writers: None, readers: Some(u16::MAX) },
+        Claim::WritersInOrder => Order { writers: Some(0), ..Order::default() },
+        Claim::OneMayPass => Order { writers: Some(1), ..Order::default() },
+        Claim::WritersKeepReadersOut => Order { readers: Some(u16::MAX), ..Order::default() },
     });
     MakePlayer { settles: exhibit.settles, order, pause_ns: PAUSE_NS[2], ..MakePlayer::SOUND }
 }
@@ -139,6 +175,8 @@ struct MakePlayer {
     looks_at_incarnation: bool,
     /// By what pauses are measured if it has no lease, in nanoseconds.
     pause_ns: Nanos,
+    /// Tasks of each client.
+    crew: Crew,
 }
 
 impl MakePlayer {
@@ -149,10 +187,14 @@ impl MakePlayer {
         register: Register::FENCED,
         looks_at_incarnation: true,
         pause_ns: LEASE_NS,
+        crew: Crew::ALONE,
     };
 
     fn terms<W: WideAtomics, L: RecordLock<W>>(&self, lock: &L) -> Terms {
-        let order = self.order.unwrap_or_else(|| Order::promised(lock));
+        let order = self.order.unwrap_or_else(|| match self.crew {
+            Crew::ALONE => Order::promised(lock),
+            crew => Order::handed_on(lock, crew.handovers_max),
+        });
         let (outlives, lease_ns) = (L::OUTLIVES_CLIENTS, lock.lease_ns());
         Terms {
             order,
@@ -164,6 +206,7 @@ impl MakePlayer {
             lease_ns,
             adds_within_ns: lock.adds_within_ns(),
             pause_ns: lease_ns.unwrap_or(self.pause_ns),
+            crew: self.crew,
         }
     }
 }

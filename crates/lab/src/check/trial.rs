@@ -1,30 +1,31 @@
 //! One run: a world, its clients, its judges, and what they found.
 
+mod member;
+
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Slot, WideAtomics};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Slot, WideAtomics};
+use farlock_locks::local::together;
 use farlock_locks::slot::{self, Phase};
-use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, Token};
+use farlock_locks::{Client, Mode, RecordLock, Token};
 use farlock_sim::check::{Access, History, Ledger, Register, Turns};
 use farlock_sim::{
-    Choice, Config, Effect, Ended, Handle, Kind, Mode as WorldMode, NodeId, Oracle, Outcome,
-    Packet, Ratio, SimEndpoint, World, mix,
+    Config, Effect, Ended, Handle, Kind, Mode as WorldMode, NodeId, Oracle, Packet, Ratio, World,
+    mix,
 };
 
-use super::goods::{Deed, Goods, use_pair};
-use super::mishap::{RATE_PPB_MAX, What};
+use super::goods::{Deed, Goods};
+use super::mishap::RATE_PPB_MAX;
 use super::order::Order;
-use super::points::{Alarm, Clerk, Watched, Witness, kind_name, receiver};
+use super::points::{Watched, Witness, kind_name, receiver};
 use super::scenario::{Faults, Scenario};
 use super::tokens::{Granted, Tokens};
-use super::verdict::{Befell, Finding, Objection, Verdict, is_due_to, message, recoveries};
+use super::verdict::{Befell, Finding, Objection, Verdict, message, recoveries};
+use member::{ClientView, Member};
 
 /// The word that a holder reads, in bytes after the lock: while it does, others may come in.
 const PROTECTED: u64 = 64;
@@ -73,6 +74,36 @@ pub struct Terms {
     pub adds_within_ns: Option<Nanos>,
     /// By what pauses are measured: the lease, if there is one.
     pub pause_ns: Nanos,
+    /// Which clients of a scenario are tasks of one.
+    pub crew: Crew,
+}
+
+/// Clients of a scenario that act on one endpoint, as its tasks: they live and die together, and
+/// hand the lock on among themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Crew {
+    /// So many, one after the other.
+    pub tasks: u16,
+    /// How often a hold is handed on, at most.
+    pub handovers_max: u32,
+    /// Their tokens tell the turns of a hold apart, as they must.
+    pub tells_turns: bool,
+}
+
+impl Default for Crew {
+    fn default() -> Self {
+        Self::ALONE
+    }
+}
+
+impl Crew {
+    /// Each client has an endpoint of its own.
+    pub const ALONE: Self = Self { tasks: 1, handovers_max: 0, tells_turns: true };
+
+    /// The first of those who act together with `who`.
+    fn first(self, who: u16) -> u16 {
+        who / self.tasks * self.tasks
+    }
 }
 
 impl Terms {
@@ -156,6 +187,12 @@ struct Bench {
     /// What the judges know, as a part of the world's state.
     ghost: Rc<Cell<u64>>,
     clients: u16,
+    crew: Crew,
+    /// A bit for each client between its first wish for the lock and the end of its release.
+    busy: u64,
+    /// Of each client's hold that tasks hand on: its first task, its token, and what that stands
+    /// for.
+    holds: Vec<(u16, Token, u64)>,
     /// Who came back, in the order of the seats that they took then.
     came_back: Vec<u16>,
     failure: Option<String>,
@@ -198,7 +235,10 @@ impl Bench {
     /// What the judges know of the past is part of the state, where it can still matter, and so are
     /// the faults to come.
     fn remember(&self) {
-        let turns = if self.order.is_any() { self.turns.ghost() } else { 0 };
+        let turns = match self.order.is_any() {
+            true => mix(self.turns.ghost(), if self.crew == Crew::ALONE { 0 } else { self.busy }),
+            false => 0,
+        };
         let faults = self.settling << 8 | u64::from(self.cancels_left);
         let faults = self.mishaps_left.iter().fold(faults, |sum, &left| mix(sum, left.into()));
         let held = self.leases.iter().map(|&(who, end)| mix(who.into(), end));
@@ -208,10 +248,59 @@ impl Bench {
     }
 
     /// A token of `who` as the judges compare it. Where it may be older than one that was used, it
-    /// is taken for the oldest that it can be.
-    fn judged(&self, who: u16, access: Access, token: Option<Token>) -> Option<u64> {
-        let above = self.ledger.above(access).filter(|_| !self.may_be_late);
-        token.map(|token| self.count.judged(who, token, above))
+    /// is taken for the oldest that it can be. Where holds are handed on, the turn stands below
+    /// what the hold's token stands for.
+    fn judged(&mut self, who: u16, access: Access, token: Option<Token>, turn: u32) -> Option<u64> {
+        let (token, shift) = (token?, self.turn_bits());
+        let first = self.crew.first(who);
+        let known = self.holds.iter().find(|hold| (hold.0, hold.1) == (first, token));
+        let hold = match known.filter(|_| turn > 0) {
+            Some(hold) => hold.2,
+            None => {
+                let above = self.ledger.above(access).filter(|_| !self.may_be_late);
+                let hold = self.count.judged(who, token, above.map(|above| above >> shift));
+                if self.crew.handovers_max > 0 {
+                    self.holds.retain(|other| other.0 != first);
+                    self.holds.push((first, token, hold));
+                }
+                hold
+            }
+        };
+        Some(hold << shift | u64::from(turn))
+    }
+
+    /// Bits below a token by which turns are told apart.
+    fn turn_bits(&self) -> u32 {
+        u32::BITS - self.crew.handovers_max.leading_zeros()
+    }
+
+    /// `who` wants the lock.
+    fn opens(&mut self, who: u16, access: Access) {
+        self.turns.opens(who, access);
+        self.count.opens(who);
+        self.busy |= 1 << who;
+    }
+
+    /// `who` neither has the lock nor wants it any more.
+    fn closes(&mut self, who: u16) {
+        self.turns.closes(who);
+        self.busy &= !(1 << who);
+    }
+
+    /// Those who act on this seat, where `who` is the first.
+    fn crew_at(&self, seat: u16, who: u16) -> std::ops::Range<u16> {
+        let alone = who >= self.clients || seat >= self.first_seat_back();
+        let tasks = if alone { 1 } else { self.crew.tasks };
+        who..(who + tasks).min(self.clients.max(who + 1))
+    }
+
+    /// An atomic on the lock's word got one of these in line, if it is sure who.
+    fn gets_in_line(&mut self, mut crew: std::ops::Range<u16>) {
+        let all = crew.clone().fold(0, |all, who| all | 1_u64 << who);
+        let sure = |who: &u16| self.busy & all == 1 << who;
+        if let Some(who) = crew.find(sure) {
+            self.turns.acts(who);
+        }
     }
 
     /// What a holder sent outside arrives there.
@@ -245,15 +334,16 @@ impl Bench {
         let Some(who) = self.who(seat).or(seat.checked_sub(1)) else { return };
         let atomic = !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send);
         let on_word = atomic && effect.addr == word;
+        let crew = self.crew_at(seat, who);
         if on_word {
-            self.count.sees(who, effect.new);
+            crew.clone().for_each(|who| self.count.sees(who, effect.new));
             self.remember();
         }
         if who >= self.clients {
             return;
         }
         if on_word && self.order.gets_in_line(effect.old != effect.new) {
-            self.turns.acts(who);
+            self.gets_in_line(crew);
             let wraps = |field: &&Field| field.of(effect.new) < field.of(effect.old);
             self.befell.wraps += self.counts.iter().filter(wraps).count() as u64;
         }
@@ -295,7 +385,7 @@ impl Trial {
             // One more for the client that looks whether everything is as before, and a server's.
             // Whoever comes back after a restart takes another seat.
             endpoints: scenario.clients * (1 + scenario.restarts()) + 2,
-            slots_per_endpoint: 1,
+            slots_per_endpoint: terms.crew.tasks as u8,
             hasty: scenario.hasty,
             slow_completions: scenario.slow,
             clocks_decide: terms.lease_ns.is_some(),
@@ -309,13 +399,15 @@ impl Trial {
         // A lease that ends puts everybody in line anew, as a death does, and may a pause.
         let paused_out = scenario.may_pause() && !terms.order_outlives_pauses;
         let in_any_order = scenario.is_deadly() || terms.lease_ns.is_some() || paused_out;
+        let others = u32::from(scenario.clients.div_ceil(terms.crew.tasks)) - 1;
         let bench = Rc::new(RefCell::new(Bench {
             order: match in_any_order {
                 true => Order::default(),
-                false => terms.order.with_turns_unseen(scenario.cancels()),
+                false => terms.order.with_turns_unseen(scenario.cancels()).beside(others),
             },
             ghost: world.ghost(),
             clients: scenario.clients,
+            crew: terms.crew,
             goods: Goods::of(terms.register),
             notes,
             ..Bench::default()
@@ -343,9 +435,13 @@ impl Trial {
         wrap: fn(Watched) -> E,
         notes: &mut Notes,
     ) -> Verdict {
+        let (clients, crew) = (self.scenario.clients, self.terms.crew);
+        let firsts = (0..clients).step_by(usize::from(crew.tasks));
+        // The visitor, a server and those who come back find their seats by the number of clients.
         let endpoints: Vec<_> =
-            (0..self.scenario.clients).map(|_| self.handle.endpoint()).collect();
-        self.ids = endpoints.iter().map(|endpoint| Cell::new(endpoint.id())).collect();
+            firsts.clone().map(|first| self.handle.endpoint_at(first + 1)).collect();
+        let id = |who: u16| Cell::new(endpoints[usize::from(who / crew.tasks)].id());
+        self.ids = (0..clients).map(id).collect();
         let mut lock = lock.clone();
         if L::SERVED {
             self.begin_service(&mut lock, wrap);
@@ -370,10 +466,14 @@ impl Trial {
         self.bench.borrow_mut().cancels_left = self.scenario.cancel_anywhere;
         self.bench.borrow().remember();
         self.handle.crash_anywhere(self.scenario.anywhere, Ratio::one_in(ANYWHERE_ONE_IN));
-        for (who, endpoint) in (0..).zip(endpoints) {
-            let member = Member::new(self.clone_for_client(), lock.clone(), wrap, endpoint, who, 0);
-            let id = self.ids[usize::from(who)].get();
-            self.handle.spawn(id, member.run());
+        for (first, endpoint) in firsts.zip(endpoints) {
+            let id = self.ids[usize::from(first)].get();
+            let whos = first..(first + crew.tasks).min(clients);
+            let mut members = Member::crew(self.clone_for_client(), lock, wrap, endpoint, whos);
+            match members.len() {
+                1 => drop(self.handle.spawn(id, members.remove(0).run())),
+                _ => drop(self.handle.spawn(id, together(members.into_iter().map(Member::run)))),
+            }
         }
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let ended = self.world.run();
@@ -450,15 +550,19 @@ impl Trial {
                 self.bench.borrow_mut().ledger.leave(who as u16);
                 continue;
             }
-            let record = endpoint.record(id.index, Slot(0));
-            let phase = self.handle.peek(record.plus(slot::STATE as u64 * 8)) & 0xff;
             // Notes on a repair reach even those who have left, and so does a successor's report
             // when the lease has ended before it came.
-            let left_early = leased || self.scenario.is_deadly();
-            let mail = if left_early { 0 } else { self.handle.mail(id, Slot(0)) };
-            if mail != 0 || Phase::from_bits(phase) != Some(Phase::Idle) {
-                let what = format!("client {who} has left with {mail} messages, phase {phase}");
-                self.bench.borrow_mut().failure.get_or_insert(what);
+            // Who is paused in several slots at once may be taken for dead in one of them.
+            let several = self.terms.crew.tasks > 1 && self.scenario.may_pause();
+            let left_early = leased || several || self.scenario.is_deadly();
+            for slot in (0..self.terms.crew.tasks as u8).map(Slot) {
+                let record = endpoint.record(id.index, slot);
+                let phase = self.handle.peek(record.plus(slot::STATE as u64 * 8)) & 0xff;
+                let mail = if left_early { 0 } else { self.handle.mail(id, slot) };
+                if mail != 0 || Phase::from_bits(phase) != Some(Phase::Idle) {
+                    let what = format!("client {who} has left with {mail} messages, phase {phase}");
+                    self.bench.borrow_mut().failure.get_or_insert(what);
+                }
             }
         }
         let id = endpoint.id();
@@ -543,343 +647,9 @@ async fn visit<E: WideAtomics, L: RecordLock<E>>(
     let who = client.endpoint().id().index - 1;
     bench.borrow_mut().count.opens(who);
     let Ok(guard) = client.exclusive(word).await else { return false };
-    let token = bench.borrow().judged(who, Access::Exclusive, guard.token());
+    let token = bench.borrow_mut().judged(who, Access::Exclusive, guard.token(), 0);
     bench.borrow_mut().ledger.enter(VISITOR, Access::Exclusive, token);
     bench.borrow_mut().ledger.leave(VISITOR);
     bench.borrow_mut().recoveries += recoveries(client.events());
     guard.release().await.is_ok()
-}
-
-#[derive(Clone)]
-struct ClientView {
-    scenario: Rc<Scenario>,
-    terms: Terms,
-    handle: Handle,
-    word: Addr,
-    bench: SharedBench,
-    ids: Rc<[Cell<EndpointId>]>,
-}
-
-/// A client on its way through its acquisitions.
-struct Member<E: Endpoint, L: RecordLock<E>> {
-    trial: ClientView,
-    lock: L,
-    wrap: fn(Watched) -> E,
-    client: Client<E, L>,
-    who: u16,
-    /// Its first acquisition in this life.
-    first: u16,
-    /// The incarnation of the memory to which it is attached.
-    incarnation: u32,
-}
-
-impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
-    /// A client at this endpoint, which has some acquisitions behind it if it comes back.
-    fn new(
-        trial: ClientView,
-        lock: L,
-        wrap: fn(Watched) -> E,
-        endpoint: SimEndpoint,
-        who: u16,
-        first: u16,
-    ) -> Self {
-        let (word, data) = (trial.word, trial.word.plus(PROTECTED));
-        let witness = trial.bench.borrow().notes.witness.clone();
-        let incarnation = trial.handle.incarnation(MEMORY);
-        let mut endpoint = Watched::new(endpoint, who, word, data, witness);
-        endpoint = endpoint.overseen(Rc::new(trial.clone()));
-        // What befalls a verb with a number befalls it in the first life.
-        let is_due = incarnation == 1 || trial.scenario.mishaps.is_empty();
-        if trial.scenario.has_mishaps() && is_due {
-            endpoint = endpoint.alarmed(Rc::new(trial.clone()));
-        }
-        let client = Client::new(wrap(endpoint), lock.clone(), trial.options());
-        Self { trial, lock, wrap, client, who, first, incarnation }
-    }
-
-    async fn run(self) {
-        for round in self.first..self.trial.scenario.acquisitions {
-            self.client.endpoint().checkpoint(&[u64::from(round)]);
-            let done = self.cycle(round).await;
-            if done.as_ref().is_err_and(|error| is_due_to(error, Fault::Stale)) {
-                return self.comes_back(round);
-            }
-            if self.client.is_broken() || done.as_ref().is_err_and(|e| is_due_to(e, Fault::Lost)) {
-                return self.ends();
-            }
-            if let Err(error) = done {
-                let story = format!("client {} failed: {error}", self.who);
-                self.trial.bench.borrow_mut().failure.get_or_insert(story);
-                return;
-            }
-        }
-        self.trial.bench.borrow_mut().recoveries += recoveries(self.client.events());
-    }
-
-    /// The memory that it was attached to is no more. It attaches to the next, as another endpoint,
-    /// and goes on where it was.
-    fn comes_back(self, round: u16) {
-        let (who, trial) = (self.who, self.trial);
-        let endpoint = {
-            let bench = &mut *trial.bench.borrow_mut();
-            bench.tell(|line| *line = format!("client {who}  comes back"));
-            bench.befell.came_back += 1;
-            bench.came_back.push(who);
-            let seat = bench.first_seat_back() + bench.came_back.len() as u16 - 1;
-            trial.handle.endpoint_at(seat)
-        };
-        let (id, handle) = (endpoint.id(), trial.handle.clone());
-        trial.ids[usize::from(who)].set(id);
-        let member = Self::new(trial, self.lock, self.wrap, endpoint, who, round);
-        let life: Pin<Box<dyn Future<Output = ()>>> = Box::pin(member.run());
-        handle.spawn(id, life);
-    }
-
-    /// It does not know what became of a verb, and lets go of its endpoint, as clients must.
-    fn ends(&self) {
-        let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
-        bench.befell.lost += 1;
-        bench.tell(|line| *line = format!("client {who}  does not know, and ends"));
-        let id = self.trial.ids[usize::from(who)].get();
-        self.trial.handle.kill_with(id, Outcome::Executed);
-    }
-
-    async fn cycle(&self, round: u16) -> anyhow::Result<()> {
-        let (who, scenario) = (self.who, &self.trial.scenario);
-        let mode = scenario.mode(who, round);
-        let writer = mode == Mode::Exclusive || !L::SHARES;
-        let access = if writer { Access::Exclusive } else { Access::Shared };
-        self.trial.bench.borrow_mut().turns.opens(who, access);
-        self.trial.bench.borrow_mut().count.opens(who);
-        let polls_left = Cell::new(scenario.polls(who, round));
-        let gives_up = || self.gives_up(&polls_left);
-        let acquire = self.client.acquire(self.trial.word, mode);
-        let Some(guard) = unless(acquire, gives_up).await.transpose()? else {
-            self.trial.bench.borrow_mut().turns.leaves(who);
-            return self.settles().await;
-        };
-        self.enters(access, guard.token(), guard.expires());
-        let mut used = match scenario.recorded {
-            true => Some(self.uses(access, round).await?),
-            false => {
-                let read = self.client.endpoint().read64(self.trial.word.plus(PROTECTED));
-                unless(read, gives_up).await.transpose()?
-            }
-        };
-        if scenario.hold_ns > 0 && used.is_some() {
-            let stays = self.client.endpoint().sleep(scenario.hold_ns);
-            used = unless(stays, gives_up).await.map(|_| ());
-        }
-        self.leaves();
-        if used.is_none() {
-            drop(guard);
-            return self.settles().await;
-        }
-        match unless(guard.release(), gives_up).await {
-            None => return self.settles().await,
-            // Its time was over; nobody minds.
-            Some(Err(ReleaseError::Lost)) if self.trial.terms.lease_ns.is_some() => {}
-            Some(released) => released?,
-        }
-        self.trial.bench.borrow_mut().turns.closes(who);
-        Ok(())
-    }
-
-    /// Reads and writes what the lock protects, and lets it be recorded.
-    async fn uses(&self, access: Access, round: u16) -> anyhow::Result<()> {
-        // Nobody writes the same value twice, and nobody the first one.
-        let value = u64::from(round + 1) << 16 | u64::from(self.who);
-        let (bench, words) = (&self.trial.bench, pair_of(self.trial.word));
-        let called = bench.borrow_mut().goods.begins(access, value);
-        let deed = use_pair(self.client.endpoint(), words, access, value).await?;
-        bench.borrow_mut().goods.ends(called, deed);
-        Ok(())
-    }
-
-    /// Whether this client, which is to wait, gives up instead.
-    fn gives_up(&self, polls_left: &Cell<Option<u32>>) -> bool {
-        let left = polls_left.get().map(|left| left - 1);
-        polls_left.set(left.filter(|&left| left > 0));
-        let (handle, bench) = (&self.trial.handle, &self.trial.bench);
-        let may = bench.borrow().cancels_left > 0;
-        let anywhere = may && handle.happens(Choice::Cancel, Ratio::one_in(ANYWHERE_ONE_IN));
-        if left != Some(0) && !anywhere {
-            return false;
-        }
-        let (who, bench) = (self.who, &mut *bench.borrow_mut());
-        bench.cancels_left -= u32::from(anywhere);
-        bench.settling |= 1 << who;
-        bench.befell.given_up += 1;
-        bench.tell(|line| *line = format!("client {who}  gives up"));
-        bench.remember();
-        true
-    }
-
-    /// Settles what was given up, as clients must.
-    async fn settles(&self) -> anyhow::Result<()> {
-        if self.trial.terms.settles {
-            self.client.settle().await;
-        }
-        let bench = &mut *self.trial.bench.borrow_mut();
-        bench.settling &= !(1 << self.who);
-        bench.turns.closes(self.who);
-        bench.remember();
-        Ok(())
-    }
-
-    fn leaves(&self) {
-        let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
-        bench.ledger.leave(who);
-        bench.leases.retain(|&(other, _)| other != who);
-        bench.remember();
-        bench.tell(|line| *line = format!("client {who}  leaves"));
-    }
-
-    fn enters(&self, access: Access, token: Option<Token>, expires: Option<Nanos>) {
-        let (who, trial) = (self.who, &self.trial);
-        let bench = &mut *trial.bench.borrow_mut();
-        if trial.handle.incarnation(MEMORY) != self.incarnation {
-            bench.tell(|line| *line = format!("client {who}  learns of a grant of the old memory"));
-            return;
-        }
-        bench.leases.extend(expires.map(|end| (who, end)));
-        if trial.leases_end(bench).contains(&who) {
-            bench.remember();
-            bench.tell(|line| *line = format!("client {who}  is granted too late"));
-            return;
-        }
-        if trial.scenario.is_deadly() {
-            for (other, id) in (0..).zip(trial.ids.iter().map(Cell::get)) {
-                if !self.client.endpoint().is_alive(id) {
-                    bench.ledger.leave(other);
-                    bench.turns.leaves(other);
-                }
-            }
-        }
-        let mut passed = bench.turns.enters(who);
-        // Whoever gave up is carried to its grant and out again unseen, and may let readers in.
-        passed.writer_kept_out = passed.writer_kept_out.filter(|_| !trial.scenario.may_give_up());
-        let in_order = bench.order_outlives_counts || bench.befell.wraps == 0;
-        if let (true, Some(story)) = (in_order, bench.order.objection(who, passed)) {
-            bench.bypassed.get_or_insert(story);
-        }
-        let mut token = bench.judged(who, access, token);
-        if trial.terms.lease_ns.is_some() && !trial.scenario.is_timely() {
-            // Nothing is promised but that a holder's token tells whether its time is over; and a
-            // reader's not even that where readers' releases may be late.
-            bench.ledger.leave_all();
-            token = token.filter(|_| access == Access::Exclusive || trial.terms.readers_tell());
-            if token.is_some_and(|token| bench.granted.comes_late(access, token)) {
-                bench.befell.stale += 1;
-                bench.remember();
-                bench.tell(|line| *line = format!("client {who}  is too late, token {token:?}"));
-                return;
-            }
-        }
-        bench.ledger.enter(who, access, token);
-        if let (true, Access::Exclusive, Some(token)) = (trial.scenario.fenced, access, token) {
-            bench.goods.sends(trial.ids[usize::from(who)].get(), token, &trial.handle);
-        }
-        bench.tell(|line| {
-            *line = format!("client {who}  enters ({access:?}, token {token:?})");
-        });
-        bench.remember();
-    }
-}
-
-impl ClientView {
-    /// What a client is made with that begins now.
-    fn options(&self) -> Options {
-        let looks = self.terms.looks_at_incarnation;
-        Options { incarnation: if looks { self.handle.incarnation(MEMORY) as u16 } else { 1 } }
-    }
-
-    /// The lock's word as it is now.
-    fn whole_word(&self) -> u128 {
-        let half = |offset| u128::from(self.handle.peek(self.word.plus(offset)));
-        half(0) | half(8) << 64
-    }
-
-    /// Something befalls a client that is about to post a verb.
-    fn befalls(&self, who: u16, what: What) {
-        let (bench, id) = (&mut *self.bench.borrow_mut(), self.ids[usize::from(who)].get());
-        bench.tell(|line| *line = format!("client {who}  {what}"));
-        match what {
-            What::Pause(ns) => {
-                self.handle.pause(id, ns);
-                bench.befell.pauses += 1;
-            }
-            What::Jump(ns) => {
-                self.handle.jump_clock(id, ns);
-                bench.befell.bad_clocks += 1;
-            }
-            What::Lost(outcome) => self.handle.lose_next(id, outcome),
-            What::Save => self.handle.save_node(MEMORY),
-            What::Restart(reset) => {
-                self.handle.reset_node(MEMORY, reset);
-                // Whoever holds has lost it, and learns that when it next posts a verb.
-                bench.ledger.leave_all();
-                bench.leases.clear();
-                bench.count.restarts(self.whole_word());
-                bench.befell.restarts += 1;
-                bench.remember();
-            }
-        }
-    }
-
-    /// Whoever holds until a time that has come, by its own clock, holds no longer.
-    fn leases_end(&self, bench: &mut Bench) -> Vec<u16> {
-        let is_over = |(who, end): (u16, Nanos)| {
-            let id = self.ids[usize::from(who)].get();
-            (self.handle.clock(id) >= end).then_some(who)
-        };
-        let over: Vec<u16> = bench.leases.iter().copied().filter_map(is_over).collect();
-        for &who in &over {
-            bench.leases.retain(|&(other, _)| other != who);
-            bench.ledger.leave(who);
-            bench.befell.overstayed += 1;
-            bench.tell(|line| *line = format!("client {who}  has held to the end of its lease"));
-        }
-        over
-    }
-}
-
-impl Clerk for ClientView {
-    fn opens(&self, who: u16) {
-        self.bench.borrow_mut().count.opens(who);
-    }
-}
-
-impl Alarm for ClientView {
-    fn next(&self, who: u16, verb: u64) -> u64 {
-        if !self.scenario.mishaps_anywhere.is_empty() {
-            return verb;
-        }
-        let later = self.scenario.mishaps.iter().filter(|m| m.who == who && m.verb >= verb);
-        later.map(|mishap| mishap.verb).min().unwrap_or(u64::MAX)
-    }
-
-    fn rings(&self, who: u16, verb: u64) {
-        let due = self.scenario.mishaps.iter().filter(|m| m.who == who && m.verb == verb);
-        due.for_each(|mishap| self.befalls(who, mishap.what));
-        for (index, &(_, what)) in self.scenario.mishaps_anywhere.iter().enumerate() {
-            let left = self.bench.borrow().mishaps_left[index];
-            if left > 0 && self.handle.happens(Choice::Mishap, Ratio::one_in(ANYWHERE_ONE_IN)) {
-                self.bench.borrow_mut().mishaps_left[index] = left - 1;
-                self.befalls(who, what);
-                self.bench.borrow().remember();
-            }
-        }
-    }
-}
-
-/// The output of a future, unless its caller gives up when it is pending: then it is dropped.
-async fn unless<F: Future>(future: F, gives_up: impl Fn() -> bool) -> Option<F::Output> {
-    let mut future = std::pin::pin!(future);
-    std::future::poll_fn(move |cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if gives_up() => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    })
-    .await
 }

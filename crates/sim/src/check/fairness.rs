@@ -35,6 +35,8 @@ struct Waiter {
 pub struct Passed {
     /// By an exclusive client: exclusive ones in line that came earlier.
     pub writers: u32,
+    /// An exclusive client by so many exclusive ones that came later.
+    pub by: u32,
     /// By an exclusive client: how many exclusive ones have now been served, one after another,
     /// before the one that is the first in line.
     pub in_a_row: u32,
@@ -82,7 +84,7 @@ impl Turns {
         }
         self.admits(who);
         self.writers_inside |= 1 << who;
-        let mut passed = Passed::default();
+        let mut passed = Passed { by: waiter.passed, ..Passed::default() };
         for (index, other) in self.line.iter_mut().enumerate() {
             match other.access {
                 Access::Exclusive if index < place => {
@@ -171,7 +173,8 @@ mod tests {
     fn who_is_passed_is_counted() {
         let mut turns = line_of(&[(0, Exclusive), (1, Exclusive), (2, Exclusive)]);
         assert_eq!(turns.enters(2).writers, 2);
-        assert_eq!((turns.enters(0), turns.enters(1)), (Passed::default(), Passed::default()));
+        let by_one = Passed { by: 1, ..Passed::default() };
+        assert_eq!((turns.enters(0), turns.enters(1)), (by_one, by_one));
         assert_eq!(turns.bypass_max(), 1);
     }
 

@@ -1,0 +1,393 @@
+//! A client on its way through its acquisitions, and what befalls it.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, WideAtomics};
+use farlock_locks::local::Table;
+use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, Token};
+use farlock_sim::check::Access;
+use farlock_sim::{Choice, Handle, Outcome, Ratio, SimEndpoint};
+
+use super::super::goods::use_pair;
+use super::super::mishap::{Mishap, What};
+use super::super::points::{Alarm, Clerk, Watched};
+use super::super::scenario::Scenario;
+use super::super::verdict::{is_due_to, recoveries};
+use super::{ANYWHERE_ONE_IN, Bench, Crew, MEMORY, PROTECTED, SharedBench, Terms, pair_of};
+
+/// What a client sees of its run.
+#[derive(Clone)]
+pub(super) struct ClientView {
+    pub(super) scenario: Rc<Scenario>,
+    pub(super) terms: Terms,
+    pub(super) handle: Handle,
+    pub(super) word: Addr,
+    pub(super) bench: SharedBench,
+    pub(super) ids: Rc<[Cell<EndpointId>]>,
+}
+
+/// A client on its way through its acquisitions.
+pub(super) struct Member<E: Endpoint, L: RecordLock<E>> {
+    trial: ClientView,
+    lock: L,
+    wrap: fn(Watched) -> E,
+    table: Table<E, L>,
+    who: u16,
+    /// Its first acquisition in this life.
+    first: u16,
+    /// The incarnation of the memory to which it is attached.
+    incarnation: u32,
+}
+
+impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
+    /// The clients that act on this endpoint.
+    pub(super) fn crew(
+        trial: ClientView,
+        lock: &L,
+        wrap: fn(Watched) -> E,
+        endpoint: SimEndpoint,
+        whos: Range<u16>,
+    ) -> Vec<Self> {
+        let first = Self::new(trial, lock.clone(), wrap, endpoint, whos.clone(), 0);
+        let others = whos.skip(1).map(|who| first.beside(who)).collect::<Vec<_>>();
+        std::iter::once(first).chain(others).collect()
+    }
+
+    /// The first of these clients at this endpoint, which has some acquisitions behind it if it
+    /// comes back.
+    fn new(
+        trial: ClientView,
+        lock: L,
+        wrap: fn(Watched) -> E,
+        endpoint: SimEndpoint,
+        whos: Range<u16>,
+        first: u16,
+    ) -> Self {
+        let (word, data) = (trial.word, trial.word.plus(PROTECTED));
+        let witness = trial.bench.borrow().notes.witness.clone();
+        let incarnation = trial.handle.incarnation(MEMORY);
+        let (who, handovers_max) = (whos.start, trial.terms.crew.handovers_max);
+        let endpoint = Watched::new(endpoint, who, word, data, witness);
+        let mut endpoint = endpoint.joint(whos.len() > 1);
+        if whos.len() == 1 {
+            endpoint = endpoint.overseen(Rc::new(trial.clone()));
+        }
+        // What befalls a verb with a number befalls it in the first life.
+        let is_due = incarnation == 1 || trial.scenario.mishaps.is_empty();
+        if trial.scenario.has_mishaps() && is_due {
+            endpoint = endpoint.alarmed(Rc::new(trial.clone()));
+        }
+        let client = Client::new(wrap(endpoint), lock.clone(), trial.options());
+        let table = Table::new(client, handovers_max);
+        Self { trial, lock, wrap, table, who, first, incarnation }
+    }
+
+    /// Another client at the same endpoint.
+    fn beside(&self, who: u16) -> Self {
+        let (trial, lock, table) = (self.trial.clone(), self.lock.clone(), self.table.clone());
+        Self { trial, lock, table, who, ..*self }
+    }
+
+    fn client(&self) -> &Client<E, L> {
+        self.table.client()
+    }
+
+    pub(super) async fn run(self) {
+        for round in self.first..self.trial.scenario.acquisitions {
+            self.client().endpoint().checkpoint(&[u64::from(round)]);
+            let done = self.cycle(round).await;
+            if done.as_ref().is_err_and(|error| is_due_to(error, Fault::Stale)) {
+                return self.comes_back(round);
+            }
+            if self.client().is_broken() || done.as_ref().is_err_and(|e| is_due_to(e, Fault::Lost))
+            {
+                return self.ends();
+            }
+            if let Err(error) = done {
+                let story = format!("client {} failed: {error}", self.who);
+                self.trial.bench.borrow_mut().failure.get_or_insert(story);
+                return;
+            }
+        }
+        self.trial.bench.borrow_mut().recoveries += recoveries(self.client().events());
+    }
+
+    /// The memory that it was attached to is no more. It attaches to the next, as another endpoint,
+    /// and goes on where it was.
+    fn comes_back(self, round: u16) {
+        let (who, trial) = (self.who, self.trial);
+        let endpoint = {
+            let bench = &mut *trial.bench.borrow_mut();
+            bench.tell(|line| *line = format!("client {who}  comes back"));
+            bench.befell.came_back += 1;
+            bench.came_back.push(who);
+            let seat = bench.first_seat_back() + bench.came_back.len() as u16 - 1;
+            trial.handle.endpoint_at(seat)
+        };
+        let (id, handle) = (endpoint.id(), trial.handle.clone());
+        trial.ids[usize::from(who)].set(id);
+        let member = Self::new(trial, self.lock, self.wrap, endpoint, who..who + 1, round);
+        let life: Pin<Box<dyn Future<Output = ()>>> = Box::pin(member.run());
+        handle.spawn(id, life);
+    }
+
+    /// It does not know what became of a verb, and lets go of its endpoint, as clients must.
+    fn ends(&self) {
+        let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
+        bench.befell.lost += 1;
+        bench.tell(|line| *line = format!("client {who}  does not know, and ends"));
+        let id = self.trial.ids[usize::from(who)].get();
+        self.trial.handle.kill_with(id, Outcome::Executed);
+    }
+
+    async fn cycle(&self, round: u16) -> anyhow::Result<()> {
+        let (who, scenario) = (self.who, &self.trial.scenario);
+        let mode = scenario.mode(who, round);
+        let writer = mode == Mode::Exclusive || !L::SHARES;
+        let access = if writer { Access::Exclusive } else { Access::Shared };
+        self.trial.bench.borrow_mut().opens(who, access);
+        let polls_left = Cell::new(scenario.polls(who, round));
+        let gives_up = || self.gives_up(&polls_left);
+        let acquire = self.table.acquire(self.trial.word, mode);
+        let Some(guard) = unless(acquire, gives_up).await.transpose()? else {
+            self.trial.bench.borrow_mut().turns.leaves(who);
+            return self.settles().await;
+        };
+        self.enters(access, (guard.fabric_token(), guard.turn()), guard.expires());
+        let mut used = match scenario.recorded {
+            true => Some(self.uses(access, round).await?),
+            false => {
+                let read = self.client().endpoint().read64(self.trial.word.plus(PROTECTED));
+                unless(read, gives_up).await.transpose()?
+            }
+        };
+        if scenario.hold_ns > 0 && used.is_some() {
+            let stays = self.client().endpoint().sleep(scenario.hold_ns);
+            used = unless(stays, gives_up).await.map(|_| ());
+        }
+        self.leaves();
+        if used.is_none() {
+            drop(guard);
+            return self.settles().await;
+        }
+        match unless(guard.release(), gives_up).await {
+            None => return self.settles().await,
+            // Its time was over; nobody minds.
+            Some(Err(ReleaseError::Lost)) if self.trial.terms.lease_ns.is_some() => {}
+            Some(released) => released?,
+        }
+        self.trial.bench.borrow_mut().closes(who);
+        Ok(())
+    }
+
+    /// Reads and writes what the lock protects, and lets it be recorded.
+    async fn uses(&self, access: Access, round: u16) -> anyhow::Result<()> {
+        // Nobody writes the same value twice, and nobody the first one.
+        let value = u64::from(round + 1) << 16 | u64::from(self.who);
+        let (bench, words) = (&self.trial.bench, pair_of(self.trial.word));
+        let called = bench.borrow_mut().goods.begins(access, value);
+        let deed = use_pair(self.client().endpoint(), words, access, value).await?;
+        bench.borrow_mut().goods.ends(called, deed);
+        Ok(())
+    }
+
+    /// Whether this client, which is to wait, gives up instead.
+    fn gives_up(&self, polls_left: &Cell<Option<u32>>) -> bool {
+        let left = polls_left.get().map(|left| left - 1);
+        polls_left.set(left.filter(|&left| left > 0));
+        let (handle, bench) = (&self.trial.handle, &self.trial.bench);
+        let may = bench.borrow().cancels_left > 0;
+        let anywhere = may && handle.happens(Choice::Cancel, Ratio::one_in(ANYWHERE_ONE_IN));
+        if left != Some(0) && !anywhere {
+            return false;
+        }
+        let (who, bench) = (self.who, &mut *bench.borrow_mut());
+        bench.cancels_left -= u32::from(anywhere);
+        bench.settling |= 1 << who;
+        bench.befell.given_up += 1;
+        bench.tell(|line| *line = format!("client {who}  gives up"));
+        bench.remember();
+        true
+    }
+
+    /// Settles what was given up, as clients must.
+    async fn settles(&self) -> anyhow::Result<()> {
+        if self.trial.terms.settles {
+            self.client().settle().await;
+        }
+        let bench = &mut *self.trial.bench.borrow_mut();
+        bench.settling &= !(1 << self.who);
+        bench.closes(self.who);
+        bench.remember();
+        Ok(())
+    }
+
+    fn leaves(&self) {
+        let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
+        bench.ledger.leave(who);
+        bench.leases.retain(|&(other, _)| other != who);
+        bench.remember();
+        bench.tell(|line| *line = format!("client {who}  leaves"));
+    }
+
+    /// It is granted the lock, with the token of a hold that was handed on so often.
+    fn enters(&self, access: Access, token: (Option<Token>, u32), expires: Option<Nanos>) {
+        let (who, trial) = (self.who, &self.trial);
+        let bench = &mut *trial.bench.borrow_mut();
+        if trial.handle.incarnation(MEMORY) != self.incarnation {
+            bench.tell(|line| *line = format!("client {who}  learns of a grant of the old memory"));
+            return;
+        }
+        bench.leases.extend(expires.map(|end| (who, end)));
+        if trial.leases_end(bench).contains(&who) {
+            bench.remember();
+            bench.tell(|line| *line = format!("client {who}  is granted too late"));
+            return;
+        }
+        if trial.scenario.is_deadly() {
+            for (other, id) in (0..).zip(trial.ids.iter().map(Cell::get)) {
+                if !self.client().endpoint().is_alive(id) {
+                    bench.ledger.leave(other);
+                    bench.turns.leaves(other);
+                }
+            }
+        }
+        if bench.crew != Crew::ALONE {
+            // It passes all of whom it is sure that they are in line.
+            bench.turns.acts(who);
+        }
+        let mut passed = bench.turns.enters(who);
+        // Whoever gave up is carried to its grant and out again unseen, and may let readers in.
+        passed.writer_kept_out = passed.writer_kept_out.filter(|_| !trial.scenario.may_give_up());
+        let in_order = bench.order_outlives_counts || bench.befell.wraps == 0;
+        if let (true, Some(story)) = (in_order, bench.order.objection(who, passed)) {
+            bench.bypassed.get_or_insert(story);
+        }
+        let turn = if bench.crew.tells_turns { token.1 } else { 0 };
+        let mut token = bench.judged(who, access, token.0, turn);
+        if trial.terms.lease_ns.is_some() && !trial.scenario.is_timely() {
+            // Nothing is promised but that a holder's token tells whether its time is over; and a
+            // reader's not even that where readers' releases may be late.
+            bench.ledger.leave_all();
+            token = token.filter(|_| access == Access::Exclusive || trial.terms.readers_tell());
+            if token.is_some_and(|token| bench.granted.comes_late(access, token)) {
+                bench.befell.stale += 1;
+                bench.remember();
+                bench.tell(|line| *line = format!("client {who}  is too late, token {token:?}"));
+                return;
+            }
+        }
+        bench.ledger.enter(who, access, token);
+        if let (true, Access::Exclusive, Some(token)) = (trial.scenario.fenced, access, token) {
+            bench.goods.sends(trial.ids[usize::from(who)].get(), token, &trial.handle);
+        }
+        bench.tell(|line| {
+            *line = format!("client {who}  enters ({access:?}, token {token:?})");
+        });
+        bench.remember();
+    }
+}
+
+impl ClientView {
+    /// What a client is made with that begins now.
+    pub(super) fn options(&self) -> Options {
+        let looks = self.terms.looks_at_incarnation;
+        Options { incarnation: if looks { self.handle.incarnation(MEMORY) as u16 } else { 1 } }
+    }
+
+    /// The lock's word as it is now.
+    fn whole_word(&self) -> u128 {
+        let half = |offset| u128::from(self.handle.peek(self.word.plus(offset)));
+        half(0) | half(8) << 64
+    }
+
+    /// Something befalls a client that is about to post a verb.
+    fn befalls(&self, who: u16, what: What) {
+        let (bench, id) = (&mut *self.bench.borrow_mut(), self.ids[usize::from(who)].get());
+        bench.tell(|line| *line = format!("client {who}  {what}"));
+        match what {
+            What::Pause(ns) => {
+                self.handle.pause(id, ns);
+                bench.befell.pauses += 1;
+            }
+            What::Jump(ns) => {
+                self.handle.jump_clock(id, ns);
+                bench.befell.bad_clocks += 1;
+            }
+            What::Lost(outcome) => self.handle.lose_next(id, outcome),
+            What::Save => self.handle.save_node(MEMORY),
+            What::Restart(reset) => {
+                self.handle.reset_node(MEMORY, reset);
+                // Whoever holds has lost it, and learns that when it next posts a verb.
+                bench.ledger.leave_all();
+                bench.leases.clear();
+                bench.count.restarts(self.whole_word());
+                bench.befell.restarts += 1;
+                bench.remember();
+            }
+        }
+    }
+
+    /// Whoever holds until a time that has come, by its own clock, holds no longer.
+    fn leases_end(&self, bench: &mut Bench) -> Vec<u16> {
+        let is_over = |(who, end): (u16, Nanos)| {
+            let id = self.ids[usize::from(who)].get();
+            (self.handle.clock(id) >= end).then_some(who)
+        };
+        let over: Vec<u16> = bench.leases.iter().copied().filter_map(is_over).collect();
+        for &who in &over {
+            bench.leases.retain(|&(other, _)| other != who);
+            bench.ledger.leave(who);
+            bench.befell.overstayed += 1;
+            bench.tell(|line| *line = format!("client {who}  has held to the end of its lease"));
+        }
+        over
+    }
+}
+
+impl Clerk for ClientView {
+    fn opens(&self, who: u16) {
+        self.bench.borrow_mut().count.opens(who);
+    }
+}
+
+impl Alarm for ClientView {
+    fn next(&self, who: u16, verb: u64) -> u64 {
+        if !self.scenario.mishaps_anywhere.is_empty() {
+            return verb;
+        }
+        let is_mine = |m: &&Mishap| self.terms.crew.first(m.who) == who;
+        let later = self.scenario.mishaps.iter().filter(is_mine).filter(|m| m.verb >= verb);
+        later.map(|mishap| mishap.verb).min().unwrap_or(u64::MAX)
+    }
+
+    fn rings(&self, who: u16, verb: u64) {
+        let is_mine = |m: &&Mishap| self.terms.crew.first(m.who) == who;
+        let due = self.scenario.mishaps.iter().filter(is_mine).filter(|m| m.verb == verb);
+        due.for_each(|mishap| self.befalls(who, mishap.what));
+        for (index, &(_, what)) in self.scenario.mishaps_anywhere.iter().enumerate() {
+            let left = self.bench.borrow().mishaps_left[index];
+            if left > 0 && self.handle.happens(Choice::Mishap, Ratio::one_in(ANYWHERE_ONE_IN)) {
+                self.bench.borrow_mut().mishaps_left[index] = left - 1;
+                self.befalls(who, what);
+                self.bench.borrow().remember();
+            }
+        }
+    }
+}
+
+/// The output of a future, unless its caller gives up when it is pending: then it is dropped.
+async fn unless<F: Future>(future: F, gives_up: impl Fn() -> bool) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(move |cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if gives_up() => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}

@@ -71,6 +71,34 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: false,
     },
     Toy {
+        title: "tasks hand every lock on among themselves",
+        args: "bench --fabric sim --locks-kind all --clients 3 --tasks 4 --handovers 8 \
+            --acquisitions 600 --seed 1 --json",
+        each: &[Expect::Excludes, Expect::Positive("acquisitions")],
+        repeats: true,
+    },
+    Toy {
+        title: "transactions that lock in one order commit, over every lock",
+        args: "bench --fabric sim --locks-kind all --clients 4 --locks 8 --reads 50 \
+            --dist zipf:0.99 --txn-locks 3 --acquisitions 200 --seed 1 --json",
+        each: &[Expect::Excludes, Expect::Positive("acquisitions")],
+        repeats: true,
+    },
+    Toy {
+        title: "transactions that lock in any order abort, and commit, over every lock",
+        args: "bench --fabric sim --locks-kind all --clients 4 --locks 4 --txn-locks 3 \
+            --txn-order drawn --txn-patience-ns 100000 --acquisitions 200 --seed 1 --json",
+        each: &[Expect::Excludes, Expect::Positive("acquisitions")],
+        repeats: true,
+    },
+    Toy {
+        title: "transactions commit between processes",
+        args: "bench --fabric shm --locks-kind mcs,shiftlock,dslr,cas --clients 2 --locks 4 \
+            --reads 50 --txn-locks 3 --txn-order drawn --acquisitions 500 --seed 1 --json",
+        each: &[Expect::Excludes, Expect::Positive("acquisitions")],
+        repeats: false,
+    },
+    Toy {
         title: "alone, a cycle takes at most three times what the processor needs",
         args: "bench --locks-kind mcs,shiftlock --seconds 0.5 --json",
         each: &[

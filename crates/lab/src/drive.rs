@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farlock_fabric::Nanos;
 use farlock_fabric::hook::Counts;
+use farlock_locks::txn::Abort;
 use farlock_locks::{AcquireError, Mode, ReleaseError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -59,6 +60,26 @@ pub trait Subject {
     }
 }
 
+/// What a client does again and again.
+#[allow(async_fn_in_trait, reason = "a client stays on its thread")]
+pub trait Laps {
+    /// The time, in nanoseconds.
+    fn now(&self) -> Nanos;
+
+    /// Verbs posted so far.
+    fn verbs(&self) -> Counts;
+
+    /// Does it as long as the pace allows.
+    async fn laps(
+        &self,
+        judge: Judge<'_>,
+        draws: &mut Draws,
+        pace: Pace<'_>,
+        course: Course,
+        tally: &mut Tally,
+    ) -> Result<(), Failure>;
+}
+
 /// Why a client stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Failure {
@@ -68,6 +89,9 @@ pub enum Failure {
     /// It could not release.
     #[error("a lock was not released: {0}")]
     Release(#[from] ReleaseError),
+    /// A transaction could neither commit nor begin again.
+    #[error("a transaction failed: {0}")]
+    Transaction(#[from] Abort),
     /// The system refused a rival.
     #[error("the system refused: error {0}")]
     System(i32),
@@ -147,7 +171,7 @@ impl<'a> Control<'a> {
 }
 
 /// How far a client goes: as long as the phase lasts, and as long as there is budget.
-struct Pace<'a> {
+pub struct Pace<'a> {
     control: Control<'a>,
     phase: Phase,
     left: u64,
@@ -163,8 +187,9 @@ impl<'a> Pace<'a> {
         Self { control, phase, left: 0, share }
     }
 
+    /// Whether there is another lap.
     #[inline(always)]
-    fn goes_on(&mut self) -> bool {
+    pub fn goes_on(&mut self) -> bool {
         if self.left == 0 {
             self.left = self.control.take(self.share);
             if self.left == 0 {
@@ -189,6 +214,10 @@ pub struct Tally {
     pub skipped: u64,
     /// Measured cycles whose release came after the end of their lease.
     pub lost: u64,
+    /// Measured attempts of transactions that ended without a commit.
+    pub aborts: u64,
+    /// Measured transactions that were given up for good.
+    pub given_up: u64,
     /// How long it was measured, in nanoseconds.
     pub elapsed_ns: Nanos,
     /// Atomics, reads, writes and sends it posted while measured.
@@ -197,10 +226,28 @@ pub struct Tally {
     pub latency: Latency,
 }
 
+impl Tally {
+    /// The account of two tasks of one client, which count the verbs of both.
+    #[must_use]
+    pub fn beside(mut self, other: &Self) -> Self {
+        self.acquisitions += other.acquisitions;
+        self.exclusive += other.exclusive;
+        self.violations += other.violations;
+        self.skipped += other.skipped;
+        self.lost += other.lost;
+        self.aborts += other.aborts;
+        self.given_up += other.given_up;
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.verbs = std::array::from_fn(|kind| self.verbs[kind].max(other.verbs[kind]));
+        self.latency.add(&other.latency);
+        self
+    }
+}
+
 /// Runs one client through the warm-up and the measured phase. `budget` is how many measured
 /// cycles all clients do together; `None` for as many as the phase has time for.
-pub async fn drive<S: Subject>(
-    subject: &S,
+pub async fn drive<L: Laps>(
+    laps: &L,
     judge: Judge<'_>,
     draws: &mut Draws,
     control: Control<'_>,
@@ -209,7 +256,7 @@ pub async fn drive<S: Subject>(
 ) -> Result<Tally, Failure> {
     let mut warm_up = Tally::default();
     let pace = Pace::unlimited(control, Phase::WarmUp);
-    laps(subject, judge, draws, pace, course, &mut warm_up).await?;
+    laps.laps(judge, draws, pace, course, &mut warm_up).await?;
 
     let mut tally = Tally::default();
     let pace = match budget {
@@ -220,19 +267,46 @@ pub async fn drive<S: Subject>(
             Pace::shared(control, Phase::Measured, share)
         }
     };
-    let (begun, before) = (subject.now(), subject.verbs());
-    laps(subject, judge, draws, pace, course, &mut tally).await?;
-    tally.elapsed_ns = subject.now() - begun;
-    let spent = subject.verbs() - before;
+    let (begun, before) = (laps.now(), laps.verbs());
+    laps.laps(judge, draws, pace, course, &mut tally).await?;
+    tally.elapsed_ns = laps.now() - begun;
+    let spent = laps.verbs() - before;
     tally.verbs = [spent.atomics, spent.reads, spent.writes, spent.sends];
     tally.exclusive += warm_up.exclusive;
     tally.violations += warm_up.violations;
     Ok(tally)
 }
 
+/// A subject acquired and released, one lock at a time.
+#[derive(Debug)]
+pub struct Cycles<'s, S>(pub &'s S);
+
+impl<S: Subject> Laps for Cycles<'_, S> {
+    #[inline(always)]
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+
+    fn verbs(&self) -> Counts {
+        self.0.verbs()
+    }
+
+    #[inline(always)]
+    async fn laps(
+        &self,
+        judge: Judge<'_>,
+        draws: &mut Draws,
+        pace: Pace<'_>,
+        course: Course,
+        tally: &mut Tally,
+    ) -> Result<(), Failure> {
+        cycles(self.0, judge, draws, pace, course, tally).await
+    }
+}
+
 /// The loop.
 #[inline(always)]
-async fn laps<S: Subject>(
+async fn cycles<S: Subject>(
     subject: &S,
     judge: Judge<'_>,
     draws: &mut Draws,

@@ -47,6 +47,11 @@ impl<'a> Judge<'a> {
         Self { words, stride: Self::stride(locks) }
     }
 
+    /// How many locks are judged.
+    pub fn locks(&self) -> u64 {
+        (self.words.len() / self.stride) as u64
+    }
+
     /// The caller has acquired this lock.
     #[inline(always)]
     pub fn enter(&self, lock: u32, mode: Mode) -> Entered {

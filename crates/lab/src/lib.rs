@@ -20,4 +20,5 @@ pub mod speed;
 pub mod storm;
 pub mod subject;
 pub mod takeover;
+pub mod transactions;
 pub mod workload;

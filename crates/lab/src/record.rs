@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::latency::Summary;
 use crate::provenance::Provenance;
+use crate::transactions::TxnCourse;
 
 /// What was measured of one subject. Rates are of the median round, durations of all.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -16,6 +17,10 @@ pub struct Row {
     pub fabric: String,
     /// How many clients.
     pub clients: usize,
+    /// How many tasks each client has.
+    pub tasks: usize,
+    /// How often tasks of a client hand a hold on among themselves, at most.
+    pub handovers: u32,
     /// How many locks.
     pub locks: u64,
     /// Which of them how often.
@@ -62,9 +67,29 @@ pub struct Row {
     pub ratio_to_raw: PerFace<f64>,
     /// With one client: the fastest round divided by the fastest of `raw`.
     pub ratio_to_raw_min: PerFace<f64>,
+    /// What transactions came to, if cycles were transactions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub txn: Option<TxnRow>,
     /// Where the row comes from.
     #[serde(flatten)]
     pub provenance: Provenance,
+}
+
+/// What transactions came to. A row's acquisitions are then commits, its times those from a
+/// transaction's beginning to its commit, restarts included.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TxnRow {
+    /// What each was like.
+    #[serde(flatten)]
+    pub course: TxnCourse,
+    /// Commits, of the median round.
+    pub commits: u64,
+    /// Their rate.
+    pub commits_per_s: f64,
+    /// Attempts that ended without a commit.
+    pub aborts: u64,
+    /// Transactions that were given up for good.
+    pub given_up: u64,
 }
 
 /// Verbs for each acquisition, with its release.
@@ -97,6 +122,8 @@ pub fn table(rows: &[Row]) -> Table {
     let alone = rows.iter().all(|row| row.clients == 1 && row.fabric == "shm");
     let mut header = vec!["lock", "acquisitions/s", "p50", "p99", "p99.9", "max"];
     header.extend(["atomics", "reads", "writes", "sends"]);
+    let txn = rows.iter().any(|row| row.txn.is_some());
+    header.extend(if txn { ["aborts", "given up"].as_slice() } else { &[] });
     header.extend(if alone { ["async", "blocking"].as_slice() } else { &["fairness"] });
     header.push("violations");
     table.set_header(header);
@@ -116,6 +143,7 @@ fn cells(row: &Row, alone: bool) -> Vec<String> {
     cells.extend([acquire.p50, acquire.p99, acquire.p999, acquire.max].map(duration));
     let counts = [verbs.atomics, verbs.reads, verbs.writes, verbs.sends];
     cells.extend(counts.map(|count| format!("{count:.2}")));
+    cells.extend(row.txn.iter().flat_map(|txn| [txn.aborts, txn.given_up]).map(grouped));
     if alone {
         let faces = [
             (row.cycle_ns.awaited, row.ratio_to_raw.awaited),

@@ -4,6 +4,7 @@
 use farlock_fabric::hook::{Counted, Counts};
 use farlock_fabric::shm::ShmEndpoint;
 use farlock_fabric::{Addr, Endpoint, Nanos, Park};
+use farlock_locks::local::{self, Table};
 use farlock_locks::{Client, Guard, Mode, RecordLock};
 use farlock_sim::SimEndpoint;
 
@@ -32,23 +33,23 @@ impl Counting for ShmEndpoint {
 }
 
 /// A client and the place of its locks.
-struct Site<E: Endpoint, L: RecordLock<E>> {
-    client: Client<E, L>,
-    locks: Addr,
+pub(crate) struct Site<E: Endpoint, L: RecordLock<E>> {
+    pub(crate) client: Client<E, L>,
+    pub(crate) locks: Addr,
 }
 
 impl<E: Endpoint, L: RecordLock<E>> Site<E, L> {
     #[inline(always)]
-    fn addr(&self, lock: u32) -> Addr {
+    pub(crate) fn addr(&self, lock: u32) -> Addr {
         self.locks.plus(u64::from(lock) * L::BYTES)
     }
 
-    fn now(&self) -> Nanos {
+    pub(crate) fn now(&self) -> Nanos {
         self.client.endpoint().now()
     }
 
     /// A processor is kept busy; a simulated client sleeps.
-    async fn work(&self, nanos: Nanos) {
+    pub(crate) async fn work(&self, nanos: Nanos) {
         let endpoint = self.client.endpoint();
         if E::NOW {
             let end = endpoint.now() + nanos;
@@ -103,6 +104,52 @@ impl<E: Counting, L: RecordLock<E>> Subject for AsyncFace<E, L> {
 
     fn verbs(&self) -> Counts {
         self.0.client.endpoint().verbs()
+    }
+}
+
+/// The same by tasks of one client that hand locks on among themselves.
+pub struct SharedFace<E: Counting, L: RecordLock<E>> {
+    table: Table<E, L>,
+    site: Site<E, L>,
+}
+
+impl<E: Counting, L: RecordLock<E>> SharedFace<E, L> {
+    /// A client whose locks lie one after the other from `locks` on, and whose tasks hand a hold on
+    /// so often.
+    pub fn new(client: Client<E, L>, locks: Addr, handovers_max: u32) -> Self {
+        let table = Table::new(client.clone(), handovers_max);
+        Self { table, site: Site { client, locks } }
+    }
+}
+
+impl<E: Counting, L: RecordLock<E>> Subject for SharedFace<E, L> {
+    type Held<'s> = local::Guard<'s, E, L>;
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        self.site.now()
+    }
+
+    #[inline(always)]
+    async fn acquire(&self, lock: u32, mode: Mode) -> Result<Self::Held<'_>, Failure> {
+        Ok(self.table.acquire(self.site.addr(lock), mode).await?)
+    }
+
+    #[inline(always)]
+    async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure> {
+        Ok(held.release().await?)
+    }
+
+    fn expires(&self, held: &Self::Held<'_>) -> Option<Nanos> {
+        held.expires()
+    }
+
+    async fn work(&self, nanos: Nanos) {
+        self.site.work(nanos).await;
+    }
+
+    fn verbs(&self) -> Counts {
+        self.site.client.endpoint().verbs()
     }
 }
 

@@ -16,14 +16,15 @@ use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum, value_parser};
 use farlock_fabric::hook::Counted;
 use farlock_fabric::shm::ShmEndpoint;
-use farlock_locks::RecordLock;
 use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
+use farlock_locks::{RecordLock, Token};
 use indicatif::ProgressBar;
 
-use crate::drive::Course;
+use crate::drive::{Course, Tally};
 use crate::provenance::Provenance;
-use crate::record::{PerAcquisition, PerFace, Row, table};
+use crate::record::{PerAcquisition, PerFace, Row, TxnRow, table};
 use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, RIVALS, Rival, rival};
+use crate::transactions::{TxnArgs, TxnCourse};
 use crate::workload::{Dist, LOCKS_MAX, Workload};
 use crew::Crew;
 use placement::Placement;
@@ -35,6 +36,10 @@ const FLOOR: &str = "raw";
 const CANARY: &str = "none";
 /// The most clients: each has a place in a region's table, which also has one for its director.
 const CLIENTS_MAX: i64 = 1_000;
+/// The most tasks of a client, each with a slot: as many as an endpoint of shared memory has.
+const TASKS_MAX: i64 = 8;
+/// A token has room for so many turns of a hold.
+const HANDOVERS_LIMIT: i64 = (1 << Token::TURN_BITS) - 1;
 /// The longest work, in nanoseconds.
 const WORK_NS_MAX: u64 = 1_000_000_000;
 /// Rounds with one client, where ratios count. Short ones, so that some are not disturbed.
@@ -69,6 +74,14 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = value_parser!(u16).range(1..=CLIENTS_MAX))]
     pub clients: u16,
+    /// Tasks of each client, on one endpoint
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = value_parser!(u16).range(1..=TASKS_MAX))]
+    pub tasks: u16,
+    /// How often tasks of a client hand a lock on before they give it back (sim); 0 for never
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = value_parser!(u32).range(0..=HANDOVERS_LIMIT))]
+    pub handovers: u32,
     /// How many locks there are
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = value_parser!(u64).range(1..=LOCKS_MAX))]
@@ -110,6 +123,9 @@ pub struct BenchArgs {
     /// Begin with locks whose counts wrap, or are reset, after so many acquisitions
     #[arg(long, value_name = "N")]
     pub near_wrap: Option<u16>,
+    /// Transactions
+    #[command(flatten)]
+    pub txn: TxnArgs,
     /// Work inside the critical section [default: 0; in sim 50]
     #[arg(long, value_name = "NS", value_parser = value_parser!(u64).range(..=WORK_NS_MAX))]
     pub hold_ns: Option<u64>,
@@ -168,6 +184,11 @@ fn show(args: &BenchArgs, placement: Placement, rows: &[Row]) -> anyhow::Result<
 }
 
 impl BenchArgs {
+    /// Whether a client has several tasks, or several locks at once: no rival can do that.
+    fn together(&self) -> bool {
+        self.tasks > 1 || self.handovers > 0 || self.txn.txn_locks.is_some()
+    }
+
     /// Where clients run, one after the other. Contended figures depend on it more than on the
     /// lock, so that they are measured both ways unless one is asked for.
     fn placements(&self) -> Vec<Placement> {
@@ -275,10 +296,27 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(args: &'a BenchArgs, placement: Placement) -> anyhow::Result<Self> {
         let subjects = subjects(args)?;
-        let alone = args.clients == 1 && args.fabric == Fabric::Shm;
+        let together = args.together();
+        let alone = args.clients == 1 && args.fabric == Fabric::Shm && !together;
         ensure!(
             args.fabric == Fabric::Shm || args.face == Face::Async,
             "a simulated client cannot block its thread: sim has the async face alone"
+        );
+        ensure!(
+            !together || args.face == Face::Async,
+            "tasks of one client share its thread, and transactions are awaited: async face alone"
+        );
+        ensure!(
+            args.handovers == 0 || args.fabric == Fabric::Sim,
+            "on shared memory a client's tasks do not overlap while they hold: --fabric sim"
+        );
+        ensure!(
+            args.txn.txn_locks.is_none() || (args.tasks == 1 && args.handovers == 0),
+            "each client runs one transaction at a time, which hands nothing on"
+        );
+        ensure!(
+            u64::from(args.txn.txn_locks.unwrap_or(1)) <= args.locks,
+            "a transaction takes different locks: there are too few"
         );
         let mut entries: Vec<Entry> = Vec::new();
         let floor = alone.then(|| FLOOR.to_owned());
@@ -303,7 +341,7 @@ impl<'a> Bench<'a> {
         let sample = match (sim, args.clients) {
             (false, 1) => SAMPLE_ALONE,
             // A clock costs nothing in a simulation, but a histogram does.
-            (true, clients) => u32::from(clients).min(SAMPLE_MAX),
+            (true, clients) => (u32::from(clients) * u32::from(args.tasks)).min(SAMPLE_MAX),
             (false, _) => SAMPLE_MAX,
         };
         let seconds = args.seconds.unwrap_or(if sim { 0.01 } else { 1.0 }) / self.rounds as f64;
@@ -315,8 +353,10 @@ impl<'a> Bench<'a> {
         Trial {
             subject: entry.subject.clone(),
             face: entry.face,
-            counted: sim || args.clients > 1,
+            counted: sim || args.clients > 1 || args.together(),
             clients: usize::from(args.clients),
+            tasks: usize::from(args.tasks),
+            handovers_max: args.handovers,
             workload: Workload {
                 locks: args.locks,
                 dist: args.dist,
@@ -329,6 +369,7 @@ impl<'a> Bench<'a> {
                 sample,
                 skip_release: (args.skip_release * Course::CERTAIN) as u32,
             },
+            txn: args.txn.course(),
             near_wrap: args.near_wrap,
             warm_up_ns: nanos(args.warmup.unwrap_or(warm_up)),
             span,
@@ -374,6 +415,8 @@ impl<'a> Bench<'a> {
             protocol: subject.to_owned(),
             fabric: if shm { "shm" } else { "sim" }.to_owned(),
             clients: trial.clients,
+            tasks: trial.tasks,
+            handovers: args.handovers,
             locks: args.locks,
             dist: args.dist.to_string(),
             reads: args.reads,
@@ -397,8 +440,20 @@ impl<'a> Bench<'a> {
             cycle_ns: faces.map(|rounds| Some(median_round(rounds).cycle_ns())),
             ratio_to_raw: faces.map(|rounds| Some(median_ratio(rounds, floor?))),
             ratio_to_raw_min: faces.map(|rounds| Some(fastest(rounds) / fastest(floor?))),
+            txn: trial.txn.map(|course| txn_row(course, median)),
             provenance: Provenance::here(),
         }
+    }
+}
+
+fn txn_row(course: TxnCourse, median: &Outcome) -> TxnRow {
+    let sum = |of: fn(&Tally) -> u64| median.tallies.iter().map(of).sum();
+    TxnRow {
+        course,
+        commits: median.acquisitions(),
+        commits_per_s: rounded(median.goodput(), 10.0),
+        aborts: sum(|tally| tally.aborts),
+        given_up: sum(|tally| tally.given_up),
     }
 }
 
@@ -456,7 +511,10 @@ fn subjects(args: &BenchArgs) -> anyhow::Result<Vec<String>> {
             "all" => {
                 let rivals = RIVALS.iter().filter(|_| shm).map(|rival| rival.name);
                 let names = rivals.chain(RECORD_LOCKS.iter().map(|lock| lock.name));
-                let fits = |name: &&str| check(name, shm, args.locks).is_ok();
+                let fits = |name: &&str| {
+                    let plays = rival(name).is_none() || !args.together();
+                    plays && check(name, shm, args.locks).is_ok()
+                };
                 subjects.extend(names.filter(fits).map(str::to_owned));
             }
             name => {
@@ -465,10 +523,14 @@ fn subjects(args: &BenchArgs) -> anyhow::Result<Vec<String>> {
             }
         }
     }
+    if let Some(rival) = subjects.iter().find(|name| args.together() && rival(name).is_some()) {
+        bail!("'{rival}' has neither tasks nor transactions: each of its clients is a thread");
+    }
     let mut seen = std::collections::BTreeSet::new();
     subjects.retain(|subject| seen.insert(subject.clone()));
     for subject in subjects.iter().filter(|_| args.skip_release > 0.0) {
         let leased = rival(subject).is_none() && trial::facts(subject, 0)?.leased;
+        ensure!(!args.together(), "who never releases neither hands on nor commits");
         ensure!(leased, "nobody would get '{subject}' that is never released: give it a lease");
     }
     Ok(subjects)

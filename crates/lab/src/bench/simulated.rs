@@ -11,8 +11,9 @@ use farlock_locks::{Client, RecordLock};
 use farlock_sim::{Config, Ended, SimEndpoint, Task, Weakness, World};
 
 use super::trial::{Arena, Outcome, Span, Trial};
-use crate::drive::{Failure, Phase, Tally, drive};
-use crate::subject::{AsyncFace, Simulated};
+use crate::drive::{Cycles, Failure, Phase, Tally};
+use crate::subject::{SharedFace, Simulated};
+use crate::transactions::Transactions;
 
 /// What a run cost outside of the simulation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,7 +28,11 @@ pub fn run(trial: &Trial) -> anyhow::Result<(Outcome, Effort)> {
     let endpoints = u16::try_from(trial.clients + 2).context("too many clients")?;
     // A figure is of the hardware as the model has it; how weak it may be is the checker's matter.
     let (seed, weakness) = (trial.workload.seed, Weakness::NONE);
-    let world = World::new(Config { seed, endpoints, weakness, ..Config::default() });
+    let slots = trial.tasks.max(trial.txn.map_or(0, |txn| txn.locks_each.into()));
+    let slots = u8::try_from(slots).context("too many tasks")?;
+    let slots_per_endpoint = Config::default().slots_per_endpoint.max(slots);
+    let config = Config { seed, endpoints, weakness, slots_per_endpoint, ..Config::default() };
+    let world = World::new(config);
     let arena = Arena::new(trial.workload.locks);
     let base = world.region(world.node(), arena.words() as u64 * 8);
     let locks = arena.lock_words(base);
@@ -111,14 +116,17 @@ impl Visitor<Simulated> for OneClient<'_> {
         let endpoint = self.world.endpoint();
         let id = endpoint.id();
         let client = Client::new(Simulated::new(endpoint), lock, farlock_locks::Options::default());
-        let subject = AsyncFace::new(client, self.locks);
-        let mut draws = self.trial.workload.draws(self.number);
-        let arena = Arena::new(self.trial.workload.locks);
-        let (words, course) = (Rc::clone(self.words), self.trial.course);
-        let budget = self.trial.budget();
+        let (trial, number, locks) = (self.trial.clone(), self.number, self.locks);
+        let (arena, words) = (Arena::new(trial.workload.locks), Rc::clone(self.words));
         self.world.spawn(id, async move {
             let (judge, control) = (arena.judge(&words), arena.control(&words));
-            drive(&subject, judge, &mut draws, control, course, budget).await
+            if let Some(course) = trial.txn {
+                let laps = Transactions::new(client, locks, course);
+                return trial.drive(&laps, number, judge, control).await;
+            }
+            // Where nothing is handed on, this asks the client for every lock.
+            let subject = SharedFace::new(client, locks, trial.handovers_max);
+            trial.drive(&Cycles(&subject), number, judge, control).await
         })
     }
 }

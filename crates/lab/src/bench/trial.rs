@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farlock_fabric::shm::ShmEndpoint;
 use farlock_fabric::{Addr, Nanos};
 use farlock_locks::RecordLock;
+use farlock_locks::local::together;
 use farlock_locks::registry::{self, SpecError, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::drive::{Control, Course, Tally};
+use crate::drive::{Control, Course, Failure, Laps, Tally, drive};
 use crate::judge::Judge;
 use crate::rival::rival;
+use crate::transactions::TxnCourse;
 use crate::workload::Workload;
 
 /// Which face of a client is used.
@@ -43,6 +45,10 @@ pub struct Trial {
     pub counted: bool,
     /// How many clients.
     pub clients: usize,
+    /// How many tasks each has, on one endpoint.
+    pub tasks: usize,
+    /// How often they hand a hold on among themselves, at most.
+    pub handovers_max: u32,
     /// What they ask for.
     pub workload: Workload,
     /// What their cycles are like.
@@ -51,17 +57,43 @@ pub struct Trial {
     pub warm_up_ns: Nanos,
     /// How long they are measured.
     pub span: Span,
+    /// If cycles are transactions: what they are like.
+    pub txn: Option<TxnCourse>,
     /// After so many acquisitions of a lock its counts wrap or are reset, if it begins near that.
     pub near_wrap: Option<u16>,
 }
 
 impl Trial {
-    /// The budget that the clients share, with their number.
-    pub fn budget(&self) -> Option<(u64, usize)> {
+    /// The budget that the tasks of all clients share, with their number.
+    fn budget(&self) -> Option<(u64, usize)> {
         match self.span {
             Span::Nanos(_) => None,
-            Span::Acquisitions(cycles) => Some((cycles, self.clients)),
+            Span::Acquisitions(cycles) => Some((cycles, self.clients * self.tasks)),
         }
+    }
+
+    /// Runs the tasks of this client to their end; their common account.
+    ///
+    /// # Errors
+    /// One of them could not acquire or release.
+    pub async fn drive<L: Laps>(
+        &self,
+        laps: &L,
+        client: usize,
+        judge: Judge<'_>,
+        control: Control<'_>,
+    ) -> Result<Tally, Failure> {
+        let (course, budget) = (self.course, self.budget());
+        let task = |number: usize| async move {
+            let mut draws = self.workload.draws(number);
+            drive(laps, judge, &mut draws, control, course, budget).await
+        };
+        if self.tasks == 1 {
+            return task(client).await;
+        }
+        let first = client * self.tasks;
+        let tallies = together((first..first + self.tasks).map(task)).await;
+        tallies.into_iter().try_fold(Tally::default(), |all, tally| Ok(all.beside(&tally?)))
     }
 }
 

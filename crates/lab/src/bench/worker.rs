@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::Context;
 use farlock_fabric::hook::Counted;
-use farlock_fabric::shm::Region;
+use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, RecordLock};
@@ -19,10 +19,11 @@ use serde::{Deserialize, Serialize};
 use super::placement;
 use super::trial::{Arena, Face, Trial};
 use crate::child;
-use crate::drive::{Control, Failure, Phase, Subject, Tally, drive};
+use crate::drive::{Control, Cycles, Failure, Laps, Phase, Subject, Tally};
 use crate::judge::Judge;
 use crate::rival::{Flock, Mutexes, Ofd, Raw, Rival, Threads, rival};
 use crate::subject::{AsyncFace, BlockingFace, Counting};
+use crate::transactions::{Transactions, TxnCourse};
 
 /// How a worker is started.
 #[derive(Clone, Debug, clap::Args)]
@@ -127,7 +128,10 @@ impl Worker {
         let endpoint = self.region.endpoint()?;
         let locks = arena.lock_words(self.region.heap().0);
         let subject = &seat.trial.subject;
-        Ok(if seat.trial.counted {
+        Ok(if let Some(course) = seat.trial.txn {
+            let endpoint = Counted::new(endpoint);
+            registry::visit(subject, OneTransactor { endpoint, locks, seat, course })??
+        } else if seat.trial.counted {
             let endpoint = Counted::new(endpoint);
             registry::visit(subject, OneClient { endpoint, locks, seat })??
         } else {
@@ -157,17 +161,15 @@ impl Seat<'_> {
         }
     }
 
-    /// This subject's account of the trial, to be awaited on this thread.
-    async fn drive<S: Subject>(&self, subject: &S) -> Result<Tally, Failure> {
-        let mut draws = self.trial.workload.draws(self.client);
-        let (trial, budget) = (self.trial, self.trial.budget());
-        drive(subject, self.judge, &mut draws, self.control, trial.course, budget).await
+    /// This client's account of the trial, to be awaited on this thread.
+    async fn drive<L: Laps>(&self, laps: &L) -> Result<Tally, Failure> {
+        self.trial.drive(laps, self.client, self.judge, self.control).await
     }
 
     /// Runs a subject that never waits for its executor.
     fn run<S: Subject>(&self, subject: &S) -> Result<Tally, Failure> {
         self.await_start();
-        at_once(self.drive(subject))
+        at_once(self.drive(&Cycles(subject)))
     }
 }
 
@@ -200,7 +202,7 @@ fn threads(seat: &Seat<'_>, cores: &[usize]) -> anyhow::Result<Vec<Tally>> {
             scope.spawn(move || -> anyhow::Result<Tally> {
                 placement::pin(core)?;
                 seat.await_warm_up();
-                Ok(at_once(seat.drive(&Threads::new(locks)))?)
+                Ok(at_once(seat.drive(&Cycles(&Threads::new(locks))))?)
             })
         };
         let threads: Vec<_> = (0..seat.trial.clients).map(client).collect();
@@ -229,9 +231,29 @@ impl<E: WideAtomics + Park + Counting> Visitor<E> for OneClient<'_, E> {
             Face::Async => {
                 let subject = AsyncFace::new(client.clone(), self.locks);
                 self.seat.await_start();
-                client.block_on(self.seat.drive(&subject))
+                client.block_on(self.seat.drive(&Cycles(&subject)))
             }
             Face::Blocking => self.seat.run(&BlockingFace::new(client, self.locks)),
         }
+    }
+}
+
+/// A client whose cycles are transactions over the visited lock. Its verbs are counted in any case,
+/// so that the compiler meets each lock once.
+struct OneTransactor<'a> {
+    endpoint: Counted<ShmEndpoint>,
+    locks: farlock_fabric::Addr,
+    seat: &'a Seat<'a>,
+    course: TxnCourse,
+}
+
+impl Visitor<Counted<ShmEndpoint>> for OneTransactor<'_> {
+    type Output = Result<Tally, Failure>;
+
+    fn visit<L: RecordLock<Counted<ShmEndpoint>>>(self, lock: L) -> Self::Output {
+        let client = Client::new(self.endpoint, lock, farlock_locks::Options::default());
+        let laps = Transactions::new(client.clone(), self.locks, self.course);
+        self.seat.await_start();
+        client.block_on(self.seat.drive(&laps))
     }
 }

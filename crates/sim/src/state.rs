@@ -151,7 +151,9 @@ impl Core {
             Event::Turn(flight) => mix(what, 2 ^ self.flight_hash(flight)),
             Event::Serve(flight) => mix(what, 3 ^ self.flight_hash(flight)),
             Event::Complete(flight) => mix(what, 4 ^ self.found_hash(flight)),
-            Event::Timer(..) | Event::Elapse(_) => mix(what, 5),
+            Event::Timer(watch, _) | Event::Elapse(watch) => {
+                mix(what, 5 ^ self.watches.rank(watch) << 8)
+            }
             Event::Wake(task) => mix(what, 6 ^ u64::from(task) << 8),
             Event::Reach(packet) => {
                 let words = self.outside.packet(packet).words;

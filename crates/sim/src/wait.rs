@@ -27,6 +27,8 @@ pub(crate) struct Watch {
     elapsed: bool,
     /// When it began.
     begun: Nanos,
+    /// How many waits had begun before it.
+    number: u64,
     /// It is about to look at its word.
     looking: bool,
     /// It looked at its word and found it changed.
@@ -44,6 +46,8 @@ impl Watch {
 pub(crate) struct Watches {
     slab: Vec<Watch>,
     free: Vec<u32>,
+    /// How many waits have begun.
+    begun: u64,
     /// The waits that last until a word changes, sorted by its address.
     by_word: Vec<(Addr, u32)>,
 }
@@ -64,6 +68,17 @@ impl Watches {
     fn look_out(&mut self, addr: Addr, index: u32) {
         let place = self.by_word.partition_point(|&(other, _)| other <= addr);
         self.by_word.insert(place, (addr, index));
+    }
+
+    /// How many waits of the same owner began before this one and last: which of them it is, to
+    /// whoever knows the owner's history alone.
+    pub(crate) fn rank(&self, index: u32) -> u64 {
+        let watch = &self.slab[index as usize];
+        let is_before = |other: &&Watch| other.owner == watch.owner && other.number < watch.number;
+        match watch.owner {
+            Some(_) => self.slab.iter().filter(is_before).count() as u64,
+            None => 0,
+        }
     }
 
     /// The waits on words that would end by the clock, and when. Of several of one owner the
@@ -167,6 +182,8 @@ impl Core {
             Some(index) => index,
             None => self.watches.extend(),
         };
+        let number = self.watches.begun;
+        self.watches.begun += 1;
         let watch = &mut self.watches.slab[index as usize];
         let generation = watch.generation;
         watch.owner = Some(id);
@@ -181,6 +198,7 @@ impl Core {
         watch.patience = patience;
         watch.elapsed = false;
         watch.begun = self.now;
+        watch.number = number;
         watch.looking = false;
         watch.changed = false;
         if let Some(time) = deadline {

@@ -221,7 +221,6 @@ mod tests {
             (subjects::LEASED[1], false),
             (subjects::LEASED[2], true),
             ("local:mcs", false),
-            ("local:shiftlock", false),
         ] {
             let player = subjects::player(subject).expect("a registered lock");
             let base = Scenario::plain(subject, 3, 2).mixed();

@@ -8,6 +8,7 @@ use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
 use farlock_locks::{RecordLock, Token};
 use farlock_sim::check::Register;
 
+use super::Mode;
 use super::order::Order;
 use super::points::Watched;
 use super::trial::{Crew, Player, Terms};
@@ -36,7 +37,7 @@ pub const LEASED: [&str; 3] =
 /// Before the name of a lock that a client's tasks hand on among themselves.
 pub const LOCAL: &str = "local:";
 
-/// Such locks: one whose holds all are handed on, and one with readers.
+/// Such locks: one whose holds are all handed on, and one with readers.
 const LOCALS: [&str; 2] = ["local:mcs", "local:shiftlock"];
 
 /// The clients there.
@@ -56,16 +57,24 @@ const VARIANTS: &[&str] = &[
 /// that only modes which draw scenarios pause their clients.
 pub const TIMED: [&str; 1] = ["drtm"];
 
-/// Names of all locks, the canary last.
-pub fn all() -> Vec<String> {
+/// Names of all locks that this mode plays, the canary last.
+pub fn all(mode: Mode) -> Vec<String> {
     let names = RECORD_LOCKS.iter().map(|lock| lock.name);
     let (canary, locks): (Vec<_>, Vec<_>) = names.partition(|&name| name == "none");
     let mut all: Vec<String> = locks.into_iter().map(str::to_owned).collect();
     all.extend(VARIANTS.iter().map(|&name| name.to_owned()));
     all.extend(LEASED.map(str::to_owned));
-    all.extend(LOCALS.map(str::to_owned));
+    let locals = LOCALS.into_iter().filter(|local| mode != Mode::Exhaustive || can_explore(local));
+    all.extend(locals.map(str::to_owned));
     all.extend(canary.into_iter().map(str::to_owned));
     all
+}
+
+/// Whether every schedule of this lock can be told from every other. Two tasks of a client that do
+/// the same at once, as readers do, look like one to a world's state: an exploration would turn back
+/// where it must not.
+pub fn can_explore(subject: &str) -> bool {
+    !subject.starts_with(LOCAL) || subject == LOCALS[0]
 }
 
 /// An exhibit that is no lock: what is behind one, and does not look at tokens.

@@ -139,7 +139,9 @@ fn passed_while_in_line<S: Stage, L: RecordLock<S::Endpoint>>(
                     let before = judge.grants(word).len();
                     let guard = acquire.await;
                     let passed = judge.grants(word).len() - before;
-                    let most = HANDOVERS_MAX as usize;
+                    // A holder that the fabric had granted before may not yet have been told on
+                    // a busy machine; then it comes first, and its turns after it.
+                    let most = HANDOVERS_MAX as usize + usize::from(!S::PUNCTUAL);
                     assert!(passed <= most, "{spec}, {mode:?}: {passed} passed one in line");
                     guard
                 }

@@ -73,7 +73,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 9,
+        cap_minutes: 11,
         commands: &["cargo test --workspace --all-features --no-run", "cargo build --release"],
         ..PLAIN
     },
@@ -122,7 +122,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "examples",
         title: "the programs in examples/ run",
-        cap_minutes: 2,
+        cap_minutes: 1,
         commands: &["xtask examples"],
         ..PLAIN
     },
@@ -136,7 +136,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "storm",
         title: "10,000 processes are killed at their verbs, survivors are granted",
-        cap_minutes: 2,
+        cap_minutes: 1,
         commands: &[lab!("storm --kills 10000 --json")],
         ..PLAIN
     },

@@ -71,8 +71,8 @@ pub fn all(mode: Mode) -> Vec<String> {
 }
 
 /// Whether every schedule of this lock can be told from every other. Two tasks of a client that do
-/// the same at once, as readers do, look like one to a world's state: an exploration would turn back
-/// where it must not.
+/// the same at once, as readers do, look like one to a world's state: an exploration would turn
+/// back where it must not.
 pub fn can_explore(subject: &str) -> bool {
     !subject.starts_with(LOCAL) || subject == LOCALS[0]
 }

@@ -135,8 +135,6 @@ exhibits! {
         "ShiftLock as printed: a writer whose lease has ended makes another's count come early";
     "late-handover", RenewalUnread, leased_shiftlock(), true, true, Nothing,
         "a handover that comes after a reset is believed";
-    "handover-of-before", Untagged, leased_shiftlock(), true, true, Nothing,
-        "ShiftLock as printed: notes of before a reset are taken for notes of after it";
     "leased-by-clock", Sound, LeasedByClock, true, true, Nothing,
         "a lease that ends at an hour, on whoever's clock";
     "torn-read", Sound, TornStamp, true, false, Nothing,

@@ -73,7 +73,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 11,
+        cap_minutes: 13,
         commands: &["cargo test --workspace --all-features --no-run", "cargo build --release"],
         ..PLAIN
     },
@@ -146,7 +146,8 @@ pub(crate) const CI: &[Step] = &[
         cap_minutes: 6,
         commands: &[
             lab!("check --mode museum --json"),
-            lab!("check --mode exhaustive --json"),
+            lab!("check --mode exhaustive --but rma-rw --json"),
+            lab!("check --mode exhaustive --clients 2 --protocol rma-rw --json"),
             lab!("check --mode exhaustive --acquisitions 1 --crashes 1 --json"),
             lab!("check --mode exhaustive --acquisitions 1 --cancels 1 --json"),
             lab!("check --mode exhaustive --acquisitions 1 --losses 1 --json"),
@@ -164,6 +165,15 @@ pub(crate) const CI: &[Step] = &[
                 "check --mode exhaustive --clients 2 --acquisitions 1 --crashes 1 --cancels 1 \
                  --near-wrap 1 --json"
             ),
+            lab!("check --mode exhaustive --protocol dslr --updates --json"),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --updates --crashes 1 --protocol dslr \
+                 --json"
+            ),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --updates --cancels 1 --protocol dslr \
+                 --json"
+            ),
             lab!(
                 "check --mode exhaustive --clients 2 --protocol rma-rw:writers=2:readers=2 --json"
             ),
@@ -177,12 +187,16 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "narrow",
         title: "locks whose counts come all the way round within ten acquisitions",
-        cap_minutes: 4,
+        cap_minutes: 5,
         env: NARROW,
         commands: &[
             "cargo test --release --package=farlock-lab --test=narrow --target-dir=target/narrow",
             narrow!("check --mode exhaustive --acquisitions 3 --protocol mcs --json"),
             narrow!("check --mode exhaustive --acquisitions 3 --protocol dslr --json"),
+            narrow!(
+                "check --mode exhaustive --clients 2 --acquisitions 5 --protocol dslr --updates \
+                 --crashes 1 --json"
+            ),
             narrow!("check --mode exhaustive --acquisitions 1 --crashes 2 --protocol mcs --json"),
             narrow!("check --mode pct --acquisitions 4 --protocol mcs --budget 10s --json"),
             narrow!("check --mode pct --acquisitions 4 --protocol shiftlock --budget 10s --json"),
@@ -287,6 +301,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "check --mode exhaustive --clients 2 --acquisitions 1 --crashes 1 --restarts 1 \
                  --budget 1500s --json"
             ),
+            lab!("check --mode exhaustive --protocol rma-rw --json"),
             lab!(
                 "check --mode exhaustive --protocol rma-rw:writers=2:readers=2 --budget 900s --json"
             ),
@@ -297,6 +312,18 @@ pub(crate) const NIGHTLY: &[Step] = &[
             lab!("check --mode exhaustive --cancels 1 --budget 1500s --json"),
             lab!("check --mode exhaustive --acquisitions 1 --pauses 1 --budget 1500s --json"),
             lab!("check --mode exhaustive --losses 1 --budget 1500s --json"),
+            lab!(
+                "check --mode exhaustive --protocol dslr-64:lease=10000000 --acquisitions 1 \
+                 --crashes 1 --json"
+            ),
+            lab!(
+                "check --mode exhaustive --protocol dslr-64:lease=10000000 --acquisitions 1 \
+                 --losses 1 --json"
+            ),
+            lab!(
+                "check --mode exhaustive --protocol dslr-64:lease=10000000 --clients 2 \
+                 --acquisitions 1 --restarts 1 --json"
+            ),
             lab!("check --mode pct --clients 5 --acquisitions 3 --budget 1800s --json"),
             lab!("check --mode crash --clients 4 --acquisitions 2 --budget 1800s --json"),
         ],

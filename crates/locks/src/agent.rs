@@ -30,8 +30,10 @@ const WATCHED_MAX: usize = 64;
 /// How long a wait for a message that is on its way goes on before anybody suspects its sender.
 const SOON_NS: Nanos = 100_000;
 
-/// Words of a slot record that repair reads: state and lock.
-const RECORD_WORDS_READ: u16 = 2;
+/// Words of a slot record that repair reads: state, lock and token.
+const RECORD_WORDS_READ: u16 = 3;
+/// How long those are trusted at first and at last who may have left, in nanoseconds.
+const LEAVING_NS: (Nanos, Nanos) = (10_000_000, 1_280_000_000);
 
 /// Somebody at a lock, as its slot record says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +44,27 @@ pub struct Participant {
     pub slot: Slot,
     /// What it is doing there.
     pub record: SlotRecord,
+}
+
+/// How long to wait before one looks again at those whose records say that they hold, where the
+/// word cannot tell. A client that has released and was stopped before its record said so is taken
+/// for a holder, and nothing tells when it no more is. Twice as long each time, since nearly all
+/// who say that they hold do.
+#[derive(Debug)]
+pub(crate) struct SecondLook {
+    next_ns: Nanos,
+}
+
+impl SecondLook {
+    pub(crate) const fn new() -> Self {
+        Self { next_ns: LEAVING_NS.0 }
+    }
+
+    /// The next wait, in nanoseconds.
+    pub(crate) fn wait_ns(&mut self) -> Nanos {
+        let next_ns = (self.next_ns * 2).min(LEAVING_NS.1);
+        std::mem::replace(&mut self.next_ns, next_ns)
+    }
 }
 
 /// Every living client but this slot's own that opens, awaits or holds `lock`, in the order of

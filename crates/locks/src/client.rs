@@ -5,6 +5,7 @@
 //! nothing: the task goes on in [`Client::settle`], which withdraws or releases.
 
 mod guard;
+mod update;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -25,6 +26,7 @@ use crate::token::Token;
 use crate::{AcquireError, ReleaseError};
 
 pub use guard::{Guard, Release};
+pub use update::UpdateGuard;
 
 /// The most slots of a client.
 const SLOTS_MAX: usize = u64::BITS as usize;

@@ -24,7 +24,7 @@ pub mod txn;
 mod wait;
 pub mod width;
 
-pub use client::{Acquire, Client, Guard, Options, Release, Settle};
+pub use client::{Acquire, Client, Guard, Options, Release, Settle, UpdateGuard};
 pub use record::{Mode, RecordLock, TokenSource, Tried};
 pub use token::Token;
 pub use wait::{Timeout, within};
@@ -42,6 +42,17 @@ pub enum AcquireError {
     #[error("the lock was not granted within the time allowed")]
     TimedOut,
     /// A verb failed; nothing is held.
+    #[error("the fabric failed: {0}")]
+    Fabric(#[from] Fault),
+}
+
+/// Why an upgrade did not make a hold exclusive. It is over then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum UpgradeError {
+    /// Others had taken the lock away, since the lease had ended.
+    #[error("the lock was lost before it was upgraded")]
+    Lost,
+    /// A verb failed; whether the lock is free is unknown, and repair will free it.
     #[error("the fabric failed: {0}")]
     Fabric(#[from] Fault),
 }

@@ -6,6 +6,10 @@
 //! random time, and begins again. Nobody looks for circles, and nobody is chosen: a transaction
 //! that is merely slow may be aborted as well.
 //!
+//! Who reads a record, and writes it later, takes its lock to update ([`Txn::update`]): two that
+//! do so cannot wait for each other there, as two readers that both want to write would. In the end
+//! it locks it exclusively, which is an upgrade.
+//!
 //! Locks with leases may be gone before the transaction ends. [`Txn::validate`] says whether all
 //! are still held, and a transaction writes only after that. If a lease ends while it writes, its
 //! end says so ([`Abort::Late`]); what is written then is refused only by who looks at tokens
@@ -41,7 +45,7 @@
 //! assert_eq!((world.peek(accounts[0]), world.peek(accounts[1])), (70, 30));
 //! ```
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
@@ -50,7 +54,10 @@ use thiserror::Error;
 
 #[cfg(doc)]
 use crate::event::Event;
-use crate::{AcquireError, Client, Guard, Mode, RecordLock, ReleaseError};
+use crate::{
+    AcquireError, Client, Guard, Mode, RecordLock, Release, ReleaseError, UpdateGuard,
+    UpgradeError, within,
+};
 
 /// A restart's pause is doubled so many times at most.
 const RESTART_DOUBLINGS_MAX: u32 = 10;
@@ -122,21 +129,48 @@ impl Abort {
 pub enum Locked {
     /// It was acquired.
     New,
-    /// It was held already, in this mode or exclusively.
+    /// It was held already, in this mode or a stronger one.
     Already,
+    /// It was held to update, and is held exclusively: nobody has written since.
+    Upgraded,
     /// It was held to read, given back, and acquired to write: others may have written in between,
     /// and what was read under it must be read again.
     Anew,
 }
 
-type Acquired<'c, E, L> = Result<Guard<'c, E, L>, AcquireError>;
+/// How a transaction holds a lock.
+#[derive(Debug)]
+enum Hold<'c, E: Endpoint, L: RecordLock<E>> {
+    Guard(Guard<'c, E, L>),
+    ToUpdate(UpdateGuard<'c, E, L>),
+}
+
+impl<'c, E: Endpoint, L: RecordLock<E>> Hold<'c, E, L> {
+    fn is_shared(&self) -> bool {
+        matches!(self, Self::Guard(guard) if guard.mode() == Mode::Shared)
+    }
+
+    fn expires(&self) -> Option<Nanos> {
+        match self {
+            Self::Guard(guard) => guard.expires(),
+            Self::ToUpdate(guard) => guard.expires(),
+        }
+    }
+
+    fn release(self) -> Release<'c, E, L> {
+        match self {
+            Self::Guard(guard) => guard.release(),
+            Self::ToUpdate(guard) => guard.release(),
+        }
+    }
+}
 
 /// An attempt of a transaction. Dropped, it leaves its locks to [`Client::settle`].
 #[derive(Debug)]
 pub struct Txn<'c, E: Endpoint, L: RecordLock<E>> {
     client: &'c Client<E, L>,
     options: Options,
-    held: Vec<(Addr, Guard<'c, E, L>)>,
+    held: Vec<(Addr, Hold<'c, E, L>)>,
 }
 
 impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
@@ -145,26 +179,75 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
         Self { client, options, held: Vec::new() }
     }
 
-    /// Takes a lock until the end of the transaction. No kind of lock here can turn a shared hold
-    /// into an exclusive one: where that is asked for, the lock is released and acquired anew.
+    /// Takes a lock until the end of the transaction. What is held to update is upgraded: that
+    /// waits for the readers that came before. No kind of lock here can turn a shared hold into an
+    /// exclusive one: where that is asked for, the lock is released and acquired anew.
+    ///
+    /// # Errors
+    /// It was not granted in time, it was lost before it was upgraded, or the fabric failed: the
+    /// attempt is over.
+    pub async fn lock(&mut self, lock: Addr, mode: Mode) -> Result<Locked, Abort> {
+        let place = self.held.iter().position(|(held, _)| *held == lock);
+        let locked = match place.map(|place| (place, &self.held[place].1)) {
+            None => Locked::New,
+            Some((place, Hold::ToUpdate(_))) if mode == Mode::Exclusive => {
+                return self.upgrade(place).await;
+            }
+            Some((place, hold)) if mode == Mode::Exclusive && hold.is_shared() => {
+                self.give_back(place).await?;
+                Locked::Anew
+            }
+            Some(_) => return Ok(Locked::Already),
+        };
+        let guard = self.patiently(lock, self.client.acquire(lock, mode)).await?;
+        self.held.push((lock, Hold::Guard(guard.map_err(Abort::Acquire)?)));
+        Ok(locked)
+    }
+
+    /// Takes a lock to read what it protects now, and to write it later, if at all: beside readers
+    /// that came before, where this kind of lock can, but alone of those that may write. Before it
+    /// writes it asks for the lock exclusively ([`Txn::lock`]). A shared hold is given back first.
     ///
     /// # Errors
     /// It was not granted in time, or the fabric failed: the attempt is over.
-    pub async fn lock(&mut self, lock: Addr, mode: Mode) -> Result<Locked, Abort> {
-        let Some(place) = self.held.iter().position(|(held, _)| *held == lock) else {
-            self.acquire(lock, mode).await?;
-            return Ok(Locked::New);
+    pub async fn update(&mut self, lock: Addr) -> Result<Locked, Abort> {
+        let place = self.held.iter().position(|(held, _)| *held == lock);
+        let locked = match place {
+            None => Locked::New,
+            Some(place) if self.held[place].1.is_shared() => {
+                self.give_back(place).await?;
+                Locked::Anew
+            }
+            Some(_) => return Ok(Locked::Already),
         };
-        if mode == Mode::Shared || self.held[place].1.mode() == Mode::Exclusive {
-            return Ok(Locked::Already);
-        }
-        let (_, shared) = self.held.swap_remove(place);
+        let guard = self.patiently(lock, self.client.update(lock)).await?;
+        self.held.push((lock, Hold::ToUpdate(guard.map_err(Abort::Acquire)?)));
+        Ok(locked)
+    }
+
+    /// Gives a shared hold back, to acquire the lock anew.
+    async fn give_back(&mut self, place: usize) -> Result<(), Abort> {
+        let (lock, shared) = self.held.swap_remove(place);
         shared.release().await.map_err(|error| match error {
             ReleaseError::Lost => Abort::Expired(lock),
             error => Abort::Release(error),
+        })
+    }
+
+    /// Makes a hold to update exclusive. One that gives up goes on in [`Client::settle`], and is
+    /// released when the readers that came before have left.
+    async fn upgrade(&mut self, place: usize) -> Result<Locked, Abort> {
+        let (lock, hold) = self.held.swap_remove(place);
+        let Hold::ToUpdate(guard) = hold else {
+            panic!("only what is held to update is upgraded");
+        };
+        let upgraded = self.patiently(lock, guard.upgrade()).await?;
+        let guard = upgraded.map_err(|error| match error {
+            UpgradeError::Lost => Abort::Expired(lock),
+            UpgradeError::Fabric(fault) => Abort::Fabric(fault),
         })?;
-        self.acquire(lock, mode).await?;
-        Ok(Locked::Anew)
+        self.held.push((lock, Hold::Guard(guard)));
+        Ok(Locked::Upgraded)
     }
 
     /// Takes these locks in the order of their addresses, each once and in the strongest mode that
@@ -182,40 +265,40 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
         Ok(())
     }
 
-    async fn acquire(&mut self, lock: Addr, mode: Mode) -> Result<(), Abort> {
-        let acquired = match self.options.retries_max {
-            None => self.acquire_in_time(lock, mode).await,
-            Some(most) => self.acquire_in_retries(lock, mode, most).await,
+    /// Waits for a lock as long as the options allow.
+    async fn patiently<T>(&self, lock: Addr, granted: impl Future<Output = T>) -> Result<T, Abort> {
+        let in_time = async {
+            match self.options.patience_ns {
+                Some(nanos) => within(self.client.endpoint(), nanos, granted).await,
+                None => Some(granted.await),
+            }
         };
-        let guard = acquired.map_err(|error| match error {
-            AcquireError::TimedOut => Abort::TimedOut(lock),
-            error => Abort::Acquire(error),
-        })?;
-        self.held.push((lock, guard));
-        Ok(())
+        let in_retries = match self.options.retries_max {
+            None => in_time.await,
+            Some(most) => self.in_retries(most, in_time).await,
+        };
+        in_retries.ok_or(Abort::TimedOut(lock))
     }
 
-    async fn acquire_in_time(&self, lock: Addr, mode: Mode) -> Acquired<'c, E, L> {
-        match self.options.patience_ns {
-            Some(nanos) => self.client.acquire_within(lock, mode, nanos).await,
-            None => self.client.acquire(lock, mode).await,
-        }
-    }
-
-    async fn acquire_in_retries(&self, lock: Addr, mode: Mode, most: u32) -> Acquired<'c, E, L> {
+    /// `None` once the client was refused so often: the future was dropped.
+    async fn in_retries<T>(&self, most: u32, wait: impl Future<Output = Option<T>>) -> Option<T> {
         let retried = || self.client.events().retried;
         let last = retried() + u64::from(most);
-        let mut acquire = pin!(self.acquire_in_time(lock, mode));
-        poll_fn(|cx| match acquire.as_mut().poll(cx) {
-            Poll::Pending if retried() > last => Poll::Ready(Err(AcquireError::TimedOut)),
+        let mut wait = pin!(wait);
+        poll_fn(|cx| match wait.as_mut().poll(cx) {
+            Poll::Pending if retried() > last => Poll::Ready(None),
             polled => polled,
         })
         .await
     }
 
-    /// The guard of a lock that this transaction holds: with its token.
+    /// The guard of a lock that this transaction holds, with its token; `None` of one that it holds
+    /// to update.
     pub fn guard(&self, lock: Addr) -> Option<&Guard<'c, E, L>> {
-        self.held.iter().find(|(held, _)| *held == lock).map(|(_, guard)| guard)
+        self.held.iter().find_map(|(held, hold)| match hold {
+            Hold::Guard(guard) if *held == lock => Some(guard),
+            _ => None,
+        })
     }
 
     /// Whether all locks are still held: now is the time to write.
@@ -223,7 +306,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
     /// # Errors
     /// The lease of one has ended.
     pub fn validate(&self) -> Result<(), Abort> {
-        let leased = self.held.iter().filter_map(|(lock, guard)| Some((*lock, guard.expires()?)));
+        let leased = self.held.iter().filter_map(|(lock, hold)| Some((*lock, hold.expires()?)));
         let Some((lock, first)) = leased.min_by_key(|&(_, end)| end) else { return Ok(()) };
         if self.client.endpoint().now() < first { Ok(()) } else { Err(Abort::Expired(lock)) }
     }
@@ -260,8 +343,8 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
     /// The last lock first: whoever waits for several finds the earlier ones taken still.
     async fn release(self) -> Result<(), Abort> {
         let mut released = Ok(());
-        for (lock, guard) in self.held.into_iter().rev() {
-            released = released.and(guard.release().await.map_err(|error| match error {
+        for (lock, hold) in self.held.into_iter().rev() {
+            released = released.and(hold.release().await.map_err(|error| match error {
                 ReleaseError::Lost => Abort::Late(lock),
                 error => Abort::Release(error),
             }));

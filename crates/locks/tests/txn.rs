@@ -283,6 +283,122 @@ fn an_upgrade_is_told() {
     }
 }
 
+/// Each reads a record, thinks about it, and writes it, while others read. Two readers that both
+/// became writers would wait for each other until their patience ends.
+struct ReadsThenWrites(Rc<Cell<u32>>);
+
+const WRITERS: u64 = 4;
+const WRITES: u64 = 8;
+
+impl Story for ReadsThenWrites {
+    fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
+        let base = world.region(world.node(), 128);
+        let (word, record) = (base, base.plus(64));
+        let patient = Options { patience_ns: Some(TIME_NS_MAX / 2), ..OPTIONS };
+        let mut tasks = Vec::new();
+        for who in 0..2 * WRITERS {
+            let (client, attempts) = (client(world.endpoint(), &lock), Rc::clone(&self.0));
+            let id = client.endpoint().id();
+            tasks.push(world.spawn(id, async move {
+                let endpoint = client.endpoint();
+                for _ in 0..WRITES {
+                    let body = async |txn: &mut Txn<'_, _, _>| {
+                        attempts.set(attempts.get() + 1);
+                        if who >= WRITERS {
+                            txn.lock(word, Mode::Shared).await?;
+                            endpoint.sleep(20_000).await;
+                            return Ok(());
+                        }
+                        assert_eq!(txn.update(word).await?, Locked::New);
+                        assert_eq!(txn.update(word).await?, Locked::Already);
+                        assert_eq!(txn.lock(word, Mode::Shared).await?, Locked::Already);
+                        assert!(txn.guard(word).is_none(), "it may not write yet");
+                        endpoint.read64(record).await?;
+                        let value = endpoint.old() as u64;
+                        endpoint.sleep(10_000).await;
+                        assert_eq!(txn.lock(word, Mode::Exclusive).await?, Locked::Upgraded);
+                        assert_eq!(txn.update(word).await?, Locked::Already);
+                        assert!(txn.guard(word).is_some(), "it may write");
+                        txn.validate()?;
+                        endpoint.verb(Verb::Write { addr: record, data: &[value + 1] }).await?;
+                        Ok(())
+                    };
+                    transact(&client, patient, body).await?;
+                }
+                Ok::<(), Abort>(())
+            }));
+        }
+        assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
+        assert!(tasks.iter().all(|task| task.take() == Some(Ok(()))));
+        assert_eq!(world.peek(record), WRITERS * WRITES, "no write is lost");
+    }
+}
+
+#[test]
+fn who_reads_then_writes_the_same_record_aborts_nobody() {
+    for spec in ["dslr", "dslr-64", "mcs", "shiftlock", "cas"] {
+        let attempts = Rc::new(Cell::new(0));
+        for seed in 0..10 {
+            tell(spec, &world(seed), ReadsThenWrites(Rc::clone(&attempts)));
+        }
+        assert_eq!(u64::from(attempts.get()), 10 * 2 * WRITERS * WRITES, "{spec}");
+    }
+}
+
+/// Leases of what is held to update count as those of any hold, and an upgrade behind a reader that
+/// overstays is lost: the transaction begins again.
+struct UpdatesTooLong;
+
+impl Story for UpdatesTooLong {
+    fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
+        let word = world.region(world.node(), 64);
+        let (one, other) = (client(world.endpoint(), &lock), client(world.endpoint(), &lock));
+        world.block_on(async {
+            let mut txn = Txn::begin(&one, OPTIONS);
+            assert_eq!(txn.update(word).await, Ok(Locked::New));
+            assert_eq!(txn.validate(), Ok(()));
+            one.endpoint().sleep(2_000_000).await;
+            assert_eq!(txn.validate(), Err(Abort::Expired(word)));
+            assert_eq!(txn.abort().await, Ok(()));
+            let reader = other.shared(word).await.expect("acquires");
+            let attempts = Cell::new(0);
+            let options = Options { patience_ns: None, ..OPTIONS };
+            let committed = transact(&one, options, async |txn| {
+                attempts.set(attempts.get() + 1);
+                txn.update(word).await?;
+                txn.lock(word, Mode::Exclusive).await.map(|_| ())
+            });
+            assert_eq!(committed.await, Ok(()));
+            assert_eq!(attempts.get(), 2);
+            assert!(reader.release().await.is_err(), "it has overstayed");
+        });
+    }
+}
+
+#[test]
+fn who_updates_too_long_begins_again() {
+    tell("dslr:lease=1000000", &world(3), UpdatesTooLong);
+}
+
+/// A reader that comes to update leaves first, as one does that comes to write.
+#[test]
+fn a_reader_that_comes_to_update_is_told_that_it_left() {
+    struct Leaves;
+    impl Story for Leaves {
+        fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
+            let word = world.region(world.node(), 64);
+            let client = client(world.endpoint(), &lock);
+            world.block_on(async {
+                let mut txn = Txn::begin(&client, OPTIONS);
+                assert_eq!(txn.lock(word, Mode::Shared).await, Ok(Locked::New));
+                assert_eq!(txn.update(word).await, Ok(Locked::Anew));
+                assert_eq!(txn.commit().await, Ok(()));
+            });
+        }
+    }
+    tell("dslr", &world(4), Leaves);
+}
+
 /// The bank on shared memory, each client a thread.
 #[test]
 fn threads_move_money_on_shared_memory() {

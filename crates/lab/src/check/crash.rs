@@ -152,7 +152,8 @@ impl<'p> Field<'p> {
     fn survey(&mut self, base: &Scenario) {
         let mut scenario = base.clone();
         for _ in 0..SURVEY_RUNS {
-            scenario.draw(&mut self.draws, Faults { deaths: false, mishaps: false, ..Faults::ALL });
+            let all = Faults { updates: self.player.faults(false).updates, ..Faults::ALL };
+            scenario.draw(&mut self.draws, Faults { deaths: false, mishaps: false, ..all });
             // What holders do is no verb of the lock's.
             scenario.recorded = false;
             let start = Place {
@@ -374,6 +375,7 @@ mod tests {
         ("dslr", CRASHES, &["dslr"]),
         ("dslr", LEASES, &[LEASED[0]]),
         ("dslr-64", CRASHES, &["dslr-64", "dslr-64:max=3"]),
+        ("dslr-64", LEASES, &[LEASED[3]]),
     ];
     const CRASHES: &str = "## What a crash leaves behind";
     const LEASES: &str = "## Leases";

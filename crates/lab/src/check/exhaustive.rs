@@ -220,6 +220,7 @@ mod tests {
             (subjects::LEASED[0], false),
             (subjects::LEASED[1], false),
             (subjects::LEASED[2], true),
+            (subjects::LEASED[3], false),
             ("local:mcs", false),
         ] {
             let player = subjects::player(subject).expect("a registered lock");

@@ -81,7 +81,7 @@ impl Goods {
     /// half or not.
     pub fn begins(&mut self, access: Access, value: u64) -> [Called; 2] {
         let [first, second] = match access {
-            Access::Shared => [Deed::Nothing; 2],
+            Access::Shared | Access::Update => [Deed::Nothing; 2],
             Access::Exclusive => [Deed::First(value), Deed::Second(value)],
         };
         [self.history.call(first), self.history.call(second)]
@@ -131,7 +131,7 @@ pub async fn use_pair<E: Endpoint>(
         endpoint.read64(word).await?;
         *seen = endpoint.old() as u64;
     }
-    if access == Access::Shared {
+    if access != Access::Exclusive {
         return Ok(Deed::Read(seen));
     }
     for addr in words {

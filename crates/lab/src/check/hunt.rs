@@ -274,11 +274,9 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
     push(&|s| s.overtaken = 0);
     push(&|s| s.hasty = false);
     push(&|s| s.slow = false);
-    push(&|s| {
-        let used = u32::from(s.clients) * u32::from(s.acquisitions);
-        s.shared &= u64::MAX >> (64 - used.clamp(1, 64));
-    });
-    for bit in 0..u32::from(scenario.clients) * u32::from(scenario.acquisitions).min(64) {
+    push(&|s| s.shared &= u64::MAX >> (64 - s.all().clamp(1, 64)));
+    for bit in 0..scenario.all().min(64) {
+        push(&|s| s.updates &= !1_u64.checked_shl(bit).unwrap_or(0));
         push(&|s| s.shared &= !1_u64.checked_shl(bit).unwrap_or(0));
     }
     simpler

@@ -37,6 +37,9 @@ impl fmt::Display for Line {
         if s.shared != 0 {
             write!(f, "/s{:x}", s.shared)?;
         }
+        if s.updates != 0 {
+            write!(f, "/u{:x}", s.updates)?;
+        }
         if (s.torn, s.overtaken) != (0, 0) {
             write!(f, "/t{}.o{}", s.torn, s.overtaken)?;
         }
@@ -146,6 +149,7 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
     let (letter, rest) = (letters.next(), letters.as_str());
     match letter {
         Some('s') => scenario.shared = u64::from_str_radix(rest, 16)?,
+        Some('u') => scenario.updates = u64::from_str_radix(rest, 16)?,
         Some('t') => {
             let (torn, overtaken) = rest.split_once(".o").context("a weakness is as t0.o4")?;
             (scenario.torn, scenario.overtaken) = (torn.parse()?, overtaken.parse()?);
@@ -214,7 +218,7 @@ mod tests {
         let mut oracle = Seeded::new(3);
         for _ in 0..200 {
             let mut scenario = Scenario::plain("shiftlock:n=1", 3, 2);
-            scenario.draw(&mut oracle, Faults::ALL);
+            scenario.draw(&mut oracle, Faults { updates: true, ..Faults::ALL });
             scenario.anywhere = oracle.pick(Choice::Event, 3);
             scenario.cancel_anywhere = oracle.pick(Choice::Event, 3);
             scenario.mishaps_anywhere =

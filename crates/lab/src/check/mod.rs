@@ -56,6 +56,9 @@ pub struct CheckArgs {
     /// The lock, as the registry names it, or `all`.
     #[arg(long, default_value = "all")]
     pub protocol: String,
+    /// A lock to leave out of `all`.
+    #[arg(long, value_name = "NAME")]
+    pub but: Option<String>,
     /// How.
     #[arg(long, value_enum, default_value = "pct")]
     pub mode: Mode,
@@ -90,6 +93,10 @@ pub struct CheckArgs {
     /// Modes that draw scenarios draw this too, and memory that is zeroed or of an earlier time.
     #[arg(long, default_value_t = 0)]
     pub restarts: u32,
+    /// In mode `exhaustive`: every second client acquires to update, and upgrades its hold where it
+    /// is to write. Modes that draw scenarios draw this too, of locks that have such holds.
+    #[arg(long)]
+    pub updates: bool,
     /// So many acquisitions before counts in the lock's word wrap; 0: they begin at zero. Modes
     /// that draw scenarios draw this too.
     #[arg(long, default_value_t = 0)]
@@ -124,10 +131,15 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     if args.mode == Mode::Museum {
         return museum::run(args);
     }
-    let subjects = match args.protocol.as_str() {
-        "all" => subjects::all(args.mode),
+    let mut subjects = match args.protocol.as_str() {
+        "all" => subjects::all(args),
         one => vec![one.to_owned()],
     };
+    if let Some(but) = &args.but {
+        let place = subjects.iter().position(|subject| args.protocol == "all" && subject == but);
+        let place = place.with_context(|| format!("--but leaves one out of all, not '{but}'"))?;
+        subjects.remove(place);
+    }
     if args.mode == Mode::Exhaustive
         && let Some(subject) = subjects.iter().find(|subject| !subjects::can_explore(subject))
     {
@@ -184,6 +196,8 @@ fn pass(row: &Row, clients: u16) -> anyhow::Result<()> {
 fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, number: usize) -> Row {
     let (begun, bar) = (Instant::now(), progress(subject, budget));
     let base = Scenario::plain(subject, args.clients, args.acquisitions);
+    let mixed =
+        || if args.updates { base.clone().mixed().updating() } else { base.clone().mixed() };
     let seed = seed_of(args.seed, number);
     let mut row = Row {
         protocol: subject.to_owned(),
@@ -213,7 +227,7 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
                 cancel_anywhere: args.cancels,
                 mishaps_anywhere: mishaps_of(args, subject, player),
                 near_wrap: args.near_wrap,
-                ..base.mixed()
+                ..mixed()
             };
             let explored = exhaustive::explore(player, &scenario, budget, tick);
             (row.schedules, row.states) = (explored.schedules, explored.states);
@@ -321,6 +335,7 @@ mod tests {
     fn two(mode: Mode) -> CheckArgs {
         CheckArgs {
             protocol: "all".to_owned(),
+            but: None,
             mode,
             clients: 2,
             acquisitions: 1,
@@ -329,6 +344,7 @@ mod tests {
             pauses: 0,
             losses: 0,
             restarts: 0,
+            updates: false,
             near_wrap: 0,
             budget: None,
             seed: 1,
@@ -337,7 +353,7 @@ mod tests {
     }
 
     fn rows(args: CheckArgs, budget: u64) -> Vec<Row> {
-        let subjects = subjects::all(args.mode);
+        let subjects = subjects::all(&args);
         let check = |(number, subject): (usize, &String)| {
             let player = subjects::player(subject).expect("a registered lock");
             check(&args, subject, &player, Budget::Schedules(budget), number)

@@ -56,6 +56,9 @@ pub struct Scenario {
     pub acquisitions: u16,
     /// A bit for each acquisition that is shared: client by client, each from its first on.
     pub shared: u64,
+    /// A bit for each acquisition, in the same order, that is to update. If it is not shared, it is
+    /// upgraded, and writes.
+    pub updates: u64,
     /// A read or write is torn once in so many times; never if 0.
     pub torn: u32,
     /// A read in a chain is overtaken once in so many times; never if 0.
@@ -100,14 +103,22 @@ pub struct Faults {
     pub mishaps: bool,
     /// Holders stay inside for half a lease.
     pub holds: bool,
+    /// Clients acquire to update.
+    pub updates: bool,
     /// The lease by which pauses are measured, in nanoseconds.
     pub lease_ns: Nanos,
 }
 
 impl Faults {
-    /// Everything.
-    pub const ALL: Self =
-        Self { deaths: true, cancels: true, mishaps: true, holds: false, lease_ns: LEASE_NS };
+    /// Everything that any lock takes.
+    pub const ALL: Self = Self {
+        deaths: true,
+        cancels: true,
+        mishaps: true,
+        holds: false,
+        updates: false,
+        lease_ns: LEASE_NS,
+    };
 }
 
 impl Scenario {
@@ -129,6 +140,8 @@ impl Scenario {
         let below = (1_u64.checked_shl(u32::from(client) * rounds).unwrap_or(0)).wrapping_sub(1);
         let above = self.shared.checked_shr(rounds).unwrap_or(0);
         fewer.shared = self.shared & below | above & !below;
+        let above = self.updates.checked_shr(rounds).unwrap_or(0);
+        fewer.updates = self.updates & below | above & !below;
         Some(fewer)
     }
 
@@ -139,6 +152,7 @@ impl Scenario {
             clients,
             acquisitions,
             shared: 0,
+            updates: 0,
             torn: 0,
             overtaken: 0,
             hasty: false,
@@ -155,6 +169,11 @@ impl Scenario {
             clocks: Vec::new(),
             near_wrap: 0,
         }
+    }
+
+    /// How many acquisitions there are, of all clients.
+    pub fn all(&self) -> u32 {
+        u32::from(self.clients) * u32::from(self.acquisitions)
     }
 
     /// How often somebody gives up, at most.
@@ -205,11 +224,18 @@ impl Scenario {
 
     /// Every second acquisition is shared: some of each client, where it makes more than one.
     pub fn mixed(mut self) -> Self {
-        let all = u32::from(self.clients) * u32::from(self.acquisitions);
-        self.shared = (0..all.min(64))
+        self.shared = (0..self.all().min(64))
             .filter(|n| {
                 (n / u32::from(self.acquisitions) + n % u32::from(self.acquisitions)) % 2 == 1
             })
+            .fold(0, |mask, bit| mask | 1 << bit);
+        self
+    }
+
+    /// Whatever every second client acquires is to update.
+    pub fn updating(mut self) -> Self {
+        self.updates = (0..self.all().min(64))
+            .filter(|n| (n / u32::from(self.acquisitions)).is_multiple_of(2))
             .fold(0, |mask, bit| mask | 1 << bit);
         self
     }
@@ -259,12 +285,23 @@ impl Scenario {
         (self.fenced, self.recorded) = (draw(2) == 1, draw(2) == 1 && !faults.holds);
         // What a restart leaves of the protected words is no hold's doing.
         self.recorded &= self.restarts() == 0;
+        let mut draw = |n| oracle.pick(Choice::Event, n);
+        self.updates = if faults.updates && draw(2) == 1 { draw(u32::MAX).into() } else { 0 };
     }
 
     /// In which mode a client acquires for the `round`-th time.
     pub fn mode(&self, who: u16, round: u16) -> Mode {
+        if self.is_set(self.shared, who, round) { Mode::Shared } else { Mode::Exclusive }
+    }
+
+    /// Whether a client's `round`-th acquisition is to update.
+    pub fn is_to_update(&self, who: u16, round: u16) -> bool {
+        self.is_set(self.updates, who, round)
+    }
+
+    fn is_set(&self, mask: u64, who: u16, round: u16) -> bool {
         let bit = u32::from(who) * u32::from(self.acquisitions) + u32::from(round);
-        if bit < 64 && self.shared >> bit & 1 != 0 { Mode::Shared } else { Mode::Exclusive }
+        bit < 64 && mask >> bit & 1 != 0
     }
 
     /// How often a client is to poll in its `round`-th acquisition and release before it gives up.
@@ -293,13 +330,16 @@ mod tests {
     #[test]
     fn a_client_to_which_nothing_happens_can_be_left_out() {
         let mut scenario = Scenario::plain("mcs", 4, 2);
-        scenario.shared = 0b11_01_10_00;
+        (scenario.shared, scenario.updates) = (0b11_01_10_00, 0b01_00_10_11);
         scenario.deaths = vec![Death { who: 2, verb: 7, outcome: Outcome::Late }];
-        let without = |client| scenario.without(client).map(|s| (s.deaths[0].who, s.shared));
-        assert_eq!(without(0), Some((1, 0b11_01_10)));
-        assert_eq!(without(1), Some((1, 0b11_01_00)));
+        let without = |client| {
+            let masks = |s: Scenario| (s.deaths[0].who, s.shared, s.updates);
+            scenario.without(client).map(masks)
+        };
+        assert_eq!(without(0), Some((1, 0b11_01_10, 0b01_00_10)));
+        assert_eq!(without(1), Some((1, 0b11_01_00, 0b01_00_11)));
         assert_eq!(without(2), None);
-        assert_eq!(without(3), Some((2, 0b01_10_00)));
+        assert_eq!(without(3), Some((2, 0b01_10_00, 0b00_10_11)));
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Granted {
         let excluded = || self.exclusive.iter().chain(readers.clone());
         let late = excluded().any(|&other| other > token) && excluded().all(|&it| it != token);
         match access {
-            Access::Exclusive => self.exclusive.insert(token),
+            Access::Exclusive | Access::Update => self.exclusive.insert(token),
             Access::Shared => self.shared.insert(token),
         };
         late

@@ -76,6 +76,8 @@ pub struct Terms {
     pub pause_ns: Nanos,
     /// Which clients of a scenario are tasks of one.
     pub crew: Crew,
+    /// Whether holds to update are drawn.
+    pub updates: bool,
 }
 
 /// Clients of a scenario that act on one endpoint, as its tasks: they live and die together, and
@@ -140,7 +142,7 @@ impl Player {
     /// What may be drawn for this lock.
     pub fn faults(&self, deaths: bool) -> Faults {
         let (lease_ns, holds) = (self.terms.pause_ns, self.terms.lease_ns.is_some());
-        Faults { deaths, lease_ns, holds, ..Faults::ALL }
+        Faults { deaths, lease_ns, holds, updates: self.terms.updates, ..Faults::ALL }
     }
 
     /// How long a pause is at least where every schedule is explored: longer than two leases, after

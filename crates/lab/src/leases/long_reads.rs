@@ -45,6 +45,9 @@ pub struct LongReadsArgs {
     /// How many locks
     #[arg(long, default_value_t = 64, value_parser = value_parser!(u16).range(1..=4096))]
     locks: u16,
+    /// Which lock, of those whose tickets may be worth several slots
+    #[arg(long, value_name = "NAME", default_value = "dslr")]
+    lock: String,
     /// The lease, in nanoseconds
     #[arg(long, default_value_t = 10_000_000, value_parser = value_parser!(u64).range(10_000..))]
     lease_ns: Nanos,
@@ -62,6 +65,7 @@ pub struct LongReadsArgs {
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
+    protocol: String,
     leases: &'static str,
     long_percent: u8,
     clients: u16,
@@ -118,9 +122,9 @@ fn play(args: &LongReadsArgs, long_percent: u8, slots: u16) -> anyhow::Result<Ro
     let world = World::new(Config { seed, weakness, endpoints, ..Config::default() });
     let base = world.region(world.node(), u64::from(args.locks) * 64);
     let inside: Vec<Inside> = (0..args.locks).map(|_| Inside::default()).collect();
-    let lease = format!("dslr:lease={}:slots-max={slots}:omega={OMEGA_NS}", args.lease_ns);
-    let course =
-        Course { long_percent, base, lease_ns: args.lease_ns, end: args.seconds * 1_000_000_000 };
+    let (lock, lease_ns) = (&args.lock, args.lease_ns);
+    let lease = format!("{lock}:lease={lease_ns}:slots-max={slots}:omega={OMEGA_NS}");
+    let course = Course { long_percent, base, lease_ns, end: args.seconds * 1_000_000_000 };
     let clients: Vec<Task<Account>> = (0..args.clients)
         .map(|who| {
             let member = Member { world: &world, inside: &inside, who, course };
@@ -141,12 +145,13 @@ fn play(args: &LongReadsArgs, long_percent: u8, slots: u16) -> anyhow::Result<Ro
         verdict.tokens_back += one.tokens_back;
     }
     Ok(Row {
+        protocol: lock.clone(),
         leases: if slots == 1 { FIXED } else { SEVERAL },
         long_percent,
         clients: args.clients,
         locks: args.locks,
         seconds: args.seconds,
-        lease_ns: args.lease_ns,
+        lease_ns,
         account,
         verdict,
         seed,
@@ -302,18 +307,21 @@ mod tests {
     /// Figure 11, in small.
     #[test]
     fn only_tickets_worth_several_slots_keep_long_reads_alive() {
-        let args = LongReadsArgs {
-            long: Vec::new(),
-            clients: 12,
-            locks: 8,
-            lease_ns: 10_000_000,
-            seconds: 2,
-            seed: 1,
-            json: false,
-        };
-        let fixed = play(&args, 20, 1).expect("it plays").account;
-        let several = play(&args, 20, SLOTS).expect("it plays").account;
-        assert!(fixed.cut > 0 && fixed.evicted > 0 && fixed.long == 0, "{fixed:?}");
-        assert!(several.long > 0 && several.cut + several.evicted == 0, "{several:?}");
+        for lock in ["dslr", "dslr-64"] {
+            let args = LongReadsArgs {
+                long: Vec::new(),
+                clients: 12,
+                locks: 8,
+                lock: lock.to_owned(),
+                lease_ns: 10_000_000,
+                seconds: 2,
+                seed: 1,
+                json: false,
+            };
+            let fixed = play(&args, 20, 1).expect("it plays").account;
+            let several = play(&args, 20, SLOTS).expect("it plays").account;
+            assert!(fixed.cut > 0 && fixed.evicted > 0 && fixed.long == 0, "{lock}: {fixed:?}");
+            assert!(several.long > 0 && several.cut + several.evicted == 0, "{lock}: {several:?}");
+        }
     }
 }

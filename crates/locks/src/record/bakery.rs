@@ -3,7 +3,10 @@
 //!
 //! There are tickets of two kinds. A client's ticket says how many of each kind were taken before
 //! it; a counter of each kind says how many were given back. A writer's turn is when all before it
-//! were given back, a reader's when all exclusive ones were.
+//! were given back, a reader's when all exclusive ones were. Who comes to update has an exclusive
+//! ticket, and its turn as early as a reader's: it waits once more before it writes (section 5.2).
+//! If it gives back without that, it has passed the readers before it; they see that their turn is
+//! over, and take that for their turn.
 //!
 //! For the dead, others give back. A client publishes that it *opens* a lock before it takes a
 //! ticket, and the ticket itself before it waits or holds. So if the counters are read first and
@@ -15,7 +18,7 @@
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Patience, Verb, Wait, Woken};
 
 use crate::Mode;
-use crate::agent::{self, Participant};
+use crate::agent::{self, Participant, SecondLook};
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
@@ -42,6 +45,11 @@ const WATCHED_MAX: usize = 64;
 
 /// The largest count of tickets of one kind. Counts wrap.
 const COUNT_MAX: u16 = u16::MAX >> (u16::BITS - width::TICKETS);
+
+/// Of so many exclusive tickets in a row the holder of one passes no reader. By less than that is a
+/// reader passed, so that counts tell whether its turn is over or yet to come; half of what they
+/// tell must be above that and those in line together.
+const PASSING: u16 = 1 << width::PASSING;
 
 /// How many tickets were counted between `earlier` and `count`.
 const fn between(earlier: u16, count: u16) -> u16 {
@@ -84,6 +92,9 @@ impl Tickets {
 pub struct Place {
     /// How the lock is wanted.
     pub mode: Mode,
+    /// Whether the turn of an exclusive ticket comes when only readers are left before it: its
+    /// holder reads beside them, until it has waited once more.
+    pub beside_readers: bool,
     /// What was taken before.
     pub ticket: Tickets,
     /// The generation in which it was taken.
@@ -91,6 +102,14 @@ pub struct Place {
 }
 
 impl Place {
+    /// The place of somebody who comes to update, with a ticket worth so many slots. It is beside
+    /// the readers before it, unless it is the last of its row, that passes nobody.
+    pub(crate) const fn to_update(ticket: Tickets, slots: u16, generation: u64) -> Self {
+        let row_ends_after = (PASSING - 1).wrapping_sub(ticket.x) % PASSING;
+        let beside_readers = row_ends_after >= slots;
+        Self { mode: Mode::Exclusive, beside_readers, ticket, generation }
+    }
+
     /// Publishes what the slot is doing at this place.
     fn publish<E: Endpoint>(&self, site: &Site<'_, E>, phase: Phase) {
         site.publish_ticket(phase, self.mode, self.generation, self.ticket.bits());
@@ -99,15 +118,26 @@ impl Place {
     /// Whether it is this place's turn when so many were given back.
     #[inline]
     pub fn is_served(&self, served: Tickets) -> bool {
-        served.x == self.ticket.x && (self.mode == Mode::Shared || served.s == self.ticket.s)
+        match self.mode {
+            // Some who held to update beside this reader may have released before it looked.
+            Mode::Shared => between(self.ticket.x, served.x) < PASSING,
+            Mode::Exclusive => {
+                served.x == self.ticket.x && (self.beside_readers || served.s == self.ticket.s)
+            }
+        }
     }
 
-    /// For how many others it waits. A reader does not wait for readers.
+    /// Whether it does not wait for readers.
+    fn passes_readers(&self) -> bool {
+        self.mode == Mode::Shared || self.beside_readers
+    }
+
+    /// For how many others it waits.
     fn ahead(&self, served: Tickets) -> u32 {
         let exclusive = between(served.x, self.ticket.x);
-        match self.mode {
-            Mode::Shared => u32::from(exclusive),
-            Mode::Exclusive => u32::from(exclusive) + u32::from(between(served.s, self.ticket.s)),
+        match self.passes_readers() {
+            true => u32::from(exclusive),
+            false => u32::from(exclusive) + u32::from(between(served.s, self.ticket.s)),
         }
     }
 
@@ -129,12 +159,16 @@ impl Place {
     /// all others that live.
     ///
     /// A dead writer's ticket is given back when the readers before it have left, as if it had held
-    /// after them. Dead readers' tickets are given back by the writer after them, when no living
-    /// reader is left before it.
+    /// after them: those as well that holders to update have passed. Dead readers' tickets are
+    /// given back by the writer after them, when no living reader is left before it.
     pub fn without_the_dead(&self, mut served: Tickets, living: &[Self]) -> Tickets {
         let living = || living.iter().filter(|p| p.generation == self.generation);
-        let at = |x: u16| living().any(|place| place.ticket.x == x);
-        while served.x != self.ticket.x && !at(served.x) {
+        let keeps = |x: u16| {
+            let dead = Self { mode: Mode::Exclusive, ticket: Tickets { x, s: 0 }, ..*self };
+            let before = |p: &Self| p.mode == Mode::Shared && dead.is_behind(p);
+            living().any(|place| place.ticket.x == x || before(place))
+        };
+        while served.x != self.ticket.x && !keeps(served.x) {
             served = served.plus(Mode::Exclusive, 1);
         }
         let readers_left = living().any(|p| p.mode == Mode::Shared && self.is_behind(p));
@@ -153,15 +187,21 @@ pub trait Counters {
     /// The generation of the counters; 0 where there is none.
     fn generation(word: u64) -> u64;
 
+    /// Whether the ticket of this place is void.
+    fn is_void(word: u64, place: Place) -> bool;
+
+    /// Whether the word tells that only for a while: until counters that go back to zero have come
+    /// as far again. They do so no sooner than two leases after tickets became void.
+    const FORGETS: bool;
+
     /// The bits of `seen` that [`Counters::serve`] and [`Counters::reset`] compare.
     const SERVE_MASK: u64;
 
     /// The verb that changes how many were given back, if they still are what they were in `seen`.
     fn serve(lock: Addr, seen: u64, served: Tickets) -> Verb<'static>;
 
-    /// The verb that makes all tickets void, if the same holds; `None` where no word can tell that
-    /// they are, and leases never end.
-    fn reset(lock: Addr, seen: u64) -> Option<Verb<'static>>;
+    /// The verb that makes all tickets void, if the same holds.
+    fn reset(lock: Addr, seen: u64) -> Verb<'static>;
 }
 
 /// A bound on how long anybody holds (section 4.7). All clients of a lock must agree on it.
@@ -183,18 +223,86 @@ impl Lease {
     /// How long nothing must change before those ahead have certainly lost the lock: twice the
     /// lease of the longest ticket among so many slots. The second half is for what the holder
     /// posted at the last moment.
-    fn stall_ns(self, slots_ahead: u32) -> Nanos {
+    pub(crate) fn stall_ns(self, slots_ahead: u32) -> Nanos {
         let slots = slots_ahead.clamp(1, self.slots_max.into());
         self.ns.saturating_mul(2 * Nanos::from(slots))
+    }
+
+    /// How long counters in which nobody counts stay as they are before they go back to zero.
+    pub(crate) fn memory_ns(self) -> Nanos {
+        self.stall_ns(1)
+    }
+
+    /// Whether what was last known `since` may have been forgotten by `now`.
+    fn may_be_forgotten(self, since: Nanos, now: Nanos) -> bool {
+        let memory_ns = self.memory_ns();
+        now.saturating_sub(since) >= memory_ns - memory_ns / DRIFT_ONE_IN
+    }
+}
+
+/// The shortest lease, in nanoseconds: some round trips.
+const LEASE_NS_MIN: Nanos = 10_000;
+/// The most slots that a ticket may be worth: with 16 clients a quarter of a counter's range.
+const SLOTS_MAX: u16 = 1_024;
+
+/// What a spec says of leases.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeaseOptions {
+    lease: Lease,
+    slots: u16,
+}
+
+impl Default for LeaseOptions {
+    fn default() -> Self {
+        Self { lease: Lease { ns: 0, slots_max: 1 }, slots: 1 }
+    }
+}
+
+impl LeaseOptions {
+    /// `lease=NANOS`: how long a holder may hold before others take the lock away;
+    /// `slots-max=COUNT`: how many leases anybody may take at once, 1 if not given; `slots=COUNT`:
+    /// how many this client takes. False if it is another option.
+    pub(crate) fn option(
+        &mut self,
+        options: &SpecOptions<'_>,
+        option: &str,
+        value: &str,
+    ) -> Result<bool, SpecError> {
+        let slots = || match value.parse() {
+            Ok(slots) if (1..=SLOTS_MAX).contains(&slots) => Ok(slots),
+            _ => Err(options.refuse(option, "a number from 1 to 1024")),
+        };
+        match option {
+            "lease" => match value.parse() {
+                Ok(nanos) if nanos >= LEASE_NS_MIN => self.lease.ns = nanos,
+                _ => return Err(options.refuse(option, "nanoseconds, at least 10000")),
+            },
+            "slots-max" => self.lease.slots_max = slots()?,
+            "slots" => self.slots = slots()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The lease, if there is one, and how many slots this client's tickets are worth.
+    pub(crate) fn terms(
+        self,
+        options: &SpecOptions<'_>,
+    ) -> Result<(Option<Lease>, u16), SpecError> {
+        if self.slots > self.lease.slots_max {
+            return Err(options.refuse("slots", "at most slots-max"));
+        }
+        Ok(((self.lease.ns > 0).then_some(self.lease), self.slots))
     }
 }
 
 /// What came of waiting for a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
-    /// It came. Until this time, by the waiter's clock, it certainly had not.
-    Mine(Nanos),
-    /// All tickets became void.
+    /// It came, and the word is as `seen`. Until `since`, by the waiter's clock, it certainly had
+    /// not.
+    Mine { since: Nanos, seen: u64 },
+    /// The ticket became void, or may have.
     Void,
 }
 
@@ -241,7 +349,7 @@ impl Waiting {
 
     /// The pause before the next read: in proportion to those ahead, at most a quarter of the lease
     /// (section 4.6 has no bound: with 2,000 tickets ahead it would be a lease).
-    fn pause_ns(&self, ahead: u32) -> Nanos {
+    pub(crate) fn pause_ns(&self, ahead: u32) -> Nanos {
         let dynamic = self.omega_ns.saturating_mul(Nanos::from(ahead.max(1)));
         let lease_ns = self.lease.map_or(LEASE_NS, |lease| lease.ns);
         self.fixed_ns.unwrap_or(dynamic.min(lease_ns / 4))
@@ -267,20 +375,28 @@ impl Waiting {
         place.publish(site, Phase::Waiting);
         let lease_ns = self.lease.map_or(LEASE_NS, |lease| lease.ns);
         let (mut doubt, mut stall) = (Doubt::of::<E>(lease_ns), Stall::default());
+        let mut is_late = false;
         loop {
             let asked = self.asks(site.endpoint);
             site.endpoint.read64(site.lock).await?;
             let seen = site.endpoint.old() as u64;
-            doubt.sees(seen);
-            if C::generation(seen) != place.generation {
+            if C::is_void(seen, place) {
                 return Ok(Turn::Void);
             }
+            // Who looks late no longer trusts its turn, but keeps its place until all are void: if
+            // all who are late left their tickets in the way, nobody would ever lose patience.
+            is_late |= self.may_be_forgotten::<C, E>(site.endpoint, since);
             let served = C::served(seen);
+            // Who comes later renews no trust in those ahead.
+            doubt.sees(served.bits().into());
             if place.is_served(served) {
-                return Ok(Turn::Mine(since));
+                return Ok(if is_late { Turn::Void } else { Turn::Mine { since, seen } });
             }
             since = asked;
-            if doubt.is_due() {
+            if is_late {
+                // Of a later round it cannot tell whom it would help.
+                doubt = Doubt::of::<E>(lease_ns);
+            } else if doubt.is_due() {
                 place.publish(site, Phase::Repairing);
                 let helped = self.helps::<C, E>(site, &mut doubt, place, seen).await?;
                 place.publish(site, Phase::Waiting);
@@ -290,25 +406,44 @@ impl Waiting {
             }
             let left_ns =
                 self.lease.map(|l| stall.left_ns(served, l.stall_ns(place.slots(served))));
-            if left_ns == Some(0)
-                && let Some(verb) = C::reset(site.lock, seen)
-            {
-                site.endpoint.verb(verb).await?;
-                if (site.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0 {
-                    let generation = place.generation;
-                    site.event(Event::Repaired { lock: site.lock, generation, dead_readers: 0 });
-                    return Ok(Turn::Void);
+            if left_ns == Some(0) {
+                match self.resets::<C, E>(site, seen).await? {
+                    true => return Ok(Turn::Void),
+                    false => continue,
                 }
-                continue;
             }
-            site.endpoint.checkpoint(&[seen, doubt.hash(), stall.quiet_ns, since]);
+            let late = u64::from(is_late);
+            site.endpoint.checkpoint(&[seen, doubt.hash(), stall.quiet_ns, since, late]);
             let pause_ns = (!E::NOW).then(|| self.pause_ns(place.ahead(served)));
-            let interval = pause_ns.into_iter().chain(left_ns).min();
+            // Soon enough to look again before the word forgets.
+            let lease_ns = self.lease.filter(|_| C::FORGETS).map(|lease| lease.ns);
+            let interval = [pause_ns, left_ns, lease_ns].into_iter().flatten().min();
             let passed_ns = doubt.wait(site, seen, interval, self.patience).await;
             if self.lease.is_some() {
                 stall.quiet_ns += passed_ns;
             }
         }
+    }
+
+    /// Whether the word has not been seen for so long that it may have forgotten who lost it.
+    fn may_be_forgotten<C: Counters, E: Endpoint>(&self, endpoint: &E, since: Nanos) -> bool {
+        let lease = self.lease.filter(|_| C::FORGETS);
+        lease.is_some_and(|lease| lease.may_be_forgotten(since, endpoint.now()))
+    }
+
+    /// Makes all tickets void, unless somebody has given one back since `seen`. Whether it did.
+    pub(crate) async fn resets<C: Counters, E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        seen: u64,
+    ) -> Result<bool, Fault> {
+        site.endpoint.verb(C::reset(site.lock, seen)).await?;
+        let is_reset = (site.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0;
+        if is_reset {
+            let generation = C::generation(seen);
+            site.event(Event::Repaired { lock: site.lock, generation, dead_readers: 0 });
+        }
+        Ok(is_reset)
     }
 
     /// Looks around, and gives back for the dead. Whether the word may have changed.
@@ -325,6 +460,12 @@ impl Waiting {
         let served = C::served(seen);
         let without_the_dead = place.without_the_dead(served, &living);
         if without_the_dead == served {
+            // Of a writer that has released the word tells so; of a reader it does not.
+            let reads =
+                |p: &Participant| (p.record.phase, p.record.mode) == (Phase::Held, Mode::Shared);
+            if present.iter().any(reads) {
+                doubt.trust_for_a_while();
+            }
             return Ok(false);
         }
         self.give_back::<C, E>(site, seen, without_the_dead).await?;
@@ -352,18 +493,18 @@ impl Waiting {
 
 /// How long nothing has changed.
 #[derive(Clone, Copy, Default, Debug)]
-struct Stall {
+pub(crate) struct Stall {
     served: Tickets,
     /// At least so long, in nanoseconds: the pauses between reads that all saw the same, and so
     /// less than from the completion of the first to the posting of the last. That neither counter
     /// has changed is what counts: where readers come and go, one of them always does. Counted only
     /// where there are leases, and no further than to their end.
-    quiet_ns: Nanos,
+    pub(crate) quiet_ns: Nanos,
 }
 
 impl Stall {
     /// How long nothing must change any more until nothing has changed for `limit_ns`.
-    fn left_ns(&mut self, served: Tickets, limit_ns: Nanos) -> Nanos {
+    pub(crate) fn left_ns(&mut self, served: Tickets, limit_ns: Nanos) -> Nanos {
         if std::mem::replace(&mut self.served, served) != served {
             self.quiet_ns = 0;
         }
@@ -379,11 +520,12 @@ pub(crate) struct Doubt {
     fresh_ns: Nanos,
     /// How long it still trusts, in nanoseconds; for ever if `None`.
     trust_ns: Option<Nanos>,
-    /// What it saw last; a change renews the trust.
+    /// What it saw last, as far as it tells of those it waits for; a change renews the trust.
     seen: u64,
     watched: Vec<EndpointId>,
     /// Whether one of those watched died.
     gone: bool,
+    second_look: SecondLook,
 }
 
 impl Doubt {
@@ -395,7 +537,9 @@ impl Doubt {
     /// first (section 4.6).
     fn of<E: Endpoint>(lease_ns: Nanos) -> Self {
         let fresh_ns = if E::NOW { TRUST_NS } else { lease_ns.saturating_mul(2) };
-        Self { fresh_ns, trust_ns: Some(fresh_ns), seen: 0, watched: Vec::new(), gone: false }
+        let trust_ns = Some(fresh_ns);
+        let (watched, second_look) = (Vec::new(), SecondLook::new());
+        Self { fresh_ns, trust_ns, seen: 0, watched, gone: false, second_look }
     }
 
     /// Looks around again before long, whatever was seen.
@@ -403,10 +547,19 @@ impl Doubt {
         self.trust_ns = Some(self.fresh_ns);
     }
 
-    /// Takes note of the word as it is now.
-    pub(crate) fn sees(&mut self, word: u64) {
-        if std::mem::replace(&mut self.seen, word) != word {
+    /// Looks around again some time though nothing changes: somebody who seems to hold may have
+    /// left.
+    pub(crate) fn trust_for_a_while(&mut self) {
+        if self.trust_ns.is_none() {
+            self.trust_ns = Some(self.second_look.wait_ns());
+        }
+    }
+
+    /// Takes note of what is there now.
+    pub(crate) fn sees(&mut self, now: u64) {
+        if std::mem::replace(&mut self.seen, now) != now {
             self.trust_again();
+            self.second_look = SecondLook::new();
         }
     }
 
@@ -422,6 +575,17 @@ impl Doubt {
         site: &Site<'_, E>,
         matters: impl Fn(&Participant) -> bool,
     ) -> Result<Option<Vec<Participant>>, Fault> {
+        let present = self.look(site, matters).await?;
+        let somebody_opens = present.iter().any(|p| p.record.phase == Phase::Opening);
+        Ok((!somebody_opens).then_some(present))
+    }
+
+    /// The same with those who are just taking a ticket.
+    pub(crate) async fn look<E: Endpoint>(
+        &mut self,
+        site: &Site<'_, E>,
+        matters: impl Fn(&Participant) -> bool,
+    ) -> Result<Vec<Participant>, Fault> {
         self.gone = false;
         let present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
         self.watched.clear();
@@ -432,7 +596,7 @@ impl Doubt {
             (true, false) => (self.watched.len() == WATCHED_MAX).then_some(TRUST_AGAIN_NS),
             _ => Some(self.fresh_ns),
         };
-        Ok((!somebody_opens).then_some(present))
+        Ok(present)
     }
 
     /// Waits until the word is no more as `seen`, one of those watched dies, or time passes.
@@ -485,6 +649,7 @@ fn place_of(participant: &Participant) -> Option<Place> {
     let record = &participant.record;
     matches!(record.phase, Phase::Waiting | Phase::Held | Phase::Repairing).then(|| Place {
         mode: record.mode,
+        beside_readers: false,
         ticket: Tickets::from_bits(record.ticket),
         generation: record.generation,
     })
@@ -500,7 +665,7 @@ mod tests {
     use super::*;
 
     fn place(mode: Mode, x: u16, s: u16) -> Place {
-        Place { mode, ticket: Tickets { x, s }, generation: 0 }
+        Place { mode, beside_readers: false, ticket: Tickets { x, s }, generation: 0 }
     }
 
     #[test]
@@ -511,6 +676,49 @@ mod tests {
         assert!(place(Mode::Shared, 2, 5).is_served(served));
         assert_eq!(place(Mode::Exclusive, 4, 5).ahead(served), 4);
         assert_eq!(place(Mode::Shared, 4, 5).ahead(served), 2);
+    }
+
+    #[test]
+    fn who_comes_to_update_waits_for_writers_alone() {
+        let updater = Place::to_update(Tickets { x: 2, s: 5 }, 1, 0);
+        assert!(updater.is_served(Tickets { x: 2, s: 3 }));
+        assert!(!updater.is_served(Tickets { x: 1, s: 5 }));
+        assert_eq!(updater.ahead(Tickets { x: 0, s: 3 }), 2);
+    }
+
+    /// However many slots tickets are worth, one in a row waits for readers: none is passed by as
+    /// many tickets as a row has.
+    #[test]
+    fn one_in_a_row_that_comes_to_update_passes_no_reader() {
+        for slots in [1, 3, PASSING - 1, PASSING] {
+            let mut x = 0;
+            let mut passed = 0;
+            for _ in 0..3 * u32::from(COUNT_MAX) {
+                let next = Tickets { x, s: 0 }.plus(Mode::Exclusive, slots);
+                let beside_readers = Place::to_update(Tickets { x, s: 0 }, slots, 0).beside_readers;
+                passed = if beside_readers { passed + slots } else { 0 };
+                assert!(passed < PASSING, "{slots} slots at {x}");
+                x = next.x;
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_sees_that_it_was_passed() {
+        let reader = place(Mode::Shared, COUNT_MAX, 0);
+        let at = |x: u16| Tickets { x: x & COUNT_MAX, s: 0 };
+        assert!(reader.is_served(at(COUNT_MAX.wrapping_add(PASSING - 1))));
+        assert!(!reader.is_served(at(COUNT_MAX - 1)));
+        assert!(!reader.is_served(at(COUNT_MAX - 3)));
+    }
+
+    /// A reader that has been passed holds, and all tickets since are of the dead.
+    #[test]
+    fn the_dead_wait_for_readers_that_were_passed() {
+        let served = Tickets { x: 1, s: 0 };
+        let (me, passed) = (place(Mode::Exclusive, 2, 1), place(Mode::Shared, 0, 0));
+        assert_eq!(me.without_the_dead(served, &[passed]), served);
+        assert_eq!(me.without_the_dead(served, &[]), me.ticket);
     }
 
     #[test]

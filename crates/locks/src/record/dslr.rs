@@ -6,7 +6,7 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Fault, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics, word};
 
 use super::bakery::{
-    BACKOFF_TIMES_MAX, Counters, Lease, Place, Tickets, Turn, Waiting, backoff_ns,
+    BACKOFF_TIMES_MAX, Counters, LeaseOptions, Place, Tickets, Turn, Waiting, backoff_ns,
 };
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::event::Event;
@@ -68,11 +68,6 @@ impl DslrWord {
     }
 }
 
-/// The shortest lease: some round trips.
-const LEASE_NS_MIN: Nanos = 10_000;
-/// The most slots that a ticket may be worth: with 16 clients a quarter of a counter's range.
-const SLOTS_MAX: u16 = 1_024;
-
 impl Counters for DslrWord {
     fn served(word: u64) -> Tickets {
         Self(u128::from(word)).served()
@@ -81,6 +76,12 @@ impl Counters for DslrWord {
     fn generation(word: u64) -> u64 {
         Self(u128::from(word)).generation()
     }
+
+    fn is_void(word: u64, place: Place) -> bool {
+        <Self as Counters>::generation(word) != place.generation
+    }
+
+    const FORGETS: bool = false;
 
     const SERVE_MASK: u64 = (SERVED_MASK | GENERATION_MASK) as u64;
 
@@ -95,7 +96,7 @@ impl Counters for DslrWord {
     }
 
     /// The next generation begins, with all counters zero but that of tokens.
-    fn reset(lock: Addr, seen: u64) -> Option<Verb<'static>> {
+    fn reset(lock: Addr, seen: u64) -> Verb<'static> {
         let next = Self(u128::from(seen)).generation() + 1;
         let op = MaskedCas {
             compare: u128::from(seen),
@@ -103,7 +104,7 @@ impl Counters for DslrWord {
             swap: Self::new().with(Self::GENERATION, next).0,
             swap_mask: SERVED_MASK | TAKEN_MASK | GENERATION_MASK,
         };
-        Some(Verb::MaskedCas128 { addr: lock, op, hint: None })
+        Verb::MaskedCas128 { addr: lock, op, hint: None }
     }
 }
 
@@ -133,32 +134,16 @@ impl Default for Dslr {
 }
 
 impl Dslr {
-    /// The options of [`Waiting`]; `lease=NANOS`: how long a holder may hold before others take the
-    /// lock away; `slots-max=COUNT`: how many leases anybody may take at once, 1 if not given;
-    /// `slots=COUNT`: how many this client takes.
+    /// The options of [`Waiting`], and those of leases: `lease`, `slots-max`, `slots`.
     pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        let mut lock = Self::default();
-        let mut lease = Lease { ns: 0, slots_max: 1 };
+        let (mut waiting, mut leases) = (Waiting::default(), LeaseOptions::default());
         for (option, value) in options.iter() {
-            let slots = || match value.parse() {
-                Ok(slots) if (1..=SLOTS_MAX).contains(&slots) => Ok(slots),
-                _ => Err(options.refuse(option, "a number from 1 to 1024")),
-            };
-            match option {
-                "lease" => match value.parse() {
-                    Ok(nanos) if nanos >= LEASE_NS_MIN => lease.ns = nanos,
-                    _ => return Err(options.refuse(option, "nanoseconds, at least 10000")),
-                },
-                "slots-max" => lease.slots_max = slots()?,
-                "slots" => lock.slots = slots()?,
-                _ => lock.waiting.option(&options, option, value)?,
+            if !leases.option(&options, option, value)? {
+                waiting.option(&options, option, value)?;
             }
         }
-        if lock.slots > lease.slots_max {
-            return Err(options.refuse("slots", "at most slots-max"));
-        }
-        lock.waiting.lease = (lease.ns > 0).then_some(lease);
-        Ok(lock)
+        let (lease, slots) = leases.terms(&options)?;
+        Ok(Self { waiting: Waiting { lease, ..waiting }, slots })
     }
 
     /// The grant of whoever found `old` when it took its ticket, once it is its turn, which had not
@@ -173,7 +158,49 @@ impl Dslr {
     /// The place of whoever found `old` when it took its ticket.
     #[inline(always)]
     fn place(mode: Mode, old: DslrWord) -> Place {
-        Place { mode, ticket: old.taken(), generation: old.generation() }
+        let generation = old.generation();
+        Place { mode, beside_readers: false, ticket: old.taken(), generation }
+    }
+
+    /// The same, if it came to update.
+    fn place_to_update(&self, old: DslrWord) -> Place {
+        Place::to_update(old.taken(), self.slots, old.generation())
+    }
+
+    /// Waits for the turn of a ticket that was taken when the word was `old`, or of a later one;
+    /// `place` is that of who found such a word.
+    async fn in_line<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        place: impl Fn(DslrWord) -> Place,
+        old: DslrWord,
+    ) -> Result<Grant, Fault> {
+        let (mut old, mut times) = (old, 0);
+        loop {
+            let here = place(old);
+            let turn = self.waiting.turn::<DslrWord, E>(site, here, site.opened_at()).await?;
+            if let Turn::Mine { since, .. } = turn {
+                return Ok(self.grant(old, since));
+            }
+            site.event(Event::Restarted { lock: site.lock });
+            site.endpoint.checkpoint(&[times]);
+            let pause_ns = backoff_ns(times, site.endpoint.random());
+            site.endpoint.sleep(pause_ns).await;
+            times = (times + 1).min(BACKOFF_TIMES_MAX);
+            site.publish(Phase::Opening, here.mode, 0);
+            site.endpoint.verb(self.opening(site, here.mode)).await?;
+            old = DslrWord(site.endpoint.old());
+            if place(old).is_served(old.served()) {
+                return Ok(self.grant(old, site.opened_at()));
+            }
+        }
+    }
+
+    /// The word that an attempt expects: as an earlier one found it, or as this slot left it, if it
+    /// is this mode's turn there. It may have been left to others, who do not change it.
+    fn expected<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> DslrWord {
+        let seen = DslrWord(seen.or(site.hint()).unwrap_or(0));
+        if Self::place(mode, seen).is_served(seen.served()) { seen } else { DslrWord::new() }
     }
 
     /// Gives a ticket back that may have become void: if the generation is the grant's and `served`
@@ -202,6 +229,7 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = DslrWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
+    const UPDATES: bool = true;
 
     type Grant = Grant;
 
@@ -252,25 +280,7 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
         mode: Mode,
         old: u128,
     ) -> Result<Grant, Fault> {
-        let (mut old, mut times) = (old, 0);
-        loop {
-            let place = Self::place(mode, DslrWord(old));
-            let turn = self.waiting.turn::<DslrWord, E>(site, place, site.opened_at()).await?;
-            if let Turn::Mine(since) = turn {
-                return Ok(self.grant(DslrWord(old), since));
-            }
-            site.event(Event::Restarted { lock: site.lock });
-            site.endpoint.checkpoint(&[times]);
-            let pause_ns = backoff_ns(times, site.endpoint.random());
-            site.endpoint.sleep(pause_ns).await;
-            times = (times + 1).min(BACKOFF_TIMES_MAX);
-            site.publish(Phase::Opening, mode, 0);
-            site.endpoint.verb(self.opening(site, mode)).await?;
-            old = site.endpoint.old();
-            if let Some(grant) = self.opened(site, mode, old) {
-                return Ok(grant);
-            }
-        }
+        self.in_line(site, |old| Self::place(mode, old), DslrWord(old)).await
     }
 
     #[inline(always)]
@@ -331,12 +341,12 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
         Ok(())
     }
 
-    /// Takes a ticket if the word is what an earlier attempt found, or this slot left, and free.
+    /// Takes a ticket if the word is as expected.
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
         if self.waiting.lease.is_some() {
             site.opens_at(site.endpoint.now());
         }
-        let seen = DslrWord(seen.or(site.hint()).unwrap_or(0));
+        let seen = Self::expected(site, mode, seen);
         let op = MaskedCas {
             compare: seen.0,
             compare_mask: u128::MAX,
@@ -350,12 +360,33 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
-        let expected = seen.or(site.hint()).unwrap_or(0);
+        let expected = Self::expected(site, mode, seen);
         match self.opened(site, mode, old) {
             None => Tried::Busy,
-            Some(_) if old != expected => Tried::Again(old),
+            Some(_) if old != expected.0 => Tried::Again(old),
             Some(grant) => Tried::Granted(grant),
         }
+    }
+
+    /// An exclusive ticket whose turn comes early (section 5.2).
+    async fn acquire_to_update(&self, site: &Site<'_, E>) -> Result<Grant, Fault> {
+        site.endpoint.verb(self.opening(site, Mode::Exclusive)).await?;
+        let old = DslrWord(site.endpoint.old());
+        if self.place_to_update(old).is_served(old.served()) {
+            return Ok(self.grant(old, site.opened_at()));
+        }
+        self.in_line(site, |old| self.place_to_update(old), old).await
+    }
+
+    /// Waits for the turn of the same ticket.
+    async fn upgrade(&self, site: &Site<'_, E>, grant: Grant) -> Result<Option<Grant>, Fault> {
+        let (mode, generation) = (Mode::Exclusive, grant.generation.into());
+        let place = Place { mode, beside_readers: false, ticket: grant.ticket, generation };
+        let turn = self.waiting.turn::<DslrWord, E>(site, place, 0).await?;
+        let Turn::Mine { since, .. } = turn else { return Ok(None) };
+        // That a reader has left is progress, after which everybody's patience begins anew.
+        let expires = grant.expires.max(self.waiting.expires(since, self.slots));
+        Ok(Some(Grant { expires, ..grant }))
     }
 
     fn generation(grant: Grant) -> u64 {

@@ -3,6 +3,8 @@
 //! to 4.9 and A.3).
 #![doc = include_str!("../../../../docs/protocols/dslr-64.md")]
 
+mod leased;
+
 use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Verb, word};
 
@@ -16,6 +18,8 @@ use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::width;
+
+pub use leased::Leased;
 
 word! {
     /// The word (section 4.4, figure 3). Zero is free.
@@ -63,16 +67,16 @@ impl Dslr64Word {
         self.with(Self::MAX_X, taken.x as u64).with(Self::MAX_S, taken.s as u64)
     }
 
-    /// One ticket taken in this mode.
+    /// One ticket, worth so many slots, taken in this mode.
     #[inline]
-    const fn taking(mode: Mode) -> Self {
-        Self::new().with_taken(Tickets { x: 0, s: 0 }.plus(mode, 1))
+    const fn taking(mode: Mode, slots: u16) -> Self {
+        Self::new().with_taken(Tickets { x: 0, s: 0 }.plus(mode, slots))
     }
 
-    /// One ticket given back in this mode.
+    /// The same ticket given back.
     #[inline]
-    const fn giving_back(mode: Mode) -> Self {
-        Self::new().with_served(Tickets { x: 0, s: 0 }.plus(mode, 1))
+    const fn giving_back(mode: Mode, slots: u16) -> Self {
+        Self::new().with_served(Tickets { x: 0, s: 0 }.plus(mode, slots))
     }
 }
 
@@ -85,14 +89,32 @@ impl Counters for Dslr64Word {
         IN_LINE
     }
 
+    /// Exclusive tickets were given back past it, or it was not taken since the counters were
+    /// reset.
+    fn is_void(word: u64, place: Place) -> bool {
+        let (ticket, taken) = (place.ticket, Self(word).taken());
+        let is_taken = match place.mode {
+            Mode::Exclusive => ticket.x < taken.x && ticket.s <= taken.s,
+            Mode::Shared => ticket.s < taken.s && ticket.x <= taken.x,
+        };
+        Self(word).served().x > ticket.x || !is_taken
+    }
+
+    const FORGETS: bool = true;
+
     const SERVE_MASK: u64 = u64::MAX;
 
     fn serve(lock: Addr, seen: u64, served: Tickets) -> Verb<'static> {
         Verb::Cas64 { addr: lock, compare: seen, swap: Self(seen).with_served(served).0 }
     }
 
-    fn reset(_: Addr, _: u64) -> Option<Verb<'static>> {
-        None
+    /// As if one more exclusive ticket had been taken, and all had been given back.
+    fn reset(lock: Addr, seen: u64) -> Verb<'static> {
+        let (served, taken) = (Self(seen).served(), Self(seen).taken());
+        let most = Tickets { x: taken.x.max(served.x), s: taken.s.max(served.s) };
+        let passed = most.plus(Mode::Exclusive, 1);
+        let swap = Self::new().with_served(passed).with_taken(passed);
+        Verb::Cas64 { addr: lock, compare: seen, swap: swap.0 }
     }
 }
 
@@ -120,19 +142,30 @@ impl Default for Dslr64 {
 }
 
 impl Dslr64 {
-    /// The options of [`Waiting`], and `max=COUNT`: tickets of either kind between two resets.
+    /// The lock with these options.
     pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
         let mut lock = Self::default();
         for (option, value) in options.iter() {
-            match option {
-                "max" => match value.parse() {
-                    Ok(max) if (2..=COUNT_MAX).contains(&max) => lock.count_max = max,
-                    _ => return Err(options.refuse(option, "a number from 2 to 32768")),
-                },
-                _ => lock.waiting.option(&options, option, value)?,
-            }
+            lock.option(&options, option, value)?;
         }
         Ok(lock)
+    }
+
+    /// `max=COUNT`: tickets of either kind between two resets; and the options of [`Waiting`].
+    fn option(
+        &mut self,
+        options: &SpecOptions<'_>,
+        option: &str,
+        value: &str,
+    ) -> Result<(), SpecError> {
+        match option {
+            "max" => match value.parse() {
+                Ok(max) if (2..=COUNT_MAX).contains(&max) => self.count_max = max,
+                _ => return Err(options.refuse(option, "a number from 2 to 32768")),
+            },
+            _ => self.waiting.option(options, option, value)?,
+        }
+        Ok(())
     }
 
     /// Whether no more tickets are given until the counters are reset.
@@ -153,7 +186,15 @@ impl Dslr64 {
 
     #[inline(always)]
     const fn place(mode: Mode, old: Dslr64Word) -> Place {
-        Place { mode, ticket: old.taken(), generation: IN_LINE }
+        Place { mode, beside_readers: false, ticket: old.taken(), generation: IN_LINE }
+    }
+
+    /// The word that an attempt expects: as an earlier one found it, or as this slot left it, if
+    /// this mode would be granted there. It may have been left to others, who do not change it.
+    fn expected<E: Endpoint>(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> u64 {
+        let seen = seen.or(site.hint()).unwrap_or(0);
+        let grants = <Self as RecordLock<E>>::opened(self, site, mode, seen).is_some();
+        if grants { seen as u64 } else { 0 }
     }
 }
 
@@ -210,7 +251,7 @@ impl Dslr64 {
         mode: Mode,
         old: Dslr64Word,
     ) -> Result<(), Fault> {
-        let one = Dslr64Word::taking(mode).0;
+        let one = Dslr64Word::taking(mode, 1).0;
         let mut seen = Dslr64Word(old.0 + one);
         while self.is_full(seen) {
             site.endpoint.cas64(site.lock, seen.0, seen.0 - one).await?;
@@ -279,7 +320,11 @@ impl Dslr64 {
         let has_ticket = |p: &Participant| p.record.generation == IN_LINE;
         match doubt.look_around(site, has_ticket).await? {
             Some(present) if !present.iter().any(has_ticket) => {}
-            _ => return Ok(false),
+            Some(_) => {
+                doubt.trust_for_a_while();
+                return Ok(false);
+            }
+            None => return Ok(false),
         }
         site.endpoint.cas64(site.lock, seen.0, 0).await?;
         let found = Dslr64Word(site.endpoint.old() as u64);
@@ -315,7 +360,7 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        Verb::Faa64 { addr: site.lock, add: Dslr64Word::taking(mode).0 }
+        Verb::Faa64 { addr: site.lock, add: Dslr64Word::taking(mode, 1).0 }
     }
 
     #[inline(always)]
@@ -346,18 +391,18 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
         }
         let place = Self::place(mode, old);
         let turn = self.waiting.turn::<Dslr64Word, E>(site, place, 0).await?;
-        assert!(turn != Turn::Void, "counters in which somebody counts are not reset");
+        assert!(turn != Turn::Void, "without leases nobody loses its ticket");
         Ok(self.grant(mode, old))
     }
 
     #[inline(always)]
     fn closing(&self, site: &Site<'_, E>, mode: Mode, _: Grant) -> Option<Verb<'static>> {
-        Some(Verb::Faa64 { addr: site.lock, add: Dslr64Word::giving_back(mode).0 })
+        Some(Verb::Faa64 { addr: site.lock, add: Dslr64Word::giving_back(mode, 1).0 })
     }
 
     #[inline(always)]
     fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Grant, old: u128) -> bool {
-        site.left(u128::from(old as u64 + Dslr64Word::giving_back(mode).0));
+        site.left(u128::from(old as u64 + Dslr64Word::giving_back(mode, 1).0));
         !grant.resets
     }
 
@@ -371,15 +416,15 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
         self.reset(site, mode, grant).await
     }
 
-    /// Takes a ticket if the word is what an earlier attempt found, or this slot left, and free.
+    /// Takes a ticket if the word is as expected.
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
-        let seen = seen.or(site.hint()).unwrap_or(0) as u64;
-        let swap = seen.wrapping_add(Dslr64Word::taking(mode).0);
+        let seen = self.expected(site, mode, seen);
+        let swap = seen.wrapping_add(Dslr64Word::taking(mode, 1).0);
         Verb::Cas64 { addr: site.lock, compare: seen, swap }
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
-        let expected = seen.or(site.hint()).unwrap_or(0) as u64;
+        let expected = self.expected(site, mode, seen);
         match <Self as RecordLock<E>>::opened(self, site, mode, old) {
             None => Tried::Busy,
             Some(_) if old as u64 != expected => Tried::Again(old),

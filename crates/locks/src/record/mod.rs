@@ -19,6 +19,7 @@ pub mod retry_on_fail;
 pub mod rma_rw;
 pub mod rpc;
 pub mod shiftlock;
+pub mod table;
 
 /// Expands `$callback! { name, type, summary, constructor; ... }` over every record lock, in the
 /// order of lists and tables. A lock is its file, its line here, and its page in `docs/protocols`.
@@ -37,7 +38,8 @@ macro_rules! record_locks {
             "rpc", rpc::Rpc, "a server, first come, first served", Rpc::in_order;
             "rpc-ro", rpc::Rpc, "a server, readers may pass 10 times", Rpc::reordering;
             "dslr", dslr::Dslr, "tickets, first come, first served", Dslr::from_options;
-            "dslr-64", dslr_64::Dslr64, "dslr on 64 bits, any NIC", Dslr64::from_options;
+            "dslr-64", dslr_64::Dslr64 or Leased, "dslr on 64 bits, any NIC",
+                Dslr64::from_options;
             "mcs", mcs::Mcs, "queue, handed from client to client", Mcs::from_options;
             "shiftlock", shiftlock::ShiftLock or Extended, "reader-writer handover",
                 ShiftLock::from_options;
@@ -117,6 +119,10 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
 
     /// Whether a server grants it, by messages: then no verb acquires or releases it.
     const SERVED: bool = false;
+
+    /// Whether who holds it to update ([`Client::update`](crate::Client::update)) leaves the
+    /// readers inside that came before. Where not, such a hold is exclusive from the first.
+    const UPDATES: bool = false;
 
     /// What a holder remembers.
     type Grant: Copy + 'static;
@@ -229,6 +235,31 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     ) -> Result<Option<Self::Grant>, Fault> {
         let _ = (site, mode);
         Ok(None)
+    }
+
+    /// Acquires the lock to read what it protects, and to write it later: beside the shared holders
+    /// that came before, but beside no other that may write. Who comes later waits. It is released
+    /// like an exclusive hold.
+    ///
+    /// A crash leaves behind what that of an exclusive client does.
+    async fn acquire_to_update(&self, site: &Site<'_, E>) -> Result<Self::Grant, Fault> {
+        site.endpoint.completion(self.open(site, Mode::Exclusive)).await?;
+        let old = site.endpoint.old();
+        match self.opened(site, Mode::Exclusive, old) {
+            Some(grant) => Ok(grant),
+            None => self.wait_in_line(site, Mode::Exclusive, old).await,
+        }
+    }
+
+    /// Waits until the shared holders have left that were let stay: then the hold is exclusive.
+    /// `None` if others have taken the lock away meanwhile.
+    async fn upgrade(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+    ) -> Result<Option<Self::Grant>, Fault> {
+        let _ = site;
+        Ok(Some(grant))
     }
 
     /// Makes this endpoint the server that clients of this value ask, and says what it does; `None`

@@ -315,7 +315,7 @@ impl ShiftLock {
             let wait = Wait {
                 word: Some((upper, seen.0)),
                 peers: &suspicion.watched,
-                interval: suspicion.interval(),
+                interval: Some(suspicion.interval()),
                 patience: self.patience,
                 mail: None,
             };

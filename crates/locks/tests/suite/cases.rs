@@ -28,6 +28,8 @@ async fn cycle<E: Endpoint, L: RecordLock<E>>(
     guard.release().await.expect("a release succeeds");
 }
 
+const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+
 /// A lock without readers excludes them like writers.
 fn judged<E: Endpoint, L: RecordLock<E>>(_: &Client<E, L>, mode: Mode) -> Mode {
     if L::SHARES { mode } else { Mode::Exclusive }
@@ -330,6 +332,87 @@ impl Case for Try {
     }
 }
 
+/// A try of somebody who has just released it to others leaves no trace where it fails, though the
+/// word may still be as that client left it.
+pub(crate) struct TryAfterHandover;
+impl Case for TryAfterHandover {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        for (held, wanted) in MODES.into_iter().flat_map(|held| MODES.map(|wanted| (held, wanted)))
+        {
+            let word = stage.memory(64);
+            let (holder, next) = (client(stage, &lock), client(stage, &lock));
+            let (tried, spec) = (Rc::new(Cell::new(false)), promise.spec);
+            let has_tried = Rc::clone(&tried);
+            let tasks: [Task; 2] = [
+                Box::pin(async move {
+                    let guard = holder.acquire(word, held).await.expect("acquires");
+                    holder.endpoint().sleep(4 * S::STEP_NS).await;
+                    guard.release().await.expect("releases");
+                    for _ in 0..2 {
+                        if let Some(guard) = holder.try_acquire(word, wanted).await.expect("tries")
+                        {
+                            guard.release().await.expect("releases");
+                        }
+                        holder.endpoint().sleep(4 * S::STEP_NS).await;
+                    }
+                    tried.set(true);
+                    cycle(&holder, word, Mode::Exclusive, 0, 0, &Ledger::default()).await;
+                    let events = holder.events();
+                    assert_eq!((events.repaired, events.restarted), (0, 0), "{spec}: nobody died");
+                }),
+                Box::pin(async move {
+                    next.endpoint().sleep(2 * S::STEP_NS).await;
+                    let guard = next.exclusive(word).await.expect("acquires");
+                    while !has_tried.get() {
+                        next.endpoint().sleep(S::STEP_NS).await;
+                    }
+                    guard.release().await.expect("releases");
+                }),
+            ];
+            let ended = stage.run(tasks.into());
+            assert!(ended, "{spec}: {wanted:?} tried after {held:?} was handed over: hangs");
+        }
+    }
+}
+
+/// Who holds to update keeps everybody out who comes later, until it releases; upgraded, it is
+/// alone.
+pub(crate) struct Update;
+impl Case for Update {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        let word = stage.memory(64);
+        let (one, other, spec) = (client(stage, &lock), client(stage, &lock), promise.spec);
+        let task = async move {
+            for upgrades in [false, true] {
+                let early = match L::UPDATES {
+                    true => Some(other.shared(word).await.expect("acquires")),
+                    false => None,
+                };
+                let held = one.update(word).await.expect("acquires");
+                let token = held.token();
+                assert_eq!(token.is_some(), L::TOKENS == TokenSource::Word, "{spec}");
+                for mode in [Mode::Shared, Mode::Exclusive] {
+                    let late = other.try_acquire(word, mode).await.expect("tries");
+                    assert!(late.is_none(), "{spec}: {mode:?} beside a hold to update");
+                }
+                if let Some(early) = early {
+                    early.release().await.expect("releases");
+                }
+                if upgrades {
+                    let held = held.upgrade().await.expect("upgrades");
+                    assert_eq!((held.mode(), held.token()), (Mode::Exclusive, token), "{spec}");
+                    held.release().await.expect("releases");
+                } else {
+                    held.release().await.expect("releases");
+                }
+            }
+            let again = other.try_acquire(word, Mode::Exclusive).await.expect("tries");
+            again.expect("the lock is free again").release().await.expect("releases");
+        };
+        assert!(stage.run(vec![Box::pin(task)]), "{spec}: somebody waits for ever");
+    }
+}
+
 /// A time-out gives up in time, and delays nobody once it is settled.
 pub(crate) struct TimeOut;
 impl Case for TimeOut {
@@ -486,6 +569,8 @@ macro_rules! every_case {
         $each!(writer_preference, $crate::cases::WriterPreference);
         $each!(reader_is_not_starved, $crate::cases::ReaderIsNotStarved);
         $each!(a_try_never_waits, $crate::cases::Try);
+        $each!(who_updates_keeps_later_ones_out, $crate::cases::Update);
+        $each!(a_try_after_a_handover, $crate::cases::TryAfterHandover);
         $each!(time_out, $crate::cases::TimeOut);
         $each!(cancelled_at_every_await_point, $crate::cases::Cancel);
         $each!(several_locks, $crate::cases::SeveralLocks);

@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 use farlock_fabric::{Addr, Nanos, SyncedClock, WideAtomics};
 use farlock_locks::record::Server;
+use farlock_locks::record::table::Table;
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Options, RecordLock};
 
@@ -67,6 +68,8 @@ const VARIANTS: &[&str] = &[
     "shiftlock:attempts=2:poll=20000",
     "shiftlock:lease=4000000:poll=20000",
     "dslr:lease=4000000:omega=50000",
+    "dslr-64:lease=4000000:omega=50000",
+    "dslr-64:lease=4000000:omega=50000:max=12",
     "dslr-64:max=4",
     "rma-rw:writers=2:readers=3",
 ];
@@ -81,13 +84,17 @@ pub(crate) trait Case {
     fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise);
 }
 
-/// Plays a case with every lock but the canary, each on a stage of its own.
+/// Plays a case with every lock but the canary, and with that on whole tables, each on a stage of
+/// its own.
 pub(crate) fn play<S: Stage, C: Case>(mut stage: impl FnMut() -> S) {
     for spec in specs() {
         let mut stage = stage();
         let player = Player::<'_, S, C> { stage: &mut stage, spec, case: PhantomData };
         registry::visit(spec, player).expect("the suite names locks of the registry");
     }
+    let mut stage = stage();
+    let player = Player::<'_, S, C> { stage: &mut stage, spec: "table", case: PhantomData };
+    player.visit(Table::whole());
 }
 
 struct Player<'s, S, C> {

@@ -34,6 +34,10 @@ fn what_no_lock_can_do_is_refused() {
         "dslr:slots-max=1025",
         "dslr-64:max=1",
         "dslr-64:max=32769",
+        "dslr-64:slots=1",
+        "dslr-64:slots-max=2",
+        "dslr-64:lease=9999",
+        "dslr-64:lease=10000:slots=2",
         "mcs:spins=many",
         "mcs:n=1",
         "cas:n=1",
@@ -50,6 +54,7 @@ fn the_least_and_the_most_are_taken() {
         "shiftlock:n=65535",
         "dslr:omega=1:fixed=1",
         "dslr:lease=10000:slots-max=1024:slots=1024",
+        "dslr-64:lease=10000:slots-max=1024:slots=1024:max=2",
         "mcs:spins=0:yields=0",
     ] {
         assert!(visit(spec).is_ok(), "{spec}");

@@ -2,19 +2,22 @@
 //! thread polls them in turn. Interleavings within a verb are the benchmark's and the storm's
 //! business; here every wait, message and wake-up is the real one.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Waker};
 
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
-use farlock_fabric::{Addr, Endpoint, Nanos, Verb};
+use farlock_fabric::{Addr, Endpoint, Nanos, Slot, Verb};
 use farlock_locks::record::Server;
 use farlock_locks::record::mcs::Mcs;
-use farlock_locks::{Client, Options as ClientOptions};
+use farlock_locks::{Client, Mode, Options as ClientOptions, RecordLock, slot};
 
-use crate::{Stage, Task, every_case, every_local_case, play};
+use crate::{Case, Promise, Stage, Task, client, every_case, every_local_case, play};
 
 /// How long a case may take before its clients are said to wait for ever, in nanoseconds: hundreds
 /// of times what it takes, for the machine may be busy.
@@ -124,4 +127,60 @@ fn a_client_dropped_while_it_waits_lets_go_of_its_endpoint() {
     assert!(holder.endpoint().is_alive(id), "it has yet to settle");
     drop(waiter);
     assert!(!holder.endpoint().is_alive(id), "nobody is left to settle");
+}
+
+/// A client has released and is stopped before its record says so, and another dies holding: who
+/// then looks around for the dead takes the living one for a holder. When the record has changed it
+/// looks again.
+struct LateRecord;
+impl Case for LateRecord {
+    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        for mode in [Mode::Shared, Mode::Exclusive] {
+            if L::OUTLIVES_CLIENTS && (L::SHARES || mode == Mode::Exclusive) {
+                let ended = stage_late_record(stage, &lock, mode);
+                assert!(ended, "{}: {mode:?} holds: the next one waits for ever", promise.spec);
+            }
+        }
+    }
+}
+
+fn stage_late_record<S: Stage, L: RecordLock<S::Endpoint>>(
+    stage: &mut S,
+    lock: &L,
+    mode: Mode,
+) -> bool {
+    let word = stage.memory(64);
+    let [dead, late, next] = std::array::from_fn(|_| client(stage, lock));
+    let granted = Rc::new(Cell::new(false));
+    let is_granted = Rc::clone(&granted);
+    stage.run(vec![
+        Box::pin(async move {
+            let guard = late.acquire(word, mode).await.expect("acquires");
+            let endpoint = late.endpoint();
+            let addr = endpoint.record(endpoint.id().index, Slot(0));
+            endpoint.verb(Verb::Read { addr, words: 1 }).await.expect("reads");
+            let mut held = [0];
+            endpoint.copy_read(0, &mut held);
+            guard.release().await.expect("releases");
+            let _ = ManuallyDrop::new(dead.acquire(word, mode).await.expect("acquires"));
+            drop(dead);
+            endpoint.publish(Slot(0), slot::STATE, held[0]);
+            endpoint.sleep(100 * S::STEP_NS).await;
+            endpoint.publish(Slot(0), slot::STATE, 0);
+            while !is_granted.get() {
+                endpoint.sleep(10 * S::STEP_NS).await;
+            }
+        }),
+        Box::pin(async move {
+            next.endpoint().sleep(10 * S::STEP_NS).await;
+            let guard = next.exclusive(word).await.expect("acquires");
+            granted.set(true);
+            guard.release().await.expect("releases");
+        }),
+    ])
+}
+
+#[test]
+fn a_record_that_is_late() {
+    play::<ShmStage, LateRecord>(ShmStage::new);
 }

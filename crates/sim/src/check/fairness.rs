@@ -53,7 +53,7 @@ impl Turns {
     pub fn opens(&mut self, who: u16, access: Access) {
         match access {
             Access::Shared => self.readers_opening |= 1 << who,
-            Access::Exclusive => self.writers_opening |= 1 << who,
+            Access::Update | Access::Exclusive => self.writers_opening |= 1 << who,
         }
     }
 
@@ -92,7 +92,7 @@ impl Turns {
                     other.passed += 1;
                     self.bypass_max = self.bypass_max.max(other.passed);
                 }
-                Access::Exclusive => {}
+                Access::Update | Access::Exclusive => {}
                 Access::Shared => {
                     other.passed += 1;
                     let most = passed.reader.map_or(0, |(_, most)| most);

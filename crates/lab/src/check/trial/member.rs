@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, WideAtomics};
 use farlock_locks::local::Table;
-use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, Token};
+use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, Token, UpgradeError};
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Handle, Outcome, Ratio, SimEndpoint};
 
@@ -100,7 +100,10 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     pub(super) async fn run(self) {
         for round in self.first..self.trial.scenario.acquisitions {
             self.client().endpoint().checkpoint(&[u64::from(round)]);
-            let done = self.cycle(round).await;
+            let done = match self.is_to_update(round) {
+                true => self.updates(round).await,
+                false => self.cycle(round).await,
+            };
             if done.as_ref().is_err_and(|error| is_due_to(error, Fault::Stale)) {
                 return self.comes_back(round);
             }
@@ -159,30 +162,102 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             return self.settles().await;
         };
         self.enters(access, (guard.fabric_token(), guard.turn()), guard.expires());
-        let mut used = match scenario.recorded {
-            true => Some(self.uses(access, round).await?),
-            false => {
-                let read = self.client().endpoint().read64(self.trial.word.plus(PROTECTED));
-                unless(read, gives_up).await.transpose()?
-            }
-        };
-        if scenario.hold_ns > 0 && used.is_some() {
-            let stays = self.client().endpoint().sleep(scenario.hold_ns);
-            used = unless(stays, gives_up).await.map(|_| ());
-        }
+        let used = self.looks(access, round, gives_up).await?;
         self.leaves();
         if used.is_none() {
             drop(guard);
             return self.settles().await;
         }
-        match unless(guard.release(), gives_up).await {
+        self.parts(unless(guard.release(), gives_up).await).await
+    }
+
+    /// Its release came to this, or was given up.
+    async fn parts(&self, released: Option<Result<(), ReleaseError>>) -> anyhow::Result<()> {
+        match released {
             None => return self.settles().await,
             // Its time was over; nobody minds.
             Some(Err(ReleaseError::Lost)) if self.trial.terms.lease_ns.is_some() => {}
             Some(released) => released?,
         }
-        self.trial.bench.borrow_mut().closes(who);
+        self.trial.bench.borrow_mut().closes(self.who);
         Ok(())
+    }
+
+    /// Whether it acquires to update. Where clocks do not decide as they should, tokens alone tell
+    /// whose time is over; those of such holds do not tell what they did.
+    fn is_to_update(&self, round: u16) -> bool {
+        let (scenario, leased) = (&self.trial.scenario, self.trial.terms.lease_ns.is_some());
+        scenario.is_to_update(self.who, round) && (!leased || scenario.is_timely())
+    }
+
+    /// A cycle of somebody who reads, and then writes, if it is not to share.
+    async fn updates(&self, round: u16) -> anyhow::Result<()> {
+        let (who, scenario) = (self.who, &self.trial.scenario);
+        let access = if L::UPDATES { Access::Update } else { Access::Exclusive };
+        self.trial.bench.borrow_mut().opens(who, access);
+        let polls_left = Cell::new(scenario.polls(who, round));
+        let gives_up = || self.gives_up(&polls_left);
+        let update = self.client().update(self.trial.word);
+        let Some(guard) = unless(update, gives_up).await.transpose()? else {
+            self.trial.bench.borrow_mut().turns.leaves(who);
+            return self.settles().await;
+        };
+        let in_time = self.enters(access, (guard.token(), 0), guard.expires());
+        let looked = self.looks(Access::Update, round, gives_up).await?;
+        if looked.is_none() || scenario.mode(who, round) == Mode::Shared {
+            self.leaves();
+            if looked.is_none() {
+                drop(guard);
+                return self.settles().await;
+            }
+            return self.parts(unless(guard.release(), gives_up).await).await;
+        }
+        let Some(upgraded) = unless(guard.upgrade(), gives_up).await else {
+            self.leaves();
+            return self.settles().await;
+        };
+        let guard = match upgraded {
+            Err(UpgradeError::Lost) if self.trial.terms.lease_ns.is_some() => {
+                self.leaves();
+                self.trial.bench.borrow_mut().closes(who);
+                return Ok(());
+            }
+            upgraded => upgraded?,
+        };
+        if in_time {
+            self.upgrades(guard.expires());
+        } else {
+            // What was granted too late may last again: nobody came in between.
+            self.enters(Access::Exclusive, (guard.token(), 0), guard.expires());
+        }
+        let used = self.looks(Access::Exclusive, round, gives_up).await?;
+        self.leaves();
+        if used.is_none() {
+            drop(guard);
+            return self.settles().await;
+        }
+        self.parts(unless(guard.release(), gives_up).await).await
+    }
+
+    /// Stays inside, and uses what the lock protects where that is recorded. `None` if it gives up.
+    async fn looks(
+        &self,
+        access: Access,
+        round: u16,
+        gives_up: impl Fn() -> bool,
+    ) -> anyhow::Result<Option<()>> {
+        let (scenario, endpoint) = (&self.trial.scenario, self.client().endpoint());
+        let used = match scenario.recorded {
+            true => Some(self.uses(access, round).await?),
+            false => {
+                let read = endpoint.read64(self.trial.word.plus(PROTECTED));
+                unless(read, &gives_up).await.transpose()?
+            }
+        };
+        if scenario.hold_ns == 0 || used.is_none() {
+            return Ok(used);
+        }
+        Ok(unless(endpoint.sleep(scenario.hold_ns), gives_up).await.map(|_| ()))
     }
 
     /// Reads and writes what the lock protects, and lets it be recorded.
@@ -235,28 +310,52 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         bench.tell(|line| *line = format!("client {who}  leaves"));
     }
 
+    /// It holds exclusively from now on, if its time is not over.
+    fn upgrades(&self, expires: Option<Nanos>) {
+        let (who, trial) = (self.who, &self.trial);
+        let bench = &mut *trial.bench.borrow_mut();
+        if trial.handle.incarnation(MEMORY) != self.incarnation {
+            return;
+        }
+        bench.leases.retain(|&(other, _)| other != who);
+        bench.leases.extend(expires.map(|end| (who, end)));
+        if !trial.leases_end(bench).contains(&who) {
+            self.buries(bench);
+            bench.ledger.upgrade(who);
+            bench.tell(|line| *line = format!("client {who}  upgrades"));
+        }
+        bench.remember();
+    }
+
+    /// The dead hold nothing.
+    fn buries(&self, bench: &mut Bench) {
+        if !self.trial.scenario.is_deadly() {
+            return;
+        }
+        for (other, id) in (0..).zip(self.trial.ids.iter().map(Cell::get)) {
+            if !self.client().endpoint().is_alive(id) {
+                bench.ledger.leave(other);
+                bench.turns.leaves(other);
+            }
+        }
+    }
+
     /// It is granted the lock, with the token of a hold that was handed on so often.
-    fn enters(&self, access: Access, token: (Option<Token>, u32), expires: Option<Nanos>) {
+    /// Whether it learns that in time.
+    fn enters(&self, access: Access, token: (Option<Token>, u32), expires: Option<Nanos>) -> bool {
         let (who, trial) = (self.who, &self.trial);
         let bench = &mut *trial.bench.borrow_mut();
         if trial.handle.incarnation(MEMORY) != self.incarnation {
             bench.tell(|line| *line = format!("client {who}  learns of a grant of the old memory"));
-            return;
+            return false;
         }
         bench.leases.extend(expires.map(|end| (who, end)));
         if trial.leases_end(bench).contains(&who) {
             bench.remember();
             bench.tell(|line| *line = format!("client {who}  is granted too late"));
-            return;
+            return false;
         }
-        if trial.scenario.is_deadly() {
-            for (other, id) in (0..).zip(trial.ids.iter().map(Cell::get)) {
-                if !self.client().endpoint().is_alive(id) {
-                    bench.ledger.leave(other);
-                    bench.turns.leaves(other);
-                }
-            }
-        }
+        self.buries(bench);
         if bench.crew != Crew::ALONE {
             // It passes all of whom it is sure that they are in line.
             bench.turns.acts(who);
@@ -279,7 +378,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
                 bench.befell.stale += 1;
                 bench.remember();
                 bench.tell(|line| *line = format!("client {who}  is too late, token {token:?}"));
-                return;
+                return false;
             }
         }
         bench.ledger.enter(who, access, token);
@@ -290,6 +389,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             *line = format!("client {who}  enters ({access:?}, token {token:?})");
         });
         bench.remember();
+        true
     }
 }
 

@@ -17,6 +17,7 @@ use crate::agent::Participant;
 use crate::record::bakery::Doubt;
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::token::Token;
 
 /// Attempts to pass the line before a newcomer gets in line. Each fails because another acquired.
 const ATTEMPTS: u32 = 2;
@@ -181,13 +182,18 @@ fn granted(found: ShiftWord) -> Grant {
 }
 
 /// Whether nobody living has passed the line and holds the lock, whose word was `found` held. A
-/// holder that lives is seen, if one hold lasts from before the look until after it.
+/// holder that lives is seen, if one hold lasts from before the look until after it; who has
+/// released, and was stopped before its record said so, shows the token of an earlier hold.
 async fn is_abandoned<E: WideAtomics>(
     site: &Site<'_, E>,
     doubt: &mut Doubt,
     found: ShiftWord,
 ) -> Result<bool, Fault> {
-    let holds = |p: &Participant| p.record.mode == Mode::Exclusive && p.record.phase == Phase::Held;
+    let holds = |p: &Participant| {
+        let (record, current) = (&p.record, Token::new(0, found.released().count()));
+        let is_current = Token::new(0, record.token) == current;
+        record.mode == Mode::Exclusive && record.phase == Phase::Held && is_current
+    };
     let Some(present) = doubt.look_around(site, holds).await? else { return Ok(false) };
     site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
     let one_hold = site.endpoint.old() as u64 == found.released().0;

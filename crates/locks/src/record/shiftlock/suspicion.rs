@@ -3,7 +3,7 @@
 use farlock_fabric::{EndpointId, Fault, Nanos, WideAtomics, Woken};
 
 use crate::Mode;
-use crate::agent;
+use crate::agent::{self, SecondLook};
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -20,8 +20,8 @@ const WATCHED_MAX: usize = 64;
 /// around for those whose records say that they are at the lock, and watches them.
 #[derive(Debug)]
 pub(super) struct Suspicion {
-    /// How long it still trusts, in nanoseconds; for ever if `None`.
-    trust_ns: Option<Nanos>,
+    /// How long it still trusts, in nanoseconds.
+    trust_ns: Nanos,
     /// How much of that one wait takes.
     step_ns: Nanos,
     pub(super) watched: Vec<EndpointId>,
@@ -29,6 +29,7 @@ pub(super) struct Suspicion {
     none_held: bool,
     /// Whether one of those watched died.
     gone: bool,
+    second_look: SecondLook,
 }
 
 impl Suspicion {
@@ -36,11 +37,12 @@ impl Suspicion {
         let (trust_ns, step_ns) =
             if E::NOW { (TRUST_NS, TRUST_NS) } else { (TRUST_FAR_NS, poll_ns) };
         Self {
-            trust_ns: Some(trust_ns),
+            trust_ns,
             step_ns,
             watched: Vec::new(),
             none_held: false,
             gone: false,
+            second_look: SecondLook::new(),
         }
     }
 
@@ -55,7 +57,7 @@ impl Suspicion {
         if self.gone {
             return Ok(true);
         }
-        if self.trust_ns != Some(0) {
+        if self.trust_ns != 0 {
             return Ok(false);
         }
         let mut present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
@@ -66,11 +68,14 @@ impl Suspicion {
         self.none_held = none_held;
         self.watched = present.iter().map(|p| p.endpoint).take(WATCHED_MAX).collect();
         if E::NOW {
-            // A holder that is watched may hold as long as it likes.
-            self.trust_ns = (none_held || !all_watched).then_some(TRUST_AGAIN_NS);
-            self.step_ns = TRUST_AGAIN_NS;
+            // A holder that is watched may hold as long as it likes, but it may have left.
+            self.step_ns = match none_held || !all_watched {
+                true => TRUST_AGAIN_NS,
+                false => self.second_look.wait_ns(),
+            };
+            self.trust_ns = self.step_ns;
         } else {
-            self.trust_ns = Some(TRUST_FAR_NS);
+            self.trust_ns = TRUST_FAR_NS;
         }
         Ok(is_sure)
     }
@@ -78,23 +83,24 @@ impl Suspicion {
     /// What it carries from one look at the word to the next, as a number.
     pub(super) fn survivor(&self) -> u64 {
         let flags = u64::from(self.none_held) | u64::from(self.gone) << 1;
-        let trust = self.trust_ns.map_or(u64::MAX, |trust| trust << 2) ^ flags;
+        let trust = self.trust_ns << 2 ^ flags;
         self.watched.iter().fold(trust, |sum, peer| sum.rotate_left(7) ^ peer.bits())
     }
 
-    pub(super) fn interval(&self) -> Option<Nanos> {
-        self.trust_ns.map(|trust| trust.min(self.step_ns))
+    pub(super) fn interval(&self) -> Nanos {
+        self.trust_ns.min(self.step_ns)
     }
 
     pub(super) fn woken<E: WideAtomics>(&mut self, woken: Woken) {
         match woken {
             Woken::Elapsed => {
-                self.trust_ns = self.trust_ns.map(|trust| trust.saturating_sub(self.step_ns));
+                self.trust_ns = self.trust_ns.saturating_sub(self.step_ns);
             }
             Woken::PeerGone(_) => self.gone = true,
             // Somebody left: look anew for who is still there, but not at once.
             Woken::Changed | Woken::Mail if E::NOW => {
-                (self.trust_ns, self.step_ns) = (Some(TRUST_NS), TRUST_NS);
+                (self.trust_ns, self.step_ns) = (TRUST_NS, TRUST_NS);
+                self.second_look = SecondLook::new();
                 self.none_held = false;
             }
             Woken::Changed | Woken::Mail => {}

@@ -1,0 +1,346 @@
+//! DSLR on 64 bits with leases, on which all clients of a lock must agree. A type of its own, so
+//! that the plain lock asks for none of it.
+//!
+//! The word has no room for a generation. Of the counters between two resets the one of exclusive
+//! tickets given back is as good: it only grows, and whoever has a ticket that it is past has lost
+//! it. So tickets become void when somebody gives back, in one compare-and-swap, every ticket that
+//! was taken, and one exclusive ticket more. What a generation could do besides is left to the
+//! clock: counters go back to zero only when they have stood still for two leases, and nobody
+//! believes for that long what it has read, nor posts after one lease what it meant to do.
+
+use farlock_fabric::word::Field;
+use farlock_fabric::{Endpoint, Fault, Nanos, Verb, Wait, Woken};
+
+use super::{COUNT_MAX, Dslr64, Dslr64Word, IN_LINE, STANDS_BACK};
+use crate::event::Event;
+use crate::record::bakery::{
+    BACKOFF_TIMES_MAX, Counters, Lease, LeaseOptions, Place, Stall, Tickets, Turn, backoff_ns,
+};
+use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::registry::{SpecError, SpecOptions};
+use crate::site::Site;
+use crate::slot::Phase;
+
+/// DSLR on 64 bits whose holders hold until a time.
+#[derive(Clone, Debug)]
+pub struct Leased {
+    /// The lock without leases.
+    lock: Dslr64,
+    lease: Lease,
+    /// How many slots this client's tickets are worth: how many leases it may hold (section 5.1).
+    slots: u16,
+}
+
+/// What a holder remembers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    ticket: Tickets,
+    /// The word as it was last seen, with this ticket in it.
+    seen: Dslr64Word,
+    /// When it ends by the holder's clock.
+    expires: Nanos,
+}
+
+impl Leased {
+    /// The lock, if there is a lease among the options: those of leases, and any of [`Dslr64`].
+    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Option<Self>, SpecError> {
+        if !options.iter().any(|(option, _)| option == "lease") {
+            return Ok(None);
+        }
+        let (mut lock, mut leases) = (Dslr64::default(), LeaseOptions::default());
+        for (option, value) in options.iter() {
+            if !leases.option(&options, option, value)? {
+                lock.option(&options, option, value)?;
+            }
+        }
+        let (lease, slots) = leases.terms(&options)?;
+        lock.waiting.lease = lease;
+        Ok(lease.map(|lease| Self { lock, lease, slots }))
+    }
+
+    fn opening_verb<E: Endpoint>(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        site.opens_at(site.endpoint.now());
+        Verb::Faa64 { addr: site.lock, add: Dslr64Word::taking(mode, self.slots).0 }
+    }
+
+    /// The hold of whoever took this ticket and saw that it is its turn, which had not come
+    /// `since`.
+    fn held(&self, ticket: Tickets, seen: Dslr64Word, since: Nanos) -> Held {
+        Held { ticket, seen, expires: self.lock.waiting.expires(since, self.slots) }
+    }
+
+    /// The hold, if the opening verb that found `old` acquired the lock.
+    fn at_once<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: Dslr64Word,
+    ) -> Option<Held> {
+        let is_sound = !self.lock.is_full(old) && !is_spoiled(old);
+        let holds = is_sound && Dslr64::place(mode, old).is_served(old.served());
+        let with_ticket = Dslr64Word(old.0.wrapping_add(Dslr64Word::taking(mode, self.slots).0));
+        holds.then(|| self.held(old.taken(), with_ticket, site.opened_at()))
+    }
+
+    /// The word that an attempt expects, as [`Dslr64`] does.
+    fn expected<E: Endpoint>(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> u64 {
+        let seen = seen.or(site.hint()).unwrap_or(0) as u64;
+        if self.at_once(site, mode, Dslr64Word(seen)).is_some() { seen } else { 0 }
+    }
+
+    /// The word with this ticket given back.
+    fn without(&self, mode: Mode, word: Dslr64Word) -> Dslr64Word {
+        let back = word.served().plus(mode, self.slots);
+        word.with_served(back)
+    }
+
+    /// Whether this ticket was the last.
+    fn resets(&self, mode: Mode, held: Held) -> bool {
+        let taken = held.ticket.plus(mode, self.slots);
+        self.lock.is_full(Dslr64Word::new().with_taken(taken))
+    }
+
+    /// Waits for the turn of a ticket; `None` if it became void.
+    async fn wait<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: Dslr64Word,
+    ) -> Result<Option<Held>, Fault> {
+        let (waiting, place) = (&self.lock.waiting, Dslr64::place(mode, old));
+        let turn = waiting.turn::<Dslr64Word, E>(site, place, site.opened_at()).await?;
+        let Turn::Mine { since, seen } = turn else { return Ok(None) };
+        Ok(Some(self.held(place.ticket, Dslr64Word(seen), since)))
+    }
+
+    /// Waits until full counters were reset, by itself if need be. Who has released with the last
+    /// ticket does so (section 4.9), but it may have overstayed: so do all who stand back.
+    async fn await_reset<E: Endpoint>(&self, site: &Site<'_, E>) -> Result<(), Fault> {
+        let mut stall = Stall::default();
+        loop {
+            site.endpoint.read64(site.lock).await?;
+            let seen = Dslr64Word(site.endpoint.old() as u64);
+            if !self.lock.is_full(seen) {
+                return Ok(());
+            }
+            let left_ns = stall.left_ns(seen.served(), self.quiet_ns_min(seen));
+            if left_ns == 0 {
+                self.begin_anew(site, seen).await?;
+                continue;
+            }
+            site.endpoint.checkpoint(&[seen.0, stall.quiet_ns]);
+            let interval = left_ns.min(self.lease.ns);
+            let (word, patience) = (Some((site.lock, seen.0)), self.lock.waiting.patience);
+            let wait = Wait { word, interval: Some(interval), patience, ..Wait::default() };
+            if site.endpoint.wait(wait).await == Woken::Elapsed {
+                stall.quiet_ns += interval;
+            }
+        }
+    }
+
+    /// Takes one off again, if that cannot take it off later counters: for as long as a holder
+    /// might release. After that it stays, and is given back with the others.
+    async fn undo<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: Dslr64Word,
+    ) -> Result<(), Fault> {
+        let taken = Dslr64Word::taking(mode, self.slots).0;
+        let mut seen = Dslr64Word(old.0.wrapping_add(taken));
+        let until = self.lock.waiting.expires(site.opened_at(), 1);
+        while self.lock.is_full(seen) && site.endpoint.now() < until {
+            site.endpoint.cas64(site.lock, seen.0, seen.0.wrapping_sub(taken)).await?;
+            let found = Dslr64Word(site.endpoint.old() as u64);
+            if found == seen {
+                return Ok(());
+            }
+            seen = found;
+            site.endpoint.checkpoint(&[seen.0]);
+        }
+        Ok(())
+    }
+
+    /// How long full counters must have stood still before anything is done about them.
+    fn quiet_ns_min(&self, seen: Dslr64Word) -> Nanos {
+        match are_back(seen) {
+            true => self.lease.memory_ns(),
+            false => {
+                let (served, taken) = (seen.served(), seen.taken());
+                let left = |taken: u16, served| u32::from(taken.saturating_sub(served));
+                self.lease.stall_ns(left(taken.x, served.x) + left(taken.s, served.s))
+            }
+        }
+    }
+
+    /// Full counters have stood still: makes the tickets void of those who keep them, or, when
+    /// there are none, begins at zero.
+    async fn begin_anew<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        seen: Dslr64Word,
+    ) -> Result<(), Fault> {
+        if are_back(seen) {
+            return site.endpoint.cas64(site.lock, seen.0, 0).await;
+        }
+        self.lock.waiting.resets::<Dslr64Word, E>(site, seen.0).await?;
+        Ok(())
+    }
+}
+
+/// Whether nobody has a ticket.
+fn are_back(word: Dslr64Word) -> bool {
+    let (served, taken) = (word.served(), word.taken());
+    served.x >= taken.x && served.s >= taken.s
+}
+
+/// Whether somebody has given back what was never taken, as only one who overran the clocks can.
+/// Every ticket of such a word is void, until as many were taken.
+fn is_spoiled(word: Dslr64Word) -> bool {
+    word.served().x > word.taken().x
+}
+
+impl<E: Endpoint> RecordLock<E> for Leased {
+    const BYTES: u64 = 8;
+    const SHARES: bool = true;
+    const FIELDS: &'static [Field] = Dslr64Word::FIELDS;
+    const TOKENS: TokenSource = TokenSource::Nowhere;
+    const ORDER_OUTLIVES_COUNTS: bool = false;
+
+    type Grant = Held;
+
+    fn near_wrap(&self, steps: u16) -> u128 {
+        <Dslr64 as RecordLock<E>>::near_wrap(&self.lock, steps)
+    }
+
+    fn lease_ns(&self) -> Option<Nanos> {
+        Some(self.lease.ns * Nanos::from(self.slots))
+    }
+
+    /// All writers that are in line when it gets in line, whatever comes later.
+    fn writers_before_reader(&self) -> Option<u16> {
+        Some(COUNT_MAX)
+    }
+
+    #[inline(always)]
+    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        self.opening_verb(site, mode)
+    }
+
+    #[inline(always)]
+    fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Held> {
+        self.at_once(site, mode, Dslr64Word(old as u64))
+    }
+
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Result<Held, Fault> {
+        let (mut old, mut times) = (Dslr64Word(old as u64), 0);
+        loop {
+            if self.lock.is_full(old) {
+                self.undo(site, mode, old).await?;
+                site.publish(Phase::Waiting, mode, STANDS_BACK);
+                self.await_reset(site).await?;
+            } else if let Some(held) = self.wait(site, mode, old).await? {
+                return Ok(held);
+            } else {
+                site.event(Event::Restarted { lock: site.lock });
+                site.endpoint.checkpoint(&[times]);
+                site.endpoint.sleep(backoff_ns(times, site.endpoint.random())).await;
+                times = (times + 1).min(BACKOFF_TIMES_MAX);
+            }
+            site.publish(Phase::Opening, mode, IN_LINE);
+            site.endpoint.checkpoint(&[times]);
+            site.endpoint.verb(self.opening_verb(site, mode)).await?;
+            old = Dslr64Word(site.endpoint.old() as u64);
+            if let Some(held) = self.at_once(site, mode, old) {
+                return Ok(held);
+            }
+            if is_spoiled(old) && !self.lock.is_full(old) {
+                let seen = old.0.wrapping_add(Dslr64Word::taking(mode, self.slots).0);
+                self.lock.waiting.resets::<Dslr64Word, E>(site, seen).await?;
+            }
+        }
+    }
+
+    /// Compares the whole word: a release that comes too late must not count.
+    #[inline(always)]
+    fn closing(&self, site: &Site<'_, E>, mode: Mode, held: Held) -> Option<Verb<'static>> {
+        let swap = self.without(mode, held.seen).0;
+        let verb = Verb::Cas64 { addr: site.lock, compare: held.seen.0, swap };
+        (site.endpoint.now() < held.expires).then_some(verb)
+    }
+
+    #[inline(always)]
+    fn closed(&self, site: &Site<'_, E>, mode: Mode, held: Held, old: u128) -> bool {
+        let is_released = old as u64 == held.seen.0;
+        if is_released {
+            site.left(self.without(mode, held.seen).0.into());
+        }
+        is_released && !self.resets(mode, held)
+    }
+
+    /// Tries again while somebody comes or leaves between: until the lease ends, or until the
+    /// ticket is found to be void. Then resets the counters if it had the last one.
+    async fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        held: Held,
+        old: Option<u128>,
+    ) -> Result<(), Fault> {
+        if old == Some(held.seen.0.into()) {
+            return self.await_reset(site).await;
+        }
+        let mut seen = old.map_or(held.seen, |old| Dslr64Word(old as u64));
+        let ticket = held.ticket;
+        let place = Place { mode, beside_readers: false, ticket, generation: IN_LINE };
+        while !Dslr64Word::is_void(seen.0, place) {
+            if site.endpoint.now() >= held.expires {
+                site.event(Event::Expired { lock: site.lock });
+                return Ok(());
+            }
+            site.endpoint.checkpoint(&[seen.0]);
+            site.endpoint.cas64(site.lock, seen.0, self.without(mode, seen).0).await?;
+            let found = Dslr64Word(site.endpoint.old() as u64);
+            match found == seen {
+                true if self.resets(mode, held) => return self.await_reset(site).await,
+                true => return Ok(()),
+                false => seen = found,
+            }
+        }
+        site.event(Event::Superseded { lock: site.lock });
+        Ok(())
+    }
+
+    /// Takes a ticket if the word is as expected.
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+        site.opens_at(site.endpoint.now());
+        let seen = self.expected(site, mode, seen);
+        let swap = seen.wrapping_add(Dslr64Word::taking(mode, self.slots).0);
+        Verb::Cas64 { addr: site.lock, compare: seen, swap }
+    }
+
+    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Held> {
+        let expected = self.expected(site, mode, seen);
+        match self.at_once(site, mode, Dslr64Word(old as u64)) {
+            None => Tried::Busy,
+            Some(_) if old as u64 != expected => Tried::Again(old),
+            Some(held) => Tried::Granted(held),
+        }
+    }
+
+    fn generation(_: Held) -> u64 {
+        IN_LINE
+    }
+
+    fn expires(held: Held) -> Option<Nanos> {
+        Some(held.expires)
+    }
+
+    fn ticket(held: Held) -> u32 {
+        held.ticket.bits()
+    }
+
+    fn count(_: Held) -> u64 {
+        0
+    }
+}

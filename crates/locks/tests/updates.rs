@@ -1,0 +1,469 @@
+//! Locks held to update: every schedule in the small, before the ledger that knows what such a hold
+//! excludes; and that readers really stay, and a second updater really waits.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos};
+use farlock_locks::registry::{self, Visitor};
+use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, Token, UpgradeError, width};
+use farlock_sim::check::{Access, Ledger};
+use farlock_sim::schedule::{Director, Exhaustive};
+use farlock_sim::{Config, Ended, Handle, Oracle, Ratio, SimEndpoint, Weakness, World};
+
+/// Locks to explore: one that lets readers stay, and some where such a hold is exclusive. Who waits
+/// by the clock looks so seldom that waiting takes few events.
+const SPECS: &[&str] = &["dslr:fixed=20000000", "mcs", "shiftlock:poll=15000000"];
+/// Runs that have more events go round in circles.
+const EVENTS_MAX: u64 = 5_000;
+/// Where what a lock protects lies, in bytes after its word.
+const PROTECTED: u64 = 64;
+
+/// What a client does with the lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Role {
+    Reads,
+    Writes,
+    /// Holds to update, and does not.
+    Looks,
+    /// Holds to update, and does.
+    Updates,
+}
+
+const ROLES: [Role; 4] = [Role::Reads, Role::Writes, Role::Looks, Role::Updates];
+
+/// What is explored: clients with these roles, each of which comes so often.
+#[derive(Clone, Debug)]
+struct Exploration {
+    spec: &'static str,
+    roles: Vec<Role>,
+    rounds: u16,
+    /// So many clients may die, each at any of its verbs.
+    deaths: u32,
+    /// So many acquisitions and the lock's counts wrap; 0: they begin at zero.
+    near_wrap: u16,
+}
+
+impl Visitor<SimEndpoint> for Exploration {
+    type Output = ();
+
+    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+        let director = Director::new(Exhaustive::new());
+        while let Some(oracle) = director.begin() {
+            if self.run(&lock, oracle) == Ended::Finished {
+                director.with(Exhaustive::ended);
+            }
+        }
+        let doomed = director.with(|schedule| schedule.doomed());
+        assert!(doomed.is_empty(), "{self:?}: in {} states no schedule ends", doomed.len());
+    }
+}
+
+impl Exploration {
+    fn explore(self) {
+        registry::visit(self.spec, self).expect("a lock of the registry");
+    }
+
+    fn run<L: RecordLock<SimEndpoint>>(&self, lock: &L, oracle: Box<dyn Oracle>) -> Ended {
+        let config = Config {
+            mode: farlock_sim::Mode::Explored,
+            weakness: Weakness { detection_ns_min: 1, detection_ns_max: 1, ..Weakness::NONE },
+            endpoints: self.roles.len() as u16,
+            slots_per_endpoint: 1,
+            events_max: Some(EVENTS_MAX),
+            ..Config::default()
+        };
+        let world = World::with_oracle(config, oracle);
+        let (word, ledger) = (world.region(world.node(), 128), Rc::new(RefCell::default()));
+        if self.near_wrap > 0 {
+            let [low, high] = [0, 64].map(|shift| (lock.near_wrap(self.near_wrap) >> shift) as u64);
+            world.poke(word, low);
+            world.poke(word.plus(8), high);
+        }
+        let endpoints: Vec<_> = self.roles.iter().map(|_| world.endpoint()).collect();
+        let ids: Rc<[EndpointId]> = endpoints.iter().map(Endpoint::id).collect();
+        world.crash_anywhere(self.deaths, Ratio::one_in(16));
+        for ((endpoint, &role), who) in endpoints.into_iter().zip(&self.roles).zip(0..) {
+            let id = endpoint.id();
+            let client = Client::new(endpoint, lock.clone(), Options { incarnation: 1 });
+            let (ids, ledger) = (Rc::clone(&ids), Rc::clone(&ledger));
+            let (near_wrap, handle) = (self.near_wrap.into(), world.handle());
+            let member = Member { client, who, near_wrap, role, word, ids, ledger, handle };
+            world.spawn(id, member.live(self.rounds));
+        }
+        let ended = world.run();
+        let violation = ledger.borrow().violation().map(str::to_owned);
+        assert_eq!(violation, None, "{self:?}");
+        assert!(matches!(ended, Ended::Finished | Ended::Abandoned), "{self:?}: {ended:?}");
+        ended
+    }
+}
+
+struct Member<L: RecordLock<SimEndpoint>> {
+    client: Client<SimEndpoint, L>,
+    who: u16,
+    /// Where counts begin so that they wrap.
+    near_wrap: u64,
+    role: Role,
+    word: Addr,
+    ids: Rc<[EndpointId]>,
+    ledger: Rc<RefCell<Ledger>>,
+    handle: Handle,
+}
+
+impl<L: RecordLock<SimEndpoint>> Member<L> {
+    async fn live(self, rounds: u16) {
+        for round in 0..rounds {
+            self.client.endpoint().checkpoint(&[u64::from(round)]);
+            match self.role {
+                Role::Reads if L::SHARES => self.acquires(Mode::Shared).await,
+                Role::Reads | Role::Writes => self.acquires(Mode::Exclusive).await,
+                Role::Looks | Role::Updates => self.updates().await,
+            }
+        }
+    }
+
+    async fn acquires(&self, mode: Mode) {
+        let access = if mode == Mode::Shared { Access::Shared } else { Access::Exclusive };
+        let guard = self.client.acquire(self.word, mode).await.expect("the living are granted");
+        self.enters(access, self.unwrapped(guard.token()));
+        self.uses().await;
+        self.tells(|ledger| ledger.leave(self.who));
+        guard.release().await.expect("the living release");
+    }
+
+    async fn updates(&self) {
+        // Where readers do not stay, nobody may be there.
+        let access = if L::UPDATES { Access::Update } else { Access::Exclusive };
+        let guard = self.client.update(self.word).await.expect("the living are granted");
+        let token = self.unwrapped(guard.token());
+        self.enters(access, token);
+        self.uses().await;
+        if self.role == Role::Looks {
+            self.tells(|ledger| ledger.leave(self.who));
+            return guard.release().await.expect("the living release");
+        }
+        let guard = guard.upgrade().await.expect("without leases nobody loses the lock");
+        self.buries();
+        self.tells(|ledger| ledger.upgrade(self.who));
+        assert_eq!(self.unwrapped(guard.token()), token);
+        self.uses().await;
+        self.tells(|ledger| ledger.leave(self.who));
+        guard.release().await.expect("the living release");
+    }
+
+    /// The token's count, as if it had begun at zero.
+    fn unwrapped(&self, token: Option<Token>) -> Option<u64> {
+        token.map(|token| token.get().wrapping_add(self.near_wrap) % (1 << width::COUNT))
+    }
+
+    fn enters(&self, access: Access, token: Option<u64>) {
+        self.buries();
+        self.tells(|ledger| ledger.enter(self.who, access, token));
+    }
+
+    /// The dead hold nothing.
+    fn buries(&self) {
+        for (other, &id) in (0..).zip(self.ids.iter()) {
+            if !self.client.endpoint().is_alive(id) {
+                self.tells(|ledger| ledger.leave(other));
+            }
+        }
+    }
+
+    /// While it looks at what the lock protects, others may come in.
+    async fn uses(&self) {
+        self.client.endpoint().read64(self.word.plus(PROTECTED)).await.expect("the living read");
+    }
+
+    /// What the judge knows of the past is a part of the state.
+    fn tells(&self, what: impl FnOnce(&mut Ledger)) {
+        let ledger = &mut *self.ledger.borrow_mut();
+        what(ledger);
+        self.handle.ghost().set(ledger.ghost());
+    }
+}
+
+/// Every choice of roles for so many clients in which somebody comes to update.
+fn casts(clients: usize) -> Vec<Vec<Role>> {
+    let mut casts = vec![Vec::new()];
+    for _ in 0..clients {
+        let longer = |cast: Vec<Role>| {
+            let from = cast.last().copied().unwrap_or(Role::Reads);
+            let roles = ROLES.into_iter().filter(move |&role| role >= from);
+            roles.map(move |role| [cast.clone(), vec![role]].concat())
+        };
+        casts = casts.into_iter().flat_map(longer).collect();
+    }
+    casts.retain(|cast| cast.last() >= Some(&Role::Looks));
+    casts
+}
+
+/// Every mix of so many clients. Counts begin at zero, and so that they wrap within: the last
+/// ticket before they do passes no reader.
+fn explore(clients: usize, rounds: u16, deaths: u32) {
+    for &spec in SPECS {
+        for (roles, near_wrap) in casts(clients).into_iter().flat_map(|c| [(c.clone(), 0), (c, 2)])
+        {
+            if near_wrap == 0 || spec.starts_with("dslr") {
+                Exploration { spec, roles, rounds, deaths, near_wrap }.explore();
+            }
+        }
+    }
+}
+
+#[test]
+fn three_clients_in_every_mix_of_roles() {
+    assert_eq!(casts(3).len(), 16);
+    explore(3, 1, 0);
+}
+
+#[test]
+fn two_clients_come_twice() {
+    explore(2, 2, 0);
+}
+
+#[test]
+fn two_clients_come_twice_and_one_of_them_dies() {
+    explore(2, 2, 1);
+}
+
+/// The others of these worlds are as large, and were explored once: all is well in them.
+#[test]
+fn one_of_three_clients_dies() {
+    let roles = vec![Role::Reads, Role::Looks, Role::Updates];
+    Exploration { spec: SPECS[0], roles, rounds: 1, deaths: 1, near_wrap: 0 }.explore();
+}
+
+/// Plays a story with the lock that a name stands for.
+struct Told<F>(F);
+
+const LEASE_NS: Nanos = 1_000_000;
+/// Far more than any story takes, in virtual nanoseconds.
+const TIME_NS_MAX: Nanos = 60_000_000_000;
+
+/// Figure 7: two read, a third comes to update and reads beside them; a fourth that reads waits,
+/// and so does one more that would update. When the two have left, the third writes.
+#[test]
+fn readers_stay_until_the_updater_writes_and_later_ones_wait() {
+    struct Figure7;
+    impl Visitor<SimEndpoint> for Told<Figure7> {
+        type Output = ();
+        fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+            let world = World::new(Config::default());
+            let word = world.region(world.node(), 64);
+            let client = || Client::new(world.endpoint(), lock.clone(), Options::default());
+            let [one, two, three, four, five] = std::array::from_fn(|_| client());
+            world.block_on(async {
+                let first = one.shared(word).await.expect("the lock is free");
+                let second = two.shared(word).await.expect("readers share");
+                let third = three.update(word).await.expect("beside readers");
+                assert!(four.try_acquire(word, Mode::Shared).await.expect("tries").is_none());
+                let late = farlock_locks::within(five.endpoint(), 200_000, five.update(word));
+                assert!(late.await.is_none(), "two at once");
+                first.release().await.expect("releases");
+                second.release().await.expect("releases");
+                let third = third.upgrade().await.expect("the readers have left");
+                assert!(four.try_acquire(word, Mode::Shared).await.expect("tries").is_none());
+                third.release().await.expect("releases");
+                five.settle().await;
+                let last = four.try_acquire(word, Mode::Exclusive).await.expect("tries");
+                last.expect("all have left").release().await.expect("releases");
+            });
+        }
+    }
+    registry::visit("dslr", Told(Figure7)).expect("registered");
+}
+
+/// An updater waits for a reader that overstays. Its own patience ends the wait: the lock is lost
+/// to all, and the updater is told.
+#[test]
+fn an_upgrade_behind_a_reader_that_overstays_is_lost() {
+    struct Overstays;
+    impl Visitor<SimEndpoint> for Told<Overstays> {
+        type Output = ();
+        fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+            let world = World::new(Config::default());
+            let word = world.region(world.node(), 64);
+            let client = || Client::new(world.endpoint(), lock.clone(), Options::default());
+            let (reads, updates) = (client(), client());
+            world.block_on(async {
+                let reader = reads.shared(word).await.expect("the lock is free");
+                let updater = updates.update(word).await.expect("beside a reader");
+                let begun = updates.endpoint().now();
+                let upgraded = updater.upgrade().await;
+                assert_eq!(upgraded.err(), Some(UpgradeError::Lost));
+                assert!(updates.endpoint().now() - begun >= 2 * LEASE_NS);
+                drop(reader);
+                reads.settle().await;
+                let next = updates.update(word).await.expect("the lock is free");
+                next.upgrade().await.expect("at once").release().await.expect("in time");
+            });
+        }
+    }
+    registry::visit(&format!("dslr:lease={LEASE_NS}"), Told(Overstays)).expect("registered");
+}
+
+/// An upgrade that is dropped ends by itself, and the lock is free again.
+#[test]
+fn a_dropped_upgrade_is_settled() {
+    struct Dropped;
+    impl Visitor<SimEndpoint> for Told<Dropped> {
+        type Output = ();
+        fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+            let world = World::new(Config::default());
+            let word = world.region(world.node(), 64);
+            let client = || Client::new(world.endpoint(), lock.clone(), Options::default());
+            let (reads, updates) = (client(), client());
+            world.block_on(async {
+                let reader = reads.shared(word).await.expect("the lock is free");
+                let updater = updates.update(word).await.expect("beside a reader");
+                let upgrade = farlock_locks::within(updates.endpoint(), 50_000, updater.upgrade());
+                assert!(upgrade.await.is_none());
+                reader.release().await.expect("releases");
+                updates.settle().await;
+                let next = reads.try_acquire(word, Mode::Exclusive).await.expect("tries");
+                next.expect("the lock is free").release().await.expect("releases");
+            });
+        }
+    }
+    registry::visit("dslr", Told(Dropped)).expect("registered");
+}
+
+/// Who is inside with a lease, and until when by its own clock: beyond that nobody counts.
+#[derive(Default)]
+struct Inside {
+    ledger: Ledger,
+    leases: Vec<(u16, EndpointId, Nanos)>,
+}
+
+impl Inside {
+    fn ends(&mut self, handle: &Handle) {
+        let ledger = &mut self.ledger;
+        self.leases.retain(|&(who, id, expires)| {
+            let lasts = handle.clock(id) < expires;
+            if !lasts {
+                ledger.leave(who);
+            }
+            lasts
+        });
+    }
+
+    fn leaves(&mut self, who: u16) {
+        self.leases.retain(|&(other, ..)| other != who);
+        self.ledger.leave(who);
+    }
+}
+
+/// A client of a lock with leases, which is stopped now and then for longer than that.
+struct Leased<L: RecordLock<SimEndpoint>> {
+    client: Client<SimEndpoint, L>,
+    who: u16,
+    word: Addr,
+    handle: Handle,
+    inside: Rc<RefCell<Inside>>,
+}
+
+impl<L: RecordLock<SimEndpoint>> Leased<L> {
+    async fn lives(self) {
+        let endpoint = self.client.endpoint();
+        for _ in 0..20 {
+            let chance = endpoint.random();
+            match chance % 4 {
+                0 => self.holds(Mode::Exclusive).await,
+                1 => self.holds(Mode::Shared).await,
+                updates => self.updates(updates == 2).await,
+            }
+            // Where it was not told in time that it lost the lock.
+            self.client.settle().await;
+        }
+    }
+
+    async fn holds(&self, mode: Mode) {
+        let access = if mode == Mode::Shared { Access::Shared } else { Access::Exclusive };
+        let guard = self.client.acquire(self.word, mode).await.expect("acquires");
+        self.enters(access, guard.token(), guard.expires());
+        self.stays().await;
+        self.parts(guard.release().await);
+    }
+
+    async fn updates(&self, upgrades: bool) {
+        let guard = self.client.update(self.word).await.expect("acquires");
+        let token = guard.token();
+        self.enters(Access::Update, token, guard.expires());
+        self.stays().await;
+        if !upgrades {
+            return self.parts(guard.release().await);
+        }
+        match guard.upgrade().await {
+            Ok(guard) => {
+                assert_eq!(guard.token(), token);
+                self.enters(Access::Exclusive, None, guard.expires());
+                self.stays().await;
+                self.parts(guard.release().await);
+            }
+            Err(error) => assert_eq!(error, UpgradeError::Lost),
+        }
+    }
+
+    fn enters(&self, access: Access, token: Option<Token>, expires: Option<Nanos>) {
+        let (inside, endpoint) = (&mut *self.inside.borrow_mut(), self.client.endpoint());
+        inside.ends(&self.handle);
+        let expires = expires.expect("a lease");
+        if endpoint.now() < expires {
+            inside.ledger.enter(self.who, access, token.map(Token::get));
+            inside.leases.push((self.who, endpoint.id(), expires));
+        }
+    }
+
+    /// Seldom for longer than the lease.
+    async fn stays(&self) {
+        let endpoint = self.client.endpoint();
+        let most = if endpoint.random().is_multiple_of(8) { 2 * LEASE_NS } else { LEASE_NS / 8 };
+        endpoint.sleep(endpoint.random() % most).await;
+        self.inside.borrow_mut().leaves(self.who);
+    }
+
+    fn parts(&self, released: Result<(), ReleaseError>) {
+        assert!(matches!(released, Ok(()) | Err(ReleaseError::Lost)), "{released:?}");
+    }
+}
+
+/// Whoever is told that it holds excludes others until its lease ends, and what was lost is told.
+#[test]
+fn with_leases_no_pause_lets_two_in() {
+    struct Soak(u64);
+    impl Visitor<SimEndpoint> for Soak {
+        type Output = ();
+        fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+            let weakness = Weakness { lost: Ratio::NEVER, ..Weakness::FULL };
+            let world = World::new(Config { seed: self.0, weakness, ..Config::default() });
+            let (word, inside) = (world.region(world.node(), 64), Rc::<RefCell<Inside>>::default());
+            let mut ids = Vec::new();
+            for who in 0..6 {
+                let client = Client::new(world.endpoint(), lock.clone(), Options::default());
+                let (handle, inside, id) =
+                    (world.handle(), Rc::clone(&inside), client.endpoint().id());
+                ids.push(id);
+                world.spawn(id, Leased { client, who, word, handle, inside }.lives());
+            }
+            let (stopper, handle) = (world.endpoint(), world.handle());
+            world.spawn(stopper.id(), async move {
+                for _ in 0..40 {
+                    stopper.sleep(stopper.random() % (4 * LEASE_NS)).await;
+                    let who = ids[stopper.random() as usize % ids.len()];
+                    handle.pause(who, stopper.random() % (8 * LEASE_NS));
+                }
+            });
+            assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished, "seed {}", self.0);
+            let violation = inside.borrow().ledger.violation().map(str::to_owned);
+            assert_eq!(violation, None, "seed {}", self.0);
+        }
+    }
+    for seed in 0..200 {
+        for options in ["", ":slots-max=4:slots=2"] {
+            let spec = format!("dslr:lease={LEASE_NS}{options}");
+            registry::visit(&spec, Soak(seed)).expect("registered");
+        }
+    }
+}

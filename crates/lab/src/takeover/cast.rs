@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use super::TakeoverArgs;
 use super::board::Board;
 use super::client::Role;
+use crate::bench::placement::core_of;
 use crate::child;
 
 /// Whoever says nothing for so long waits for ever.
@@ -112,6 +113,8 @@ pub(super) struct Cast<'a> {
     args: &'a TakeoverArgs,
     protocol: &'a str,
     dir: &'a Path,
+    /// Those of the seats, in turn; none where the system chooses.
+    cores: Vec<usize>,
     waiters: Vec<Actor>,
     /// How often everybody was sent to wait.
     rounds: u64,
@@ -124,7 +127,8 @@ impl<'a> Cast<'a> {
         protocol: &'a str,
         dir: &'a Path,
     ) -> anyhow::Result<Self> {
-        let mut cast = Self { args, protocol, dir, waiters: Vec::new(), rounds: 0 };
+        let cores = args.placement.cores().context("cannot see which cores there are")?;
+        let mut cast = Self { args, protocol, dir, cores, waiters: Vec::new(), rounds: 0 };
         for seat in cast.seats() {
             let waiter = cast.start(Role::Waiter, seat)?;
             cast.waiters.push(waiter);
@@ -140,7 +144,11 @@ impl<'a> Cast<'a> {
     /// A client in this seat.
     pub(super) fn start(&self, role: Role, seat: usize) -> anyhow::Result<Actor> {
         let role = clap::ValueEnum::to_possible_value(&role).expect("no role is hidden");
-        let mut child = child::command("takeover-client")?
+        let mut command = child::command("takeover-client")?;
+        if let Some(core) = core_of(&self.cores, seat) {
+            command.args(["--core", &core.to_string()]);
+        }
+        let mut child = command
             .arg("--dir")
             .arg(self.dir)
             .args(["--protocol", self.protocol])

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 
 use super::board::{Board, Register};
 use super::region_options;
+use crate::bench::placement;
 use crate::child;
 use crate::storm::ledger::Ledger;
 
@@ -64,11 +65,15 @@ pub struct TakeoverClientArgs {
     /// How much memory it has touched when it holds, in MiB.
     #[arg(long)]
     pub resident: usize,
+    /// The core it runs on.
+    #[arg(long)]
+    pub core: Option<usize>,
 }
 
 /// Takes part in a takeover.
 pub fn run(args: &TakeoverClientArgs) -> anyhow::Result<()> {
     child::die_with(args.parent, "takeover")?;
+    placement::pin(args.core)?;
     let region = Region::open(&region_options(&args.dir))?;
     let endpoint = region.endpoint()?;
     registry::visit(&args.protocol, Actor { args, region, endpoint })?

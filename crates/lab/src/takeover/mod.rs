@@ -20,6 +20,7 @@ use farlock_fabric::shm::{self, Region, ShmEndpoint};
 use farlock_locks::RecordLock;
 use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
 
+use crate::bench::placement::Placement;
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::scratch::Scratch;
@@ -51,6 +52,9 @@ pub struct TakeoverArgs {
     /// leases, such as `dslr:lease=10000000`.
     #[arg(long, default_value_t = 0)]
     pub stops: u64,
+    /// Where clients run: the holder on the first core, waiters from the second on.
+    #[arg(long, value_enum, default_value = "spread")]
+    pub placement: Placement,
     /// Prints a line of JSON for each lock.
     #[arg(long)]
     pub json: bool,
@@ -122,6 +126,7 @@ fn take_over(args: &TakeoverArgs, protocol: &str) -> anyhow::Result<Row> {
         protocol: protocol.to_owned(),
         waiters: args.waiters,
         resident_mib: args.resident,
+        placement: args.placement.name().to_owned(),
         kills: args.kills,
         takeover_ns: first.summary(),
         all_granted_ns: last.summary(),

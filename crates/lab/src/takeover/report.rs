@@ -17,6 +17,8 @@ pub struct Row {
     pub waiters: u16,
     /// How much memory each holder had touched, in MiB.
     pub resident_mib: usize,
+    /// Where clients ran.
+    pub placement: String,
     /// How many holders were killed.
     pub kills: u64,
     /// From just before the kill to the first waiter's grant, in nanoseconds.
@@ -105,6 +107,7 @@ mod tests {
             protocol: "mcs".to_owned(),
             waiters: 1,
             resident_mib: 0,
+            placement: "spread".to_owned(),
             kills: 1,
             takeover_ns: Summary::default(),
             all_granted_ns: Summary::default(),

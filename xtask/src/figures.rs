@@ -52,6 +52,14 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: false,
     },
     Toy {
+        title: "who never releases loses its lease, and the others go on",
+        args: "bench --fabric sim --locks-kind shiftlock:lease=100000,dslr:lease=100000,\
+            dslr-64:lease=100000 --clients 4 --locks 2 --reads 50 --skip-release 0.05 \
+            --acquisitions 400 --seed 1 --json",
+        each: &[Expect::Excludes, Expect::Positive("acquisitions"), Expect::Positive("skipped")],
+        repeats: true,
+    },
+    Toy {
         title: "the canary that excludes nobody is caught",
         args: "bench --fabric sim --locks-kind none --clients 8 --locks 1 --acquisitions 2000 \
             --seed 1 --json",

@@ -144,6 +144,10 @@ impl<E: Counting, L: RecordLock<E>> Subject for SharedFace<E, L> {
         held.expires()
     }
 
+    fn abandon<'s>(&'s self, held: Self::Held<'s>) {
+        held.abandon();
+    }
+
     async fn work(&self, nanos: Nanos) {
         self.site.work(nanos).await;
     }

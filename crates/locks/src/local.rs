@@ -245,6 +245,18 @@ impl<E: Endpoint, L: RecordLock<E>> Guard<'_, E, L> {
         }
     }
 
+    /// Lets go of a hold that ends by itself without releasing it: as of the client's own guard,
+    /// once the last task that shares the hold lets go of it.
+    ///
+    /// # Panics
+    /// As of the client's own guard.
+    pub fn abandon(self) {
+        let this = ManuallyDrop::new(self);
+        if let Some(guard) = this.table.leaves(this.lock, this.index, false) {
+            guard.abandon();
+        }
+    }
+
     /// The client's own guard, to be looked at.
     fn inner(&self) -> ManuallyDrop<client::Guard<'_, E, L>> {
         ManuallyDrop::new(client::Guard::of_slot(&self.table.client, self.index))

@@ -1,8 +1,9 @@
 //! Longer meetings of more threads than loom can search, in random orders that favour rare ones
 //! (PCT: priorities with a few changes, which find a bug of that depth with a known probability).
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test -p farlock-local --release --test shuttle`. The schedules
-//! are numbered by `FARLOCK_SCHEDULES`. Shuttle does not model weak memory: that is loom's part.
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p farlock-local --release --test shuttle`. There are
+//! `FARLOCK_SCHEDULES` schedules, which `FARLOCK_SEED` decides. Shuttle does not model weak memory:
+//! that is loom's part.
 #![cfg(shuttle)]
 
 mod scenes;
@@ -13,8 +14,9 @@ use farlock_local::{
     ListEx, ListRw, Planted, Preference, Range, RawRangeLock, RawRangeRwLock, Token,
 };
 use shuttle::rand::Rng;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicI32, Ordering};
-use shuttle::thread;
+use shuttle::{Config, Runner, thread};
 
 /// What the scenes are played with.
 mod world {
@@ -55,14 +57,27 @@ const VISITS: usize = 4;
 /// Changes of priority in a schedule.
 const DEPTH: usize = 3;
 
-fn schedules() -> usize {
-    std::env::var("FARLOCK_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000)
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn explore(body: impl Fn() + Clone + Send + Sync + 'static) {
+    play(setting("FARLOCK_SCHEDULES", 20_000), body);
+}
+
+/// What is planted here and there needs some tens of thousands of schedules; the first that shows
+/// it is the last.
+fn hunt(body: impl Fn() + Clone + Send + Sync + 'static) {
+    play(setting("FARLOCK_SCHEDULES", 20_000) * 20, body);
 }
 
 /// Half of the schedules by PCT, half by tossing a coin at every step.
-fn explore(body: impl Fn() + Clone + Send + Sync + 'static) {
-    shuttle::check_pct(body.clone(), schedules() / 2, DEPTH);
-    shuttle::check_random(body, schedules() / 2);
+fn play(schedules: u64, body: impl Fn() + Clone + Send + Sync + 'static) {
+    let seed = setting("FARLOCK_SEED", 1);
+    let half = usize::try_from(schedules / 2).expect("a number of schedules");
+    let by_priorities = PctScheduler::new_from_seed(seed, DEPTH, half);
+    Runner::new(by_priorities, Config::default()).run(body.clone());
+    Runner::new(RandomScheduler::new_from_seed(seed, half), Config::default()).run(body);
 }
 
 /// Readers inside each slot, or -1 for a writer.
@@ -140,26 +155,26 @@ fn readers_and_writers_writers_preferred() {
 #[should_panic]
 fn no_validation_is_found() {
     let lock = || ListRw::planted(Preference::Readers, Planted::NoValidation);
-    explore(move || crowd(lock(), enter_rw));
+    hunt(move || crowd(lock(), enter_rw));
 }
 
 #[test]
 #[should_panic]
 fn the_old_entry_inserted_again_is_found() {
     let lock = || ListRw::planted(Preference::Readers, Planted::Reinsert);
-    explore(move || crowd(lock(), enter_rw));
+    hunt(move || crowd(lock(), enter_rw));
 }
 
 #[test]
 #[should_panic]
 fn an_entry_used_again_unnoticed_is_found() {
-    explore(|| scenes::an_entry_comes_back(Planted::Reuse));
+    hunt(|| scenes::an_entry_comes_back(Planted::Reuse));
 }
 
 #[test]
 #[should_panic]
 fn an_entry_used_again_unnoticed_by_the_fast_path_is_found() {
-    explore(|| scenes::an_entry_comes_back_alone(Planted::ReuseAlone));
+    hunt(|| scenes::an_entry_comes_back_alone(Planted::ReuseAlone));
 }
 
 #[test]

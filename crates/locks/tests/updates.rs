@@ -1,6 +1,8 @@
 //! Locks held to update: every schedule in the small, before the ledger that knows what such a hold
 //! excludes; and that readers really stay, and a second updater really waits.
 
+mod scene;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -8,16 +10,12 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, Token, UpgradeError, width};
 use farlock_sim::check::{Access, Ledger};
-use farlock_sim::schedule::{Director, Exhaustive};
-use farlock_sim::{Config, Ended, Handle, Oracle, Ratio, SimEndpoint, Weakness, World};
+use farlock_sim::{Config, Ended, Handle, Ratio, SimEndpoint, Weakness, World};
+use scene::{Member, Scene};
 
 /// Locks to explore: one that lets readers stay, and some where such a hold is exclusive. Who waits
 /// by the clock looks so seldom that waiting takes few events.
 const SPECS: &[&str] = &["dslr:fixed=20000000", "mcs", "shiftlock:poll=15000000"];
-/// Runs that have more events go round in circles.
-const EVENTS_MAX: u64 = 5_000;
-/// Where what a lock protects lies, in bytes after its word.
-const PROTECTED: u64 = 64;
 
 /// What a client does with the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,14 +46,16 @@ impl Visitor<SimEndpoint> for Exploration {
     type Output = ();
 
     fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
-        let director = Director::new(Exhaustive::new());
-        while let Some(oracle) = director.begin() {
-            if self.run(&lock, oracle) == Ended::Finished {
-                director.with(Exhaustive::ended);
-            }
-        }
-        let doomed = director.with(|schedule| schedule.doomed());
-        assert!(doomed.is_empty(), "{self:?}: in {} states no schedule ends", doomed.len());
+        let word = if self.near_wrap > 0 { lock.near_wrap(self.near_wrap) } else { 0 };
+        let (clients, deaths) = (self.roles.len() as u16, self.deaths);
+        let scene = Scene { title: &self, clients, deaths, word };
+        scene.explore(
+            |_| lock.clone(),
+            |member| {
+                let role = self.roles[usize::from(member.who)];
+                Actor { member, role, near_wrap: self.near_wrap.into() }.live(self.rounds)
+            },
+        );
     }
 }
 
@@ -63,58 +63,19 @@ impl Exploration {
     fn explore(self) {
         registry::visit(self.spec, self).expect("a lock of the registry");
     }
-
-    fn run<L: RecordLock<SimEndpoint>>(&self, lock: &L, oracle: Box<dyn Oracle>) -> Ended {
-        let config = Config {
-            mode: farlock_sim::Mode::Explored,
-            weakness: Weakness { detection_ns_min: 1, detection_ns_max: 1, ..Weakness::NONE },
-            endpoints: self.roles.len() as u16,
-            slots_per_endpoint: 1,
-            events_max: Some(EVENTS_MAX),
-            ..Config::default()
-        };
-        let world = World::with_oracle(config, oracle);
-        let (word, ledger) = (world.region(world.node(), 128), Rc::new(RefCell::default()));
-        if self.near_wrap > 0 {
-            let [low, high] = [0, 64].map(|shift| (lock.near_wrap(self.near_wrap) >> shift) as u64);
-            world.poke(word, low);
-            world.poke(word.plus(8), high);
-        }
-        let endpoints: Vec<_> = self.roles.iter().map(|_| world.endpoint()).collect();
-        let ids: Rc<[EndpointId]> = endpoints.iter().map(Endpoint::id).collect();
-        world.crash_anywhere(self.deaths, Ratio::one_in(16));
-        for ((endpoint, &role), who) in endpoints.into_iter().zip(&self.roles).zip(0..) {
-            let id = endpoint.id();
-            let client = Client::new(endpoint, lock.clone(), Options { incarnation: 1 });
-            let (ids, ledger) = (Rc::clone(&ids), Rc::clone(&ledger));
-            let (near_wrap, handle) = (self.near_wrap.into(), world.handle());
-            let member = Member { client, who, near_wrap, role, word, ids, ledger, handle };
-            world.spawn(id, member.live(self.rounds));
-        }
-        let ended = world.run();
-        let violation = ledger.borrow().violation().map(str::to_owned);
-        assert_eq!(violation, None, "{self:?}");
-        assert!(matches!(ended, Ended::Finished | Ended::Abandoned), "{self:?}: {ended:?}");
-        ended
-    }
 }
 
-struct Member<L: RecordLock<SimEndpoint>> {
-    client: Client<SimEndpoint, L>,
-    who: u16,
+struct Actor<L: RecordLock<SimEndpoint>> {
+    member: Member<L, Ledger>,
+    role: Role,
     /// Where counts begin so that they wrap.
     near_wrap: u64,
-    role: Role,
-    word: Addr,
-    ids: Rc<[EndpointId]>,
-    ledger: Rc<RefCell<Ledger>>,
-    handle: Handle,
 }
 
-impl<L: RecordLock<SimEndpoint>> Member<L> {
+impl<L: RecordLock<SimEndpoint>> Actor<L> {
     async fn live(self, rounds: u16) {
         for round in 0..rounds {
-            self.client.endpoint().checkpoint(&[u64::from(round)]);
+            self.member.begins(round);
             match self.role {
                 Role::Reads if L::SHARES => self.acquires(Mode::Shared).await,
                 Role::Reads | Role::Writes => self.acquires(Mode::Exclusive).await,
@@ -124,63 +85,41 @@ impl<L: RecordLock<SimEndpoint>> Member<L> {
     }
 
     async fn acquires(&self, mode: Mode) {
+        let member = &self.member;
         let access = if mode == Mode::Shared { Access::Shared } else { Access::Exclusive };
-        let guard = self.client.acquire(self.word, mode).await.expect("the living are granted");
-        self.enters(access, self.unwrapped(guard.token()));
-        self.uses().await;
-        self.tells(|ledger| ledger.leave(self.who));
+        let guard = member.client.acquire(member.word, mode).await.expect("the living are granted");
+        self.visits(access, guard.token()).await;
+        member.leaves();
         guard.release().await.expect("the living release");
     }
 
     async fn updates(&self) {
+        let member = &self.member;
         // Where readers do not stay, nobody may be there.
         let access = if L::UPDATES { Access::Update } else { Access::Exclusive };
-        let guard = self.client.update(self.word).await.expect("the living are granted");
-        let token = self.unwrapped(guard.token());
-        self.enters(access, token);
-        self.uses().await;
+        let guard = member.client.update(member.word).await.expect("the living are granted");
+        let token = guard.token();
+        self.visits(access, token).await;
         if self.role == Role::Looks {
-            self.tells(|ledger| ledger.leave(self.who));
+            member.leaves();
             return guard.release().await.expect("the living release");
         }
         let guard = guard.upgrade().await.expect("without leases nobody loses the lock");
-        self.buries();
-        self.tells(|ledger| ledger.upgrade(self.who));
-        assert_eq!(self.unwrapped(guard.token()), token);
-        self.uses().await;
-        self.tells(|ledger| ledger.leave(self.who));
+        member.tells(|ledger| ledger.upgrade(member.who));
+        assert_eq!(guard.token(), token);
+        member.uses().await;
+        member.leaves();
         guard.release().await.expect("the living release");
     }
 
-    /// The token's count, as if it had begun at zero.
-    fn unwrapped(&self, token: Option<Token>) -> Option<u64> {
-        token.map(|token| token.get().wrapping_add(self.near_wrap) % (1 << width::COUNT))
-    }
-
-    fn enters(&self, access: Access, token: Option<u64>) {
-        self.buries();
-        self.tells(|ledger| ledger.enter(self.who, access, token));
-    }
-
-    /// The dead hold nothing.
-    fn buries(&self) {
-        for (other, &id) in (0..).zip(self.ids.iter()) {
-            if !self.client.endpoint().is_alive(id) {
-                self.tells(|ledger| ledger.leave(other));
-            }
-        }
-    }
-
-    /// While it looks at what the lock protects, others may come in.
-    async fn uses(&self) {
-        self.client.endpoint().read64(self.word.plus(PROTECTED)).await.expect("the living read");
-    }
-
-    /// What the judge knows of the past is a part of the state.
-    fn tells(&self, what: impl FnOnce(&mut Ledger)) {
-        let ledger = &mut *self.ledger.borrow_mut();
-        what(ledger);
-        self.handle.ghost().set(ledger.ghost());
+    /// Comes in, and looks at what the lock protects. The judge is told the token's count as if it
+    /// had begun at zero.
+    async fn visits(&self, access: Access, token: Option<Token>) {
+        let unwrapped =
+            |token: Token| token.get().wrapping_add(self.near_wrap) % (1 << width::COUNT);
+        let token = token.map(unwrapped);
+        self.member.tells(|ledger| ledger.enter(self.member.who, access, token));
+        self.member.uses().await;
     }
 }
 

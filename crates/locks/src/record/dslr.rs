@@ -8,7 +8,7 @@ use farlock_fabric::{Addr, Fault, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, LeaseOptions, Place, Tickets, Turn, Waiting, backoff_ns,
 };
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, TokenSource, Tried, expected_word, tried_word};
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
@@ -196,13 +196,6 @@ impl Dslr {
         }
     }
 
-    /// The word that an attempt expects: as an earlier one found it, or as this slot left it, if it
-    /// is this mode's turn there. It may have been left to others, who do not change it.
-    fn expected<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> DslrWord {
-        let seen = DslrWord(seen.or(site.hint()).unwrap_or(0));
-        if Self::place(mode, seen).is_served(seen.served()) { seen } else { DslrWord::new() }
-    }
-
     /// Gives a ticket back that may have become void: if the generation is the grant's and `served`
     /// was served.
     fn give_back<E>(
@@ -346,7 +339,7 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
         if self.waiting.lease.is_some() {
             site.opens_at(site.endpoint.now());
         }
-        let seen = Self::expected(site, mode, seen);
+        let seen = DslrWord(expected_word(self, site, mode, seen));
         let op = MaskedCas {
             compare: seen.0,
             compare_mask: u128::MAX,
@@ -360,12 +353,7 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
-        let expected = Self::expected(site, mode, seen);
-        match self.opened(site, mode, old) {
-            None => Tried::Busy,
-            Some(_) if old != expected.0 => Tried::Again(old),
-            Some(grant) => Tried::Granted(grant),
-        }
+        tried_word(self, site, mode, seen, old)
     }
 
     /// An exclusive ticket whose turn comes early (section 5.2).

@@ -11,7 +11,7 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Verb, word};
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns,
 };
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, TokenSource, Tried, expected_word, tried_word};
 use crate::agent::Participant;
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
@@ -187,14 +187,6 @@ impl Dslr64 {
     #[inline(always)]
     const fn place(mode: Mode, old: Dslr64Word) -> Place {
         Place { mode, beside_readers: false, ticket: old.taken(), generation: IN_LINE }
-    }
-
-    /// The word that an attempt expects: as an earlier one found it, or as this slot left it, if
-    /// this mode would be granted there. It may have been left to others, who do not change it.
-    fn expected<E: Endpoint>(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> u64 {
-        let seen = seen.or(site.hint()).unwrap_or(0);
-        let grants = <Self as RecordLock<E>>::opened(self, site, mode, seen).is_some();
-        if grants { seen as u64 } else { 0 }
     }
 }
 
@@ -418,18 +410,13 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
 
     /// Takes a ticket if the word is as expected.
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
-        let seen = self.expected(site, mode, seen);
+        let seen = expected_word(self, site, mode, seen) as u64;
         let swap = seen.wrapping_add(Dslr64Word::taking(mode, 1).0);
         Verb::Cas64 { addr: site.lock, compare: seen, swap }
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
-        let expected = self.expected(site, mode, seen);
-        match <Self as RecordLock<E>>::opened(self, site, mode, old) {
-            None => Tried::Busy,
-            Some(_) if old as u64 != expected => Tried::Again(old),
-            Some(grant) => Tried::Granted(grant),
-        }
+        tried_word(self, site, mode, seen, old)
     }
 
     fn generation(_: Grant) -> u64 {

@@ -87,6 +87,36 @@ pub enum Tried<G> {
     Again(u128),
 }
 
+/// The whole word that an attempt compares: as an earlier one found it, or as this slot left it, if
+/// an opening verb would acquire the lock there; else a free one. It may have been left to others,
+/// who do not change it.
+#[inline]
+pub(crate) fn expected_word<E: Endpoint, L: RecordLock<E>>(
+    lock: &L,
+    site: &Site<'_, E>,
+    mode: Mode,
+    seen: Option<u128>,
+) -> u128 {
+    let seen = seen.or(site.hint()).unwrap_or(0);
+    if lock.opened(site, mode, seen).is_some() { seen } else { 0 }
+}
+
+/// How an attempt went that swapped the word if it was as [`expected_word`] says.
+#[inline]
+pub(crate) fn tried_word<E: Endpoint, L: RecordLock<E>>(
+    lock: &L,
+    site: &Site<'_, E>,
+    mode: Mode,
+    seen: Option<u128>,
+    old: u128,
+) -> Tried<L::Grant> {
+    match lock.opened(site, mode, old) {
+        None => Tried::Busy,
+        Some(_) if old != expected_word(lock, site, mode, seen) => Tried::Again(old),
+        Some(grant) => Tried::Granted(grant),
+    }
+}
+
 /// What a lock server does, for as long as there are clients. It never ends.
 pub type Server = Pin<Box<dyn Future<Output = ()>>>;
 

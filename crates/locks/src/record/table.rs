@@ -7,7 +7,7 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{EndpointId, Fault, MaskedCas, MaskedFaa, Verb, WideAtomics, word};
 
 use super::bakery::{Doubt, Waiting};
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, TokenSource, Tried, expected_word, tried_word};
 use crate::agent::Participant;
 use crate::event::Event;
 use crate::site::Site;
@@ -177,14 +177,6 @@ impl Table {
         }
     }
 
-    /// The word that an attempt expects: as an earlier one found it, or as this slot left it, if
-    /// the table would be held there.
-    fn expected<E: WideAtomics>(site: &Site<'_, E>, claim: Claim, seen: Option<u128>) -> TableWord {
-        let seen = TableWord(seen.or(site.hint()).unwrap_or(0));
-        let holds = !seen.has(claim.refused_by() | claim.waits_for());
-        if holds { seen } else { TableWord::new() }
-    }
-
     /// Waits until nobody of these is counted any more. `counted` says as what this client is.
     async fn until_gone<E: WideAtomics>(
         &self,
@@ -331,7 +323,7 @@ impl<E: WideAtomics> RecordLock<E> for Table {
     /// Comes if the word is as expected.
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
         let claim = self.claim(mode);
-        let seen = Self::expected(site, claim, seen);
+        let seen = TableWord(expected_word(self, site, mode, seen));
         let op = MaskedCas {
             compare: seen.0,
             compare_mask: u128::MAX,
@@ -342,12 +334,7 @@ impl<E: WideAtomics> RecordLock<E> for Table {
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
-        let expected = Self::expected(site, self.claim(mode), seen);
-        match self.opened(site, mode, old) {
-            None => Tried::Busy,
-            Some(_) if old != expected.0 => Tried::Again(old),
-            Some(grant) => Tried::Granted(grant),
-        }
+        tried_word(self, site, mode, seen, old)
     }
 
     fn ticket(grant: Grant) -> u32 {

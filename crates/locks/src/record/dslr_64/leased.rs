@@ -16,7 +16,7 @@ use crate::event::Event;
 use crate::record::bakery::{
     BACKOFF_TIMES_MAX, Counters, Lease, LeaseOptions, Place, Stall, Tickets, Turn, backoff_ns,
 };
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::record::{Mode, RecordLock, TokenSource, Tried, expected_word, tried_word};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
@@ -80,12 +80,6 @@ impl Leased {
         let holds = is_sound && Dslr64::place(mode, old).is_served(old.served());
         let with_ticket = Dslr64Word(old.0.wrapping_add(Dslr64Word::taking(mode, self.slots).0));
         holds.then(|| self.held(old.taken(), with_ticket, site.opened_at()))
-    }
-
-    /// The word that an attempt expects, as [`Dslr64`] does.
-    fn expected<E: Endpoint>(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> u64 {
-        let seen = seen.or(site.hint()).unwrap_or(0) as u64;
-        if self.at_once(site, mode, Dslr64Word(seen)).is_some() { seen } else { 0 }
     }
 
     /// The word with this ticket given back.
@@ -314,18 +308,13 @@ impl<E: Endpoint> RecordLock<E> for Leased {
     /// Takes a ticket if the word is as expected.
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
         site.opens_at(site.endpoint.now());
-        let seen = self.expected(site, mode, seen);
+        let seen = expected_word(self, site, mode, seen) as u64;
         let swap = seen.wrapping_add(Dslr64Word::taking(mode, self.slots).0);
         Verb::Cas64 { addr: site.lock, compare: seen, swap }
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Held> {
-        let expected = self.expected(site, mode, seen);
-        match self.at_once(site, mode, Dslr64Word(old as u64)) {
-            None => Tried::Busy,
-            Some(_) if old as u64 != expected => Tried::Again(old),
-            Some(held) => Tried::Granted(held),
-        }
+        tried_word(self, site, mode, seen, old)
     }
 
     fn generation(_: Held) -> u64 {

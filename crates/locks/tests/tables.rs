@@ -3,8 +3,10 @@
 
 mod scene;
 
-use farlock_locks::Mode;
+use farlock_fabric::Endpoint;
 use farlock_locks::record::table::Table;
+use farlock_locks::{Client, Mode, Options};
+use farlock_sim::{Config, World};
 use scene::{Member, Scene};
 
 /// How a client locks the table.
@@ -32,6 +34,7 @@ impl Role {
         };
         // Who waits by the clock looks so seldom that waiting takes few events.
         lock.waiting.omega_ns = 2_500_000;
+        lock.looks_max = 1;
         lock
     }
 
@@ -132,4 +135,31 @@ fn three_clients_come_once() {
 #[test]
 fn one_of_two_clients_dies() {
     explore(2, 2, 1);
+}
+
+/// Readers of the whole table that are never all gone keep out who writes rows, but not for ever.
+#[test]
+fn a_stream_of_readers_lets_a_writer_of_rows_in() {
+    let world = World::new(Config::default());
+    let (handle, word) = (world.handle(), world.region(world.node(), 64));
+    for _ in 0..3 {
+        let reads = Client::new(handle.endpoint(), Table::whole(), Options::default());
+        world.spawn(reads.endpoint().id(), async move {
+            loop {
+                let guard = reads.shared(word).await.expect("acquires");
+                reads.endpoint().sleep(50_000 + reads.endpoint().random() % 50_000).await;
+                guard.release().await.expect("releases");
+            }
+        });
+    }
+    let writes = Client::new(handle.endpoint(), Table::rows(), Options::default());
+    world.block_on(async {
+        writes.endpoint().sleep(1_000_000).await;
+        for _ in 0..10 {
+            let in_time =
+                farlock_locks::within(writes.endpoint(), 10_000_000, writes.exclusive(word));
+            let guard = in_time.await.expect("not kept out for ever").expect("acquires");
+            guard.release().await.expect("releases");
+        }
+    });
 }

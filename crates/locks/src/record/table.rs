@@ -139,6 +139,10 @@ impl TableWord {
     }
 }
 
+/// How often who writes rows looks at the readers of the whole table that turned it away, before it
+/// comes as one that they cannot turn away.
+const LOOKS_MAX: u32 = 64;
+
 /// What a holder remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
@@ -154,12 +158,15 @@ pub struct Table {
     pub part: Part,
     /// How waiters spend their time.
     pub waiting: Waiting,
+    /// How often who writes rows looks at readers of the whole table that turned it away, before it
+    /// comes to write the whole table itself.
+    pub looks_max: u32,
 }
 
 impl Table {
     /// Of a client that locks whole tables.
     pub fn whole() -> Self {
-        Self { part: Part::Whole, waiting: Waiting::default() }
+        Self { part: Part::Whole, waiting: Waiting::default(), looks_max: LOOKS_MAX }
     }
 
     /// Of a client that locks rows, and says so at the table first.
@@ -178,24 +185,30 @@ impl Table {
     }
 
     /// Waits until nobody of these is counted any more. `counted` says as what this client is.
+    /// False if they were still there after so many looks, or after `None` of them never.
     async fn until_gone<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         mode: Mode,
         counted: Option<Claim>,
         others: u128,
-    ) -> Result<(), Fault> {
+        looks_max: Option<u32>,
+    ) -> Result<bool, Fault> {
         let ticket = counted.map_or(0, |claim| claim as u32);
         let publishes = |phase| site.publish_ticket(phase, mode, 0, ticket);
         publishes(Phase::Waiting);
-        let mut doubt = Doubt::new::<E>();
+        let (mut doubt, mut looks) = (Doubt::new::<E>(), 0);
         loop {
             site.endpoint.read64(site.lock).await?;
             let seen = site.endpoint.old() as u64;
             let word = TableWord(seen.into());
             doubt.sees(seen);
             if !word.has(others) {
-                return Ok(());
+                return Ok(true);
+            }
+            // Who writes the whole table would turn it away in any case.
+            if looks_max == Some(looks) && !word.has(FROZEN | TableWord::X.mask()) {
+                return Ok(false);
             }
             if doubt.is_due() {
                 publishes(Phase::Repairing);
@@ -205,9 +218,10 @@ impl Table {
                     continue;
                 }
             }
-            site.endpoint.checkpoint(&[seen, doubt.hash()]);
+            site.endpoint.checkpoint(&[seen, doubt.hash(), looks.into()]);
             let pause_ns = (!E::NOW).then(|| self.waiting.pause_ns(word.sum(others)));
             doubt.wait(site, seen, pause_ns, self.waiting.patience).await;
+            looks = looks_max.map_or(0, |most| most.min(looks + 1));
         }
     }
 
@@ -288,21 +302,24 @@ impl<E: WideAtomics> RecordLock<E> for Table {
         mode: Mode,
         old: u128,
     ) -> Result<Grant, Fault> {
-        let (claim, mut found) = (self.claim(mode), TableWord(old));
+        let (mut claim, mut found) = (self.claim(mode), TableWord(old));
+        let looks_max = (claim == Claim::Ix).then_some(self.looks_max);
         while found.has(claim.refused_by()) {
             let hint = Some(found.with_one(claim).0);
-            site.endpoint
-                .verb(Verb::MaskedFaa128 { addr: site.lock, op: claim.leaving(), hint })
-                .await?;
-            self.until_gone(site, mode, None, claim.refused_by()).await?;
+            let leaving = Verb::MaskedFaa128 { addr: site.lock, op: claim.leaving(), hint };
+            site.endpoint.verb(leaving).await?;
+            let others = claim.refused_by();
+            if !self.until_gone(site, mode, None, others, looks_max).await? {
+                claim = Claim::X;
+            }
             site.publish(Phase::Opening, mode, 0);
-            site.endpoint.checkpoint(&[]);
+            site.endpoint.checkpoint(&[claim as u64]);
             site.event(Event::Retried { lock: site.lock });
-            site.endpoint.verb(self.opening(site, mode)).await?;
+            site.endpoint.masked_faa128(site.lock, claim.coming(), None).await?;
             found = TableWord(site.endpoint.old());
         }
         if found.has(claim.waits_for()) {
-            self.until_gone(site, mode, Some(claim), claim.waits_for()).await?;
+            self.until_gone(site, mode, Some(claim), claim.waits_for(), None).await?;
         }
         Ok(Grant { claim, found })
     }

@@ -4,6 +4,7 @@
 mod scene;
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos};
@@ -174,8 +175,31 @@ fn one_of_three_clients_dies() {
     Exploration { spec: SPECS[0], roles, rounds: 1, deaths: 1, near_wrap: 0 }.explore();
 }
 
+/// What clients of a lock do in a small world.
+trait Story {
+    async fn play<L: RecordLock<SimEndpoint>>(
+        word: Addr,
+        client: impl Fn() -> Client<SimEndpoint, L>,
+    );
+}
+
+struct Told<S>(PhantomData<S>);
+
+impl<S: Story> Visitor<SimEndpoint> for Told<S> {
+    type Output = ();
+
+    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+        let world = World::new(Config::default());
+        let word = world.region(world.node(), 64);
+        let client = || Client::new(world.endpoint(), lock.clone(), Options::default());
+        world.block_on(S::play(word, client));
+    }
+}
+
 /// Plays a story with the lock that a name stands for.
-struct Told<F>(F);
+fn tell<S: Story>(spec: &str) {
+    registry::visit(spec, Told::<S>(PhantomData)).expect("registered");
+}
 
 const LEASE_NS: Nanos = 1_000_000;
 /// Far more than any story takes, in virtual nanoseconds.
@@ -186,32 +210,29 @@ const TIME_NS_MAX: Nanos = 60_000_000_000;
 #[test]
 fn readers_stay_until_the_updater_writes_and_later_ones_wait() {
     struct Figure7;
-    impl Visitor<SimEndpoint> for Told<Figure7> {
-        type Output = ();
-        fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
-            let world = World::new(Config::default());
-            let word = world.region(world.node(), 64);
-            let client = || Client::new(world.endpoint(), lock.clone(), Options::default());
+    impl Story for Figure7 {
+        async fn play<L: RecordLock<SimEndpoint>>(
+            word: Addr,
+            client: impl Fn() -> Client<SimEndpoint, L>,
+        ) {
             let [one, two, three, four, five] = std::array::from_fn(|_| client());
-            world.block_on(async {
-                let first = one.shared(word).await.expect("the lock is free");
-                let second = two.shared(word).await.expect("readers share");
-                let third = three.update(word).await.expect("beside readers");
-                assert!(four.try_acquire(word, Mode::Shared).await.expect("tries").is_none());
-                let late = farlock_locks::within(five.endpoint(), 200_000, five.update(word));
-                assert!(late.await.is_none(), "two at once");
-                first.release().await.expect("releases");
-                second.release().await.expect("releases");
-                let third = third.upgrade().await.expect("the readers have left");
-                assert!(four.try_acquire(word, Mode::Shared).await.expect("tries").is_none());
-                third.release().await.expect("releases");
-                five.settle().await;
-                let last = four.try_acquire(word, Mode::Exclusive).await.expect("tries");
-                last.expect("all have left").release().await.expect("releases");
-            });
+            let first = one.shared(word).await.expect("the lock is free");
+            let second = two.shared(word).await.expect("readers share");
+            let third = three.update(word).await.expect("beside readers");
+            assert!(four.try_acquire(word, Mode::Shared).await.expect("tries").is_none());
+            let late = farlock_locks::within(five.endpoint(), 200_000, five.update(word));
+            assert!(late.await.is_none(), "two at once");
+            first.release().await.expect("releases");
+            second.release().await.expect("releases");
+            let third = third.upgrade().await.expect("the readers have left");
+            assert!(four.try_acquire(word, Mode::Shared).await.expect("tries").is_none());
+            third.release().await.expect("releases");
+            five.settle().await;
+            let last = four.try_acquire(word, Mode::Exclusive).await.expect("tries");
+            last.expect("all have left").release().await.expect("releases");
         }
     }
-    registry::visit("dslr", Told(Figure7)).expect("registered");
+    tell::<Figure7>("dslr");
 }
 
 /// An updater waits for a reader that overstays. Its own patience ends the wait: the lock is lost
@@ -219,54 +240,48 @@ fn readers_stay_until_the_updater_writes_and_later_ones_wait() {
 #[test]
 fn an_upgrade_behind_a_reader_that_overstays_is_lost() {
     struct Overstays;
-    impl Visitor<SimEndpoint> for Told<Overstays> {
-        type Output = ();
-        fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
-            let world = World::new(Config::default());
-            let word = world.region(world.node(), 64);
-            let client = || Client::new(world.endpoint(), lock.clone(), Options::default());
+    impl Story for Overstays {
+        async fn play<L: RecordLock<SimEndpoint>>(
+            word: Addr,
+            client: impl Fn() -> Client<SimEndpoint, L>,
+        ) {
             let (reads, updates) = (client(), client());
-            world.block_on(async {
-                let reader = reads.shared(word).await.expect("the lock is free");
-                let updater = updates.update(word).await.expect("beside a reader");
-                let begun = updates.endpoint().now();
-                let upgraded = updater.upgrade().await;
-                assert_eq!(upgraded.err(), Some(UpgradeError::Lost));
-                assert!(updates.endpoint().now() - begun >= 2 * LEASE_NS);
-                drop(reader);
-                reads.settle().await;
-                let next = updates.update(word).await.expect("the lock is free");
-                next.upgrade().await.expect("at once").release().await.expect("in time");
-            });
+            let reader = reads.shared(word).await.expect("the lock is free");
+            let updater = updates.update(word).await.expect("beside a reader");
+            let begun = updates.endpoint().now();
+            let upgraded = updater.upgrade().await;
+            assert_eq!(upgraded.err(), Some(UpgradeError::Lost));
+            assert!(updates.endpoint().now() - begun >= 2 * LEASE_NS);
+            drop(reader);
+            reads.settle().await;
+            let next = updates.update(word).await.expect("the lock is free");
+            next.upgrade().await.expect("at once").release().await.expect("in time");
         }
     }
-    registry::visit(&format!("dslr:lease={LEASE_NS}"), Told(Overstays)).expect("registered");
+    tell::<Overstays>(&format!("dslr:lease={LEASE_NS}"));
 }
 
 /// An upgrade that is dropped ends by itself, and the lock is free again.
 #[test]
 fn a_dropped_upgrade_is_settled() {
     struct Dropped;
-    impl Visitor<SimEndpoint> for Told<Dropped> {
-        type Output = ();
-        fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
-            let world = World::new(Config::default());
-            let word = world.region(world.node(), 64);
-            let client = || Client::new(world.endpoint(), lock.clone(), Options::default());
+    impl Story for Dropped {
+        async fn play<L: RecordLock<SimEndpoint>>(
+            word: Addr,
+            client: impl Fn() -> Client<SimEndpoint, L>,
+        ) {
             let (reads, updates) = (client(), client());
-            world.block_on(async {
-                let reader = reads.shared(word).await.expect("the lock is free");
-                let updater = updates.update(word).await.expect("beside a reader");
-                let upgrade = farlock_locks::within(updates.endpoint(), 50_000, updater.upgrade());
-                assert!(upgrade.await.is_none());
-                reader.release().await.expect("releases");
-                updates.settle().await;
-                let next = reads.try_acquire(word, Mode::Exclusive).await.expect("tries");
-                next.expect("the lock is free").release().await.expect("releases");
-            });
+            let reader = reads.shared(word).await.expect("the lock is free");
+            let updater = updates.update(word).await.expect("beside a reader");
+            let upgrade = farlock_locks::within(updates.endpoint(), 50_000, updater.upgrade());
+            assert!(upgrade.await.is_none());
+            reader.release().await.expect("releases");
+            updates.settle().await;
+            let next = reads.try_acquire(word, Mode::Exclusive).await.expect("tries");
+            next.expect("the lock is free").release().await.expect("releases");
         }
     }
-    registry::visit("dslr", Told(Dropped)).expect("registered");
+    tell::<Dropped>("dslr");
 }
 
 /// Who is inside with a lease, and until when by its own clock: beyond that nobody counts.

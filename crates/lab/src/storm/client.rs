@@ -56,7 +56,7 @@ pub struct StormClientArgs {
 /// Takes part in a storm.
 pub fn run(args: &StormClientArgs) -> anyhow::Result<()> {
     child::die_with(args.parent, "storm")?;
-    let region = Region::open(&region_options(&args.dir))?;
+    let region = Region::open(&region_options(&args.dir, "storm"))?;
     let (log, locks, seats) = (region.clone(), args.locks, args.seats);
     let endpoint = Struck::new(region.endpoint()?, &args.blows, move |blow| {
         strike(&Ledger::new(log.words(), locks, seats), blow);

@@ -63,20 +63,25 @@ pub struct StormArgs {
     pub json: bool,
 }
 
-/// The region of the storm in this directory, as its clients open it.
-pub(crate) fn region_options(dir: &Path) -> shm::Options {
-    let options = shm::Options::new(dir.join("region"), dir.join("state"), "storm");
+/// The region of processes that are killed in this directory, as its clients open it.
+pub(crate) fn region_options(dir: &Path, name: &str) -> shm::Options {
+    let options = shm::Options::new(dir.join("region"), dir.join("state"), name);
     shm::Options { create: false, endpoints: 128, ..options }
+}
+
+/// The locks that an option means: the one it names, or all of which this holds.
+pub(crate) fn named_or_all(name: &str, holds: impl Fn(&str) -> bool) -> Vec<&str> {
+    if name != "all" {
+        return vec![name];
+    }
+    RECORD_LOCKS.iter().map(|lock| lock.name).filter(|name| holds(name)).collect()
 }
 
 /// Storms, one lock after another. Fails if anything was violated or anybody stalled, but for the
 /// canary, which must be violated.
 pub fn run(args: &StormArgs) -> anyhow::Result<()> {
-    let named = [args.protocol.as_str()];
-    let names = RECORD_LOCKS.iter().map(|lock| lock.name);
-    let outlives = |name: &&str| subjects::player(name).is_ok_and(|player| player.outlives);
-    let all: Vec<&str> = names.filter(outlives).collect();
-    let protocols = if args.protocol == "all" { &all[..] } else { &named[..] };
+    let outlives = |name: &str| subjects::player(name).is_ok_and(|player| player.outlives);
+    let protocols = named_or_all(&args.protocol, outlives);
     let kills = args.kills.div_ceil(protocols.len() as u64);
     let mut rows = Vec::new();
     for protocol in protocols {
@@ -97,7 +102,7 @@ fn storm(args: &StormArgs, protocol: &str, kills: u64) -> anyhow::Result<Row> {
     let begun = Instant::now();
     let (locks, seats) = (usize::from(args.locks), usize::from(args.clients));
     let scratch = Scratch::new()?;
-    let mut options = region_options(scratch.path());
+    let mut options = region_options(scratch.path(), "storm");
     (options.create, options.heap_bytes) = (true, Ledger::words(locks, seats) as u64 * 8);
     let region = Region::open(&options).context("cannot create the region")?;
     check_free(protocol, &region, locks)?;

@@ -13,10 +13,10 @@ use farlock_locks::{Client, Guard, Mode, Options, RecordLock};
 use rustix::process::Signal;
 
 use super::board::{Board, Register};
-use super::region_options;
+
 use crate::bench::placement;
 use crate::child;
-use crate::storm::ledger::Ledger;
+use crate::storm::{ledger::Ledger, region_options};
 
 /// What a client says, a line each.
 pub(super) const HELD: &str = "held";
@@ -74,7 +74,7 @@ pub struct TakeoverClientArgs {
 pub fn run(args: &TakeoverClientArgs) -> anyhow::Result<()> {
     child::die_with(args.parent, "takeover")?;
     placement::pin(args.core)?;
-    let region = Region::open(&region_options(&args.dir))?;
+    let region = Region::open(&region_options(&args.dir, "takeover"))?;
     let endpoint = region.endpoint()?;
     registry::visit(&args.protocol, Actor { args, region, endpoint })?
 }

@@ -11,19 +11,19 @@ mod cast;
 pub mod client;
 pub mod report;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use farlock_fabric::Endpoint;
-use farlock_fabric::shm::{self, Region, ShmEndpoint};
+use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_locks::RecordLock;
-use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
+use farlock_locks::registry::{self, Visitor};
 
 use crate::bench::placement::Placement;
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::scratch::Scratch;
+use crate::storm::{named_or_all, region_options};
 use board::{Board, Register};
 use cast::{Actor, Cast};
 use client::{DONE, HELD, REFUSED, Role};
@@ -60,18 +60,9 @@ pub struct TakeoverArgs {
     pub json: bool,
 }
 
-/// The region of the takeovers in this directory, as their clients open it.
-pub(crate) fn region_options(dir: &Path) -> shm::Options {
-    let options = shm::Options::new(dir.join("region"), dir.join("state"), "takeover");
-    shm::Options { create: false, endpoints: 128, ..options }
-}
-
 /// Takes over, one lock after another. Fails if a judge objects.
 pub fn run(args: &TakeoverArgs) -> anyhow::Result<()> {
-    let named = [args.protocol.as_str()];
-    let names = RECORD_LOCKS.iter().map(|lock| lock.name);
-    let all: Vec<&str> = names.filter(|name| registry::visit(name, HasLine) == Ok(true)).collect();
-    let protocols = if args.protocol == "all" { &all[..] } else { &named[..] };
+    let protocols = named_or_all(&args.protocol, |name| registry::visit(name, HasLine) == Ok(true));
     let mut rows = Vec::new();
     for protocol in protocols {
         registry::visit(protocol, HasLine)?;
@@ -103,7 +94,7 @@ fn take_over(args: &TakeoverArgs, protocol: &str) -> anyhow::Result<Row> {
     let begun = Instant::now();
     let seats = usize::from(args.waiters) + 1;
     let scratch = Scratch::new()?;
-    let mut options = region_options(scratch.path());
+    let mut options = region_options(scratch.path(), "takeover");
     (options.create, options.heap_bytes) = (true, Board::words(seats) as u64 * 8);
     let region = Region::open(&options).context("cannot create the region")?;
     let cast = Cast::assemble(args, protocol, scratch.path())?;

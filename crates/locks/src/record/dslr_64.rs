@@ -6,7 +6,7 @@
 mod leased;
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Verb, word};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Verb, word};
 
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns,
@@ -215,7 +215,8 @@ impl Dslr64 {
         mode: Mode,
         old: Dslr64Word,
     ) -> Result<(), Fault> {
-        self.undo(site, mode, old).await?;
+        // It is still there, since nobody resets counters in which somebody living counts.
+        self.undo(site, Dslr64Word::taking(mode, 1), old, Nanos::MAX).await?;
         let role = Role { phase: Phase::Waiting, mode, generation: STANDS_BACK, ticket: 0 };
         role.publish(site, role.phase);
         let (mut doubt, mut times) = (Doubt::new::<E>(), 0);
@@ -235,18 +236,18 @@ impl Dslr64 {
         }
     }
 
-    /// Takes one off again. It is still there, since nobody resets counters in which somebody
-    /// living counts; one that vanished all the same is not taken off another's.
+    /// Takes off again what was taken when the counters were full and the word `old`, unless they
+    /// were reset meanwhile: it is not taken off later counters. Tries no longer than `until`.
     async fn undo<E: Endpoint>(
         &self,
         site: &Site<'_, E>,
-        mode: Mode,
+        taken: Dslr64Word,
         old: Dslr64Word,
+        until: Nanos,
     ) -> Result<(), Fault> {
-        let one = Dslr64Word::taking(mode, 1).0;
-        let mut seen = Dslr64Word(old.0 + one);
-        while self.is_full(seen) {
-            site.endpoint.cas64(site.lock, seen.0, seen.0 - one).await?;
+        let mut seen = Dslr64Word(old.0.wrapping_add(taken.0));
+        while self.is_full(seen) && site.endpoint.now() < until {
+            site.endpoint.cas64(site.lock, seen.0, seen.0.wrapping_sub(taken.0)).await?;
             let found = Dslr64Word(site.endpoint.old() as u64);
             if found == seen {
                 return Ok(());

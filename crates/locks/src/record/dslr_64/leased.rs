@@ -132,29 +132,6 @@ impl Leased {
         }
     }
 
-    /// Takes one off again, if that cannot take it off later counters: for as long as a holder
-    /// might release. After that it stays, and is given back with the others.
-    async fn undo<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: Dslr64Word,
-    ) -> Result<(), Fault> {
-        let taken = Dslr64Word::taking(mode, self.slots).0;
-        let mut seen = Dslr64Word(old.0.wrapping_add(taken));
-        let until = self.lock.waiting.expires(site.opened_at(), 1);
-        while self.lock.is_full(seen) && site.endpoint.now() < until {
-            site.endpoint.cas64(site.lock, seen.0, seen.0.wrapping_sub(taken)).await?;
-            let found = Dslr64Word(site.endpoint.old() as u64);
-            if found == seen {
-                return Ok(());
-            }
-            seen = found;
-            site.endpoint.checkpoint(&[seen.0]);
-        }
-        Ok(())
-    }
-
     /// How long full counters must have stood still before anything is done about them.
     fn quiet_ns_min(&self, seen: Dslr64Word) -> Nanos {
         match are_back(seen) {
@@ -230,7 +207,11 @@ impl<E: Endpoint> RecordLock<E> for Leased {
         let (mut old, mut times) = (Dslr64Word(old as u64), 0);
         loop {
             if self.lock.is_full(old) {
-                self.undo(site, mode, old).await?;
+                // For as long as a holder might release. After that it stays, and is given back with
+                // the others.
+                let until = self.lock.waiting.expires(site.opened_at(), 1);
+                let taken = Dslr64Word::taking(mode, self.slots);
+                self.lock.undo(site, taken, old, until).await?;
                 site.publish(Phase::Waiting, mode, STANDS_BACK);
                 self.await_reset(site).await?;
             } else if let Some(held) = self.wait(site, mode, old).await? {

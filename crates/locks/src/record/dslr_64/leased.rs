@@ -207,8 +207,8 @@ impl<E: Endpoint> RecordLock<E> for Leased {
         let (mut old, mut times) = (Dslr64Word(old as u64), 0);
         loop {
             if self.lock.is_full(old) {
-                // For as long as a holder might release. After that it stays, and is given back with
-                // the others.
+                // For as long as a holder might release. After that it stays, and is given back
+                // with the others.
                 let until = self.lock.waiting.expires(site.opened_at(), 1);
                 let taken = Dslr64Word::taking(mode, self.slots);
                 self.lock.undo(site, taken, old, until).await?;

@@ -7,7 +7,7 @@
 //! newcomers: then it waits for the first in line. So at most `bypass` of them pass between two
 //! writers of the line, and no word need say how many have.
 
-use farlock_fabric::{EndpointId, Fault, MaskedCas, Verb, WideAtomics};
+use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Verb, WideAtomics};
 
 use super::{
     Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, Turn, UPPER_HALF, add, found_free,
@@ -22,10 +22,10 @@ use crate::token::Token;
 /// Attempts to pass the line before a newcomer gets in line. Each fails because another acquired.
 const ATTEMPTS: u32 = 2;
 
-/// How often the first in line looks whether others still pass, and how many pause instructions lie
-/// between two looks: time for some ten of them, and for all of 64 together.
+/// How often the first in line looks whether others still pass, and the nanoseconds between two
+/// looks: time for some ten of them, and for all of 64 together.
 const LOOKS_MAX: u32 = 12;
-const SPINS_A_LOOK: u32 = 20;
+const LOOK_NS: Nanos = 250;
 
 /// What the verb of an attempt compares of the word.
 const FREE_MASK: u128 = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();
@@ -141,7 +141,8 @@ impl ShiftLock {
                 break;
             }
             seen = Some(released);
-            (0..SPINS_A_LOOK).for_each(|_| std::hint::spin_loop());
+            let next_look = site.endpoint.now() + LOOK_NS;
+            while site.endpoint.now() < next_look {}
         }
         Ok(())
     }

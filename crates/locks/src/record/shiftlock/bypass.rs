@@ -7,7 +7,7 @@
 //! newcomers: then it waits for the first in line. So at most `bypass` of them pass between two
 //! writers of the line, and no word need say how many have.
 
-use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Verb, WideAtomics};
+use farlock_fabric::{EndpointId, Fault, MaskedCas, Verb, WideAtomics};
 
 use super::{
     Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, Turn, UPPER_HALF, add, found_free,
@@ -21,11 +21,6 @@ use crate::token::Token;
 
 /// Attempts to pass the line before a newcomer gets in line. Each fails because another acquired.
 const ATTEMPTS: u32 = 2;
-
-/// How often the first in line looks whether others still pass, and the nanoseconds between two
-/// looks: time for some ten of them, and for all of 64 together.
-const LOOKS_MAX: u32 = 12;
-const LOOK_NS: Nanos = 250;
 
 /// What the verb of an attempt compares of the word.
 const FREE_MASK: u128 = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();
@@ -111,9 +106,6 @@ impl ShiftLock {
         let generation = grant.released.generation();
         let mut doubt = Doubt::new::<E>();
         loop {
-            if E::NOW {
-                self.let_pass(site).await?;
-            }
             let found = take_if_open(site, generation).await?;
             if found.generation() != generation {
                 return Ok(Turn::Again);
@@ -128,23 +120,6 @@ impl ShiftLock {
             let carried = u64::from(grant.streak) << 16 | generation;
             self.await_opening(site, &mut doubt, found.0 as u64, carried).await?;
         }
-    }
-
-    /// Lets those pass who may and do, a few microseconds at most: each look takes the word from
-    /// them, and the line's turn is dearer than theirs.
-    async fn let_pass<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<(), Fault> {
-        let mut seen = None;
-        for _ in 0..LOOKS_MAX {
-            site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
-            let released = Released(site.endpoint.old() as u64);
-            if self.is_closed_at(released) || seen == Some(released) {
-                break;
-            }
-            seen = Some(released);
-            let next_look = site.endpoint.now() + LOOK_NS;
-            while site.endpoint.now() < next_look {}
-        }
-        Ok(())
     }
 
     /// Waits until the lock may be open or repaired, or those who hold it are to be doubted. The

@@ -217,6 +217,7 @@ macro_rules! conformance_cases {
             a_message_follows_the_writes_before_it;
         waits:
             a_wait_does_not_end_early
+            a_wait_of_no_time_ends
             a_long_wait_outlasts_a_short_one
             a_message_that_is_there_ends_a_wait_at_once
             a_message_ends_a_wait

@@ -68,7 +68,8 @@ pub struct Wait<'a> {
     pub mail: Option<Slot>,
     /// One of these peers died.
     pub peers: &'a [EndpointId],
-    /// So many nanoseconds have passed.
+    /// So many nanoseconds have passed. A wait of none ends as soon as it has yielded, if it is
+    /// patient enough to yield.
     pub interval: Option<Nanos>,
     /// How to spend the time.
     pub patience: Patience,
@@ -91,7 +92,8 @@ pub enum Woken {
 /// processor, then it sleeps until woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// Looks at the word, with a pause instruction between them.
+    /// Looks at the word, with a pause instruction between them. Of more than
+    /// [`Patience::BRIEF`] a back end makes fewer where that does not pay.
     pub spins: u32,
     /// Then looks with a yield of the processor between them.
     pub yields: u32,
@@ -100,6 +102,9 @@ pub struct Patience {
 impl Patience {
     /// Sleep at once.
     pub const PARK: Self = Self { spins: 0, yields: 0 };
+
+    /// So few spins cost no more than a yield, and are made in any case.
+    pub const BRIEF: u32 = 50;
 
     /// A short spin, a few yields, then sleep. A back end spins less where that does not pay.
     pub const DEFAULT: Self = Self { spins: 200, yields: 20 };

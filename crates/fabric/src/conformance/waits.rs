@@ -46,6 +46,16 @@ pub fn a_wait_does_not_end_early<S: Stage>(stage: &mut S) {
     });
 }
 
+pub fn a_wait_of_no_time_ends<S: Stage>(stage: &mut S) {
+    let e = stage.endpoint();
+    stage.run(async {
+        for patience in [Patience::PARK, Patience { spins: 0, yields: 1 }, Patience::DEFAULT] {
+            elapses(&e, Wait { patience, ..within(0) }).await;
+            elapses(&e, Wait { patience, ..for_mail(0, 0) }).await;
+        }
+    });
+}
+
 pub fn a_long_wait_outlasts_a_short_one<S: Stage>(stage: &mut S) {
     let (a, b) = (stage.endpoint(), stage.endpoint());
     stage.run(async {

@@ -16,7 +16,7 @@ use super::mailbox::Next;
 use super::parking::{self, LOOK_AGAIN_NS, POLL_NS, Source, boot_time, bucket_of};
 use super::table::Vital;
 use crate::addr::{Addr, EndpointId, Slot};
-use crate::endpoint::{Nanos, Park, Wait, WaitState, Woken};
+use crate::endpoint::{Nanos, Park, Patience, Wait, WaitState, Woken};
 
 /// What the pending waits of an endpoint wait for.
 #[derive(Debug, Default)]
@@ -75,6 +75,9 @@ const SPINS_MAX: u32 = 1024;
 impl Spinning {
     /// How often to spin, where the caller's patience allows so many.
     fn spins(&self, patience: u32) -> u32 {
+        if patience <= Patience::BRIEF {
+            return patience;
+        }
         let allowed = patience.min(self.allowance.get());
         if allowed >= SPINS_MIN {
             return allowed;
@@ -222,14 +225,16 @@ impl ShmEndpoint {
         for turn in 0..spins {
             std::hint::spin_loop();
             if let Some(woken) = self.look(wait) {
-                self.spinning.paid();
+                if spins > Patience::BRIEF {
+                    self.spinning.paid();
+                }
                 return Some(woken);
             }
             if turn % SPINS_A_CLOCK == SPINS_A_CLOCK - 1 && is_past(state.deadline) {
                 return None;
             }
         }
-        if spins > 0 {
+        if spins > Patience::BRIEF {
             self.spinning.failed();
         }
         for _ in 0..wait.patience.yields {
@@ -295,10 +300,11 @@ impl Park for ShmEndpoint {
         let parked = &mut *guard;
         let Some(until) = parked.waits.iter().map(|wait| wait.until).min() else { return };
         let (unparked, source) = self.unparker.listen();
-        if unparked == parked.unparked {
+        let left = until.saturating_sub(boot_time());
+        if unparked == parked.unparked && left > 0 {
             parked.sources.push((0, source));
             let sources: Vec<Source> = parked.sources.iter().map(|source| source.1).collect();
-            parking::sleep(&sources, until.saturating_sub(boot_time()));
+            parking::sleep(&sources, left);
         }
         parked.unparked = self.unparker.listen().0;
         // The kernel wakes one watcher of a dead thread's beacon; that one wakes the others.
@@ -319,4 +325,23 @@ impl Park for ShmEndpoint {
 
 fn is_past(deadline: Option<Nanos>) -> bool {
     deadline.is_some_and(|deadline| boot_time() >= deadline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_pay_is_spun_no_more_but_for_brief_spins() {
+        let spinning = Spinning::default();
+        assert_eq!(spinning.spins(200), 200);
+        (0..10).for_each(|_| spinning.failed());
+        assert_eq!(spinning.spins(200), 0);
+        assert_eq!(spinning.spins(Patience::BRIEF), Patience::BRIEF);
+        assert_eq!(spinning.spins(0), 0);
+        let trials = (0..2 * TRIAL_EVERY).filter(|_| spinning.spins(200) > 0).count();
+        assert_eq!(trials, 2, "it tries again now and then");
+        spinning.paid();
+        assert_eq!(spinning.spins(200), 2 * SPINS_MIN);
+    }
 }

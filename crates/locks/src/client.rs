@@ -122,6 +122,17 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
         self.core.events.get()
     }
 
+    /// What this client remembers from one acquisition to the next and acts upon, as a number: a
+    /// survivor of [`Endpoint::checkpoint`] where a loop acquires in each turn.
+    #[doc(hidden)]
+    pub fn memory(&self) -> u64 {
+        if !self.core.kind.acts_on_memory() {
+            return 0;
+        }
+        let slots = &self.core.slots[..usize::from(self.core.endpoint.slots()).min(SLOTS_MAX)];
+        slots.iter().fold(0, |hash, slot| slot.notes.mixed_into(hash))
+    }
+
     /// Acquires the lock whose word lies at `lock`.
     ///
     /// Dropping the future withdraws; the withdrawal happens in [`Client::settle`]. A crash leaves

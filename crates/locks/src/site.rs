@@ -37,6 +37,8 @@ pub(crate) struct Notes {
     pub(crate) hint_lock: Cell<u64>,
     /// What that lock's whole word was when this slot let go of it.
     pub(crate) hint: Cell<u128>,
+    /// The count of releases when this slot began its turn; none is `u64::MAX`.
+    pub(crate) turn: Cell<u64>,
     /// Who reported to be next in line; nobody is zero.
     pub(crate) successor: Cell<u64>,
     /// When the opening verb was posted, where a lease counts from there.
@@ -48,9 +50,21 @@ impl Notes {
         Self {
             hint_lock: Cell::new(0),
             hint: Cell::new(0),
+            turn: Cell::new(u64::MAX),
             successor: Cell::new(0),
             opened_at: Cell::new(0),
         }
+    }
+}
+
+impl Notes {
+    /// A hash of what is acted upon in the next acquisition.
+    pub(crate) fn mixed_into(&self, hash: u64) -> u64 {
+        const PRIME: u64 = 0x0100_0000_01b3;
+        let hint = self.hint.get();
+        [self.hint_lock.get(), hint as u64, (hint >> 64) as u64, self.turn.get()]
+            .iter()
+            .fold(hash, |hash, word| (hash ^ word).wrapping_mul(PRIME).rotate_left(29))
     }
 }
 
@@ -77,6 +91,19 @@ impl<E: Endpoint> Site<'_, E> {
             self.notes.hint_lock.set(self.lock.bits());
         }
         self.notes.hint.set(word);
+    }
+
+    /// The count of releases when this slot, which had to wait, acquired at last.
+    #[inline(always)]
+    pub fn turn(&self) -> Option<u64> {
+        let turn = self.notes.turn.get();
+        (turn != u64::MAX).then_some(turn)
+    }
+
+    /// Remembers that count, or that nobody else seems to want the lock.
+    #[inline]
+    pub fn set_turn(&self, began: Option<u64>) {
+        self.notes.turn.set(began.unwrap_or(u64::MAX));
     }
 
     /// Who reported to be next in line.

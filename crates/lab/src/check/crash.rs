@@ -369,7 +369,13 @@ mod tests {
         (
             "shiftlock",
             CRASHES,
-            &["shiftlock", "shiftlock:bypass=1", "shiftlock:strict", "shiftlock:n=1:keep"],
+            &[
+                "shiftlock",
+                "shiftlock:bypass=1",
+                "shiftlock:bypass=1:ways=1",
+                "shiftlock:strict",
+                "shiftlock:n=1:keep",
+            ],
         ),
         ("shiftlock", LEASES, &[LEASED[1], LEASED[2], "shiftlock:n=1:keep:lease=10000000"]),
         ("dslr", CRASHES, &["dslr"]),

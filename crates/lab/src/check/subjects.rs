@@ -56,6 +56,7 @@ const VARIANTS: &[&str] = &[
     "shiftlock:n=1",
     "shiftlock:n=1:keep",
     "shiftlock:bypass=1",
+    "shiftlock:bypass=1:ways=1",
     "shiftlock:strict",
     "shiftlock:attempts=2",
     "dslr-64:max=3",

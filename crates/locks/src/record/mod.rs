@@ -164,6 +164,12 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
         None
     }
 
+    /// Whether the first verb of an acquisition depends on what its slot remembers of the one
+    /// before, so that an explorer must tell such memories apart. A hint to a verb is none.
+    fn acts_on_memory(&self) -> bool {
+        false
+    }
+
     /// A free lock's word of which every count of acquisitions or releases wraps, or is reset,
     /// after so many, and every count of repairs with the next one; zero if it counts nothing.
     fn near_wrap(&self, steps: u16) -> u128 {

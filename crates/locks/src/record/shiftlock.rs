@@ -91,6 +91,9 @@ pub struct ShiftLock {
     pub writers_max: u16,
     /// How many may pass between two writers of the line. All clients of a lock must agree on it.
     pub bypass: u8,
+    /// How often a newcomer that may pass gives its processor up before it gets in line. `None`: 5
+    /// times where every verb completes at once, else never.
+    pub ways: Option<u8>,
     /// Whether a writer whose turn it is to let readers in keeps the lock among writers as long as
     /// no reader waits (section 3.5.2, future work).
     pub keep: bool,
@@ -103,7 +106,7 @@ pub struct ShiftLock {
 impl Default for ShiftLock {
     fn default() -> Self {
         let (poll_ns, patience) = (POLL_NS, Patience::DEFAULT);
-        Self { writers_max: WRITERS_MAX, bypass: 0, keep: false, poll_ns, patience }
+        Self { writers_max: WRITERS_MAX, bypass: 0, ways: None, keep: false, poll_ns, patience }
     }
 }
 
@@ -118,7 +121,8 @@ impl ShiftLock {
     }
 
     /// `n=COUNT`: writers in a row before the readers' turn; `bypass=COUNT`: how many may pass
-    /// between two of them; `keep`: the readers' turn is passed over while none waits;
+    /// between two of them; `ways=COUNT`: how often a newcomer gives way before it gets in line;
+    /// `keep`: the readers' turn is passed over while none waits;
     /// `poll=NANOS`: the pause between two reads where a wait cannot watch memory; `spins=COUNT`,
     /// `yields=COUNT`: how a waiter spends its time before it sleeps.
     fn option(
@@ -134,6 +138,10 @@ impl ShiftLock {
             },
             "bypass" => match value.parse() {
                 Ok(bypass) => self.bypass = bypass,
+                Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
+            },
+            "ways" => match value.parse() {
+                Ok(ways) => self.ways = Some(ways),
                 Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
             },
             "keep" if value.is_empty() => self.keep = true,
@@ -275,7 +283,7 @@ impl ShiftLock {
                 None => {}
             }
             site.endpoint.checkpoint(&[generation, u64::from(gone), site.successor_bits()]);
-            gone = await_mail(site, &peers, self.patience).await?;
+            gone = await_mail(site, &peers, self.patience_in_line()).await?;
         };
         let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
         match note.kind {
@@ -576,6 +584,10 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         Some(self.bypass.into())
     }
 
+    fn acts_on_memory(&self) -> bool {
+        self.bypass > 0
+    }
+
     fn near_wrap(&self, steps: u16) -> u128 {
         Released::near_wrap(steps) | ShiftWord::GENERATION_LOW.mask()
     }
@@ -629,6 +641,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
                 Mode::Shared => self.wait_shared(site, ShiftWord(old)).await?,
             };
             if let Some(grant) = granted {
+                self.begin_turn(site, grant, false);
                 return Ok(grant);
             }
             site.event(Event::Restarted { lock: site.lock });

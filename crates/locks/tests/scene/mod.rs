@@ -128,7 +128,8 @@ pub(crate) struct Member<L: RecordLock<SimEndpoint>, J> {
 impl<L: RecordLock<SimEndpoint>, J: Judge> Member<L, J> {
     /// It begins this round: states in which it has come as far are one.
     pub(crate) fn begins(&self, round: u16) {
-        self.client.endpoint().checkpoint(&[u64::from(round)]);
+        let survivors = [u64::from(round), self.client.memory()];
+        self.client.endpoint().checkpoint(&survivors);
     }
 
     /// Tells the judge, who knows already that the dead hold nothing.

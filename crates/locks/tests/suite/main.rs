@@ -9,6 +9,7 @@ mod local;
 mod options;
 mod shm;
 mod sim;
+mod turns;
 
 use std::future::Future;
 use std::marker::PhantomData;

@@ -99,7 +99,8 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
 
     pub(super) async fn run(self) {
         for round in self.first..self.trial.scenario.acquisitions {
-            self.client().endpoint().checkpoint(&[u64::from(round)]);
+            let client = self.client();
+            client.endpoint().checkpoint(&[u64::from(round), client.memory()]);
             let done = match self.is_to_update(round) {
                 true => self.updates(round).await,
                 false => self.cycle(round).await,

@@ -6,8 +6,14 @@
 //! done. Every release raises the count, and at each multiple of `bypass + 1` the lock is closed to
 //! newcomers: then it waits for the first in line. So at most `bypass` of them pass between two
 //! writers of the line, and no word need say how many have.
+//!
+//! Where clients outnumber processors, most that wait do not run, and a lock that is closed waits
+//! until the one that is first in line does. So a newcomer that cannot acquire first *gives way*:
+//! it yields its processor a few times, and gets in line only if that did not help. Then few are in
+//! line, and those run. And who acquires again and again without a wait gives way when its *turn*
+//! is over, as long as others acquire meanwhile: they may be waiting for its processor.
 
-use farlock_fabric::{EndpointId, Fault, MaskedCas, Verb, WideAtomics};
+use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Patience, Verb, Wait, WideAtomics};
 
 use super::{
     Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, Turn, UPPER_HALF, add, found_free,
@@ -21,6 +27,14 @@ use crate::token::Token;
 
 /// Attempts to pass the line before a newcomer gets in line. Each fails because another acquired.
 const ATTEMPTS: u32 = 2;
+
+/// How often a newcomer gives way where it may have a processor to give. A kernel may take a yield
+/// for the rest of a time slice, so that each in vain costs a slice: no more of them than help.
+const WAYS: u8 = 5;
+
+/// A turn is over when the count has gone round so often since it began. Measured of 1, 4 and 16: 1
+/// costs a quarter of the rate, 16 sometimes a whole time slice of waiting.
+const ROUNDS_A_TURN: u64 = 4;
 
 /// What the verb of an attempt compares of the word.
 const FREE_MASK: u128 = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();
@@ -49,6 +63,22 @@ impl ShiftLock {
         })
     }
 
+    /// How waits in line spend their time. Who passes a line does not wait in vain, so that few are
+    /// in it: they spin briefly, and then sleep, since a yield would hold up all behind.
+    #[inline]
+    pub(super) fn patience_in_line(&self) -> Patience {
+        let spins = self.patience.spins.min(Patience::BRIEF);
+        if self.bypass > 0 { Patience { spins, yields: 0 } } else { self.patience }
+    }
+
+    /// Whether this slot gives way before it acquires again.
+    #[inline(always)]
+    fn is_turn_over<E: WideAtomics>(&self, site: &Site<'_, E>) -> bool {
+        let (Some(began), Some(left)) = (site.turn(), site.hint()) else { return false };
+        let since = ShiftWord(left).count().wrapping_sub(began) & ShiftWord::COUNT.max();
+        since >= ROUNDS_A_TURN * (u64::from(self.bypass) + 1)
+    }
+
     /// The first attempt: upon the word as this slot left it, or upon a free one.
     #[inline(always)]
     pub(super) fn attempt<E: WideAtomics>(&self, site: &Site<'_, E>) -> MaskedCas<u128> {
@@ -56,9 +86,12 @@ impl ShiftLock {
         self.way_in(site, seen).unwrap_or(Self::enqueue_if_free(site))
     }
 
-    /// The same as a verb.
+    /// The same as a verb, or a look at the word if the turn is over.
     #[inline(always)]
     pub(super) fn attempt_verb<E: WideAtomics>(&self, site: &Site<'_, E>) -> Verb<'static> {
+        if self.is_turn_over(site) {
+            return Verb::Read { addr: site.lock, words: 2 };
+        }
         Verb::MaskedCas128 { addr: site.lock, op: self.attempt(site), hint: site.hint() }
     }
 
@@ -69,6 +102,9 @@ impl ShiftLock {
         site: &Site<'_, E>,
         found: ShiftWord,
     ) -> Option<Grant> {
+        if self.is_turn_over(site) {
+            return None;
+        }
         let op = self.attempt(site);
         ((found.0 ^ op.compare) & op.compare_mask == 0).then(|| granted(found))
     }
@@ -76,6 +112,52 @@ impl ShiftLock {
     /// Acquires a lock whose word was found to be this without getting in line, or gets in line:
     /// then returns what it found there.
     pub(super) async fn get_in_line<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mut seen: ShiftWord,
+    ) -> Result<Result<Grant, ShiftWord>, Fault> {
+        let mut is_alone = false;
+        if self.is_turn_over(site) {
+            let left = seen.released();
+            seen = self.give_way(site).await?;
+            is_alone = seen.released() == left;
+        }
+        for ways_left in (0..=self.ways::<E>()).rev() {
+            match self.come_in(site, seen).await? {
+                Ok(grant) => {
+                    self.begin_turn(site, grant, is_alone);
+                    return Ok(Ok(grant));
+                }
+                Err(found) if ways_left == 0 => seen = found,
+                Err(_) => seen = self.give_way(site).await?,
+            }
+            is_alone = false;
+        }
+        site.endpoint.masked_cas128(site.lock, Self::enqueue(site), Some(seen.0)).await?;
+        let found = ShiftWord(site.endpoint.old());
+        Ok(found_free(Mode::Exclusive, found).ok_or(found))
+    }
+
+    /// How often a newcomer gives way before it gets in line.
+    fn ways<E: WideAtomics>(&self) -> u8 {
+        self.ways.unwrap_or(if E::NOW { WAYS } else { 0 })
+    }
+
+    /// A slot that had to wait has its turn from now on, unless nobody has acquired while it gave
+    /// way.
+    pub(super) fn begin_turn<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        grant: Grant,
+        is_alone: bool,
+    ) {
+        let is_wanted = self.ways::<E>() > 0 && !is_alone;
+        site.set_turn(is_wanted.then(|| grant.released.count()));
+    }
+
+    /// Acquires a lock whose word was found to be this without getting in line, or returns what it
+    /// found instead.
+    async fn come_in<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         mut seen: ShiftWord,
@@ -92,9 +174,16 @@ impl ShiftLock {
             }
             seen = found;
         }
-        site.endpoint.masked_cas128(site.lock, Self::enqueue(site), Some(seen.0)).await?;
-        let found = ShiftWord(site.endpoint.old());
-        Ok(found_free(Mode::Exclusive, found).ok_or(found))
+        Ok(Err(seen))
+    }
+
+    /// Lets others run, and looks at the word again.
+    async fn give_way<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ShiftWord, Fault> {
+        const NO_LONGER: Option<Nanos> = Some(0);
+        let patience = Patience { spins: 0, yields: 1 };
+        site.endpoint.wait(Wait { interval: NO_LONGER, patience, ..Wait::default() }).await;
+        site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
+        Ok(ShiftWord(site.endpoint.old()))
     }
 
     /// The first in line takes the lock when it is open.
@@ -136,7 +225,7 @@ impl ShiftLock {
         while word.open() == 0 && word.generation_low() == generation_low && !doubt.is_due() {
             let seen = word.0 as u64;
             site.endpoint.checkpoint(&[seen, carried, doubt.hash(), site.successor_bits()]);
-            doubt.wait(site, seen, self.poll_interval::<E>(), self.patience).await;
+            doubt.wait(site, seen, self.poll_interval::<E>(), self.patience_in_line()).await;
             site.endpoint.read64(site.lock).await?;
             word = ShiftWord(u128::from(site.endpoint.old() as u64));
         }

@@ -1,0 +1,101 @@
+//! Bounded bypass among clients that outnumber processors: when they give way, and how often.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use farlock_fabric::hook::{Counted, Counts};
+use farlock_fabric::{Addr, Endpoint, Nanos};
+use farlock_locks::record::shiftlock::ShiftLock;
+use farlock_locks::{Client, Options};
+use farlock_sim::{Config, Ended, Handle, SimEndpoint, World};
+
+/// How often a newcomer gives way here.
+const WAYS: u8 = 3;
+/// Releases in a turn: four rounds of the count, with one that may pass in each.
+const TURN: u64 = 8;
+/// More than a newcomer takes to get in line.
+const A_WHILE: Nanos = 100_000;
+/// Far more than any of this takes, in virtual nanoseconds.
+const TIME_NS_MAX: Nanos = 1_000_000_000;
+
+type Counting = Client<Counted<SimEndpoint>, ShiftLock>;
+
+fn client(handle: &Handle) -> Counting {
+    let lock = ShiftLock { bypass: 1, ways: Some(WAYS), ..ShiftLock::default() };
+    Client::new(Counted::new(handle.endpoint()), lock, Options { incarnation: 1 })
+}
+
+/// Acquires and releases so often. Returns what that cost.
+async fn cycles(client: &Counting, word: Addr, times: u64) -> Counts {
+    let before = client.endpoint().counts();
+    for _ in 0..times {
+        let guard = client.exclusive(word).await.expect("it is granted");
+        guard.release().await.expect("it is released");
+    }
+    client.endpoint().counts() - before
+}
+
+#[test]
+fn a_newcomer_gives_way_so_often_and_then_gets_in_line() {
+    let world = World::new(Config { endpoints: 4, ..Config::default() });
+    let (handle, word) = (world.handle(), world.region(world.node(), 64));
+    let (holder, newcomer) = (client(&handle), client(&handle));
+    let cost = Rc::new(Cell::new(Counts::default()));
+    let told = Rc::clone(&cost);
+    let waiting = world.spawn(newcomer.endpoint().id(), async move {
+        newcomer.endpoint().sleep(A_WHILE).await;
+        told.set(cycles(&newcomer, word, 1).await);
+    });
+    world.spawn(holder.endpoint().id(), async move {
+        let guard = holder.exclusive(word).await.expect("the lock is free");
+        holder.endpoint().sleep(3 * A_WHILE).await;
+        guard.release().await.expect("it is released");
+    });
+    assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
+    assert!(waiting.take().is_some());
+    let cost = cost.get();
+    // It looks after each time that it gave way; then it reports to the holder before.
+    assert_eq!((cost.reads, cost.sends), (u64::from(WAYS), 1));
+}
+
+#[test]
+fn who_is_alone_gives_way_once() {
+    let world = World::new(Config { endpoints: 4, ..Config::default() });
+    let (handle, word) = (world.handle(), world.region(world.node(), 64));
+    let (other, client) = (client(&handle), client(&handle));
+    let done = world.spawn(client.endpoint().id(), async move {
+        client.endpoint().sleep(A_WHILE).await;
+        // The other one holds, so that this one waits and has a turn.
+        cycles(&client, word, 1).await;
+        let turn = cycles(&client, word, TURN - 1).await;
+        assert_eq!((turn.atomics, turn.reads, turn.waits), (2 * (TURN - 1), 0, 0));
+        // The turn is over: it looks, gives way, looks again, and nobody else has acquired.
+        let next = cycles(&client, word, 1).await;
+        assert_eq!((next.atomics, next.reads, next.waits), (2, 2, 1));
+        let alone = cycles(&client, word, 4 * TURN).await;
+        assert_eq!((alone.atomics, alone.reads, alone.waits), (8 * TURN, 0, 0));
+    });
+    world.spawn(other.endpoint().id(), async move {
+        let guard = other.exclusive(word).await.expect("the lock is free");
+        other.endpoint().sleep(3 * A_WHILE).await;
+        guard.release().await.expect("it is released");
+    });
+    assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
+    assert!(done.take().is_some());
+}
+
+#[test]
+fn who_is_not_alone_gives_way_in_every_turn() {
+    let world = World::new(Config { endpoints: 4, ..Config::default() });
+    let (handle, word) = (world.handle(), world.region(world.node(), 64));
+    let waits = Rc::new(Cell::new(0));
+    for _ in 0..2 {
+        let (client, waits) = (client(&handle), Rc::clone(&waits));
+        world.spawn(client.endpoint().id(), async move {
+            let cost = cycles(&client, word, 40 * TURN).await;
+            waits.set(waits.get() + cost.waits);
+        });
+    }
+    assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
+    assert!(waits.get() >= 2 * 40, "gave way and waited {} times", waits.get());
+}

@@ -30,6 +30,20 @@ impl<E> Clone for Site<'_, E> {
 
 impl<E> Copy for Site<'_, E> {}
 
+/// How long a slot that had to wait acquires before it gives way to others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// The count of releases when it acquired at last.
+    pub began: u64,
+    /// How many releases later the turn is over.
+    pub length: u64,
+}
+
+impl Turn {
+    /// Of a slot that nobody waits for.
+    pub const ENDLESS: Self = Self { began: 0, length: u64::MAX };
+}
+
 /// What a slot remembers besides its grant.
 #[derive(Debug)]
 pub(crate) struct Notes {
@@ -37,8 +51,8 @@ pub(crate) struct Notes {
     pub(crate) hint_lock: Cell<u64>,
     /// What that lock's whole word was when this slot let go of it.
     pub(crate) hint: Cell<u128>,
-    /// The count of releases when this slot began its turn; none is `u64::MAX`.
-    pub(crate) turn: Cell<u64>,
+    /// The turn of this slot at that lock.
+    pub(crate) turn: Cell<Turn>,
     /// Who reported to be next in line; nobody is zero.
     pub(crate) successor: Cell<u64>,
     /// When the opening verb was posted, where a lease counts from there.
@@ -50,7 +64,7 @@ impl Notes {
         Self {
             hint_lock: Cell::new(0),
             hint: Cell::new(0),
-            turn: Cell::new(u64::MAX),
+            turn: Cell::new(Turn::ENDLESS),
             successor: Cell::new(0),
             opened_at: Cell::new(0),
         }
@@ -61,8 +75,8 @@ impl Notes {
     /// A hash of what is acted upon in the next acquisition.
     pub(crate) fn mixed_into(&self, hash: u64) -> u64 {
         const PRIME: u64 = 0x0100_0000_01b3;
-        let hint = self.hint.get();
-        [self.hint_lock.get(), hint as u64, (hint >> 64) as u64, self.turn.get()]
+        let (hint, turn) = (self.hint.get(), self.turn.get());
+        [self.hint_lock.get(), hint as u64, (hint >> 64) as u64, turn.began, turn.length]
             .iter()
             .fold(hash, |hash, word| (hash ^ word).wrapping_mul(PRIME).rotate_left(29))
     }
@@ -93,17 +107,16 @@ impl<E: Endpoint> Site<'_, E> {
         self.notes.hint.set(word);
     }
 
-    /// The count of releases when this slot, which had to wait, acquired at last.
+    /// The turn of this slot at this lock.
     #[inline(always)]
-    pub fn turn(&self) -> Option<u64> {
-        let turn = self.notes.turn.get();
-        (turn != u64::MAX).then_some(turn)
+    pub fn turn(&self) -> Turn {
+        self.notes.turn.get()
     }
 
-    /// Remembers that count, or that nobody else seems to want the lock.
+    /// Begins a turn.
     #[inline]
-    pub fn set_turn(&self, began: Option<u64>) {
-        self.notes.turn.set(began.unwrap_or(u64::MAX));
+    pub fn set_turn(&self, turn: Turn) {
+        self.notes.turn.set(turn);
     }
 
     /// Who reported to be next in line.

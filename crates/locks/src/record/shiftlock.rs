@@ -157,7 +157,7 @@ impl ShiftLock {
 }
 
 /// How a wait for other clients ended.
-enum Turn<T> {
+enum End<T> {
     /// As it should.
     Mine(T),
     /// The lock was repaired meanwhile: begin again.
@@ -253,9 +253,9 @@ impl ShiftLock {
             self.follow(site, Mailbox::from_bits(old.tail()), generation).await?
         };
         match turn {
-            Turn::Mine(grant) => Ok(Some(grant)),
-            Turn::Again => Ok(None),
-            Turn::Broken => self.repair(site, generation, Mode::Exclusive).await,
+            End::Mine(grant) => Ok(Some(grant)),
+            End::Again => Ok(None),
+            End::Broken => self.repair(site, generation, Mode::Exclusive).await,
         }
     }
 
@@ -265,10 +265,10 @@ impl ShiftLock {
         site: &Site<'_, E>,
         predecessor: Mailbox,
         generation: u64,
-    ) -> Result<Turn<Grant>, Fault> {
+    ) -> Result<End<Grant>, Fault> {
         let report = Note::new(Kind::Successor, site.me, site.lock, generation);
         if !tell(site, predecessor, &report).await? {
-            return Ok(Turn::Broken);
+            return Ok(End::Broken);
         }
         let peers = [predecessor.endpoint];
         let mut gone = false;
@@ -278,7 +278,7 @@ impl ShiftLock {
                 // A predecessor that died has sent what it ever will.
                 None if gone => {
                     site.peer_died(predecessor.endpoint);
-                    return Ok(Turn::Broken);
+                    return Ok(End::Broken);
                 }
                 None => {}
             }
@@ -288,9 +288,9 @@ impl ShiftLock {
         let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
         match note.kind {
             Kind::ModeChanged => self.wait_for_readers(site, grant).await,
-            Kind::Handover => Ok(Turn::Mine(grant)),
+            Kind::Handover => Ok(End::Mine(grant)),
             Kind::First => self.first_in_line(site, grant).await,
-            Kind::Successor | Kind::Reset => Ok(Turn::Again),
+            Kind::Successor | Kind::Reset => Ok(End::Again),
         }
     }
 
@@ -300,7 +300,7 @@ impl ShiftLock {
         &self,
         site: &Site<'_, E>,
         grant: Grant,
-    ) -> Result<Turn<Grant>, Fault> {
+    ) -> Result<End<Grant>, Fault> {
         let upper = site.lock.plus(UPPER_HALF);
         let mut suspicion = Suspicion::new::<E>(self.poll_ns);
         loop {
@@ -310,14 +310,14 @@ impl ShiftLock {
             site.endpoint.read64(upper).await?;
             let seen = Released(site.endpoint.old() as u64);
             if seen.generation() != grant.released.generation() {
-                return Ok(Turn::Again);
+                return Ok(End::Again);
             }
             if seen == grant.released {
-                return Ok(Turn::Mine(grant));
+                return Ok(End::Mine(grant));
             }
             if is_sure {
                 site.peer_died(EndpointId::NOBODY);
-                return Ok(Turn::Broken);
+                return Ok(End::Broken);
             }
             site.endpoint.checkpoint(&[grant.released.0, suspicion.survivor()]);
             let wait = Wait {

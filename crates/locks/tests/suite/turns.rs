@@ -13,10 +13,12 @@ use farlock_sim::{Config, Ended, Handle, SimEndpoint, World};
 const WAYS: u8 = 3;
 /// Releases in a turn: four rounds of the count, with one that may pass in each.
 const TURN: u64 = 8;
+/// How often a turn is doubled before there are none.
+const DOUBLINGS: u32 = 12;
 /// More than a newcomer takes to get in line.
 const A_WHILE: Nanos = 100_000;
 /// Far more than any of this takes, in virtual nanoseconds.
-const TIME_NS_MAX: Nanos = 1_000_000_000;
+const TIME_NS_MAX: Nanos = 10_000_000_000;
 
 type Counting = Client<Counted<SimEndpoint>, ShiftLock>;
 
@@ -59,7 +61,7 @@ fn a_newcomer_gives_way_so_often_and_then_gets_in_line() {
 }
 
 #[test]
-fn who_is_alone_gives_way_once() {
+fn who_is_alone_gives_way_ever_more_seldom() {
     let world = World::new(Config { endpoints: 4, ..Config::default() });
     let (handle, word) = (world.handle(), world.region(world.node(), 64));
     let (other, client) = (client(&handle), client(&handle));
@@ -69,11 +71,15 @@ fn who_is_alone_gives_way_once() {
         cycles(&client, word, 1).await;
         let turn = cycles(&client, word, TURN - 1).await;
         assert_eq!((turn.atomics, turn.reads, turn.waits), (2 * (TURN - 1), 0, 0));
-        // The turn is over: it looks, gives way, looks again, and nobody else has acquired.
-        let next = cycles(&client, word, 1).await;
-        assert_eq!((next.atomics, next.reads, next.waits), (2, 2, 1));
-        let alone = cycles(&client, word, 4 * TURN).await;
-        assert_eq!((alone.atomics, alone.reads, alone.waits), (8 * TURN, 0, 0));
+        for doubled in 1..=DOUBLINGS {
+            // The turn is over: it looks, gives way, looks again, and nobody has acquired.
+            let turn = cycles(&client, word, TURN << doubled).await;
+            assert_eq!((turn.atomics, turn.reads, turn.waits), (2 * TURN << doubled, 2, 1));
+        }
+        let last = cycles(&client, word, 1).await;
+        assert_eq!((last.reads, last.waits), (2, 1));
+        let alone = cycles(&client, word, TURN << (DOUBLINGS + 2)).await;
+        assert_eq!((alone.reads, alone.waits), (0, 0));
     });
     world.spawn(other.endpoint().id(), async move {
         let guard = other.exclusive(word).await.expect("the lock is free");

@@ -16,12 +16,12 @@
 use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Patience, Verb, Wait, WideAtomics};
 
 use super::{
-    Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, Turn, UPPER_HALF, add, found_free,
+    End, Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, UPPER_HALF, add, found_free,
 };
 use crate::Mode;
 use crate::agent::Participant;
 use crate::record::bakery::Doubt;
-use crate::site::Site;
+use crate::site::{Site, Turn};
 use crate::slot::Phase;
 use crate::token::Token;
 
@@ -35,6 +35,8 @@ const WAYS: u8 = 5;
 /// A turn is over when the count has gone round so often since it began. Measured of 1, 4 and 16: 1
 /// costs a quarter of the rate, 16 sometimes a whole time slice of waiting.
 const ROUNDS_A_TURN: u64 = 4;
+/// A turn in which nobody else acquired doubles the next one. After so many of them there are none.
+const DOUBLINGS_MAX: u32 = 12;
 
 /// What the verb of an attempt compares of the word.
 const FREE_MASK: u128 = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();
@@ -74,9 +76,8 @@ impl ShiftLock {
     /// Whether this slot gives way before it acquires again.
     #[inline(always)]
     fn is_turn_over<E: WideAtomics>(&self, site: &Site<'_, E>) -> bool {
-        let (Some(began), Some(left)) = (site.turn(), site.hint()) else { return false };
-        let since = ShiftWord(left).count().wrapping_sub(began) & ShiftWord::COUNT.max();
-        since >= ROUNDS_A_TURN * (u64::from(self.bypass) + 1)
+        let turn = site.turn();
+        turn.length != u64::MAX && site.hint().is_some_and(|left| has_ended(turn, ShiftWord(left)))
     }
 
     /// The first attempt: upon the word as this slot left it, or upon a free one.
@@ -143,16 +144,19 @@ impl ShiftLock {
         self.ways.unwrap_or(if E::NOW { WAYS } else { 0 })
     }
 
-    /// A slot that had to wait has its turn from now on, unless nobody has acquired while it gave
-    /// way.
+    /// The turn of a slot that has just acquired begins, after it had to wait or after it gave way.
+    /// A yield that finds nobody may have been too short for others, hence the longer turns.
     pub(super) fn begin_turn<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         grant: Grant,
         is_alone: bool,
     ) {
-        let is_wanted = self.ways::<E>() > 0 && !is_alone;
-        site.set_turn(is_wanted.then(|| grant.released.count()));
+        let first = ROUNDS_A_TURN * (u64::from(self.bypass) + 1);
+        let length = if is_alone { site.turn().length.saturating_mul(2) } else { first };
+        let is_wanted = self.ways::<E>() > 0 && length <= first << DOUBLINGS_MAX;
+        let turn = Turn { began: grant.released.count(), length };
+        site.set_turn(if is_wanted { turn } else { Turn::ENDLESS });
     }
 
     /// Acquires a lock whose word was found to be this without getting in line, or returns what it
@@ -191,20 +195,20 @@ impl ShiftLock {
         &self,
         site: &Site<'_, E>,
         grant: Grant,
-    ) -> Result<Turn<Grant>, Fault> {
+    ) -> Result<End<Grant>, Fault> {
         let generation = grant.released.generation();
         let mut doubt = Doubt::new::<E>();
         loop {
             let found = take_if_open(site, generation).await?;
             if found.generation() != generation {
-                return Ok(Turn::Again);
+                return Ok(End::Again);
             }
             if found.open() != 0 {
-                return Ok(Turn::Mine(Grant { streak: grant.streak, ..granted(found) }));
+                return Ok(End::Mine(Grant { streak: grant.streak, ..granted(found) }));
             }
             if doubt.is_due() && is_abandoned(site, &mut doubt, found).await? {
                 site.peer_died(EndpointId::NOBODY);
-                return Ok(Turn::Broken);
+                return Ok(End::Broken);
             }
             let carried = u64::from(grant.streak) << 16 | generation;
             self.await_opening(site, &mut doubt, found.0 as u64, carried).await?;
@@ -261,6 +265,12 @@ pub(super) fn has_passed<E: WideAtomics>(
     let released = u128::from(add(grant.released, 1).0) << 64;
     site.left(found.0 & !RELEASED_MASK | released | ShiftWord::OPEN.mask());
     true
+}
+
+/// Whether a turn was over when the lock's word was left so.
+#[inline(always)]
+fn has_ended(turn: Turn, left: ShiftWord) -> bool {
+    left.count().wrapping_sub(turn.began) & ShiftWord::COUNT.max() >= turn.length
 }
 
 /// The grant of whoever acquired by an attempt that found this word.

@@ -22,7 +22,7 @@
 use farlock_fabric::{Fault, Mailbox, MaskedCas, Nanos, Wait, WideAtomics, Woken};
 
 use super::extended::{Extended, Held};
-use super::{Grant, RELEASED_MASK, Released, ShiftWord, Turn, UPPER_HALF, add};
+use super::{End, Grant, RELEASED_MASK, Released, ShiftWord, UPPER_HALF, add};
 use crate::event::Event;
 use crate::record::Mode;
 use crate::record::queue::{Kind, MAILBOX_FULL_RETRY_NS, Note, next_generation, next_note};
@@ -130,8 +130,8 @@ impl Extended {
             self.follow_leased(site, term, watch, Mailbox::from_bits(old.tail())).await?
         };
         Ok(match turn {
-            Turn::Mine(held) => Some(held),
-            Turn::Again | Turn::Broken => None,
+            End::Mine(held) => Some(held),
+            End::Again | End::Broken => None,
         })
     }
 
@@ -142,25 +142,25 @@ impl Extended {
         term: Term,
         mut watch: Watch,
         predecessor: Mailbox,
-    ) -> Result<Turn<Held>, Fault> {
+    ) -> Result<End<Held>, Fault> {
         let generation = watch.seen.generation();
         let report = Note::new(Kind::Successor, site.me, site.lock, generation);
         if self.tell_leased(site, term, &mut watch, predecessor, &report).await? == Told::Over {
-            return Ok(Turn::Again);
+            return Ok(End::Again);
         }
         let note = loop {
             if let Some(note) = next_note(site, generation) {
                 break note;
             }
             if !self.await_mail_leased(site, term, &mut watch, generation).await? {
-                return Ok(Turn::Again);
+                return Ok(End::Again);
             }
         };
         let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
         match note.kind {
             Kind::ModeChanged => self.wait_for_readers_leased(site, term, watch, grant).await,
             Kind::Handover => self.hold(site, term, grant, watch.not_yet(grant.released)).await,
-            Kind::Successor | Kind::Reset | Kind::First => Ok(Turn::Again),
+            Kind::Successor | Kind::Reset | Kind::First => Ok(End::Again),
         }
     }
 
@@ -171,14 +171,14 @@ impl Extended {
         term: Term,
         mut watch: Watch,
         grant: Grant,
-    ) -> Result<Turn<Held>, Fault> {
+    ) -> Result<End<Held>, Fault> {
         loop {
             let seen = watch.look(site).await?;
             if seen == grant.released {
                 return self.hold(site, term, grant, watch.before).await;
             }
             if !self.goes_on(site, term, &mut watch, grant.released.generation()).await? {
-                return Ok(Turn::Again);
+                return Ok(End::Again);
             }
             site.endpoint.checkpoint(&watch.survivors([grant.released.0, 0]));
             let word = Some((site.lock.plus(UPPER_HALF), watch.seen.0));
@@ -258,11 +258,11 @@ impl Extended {
         term: Term,
         grant: Grant,
         not_yet: Nanos,
-    ) -> Result<Turn<Held>, Fault> {
+    ) -> Result<End<Held>, Fault> {
         let now = site.endpoint.now();
         let held = Held { grant, readers: 0, expires: term.end(now) };
         if now.saturating_sub(not_yet) <= term.ns {
-            return Ok(Turn::Mine(held));
+            return Ok(End::Mine(held));
         }
         let released = add(grant.released, 1);
         let op = MaskedCas {
@@ -273,9 +273,9 @@ impl Extended {
         };
         site.endpoint.masked_cas128(site.lock, op, None).await?;
         if ShiftWord(site.endpoint.old()).released() != grant.released {
-            return Ok(Turn::Again);
+            return Ok(End::Again);
         }
-        Ok(Turn::Mine(Held { grant: Grant { released, ..grant }, ..held }))
+        Ok(End::Mine(Held { grant: Grant { released, ..grant }, ..held }))
     }
 
     /// Waits for mail, and looks at the count if there is none for a while. False if the lock was

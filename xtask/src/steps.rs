@@ -168,6 +168,11 @@ pub(crate) const CI: &[Step] = &[
                  --near-wrap 1 --json"
             ),
             lab!("check --mode exhaustive --protocol dslr --updates --json"),
+            // Long enough for turns to be over.
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 8 --protocol \
+                 shiftlock:bypass=1:ways=1 --json"
+            ),
             lab!(
                 "check --mode exhaustive --acquisitions 1 --updates --crashes 1 --protocol dslr \
                  --json"

@@ -74,7 +74,7 @@ fn who_is_alone_gives_way_ever_more_seldom() {
         for doubled in 1..=DOUBLINGS {
             // The turn is over: it looks, gives way, looks again, and nobody has acquired.
             let turn = cycles(&client, word, TURN << doubled).await;
-            assert_eq!((turn.atomics, turn.reads, turn.waits), (2 * TURN << doubled, 2, 1));
+            assert_eq!((turn.atomics, turn.reads, turn.waits), ((2 * TURN) << doubled, 2, 1));
         }
         let last = cycles(&client, word, 1).await;
         assert_eq!((last.reads, last.waits), (2, 1));

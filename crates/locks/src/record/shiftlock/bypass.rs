@@ -38,6 +38,10 @@ const ROUNDS_A_TURN: u64 = 4;
 /// A turn in which nobody else acquired doubles the next one. After so many of them there are none.
 const DOUBLINGS_MAX: u32 = 12;
 
+/// Where newcomers give way few are in line: they spin briefly and then sleep, since whoever yields
+/// in line holds up all behind.
+const IN_A_SHORT_LINE: Patience = Patience { spins: Patience::BRIEF, yields: 0 };
+
 /// What the verb of an attempt compares of the word.
 const FREE_MASK: u128 = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();
 const PASS_MASK: u128 = ShiftWord::OPEN.mask() | RELEASED_MASK;
@@ -65,12 +69,14 @@ impl ShiftLock {
         })
     }
 
-    /// How waits in line spend their time. Who passes a line does not wait in vain, so that few are
-    /// in it: they spin briefly, and then sleep, since a yield would hold up all behind.
+    /// How waits in line spend their time, unless somebody said how.
     #[inline]
     pub(super) fn patience_in_line(&self) -> Patience {
-        let spins = self.patience.spins.min(Patience::BRIEF);
-        if self.bypass > 0 { Patience { spins, yields: 0 } } else { self.patience }
+        if self.bypass > 0 && self.patience == Patience::DEFAULT {
+            IN_A_SHORT_LINE
+        } else {
+            self.patience
+        }
     }
 
     /// Whether this slot gives way before it acquires again.

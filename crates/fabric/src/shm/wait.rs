@@ -222,10 +222,11 @@ impl ShmEndpoint {
     /// Looks again and again, as long as patience and interval last.
     fn spin(&self, wait: &Wait<'_>, state: &WaitState) -> Option<Woken> {
         let spins = self.spinning.spins(wait.patience.spins);
+        let is_adapted = wait.patience.spins > Patience::BRIEF;
         for turn in 0..spins {
             std::hint::spin_loop();
             if let Some(woken) = self.look(wait) {
-                if spins > Patience::BRIEF {
+                if is_adapted {
                     self.spinning.paid();
                 }
                 return Some(woken);
@@ -234,7 +235,7 @@ impl ShmEndpoint {
                 return None;
             }
         }
-        if spins > Patience::BRIEF {
+        if is_adapted && spins > 0 {
             self.spinning.failed();
         }
         for _ in 0..wait.patience.yields {

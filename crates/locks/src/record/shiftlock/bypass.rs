@@ -25,7 +25,7 @@ use crate::site::{Site, Turn};
 use crate::slot::Phase;
 use crate::token::Token;
 
-/// Attempts to pass the line before a newcomer gets in line. Each fails because another acquired.
+/// Attempts to acquire before a newcomer gives way. Each fails because another acquired.
 const ATTEMPTS: u32 = 2;
 
 /// How often a newcomer gives way where it may have a processor to give. A kernel may take a yield

@@ -57,6 +57,8 @@ pub(crate) struct Notes {
     pub(crate) successor: Cell<u64>,
     /// When the opening verb was posted, where a lease counts from there.
     pub(crate) opened_at: Cell<Nanos>,
+    /// Whether nobody wants any more what this slot waits for.
+    pub(crate) withdrawn: Cell<bool>,
 }
 
 impl Notes {
@@ -67,6 +69,7 @@ impl Notes {
             turn: Cell::new(Turn::ENDLESS),
             successor: Cell::new(0),
             opened_at: Cell::new(0),
+            withdrawn: Cell::new(false),
         }
     }
 }
@@ -150,6 +153,12 @@ impl<E: Endpoint> Site<'_, E> {
     #[inline]
     pub fn opens_at(&self, now: Nanos) {
         self.notes.opened_at.set(now);
+    }
+
+    /// Whether nobody wants any more what this slot waits for: then leave.
+    #[inline]
+    pub fn is_withdrawn(&self) -> bool {
+        self.notes.withdrawn.get()
     }
 
     /// Publishes what this slot is doing at this lock.

@@ -154,6 +154,17 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     /// readers inside that came before. Where not, such a hold is exclusive from the first.
     const UPDATES: bool = false;
 
+    /// Whether an attempt that never waits fails only if somebody living holds the lock
+    /// incompatibly, or awaits it and is not passed over.
+    const TRIES_TELL_TRUTH: bool = false;
+
+    /// Whether who withdraws is soon as if it had never asked: [`RecordLock::wait_or_leave`] leaves
+    /// where nobody stands behind, and passes on what it is granted elsewhere.
+    const WITHDRAWS: bool = false;
+
+    /// Whether a waiter that is stopped is passed over by those behind it.
+    const PASSES_OVER_STOPPED: bool = false;
+
     /// What a holder remembers.
     type Grant: Copy + 'static;
 
@@ -224,6 +235,19 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
         old: u128,
     ) -> impl Future<Output = Result<Self::Grant, Fault>>;
 
+    /// The same for who may withdraw while it waits ([`Site::is_withdrawn`]); `None` if it did and
+    /// has left. Where the lock [`WITHDRAWS`](RecordLock::WITHDRAWS) the future may be dropped at
+    /// any of its waits, and another one goes on where it was: then there is no `old` word.
+    async fn wait_or_leave(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: Option<u128>,
+    ) -> Result<Option<Self::Grant>, Fault> {
+        let old = old.expect("only a lock that withdraws goes on with a wait that was dropped");
+        self.wait_in_line(site, mode, old).await.map(Some)
+    }
+
     /// The verb that releases the lock if nobody waits; `None` if somebody is known to.
     fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Self::Grant) -> Option<Verb<'static>>;
 
@@ -262,6 +286,52 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
         seen: Option<u128>,
         old: u128,
     ) -> Tried<Self::Grant>;
+
+    /// What an attempt does that found the lock taken, before it fails: a lock whose tries tell the
+    /// truth looks whether those who have it live. `old` is what the attempt found.
+    async fn try_beside(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        old: u128,
+    ) -> Result<Option<Self::Grant>, Fault> {
+        let _ = (site, mode, old);
+        Ok(None)
+    }
+
+    /// Begins an exclusive hold anew for another task of its holder, as if it had been released and
+    /// acquired by who runs: one release later, with the next token. `None`, and nothing has
+    /// changed: others come first, or the lock cannot.
+    async fn renew(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+    ) -> Result<Option<Self::Grant>, Fault> {
+        let _ = (site, grant);
+        Ok(None)
+    }
+
+    /// Makes an exclusive hold a shared one, at once. `None`, and nothing has changed: the lock
+    /// cannot.
+    async fn downgrade(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+    ) -> Result<Option<Self::Grant>, Fault> {
+        let _ = (site, grant);
+        Ok(None)
+    }
+
+    /// Makes a shared hold an exclusive one if no other is inside. `None`, and nothing has changed:
+    /// there is another, or the lock cannot.
+    async fn try_upgrade(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+    ) -> Result<Option<Self::Grant>, Fault> {
+        let _ = (site, grant);
+        Ok(None)
+    }
 
     /// The same where a server grants: asks it.
     async fn try_server(

@@ -247,7 +247,7 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
             times => *times -= 1,
         });
     }
-    push(&|s| s.hold_ns = 0);
+    push(&|s| s.hold_ns = if s.visited { s.hold_ns } else { 0 });
     for index in 0..scenario.clocks.len() {
         push(&|s| {
             s.clocks.remove(index);
@@ -257,6 +257,12 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
     push(&|s| s.cancel = None);
     push(&|s| s.cancel_anywhere = s.cancel_anywhere.saturating_sub(1));
     push(&|s| s.near_wrap = 0);
+    push(&|s| s.quits = false);
+    push(&|s| {
+        s.hold_ns = if s.visited { 0 } else { s.hold_ns };
+        s.visited = false;
+    });
+    push(&|s| s.tries = 0);
     push(&|s| s.fenced = false);
     push(&|s| s.recorded = false);
     for client in (0..scenario.clients).filter(|_| scenario.clients > 2) {
@@ -277,6 +283,7 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
     push(&|s| s.shared &= u64::MAX >> (64 - s.all().clamp(1, 64)));
     for bit in 0..scenario.all().min(64) {
         push(&|s| s.updates &= !1_u64.checked_shl(bit).unwrap_or(0));
+        push(&|s| s.tries &= !1_u64.checked_shl(bit).unwrap_or(0));
         push(&|s| s.shared &= !1_u64.checked_shl(bit).unwrap_or(0));
     }
     simpler

@@ -10,6 +10,7 @@ use farlock_sim::check::Register;
 
 use super::order::Order;
 use super::points::Watched;
+use super::scenario::Declares;
 use super::trial::{Crew, Player, Terms};
 use super::{CheckArgs, Mode};
 
@@ -178,12 +179,16 @@ pub fn twin(exhibit: &Exhibit) -> Option<Player> {
 
 fn maker_of(exhibit: &Exhibit) -> MakePlayer {
     let order = Some(match exhibit.order {
-        Claim::Nothing => Order::default(),
+        Claim::Nothing
+        | Claim::TriesTellTruth
+        | Claim::Withdraws
+        | Claim::PassesOverStopped => Order::default(),
         Claim::WritersInOrder => Order { writers: Some(0), ..Order::default() },
         Claim::OneMayPass => Order { writers: Some(1), ..Order::default() },
         Claim::WritersKeepReadersOut => Order { readers: Some(u16::MAX), ..Order::default() },
     });
-    MakePlayer { settles: exhibit.settles, order, pause_ns: PAUSE_NS[2], ..MakePlayer::SOUND }
+    let (settles, claim) = (exhibit.settles, exhibit.order);
+    MakePlayer { settles, order, claim, pause_ns: PAUSE_NS[2], ..MakePlayer::SOUND }
 }
 
 struct MakePlayer {
@@ -198,6 +203,8 @@ struct MakePlayer {
     pause_ns: Nanos,
     /// Tasks of each client.
     crew: Crew,
+    /// What an exhibit claims.
+    claim: Claim,
 }
 
 impl MakePlayer {
@@ -209,7 +216,20 @@ impl MakePlayer {
         looks_at_incarnation: true,
         pause_ns: LEASE_NS,
         crew: Crew::ALONE,
+        claim: Claim::Nothing,
     };
+
+    /// What the lock says of tries, withdrawals and stops, or an exhibit claims.
+    fn declares<W: WideAtomics, L: RecordLock<W>>(&self, leased: bool) -> Declares {
+        if leased || self.crew != Crew::ALONE {
+            return Declares::NOTHING;
+        }
+        Declares {
+            tries: L::TRIES_TELL_TRUTH || self.claim == Claim::TriesTellTruth,
+            withdraws: L::WITHDRAWS || self.claim == Claim::Withdraws,
+            passes: L::PASSES_OVER_STOPPED || self.claim == Claim::PassesOverStopped,
+        }
+    }
 
     fn terms<W: WideAtomics, L: RecordLock<W>>(&self, lock: &L) -> Terms {
         let order = self.order.unwrap_or_else(|| match self.crew {
@@ -229,6 +249,7 @@ impl MakePlayer {
             pause_ns: lease_ns.unwrap_or(self.pause_ns),
             crew: self.crew,
             updates: L::UPDATES && self.crew == Crew::ALONE,
+            declares: self.declares::<W, L>(lease_ns.is_some()),
         }
     }
 }

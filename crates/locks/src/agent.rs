@@ -139,7 +139,7 @@ pub async fn dismiss<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result
         let waits = match p.record.phase {
             Phase::Opening => true,
             Phase::Waiting | Phase::Repairing => is_newer(generation, p.record.generation),
-            Phase::Idle | Phase::Held => false,
+            _ => false,
         };
         if !waits || p.record.mode != Mode::Exclusive {
             continue;

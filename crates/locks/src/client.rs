@@ -343,7 +343,8 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             self.endpoint.publish(Slot(index), slot::LOCK, lock.bits());
         }
         slot.mode.set(mode);
-        self.publish(index, Phase::Opening, mode, 0, 0);
+        let ticket = self.kind.begin(&self.site_at(index, lock));
+        self.publish(index, Phase::Opening, mode, 0, ticket);
         Some(index)
     }
 
@@ -433,6 +434,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     /// The slot's owner lost interest.
     #[cold]
     fn leave_to_settle(&self, index: u8) {
+        self.slot(index).notes.withdrawn.set(true);
         self.unsettled.set(self.unsettled.get() | 1 << index);
     }
 
@@ -442,6 +444,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             let index = left.trailing_zeros() as u8;
             left &= left - 1;
             if self.poll_settle_slot(index, cx).is_ready() {
+                self.slot(index).notes.withdrawn.set(false);
                 self.unsettled.set(self.unsettled.get() & !(1 << index));
             }
         }
@@ -506,17 +509,46 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             let mut cx = Context::from_waker(Waker::noop());
             let attempts = std::pin::pin!(self.keep_trying(index, posted));
             return match attempts.poll(&mut cx) {
-                Poll::Ready(tried) => Some(self.tried(index, tried)),
+                Poll::Ready(Ok(Err(busy))) => self.try_beside(index, busy),
+                Poll::Ready(tried) => Some(self.tried(index, tried.map(Result::ok))),
                 Poll::Pending => panic!("verbs of this endpoint complete at once"),
             };
         }
         let core = Rc::clone(self);
         let task = Box::pin(async move {
-            let tried = core.keep_trying(index, posted).await;
+            let tried = match core.keep_trying(index, posted).await {
+                Ok(Err(busy)) => core.look_beside(index, busy).await,
+                Ok(Ok(grant)) => Ok(Some(grant)),
+                Err(fault) => Err(fault),
+            };
             core.tried(index, tried)
         });
         self.start_task(index, task);
         None
+    }
+
+    /// The rest of a try on a fabric whose verbs complete at once: it may have to wait all the same.
+    #[cold]
+    fn try_beside(self: &Rc<Self>, index: u8, busy: Option<u128>) -> Option<Result<(), Fault>> {
+        let core = Rc::clone(self);
+        let task = async move {
+            let tried = core.look_beside(index, busy).await;
+            core.tried(index, tried)
+        };
+        let mut task: Task = Box::pin(task);
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Poll::Ready(tried) = task.as_mut().poll(&mut cx) {
+            return Some(tried);
+        }
+        self.start_task(index, task);
+        None
+    }
+
+    /// Looks whether those live who have the lock that an attempt found taken.
+    async fn look_beside(&self, index: u8, busy: Option<u128>) -> Tries<L::Grant> {
+        let Some(old) = busy else { return Ok(None) };
+        let mode = self.slot(index).mode.get();
+        self.kind.try_beside(&self.site(index), mode, old).await
     }
 
     /// The slot holds what its attempt was granted, or is free again.
@@ -529,19 +561,27 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         tried.map(|_| ())
     }
 
-    async fn keep_trying(&self, index: u8, posted: Option<Posted>) -> Tries<L::Grant> {
+    /// Tries again while the word is not as expected. Where it is busy, returns the word, if any.
+    async fn keep_trying(
+        &self,
+        index: u8,
+        posted: Option<Posted>,
+    ) -> Result<Result<L::Grant, Option<u128>>, Fault> {
         let (site, mode, mut seen) = (self.site(index), self.slot(index).mode.get(), None);
-        let Some(mut posted) = posted else { return self.kind.try_server(&site, mode).await };
+        let Some(mut posted) = posted else {
+            return Ok(self.kind.try_server(&site, mode).await?.ok_or(None));
+        };
         for _ in 0..TRY_ATTEMPTS_MAX {
             self.endpoint.completion(posted).await?;
-            match self.kind.tried(&site, mode, seen, self.endpoint.old()) {
-                Tried::Granted(grant) => return Ok(Some(grant)),
-                Tried::Busy => break,
+            let old = self.endpoint.old();
+            match self.kind.tried(&site, mode, seen, old) {
+                Tried::Granted(grant) => return Ok(Ok(grant)),
+                Tried::Busy => return Ok(Err(Some(old))),
                 Tried::Again(word) => seen = Some(word),
             }
             posted = self.endpoint.post(self.kind.trying(&site, mode, seen));
         }
-        Ok(None)
+        Ok(Err(None))
     }
 
     /// The opening verb has completed after a while. `None` if the slot now waits in line.
@@ -570,12 +610,8 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         let task = async move {
             let site = core.site(index);
             let mode = core.slot(index).mode.get();
-            let granted = core.kind.wait_in_line(&site, mode, old).await;
-            match granted {
-                Ok(grant) => core.hold(index, mode, grant),
-                Err(fault) => core.fail(index, fault),
-            }
-            granted.map(|_| ())
+            let granted = core.kind.wait_or_leave(&site, mode, Some(old)).await;
+            core.tried(index, granted)
         };
         self.start_task(index, Box::pin(task));
     }

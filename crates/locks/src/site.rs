@@ -1,8 +1,11 @@
 //! Where a protocol works: one slot of one client, at one lock.
 
 use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Slot};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Slot, Wait, Woken};
 
 use crate::Mode;
 use crate::event::{Event, EventCounts};
@@ -59,6 +62,12 @@ pub(crate) struct Notes {
     pub(crate) opened_at: Cell<Nanos>,
     /// Whether nobody wants any more what this slot waits for.
     pub(crate) withdrawn: Cell<bool>,
+    /// Which of its acquisitions the slot is at; wraps.
+    pub(crate) acquisition: Cell<u32>,
+    /// Where it stands in line, as its lock puts it; zero is nowhere.
+    pub(crate) position: Cell<u64>,
+    /// How often it was asked for a sign of life; wraps.
+    pub(crate) signs: Cell<u64>,
 }
 
 impl Notes {
@@ -70,6 +79,9 @@ impl Notes {
             successor: Cell::new(0),
             opened_at: Cell::new(0),
             withdrawn: Cell::new(false),
+            acquisition: Cell::new(0),
+            position: Cell::new(0),
+            signs: Cell::new(0),
         }
     }
 }
@@ -85,11 +97,30 @@ impl Notes {
     }
 }
 
+/// Signs of life are told apart among so many.
+const SIGNS: u64 = 4;
+
+impl<E> Site<'_, E> {
+    /// Which of its acquisitions the slot is at.
+    #[inline(always)]
+    pub(crate) fn acquisition(&self) -> u32 {
+        self.notes.acquisition.get()
+    }
+}
+
 impl<E: Endpoint> Site<'_, E> {
     /// The slot this site works in.
     #[inline]
     pub fn slot(&self) -> Slot {
         self.me.slot
+    }
+
+    /// The slot's next acquisition begins. Returns which it is.
+    #[inline(always)]
+    pub(crate) fn begin_acquisition(&self) -> u32 {
+        let acquisition = self.notes.acquisition.get().wrapping_add(1);
+        self.notes.acquisition.set(acquisition);
+        acquisition
     }
 
     /// What the lock's word probably is: as this slot left it.
@@ -141,6 +172,63 @@ impl<E: Endpoint> Site<'_, E> {
     #[inline]
     pub fn set_successor(&self, successor: Option<Mailbox>) {
         self.notes.successor.set(successor.map_or(0, Mailbox::bits));
+    }
+
+    /// Remembers who is behind in line, as its lock puts it.
+    #[inline]
+    pub(crate) fn set_behind(&self, behind: u64) {
+        self.notes.successor.set(behind);
+    }
+
+    /// Who is behind in line, once.
+    #[inline]
+    pub(crate) fn take_behind(&self) -> Option<u64> {
+        Some(self.notes.successor.take()).filter(|behind| *behind != 0)
+    }
+
+    /// Where the slot stands in line, as its lock puts it; zero is nowhere.
+    #[inline]
+    pub(crate) fn position(&self) -> u64 {
+        self.notes.position.get()
+    }
+
+    /// Remembers where the slot stands in line.
+    #[inline]
+    pub(crate) fn set_position(&self, position: u64) {
+        self.notes.position.set(position);
+    }
+
+    /// The slot stands in no line, and nobody is behind it.
+    #[inline]
+    pub(crate) fn forget_position(&self) {
+        self.notes.position.set(0);
+        self.notes.successor.set(0);
+    }
+
+    /// The signs of life that the slot has given, as a number that changes with each.
+    #[inline]
+    pub(crate) fn signs(&self) -> u64 {
+        self.notes.signs.get()
+    }
+
+    /// Gives a sign of life to whoever looks at the slot's record.
+    pub(crate) fn give_sign(&self) {
+        let signs = (self.notes.signs.get() + 1) % SIGNS;
+        self.notes.signs.set(signs);
+        self.endpoint.publish(self.slot(), slot::SIGN, signs);
+    }
+
+    /// Waits, unless the slot is withdrawn from what it waits for, or is wanted again: then `None`.
+    pub(crate) async fn wait_or_withdraw(&self, wait: Wait<'_>) -> Option<Woken> {
+        let withdrawn = self.is_withdrawn();
+        let mut waiting = self.endpoint.wait(wait);
+        poll_fn(|cx| {
+            if self.is_withdrawn() != withdrawn {
+                return Poll::Ready(None);
+            }
+            Pin::new(&mut waiting).poll(cx).map(Some)
+        })
+        .await
     }
 
     /// When the opening verb was posted, where a lease counts from there.

@@ -31,6 +31,11 @@ pub const TOKEN: usize = 2;
 /// The word in which a service may note since when, in nanoseconds of the endpoint's clock.
 pub const SINCE: usize = 3;
 
+/// The word in which a waiter says who is before it in line, where the protocol has it so.
+pub const QUEUE: usize = 5;
+/// The word that changes whenever a waiter gives a sign of life.
+pub const SIGN: usize = 6;
+
 /// What a slot is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -45,6 +50,14 @@ pub enum Phase {
     Held = 3,
     /// At the head of a line that it began anew, and waiting for those of the old one.
     Repairing = 4,
+    /// First in line: the verb by which it claims the lock may or may not have taken effect.
+    Claiming = 5,
+    /// Leaves the line, or the lock with others behind it in line.
+    Leaving = 6,
+    /// In line, but wants the lock no more.
+    Withdrawn = 7,
+    /// Attempts to acquire, in no line.
+    Trying = 8,
 }
 
 impl Phase {
@@ -56,6 +69,10 @@ impl Phase {
             2 => Some(Self::Waiting),
             3 => Some(Self::Held),
             4 => Some(Self::Repairing),
+            5 => Some(Self::Claiming),
+            6 => Some(Self::Leaving),
+            7 => Some(Self::Withdrawn),
+            8 => Some(Self::Trying),
             _ => None,
         }
     }

@@ -21,6 +21,8 @@ pub const TICKETS: u32 = bits(16, 3);
 pub const PASSING: u32 = bits(12, 1);
 /// Numbers of readers, which go up and down.
 pub const READERS: u32 = bits(15, 3);
+/// The same where the word has less room for them.
+pub const CLAIM_READERS: u32 = bits(12, 3);
 /// The count in a word is behind the one that travels by less than two to the power of this. More
 /// clients must not be in line.
 pub const LAG: u32 = bits(20, 1);

@@ -7,6 +7,7 @@
 
 pub mod bakery;
 pub mod cas;
+pub mod claim;
 pub mod drtm;
 pub mod dslr;
 pub mod dslr_64;
@@ -43,6 +44,8 @@ macro_rules! record_locks {
             "mcs", mcs::Mcs, "queue, handed from client to client", Mcs::from_options;
             "shiftlock", shiftlock::ShiftLock or Extended, "reader-writer handover",
                 ShiftLock::from_options;
+            "claim", claim::Claim, "reader-writer, grants are claimed in line",
+                Claim::from_options;
         }
     };
 }
@@ -211,6 +214,20 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     /// If a waiting writer keeps later readers out: for how many writers a reader waits at most.
     fn writers_before_reader(&self) -> Option<u16> {
         None
+    }
+
+    /// A slot is about to ask for the lock: which of its acquisitions this is, for its record, where
+    /// the lock tells them apart.
+    #[inline(always)]
+    fn begin(&self, site: &Site<'_, E>) -> u32 {
+        let _ = site;
+        0
+    }
+
+    /// Whether somebody is in line where the word is this, as far as it tells.
+    fn is_awaited(&self, word: u128) -> bool {
+        let _ = word;
+        false
     }
 
     /// The verb that acquires the lock if nobody has it, and gets in line if somebody does.

@@ -134,10 +134,18 @@ fn passed_while_in_line<S: Stage, L: RecordLock<S::Endpoint>>(
             let guard = match at_once {
                 Poll::Ready(guard) => guard,
                 Poll::Pending => {
-                    // From when the opening verb has certainly taken effect.
-                    endpoint.sleep(IN_LINE_STEPS * S::STEP_NS).await;
+                    // From when it is certainly in line, which may take more than one verb.
+                    let mut sleep = pin!(endpoint.sleep(IN_LINE_STEPS * S::STEP_NS));
+                    let granted = poll_fn(|cx| match acquire.as_mut().poll(cx) {
+                        Poll::Ready(guard) => Poll::Ready(Some(guard)),
+                        Poll::Pending => sleep.as_mut().poll(cx).map(|_| None),
+                    });
+                    let granted = granted.await;
                     let before = judge.grants(word).len();
-                    let guard = acquire.await;
+                    let guard = match granted {
+                        Some(guard) => guard,
+                        None => acquire.await,
+                    };
                     let passed = judge.grants(word).len() - before;
                     // A holder that the fabric had granted before may not yet have been told on
                     // a busy machine; then it comes first, and its turns after it.

@@ -1,0 +1,355 @@
+//! The dead: who of those that hold the lock does not live any more, and what a try does about it.
+//!
+//! A client that holds the lock says so in its slot record, from before the verb that claims it
+//! until after the verb that releases it. So the hold of a writer that the word names is over if
+//! nobody of that name lives and has the lock in its record; and of the readers in the word, those
+//! are dead for whom no living client's record speaks. Whoever finds that takes them off the word,
+//! by a verb that compares what was seen, and counts a release, so that no token comes twice.
+
+use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Slot, Verb, Wait, WideAtomics, Woken};
+
+use super::door::{enter_free, granted, pass};
+use super::line::read_word;
+use super::{Claim, ClaimWord, Grant, HOLD_MASK, LINE_MASK, matched, name_of, next, swapped};
+use crate::Mode;
+use crate::agent::{self, Participant, SecondLook};
+use crate::event::Event;
+use crate::site::Site;
+use crate::slot::{Phase, SlotRecord};
+
+/// How long readers are trusted before anybody looks whether they live, in nanoseconds.
+const TRUST_NS: Nanos = 100_000;
+/// The same where looking around costs round trips: three leases of ShiftLock's paper.
+const TRUST_FAR_NS: Nanos = 30_000_000;
+/// The most peers watched in one wait.
+const WATCHED_MAX: usize = 64;
+
+/// How long a try waits beside a free lock for those in line, before it passes over them, in
+/// nanoseconds.
+const PASS_OVER_NS: Nanos = 100_000_000;
+/// In how many parts it waits that long.
+const PASS_OVER_STEPS: u32 = 4;
+/// How often a try looks again since others changed the word.
+const LOOKS_MAX: u32 = 64;
+
+/// Words of a slot record that are read to see whose it is.
+const RECORD_WORDS_READ: usize = 2;
+
+/// What the first in line knows of those who hold the lock.
+#[derive(Debug)]
+pub(super) struct Readers {
+    /// How long they are still trusted, in nanoseconds; for ever if `None`.
+    trust_ns: Option<Nanos>,
+    fresh_ns: Nanos,
+    watched: Vec<EndpointId>,
+    second_look: SecondLook,
+}
+
+impl Readers {
+    pub(super) fn new<E: WideAtomics>() -> Self {
+        let fresh_ns = if E::NOW { TRUST_NS } else { TRUST_FAR_NS };
+        let (watched, second_look) = (Vec::new(), SecondLook::new());
+        Self { trust_ns: Some(fresh_ns), fresh_ns, watched, second_look }
+    }
+
+    /// Looks who holds the lock, and from now on watches them. Whoever is dead is taken off: then
+    /// returns the word as it is without them.
+    pub(super) async fn look_around<E: WideAtomics>(
+        &mut self,
+        site: &Site<'_, E>,
+        seen: ClaimWord,
+    ) -> Result<Option<ClaimWord>, Fault> {
+        if seen.holder() != 0 {
+            self.trust_ns = Some(self.fresh_ns);
+            self.watched.clear();
+            match living_holder(site, seen).await? {
+                Some(holder) => self.watched.push(holder),
+                None => return bury_writer(site, seen).await.map(Some),
+            }
+            return Ok(None);
+        }
+        if self.trust_ns != Some(0) {
+            return Ok(None);
+        }
+        let Some(living) = living_readers(site, seen).await? else {
+            self.trust_ns = Some(self.fresh_ns);
+            return Ok(None);
+        };
+        if (living.len() as u64) < seen.readers() {
+            return bury_readers(site, seen, living.len() as u64).await.map(Some);
+        }
+        // Their records may say too much: of one that has just left.
+        self.trust_ns = Some(self.second_look.wait_ns().max(self.fresh_ns));
+        self.watched = living.iter().map(|reader| reader.endpoint).take(WATCHED_MAX).collect();
+        Ok(None)
+    }
+
+    pub(super) fn watched(&self) -> &[EndpointId] {
+        &self.watched
+    }
+
+    /// How long to wait before they are looked for, or before the word is read again.
+    pub(super) fn interval(&self, poll: Option<Nanos>) -> Option<Nanos> {
+        match (self.is_holder_watched(), poll) {
+            (true, poll) => poll,
+            (false, Some(poll)) => self.trust_ns.map(|trust| trust.min(poll)),
+            (false, None) => self.trust_ns,
+        }
+    }
+
+    /// A writer that is watched is not looked for: its death ends the wait.
+    fn is_holder_watched(&self) -> bool {
+        self.watched.len() == 1 && self.trust_ns == Some(self.fresh_ns)
+    }
+
+    pub(super) fn woken(&mut self, woken: Woken, poll: Option<Nanos>) {
+        match woken {
+            Woken::PeerGone(_) => {
+                self.watched.clear();
+                self.trust_ns = Some(0);
+            }
+            Woken::Elapsed => {
+                let step = self.interval(poll).unwrap_or(0);
+                self.trust_ns = self.trust_ns.map(|trust| trust.saturating_sub(step));
+            }
+            Woken::Changed => {
+                self.watched.clear();
+                self.trust_ns = Some(self.fresh_ns);
+            }
+            Woken::Mail => {}
+        }
+    }
+
+    /// What it carries from one wait to the next, as a number.
+    pub(super) fn survivor(&self) -> u64 {
+        let trust = self.trust_ns.map_or(u64::MAX, |trust| trust + 1);
+        self.watched.iter().fold(trust, |sum, peer| sum.rotate_left(7) ^ peer.bits())
+    }
+}
+
+/// The endpoint that the word names, if it lives and its records say that it is at this lock.
+async fn living_holder<E: WideAtomics>(
+    site: &Site<'_, E>,
+    word: ClaimWord,
+) -> Result<Option<EndpointId>, Fault> {
+    let index = word.holder() as u16;
+    let named = |id: &EndpointId| name_of(*id) == word.holder();
+    if index == 0 || index > site.endpoint.endpoints() {
+        return Ok(None);
+    }
+    let Some(holder) = site.endpoint.occupant(index).filter(named) else { return Ok(None) };
+    for slot in (0..site.endpoint.slots()).map(Slot) {
+        // This slot does not hold the lock, for it awaits it.
+        if holder == site.endpoint.id() && slot == site.slot() {
+            continue;
+        }
+        let addr = site.endpoint.record(index, slot);
+        site.endpoint.verb(Verb::Read { addr, words: RECORD_WORDS_READ as u16 }).await?;
+        let mut words = [0; RECORD_WORDS_READ];
+        site.endpoint.copy_read(0, &mut words);
+        let record = SlotRecord::decode(&words);
+        if record.is_some_and(|r| r.phase != Phase::Idle && r.lock == site.lock) {
+            return Ok(Some(holder));
+        }
+    }
+    Ok(None)
+}
+
+/// The living who hold the lock for certain, or may, beside those readers that the word counts.
+/// `None` if readers came or went meanwhile.
+async fn living_readers<E: WideAtomics>(
+    site: &Site<'_, E>,
+    word: ClaimWord,
+) -> Result<Option<Vec<Participant>>, Fault> {
+    let mut living = agent::participants(site.endpoint, site.lock, site.slot()).await?;
+    living.retain(|p| match p.record.phase {
+        Phase::Held => true,
+        Phase::Opening | Phase::Claiming | Phase::Trying => p.record.mode == Mode::Shared,
+        _ => false,
+    });
+    let now = read_word(site).await?;
+    let held = |word: ClaimWord| (word.readers(), word.holder(), word.count());
+    Ok((held(now) == held(word)).then_some(living))
+}
+
+/// Ends the hold of a dead writer. Returns the word as it is then.
+async fn bury_writer<E: WideAtomics>(
+    site: &Site<'_, E>,
+    seen: ClaimWord,
+) -> Result<ClaimWord, Fault> {
+    let op = MaskedCas {
+        compare: seen.0,
+        compare_mask: HOLD_MASK,
+        swap: ClaimWord::COUNT.place(next(seen.count())),
+        swap_mask: HOLD_MASK,
+    };
+    bury(site, op, seen, 0).await
+}
+
+/// Takes dead readers off the count. Returns the word as it is then.
+async fn bury_readers<E: WideAtomics>(
+    site: &Site<'_, E>,
+    seen: ClaimWord,
+    living: u64,
+) -> Result<ClaimWord, Fault> {
+    let swap = ClaimWord::READERS.place(living) | ClaimWord::COUNT.place(next(seen.count()));
+    let op = MaskedCas {
+        compare: seen.0,
+        compare_mask: ClaimWord::READERS.mask() | HOLD_MASK,
+        swap,
+        swap_mask: ClaimWord::READERS.mask() | ClaimWord::COUNT.mask(),
+    };
+    bury(site, op, seen, seen.readers() - living).await
+}
+
+async fn bury<E: WideAtomics>(
+    site: &Site<'_, E>,
+    op: MaskedCas<u128>,
+    seen: ClaimWord,
+    dead_readers: u64,
+) -> Result<ClaimWord, Fault> {
+    site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
+    let found = site.endpoint.old();
+    if !matched(&op, found) {
+        return Ok(ClaimWord(found));
+    }
+    site.peer_died(EndpointId::NOBODY);
+    site.event(Event::Repaired { lock: site.lock, generation: 0, dead_readers });
+    Ok(ClaimWord(swapped(&op, found)))
+}
+
+impl Claim {
+    /// A try that found the lock taken: looks whether those who have it live.
+    ///
+    /// Beside a free lock whose line somebody living stands in it waits until that one has claimed
+    /// it, for at most 100 ms: then it passes over those in line, who are stopped.
+    pub(super) async fn try_past_the_dead<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        mut seen: ClaimWord,
+    ) -> Result<Option<Grant>, Fault> {
+        site.publish_ticket(Phase::Trying, mode, 0, super::turn_of(site.acquisition()) as u32);
+        let mut steps = 0;
+        for looks in 0..LOOKS_MAX {
+            site.endpoint.checkpoint(&[seen.watched(), seen.count(), steps.into(), looks.into()]);
+            let line = match self.obstacle(site, mode, seen).await? {
+                Obstacle::Living => return Ok(None),
+                Obstacle::None(line) => line,
+                Obstacle::Buried(found) => {
+                    seen = found;
+                    continue;
+                }
+            };
+            let op = match line {
+                Line::Nobody => enter_free(site, mode, seen),
+                Line::Dead => take_over(site, mode, seen),
+                Line::Waits if steps < PASS_OVER_STEPS => {
+                    let before = seen;
+                    seen = self.await_claim(site, seen).await?;
+                    let is_as_before = seen.count() == before.count() && seen.is_free_for(mode);
+                    steps = if is_as_before { steps + 1 } else { 0 };
+                    continue;
+                }
+                Line::Waits => pass(site, mode, seen),
+            };
+            site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
+            let found = site.endpoint.old();
+            if matched(&op, found) {
+                site.left(found);
+                return Ok(Some(granted(site, mode, &op, found)));
+            }
+            seen = ClaimWord(found);
+        }
+        Ok(None)
+    }
+
+    /// What keeps a try from the lock.
+    async fn obstacle<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        seen: ClaimWord,
+    ) -> Result<Obstacle, Fault> {
+        if seen.holder() != 0 {
+            return Ok(match living_holder(site, seen).await? {
+                Some(_) => Obstacle::Living,
+                None => Obstacle::Buried(bury_writer(site, seen).await?),
+            });
+        }
+        if mode == Mode::Exclusive && seen.readers() > 0 {
+            let Some(living) = living_readers(site, seen).await? else {
+                return Ok(Obstacle::Buried(read_word(site).await?));
+            };
+            let living = living.len() as u64;
+            return Ok(match living < seen.readers() {
+                true => Obstacle::Buried(bury_readers(site, seen, living).await?),
+                false => Obstacle::Living,
+            });
+        }
+        if !seen.is_free_for(mode) {
+            return Ok(Obstacle::Living);
+        }
+        if seen.tail() == 0 {
+            return Ok(Obstacle::None(Line::Nobody));
+        }
+        let present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
+        let waits = |p: &Participant| {
+            matches!(p.record.phase, Phase::Waiting | Phase::Claiming | Phase::Opening)
+        };
+        let line = if present.iter().any(waits) { Line::Waits } else { Line::Dead };
+        Ok(Obstacle::None(line))
+    }
+
+    /// Waits until those in line have claimed a free lock, or a part of the time has passed that a
+    /// try has for that.
+    async fn await_claim<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        seen: ClaimWord,
+    ) -> Result<ClaimWord, Fault> {
+        let wait = Wait {
+            word: Some((site.lock, seen.watched())),
+            interval: Some(PASS_OVER_NS / Nanos::from(PASS_OVER_STEPS)),
+            patience: self.patience_in_line(),
+            ..Wait::default()
+        };
+        site.endpoint.wait(wait).await;
+        read_word(site).await
+    }
+}
+
+/// What keeps a try from the lock.
+enum Obstacle {
+    /// Somebody living holds it.
+    Living,
+    /// Nobody does, but for those in line.
+    None(Line),
+    /// Somebody dead did, or the word changed: look at it again.
+    Buried(ClaimWord),
+}
+
+/// Who is in line.
+enum Line {
+    Nobody,
+    /// Nobody who lives and wants the lock.
+    Dead,
+    /// Somebody who lives.
+    Waits,
+}
+
+/// The verb by which a try claims a free lock and ends a line in which nobody waits.
+fn take_over<E: WideAtomics>(
+    site: &Site<'_, E>,
+    mode: Mode,
+    seen: ClaimWord,
+) -> MaskedCas<u128> {
+    let op = enter_free(site, mode, seen);
+    let compare_mask = op.compare_mask | LINE_MASK | ClaimWord::COUNT.mask();
+    MaskedCas {
+        compare: op.compare & !LINE_MASK | seen.0 & (LINE_MASK | ClaimWord::COUNT.mask()),
+        compare_mask,
+        swap_mask: op.swap_mask | LINE_MASK,
+        ..op
+    }
+}

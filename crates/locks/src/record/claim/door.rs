@@ -1,0 +1,272 @@
+//! The door: how a newcomer claims a lock without waiting in line, or gets in line.
+//!
+//! A newcomer claims a free lock that nobody waits for. If somebody is in line it may *pass* the
+//! line, as long as the count of releases is not a multiple of `bypass + 1`: every release raises
+//! the count, so at most `bypass` pass between two of the line, and no word need say how many have.
+//!
+//! Where clients outnumber processors, most that wait do not run, and a lock that is kept for the
+//! line waits until the first in line does. So a newcomer that cannot claim the lock first *gives
+//! way*: it yields its processor a few times, and gets in line only if that did not help. Then few
+//! are in line, and those run. And who acquires again and again without a wait gives way when its
+//! *turn* is over, as long as others acquire meanwhile: they may be waiting for its processor.
+
+use farlock_fabric::{Fault, MaskedCas, Nanos, Patience, Verb, Wait, WideAtomics};
+
+use super::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
+use crate::Mode;
+use crate::site::{Site, Turn};
+
+/// Attempts to claim the lock before a newcomer gives way. Each fails because another succeeded.
+const ATTEMPTS: u32 = 2;
+/// The same of a reader among readers, which fails where another reader came or left meanwhile.
+const ATTEMPTS_AMONG_READERS: u32 = 64;
+
+/// How often a newcomer gives way where it may have a processor to give. A kernel may take a yield
+/// for the rest of a time slice, so that each in vain costs a slice: no more of them than help.
+const WAYS: u8 = 5;
+
+/// A turn is over when the count has gone round so often since it began. Measured of 1, 4 and 16: 1
+/// costs a quarter of the rate, 16 sometimes a whole time slice of waiting.
+const ROUNDS_A_TURN: u64 = 4;
+/// A turn in which nobody else acquired doubles the next one. After so many of them there are none.
+const DOUBLINGS_MAX: u32 = 12;
+
+/// Where newcomers give way few are in line: they spin briefly and then sleep, since whoever yields
+/// in line holds up all behind.
+const IN_A_SHORT_LINE: Patience = Patience { spins: Patience::BRIEF, yields: 0 };
+
+/// What came of an attempt to get in.
+pub(super) enum Came {
+    /// The lock is held.
+    Granted(Grant),
+    /// It withdrew before it was in line.
+    Left,
+    /// It is in line.
+    InLine,
+}
+
+/// The verb that claims a lock that nobody holds or awaits; for a reader, where so many readers
+/// hold it as in `seen`.
+#[inline(always)]
+pub(super) fn enter_free<E: WideAtomics>(
+    site: &Site<'_, E>,
+    mode: Mode,
+    seen: ClaimWord,
+) -> MaskedCas<u128> {
+    let compare_mask = HELD_MASK | ClaimWord::TAIL.mask();
+    match mode {
+        Mode::Exclusive => MaskedCas {
+            compare: 0,
+            compare_mask,
+            swap: ClaimWord::HOLDER.place(name_of(site.me.endpoint)) | Place::of(site).as_tail(),
+            swap_mask: ClaimWord::HOLDER.mask() | LINE_MASK,
+        },
+        Mode::Shared => {
+            // A full count lets nobody in: then the comparison fails.
+            let readers = seen.readers().min(ClaimWord::READERS.max() - 1);
+            MaskedCas {
+                compare: ClaimWord::READERS.place(readers),
+                compare_mask,
+                swap: ClaimWord::READERS.place(readers + 1),
+                swap_mask: ClaimWord::READERS.mask(),
+            }
+        }
+    }
+}
+
+/// The verb that claims a lock that nobody holds, past those in line, where its count is as seen.
+#[inline(always)]
+pub(super) fn pass<E: WideAtomics>(
+    site: &Site<'_, E>,
+    mode: Mode,
+    seen: ClaimWord,
+) -> MaskedCas<u128> {
+    let (swap, swap_mask) = match mode {
+        Mode::Exclusive => {
+            (ClaimWord::HOLDER.place(name_of(site.me.endpoint)), ClaimWord::HOLDER.mask())
+        }
+        Mode::Shared => (ClaimWord::READERS.place(1), ClaimWord::READERS.mask()),
+    };
+    MaskedCas {
+        compare: seen.0 & ClaimWord::COUNT.mask(),
+        compare_mask: HELD_MASK | ClaimWord::COUNT.mask(),
+        swap,
+        swap_mask,
+    }
+}
+
+/// The grant by a verb that found the word as it wanted it.
+#[inline(always)]
+pub(super) fn granted<E>(
+    site: &Site<'_, E>,
+    mode: Mode,
+    op: &MaskedCas<u128>,
+    found: u128,
+) -> Grant {
+    let rank = match mode {
+        Mode::Shared => Rank::Reader,
+        Mode::Exclusive if op.swap_mask & ClaimWord::TAIL.mask() != 0 => Rank::Head,
+        Mode::Exclusive => Rank::Passer,
+    };
+    Grant { count: ClaimWord(found).count(), acquisition: site.acquisition(), rank }
+}
+
+impl Claim {
+    /// The verb by which a newcomer claims a lock whose word is `seen`, if it need not get in line.
+    #[inline(always)]
+    fn way_in<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        seen: ClaimWord,
+    ) -> Option<MaskedCas<u128>> {
+        if seen.tail() == 0 {
+            return seen.is_free_for(mode).then(|| enter_free(site, mode, seen));
+        }
+        let may_pass = seen.0 & HELD_MASK == 0 && !self.is_closed_at(seen.count());
+        may_pass.then(|| pass(site, mode, seen))
+    }
+
+    /// How waits in line spend their time, unless somebody said how.
+    #[inline]
+    pub(super) fn patience_in_line(&self) -> Patience {
+        let is_given = self.bypass == 0 || self.patience != Patience::DEFAULT;
+        if is_given { self.patience } else { IN_A_SHORT_LINE }
+    }
+
+    /// Whether this slot gives way before it acquires again.
+    #[inline(always)]
+    fn is_turn_over<E: WideAtomics>(&self, site: &Site<'_, E>) -> bool {
+        let turn = site.turn();
+        turn.length != u64::MAX && site.hint().is_some_and(|left| has_ended(turn, ClaimWord(left)))
+    }
+
+    /// The first attempt: upon the word as this slot left it, or upon a free one.
+    #[inline(always)]
+    fn attempt<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> MaskedCas<u128> {
+        let seen = ClaimWord(site.hint().unwrap_or(0));
+        self.way_in(site, mode, seen).unwrap_or(enter_free(site, mode, ClaimWord(0)))
+    }
+
+    /// The same as a verb, or a look at the word if the turn is over.
+    #[inline(always)]
+    pub(super) fn attempt_verb<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+    ) -> Verb<'static> {
+        if self.is_turn_over(site) {
+            return Verb::Read { addr: site.lock, words: 2 };
+        }
+        Verb::MaskedCas128 { addr: site.lock, op: self.attempt(site, mode), hint: site.hint() }
+    }
+
+    /// The grant, if that attempt found the word as it wanted it.
+    #[inline(always)]
+    pub(super) fn attempted<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        found: u128,
+    ) -> Option<Grant> {
+        if self.is_turn_over(site) {
+            return None;
+        }
+        let op = self.attempt(site, mode);
+        matched(&op, found).then(|| granted(site, mode, &op, found))
+    }
+
+    /// Claims a lock whose word was found to be this without getting in line, or gets in line.
+    pub(super) async fn get_in_line<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        mut seen: ClaimWord,
+    ) -> Result<Came, Fault> {
+        let mut is_alone = false;
+        if self.is_turn_over(site) {
+            let left = seen.count();
+            seen = self.give_way(site).await?;
+            is_alone = seen.count() == left;
+        }
+        for ways_left in (0..=self.ways::<E>()).rev() {
+            match self.come_in(site, mode, seen).await? {
+                Ok(grant) => {
+                    self.begin_turn(site, grant, is_alone);
+                    return Ok(Came::Granted(grant));
+                }
+                Err(found) if ways_left == 0 => seen = found,
+                Err(_) => seen = self.give_way(site).await?,
+            }
+            is_alone = false;
+        }
+        if site.is_withdrawn() {
+            return Ok(Came::Left);
+        }
+        self.enqueue(site, mode, seen).await?;
+        Ok(Came::InLine)
+    }
+
+    /// How often a newcomer gives way before it gets in line.
+    fn ways<E: WideAtomics>(&self) -> u8 {
+        let default = if E::NOW && self.bypass > 0 { WAYS } else { 0 };
+        self.ways.unwrap_or(default)
+    }
+
+    /// The turn of a slot that has just acquired begins, after it had to wait or after it gave way.
+    /// A yield that finds nobody may have been too short for others, hence the longer turns.
+    pub(super) fn begin_turn<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        grant: Grant,
+        is_alone: bool,
+    ) {
+        let first = ROUNDS_A_TURN * (u64::from(self.bypass) + 1);
+        let length = if is_alone { site.turn().length.saturating_mul(2) } else { first };
+        let is_wanted = self.ways::<E>() > 0 && length <= first << DOUBLINGS_MAX;
+        let turn = Turn { began: grant.count, length };
+        site.set_turn(if is_wanted { turn } else { Turn::ENDLESS });
+    }
+
+    /// Claims a lock whose word was found to be this without getting in line, or returns what it
+    /// found instead.
+    async fn come_in<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        mut seen: ClaimWord,
+    ) -> Result<Result<Grant, ClaimWord>, Fault> {
+        let mut attempts = 0;
+        while let Some(op) = self.way_in(site, mode, seen) {
+            site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
+            let found = site.endpoint.old();
+            if matched(&op, found) {
+                site.left(found);
+                return Ok(Ok(granted(site, mode, &op, found)));
+            }
+            seen = ClaimWord(found);
+            attempts += 1;
+            let among_readers = mode == Mode::Shared && seen.readers() > 0;
+            if attempts >= if among_readers { ATTEMPTS_AMONG_READERS } else { ATTEMPTS } {
+                break;
+            }
+            site.endpoint.checkpoint(&[found as u64, (found >> 64) as u64, attempts.into()]);
+        }
+        Ok(Err(seen))
+    }
+
+    /// Lets others run, and looks at the word again.
+    async fn give_way<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
+        const NO_LONGER: Option<Nanos> = Some(0);
+        let patience = Patience { spins: 0, yields: 1 };
+        site.endpoint.wait(Wait { interval: NO_LONGER, patience, ..Wait::default() }).await;
+        site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
+        Ok(ClaimWord(site.endpoint.old()))
+    }
+}
+
+/// Whether a turn was over when the lock's word was left so.
+#[inline(always)]
+fn has_ended(turn: Turn, left: ClaimWord) -> bool {
+    left.count().wrapping_sub(turn.began) & ClaimWord::COUNT.max() >= turn.length
+}

@@ -1,0 +1,148 @@
+//! What those in line tell each other: two kinds of message, and a word of the slot record.
+
+use farlock_fabric::{Addr, Mailbox, Message, WideAtomics, word};
+
+use super::{Place, turn_of};
+use crate::event::Event;
+use crate::site::Site;
+
+word! {
+    /// The first word of a message. Its kinds are those that no other lock's messages have.
+    struct Head: u64 {
+        /// A [`Kind`].
+        KIND kind: 7,
+        /// Which of the receiver's acquisitions it concerns.
+        TO to: 6,
+        /// Which of the sender's acquisitions it concerns.
+        SENT sent: 6,
+        /// Zero.
+        REST rest: 5,
+        /// Who sends it: a packed mailbox.
+        FROM from: 40,
+    }
+}
+
+word! {
+    /// What a waiter publishes of its place in line, so that those behind it can do without it.
+    pub(super) struct Published: u64 {
+        /// Who was before it: a packed mailbox, or nobody.
+        BEFORE before: 40,
+        /// With which acquisition.
+        BEFORE_TURN before_turn: 6,
+        /// Which acquisition of its owner this is of.
+        TURN turn: 6,
+        /// The low bits of its owner's incarnation.
+        INCARNATION incarnation: 12,
+    }
+}
+
+impl Published {
+    /// Of this waiter, behind this one or behind nobody.
+    pub(super) fn of(me: Place, before: Option<Place>) -> Self {
+        let published = Self::new()
+            .with(Self::TURN, me.turn)
+            .with(Self::INCARNATION, me.mailbox.endpoint.incarnation.into());
+        match before {
+            None => published,
+            Some(before) => published
+                .with(Self::BEFORE, before.mailbox.bits())
+                .with(Self::BEFORE_TURN, before.turn),
+        }
+    }
+
+    /// Whether it is of this waiter.
+    pub(super) fn is_of(self, who: Place) -> bool {
+        self.turn() == who.turn
+            && self.incarnation() == u64::from(who.mailbox.endpoint.incarnation) & Self::INCARNATION.max()
+    }
+
+    /// Who was before.
+    pub(super) fn place_before(self) -> Option<Place> {
+        let mailbox = Mailbox::from_bits(self.before());
+        let turn = self.before_turn();
+        mailbox.endpoint.is_somebody().then_some(Place { mailbox, turn })
+    }
+}
+
+/// What a message says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// I am behind you.
+    Behind = 6,
+    /// You are the first in line.
+    First = 7,
+}
+
+/// A message of this kind from one place in line to another.
+pub(super) fn message(kind: Kind, lock: Addr, from: Place, to: Place) -> Message {
+    let head = Head::new()
+        .with(Head::KIND, kind as u64)
+        .with(Head::TO, to.turn)
+        .with(Head::SENT, from.turn)
+        .with(Head::FROM, from.mailbox.bits());
+    [head.0, lock.bits(), 0, 0]
+}
+
+/// What the mail of a slot said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Mail {
+    /// This one is the first in line.
+    pub(super) is_first: bool,
+    /// One behind it has reported, or asks for a sign of life.
+    pub(super) is_asked: bool,
+}
+
+/// Takes all mail of this slot. Remembers who is behind; drops what concerns another lock or another
+/// acquisition.
+pub(super) fn sort_mail<E: WideAtomics>(site: &Site<'_, E>) -> Mail {
+    let mut mail = Mail::default();
+    while let Some(envelope) = site.endpoint.receive(site.slot()) {
+        let [head, lock, ..] = envelope.message;
+        let (head, lock) = (Head(head), Addr::from_bits(lock));
+        let concerns = lock == site.lock && head.to() == turn_of(site.acquisition());
+        match head.kind() {
+            kind if kind == Kind::First as u64 && concerns => mail.is_first = true,
+            kind if kind == Kind::Behind as u64 && concerns => {
+                // Of two the later: the earlier one has left.
+                let place = Place { mailbox: Mailbox::from_bits(head.from()), turn: head.sent() };
+                site.set_behind(place.bits());
+                mail.is_asked = true;
+            }
+            _ => site.event(Event::StaleMessage { lock }),
+        }
+    }
+    mail
+}
+
+impl Place {
+    /// As a number that is never zero for somebody.
+    pub(super) fn bits(self) -> u64 {
+        self.mailbox.bits() | self.turn << Mailbox::BITS
+    }
+
+    /// Out of that number.
+    pub(super) fn from_bits(bits: u64) -> Self {
+        let turn = bits >> Mailbox::BITS & super::ClaimWord::TURN.max();
+        Self { mailbox: Mailbox::from_bits(bits), turn }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farlock_fabric::{EndpointId, Slot};
+
+    use super::*;
+
+    #[test]
+    fn a_place_survives_every_round_trip() {
+        let endpoint = EndpointId { index: 0xfffe, incarnation: 0xabcd };
+        let place = Place { mailbox: Mailbox { endpoint, slot: Slot(0xee) }, turn: 63 };
+        assert_eq!(Place::from_bits(place.bits()), place);
+        let other = Place { mailbox: Mailbox { endpoint, slot: Slot(1) }, turn: 1 };
+        let published = Published::of(other, Some(place));
+        assert_eq!(published.place_before(), Some(place));
+        assert!(published.is_of(other) && !published.is_of(place));
+        assert_eq!(Published::of(other, None).place_before(), None);
+    }
+}

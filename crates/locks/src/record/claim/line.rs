@@ -1,0 +1,474 @@
+//! The line: who is next.
+//!
+//! A waiter stands behind the one whose place it found in the word's tail, and reports to it. The
+//! *first* in line, behind nobody, claims the lock as soon as nobody holds it, and then, or when it
+//! leaves, makes the next one first. Being first is no right: two may take themselves for first, and
+//! the word decides. So nobody has to be sure that somebody else is gone, and a waiter makes itself
+//! first
+//!
+//! * when it is told to, or finds that the one before has left the line;
+//! * when the one before is dead and was first or holding; if that one was in mid-line, it takes its
+//!   place behind the one before that;
+//! * when the lock has been free for a while, and the one before gives no sign of life: it is
+//!   stopped.
+//!
+//! A waiter that runs gives a sign whenever somebody behind it asks, which those do that could have
+//! the lock and see nobody take it. While the lock is held nobody asks, and nobody looks at a clock.
+
+use farlock_fabric::{Fault, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, Woken};
+
+use super::dead::Readers;
+use super::letter::{Kind, Published, message, sort_mail};
+use super::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
+use crate::Mode;
+use crate::site::Site;
+use crate::slot::{self, Phase, SlotRecord};
+
+/// How often a waiter that could have the lock looks whether those before it take it, in
+/// nanoseconds. After two of these without a sign of life it passes over the one before.
+const LOOK_NS: Nanos = 30_000_000;
+const LOOKS_IN_VAIN: u64 = 2;
+
+/// Words of a slot record that those behind read.
+const RECORD_WORDS_READ: usize = 7;
+
+/// Where a waiter is, as its slot remembers it from one wait to the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Position {
+    /// In no line.
+    Out,
+    /// Behind this one, to which it has reported or not.
+    Behind(Place, bool),
+    /// Behind somebody of whom nothing is known any more.
+    Lost,
+    /// Behind nobody.
+    First,
+}
+
+impl Position {
+    const FIRST: u64 = 1 << 63;
+    const LOST: u64 = 1 << 62;
+    const REPORTED: u64 = 1 << 61;
+
+    fn bits(self) -> u64 {
+        match self {
+            Self::Out => 0,
+            Self::Behind(place, false) => place.bits(),
+            Self::Behind(place, true) => place.bits() | Self::REPORTED,
+            Self::Lost => Self::LOST,
+            Self::First => Self::FIRST,
+        }
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        match bits {
+            0 => Self::Out,
+            Self::FIRST => Self::First,
+            Self::LOST => Self::Lost,
+            _ => Self::Behind(Place::from_bits(bits), bits & Self::REPORTED != 0),
+        }
+    }
+
+    fn of<E: WideAtomics>(site: &Site<'_, E>) -> Self {
+        Self::from_bits(site.position())
+    }
+
+    fn take<E: WideAtomics>(self, site: &Site<'_, E>) {
+        site.set_position(self.bits());
+    }
+}
+
+/// What there is to know of the one before.
+enum Before {
+    /// It is not before this waiter any more.
+    Gone,
+    /// It is dead, and stood behind this one.
+    Stood(Place),
+    /// It is dead, and nobody knows where it stood.
+    Unknown,
+    /// It is in line. The number changes whenever it gives a sign of life.
+    There(u64),
+}
+
+/// What a waiter that is not first has seen of the lock.
+#[derive(Default)]
+struct Watch {
+    /// The word and the sign of life, where the lock could be had.
+    seen: Option<(ClaimWord, u64)>,
+    /// For how many intervals it has been as it is.
+    intervals: u64,
+    /// The word has been as it is for an interval, and somebody holds the lock.
+    is_calm: bool,
+}
+
+impl Watch {
+    fn looks(&mut self, word: ClaimWord, mode: Mode, sign: u64) {
+        let seen = word.is_free_for(mode).then_some((word, sign));
+        let same = |(now, sign): (ClaimWord, u64)| {
+            self.seen.is_some_and(|(word, before)| word.count() == now.count() && before == sign)
+        };
+        if !seen.is_some_and(same) {
+            self.intervals = 0;
+        }
+        self.is_calm &= seen.is_none();
+        self.seen = seen;
+    }
+
+    fn is_in_vain(&self) -> bool {
+        self.seen.is_some() && self.intervals >= LOOKS_IN_VAIN
+    }
+
+    fn woken(&mut self, woken: Woken) {
+        let is_elapsed = woken == Woken::Elapsed;
+        self.intervals += u64::from(is_elapsed && self.seen.is_some());
+        self.is_calm = is_elapsed && self.seen.is_none();
+    }
+
+    fn survivors(&self) -> [u64; 3] {
+        let (word, sign) = self.seen.map_or((0, 0), |(word, sign)| (word.count() + 1, sign));
+        [word, sign, self.intervals << 1 | u64::from(self.is_calm)]
+    }
+}
+
+impl Claim {
+    /// Gets in line, whoever is in it.
+    pub(super) async fn enqueue<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        seen: ClaimWord,
+    ) -> Result<(), Fault> {
+        let swap = Place::of(site).as_tail();
+        let op = MaskedCas { swap, swap_mask: LINE_MASK, ..MaskedCas::default() };
+        site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
+        let found = ClaimWord(site.endpoint.old());
+        let before = (found.tail() != 0).then(|| Place::tail_of(found));
+        stand(site, mode, before);
+        Ok(())
+    }
+
+    /// Waits in line until the lock is held. `None`: withdrawn, and in no line any more.
+    pub(super) async fn wait_for_turn<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+    ) -> Result<Option<Grant>, Fault> {
+        self.wait_behind(site, mode).await?;
+        let granted = self.claim_as_first(site, mode).await;
+        site.set_position(0);
+        granted
+    }
+
+    /// Waits until nobody is before this waiter.
+    async fn wait_behind<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+    ) -> Result<(), Fault> {
+        let mut watch = Watch::default();
+        loop {
+            answer(site, mode);
+            let (before, reported) = match Position::of(site) {
+                Position::First => return Ok(()),
+                Position::Out => panic!("a waiter stands in line"),
+                Position::Lost => (None, true),
+                Position::Behind(before, reported) => (Some(before), reported),
+            };
+            // A report also asks for a sign of life.
+            if let Some(before) = before.filter(|_| !reported || watch.seen.is_some()) {
+                report(site, before).await?;
+            }
+            let seen = read_word(site).await?;
+            let sign = match before {
+                None => 0,
+                // After the report: who leaves without having read it shows that it leaves.
+                Some(before) => match look_before(site, before, seen).await? {
+                    Before::There(sign) => sign,
+                    Before::Gone => {
+                        Position::First.take(site);
+                        continue;
+                    }
+                    Before::Stood(place) => {
+                        stand(site, mode, Some(place));
+                        continue;
+                    }
+                    Before::Unknown => {
+                        Position::Lost.take(site);
+                        continue;
+                    }
+                },
+            };
+            watch.looks(seen, mode, sign);
+            if watch.is_in_vain() {
+                Position::First.take(site);
+                continue;
+            }
+            self.wait_for_news(site, &mut watch, before, seen).await;
+        }
+    }
+
+    /// Waits until something may have changed for a waiter that is not first.
+    async fn wait_for_news<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        watch: &mut Watch,
+        before: Option<Place>,
+        seen: ClaimWord,
+    ) {
+        let [word, sign, rest] = watch.survivors();
+        let memory = [site.position(), site.successor_bits(), site.signs()];
+        site.endpoint.checkpoint(&[memory[0], memory[1], memory[2], word, sign, rest]);
+        let is_calm = E::NOW && watch.is_calm;
+        let peers = before.map(|before| before.mailbox.endpoint);
+        let wait = Wait {
+            word: is_calm.then(|| (site.lock, seen.watched())),
+            mail: Some(site.slot()),
+            peers: peers.as_slice(),
+            interval: (!is_calm).then_some(LOOK_NS),
+            patience: self.patience_in_line(),
+        };
+        let woken = site.wait_or_withdraw(wait).await;
+        watch.woken(woken.unwrap_or(Woken::Changed));
+    }
+
+    /// Claims the lock when nobody holds it, as the first in line. `None`: withdrawn, and has left.
+    async fn claim_as_first<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+    ) -> Result<Option<Grant>, Fault> {
+        publish_position(site, None);
+        let mut readers = Readers::new::<E>();
+        let mut seen = read_word(site).await?;
+        loop {
+            answer(site, mode);
+            if site.is_withdrawn() {
+                leave(site, mode).await?;
+                return Ok(None);
+            }
+            if seen.is_free_for(mode) {
+                match self.claim(site, mode, seen).await? {
+                    Ok(grant) => return Ok(Some(grant)),
+                    Err(found) => seen = found,
+                }
+                site.endpoint.checkpoint(&[seen.watched(), site.successor_bits(), site.signs()]);
+                continue;
+            }
+            if let Some(found) = readers.look_around(site, seen).await? {
+                seen = found;
+                site.endpoint.checkpoint(&[seen.watched(), site.successor_bits(), site.signs()]);
+                continue;
+            }
+            self.await_release(site, &mut readers, seen).await;
+            seen = read_word(site).await?;
+        }
+    }
+
+    /// Waits until the word is no more as seen, or those who hold the lock are to be looked for.
+    async fn await_release<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        readers: &mut Readers,
+        seen: ClaimWord,
+    ) {
+        let memory = [site.successor_bits(), site.signs(), readers.survivor()];
+        site.endpoint.checkpoint(&[seen.watched(), memory[0], memory[1], memory[2]]);
+        let poll = (!E::NOW).then_some(self.poll_ns);
+        let woken = {
+            let wait = Wait {
+                word: Some((site.lock, seen.watched())),
+                mail: Some(site.slot()),
+                peers: readers.watched(),
+                interval: readers.interval(poll),
+                patience: self.patience_in_line(),
+            };
+            site.wait_or_withdraw(wait).await
+        };
+        readers.woken(woken.unwrap_or(Woken::Changed), poll);
+    }
+
+    /// Claims the lock for the first in line if its word still lets it. Returns what was found
+    /// where it does not.
+    async fn claim<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        seen: ClaimWord,
+    ) -> Result<Result<Grant, ClaimWord>, Fault> {
+        let op = claiming(site, mode, seen);
+        let acquisition = site.acquisition();
+        site.publish_ticket(Phase::Claiming, mode, 0, acquisition_ticket(site));
+        site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
+        let found = site.endpoint.old();
+        if !matched(&op, found) {
+            return Ok(Err(ClaimWord(found)));
+        }
+        let count = ClaimWord(found).count();
+        if mode == Mode::Exclusive {
+            return Ok(Ok(Grant { count, acquisition, rank: Rank::Head }));
+        }
+        site.left(found);
+        if op.swap_mask & ClaimWord::TAIL.mask() == 0 {
+            pass_on(site).await?;
+        }
+        Ok(Ok(Grant { count, acquisition, rank: Rank::Reader }))
+    }
+
+    /// Tells whoever has reported to be behind this one that it is first.
+    pub(super) async fn tell_next<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<(), Fault> {
+        tell_first(site).await.map(|_| ())
+    }
+}
+
+/// The verb by which the first in line claims the lock. A reader leaves the line with it if nobody
+/// is behind.
+fn claiming<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: ClaimWord) -> MaskedCas<u128> {
+    match mode {
+        Mode::Exclusive => MaskedCas {
+            compare: 0,
+            compare_mask: HELD_MASK,
+            swap: ClaimWord::HOLDER.place(name_of(site.me.endpoint)),
+            swap_mask: ClaimWord::HOLDER.mask(),
+        },
+        Mode::Shared => {
+            let leaves = if seen.ends_with(Place::of(site)) { LINE_MASK } else { 0 };
+            MaskedCas {
+                compare: seen.0,
+                compare_mask: HELD_MASK | LINE_MASK,
+                swap: ClaimWord::READERS.place(seen.readers() + 1),
+                swap_mask: ClaimWord::READERS.mask() | leaves,
+            }
+        }
+    }
+}
+
+/// A reader that holds now leaves the line with others behind it, of whom it may not know yet.
+pub(super) async fn pass_on<E: WideAtomics>(site: &Site<'_, E>) -> Result<(), Fault> {
+    site.publish_ticket(Phase::Held, Mode::Shared, 0, acquisition_ticket(site));
+    if tell_first(site).await? {
+        return Ok(());
+    }
+    // An atomic that changes nothing stands between what was published and the last look for mail:
+    // whoever reports after that look reads what was published.
+    site.endpoint.masked_cas128(site.lock, MaskedCas::default(), None).await?;
+    tell_first(site).await.map(|_| ())
+}
+
+/// The first in line leaves it without the lock.
+async fn leave<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> Result<(), Fault> {
+    site.publish_ticket(Phase::Leaving, mode, 0, acquisition_ticket(site));
+    let place = Place::of(site).as_tail();
+    let op =
+        MaskedCas { compare: place, compare_mask: LINE_MASK, swap: 0, swap_mask: LINE_MASK };
+    site.endpoint.masked_cas128(site.lock, op, None).await?;
+    if !matched(&op, site.endpoint.old()) {
+        tell_first(site).await?;
+    }
+    Ok(())
+}
+
+/// Tells the one behind, if one has reported. A full mailbox has something to wake up for, and the
+/// dead are found dead: either way those behind look for themselves.
+async fn tell_first<E: WideAtomics>(site: &Site<'_, E>) -> Result<bool, Fault> {
+    sort_mail(site);
+    let Some(behind) = site.take_behind().map(Place::from_bits) else { return Ok(false) };
+    let first = message(Kind::First, site.lock, Place::of(site), behind);
+    match site.endpoint.send(behind.mailbox, first).await {
+        Ok(()) | Err(Fault::MailboxFull | Fault::PeerGone) => Ok(true),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Reports to the one before, and so asks it for a sign of life.
+async fn report<E: WideAtomics>(site: &Site<'_, E>, before: Place) -> Result<(), Fault> {
+    let behind = message(Kind::Behind, site.lock, Place::of(site), before);
+    match site.endpoint.send(before.mailbox, behind).await {
+        Ok(()) => Position::Behind(before, true).take(site),
+        // The next look tells more.
+        Err(Fault::MailboxFull | Fault::PeerGone) => {}
+        Err(fault) => return Err(fault),
+    }
+    Ok(())
+}
+
+/// Reads the mail, gives a sign of life to whoever asks for one, and says whether this waiter still
+/// wants the lock.
+fn answer<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) {
+    let mail = sort_mail(site);
+    if mail.is_first {
+        Position::First.take(site);
+    }
+    if mail.is_asked {
+        site.give_sign();
+    }
+    let phase = if site.is_withdrawn() { Phase::Withdrawn } else { Phase::Waiting };
+    site.publish_ticket(phase, mode, 0, acquisition_ticket(site));
+}
+
+/// Takes the place behind this one, or in front.
+fn stand<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, before: Option<Place>) {
+    publish_position(site, before);
+    let position = before.map_or(Position::First, |before| Position::Behind(before, false));
+    position.take(site);
+    site.publish_ticket(Phase::Waiting, mode, 0, acquisition_ticket(site));
+}
+
+/// Says who is before this waiter, for when it dies.
+fn publish_position<E: WideAtomics>(site: &Site<'_, E>, before: Option<Place>) {
+    let published = Published::of(Place::of(site), before);
+    site.endpoint.publish(site.slot(), slot::QUEUE, published.0);
+}
+
+/// What a slot record says of which acquisition it is.
+fn acquisition_ticket<E: WideAtomics>(site: &Site<'_, E>) -> u32 {
+    super::turn_of(site.acquisition()) as u32
+}
+
+/// Looks whether the one before is still there; the word was read before.
+async fn look_before<E: WideAtomics>(
+    site: &Site<'_, E>,
+    before: Place,
+    word: ClaimWord,
+) -> Result<Before, Fault> {
+    let Mailbox { endpoint: peer, slot } = before.mailbox;
+    if peer.index > site.endpoint.endpoints() || slot.0 >= site.endpoint.slots() {
+        return Ok(Before::Unknown);
+    }
+    let is_alive = site.endpoint.is_alive(peer);
+    let addr = site.endpoint.record(peer.index, slot);
+    site.endpoint.verb(Verb::Read { addr, words: RECORD_WORDS_READ as u16 }).await?;
+    let mut words = [0; RECORD_WORDS_READ];
+    site.endpoint.copy_read(0, &mut words);
+    let record = SlotRecord::decode(&words);
+    let record = record.filter(|record| {
+        record.lock == site.lock && u64::from(record.ticket) == before.turn
+    });
+    if is_alive {
+        let is_there = record.is_some_and(|record| match record.phase {
+            Phase::Idle | Phase::Leaving => false,
+            Phase::Held => record.mode == Mode::Exclusive,
+            _ => true,
+        });
+        return Ok(if is_there { Before::There(words[slot::SIGN]) } else { Before::Gone });
+    }
+    site.peer_died(peer);
+    let published = Published(words[slot::QUEUE]);
+    Ok(match record.map(|record| record.phase) {
+        Some(Phase::Held | Phase::Leaving) => Before::Gone,
+        Some(Phase::Waiting | Phase::Withdrawn | Phase::Claiming) if published.is_of(before) => {
+            published.place_before().map_or(Before::Gone, Before::Stood)
+        }
+        // It died between its first verb and what it published next.
+        Some(_) if word.holder() == name_of(peer) => Before::Gone,
+        Some(_) => Before::Unknown,
+        // It had left, unless that is the record of a later user of its place.
+        None if site.endpoint.occupant(peer.index).is_none() => Before::Gone,
+        None => Before::Unknown,
+    })
+}
+
+/// The word now. Its halves may be of different moments.
+pub(super) async fn read_word<E: WideAtomics>(site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
+    site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
+    Ok(ClaimWord(site.endpoint.old()))
+}

@@ -22,12 +22,13 @@ const PATIENT: &[(&str, &str)] = &[
     ("shiftlock", "poll=15000000"),
     ("dslr", "omega=2500000"),
     ("dslr-64", "omega=2500000"),
+    ("claim", "poll=15000000"),
 ];
 
 /// Locks whose clients sleep until somebody wakes them, or poll seldom: where they have no lease,
 /// pauses are measured by this. Of the others, who poll almost without a pause, they are short: no
 /// pause must use up a run's events.
-const SLEEPERS: [&str; 6] = ["dslr", "dslr-64", "mcs", "shiftlock", "rpc", "rpc-ro"];
+const SLEEPERS: [&str; 7] = ["dslr", "dslr-64", "mcs", "shiftlock", "rpc", "rpc-ro", "claim"];
 /// By what pauses are measured of sleepers, of cas, which waits ever longer, and of the others.
 const PAUSE_NS: [Nanos; 3] = [LEASE_NS, 100_000, 100];
 
@@ -61,6 +62,7 @@ const VARIANTS: &[&str] = &[
     "shiftlock:strict",
     "shiftlock:attempts=2",
     "dslr-64:max=3",
+    "claim:bypass=1",
 ];
 
 /// Locks whose word tells the time: while somebody is paused, others find new words without end, so

@@ -76,7 +76,6 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let Some(endpoint) = trial.newcomer.clone().filter(|_| trial.scenario.visited) else {
             return;
         };
-        self.looks_for_who_withdrew();
         let (handle, id) = (&trial.handle, endpoint.id());
         let newcomer = Newcomer::new(trial.clone(), endpoint, &self.lock, self.wrap);
         handle.act_alone(Some(id), true);
@@ -137,22 +136,6 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     fn dead(&self) -> u64 {
         let all = u64::MAX >> (64 - u32::from(self.trial.scenario.clients));
         all & !self.trial.living()
-    }
-
-    /// Nothing else can happen, so that whoever withdrew is gone: unless somebody is dead or
-    /// stopped, of which it must learn first.
-    fn looks_for_who_withdrew(&self) {
-        let trial = &self.trial;
-        let hindered = |id| trial.handle.is_stopped(id) || trial.handle.is_due(id);
-        let hindered = trial.ids.iter().any(|id| hindered(id.get()));
-        let bench = &mut *trial.bench.borrow_mut();
-        let left = bench.withdrawn & !(1 << self.who);
-        if trial.terms.declares.withdraws && left != 0 && !hindered && self.dead() == 0 {
-            let who = left.trailing_zeros();
-            bench.objects(format!(
-                "client {who} withdrew, and is still in line when nothing else can happen"
-            ));
-        }
     }
 }
 

@@ -642,6 +642,8 @@ impl Trial {
             // Who is paused in several slots at once may be taken for dead in one of them.
             let several = self.terms.crew.tasks > 1 && self.scenario.may_pause();
             let left_early = leased || several || self.scenario.is_deadly();
+            // Where nobody waits for reports, they reach those who have left, too.
+            let left_early = left_early || self.terms.declares.passes;
             for slot in (0..self.terms.crew.tasks as u8).map(Slot) {
                 let record = endpoint.record(id.index, slot);
                 let phase = self.handle.peek(record.plus(slot::STATE as u64 * 8)) & 0xff;

@@ -278,7 +278,8 @@ impl Trial {
         let view = self.clone_for_client();
         loop {
             let ended = self.world.run();
-            if let Some(story) = self.bench.borrow_mut().visiting.take() {
+            let visiting = self.bench.borrow_mut().visiting.take();
+            if let Some(story) = visiting {
                 self.bench.borrow_mut().objects(story);
             }
             let stopped = self.bench.borrow().stops.stopped & view.living();

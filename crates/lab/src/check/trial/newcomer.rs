@@ -34,9 +34,11 @@ impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
     async fn tries(&self, mode: Mode) -> Option<bool> {
         self.begins();
         let tried = self.client.try_acquire(self.trial.word, mode).await.ok()?;
-        let befell = &mut self.trial.bench.borrow_mut().befell;
-        befell.tries += 1;
-        befell.tries_refused += u64::from(tried.is_none());
+        {
+            let befell = &mut self.trial.bench.borrow_mut().befell;
+            befell.tries += 1;
+            befell.tries_refused += u64::from(tried.is_none());
+        }
         let Some(guard) = tried else { return Some(false) };
         self.comes_and_goes(mode, guard).await.then_some(true)
     }

@@ -84,12 +84,8 @@ impl fmt::Display for Line {
         if s.near_wrap > 0 {
             write!(f, "/w{}", s.near_wrap)?;
         }
-        let words = [
-            (s.visited, VISITED),
-            (s.quits, QUITS),
-            (s.fenced, FENCED),
-            (s.recorded, RECORDED),
-        ];
+        let words =
+            [(s.visited, VISITED), (s.quits, QUITS), (s.fenced, FENCED), (s.recorded, RECORDED)];
         for (is_so, name) in words {
             if is_so {
                 write!(f, "/{name}")?;

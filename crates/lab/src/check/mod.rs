@@ -311,8 +311,7 @@ fn mishaps_of(args: &CheckArgs, subject: &str, player: &Player) -> Vec<(u32, Wha
     let restarts = if player.outlives { args.restarts } else { 0 };
     let restart = What::Restart(Reset::Kept);
     let lost = What::Lost(None);
-    let all =
-        [(pauses, pause), (losses, lost), (restarts, restart), (args.stops, What::Stop)];
+    let all = [(pauses, pause), (losses, lost), (restarts, restart), (args.stops, What::Stop)];
     all.into_iter().filter(|&(times, _)| times > 0).collect()
 }
 

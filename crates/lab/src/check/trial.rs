@@ -400,16 +400,15 @@ impl Bench {
             crew.clone().for_each(|who| self.count.sees(who, effect.new));
             self.remember();
         }
-        if who >= self.clients {
-            return;
-        }
-        if on_word && self.order.gets_in_line(effect.old != effect.new) {
+        if who < self.clients && on_word && self.order.gets_in_line(effect.old != effect.new) {
             self.gets_in_line(crew);
             let wraps = |field: &&Field| field.of(effect.new) < field.of(effect.old);
             self.befell.wraps += self.counts.iter().filter(wraps).count() as u64;
         }
+        let is_client = who < self.clients;
         self.tell(|line| {
-            let _ = write!(line, "client {who}  {:<14}", kind_name(effect.kind));
+            let name = if is_client { format!("client {who}") } else { "visitor".to_owned() };
+            let _ = write!(line, "{name}  {:<14}", kind_name(effect.kind));
             let _ = match effect.kind {
                 Kind::Send => write!(line, "{}", receiver(effect.addr)),
                 _ if effect.addr == word => write!(line, "lock"),

@@ -357,7 +357,10 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     async fn settles(&self) -> anyhow::Result<()> {
         if self.trial.scenario.quits && self.trial.terms.outlives {
             let id = self.trial.ids[usize::from(self.who)].get();
-            self.trial.bench.borrow_mut().tell(|line| *line = format!("client {}  quits", self.who));
+            self.trial
+                .bench
+                .borrow_mut()
+                .tell(|line| *line = format!("client {}  quits", self.who));
             self.trial.handle.kill_with(id, Outcome::Executed);
             // This task is dropped where it stands.
             return std::future::pending().await;

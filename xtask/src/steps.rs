@@ -204,8 +204,8 @@ pub(crate) const CI: &[Step] = &[
             lab!("check --mode exhaustive --clients 2 --crashes 1 --tries --json"),
             lab!("check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 6s --json"),
             lab!(
-                "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --visits --budget 6s \
-                 --json"
+                "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --visits \
+                 --budget 6s --json"
             ),
             lab!("check --mode pct --budget 60s --json"),
             lab!("check --mode random --budget 20s --json"),
@@ -359,7 +359,8 @@ pub(crate) const NIGHTLY: &[Step] = &[
             ),
             lab!("check --mode exhaustive --acquisitions 1 --stops 2 --budget 1500s --json"),
             lab!(
-                "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 1500s --json"
+                "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 1500s \
+                 --json"
             ),
             lab!(
                 "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 1500s --json"

@@ -62,7 +62,6 @@ const VARIANTS: &[&str] = &[
     "shiftlock:strict",
     "shiftlock:attempts=2",
     "dslr-64:max=3",
-    "claim:bypass=1",
 ];
 
 /// Locks whose word tells the time: while somebody is paused, others find new words without end, so

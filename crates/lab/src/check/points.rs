@@ -125,6 +125,10 @@ impl fmt::Display for Named {
             Some(Phase::Waiting) => "waiting",
             Some(Phase::Held) => "holding",
             Some(Phase::Repairing) => "repairing",
+            Some(Phase::Claiming) => "claiming",
+            Some(Phase::Leaving) => "leaving",
+            Some(Phase::Withdrawn) => "withdrawn",
+            Some(Phase::Trying) => "trying",
             Some(Phase::Idle) | None => "idle",
         })?;
         write!(f, ": {name}")?;

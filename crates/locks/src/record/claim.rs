@@ -19,6 +19,7 @@ use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::width;
+use letter::sort_mail;
 
 word! {
     /// The word of a claim lock. Zero is free.
@@ -309,6 +310,7 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
     const TRIES_TELL_TRUTH: bool = true;
     const WITHDRAWS: bool = true;
     const PASSES_OVER_STOPPED: bool = true;
+    const LEAVES_MAIL: bool = true;
     const TOKENS: TokenSource = TokenSource::Word;
 
     type Grant = Grant;
@@ -377,12 +379,19 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
     }
 
     #[inline(always)]
-    fn closing(&self, site: &Site<'_, E>, _mode: Mode, grant: Grant) -> Option<Verb<'static>> {
+    fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
+        // What has come late must not fill the mailbox.
+        if mode == Mode::Exclusive && sort_mail(site).is_asked {
+            return None;
+        }
         Some(Self::exit(site, grant))
     }
 
     #[inline(always)]
-    fn close(&self, site: &Site<'_, E>, _mode: Mode, grant: Grant) -> Option<Posted> {
+    fn close(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Posted> {
+        if mode == Mode::Exclusive && sort_mail(site).is_asked {
+            return None;
+        }
         Some(site.endpoint.post(Self::exit(site, grant)))
     }
 

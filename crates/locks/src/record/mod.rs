@@ -168,6 +168,10 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     /// Whether a waiter that is stopped is passed over by those behind it.
     const PASSES_OVER_STOPPED: bool = false;
 
+    /// Whether a message may lie in a mailbox whose slot has left: none of this lock grants or ends
+    /// anything, and whoever uses the slot next drops it.
+    const LEAVES_MAIL: bool = false;
+
     /// What a holder remembers.
     type Grant: Copy + 'static;
 

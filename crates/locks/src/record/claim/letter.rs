@@ -1,6 +1,6 @@
 //! What those in line tell each other: two kinds of message, and a word of the slot record.
 
-use farlock_fabric::{Addr, Mailbox, Message, WideAtomics, word};
+use farlock_fabric::{Addr, Envelope, Mailbox, Message, WideAtomics, word};
 
 use super::{Place, turn_of};
 use crate::event::Event;
@@ -10,13 +10,13 @@ word! {
     /// The first word of a message. Its kinds are those that no other lock's messages have.
     struct Head: u64 {
         /// A [`Kind`].
-        KIND kind: 7,
+        KIND kind: 8,
         /// Which of the receiver's acquisitions it concerns.
         TO to: 6,
         /// Which of the sender's acquisitions it concerns.
         SENT sent: 6,
         /// Zero.
-        REST rest: 5,
+        REST rest: 4,
         /// Who sends it: a packed mailbox.
         FROM from: 40,
     }
@@ -95,9 +95,18 @@ pub(super) struct Mail {
 
 /// Takes all mail of this slot. Remembers who is behind; drops what concerns another lock or another
 /// acquisition.
+#[inline(always)]
 pub(super) fn sort_mail<E: WideAtomics>(site: &Site<'_, E>) -> Mail {
+    // An uncontended release finds no mail, and keeps its site in registers.
+    site.endpoint.receive(site.slot()).map_or(Mail::default(), |first| sort(*site, first))
+}
+
+#[cold]
+#[inline(never)]
+fn sort<E: WideAtomics>(site: Site<'_, E>, first: Envelope) -> Mail {
     let mut mail = Mail::default();
-    while let Some(envelope) = site.endpoint.receive(site.slot()) {
+    let mut next = Some(first);
+    while let Some(envelope) = next.take().or_else(|| site.endpoint.receive(site.slot())) {
         let [head, lock, ..] = envelope.message;
         let (head, lock) = (Head(head), Addr::from_bits(lock));
         let concerns = lock == site.lock && head.to() == turn_of(site.acquisition());

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
@@ -16,6 +16,7 @@ use super::error::{GrowError, OpenError};
 use super::file::{self, PrivateDir, io_error};
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
 use super::mapping::{self, Mapping};
+use super::mark::Marks;
 use super::{incarnation, parking, wide};
 use crate::addr::{Addr, RegionId};
 
@@ -92,6 +93,8 @@ struct Inner {
     seed: Option<u64>,
     /// Orders the threads of this process; the file lock orders processes.
     attaching: Mutex<()>,
+    /// The marks of lanes; opened for the first.
+    marks: OnceLock<Marks>,
 }
 
 impl Region {
@@ -307,6 +310,7 @@ impl Region {
             read_only: options.read_only,
             seed: options.seed,
             attaching: Mutex::new(()),
+            marks: OnceLock::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -351,6 +355,26 @@ impl Region {
 
     pub(super) fn is_retired(&self) -> bool {
         self.mapping().header().retired.load(Ordering::Acquire) != 0
+    }
+
+    /// Marks the place of a lane, which was seen without a mark. The caller holds the region's
+    /// lock.
+    pub(super) fn mark(&self, index: u16) -> std::io::Result<()> {
+        let marks = match self.inner.marks.get() {
+            Some(marks) => marks,
+            None => {
+                let opened = Marks::new(self.mapping().file())?;
+                self.inner.marks.get_or_init(|| opened)
+            }
+        };
+        marks.set(index)
+    }
+
+    /// Takes the mark of a place away: its lane is gone.
+    pub(super) fn unmark(&self, index: u16) {
+        let marks = self.inner.marks.get().expect("a marked place was marked through this handle");
+        // What stays marked is a place that nobody takes while this process lives.
+        let _ = marks.clear(index);
     }
 
     /// Takes the lock under which endpoints move in, the region grows and is retired.

@@ -2,7 +2,8 @@
 //!
 //! A place is claimed under the region's lock. Its owner then keeps a beacon burning
 //! ([`beacon`](super::beacon)) and perhaps a tether ([`tether`](super::tether)). Whoever finds
-//! both gone vacates the place; from then on a look at one word tells the death.
+//! both gone vacates the place; from then on a look at one word tells the death. Where a lane
+//! executes the verbs, other rules come first ([`keeper`](super::keeper)).
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,8 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 use super::error::AttachError;
+use super::keeper::Keeper;
 use super::layout::BUCKETS;
 use super::mapping::Mapping;
+use super::mark;
 use super::parking::boot_time;
 use super::place::{Identity, Phase, Place};
 use super::region::Region;
@@ -19,6 +22,9 @@ use super::tether::{self, Tether};
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::Nanos;
 use crate::error::Fault;
+
+/// A verb takes nanoseconds; a stopped or starved thread may stay within one for ever.
+const WITHIN_A_VERB_MAX: Duration = Duration::from_millis(100);
 
 /// Who is in a place, for display.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,12 +57,6 @@ pub(super) enum Vital {
     Dead,
 }
 
-/// A place just moved into.
-pub(super) struct Tenancy {
-    pub(super) id: EndpointId,
-    pub(super) tether: Option<Tether>,
-}
-
 impl Region {
     /// Everybody in the table of endpoints who counts as alive.
     pub fn endpoints_info(&self) -> Vec<EndpointInfo> {
@@ -68,8 +68,8 @@ impl Region {
         self.mapping().vital(id) != Vital::Dead
     }
 
-    /// Moves the calling thread into a vacant place.
-    pub(super) fn move_in(&self, tethered: bool) -> Result<Tenancy, AttachError> {
+    /// Moves the calling thread into a vacant place; marks the place where a lane will use it.
+    pub(super) fn move_in(&self, tethered: bool, has_lane: bool) -> Result<Keeper, AttachError> {
         let io = |what| move |source| AttachError::Io { what, source };
         let _lock = self.lock().map_err(io("lock the region"))?;
         if self.is_retired() {
@@ -91,10 +91,21 @@ impl Region {
             } else {
                 None
             };
+            if has_lane {
+                self.mark(index).map_err(io("mark a place"))?;
+            }
             let id = EndpointId { index, incarnation };
-            if mapping.furnish(id, self.label(), tether.is_some())? {
-                cursor.store(index.into(), Ordering::Relaxed);
-                return Ok(Tenancy { id, tether });
+            match mapping.furnish(id, self.label(), tether.is_some(), has_lane) {
+                Ok(true) => {
+                    cursor.store(index.into(), Ordering::Relaxed);
+                    return Ok(Keeper::new(self, id, tether, has_lane));
+                }
+                failed => {
+                    if has_lane {
+                        self.unmark(index);
+                    }
+                    failed?;
+                }
             }
         }
         Err(AttachError::Full { endpoints })
@@ -135,6 +146,10 @@ impl Mapping {
             }
             identity = place.identity();
         }
+        // A mark that cannot be examined is taken for set: another place will do.
+        if identity.lane() != 0 && mark::is_marked(self.file(), index).unwrap_or(true) {
+            return None;
+        }
         let region = self.header().incarnation.load(Ordering::Relaxed) as u16;
         let incarnation = next_incarnation(region, identity.incarnation() as u16)?;
         let claimed = Identity::new()
@@ -145,7 +160,13 @@ impl Mapping {
 
     /// Prepares a claimed place and moves in. Returns false where a message to the former owner
     /// is still being written.
-    fn furnish(&self, id: EndpointId, label: &str, tethered: bool) -> Result<bool, AttachError> {
+    fn furnish(
+        &self,
+        id: EndpointId,
+        label: &str,
+        tethered: bool,
+        has_lane: bool,
+    ) -> Result<bool, AttachError> {
         let place = self.place(id.index).expect("a claimed place");
         let is_writing = |sender| self.vital(sender) == Vital::Alive;
         for slot in (0..self.layout().capacity.slots).map(Slot) {
@@ -166,13 +187,66 @@ impl Mapping {
         let occupied = claimed
             .with(Identity::TETHERED, tethered.into())
             .with(Identity::EXPEDITED, register_for_barriers().into())
+            .with(Identity::LANE, has_lane.into())
             .in_phase(Phase::Occupied);
         assert!(place.replace(claimed, occupied), "a claimed place is its claimer's");
         Ok(true)
     }
 
-    /// Moves out. The caller's thread is the owner and has no verb under way; a tether it held is
-    /// closed already. Where a child still holds the tether the endpoint lives on as an orphan.
+    /// Refuses the verbs of this endpoint's lane from now on, and waits for the one under way, if
+    /// there is one. The caller's thread keeps the place.
+    pub(super) fn stop_lane(&self, id: EndpointId) {
+        /// A verb takes nanoseconds; its thread, one of this process, may be starved as long as
+        /// this many naps of 1 ms last.
+        const NAPS_MAX: u32 = 100_000;
+        const YIELDS_MAX: u32 = 1000;
+        let place = self.place(id.index).expect("an endpoint has a place");
+        self.silence(place, place.identity(), id);
+        for turn in 0.. {
+            if !place.control.is_busy() {
+                break;
+            }
+            assert!(turn < YIELDS_MAX + NAPS_MAX, "a verb of this process ends");
+            if turn < YIELDS_MAX {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.wake(id.index);
+    }
+
+    /// Closes the gate of a lane, and makes sure that every thread has seen it closed, or ends,
+    /// before it executes another verb.
+    fn silence(&self, place: &Place, identity: Identity, id: EndpointId) {
+        /// Longer than any timer's tick, which interrupts a thread as a barrier does.
+        const WITHOUT_BARRIERS: Duration = Duration::from_millis(20);
+        place.control.close(id.incarnation, false);
+        if !barrier(identity.expedited() != 0) {
+            std::thread::sleep(WITHOUT_BARRIERS);
+        }
+    }
+
+    /// Makes sure that no verb of a lane takes effect any more. The thread that died is not the one
+    /// that executed them.
+    ///
+    /// If their process ends, that one was told to end before the beacon went out, and does so at
+    /// the next interrupt. If it was within a verb, nobody can tell that from a thread that lives
+    /// on because its keeper was forgotten, but by the mark, which goes with the process.
+    fn end_lane(&self, place: &Place, identity: Identity, id: EndpointId) {
+        self.silence(place, identity, id);
+        let begun = Instant::now();
+        while place.control.is_busy()
+            && mark::is_marked(self.file(), id.index).unwrap_or(true)
+            && begun.elapsed() < WITHIN_A_VERB_MAX
+        {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Moves out. The caller's thread is the owner and has no verb under way, nor has its lane; a
+    /// tether it held is closed already. Where a child still holds the tether the endpoint lives
+    /// on as an orphan.
     pub(super) fn move_out(&self, id: EndpointId) {
         let place = self.place(id.index).expect("an endpoint has a place");
         let identity = place.identity();
@@ -197,6 +271,9 @@ impl Mapping {
 
     #[cold]
     fn inquest(&self, place: &Place, identity: Identity, id: EndpointId) -> Vital {
+        if identity.lane() != 0 {
+            self.end_lane(place, identity, id);
+        }
         // A tether that cannot be examined is taken for held: waiting is safe, a successor is not.
         if identity.tethered() != 0 && tether::is_held(self.file(), id.index).unwrap_or(true) {
             return Vital::Orphaned;
@@ -235,8 +312,6 @@ impl Mapping {
     /// Makes sure that no verb of `peer` takes effect any more. See
     /// [`Endpoint::revoke`](crate::Endpoint::revoke).
     pub(super) fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
-        /// A verb takes nanoseconds; a stopped or starved thread may stay within one for ever.
-        const WITHIN_A_VERB_MAX: Duration = Duration::from_millis(100);
         let Some(place) = self.place(peer.index) else { return Ok(()) };
         let identity = place.identity();
         if self.vital(peer) != Vital::Alive || !place.control.close(peer.incarnation, false) {

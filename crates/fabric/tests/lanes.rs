@@ -11,9 +11,9 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farlock_fabric::shm::{AttachError, Lane, Options, Region, Unparker, park_all};
+use farlock_fabric::shm::{AttachError, KEEPERS_MAX, Lane, Options, Region, Unparker, park_all};
 use farlock_fabric::{
-    Addr, Endpoint, EndpointId, Fault, Mailbox, Patience, Slot, Wait, Woken, block_on,
+    Addr, Endpoint, EndpointId, Fault, Mailbox, Patience, Slot, Verb, Wait, Woken, block_on,
 };
 use support::{TestDir, listen, part, say};
 
@@ -34,6 +34,11 @@ fn child() {
                 }
             });
             say(keeper.id().bits());
+            listen();
+        }
+        "crowd" => {
+            let keepers: Vec<_> = (0..KEEPERS_MAX).map(|_| region.lane(false).unwrap()).collect();
+            say(keepers.len());
             listen();
         }
         "holder" => {
@@ -344,4 +349,83 @@ fn an_unparker_of_ones_own_ends_a_park_for_lanes() {
         begun
     });
     assert!(begun.elapsed() < Duration::from_secs(1), "not by the clock");
+}
+
+#[test]
+fn the_lowest_places_are_taken_and_a_look_around_costs_by_who_is_there() {
+    let dir = TestDir::new("lanes-lowest");
+    let region = Region::open(&Options { endpoints: 4096, slots: 2, ..dir.options() }).unwrap();
+    let first = region.endpoint().unwrap();
+    let others: Vec<_> = (2..=70).map(|_| region.endpoint().unwrap()).collect();
+    assert!(others.iter().zip(2..).all(|(e, index)| e.id().index == index));
+    assert!(first.occupied().eq(1..=70));
+    drop(others);
+    // Places that were left are looked for when the 64 of a word are all taken.
+    let next = region.endpoint().unwrap();
+    assert_eq!(next.id().index, 2);
+    for _ in 0..10_000 {
+        let (lane, _keeper) = region.lane(false).unwrap();
+        assert!(lane.id().index <= 70, "{:?}", lane.id());
+    }
+    assert!(first.occupied().count() <= 70);
+}
+
+#[test]
+fn a_look_around_passes_over_nobody_while_many_come_and_go() {
+    let dir = TestDir::new("lanes-census");
+    let region = Region::open(&Options { endpoints: 150, slots: 1, ..dir.options() }).unwrap();
+    let observer = region.endpoint().unwrap();
+    let word = region.heap().0;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    let (lane, keeper) = region.lane(false).unwrap();
+                    // Whoever sees this name in the word must find its bearer, while it lives.
+                    block_on(
+                        &lane,
+                        lane.verb(Verb::Write { addr: word, data: &[lane.id().bits()] }),
+                    )
+                    .unwrap();
+                    assert!(lane.occupied().any(|index| index == keeper.id().index));
+                    std::thread::yield_now();
+                }
+            });
+        }
+        let begun = Instant::now();
+        let mut seen = 0;
+        while begun.elapsed() < Duration::from_millis(700) {
+            let id = EndpointId::from_bits(read(&observer, word));
+            let is_found = observer.occupied_from(id.index) == Some(id.index);
+            if id.index != 0 && observer.is_alive(id) {
+                assert!(is_found, "{id:?} lives and was passed over");
+                seen += 1;
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+        assert!(seen > 100, "it saw some of them alive");
+    });
+}
+
+#[test]
+fn a_thread_keeps_as_many_places_as_the_kernel_looks_after() {
+    let dir = TestDir::new("lanes-crowd");
+    let endpoints = KEEPERS_MAX as u16 + 10;
+    let region = Region::open(&Options { endpoints, slots: 1, ..dir.options() }).unwrap();
+    let e = region.endpoint().unwrap();
+    let mut peer = dir.child("crowd");
+    assert_eq!(peer.hear(), KEEPERS_MAX.to_string());
+    assert_eq!(region.endpoints_info().len() as u32, KEEPERS_MAX + 1);
+    peer.kill_and_reap();
+    assert_eq!(region.endpoints_info().len(), 1, "the kernel told of every one");
+    assert_eq!(e.occupied().filter_map(|index| e.occupant(index)).count(), 1);
+
+    let kept: Vec<_> = (1..KEEPERS_MAX).map(|_| region.lane(false).unwrap()).collect();
+    assert!(matches!(region.endpoint(), Err(AttachError::ThreadFull { keepers: KEEPERS_MAX })));
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(region.endpoint().unwrap()));
+    });
+    drop(kept);
+    drop(region.endpoint().unwrap());
 }

@@ -128,6 +128,10 @@ impl<K: 'static> Endpoint for Shm<K> {
         self.region.endpoints()
     }
 
+    fn occupied_from(&self, index: u16) -> Option<u16> {
+        self.region.mapping().taken().first_from(index, self.region.endpoints())
+    }
+
     fn occupant(&self, index: u16) -> Option<EndpointId> {
         self.region.mapping().occupant(index)
     }

@@ -48,6 +48,7 @@ mod endpoint;
 mod error;
 mod fabric;
 mod file;
+mod fork;
 mod incarnation;
 mod keeper;
 mod layout;
@@ -60,6 +61,7 @@ mod place;
 mod region;
 mod results;
 mod table;
+mod taken;
 #[cfg(test)]
 mod testing;
 mod tether;
@@ -69,7 +71,8 @@ mod wide;
 
 pub use endpoint::{Lane, Shm, ShmEndpoint};
 pub use error::{AttachError, GrowError, Malformed, OpenError};
-pub use keeper::{Keeper, Kept};
+pub use fork::fork_count;
+pub use keeper::{KEEPERS_MAX, Keeper, Kept};
 pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
 pub use mutex::{SystemGuard, SystemMutexes};
 pub use parking::Unparker;

@@ -14,10 +14,11 @@ use rustix::io::Errno;
 
 use super::error::{GrowError, OpenError};
 use super::file::{self, PrivateDir, io_error};
+use super::keeper::{Keepers, Process};
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
 use super::mapping::{self, Mapping};
 use super::mark::Marks;
-use super::{incarnation, parking, wide};
+use super::{fork, incarnation, parking, wide};
 use crate::addr::{Addr, RegionId};
 
 /// The region id in every address of a shared-memory region: a process sees one region a handle.
@@ -95,6 +96,12 @@ struct Inner {
     attaching: Mutex<()>,
     /// The marks of lanes; opened for the first.
     marks: OnceLock<Marks>,
+    /// How many places each thread keeps.
+    keepers: Keepers,
+    /// The process that opened it, and alone may attach; looked up for the first endpoint.
+    process: OnceLock<Process>,
+    /// The count of forks when it was opened: a forked child has another.
+    forks: u64,
 }
 
 impl Region {
@@ -301,6 +308,7 @@ impl Region {
         incarnation: u16,
         options: &Options,
     ) -> Result<Self, OpenError> {
+        fork::watch().map_err(|source| io_error("watch for forks of", path, source))?;
         let mapping = Mapping::new(file, layout).map_err(|source| io_error("map", path, source))?;
         let inner = Inner {
             mapping,
@@ -311,6 +319,9 @@ impl Region {
             seed: options.seed,
             attaching: Mutex::new(()),
             marks: OnceLock::new(),
+            keepers: Keepers::default(),
+            process: OnceLock::new(),
+            forks: fork::fork_count(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -377,8 +388,21 @@ impl Region {
         let _ = marks.clear(index);
     }
 
-    /// Takes the lock under which endpoints move in, the region grows and is retired.
+    pub(super) fn keepers(&self) -> &Keepers {
+        &self.inner.keepers
+    }
+
+    /// The process that opened it.
+    pub(super) fn process(&self) -> Process {
+        *self.inner.process.get_or_init(Process::own)
+    }
+
+    /// Takes the lock under which endpoints move in, the region grows and is retired. A forked
+    /// child shares its parent's, so it is refused.
     pub(super) fn lock(&self) -> std::io::Result<RegionLock<'_>> {
+        if fork::fork_count() != self.inner.forks {
+            return Err(std::io::Error::other("it was opened before a fork; open it again"));
+        }
         let threads = self.inner.attaching.lock().unwrap_or_else(PoisonError::into_inner);
         let file = self.mapping().file();
         file::lock_whole(file)?;

@@ -18,6 +18,7 @@ use super::mark;
 use super::parking::boot_time;
 use super::place::{Identity, Phase, Place};
 use super::region::Region;
+use super::taken;
 use super::tether::{self, Tether};
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::Nanos;
@@ -60,7 +61,11 @@ pub(super) enum Vital {
 impl Region {
     /// Everybody in the table of endpoints who counts as alive.
     pub fn endpoints_info(&self) -> Vec<EndpointInfo> {
-        (1..=self.endpoints()).filter_map(|index| self.mapping().info(index)).collect()
+        let (taken, endpoints) = (self.mapping().taken(), self.endpoints());
+        let next = |last: &u16| taken.first_from(last + 1, endpoints);
+        std::iter::successors(taken.first_from(1, endpoints), next)
+            .filter_map(|index| self.mapping().info(index))
+            .collect()
     }
 
     /// Whether this endpoint lives. What is dead is dead for good.
@@ -68,47 +73,59 @@ impl Region {
         self.mapping().vital(id) != Vital::Dead
     }
 
-    /// Moves the calling thread into a vacant place; marks the place where a lane will use it.
+    /// Moves the calling thread into a vacant place, the lowest whose bit is clear.
     pub(super) fn move_in(&self, tethered: bool, has_lane: bool) -> Result<Keeper, AttachError> {
-        let io = |what| move |source| AttachError::Io { what, source };
-        let _lock = self.lock().map_err(io("lock the region"))?;
+        let io = |source| AttachError::Io { what: "lock the region", source };
+        let _lock = self.lock().map_err(io)?;
+        self.keepers().check()?;
         if self.is_retired() {
             return Err(AttachError::Stale);
         }
-        let mapping = self.mapping();
-        let endpoints = self.endpoints();
-        let cursor = &mapping.header().cursor;
-        let first = cursor.load(Ordering::Relaxed) % u64::from(endpoints);
-        for step in 0..u64::from(endpoints) {
-            // Going round spreads the incarnations of places, which never come back.
-            let index = ((first + step) % u64::from(endpoints)) as u16 + 1;
-            let Some(incarnation) = mapping.claim(index) else { continue };
-            let tether = if tethered {
-                match Tether::take(mapping.file(), index).map_err(io("take a tether"))? {
-                    Some(tether) => Some(tether),
-                    None => continue,
-                }
-            } else {
-                None
-            };
-            if has_lane {
-                self.mark(index).map_err(io("mark a place"))?;
+        let (mapping, endpoints) = (self.mapping(), self.endpoints());
+        mapping.sweep_a_full_word();
+        for is_swept in [false, true] {
+            if is_swept {
+                (0..taken::words_of(endpoints)).for_each(|word| mapping.sweep(word));
             }
-            let id = EndpointId { index, incarnation };
-            match mapping.furnish(id, self.label(), tether.is_some(), has_lane) {
-                Ok(true) => {
-                    cursor.store(index.into(), Ordering::Relaxed);
-                    return Ok(Keeper::new(self, id, tether, has_lane));
-                }
-                failed => {
-                    if has_lane {
-                        self.unmark(index);
-                    }
-                    failed?;
+            // Each turn sets a bit, so there are at most as many as places.
+            while let Some(index) = mapping.taken().lowest_clear(endpoints) {
+                mapping.taken().set(index);
+                if let Some(keeper) = self.move_into(index, tethered, has_lane)? {
+                    return Ok(keeper);
                 }
             }
         }
         Err(AttachError::Full { endpoints })
+    }
+
+    /// Moves the calling thread into this place, if it can be had; marks it where a lane will use
+    /// it. The caller holds the region's lock and has set the place's bit.
+    fn move_into(
+        &self,
+        index: u16,
+        tethered: bool,
+        has_lane: bool,
+    ) -> Result<Option<Keeper>, AttachError> {
+        let io = |what| move |source| AttachError::Io { what, source };
+        let mapping = self.mapping();
+        let Some(incarnation) = mapping.claim(index) else { return Ok(None) };
+        let tether = if tethered {
+            match Tether::take(mapping.file(), index).map_err(io("take a tether"))? {
+                Some(tether) => Some(tether),
+                None => return Ok(None),
+            }
+        } else {
+            None
+        };
+        if has_lane {
+            self.mark(index).map_err(io("mark a place"))?;
+        }
+        let id = EndpointId { index, incarnation };
+        let furnished = mapping.furnish(self, id, tether.is_some(), has_lane);
+        if !matches!(furnished, Ok(true)) && has_lane {
+            self.unmark(index);
+        }
+        Ok(furnished?.then(|| Keeper::new(self, id, tether, has_lane)))
     }
 
     /// Closes the gates of all endpoints for good and wakes all sleepers.
@@ -134,9 +151,34 @@ impl Region {
 }
 
 impl Mapping {
-    /// Claims a vacant place, or one whose owner died. Returns the new incarnation. The caller
-    /// holds the region's lock.
-    fn claim(&self, index: u16) -> Option<u16> {
+    /// Looks which places of the next full word of bits are vacant. One word for every attacher:
+    /// what became vacant is found sooner or later, and nobody looks at the whole table for it.
+    /// The caller holds the region's lock.
+    fn sweep_a_full_word(&self) {
+        let endpoints = self.layout().capacity.endpoints;
+        let words = taken::words_of(endpoints);
+        let cursor = &self.header().cursor;
+        let first = cursor.load(Ordering::Relaxed) as usize % words;
+        let full = (first..words).chain(0..first).find(|w| self.taken().is_full(*w, endpoints));
+        if let Some(word) = full {
+            self.sweep(word);
+            cursor.store(word as u64 + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Clears the bits of this word whose places are vacant, or whose owners died. The caller holds
+    /// the region's lock.
+    fn sweep(&self, word: usize) {
+        for index in taken::places_of(word, self.layout().capacity.endpoints) {
+            if self.claimable(index).is_some() {
+                self.taken().clear(index);
+            }
+        }
+    }
+
+    /// Who was in a place that can be claimed, vacant or its owner dead, and the incarnation after
+    /// that one. The caller holds the region's lock.
+    fn claimable(&self, index: u16) -> Option<(Identity, u16)> {
         let place = self.place(index)?;
         let mut identity = place.identity();
         if identity.phase() == Phase::Occupied as u64 {
@@ -151,10 +193,16 @@ impl Mapping {
             return None;
         }
         let region = self.header().incarnation.load(Ordering::Relaxed) as u16;
-        let incarnation = next_incarnation(region, identity.incarnation() as u16)?;
+        Some((identity, next_incarnation(region, identity.incarnation() as u16)?))
+    }
+
+    /// Claims a place. Returns the new incarnation. The caller holds the region's lock.
+    fn claim(&self, index: u16) -> Option<u16> {
+        let (identity, incarnation) = self.claimable(index)?;
         let claimed = Identity::new()
             .with(Identity::INCARNATION, incarnation.into())
             .in_phase(Phase::Claimed);
+        let place = self.place(index).expect("a place that can be claimed");
         place.replace(identity, claimed).then_some(incarnation)
     }
 
@@ -162,8 +210,8 @@ impl Mapping {
     /// is still being written.
     fn furnish(
         &self,
+        region: &Region,
         id: EndpointId,
-        label: &str,
         tethered: bool,
         has_lane: bool,
     ) -> Result<bool, AttachError> {
@@ -178,10 +226,11 @@ impl Mapping {
             record.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         place.control.open(id.incarnation);
-        place.display.pid.store(std::process::id().into(), Ordering::Relaxed);
-        place.display.started_ticks.store(started_ticks(), Ordering::Relaxed);
+        let process = region.process();
+        place.display.pid.store(process.pid.into(), Ordering::Relaxed);
+        place.display.started_ticks.store(process.started_ticks, Ordering::Relaxed);
         place.display.since_ns.store(boot_time(), Ordering::Relaxed);
-        place.display.set_label(label);
+        place.display.set_label(region.label());
         place.beacon.light().map_err(|failed| AttachError::NoBeacon { why: failed.0 })?;
         let claimed = place.identity();
         let occupied = claimed
@@ -372,15 +421,6 @@ fn barrier(expedited: bool) -> bool {
     let command =
         if expedited { MembarrierCommand::GlobalExpedited } else { MembarrierCommand::Global };
     membarrier_query().contains_command(command) && membarrier(command).is_ok()
-}
-
-/// When this process started, in clock ticks after boot: the 22nd field of its `stat`. 0 where
-/// that cannot be read; it is for display.
-fn started_ticks() -> u64 {
-    const FIELD_AFTER_NAME: usize = 19;
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after_name.split_whitespace().nth(FIELD_AFTER_NAME).and_then(|f| f.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

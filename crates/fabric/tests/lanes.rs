@@ -375,6 +375,8 @@ fn a_look_around_passes_over_nobody_while_many_come_and_go() {
     let dir = TestDir::new("lanes-census");
     let region = Region::open(&Options { endpoints: 150, slots: 1, ..dir.options() }).unwrap();
     let observer = region.endpoint().unwrap();
+    let mut residents: Vec<_> = (0..100).map(|_| region.endpoint().unwrap()).collect();
+    residents.retain(|resident| resident.id().index % 10 == 0);
     let word = region.heap().0;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -396,6 +398,10 @@ fn a_look_around_passes_over_nobody_while_many_come_and_go() {
         let begun = Instant::now();
         let mut seen = 0;
         while begun.elapsed() < Duration::from_millis(700) {
+            for resident in &residents {
+                let index = resident.id().index;
+                assert_eq!(observer.occupied_from(index), Some(index), "it has always been there");
+            }
             let id = EndpointId::from_bits(read(&observer, word));
             let is_found = observer.occupied_from(id.index) == Some(id.index);
             if id.index != 0 && observer.is_alive(id) {

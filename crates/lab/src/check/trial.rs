@@ -280,7 +280,7 @@ impl Bench {
 
     /// `who` wants the lock.
     fn opens(&mut self, who: u16, access: Access) {
-        self.turns.opens(who, access);
+        self.turns.opens(who, self.order.stands_as(access));
         self.count.opens(who);
         self.busy |= 1 << who;
     }

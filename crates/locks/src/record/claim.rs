@@ -310,6 +310,7 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
     const TRIES_TELL_TRUTH: bool = true;
     const WITHDRAWS: bool = true;
     const PASSES_OVER_STOPPED: bool = true;
+    const READERS_IN_LINE: bool = true;
     const LEAVES_MAIL: bool = true;
     const TOKENS: TokenSource = TokenSource::Word;
 

@@ -168,6 +168,9 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     /// Whether a waiter that is stopped is passed over by those behind it.
     const PASSES_OVER_STOPPED: bool = false;
 
+    /// Whether readers get in line among the writers, in whose order all are granted.
+    const READERS_IN_LINE: bool = false;
+
     /// Whether a message may lie in a mailbox whose slot has left: none of this lock grants or ends
     /// anything, and whoever uses the slot next drops it.
     const LEAVES_MAIL: bool = false;
@@ -175,8 +178,9 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     /// What a holder remembers.
     type Grant: Copy + 'static;
 
-    /// If writers are granted in the order in which they got in line: how many that come later may
-    /// pass between two of those in line. 0 is strictly first come, first served; `None` promises
+    /// If writers are granted in the order in which they got in line, or all are
+    /// ([`RecordLock::READERS_IN_LINE`]): how many that come later may pass between two of those in
+    /// line. 0 is strictly first come, first served; `None` promises
     /// no order.
     fn bypass_max(&self) -> Option<u32> {
         None

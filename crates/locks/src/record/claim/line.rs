@@ -15,7 +15,7 @@
 //! A waiter that runs gives a sign whenever somebody behind it asks, which those do that could have
 //! the lock and see nobody take it. While the lock is held nobody asks, and nobody looks at a clock.
 
-use farlock_fabric::{Fault, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, Woken};
+use farlock_fabric::{EndpointId, Fault, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, Woken};
 
 use super::dead::Readers;
 use super::letter::{Kind, Published, message, sort_mail};
@@ -121,7 +121,8 @@ impl Watch {
     fn woken(&mut self, woken: Woken) {
         let is_elapsed = woken == Woken::Elapsed;
         self.intervals += u64::from(is_elapsed && self.seen.is_some());
-        self.is_calm = is_elapsed && self.seen.is_none();
+        let nothing_moved = is_elapsed || self.is_calm && woken != Woken::Changed;
+        self.is_calm = nothing_moved && self.seen.is_none();
     }
 
     fn survivors(&self) -> [u64; 3] {
@@ -166,6 +167,7 @@ impl Claim {
         mode: Mode,
     ) -> Result<(), Fault> {
         let mut watch = Watch::default();
+        let mut holders = Readers::new::<E>();
         loop {
             answer(site, mode);
             let (before, reported) = match Position::of(site) {
@@ -203,7 +205,15 @@ impl Claim {
                 Position::First.take(site);
                 continue;
             }
-            self.wait_for_news(site, &mut watch, before, seen).await;
+            // The first in line looks for the dead at once; the others do where nothing moves, for
+            // the first may be stopped.
+            if !watch.is_calm {
+                holders = Readers::new::<E>();
+            } else if holders.look_around(site, seen).await?.is_some() {
+                watch = Watch::default();
+                continue;
+            }
+            self.wait_for_news(site, (&mut watch, &mut holders), before, seen).await;
         }
     }
 
@@ -211,24 +221,29 @@ impl Claim {
     async fn wait_for_news<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        watch: &mut Watch,
+        (watch, holders): (&mut Watch, &mut Readers),
         before: Option<Place>,
         seen: ClaimWord,
     ) {
         let [word, sign, rest] = watch.survivors();
-        let memory = [site.position(), site.successor_bits(), site.signs()];
-        site.endpoint.checkpoint(&[memory[0], memory[1], memory[2], word, sign, rest]);
-        let is_calm = E::NOW && watch.is_calm;
-        let peers = before.map(|before| before.mailbox.endpoint);
+        let memory = [site.position(), site.successor_bits(), site.signs(), holders.survivor()];
+        let [position, behind, signs, held] = memory;
+        site.endpoint.checkpoint(&[position, behind, signs, held, word, sign, rest]);
+        let poll = (!E::NOW || !watch.is_calm).then_some(LOOK_NS);
+        let mut peers: Vec<EndpointId> = holders.watched().to_vec();
+        peers.extend(before.map(|before| before.mailbox.endpoint));
         let wait = Wait {
-            word: is_calm.then(|| (site.lock, seen.watched())),
+            word: (E::NOW && watch.is_calm).then(|| (site.lock, seen.watched())),
             mail: Some(site.slot()),
-            peers: peers.as_slice(),
-            interval: (!is_calm).then_some(LOOK_NS),
+            peers: &peers,
+            interval: if watch.is_calm { holders.interval(poll) } else { poll },
             patience: self.patience_in_line(),
         };
-        let woken = site.wait_or_withdraw(wait).await;
-        watch.woken(woken.unwrap_or(Woken::Changed));
+        let woken = site.wait_or_withdraw(wait).await.unwrap_or(Woken::Changed);
+        if watch.is_calm {
+            holders.woken(woken, poll);
+        }
+        watch.woken(woken);
     }
 
     /// Claims the lock when nobody holds it, as the first in line. `None`: withdrawn, and has left.

@@ -185,6 +185,28 @@ pub(crate) const CI: &[Step] = &[
                 "check --mode exhaustive --clients 2 --protocol rma-rw:writers=2:readers=2 --json"
             ),
             lab!("check --mode pct --protocol rma-rw:writers=2:readers=2 --budget 5s --json"),
+            // Tries, withdrawals and stops, of locks that say something of them.
+            lab!("check --mode exhaustive --clients 2 --acquisitions 1 --stops 2 --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --stops 1 --budget 6s --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --stops 2 --budget 6s --json"),
+            lab!("check --mode exhaustive --clients 2 --stops 2 --budget 6s --json"),
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 1 --cancels 2 --visits --json"
+            ),
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 1 --cancels 1 --visits --quits \
+                 --json"
+            ),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 6s --json"
+            ),
+            lab!("check --mode exhaustive --clients 2 --cancels 2 --visits --budget 6s --json"),
+            lab!("check --mode exhaustive --clients 2 --crashes 1 --tries --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 6s --json"),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --visits \
+                 --budget 6s --json"
+            ),
             lab!("check --mode pct --budget 60s --json"),
             lab!("check --mode random --budget 20s --json"),
             lab!("check --mode crash --json"),
@@ -334,6 +356,14 @@ pub(crate) const NIGHTLY: &[Step] = &[
             lab!(
                 "check --mode exhaustive --protocol dslr-64:lease=10000000 --clients 2 \
                  --acquisitions 1 --restarts 1 --json"
+            ),
+            lab!("check --mode exhaustive --acquisitions 1 --stops 2 --budget 1500s --json"),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 1500s \
+                 --json"
+            ),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 1500s --json"
             ),
             lab!("check --mode pct --clients 5 --acquisitions 3 --budget 1800s --json"),
             lab!("check --mode crash --clients 4 --acquisitions 2 --budget 1800s --json"),

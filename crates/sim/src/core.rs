@@ -16,6 +16,7 @@ use crate::outside::Outside;
 use crate::queue::{Event, Queue};
 use crate::seat::Seat;
 use crate::state::TaskMemory;
+use crate::stop::HaltObserver;
 use crate::wait::Watches;
 use crate::world::Mode;
 
@@ -69,6 +70,12 @@ pub(crate) struct Core {
     pub(crate) later: Vec<(Nanos, Event)>,
     /// Explored mode: within how long verbs that add take effect, if not at any time.
     pub(crate) adds_within_ns: Option<Nanos>,
+    /// Tasks of endpoints that are stopped for good, which would be polled now.
+    pub(crate) halted: Vec<u32>,
+    /// Is told of them.
+    pub(crate) on_halt: Option<HaltObserver>,
+    /// Explored mode: whose events alone happen, and whether the ends of its waits do.
+    pub(crate) alone: Option<(u16, bool)>,
     /// How many endpoints may still crash at any verb, and how often one does.
     pub(crate) crashes_left: u32,
     pub(crate) crash_ratio: Ratio,
@@ -127,6 +134,9 @@ impl Core {
             disturbed: config.clocks_decide,
             clocks_decide: config.clocks_decide,
             adds_within_ns: config.adds_within_ns,
+            halted: Vec::new(),
+            on_halt: None,
+            alone: None,
             crashes_left: 0,
             crash_ratio: Ratio::NEVER,
             ghost: Rc::default(),
@@ -216,6 +226,9 @@ impl Core {
         if self.abandoned || self.now >= limit {
             return None;
         }
+        if let Some((owner, waits)) = self.alone {
+            return self.choose_alone(owner, waits);
+        }
         let due = self.additions_due();
         if due == Nanos::MAX {
             return self.choose_until(due);
@@ -225,6 +238,35 @@ impl Core {
         let next = self.choose_until(due);
         self.pending.append(&mut self.later);
         next
+    }
+
+    /// Explored mode: the next event of this owner, without asking the oracle. The soonest end of
+    /// its waits, if those count, where there is no other.
+    fn choose_alone(&mut self, owner: u16, waits: bool) -> Option<(Nanos, Event)> {
+        let is_own = |core: &Self, event: Event| core.candidate(event).owner == owner;
+        let acts = |&(_, event): &(Nanos, Event)| !event.is_of_time() && is_own(self, event);
+        if let Some(index) = self.pending.iter().position(acts) {
+            let (time, event) = self.pending.remove(index);
+            self.last = owner;
+            return Some((self.not_before(time, event), event));
+        }
+        if !waits {
+            return None;
+        }
+        let mut timers = std::mem::take(&mut self.timers);
+        timers.retain(|(_, event)| match *event {
+            Event::Timer(index, generation) => self.is_current(index, generation),
+            _ => true,
+        });
+        self.timers = timers;
+        let ends = self.pending.iter().filter(|(_, event)| event.is_of_time());
+        let ends = ends.chain(&self.timers).copied().chain(self.watches.patient());
+        let own = ends.filter(|&(_, event)| is_own(self, event));
+        let (time, event) = own.min_by_key(|&(time, _)| time)?;
+        self.pending.retain(|&(_, other)| other != event);
+        self.timers.retain(|&(_, other)| other != event);
+        self.last = owner;
+        Some((self.not_before(time, event), event))
     }
 
     /// Explored mode: until when time may pass before a verb that adds takes effect.

@@ -118,7 +118,7 @@ impl Core {
     #[inline]
     fn fate(&mut self, owner: EndpointId, verbs: std::ops::Range<u64>) -> Option<Outcome> {
         let told = self.seat(owner).crash_at.filter(|(at, _)| verbs.contains(at));
-        if told.is_some() || self.crashes_left == 0 {
+        if told.is_some() || self.crashes_left == 0 || self.alone.is_some() {
             return told.map(|(_, outcome)| outcome);
         }
         self.oracle.chance(Choice::Crash, self.crash_ratio).then(|| {

@@ -100,6 +100,12 @@ impl Watches {
         patient.into_iter().map(|(_, end, index)| (end, Event::Elapse(index)))
     }
 
+    /// When the waits of this owner that are not over end by the clock.
+    pub(crate) fn ends(&self, owner: EndpointId) -> impl Iterator<Item = Nanos> {
+        let own = self.slab.iter().filter(move |watch| watch.owner == Some(owner));
+        own.filter(|watch| !watch.is_over()).filter_map(|watch| watch.deadline.or(watch.patience))
+    }
+
     /// The owners of waits that are over, though they have not been told, and why.
     pub(crate) fn over(&self) -> impl Iterator<Item = (EndpointId, bool)> {
         let over = self.slab.iter().filter(|watch| watch.is_over());

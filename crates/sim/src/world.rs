@@ -26,6 +26,7 @@ use crate::oracle::{Choice, Oracle, Seeded};
 use crate::outside::{Packet, Receiver};
 use crate::queue::Event;
 use crate::seat::Life;
+use crate::stop::FOR_GOOD;
 
 /// How virtual time and the order of events relate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -245,6 +246,10 @@ impl World {
             if !core.unburied.is_empty() {
                 drop(core);
                 shared.bury();
+                core = shared.core.borrow_mut();
+            } else if !core.halted.is_empty() {
+                drop(core);
+                self.handle.tells_of_halt();
                 core = shared.core.borrow_mut();
             } else if core.history.stats.events >= core.events_max {
                 return Stop::Budget;
@@ -611,7 +616,11 @@ impl Shared {
         let resume = core.seats[usize::from(meta.endpoint.index)].paused_until;
         if resume > if core.mode == Mode::Explored { 0 } else { core.now } {
             if !std::mem::replace(&mut meta.wakes, true) {
-                core.push(resume, Event::Wake(task));
+                if resume == FOR_GOOD {
+                    core.halted.push(task);
+                } else {
+                    core.push(resume, Event::Wake(task));
+                }
             }
             return shared;
         }

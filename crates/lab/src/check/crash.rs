@@ -152,7 +152,9 @@ impl<'p> Field<'p> {
     fn survey(&mut self, base: &Scenario) {
         let mut scenario = base.clone();
         for _ in 0..SURVEY_RUNS {
-            let all = Faults { updates: self.player.faults(false).updates, ..Faults::ALL };
+            let own = self.player.faults(false);
+            let (updates, declares) = (own.updates, own.declares);
+            let all = Faults { updates, declares, ..Faults::ALL };
             scenario.draw(&mut self.draws, Faults { deaths: false, mishaps: false, ..all });
             // What holders do is no verb of the lock's.
             scenario.recorded = false;

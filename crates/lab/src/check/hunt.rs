@@ -247,7 +247,7 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
             times => *times -= 1,
         });
     }
-    push(&|s| s.hold_ns = 0);
+    push(&|s| s.hold_ns = if s.visited { s.hold_ns } else { 0 });
     for index in 0..scenario.clocks.len() {
         push(&|s| {
             s.clocks.remove(index);
@@ -257,6 +257,8 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
     push(&|s| s.cancel = None);
     push(&|s| s.cancel_anywhere = s.cancel_anywhere.saturating_sub(1));
     push(&|s| s.near_wrap = 0);
+    push(&|s| s.quits = false);
+    push(&|s| s.hold_ns = if std::mem::take(&mut s.visited) { 0 } else { s.hold_ns });
     push(&|s| s.fenced = false);
     push(&|s| s.recorded = false);
     for client in (0..scenario.clients).filter(|_| scenario.clients > 2) {
@@ -274,12 +276,19 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
     push(&|s| s.overtaken = 0);
     push(&|s| s.hasty = false);
     push(&|s| s.slow = false);
+    plainer_acquisitions(scenario, &mut push);
+    simpler
+}
+
+/// The same with one acquisition less that is out of the ordinary.
+fn plainer_acquisitions(scenario: &Scenario, push: &mut dyn FnMut(&dyn Fn(&mut Scenario))) {
     push(&|s| s.shared &= u64::MAX >> (64 - s.all().clamp(1, 64)));
+    push(&|s| s.tries = 0);
     for bit in 0..scenario.all().min(64) {
         push(&|s| s.updates &= !1_u64.checked_shl(bit).unwrap_or(0));
+        push(&|s| s.tries &= !1_u64.checked_shl(bit).unwrap_or(0));
         push(&|s| s.shared &= !1_u64.checked_shl(bit).unwrap_or(0));
     }
-    simpler
 }
 
 /// The same kind of failure in this scenario, by the same trail or by some other.

@@ -20,6 +20,9 @@ const ANYWHERE: &str = "any";
 /// Holders write to a register outside, and what they do in far memory is recorded.
 const FENCED: &str = "fenced";
 const RECORDED: &str = "recorded";
+/// A newcomer tries where holders stay, and who gives up lets go of its endpoint.
+const VISITED: &str = "visited";
+const QUITS: &str = "quits";
 
 /// A run: what is played, and how its schedule differs from the obvious one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +42,9 @@ impl fmt::Display for Line {
         }
         if s.updates != 0 {
             write!(f, "/u{:x}", s.updates)?;
+        }
+        if s.tries != 0 {
+            write!(f, "/y{:x}", s.tries)?;
         }
         if (s.torn, s.overtaken) != (0, 0) {
             write!(f, "/t{}.o{}", s.torn, s.overtaken)?;
@@ -78,7 +84,9 @@ impl fmt::Display for Line {
         if s.near_wrap > 0 {
             write!(f, "/w{}", s.near_wrap)?;
         }
-        for (is_so, name) in [(s.fenced, FENCED), (s.recorded, RECORDED)] {
+        let words =
+            [(s.visited, VISITED), (s.quits, QUITS), (s.fenced, FENCED), (s.recorded, RECORDED)];
+        for (is_so, name) in words {
             if is_so {
                 write!(f, "/{name}")?;
             }
@@ -128,6 +136,8 @@ fn parse_option(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
     match option {
         FENCED => scenario.fenced = true,
         RECORDED => scenario.recorded = true,
+        VISITED => scenario.visited = true,
+        QUITS => scenario.quits = true,
         _ => return parse_pace(scenario, option),
     }
     Ok(())
@@ -150,6 +160,7 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
     match letter {
         Some('s') => scenario.shared = u64::from_str_radix(rest, 16)?,
         Some('u') => scenario.updates = u64::from_str_radix(rest, 16)?,
+        Some('y') => scenario.tries = u64::from_str_radix(rest, 16)?,
         Some('t') => {
             let (torn, overtaken) = rest.split_once(".o").context("a weakness is as t0.o4")?;
             (scenario.torn, scenario.overtaken) = (torn.parse()?, overtaken.parse()?);
@@ -211,14 +222,15 @@ mod tests {
     use farlock_sim::{Choice, Oracle, Seeded};
 
     use super::*;
-    use crate::check::scenario::Faults;
+    use crate::check::scenario::{Declares, Faults};
 
     #[test]
     fn a_line_survives_its_text() {
         let mut oracle = Seeded::new(3);
         for _ in 0..200 {
             let mut scenario = Scenario::plain("shiftlock:n=1", 3, 2);
-            scenario.draw(&mut oracle, Faults { updates: true, ..Faults::ALL });
+            let declares = Declares { tries: true, withdraws: true, passes: true };
+            scenario.draw(&mut oracle, Faults { updates: true, declares, ..Faults::ALL });
             scenario.anywhere = oracle.pick(Choice::Event, 3);
             scenario.cancel_anywhere = oracle.pick(Choice::Event, 3);
             scenario.mishaps_anywhere =

@@ -9,6 +9,7 @@ use farlock_fabric::Nanos;
 use farlock_sim::{Choice, Oracle, Outcome, Reset};
 
 use super::line::{outcome_name, outcome_named};
+use super::scenario::Faults;
 
 /// Among how many of its first verbs something befalls a client.
 const VERBS: u32 = 24;
@@ -36,6 +37,11 @@ pub struct Mishap {
 pub enum What {
     /// It posts the verb and does nothing more for at least so many nanoseconds.
     Pause(Nanos),
+    /// It posts the verb and does nothing more until all others have come to an end. Who holds is
+    /// paused instead.
+    Stop,
+    /// It does nothing more from its next wait on, the verb before which was this or a later one.
+    StopInWait,
     /// Its clock jumps by so many nanoseconds, which nobody promises not to happen.
     Jump(i64),
     /// The completion of the verb is lost. What becomes of the verb; `None`: as the schedule likes.
@@ -47,6 +53,9 @@ pub enum What {
     Restart(Reset),
 }
 
+/// What stops are called, at a verb and in a wait.
+const STOP: &str = "stop";
+const STOP_IN_WAIT: &str = "stop-in-wait";
 /// What resets are called.
 const RESETS: [(Reset, &str); 3] =
     [(Reset::Zeroed, "zeroed"), (Reset::Kept, "kept"), (Reset::Saved, "saved")];
@@ -56,10 +65,11 @@ const RESETS: [(Reset, &str); 3] =
 const PAUSES: [(u64, i64); 7] = [(2, 0), (4, -1), (4, 1), (8, 1), (9, 0), (12, 0), (40, 0)];
 
 impl Mishap {
-    /// Mishaps of a scenario with so many clients, whose lock has this lease, and may lose
-    /// completions if it outlives its clients.
-    pub fn draw(clients: u16, lease_ns: Nanos, loses: bool, oracle: &mut impl Oracle) -> Vec<Self> {
+    /// Mishaps of a scenario with so many clients, which may lose completions if their lock
+    /// outlives them, and be stopped for good if it says that it passes them over then.
+    pub fn draw(clients: u16, faults: &Faults, oracle: &mut impl Oracle) -> Vec<Self> {
         let mut draw = |n| oracle.pick(Choice::Event, n);
+        let (lease_ns, loses) = (faults.lease_ns, faults.deaths);
         let pauses = if draw(ONE_IN) == 0 { 1 + draw(PAUSES_MAX) } else { 0 };
         let pause = |_| {
             let (quarters, more) = PAUSES[draw(PAUSES.len() as u32) as usize];
@@ -87,6 +97,16 @@ impl Mishap {
             mishaps.push(at(What::Save));
             let which = at(What::Save).verb as usize % RESETS.len();
             mishaps.push(at(What::Restart(RESETS[which].0)));
+        }
+        if faults.declares.passes && draw(2) == 0 {
+            // Whoever attaches anew has no verbs with these numbers.
+            mishaps.retain(|mishap| !matches!(mishap.what, What::Restart(_)));
+            for _ in 0..=draw(2) {
+                let what = if draw(2) == 0 { What::Stop } else { What::StopInWait };
+                let verb = 1 + draw(VERBS);
+                let who = draw(clients.into()) as u16;
+                mishaps.push(Self { who, verb: draw(verb).into(), what });
+            }
         }
         mishaps
     }
@@ -149,6 +169,8 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pause(ns) => write!(f, "pause.{ns}"),
+            Self::Stop => f.write_str(STOP),
+            Self::StopInWait => f.write_str(STOP_IN_WAIT),
             Self::Jump(ns) => write!(f, "jump.{ns}"),
             Self::Save => f.write_str("save"),
             Self::Restart(reset) => {
@@ -174,8 +196,11 @@ impl FromStr for What {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        if text == "save" {
-            return Ok(Self::Save);
+        match text {
+            "save" => return Ok(Self::Save),
+            STOP => return Ok(Self::Stop),
+            STOP_IN_WAIT => return Ok(Self::StopInWait),
+            _ => {}
         }
         let (name, how) = text.split_once('.').context("a mishap has a measure")?;
         Ok(match name {

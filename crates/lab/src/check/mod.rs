@@ -31,7 +31,7 @@ use hunt::{Budget, Catch, Hunt, Mix, seed_of, shrink};
 use line::Line;
 use mishap::What;
 use report::Row;
-use scenario::{CLIENTS_MAX, Scenario};
+use scenario::{CLIENTS_MAX, Scenario, VISITED_NS};
 use trial::{Notes, Player};
 use verdict::Objection;
 
@@ -84,6 +84,24 @@ pub struct CheckArgs {
     /// this too.
     #[arg(long, default_value_t = 0)]
     pub pauses: u32,
+    /// How often somebody is stopped until all others have come to an end: in mode `exhaustive` at
+    /// any verb and in any wait before it is granted the lock. Modes that draw scenarios draw this
+    /// too. For locks that pass over the stopped; others are left out.
+    #[arg(long, default_value_t = 0)]
+    pub stops: u32,
+    /// In mode `exhaustive`: whatever the last client acquires is a try. Modes that draw scenarios
+    /// draw this too. For locks whose tries tell the truth; others are left out.
+    #[arg(long)]
+    pub tries: bool,
+    /// In mode `exhaustive`: holders stay until nothing else can happen, and then a newcomer tries.
+    /// Modes that draw scenarios draw this too. For locks whose tries tell the truth or whose
+    /// waiters withdraw; others are left out.
+    #[arg(long)]
+    pub visits: bool,
+    /// In mode `exhaustive`: who gives up lets go of its endpoint, and settles nothing. Modes that
+    /// draw scenarios draw this too. For locks whose waiters withdraw; others are left out.
+    #[arg(long)]
+    pub quits: bool,
     /// How often a completion is lost, so that its client does not know what became of the verb: in
     /// mode `exhaustive` of any verb, which has each of its ends. Modes that draw scenarios draw
     /// this too.
@@ -140,6 +158,12 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         let place = place.with_context(|| format!("--but leaves one out of all, not '{but}'"))?;
         subjects.remove(place);
     }
+    subjects.retain(|subject| is_held_to(args, subject));
+    if subjects.is_empty() {
+        eprintln!("nothing was checked");
+        return Ok(());
+    }
+    ensure!(args.stops == 0 || args.restarts == 0, "who is stopped for good attaches nowhere anew");
     if args.mode == Mode::Exhaustive
         && let Some(subject) = subjects.iter().find(|subject| !subjects::can_explore(subject))
     {
@@ -227,7 +251,10 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
                 cancel_anywhere: args.cancels,
                 mishaps_anywhere: mishaps_of(args, subject, player),
                 near_wrap: args.near_wrap,
-                ..mixed()
+                visited: args.visits,
+                quits: args.quits,
+                hold_ns: if args.visits { VISITED_NS } else { 0 },
+                ..if args.tries { mixed().trying() } else { mixed() }
             };
             let explored = exhaustive::explore(player, &scenario, budget, tick);
             (row.schedules, row.states) = (explored.schedules, explored.states);
@@ -257,6 +284,25 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
     row
 }
 
+/// Whether a lock says anything of what is asked; if not, that is told and the lock left out. An
+/// unknown one is found out about later.
+fn is_held_to(args: &CheckArgs, subject: &str) -> bool {
+    if args.mode != Mode::Exhaustive {
+        return true;
+    }
+    let Ok(player) = subjects::player(subject) else { return true };
+    let says = player.declares();
+    let stops = args.stops == 0 || says.passes;
+    let tries = !args.tries || says.tries;
+    let visits = !args.visits || says.tries || says.withdraws;
+    let quits = !args.quits || says.withdraws;
+    let is_held = stops && tries && visits && quits;
+    if !is_held {
+        eprintln!("{subject}: left out, it says nothing of what is asked");
+    }
+    is_held
+}
+
 /// What befalls clients anywhere.
 fn mishaps_of(args: &CheckArgs, subject: &str, player: &Player) -> Vec<(u32, What)> {
     let losses = if player.outlives { args.losses } else { 0 };
@@ -264,7 +310,8 @@ fn mishaps_of(args: &CheckArgs, subject: &str, player: &Player) -> Vec<(u32, Wha
     let pause = What::Pause(player.pause_anywhere_ns());
     let restarts = if player.outlives { args.restarts } else { 0 };
     let restart = What::Restart(Reset::Kept);
-    let all = [(pauses, pause), (losses, What::Lost(None)), (restarts, restart)];
+    let lost = What::Lost(None);
+    let all = [(pauses, pause), (losses, lost), (restarts, restart), (args.stops, What::Stop)];
     all.into_iter().filter(|&(times, _)| times > 0).collect()
 }
 
@@ -342,6 +389,10 @@ mod tests {
             crashes: 0,
             cancels: 0,
             pauses: 0,
+            stops: 0,
+            tries: false,
+            visits: false,
+            quits: false,
             losses: 0,
             restarts: 0,
             updates: false,

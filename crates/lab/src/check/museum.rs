@@ -118,6 +118,9 @@ mod tests {
             "stale-incarnation",
             "same-token",
             "never-back",
+            "try-believes-the-dead",
+            "ghost-in-line",
+            "waits-for-the-stopped",
         ] {
             let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == name);
             let row = find(exhibit.expect("the museum has it"), 5_000, 1).expect("it plays");

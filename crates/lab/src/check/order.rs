@@ -2,7 +2,7 @@
 
 use farlock_fabric::Endpoint;
 use farlock_locks::RecordLock;
-use farlock_sim::check::{Access, Passed};
+use farlock_sim::check::Passed;
 
 /// What order a lock is held to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,11 +50,6 @@ impl Order {
     /// to acquire before they get in line, one that changes nothing was an attempt.
     pub fn gets_in_line(self, changes: bool) -> bool {
         changes || !self.one_line && self.writers.is_none_or(|most| most == 0)
-    }
-
-    /// As what somebody stands in line.
-    pub fn stands_as(self, access: Access) -> Access {
-        if self.one_line { Access::Exclusive } else { access }
     }
 
     /// Whether there is anything to hold the lock to.

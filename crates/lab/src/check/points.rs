@@ -7,10 +7,13 @@
 
 use std::fmt;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use farlock_fabric::hook::Hook;
 use farlock_fabric::word::Field;
-use farlock_fabric::{Addr, Endpoint, Link, Mailbox, Message, Posted, Slot, Verb};
+use farlock_fabric::{
+    Addr, Endpoint, Link, Mailbox, Message, Posted, Slot, Verb, Wait, WaitState, Woken,
+};
 use farlock_locks::Mode;
 use farlock_locks::record::queue::Note;
 use farlock_locks::slot::{self, Phase, SlotWord};
@@ -196,6 +199,10 @@ pub trait Alarm {
 
     /// Client `who` is about to post this verb.
     fn rings(&self, who: u16, verb: u64);
+
+    /// Client `who`, which has posted so many verbs, has begun to wait for something else than a
+    /// verb.
+    fn waits(&self, who: u16, verbs: u64);
 }
 
 /// Is told by clients when they begin to acquire, for the first time or again.
@@ -300,6 +307,20 @@ impl Hook for Watched {
         let posted = self.inner.post_chain(chain);
         points.into_iter().for_each(|point| self.after(point));
         posted
+    }
+
+    fn poll_wait(
+        &self,
+        wait: &Wait<'_>,
+        state: &mut WaitState,
+        cx: &mut Context<'_>,
+    ) -> Poll<Woken> {
+        let begins = !state.begun;
+        let polled = self.inner.poll_wait(wait, state, cx);
+        if let (true, true, Some(alarm)) = (begins, polled.is_pending(), &self.alarm) {
+            alarm.waits(self.who, self.posted.get());
+        }
+        polled
     }
 
     fn publish(&self, slot: Slot, word: usize, value: u64) {

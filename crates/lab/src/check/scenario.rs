@@ -19,6 +19,8 @@ const NEAR_WRAP_ONE_IN: u32 = 3;
 const NEAR_WRAP_MAX: u32 = 8;
 /// Among how many of its first verbs a client dies.
 const DEATH_VERBS: u32 = 24;
+/// How long holders stay who are visited, in nanoseconds: within that who withdraws is gone.
+pub const VISITED_NS: Nanos = 1_000_000;
 /// The most times that what is given up was polled before.
 const POLLS_MAX: u32 = 8;
 
@@ -59,6 +61,12 @@ pub struct Scenario {
     /// A bit for each acquisition, in the same order, that is to update. If it is not shared, it is
     /// upgraded, and writes.
     pub updates: u64,
+    /// A bit for each acquisition, in the same order, that is a try: granted at once or not at all.
+    pub tries: u64,
+    /// A newcomer tries the lock whenever a holder has stayed until nothing else could happen.
+    pub visited: bool,
+    /// Who gives up does not settle, but lets go of its endpoint, where its lock outlives that.
+    pub quits: bool,
     /// A read or write is torn once in so many times; never if 0.
     pub torn: u32,
     /// A read in a chain is overtaken once in so many times; never if 0.
@@ -107,6 +115,24 @@ pub struct Faults {
     pub updates: bool,
     /// The lease by which pauses are measured, in nanoseconds.
     pub lease_ns: Nanos,
+    /// What the lock says of tries, withdrawals and stops.
+    pub declares: Declares,
+}
+
+/// What a lock says of tries, withdrawals and stops: it is held to that, and to nothing else of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Declares {
+    /// A try fails only beside the living.
+    pub tries: bool,
+    /// Who withdraws is soon as if it had never asked.
+    pub withdraws: bool,
+    /// A waiter that is stopped is passed over.
+    pub passes: bool,
+}
+
+impl Declares {
+    /// Nothing.
+    pub const NOTHING: Self = Self { tries: false, withdraws: false, passes: false };
 }
 
 impl Faults {
@@ -118,6 +144,7 @@ impl Faults {
         holds: false,
         updates: false,
         lease_ns: LEASE_NS,
+        declares: Declares::NOTHING,
     };
 }
 
@@ -142,6 +169,8 @@ impl Scenario {
         fewer.shared = self.shared & below | above & !below;
         let above = self.updates.checked_shr(rounds).unwrap_or(0);
         fewer.updates = self.updates & below | above & !below;
+        let above = self.tries.checked_shr(rounds).unwrap_or(0);
+        fewer.tries = self.tries & below | above & !below;
         Some(fewer)
     }
 
@@ -153,6 +182,9 @@ impl Scenario {
             acquisitions,
             shared: 0,
             updates: 0,
+            tries: 0,
+            visited: false,
+            quits: false,
             torn: 0,
             overtaken: 0,
             hasty: false,
@@ -184,7 +216,8 @@ impl Scenario {
     /// Whether somebody may die, or end since it does not know what became of a verb.
     pub fn is_deadly(&self) -> bool {
         let ends = |what| matches!(what, What::Lost(_) | What::Restart(_));
-        !self.deaths.is_empty() || self.anywhere > 0 || self.all_mishaps().any(ends)
+        let quits = self.quits && self.may_give_up();
+        quits || !self.deaths.is_empty() || self.anywhere > 0 || self.all_mishaps().any(ends)
     }
 
     /// Whether somebody may give up.
@@ -213,7 +246,17 @@ impl Scenario {
 
     /// Whether somebody may be paused.
     pub fn may_pause(&self) -> bool {
-        self.all_mishaps().any(|what| matches!(what, What::Pause(_)))
+        self.all_mishaps().any(|what| matches!(what, What::Pause(_))) || self.may_stop()
+    }
+
+    /// Whether somebody may be stopped for good.
+    pub fn may_stop(&self) -> bool {
+        self.all_mishaps().any(|what| matches!(what, What::Stop | What::StopInWait))
+    }
+
+    /// Whether judges look at more than exclusion, order and progress.
+    pub fn is_watched(&self) -> bool {
+        self.tries != 0 || self.visited || self.may_stop()
     }
 
     /// Whether clocks go as the contract says.
@@ -237,6 +280,14 @@ impl Scenario {
         self.updates = (0..self.all().min(64))
             .filter(|n| (n / u32::from(self.acquisitions)).is_multiple_of(2))
             .fold(0, |mask, bit| mask | 1 << bit);
+        self
+    }
+
+    /// Whatever the last client acquires is a try.
+    pub fn trying(mut self) -> Self {
+        let rounds = u32::from(self.acquisitions);
+        let before = self.all() - rounds;
+        self.tries = (before..self.all().min(64)).fold(0, |mask, bit| mask | 1 << bit);
         self
     }
 
@@ -268,7 +319,7 @@ impl Scenario {
             polls: 1 + draw(POLLS_MAX),
         });
         self.mishaps = match faults.mishaps {
-            true => Mishap::draw(clients, faults.lease_ns, faults.deaths, oracle),
+            true => Mishap::draw(clients, &faults, oracle),
             false => Vec::new(),
         };
         self.clocks = match faults.mishaps {
@@ -287,6 +338,20 @@ impl Scenario {
         self.recorded &= self.restarts() == 0;
         let mut draw = |n| oracle.pick(Choice::Event, n);
         self.updates = if faults.updates && draw(2) == 1 { draw(u32::MAX).into() } else { 0 };
+        self.draw_declared(oracle, faults);
+    }
+
+    /// What is played of those locks alone that say something of it.
+    fn draw_declared(&mut self, oracle: &mut Seeded, faults: Faults) {
+        let mut draw = |n| oracle.pick(Choice::Event, n);
+        let says = faults.declares;
+        let mask = |bits: u32| u64::from(bits) << 32 | u64::from(bits);
+        self.tries = if says.tries && draw(2) == 1 { mask(draw(u32::MAX)) } else { 0 };
+        self.visited = (says.tries || says.withdraws) && !self.hasty && draw(2) == 1;
+        if self.visited {
+            self.hold_ns = VISITED_NS;
+        }
+        self.quits = says.withdraws && self.cancel.is_some() && faults.deaths && draw(4) == 0;
     }
 
     /// In which mode a client acquires for the `round`-th time.
@@ -297,6 +362,11 @@ impl Scenario {
     /// Whether a client's `round`-th acquisition is to update.
     pub fn is_to_update(&self, who: u16, round: u16) -> bool {
         self.is_set(self.updates, who, round)
+    }
+
+    /// Whether a client's `round`-th acquisition is a try.
+    pub fn is_try(&self, who: u16, round: u16) -> bool {
+        self.is_set(self.tries, who, round)
     }
 
     fn is_set(&self, mask: u64, who: u16, round: u16) -> bool {
@@ -331,9 +401,13 @@ mod tests {
     fn a_client_to_which_nothing_happens_can_be_left_out() {
         let mut scenario = Scenario::plain("mcs", 4, 2);
         (scenario.shared, scenario.updates) = (0b11_01_10_00, 0b01_00_10_11);
+        scenario.tries = scenario.updates;
         scenario.deaths = vec![Death { who: 2, verb: 7, outcome: Outcome::Late }];
         let without = |client| {
-            let masks = |s: Scenario| (s.deaths[0].who, s.shared, s.updates);
+            let masks = |s: Scenario| {
+                assert_eq!(s.tries, s.updates);
+                (s.deaths[0].who, s.shared, s.updates)
+            };
             scenario.without(client).map(masks)
         };
         assert_eq!(without(0), Some((1, 0b11_01_10, 0b01_00_10)));

@@ -10,6 +10,7 @@ use farlock_sim::check::Register;
 
 use super::order::Order;
 use super::points::Watched;
+use super::scenario::Declares;
 use super::trial::{Crew, Player, Terms};
 use super::{CheckArgs, Mode};
 
@@ -19,9 +20,9 @@ use super::{CheckArgs, Mode};
 const PATIENT: &[(&str, &str)] = &[
     ("drtm", "retry=500000:delta=100000"),
     ("shiftlock", "poll=15000000"),
-    ("claim", "poll=15000000"),
     ("dslr", "omega=2500000"),
     ("dslr-64", "omega=2500000"),
+    ("claim", "poll=15000000"),
 ];
 
 /// Locks whose clients sleep until somebody wakes them, or poll seldom: where they have no lease,
@@ -181,12 +182,15 @@ pub fn twin(exhibit: &Exhibit) -> Option<Player> {
 
 fn maker_of(exhibit: &Exhibit) -> MakePlayer {
     let order = Some(match exhibit.order {
-        Claim::Nothing => Order::default(),
+        Claim::Nothing | Claim::TriesTellTruth | Claim::Withdraws | Claim::PassesOverStopped => {
+            Order::default()
+        }
         Claim::WritersInOrder => Order { writers: Some(0), ..Order::default() },
         Claim::OneMayPass => Order { writers: Some(1), ..Order::default() },
         Claim::WritersKeepReadersOut => Order { readers: Some(u16::MAX), ..Order::default() },
     });
-    MakePlayer { settles: exhibit.settles, order, pause_ns: PAUSE_NS[2], ..MakePlayer::SOUND }
+    let (settles, claim) = (exhibit.settles, exhibit.order);
+    MakePlayer { settles, order, claim, pause_ns: PAUSE_NS[2], ..MakePlayer::SOUND }
 }
 
 struct MakePlayer {
@@ -201,6 +205,8 @@ struct MakePlayer {
     pause_ns: Nanos,
     /// Tasks of each client.
     crew: Crew,
+    /// What an exhibit claims.
+    claim: Claim,
 }
 
 impl MakePlayer {
@@ -212,7 +218,20 @@ impl MakePlayer {
         looks_at_incarnation: true,
         pause_ns: LEASE_NS,
         crew: Crew::ALONE,
+        claim: Claim::Nothing,
     };
+
+    /// What the lock says of tries, withdrawals and stops, or an exhibit claims.
+    fn declares<W: WideAtomics, L: RecordLock<W>>(&self, leased: bool) -> Declares {
+        if leased || self.crew != Crew::ALONE {
+            return Declares::NOTHING;
+        }
+        Declares {
+            tries: L::TRIES_TELL_TRUTH || self.claim == Claim::TriesTellTruth,
+            withdraws: L::WITHDRAWS || self.claim == Claim::Withdraws,
+            passes: L::PASSES_OVER_STOPPED || self.claim == Claim::PassesOverStopped,
+        }
+    }
 
     fn terms<W: WideAtomics, L: RecordLock<W>>(&self, lock: &L) -> Terms {
         let order = self.order.unwrap_or_else(|| match self.crew {
@@ -233,6 +252,7 @@ impl MakePlayer {
             pause_ns: lease_ns.unwrap_or(self.pause_ns),
             crew: self.crew,
             updates: L::UPDATES && self.crew == Crew::ALONE,
+            declares: self.declares::<W, L>(lease_ns.is_some()),
         }
     }
 }
@@ -252,5 +272,98 @@ impl ExhibitVisitor<Watched> for MakePlayer {
     fn visit<W: WideAtomics, L: RecordLock<W>>(self, lock: L, wrap: fn(Watched) -> W) -> Player {
         let terms = self.terms::<W, L>(&lock);
         Player::new(lock, terms, wrap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::exhaustive::{Explored, explore};
+    use crate::check::hunt::Budget;
+    use crate::check::mishap::What;
+    use crate::check::scenario::{Scenario, VISITED_NS};
+    use crate::check::verdict::Objection;
+
+    /// What comes of a lock that is held to this, whatever it says of itself.
+    fn explored(lock: &str, claim: Claim, scenario: &Scenario) -> Explored {
+        let maker = MakePlayer { claim, ..MakePlayer::SOUND };
+        let player = registry::visit(lock, maker).expect("a registered lock");
+        explore(&player, scenario, Budget::Schedules(u64::MAX), |_| {})
+    }
+
+    fn stopped(lock: &str, clients: u16, times: u32) -> Scenario {
+        let mishaps_anywhere = vec![(times, What::Stop)];
+        Scenario { mishaps_anywhere, ..Scenario::plain(lock, clients, 1) }
+    }
+
+    /// Nobody stands in line before such a lock. Who was stopped with the verb that acquired it
+    /// holds it, and is not to be passed over.
+    #[test]
+    fn a_stopped_waiter_before_no_line_is_in_nobodys_way() {
+        let scenario = stopped("cas-nb", 3, 2);
+        let explored = explored("cas-nb", Claim::PassesOverStopped, &scenario);
+        assert!(explored.catch.is_none() && explored.complete, "{:?}", explored.catch);
+        let befell = explored.befell;
+        assert!(befell.stops > 100 && befell.pauses > 20, "{befell:?}");
+    }
+
+    #[test]
+    fn a_stopped_waiter_in_a_line_is_in_the_way_of_those_behind_it() {
+        for lock in ["mcs", "shiftlock:poll=15000000", "dslr:omega=2500000"] {
+            let explored = explored(lock, Claim::PassesOverStopped, &stopped(lock, 2, 1));
+            let finding = explored.catch.expect("there is a line").finding;
+            assert_eq!(finding.objection, Objection::Stall, "{lock}: {}", finding.story);
+        }
+    }
+
+    /// A reader, and a writer that gives up.
+    fn withdrawn(lock: &str, quits: bool) -> Scenario {
+        let plain = Scenario::plain(lock, 2, 1);
+        let (shared, cancel_anywhere) = (0b01, 1);
+        Scenario { shared, cancel_anywhere, visited: true, quits, hold_ns: VISITED_NS, ..plain }
+    }
+
+    #[test]
+    fn a_newcomer_finds_who_withdrew_and_keeps_readers_out() {
+        let lock = "shiftlock:poll=15000000";
+        let scenario = withdrawn(lock, false);
+        let found = explored(lock, Claim::Withdraws, &scenario).catch.expect("it is a ghost");
+        assert_eq!(found.finding.objection, Objection::Violation, "{}", found.finding.story);
+        // A lock that is not held to it may.
+        let explored = explored(lock, Claim::Nothing, &scenario);
+        assert!(explored.catch.is_none() && explored.complete, "{:?}", explored.catch);
+    }
+
+    /// Somebody dies, somebody tries; then, where all live, somebody tries beside the living.
+    #[test]
+    fn a_refusal_beside_the_dead_is_found_and_beside_the_living_is_none() {
+        for (anywhere, found) in [(1, true), (0, false)] {
+            let scenario = Scenario { anywhere, ..Scenario::plain("cas-nb", 3, 1).trying() };
+            let explored = explored("cas-nb", Claim::TriesTellTruth, &scenario);
+            assert_eq!(explored.catch.is_some(), found, "{:?}", explored.catch);
+            assert!(explored.befell.tries_refused > 0, "{:?}", explored.befell);
+        }
+    }
+
+    /// A lock that says all three is right, in every schedule of two clients.
+    #[test]
+    fn who_keeps_what_it_says_is_not_objected_to() {
+        let lock = "claim";
+        let player = player(lock).expect("a registered lock");
+        let all = Declares { tries: true, withdraws: true, passes: true };
+        assert_eq!(player.declares(), all);
+        let trying = Scenario::plain(lock, 2, 1).mixed().trying();
+        for scenario in [
+            stopped(lock, 2, 2),
+            withdrawn(lock, false),
+            withdrawn(lock, true),
+            Scenario { cancel_anywhere: 2, ..withdrawn(lock, false) },
+            Scenario { anywhere: 1, ..trying },
+        ] {
+            let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
+            assert!(explored.catch.is_none() && explored.complete, "{:?}", explored.catch);
+            let befell = explored.befell;
+            assert!(befell.tries > 0 && befell.stops + befell.given_up > 0 || scenario.tries != 0);
+        }
     }
 }

@@ -24,8 +24,8 @@ const INCARNATION_SHIFT: u32 = 48;
 /// Where a count travels with the lock, it may be ahead of the word: by less than one part in so
 /// many of what the field can tell.
 const AHEAD_ONE_IN: u64 = 2;
-/// Clients, the visitor, and who serves them.
-const ACTORS_MAX: usize = CLIENTS_MAX as usize + 2;
+/// Clients, the visitor, who serves them, and newcomers.
+const ACTORS_MAX: usize = CLIENTS_MAX as usize + 3;
 
 /// The count of one lock's word, as if its field had no end.
 #[derive(Clone, Copy, Debug, Default)]

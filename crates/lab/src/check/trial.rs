@@ -1,6 +1,8 @@
 //! One run: a world, its clients, its judges, and what they found.
 
+mod halt;
 mod member;
+mod newcomer;
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
@@ -12,19 +14,20 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Slot, WideAtomics};
 use farlock_locks::local::together;
 use farlock_locks::slot::{self, Phase};
 use farlock_locks::{Client, Mode, RecordLock, Token};
-use farlock_sim::check::{Access, History, Ledger, Register, Turns};
+use farlock_sim::check::{Access, History, Ledger, Register, Tries, Turns};
 use farlock_sim::{
-    Config, Effect, Ended, Handle, Kind, Mode as WorldMode, NodeId, Oracle, Packet, Ratio, World,
-    mix,
+    Choice, Config, Effect, Ended, Handle, Kind, Mode as WorldMode, NodeId, Oracle, Packet, Ratio,
+    SimEndpoint, World, mix,
 };
 
 use super::goods::{Deed, Goods};
 use super::mishap::RATE_PPB_MAX;
 use super::order::Order;
 use super::points::{Watched, Witness, kind_name, receiver};
-use super::scenario::{Faults, Scenario};
+use super::scenario::{Declares, Faults, Scenario};
 use super::tokens::{Granted, Tokens};
 use super::verdict::{Befell, Finding, Objection, Verdict, message, recoveries};
+use halt::{Findings, Halts, Recorder, Stops};
 use member::{ClientView, Member};
 
 /// The word that a holder reads, in bytes after the lock: while it does, others may come in.
@@ -80,6 +83,8 @@ pub struct Terms {
     pub crew: Crew,
     /// Whether holds to update are drawn.
     pub updates: bool,
+    /// What it says of tries, withdrawals and stops.
+    pub declares: Declares,
 }
 
 /// Clients of a scenario that act on one endpoint, as its tasks: they live and die together, and
@@ -135,8 +140,12 @@ impl Player {
         E: WideAtomics,
         L: RecordLock<E>,
     {
+        let known = Findings::default();
         let play = move |scenario: &Scenario, oracle: Box<dyn Oracle>, notes: &mut Notes| {
-            Trial::new(scenario, oracle, terms, notes).play(&lock, wrap, notes)
+            let answers = Rc::default();
+            let oracle = Recorder::around(oracle, &answers, scenario);
+            let trial = Trial::new(scenario, oracle, terms, notes);
+            trial.play(&lock, wrap, notes, (answers, Rc::clone(&known)))
         };
         Self { play: Box::new(play), fields: L::FIELDS, outlives: terms.outlives, terms }
     }
@@ -144,7 +153,13 @@ impl Player {
     /// What may be drawn for this lock.
     pub fn faults(&self, deaths: bool) -> Faults {
         let (lease_ns, holds) = (self.terms.pause_ns, self.terms.lease_ns.is_some());
-        Faults { deaths, lease_ns, holds, updates: self.terms.updates, ..Faults::ALL }
+        let (updates, declares) = (self.terms.updates, self.terms.declares);
+        Faults { deaths, lease_ns, holds, updates, declares, ..Faults::ALL }
+    }
+
+    /// What the lock says of tries, withdrawals and stops.
+    pub fn declares(&self) -> Declares {
+        self.terms.declares
     }
 
     /// How long a pause is at least where every schedule is explored: longer than two leases, after
@@ -223,6 +238,23 @@ struct Bench {
     leases: Vec<(u16, Nanos)>,
     /// What was granted, where clocks are not to be trusted.
     granted: Granted,
+    /// More is asked than exclusion, order and progress.
+    is_watched: bool,
+    /// Whether a try had a reason to fail.
+    tries: Tries,
+    /// A bit for each client that wants to share the lock, or does.
+    sharing: u64,
+    /// A bit for each client that holds: from its grant to the end of its release.
+    inside: u64,
+    /// A bit for each client that gave up waiting, and has not left.
+    withdrawn: u64,
+    /// A bit for each client that has come to its end.
+    finished: u64,
+    stops: Stops,
+    /// What a newcomer is about to be granted, that acts alone.
+    visiting: Option<String>,
+    /// What was said of the lock that is not so.
+    untrue: Option<String>,
 }
 
 type SharedBench = Rc<RefCell<Bench>>;
@@ -248,6 +280,7 @@ impl Bench {
         let held = self.leases.iter().map(|&(who, end)| mix(who.into(), end));
         let known = self.ledger.ghost() ^ self.goods.ghost().rotate_left(1);
         let known = mix(mix(known, self.count.ghost()), self.granted.ghost());
+        let known = if self.is_watched { mix(known, self.watched()) } else { known };
         self.ghost.set(held.fold(known ^ turns ^ mix(faults, 0), mix));
     }
 
@@ -278,17 +311,40 @@ impl Bench {
         u32::BITS - self.crew.handovers_max.leading_zeros()
     }
 
+    /// What is asked besides exclusion, order and progress, as a part of the state.
+    fn watched(&self) -> u64 {
+        let who = mix(self.inside, self.withdrawn);
+        mix(mix(who, self.tries.ghost()), mix(self.stops.ghost(), self.finished))
+    }
+
     /// `who` wants the lock.
     fn opens(&mut self, who: u16, access: Access) {
-        self.turns.opens(who, self.order.stands_as(access));
+        self.turns.opens(who, access);
         self.count.opens(who);
+        self.tries.opens(who);
         self.busy |= 1 << who;
+        self.sharing &= !(1 << who);
+        self.sharing |= u64::from(access == Access::Shared) << who;
+    }
+
+    /// How `who` wants the lock.
+    fn access(&self, who: u16) -> Access {
+        if self.sharing >> who & 1 != 0 { Access::Shared } else { Access::Exclusive }
+    }
+
+    /// Something that was said of the lock is not so.
+    fn objects(&mut self, story: String) {
+        self.tell(|line| line.clone_from(&story));
+        self.untrue.get_or_insert(story);
     }
 
     /// `who` neither has the lock nor wants it any more.
     fn closes(&mut self, who: u16) {
         self.turns.closes(who);
+        self.tries.closes(who);
         self.busy &= !(1 << who);
+        self.inside &= !(1 << who);
+        self.withdrawn &= !(1 << who);
     }
 
     /// Those who act on this seat, where `who` is the first.
@@ -339,20 +395,22 @@ impl Bench {
         let atomic = !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send);
         let on_word = atomic && effect.addr == word;
         let crew = self.crew_at(seat, who);
+        if effect.old != effect.new && effect.kind != Kind::Send {
+            self.stops.sees_change(who, effect.addr, word);
+        }
         if on_word {
             crew.clone().for_each(|who| self.count.sees(who, effect.new));
             self.remember();
         }
-        if who >= self.clients {
-            return;
-        }
-        if on_word && self.order.gets_in_line(effect.old != effect.new) {
+        if who < self.clients && on_word && self.order.gets_in_line(effect.old != effect.new) {
             self.gets_in_line(crew);
             let wraps = |field: &&Field| field.of(effect.new) < field.of(effect.old);
             self.befell.wraps += self.counts.iter().filter(wraps).count() as u64;
         }
+        let is_client = who < self.clients;
         self.tell(|line| {
-            let _ = write!(line, "client {who}  {:<14}", kind_name(effect.kind));
+            let name = if is_client { format!("client {who}") } else { "visitor".to_owned() };
+            let _ = write!(line, "{name}  {:<14}", kind_name(effect.kind));
             let _ = match effect.kind {
                 Kind::Send => write!(line, "{}", receiver(effect.addr)),
                 _ if effect.addr == word => write!(line, "lock"),
@@ -379,16 +437,19 @@ struct Trial {
     word: Addr,
     bench: SharedBench,
     ids: Rc<[Cell<EndpointId>]>,
+    /// Where newcomers sit.
+    newcomer: Option<SimEndpoint>,
 }
 
 impl Trial {
     fn new(scenario: &Scenario, oracle: Box<dyn Oracle>, terms: Terms, notes: &mut Notes) -> Self {
+        let newcomers = u16::from(scenario.is_watched());
         let config = Config {
             mode: WorldMode::Explored,
             weakness: scenario.weakness(),
             // One more for the client that looks whether everything is as before, and a server's.
             // Whoever comes back after a restart takes another seat.
-            endpoints: scenario.clients * (1 + scenario.restarts()) + 2,
+            endpoints: scenario.clients * (1 + scenario.restarts()) + 2 + newcomers,
             slots_per_endpoint: terms.crew.tasks as u8,
             hasty: scenario.hasty,
             slow_completions: scenario.slow,
@@ -403,15 +464,19 @@ impl Trial {
         // A lease that ends puts everybody in line anew, as a death does, and may a pause.
         let paused_out = scenario.may_pause() && !terms.order_outlives_pauses;
         let in_any_order = scenario.is_deadly() || terms.lease_ns.is_some() || paused_out;
+        // A try is in no line, and whoever is stopped in one is passed over.
+        let in_any_order = in_any_order || scenario.is_watched();
         let others = u32::from(scenario.clients.div_ceil(terms.crew.tasks)) - 1;
         let bench = Rc::new(RefCell::new(Bench {
             order: match in_any_order {
                 true => Order::default(),
                 false => terms.order.with_turns_unseen(scenario.cancels()).beside(others),
             },
+            turns: Turns::of_one_line(terms.order.one_line),
             ghost: world.ghost(),
             clients: scenario.clients,
             crew: terms.crew,
+            is_watched: scenario.is_watched(),
             goods: Goods::of(terms.register),
             notes,
             ..Bench::default()
@@ -430,6 +495,7 @@ impl Trial {
             word,
             bench,
             ids: Rc::new([]),
+            newcomer: None,
         }
     }
 
@@ -438,7 +504,31 @@ impl Trial {
         lock: &L,
         wrap: fn(Watched) -> E,
         notes: &mut Notes,
+        known: (halt::Answers, Findings),
     ) -> Verdict {
+        let lock = self.set_out(lock, wrap);
+        if self.scenario.may_stop() {
+            Halts::new(&self, &lock, wrap, known).watch();
+        }
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let ended = self.run_on(&lock, wrap);
+            if ended == Ended::Finished && self.bench.borrow().ledger.violation().is_none() {
+                self.look_around(&lock, wrap);
+            }
+            ended
+        }));
+        self.handle.observe_halts(None);
+        let verdict = self.judge(ended);
+        *notes = std::mem::take(&mut self.bench.borrow_mut().notes);
+        verdict
+    }
+
+    /// Everybody is ready to begin, and the lock is as they have it.
+    fn set_out<E, L>(&mut self, lock: &L, wrap: fn(Watched) -> E) -> L
+    where
+        E: WideAtomics,
+        L: RecordLock<E>,
+    {
         let (clients, crew) = (self.scenario.clients, self.terms.crew);
         let firsts = (0..clients).step_by(usize::from(crew.tasks));
         // The visitor, a server and those who come back find their seats by the number of clients.
@@ -450,8 +540,11 @@ impl Trial {
         if L::SERVED {
             self.begin_service(&mut lock, wrap);
         }
-        let lock = &lock;
-        self.begin_counts(lock);
+        let steady = self.scenario.restarts() == 0 && self.terms.lease_ns.is_none();
+        if self.scenario.is_watched() && steady && crew == Crew::ALONE {
+            self.newcomer = Some(self.handle.endpoint_at(clients + 3));
+        }
+        self.begin_counts(&lock);
         // Of two deaths of one client the first is written last, and counts.
         for death in self.scenario.deaths.iter().rev() {
             if let Some(id) = self.ids.get(usize::from(death.who)) {
@@ -473,22 +566,13 @@ impl Trial {
         for (first, endpoint) in firsts.zip(endpoints) {
             let id = self.ids[usize::from(first)].get();
             let whos = first..(first + crew.tasks).min(clients);
-            let mut members = Member::crew(self.clone_for_client(), lock, wrap, endpoint, whos);
+            let mut members = Member::crew(self.clone_for_client(), &lock, wrap, endpoint, whos);
             match members.len() {
                 1 => drop(self.handle.spawn(id, members.remove(0).run())),
                 _ => drop(self.handle.spawn(id, together(members.into_iter().map(Member::run)))),
             }
         }
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            let ended = self.world.run();
-            if ended == Ended::Finished && self.bench.borrow().ledger.violation().is_none() {
-                self.look_around(lock, wrap);
-            }
-            ended
-        }));
-        let verdict = self.judge(ended);
-        *notes = std::mem::take(&mut self.bench.borrow_mut().notes);
-        verdict
+        lock
     }
 
     /// Whoever serves the clients begins to.
@@ -535,6 +619,7 @@ impl Trial {
             word: self.word,
             bench: Rc::clone(&self.bench),
             ids: Rc::clone(&self.ids),
+            newcomer: self.newcomer.clone(),
         }
     }
 
@@ -576,6 +661,10 @@ impl Trial {
         let bench = Rc::clone(&self.bench);
         // Who may pass a line learns nothing of its dead; one in so many must get in line.
         let visits = if bereaved || leased { 1 + lock.bypass_max().unwrap_or(0) } else { 0 };
+        // A try finds the dead by itself, where the lock says so.
+        let tries = self.terms.declares.tries && visits > 0 && !leased;
+        let tries = tries && self.handle.happens(Choice::Mishap, Ratio::one_in(2));
+        let visits = if tries { 0 } else { visits };
         let task = self.handle.spawn(id, async move {
             for _ in 0..visits {
                 if !visit(&client, word, &bench).await {
@@ -615,17 +704,19 @@ impl Trial {
             bench.goods.closes(self.pair().map(|word| self.handle.peek(word)));
         }
         let broken = bench.ledger.violation().map(str::to_owned).or_else(|| bench.bypassed.take());
+        let broken = broken.or_else(|| bench.untrue.take());
         let broken = broken.or_else(|| bench.goods.violation());
         bench.notes.history = bench.goods.take_history();
         verdict.finding = match (broken, bench.failure.take(), ended) {
             (Some(story), ..) => finding(Objection::Violation, story),
             (_, _, Err(panic)) => finding(Objection::Panic, message(&*panic)),
             (_, _, Ok(Ended::Deadlock(tasks))) => {
-                finding(Objection::Stall, format!("nothing can happen, {} wait", tasks.len()))
+                let story = format!("nothing can happen, {} wait", tasks.len());
+                finding(Objection::Stall, bench.stops.told_of(story))
             }
             (_, _, Ok(Ended::Budget(tasks) | Ended::TimeUp(tasks))) => {
                 let story = format!("{EVENTS_MAX} events, and {} still wait", tasks.len());
-                finding(Objection::Stall, story)
+                finding(Objection::Stall, bench.stops.told_of(story))
             }
             (_, Some(story), _) => finding(Objection::Leak, story),
             (_, None, Ok(Ended::Finished)) => {

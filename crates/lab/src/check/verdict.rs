@@ -38,6 +38,12 @@ pub struct Befell {
     pub holds_recorded: u64,
     /// Clients that were paused.
     pub pauses: u64,
+    /// Clients that were stopped for good.
+    pub stops: u64,
+    /// Tries of clients and newcomers, and those in vain.
+    pub tries: u64,
+    /// See above.
+    pub tries_refused: u64,
     /// Restarts of the memory node.
     pub restarts: u64,
     /// Clients that came back after one.
@@ -60,6 +66,9 @@ impl Befell {
         self.stale_refused += other.stale_refused;
         self.holds_recorded += other.holds_recorded;
         self.pauses += other.pauses;
+        self.stops += other.stops;
+        self.tries += other.tries;
+        self.tries_refused += other.tries_refused;
         self.restarts += other.restarts;
         self.came_back += other.came_back;
         self.lost += other.lost;

@@ -32,11 +32,11 @@ pub struct Exhibit {
     pub settles: bool,
     /// Whether its lock outlives clients that die; if not, nobody dies.
     pub repairs: bool,
-    /// The order of grants that it claims to keep.
+    /// What it claims: mostly an order of grants.
     pub order: Claim,
 }
 
-/// An order of grants that an exhibit is held to.
+/// An order of grants, or what else an exhibit is held to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
     /// None: its mistake is another one.
@@ -47,6 +47,12 @@ pub enum Claim {
     OneMayPass,
     /// A waiting writer keeps later readers out.
     WritersKeepReadersOut,
+    /// A try fails only beside the living.
+    TriesTellTruth,
+    /// Who withdraws is soon as if it had never asked.
+    Withdraws,
+    /// A waiter that is stopped is passed over.
+    PassesOverStopped,
 }
 
 /// What is done with an exhibit: a lock over endpoints that `wrap` makes.
@@ -169,6 +175,12 @@ exhibits! {
         "two that come later pass between two writers of the line, where one may";
     "reader-writer", Sound, RetryOnFail, true, false, WritersKeepReadersOut,
         "readers come in beside readers while a writer waits";
+    "try-believes-the-dead", Sound, Cas::without_backoff(), true, true, TriesTellTruth,
+        "whoever tries takes the lock for held, though its holder is dead";
+    "ghost-in-line", Sound, patient_shiftlock(), true, true, Withdraws,
+        "who withdraws stays in line until it is granted, and keeps readers out";
+    "waits-for-the-stopped", Sound, Mcs::default(), true, true, PassesOverStopped,
+        "whoever stands behind a waiter that is stopped waits as long as that";
 }
 
 /// ShiftLock that lets readers in after every writer, and looks at its readers seldom.

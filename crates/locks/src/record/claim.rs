@@ -285,7 +285,12 @@ impl Claim {
 
     /// The verb by which a writer's hold begins anew, where the lock's word was this; `None` if it
     /// is the turn of those in line.
-    fn renewal<E>(&self, site: &Site<'_, E>, grant: Grant, seen: ClaimWord) -> Option<MaskedCas<u128>> {
+    fn renewal<E>(
+        &self,
+        site: &Site<'_, E>,
+        grant: Grant,
+        seen: ClaimWord,
+    ) -> Option<MaskedCas<u128>> {
         let me = Place::of(site);
         let count = next(grant.count);
         let others_wait = seen.tail() != 0 && !(grant.rank == Rank::Head && seen.ends_with(me));

@@ -81,15 +81,19 @@ impl Ledger {
         self.writer_token_max = own.or(self.writer_token_max);
     }
 
+    /// Those inside who exclude a client with this access, which is not inside: a bit for each.
+    pub fn excluding(&self, access: Access) -> u64 {
+        match access {
+            Access::Shared => self.writers,
+            Access::Update => self.writers | self.updaters,
+            Access::Exclusive => self.writers | self.updaters | self.readers,
+        }
+    }
+
     /// Whether `who` excludes nobody who is inside.
     fn judges(&mut self, who: u16, access: Access) {
         let (readers, updaters, writers) = (self.readers, self.updaters, self.writers);
-        let excluded = match access {
-            Access::Shared => writers,
-            Access::Update => writers | updaters,
-            Access::Exclusive => writers | updaters | readers,
-        };
-        if excluded != 0 {
+        if self.excluding(access) != 0 {
             self.violates(|| {
                 format!(
                     "client {who} enters ({access:?}) beside writers {:?}, readers {:?}",

@@ -29,15 +29,17 @@ pub(super) struct ClientView {
     pub(super) word: Addr,
     pub(super) bench: SharedBench,
     pub(super) ids: Rc<[Cell<EndpointId>]>,
+    /// Where newcomers sit.
+    pub(super) newcomer: Option<SimEndpoint>,
 }
 
 /// A client on its way through its acquisitions.
 pub(super) struct Member<E: Endpoint, L: RecordLock<E>> {
-    trial: ClientView,
-    lock: L,
-    wrap: fn(Watched) -> E,
+    pub(super) trial: ClientView,
+    pub(super) lock: L,
+    pub(super) wrap: fn(Watched) -> E,
     table: Table<E, L>,
-    who: u16,
+    pub(super) who: u16,
     /// Its first acquisition in this life.
     first: u16,
     /// The incarnation of the memory to which it is attached.
@@ -98,6 +100,14 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     }
 
     pub(super) async fn run(self) {
+        let (who, bench) = (self.who, Rc::clone(&self.trial.bench));
+        self.comes_and_goes().await;
+        let bench = &mut *bench.borrow_mut();
+        bench.finished |= 1 << who;
+        bench.remember();
+    }
+
+    async fn comes_and_goes(self) {
         for round in self.first..self.trial.scenario.acquisitions {
             let client = self.client();
             client.endpoint().checkpoint(&[u64::from(round), client.memory()]);
@@ -157,10 +167,23 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         self.trial.bench.borrow_mut().opens(who, access);
         let polls_left = Cell::new(scenario.polls(who, round));
         let gives_up = || self.gives_up(&polls_left);
-        let acquire = self.table.acquire(self.trial.word, mode);
-        let Some(guard) = unless(acquire, gives_up).await.transpose()? else {
-            self.trial.bench.borrow_mut().turns.leaves(who);
-            return self.settles().await;
+        let granted = match scenario.is_try(who, round) {
+            true => {
+                self.tries(access);
+                unless(self.table.try_acquire(self.trial.word, mode), gives_up).await.transpose()?
+            }
+            false => {
+                let acquire = self.table.acquire(self.trial.word, mode);
+                unless(acquire, gives_up).await.transpose()?.map(Some)
+            }
+        };
+        let guard = match granted {
+            None => return self.withdraws().await,
+            Some(None) => {
+                self.is_refused(access);
+                return Ok(());
+            }
+            Some(Some(guard)) => guard,
         };
         self.enters(access, (guard.fabric_token(), guard.turn()), guard.expires());
         let used = self.looks(access, round, gives_up).await?;
@@ -200,8 +223,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let gives_up = || self.gives_up(&polls_left);
         let update = self.client().update(self.trial.word);
         let Some(guard) = unless(update, gives_up).await.transpose()? else {
-            self.trial.bench.borrow_mut().turns.leaves(who);
-            return self.settles().await;
+            return self.withdraws().await;
         };
         let in_time = self.enters(access, (guard.token(), 0), guard.expires());
         let looked = self.looks(Access::Update, round, gives_up).await?;
@@ -258,7 +280,11 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         if scenario.hold_ns == 0 || used.is_none() {
             return Ok(used);
         }
-        Ok(unless(endpoint.sleep(scenario.hold_ns), gives_up).await.map(|_| ()))
+        let stayed = unless(endpoint.sleep(scenario.hold_ns), gives_up).await.map(|_| ());
+        if stayed.is_some() {
+            self.is_visited(access).await;
+        }
+        Ok(stayed)
     }
 
     /// Reads and writes what the lock protects, and lets it be recorded.
@@ -291,8 +317,54 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         true
     }
 
-    /// Settles what was given up, as clients must.
+    /// It gave up while it waited for the lock.
+    async fn withdraws(&self) -> anyhow::Result<()> {
+        {
+            let bench = &mut *self.trial.bench.borrow_mut();
+            bench.turns.leaves(self.who);
+            bench.withdrawn |= 1 << self.who;
+            bench.remember();
+        }
+        self.settles().await
+    }
+
+    /// It tries the lock from now on.
+    fn tries(&self, access: Access) {
+        let counting = self.trial.counting();
+        let bench = &mut *self.trial.bench.borrow_mut();
+        bench.turns.leaves(self.who);
+        bench.tries.tries(self.who, access == Access::Shared, counting);
+        bench.befell.tries += 1;
+        bench.remember();
+    }
+
+    /// Its try was in vain.
+    fn is_refused(&self, access: Access) {
+        let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
+        bench.befell.tries_refused += 1;
+        bench.tell(|line| *line = format!("client {who}  is refused ({access:?})"));
+        if !bench.tries.fails(who) && self.trial.terms.declares.tries {
+            bench.objects(format!(
+                "client {who} tried ({access:?}) and was refused, though nobody who lives had the \
+                 lock or wanted it"
+            ));
+        }
+        bench.closes(who);
+        bench.remember();
+    }
+
+    /// Settles what was given up, as clients must, or lets go of its endpoint.
     async fn settles(&self) -> anyhow::Result<()> {
+        if self.trial.scenario.quits && self.trial.terms.outlives {
+            let id = self.trial.ids[usize::from(self.who)].get();
+            self.trial
+                .bench
+                .borrow_mut()
+                .tell(|line| *line = format!("client {}  quits", self.who));
+            self.trial.handle.kill_with(id, Outcome::Executed);
+            // This task is dropped where it stands.
+            return std::future::pending().await;
+        }
         if self.trial.terms.settles {
             self.client().settle().await;
         }
@@ -306,6 +378,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     fn leaves(&self) {
         let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
         bench.ledger.leave(who);
+        bench.tries.leaves(who);
         bench.leases.retain(|&(other, _)| other != who);
         bench.remember();
         bench.tell(|line| *line = format!("client {who}  leaves"));
@@ -323,6 +396,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         if !trial.leases_end(bench).contains(&who) {
             self.buries(bench);
             bench.ledger.upgrade(who);
+            bench.tries.leaves(who);
             bench.tell(|line| *line = format!("client {who}  upgrades"));
         }
         bench.remember();
@@ -346,6 +420,10 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     fn enters(&self, access: Access, token: (Option<Token>, u32), expires: Option<Nanos>) -> bool {
         let (who, trial) = (self.who, &self.trial);
         let bench = &mut *trial.bench.borrow_mut();
+        bench.inside |= 1 << who;
+        if bench.stops.is_granted(who) {
+            trial.handle.abandon();
+        }
         if trial.handle.incarnation(MEMORY) != self.incarnation {
             bench.tell(|line| *line = format!("client {who}  learns of a grant of the old memory"));
             return false;
@@ -383,6 +461,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             }
         }
         bench.ledger.enter(who, access, token);
+        bench.tries.enters(who, access == Access::Shared);
         if let (true, Access::Exclusive, Some(token)) = (trial.scenario.fenced, access, token) {
             bench.goods.sends(trial.ids[usize::from(who)].get(), token, &trial.handle);
         }
@@ -409,6 +488,12 @@ impl ClientView {
 
     /// Something befalls a client that is about to post a verb.
     fn befalls(&self, who: u16, what: What) {
+        if matches!(what, What::Stop | What::StopInWait) {
+            self.bench.borrow_mut().tell(|line| *line = format!("client {who}  {what}"));
+            self.stops(who, what);
+            self.bench.borrow().remember();
+            return;
+        }
         let (bench, id) = (&mut *self.bench.borrow_mut(), self.ids[usize::from(who)].get());
         bench.tell(|line| *line = format!("client {who}  {what}"));
         match what {
@@ -416,6 +501,7 @@ impl ClientView {
                 self.handle.pause(id, ns);
                 bench.befell.pauses += 1;
             }
+            What::Stop | What::StopInWait => {}
             What::Jump(ns) => {
                 self.handle.jump_clock(id, ns);
                 bench.befell.bad_clocks += 1;
@@ -470,12 +556,36 @@ impl Alarm for ClientView {
     fn rings(&self, who: u16, verb: u64) {
         let is_mine = |m: &&Mishap| self.terms.crew.first(m.who) == who;
         let due = self.scenario.mishaps.iter().filter(is_mine).filter(|m| m.verb == verb);
+        let due = due.filter(|mishap| mishap.what != What::StopInWait);
         due.for_each(|mishap| self.befalls(who, mishap.what));
+        self.anything_befalls(who, false);
+    }
+
+    fn waits(&self, who: u16, verbs: u64) {
+        for (index, mishap) in self.scenario.mishaps.iter().enumerate() {
+            let is_due = mishap.what == What::StopInWait && mishap.verb < verbs;
+            if is_due && mishap.who == who && self.bench.borrow_mut().stops.is_first(index) {
+                self.befalls(who, mishap.what);
+            }
+        }
+        self.anything_befalls(who, true);
+    }
+}
+
+impl ClientView {
+    /// Whatever may befall anybody anywhere, if the schedule says so.
+    fn anything_befalls(&self, who: u16, waits: bool) {
         for (index, &(_, what)) in self.scenario.mishaps_anywhere.iter().enumerate() {
-            let left = self.bench.borrow().mishaps_left[index];
+            // Who holds may keep what it has, and is paused elsewhere.
+            let bench = self.bench.borrow();
+            let (holds, left) = (bench.inside >> who & 1 != 0, bench.mishaps_left[index]);
+            drop(bench);
+            if waits && what != What::Stop || holds && what == What::Stop {
+                continue;
+            }
             if left > 0 && self.handle.happens(Choice::Mishap, Ratio::one_in(ANYWHERE_ONE_IN)) {
                 self.bench.borrow_mut().mishaps_left[index] = left - 1;
-                self.befalls(who, what);
+                self.befalls(who, if waits { What::StopInWait } else { what });
                 self.bench.borrow().remember();
             }
         }

@@ -339,11 +339,7 @@ enum Line {
 }
 
 /// The verb by which a try claims a free lock and ends a line in which nobody waits.
-fn take_over<E: WideAtomics>(
-    site: &Site<'_, E>,
-    mode: Mode,
-    seen: ClaimWord,
-) -> MaskedCas<u128> {
+fn take_over<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: ClaimWord) -> MaskedCas<u128> {
     let op = enter_free(site, mode, seen);
     let compare_mask = op.compare_mask | LINE_MASK | ClaimWord::COUNT.mask();
     MaskedCas {

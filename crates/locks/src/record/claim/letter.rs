@@ -53,7 +53,8 @@ impl Published {
     /// Whether it is of this waiter.
     pub(super) fn is_of(self, who: Place) -> bool {
         self.turn() == who.turn
-            && self.incarnation() == u64::from(who.mailbox.endpoint.incarnation) & Self::INCARNATION.max()
+            && self.incarnation()
+                == u64::from(who.mailbox.endpoint.incarnation) & Self::INCARNATION.max()
     }
 
     /// Who was before.

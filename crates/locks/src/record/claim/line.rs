@@ -15,7 +15,9 @@
 //! A waiter that runs gives a sign whenever somebody behind it asks, which those do that could have
 //! the lock and see nobody take it. While the lock is held nobody asks, and nobody looks at a clock.
 
-use farlock_fabric::{EndpointId, Fault, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, Woken};
+use farlock_fabric::{
+    EndpointId, Fault, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, Woken,
+};
 
 use super::dead::Readers;
 use super::letter::{Kind, Published, message, sort_mail};
@@ -373,8 +375,7 @@ pub(super) async fn pass_on<E: WideAtomics>(site: &Site<'_, E>) -> Result<(), Fa
 async fn leave<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> Result<(), Fault> {
     site.publish_ticket(Phase::Leaving, mode, 0, acquisition_ticket(site));
     let place = Place::of(site).as_tail();
-    let op =
-        MaskedCas { compare: place, compare_mask: LINE_MASK, swap: 0, swap_mask: LINE_MASK };
+    let op = MaskedCas { compare: place, compare_mask: LINE_MASK, swap: 0, swap_mask: LINE_MASK };
     site.endpoint.masked_cas128(site.lock, op, None).await?;
     if !matched(&op, site.endpoint.old()) {
         tell_first(site).await?;
@@ -455,9 +456,8 @@ async fn look_before<E: WideAtomics>(
     let mut words = [0; RECORD_WORDS_READ];
     site.endpoint.copy_read(0, &mut words);
     let record = SlotRecord::decode(&words);
-    let record = record.filter(|record| {
-        record.lock == site.lock && u64::from(record.ticket) == before.turn
-    });
+    let record =
+        record.filter(|record| record.lock == site.lock && u64::from(record.ticket) == before.turn);
     if is_alive {
         let is_there = record.is_some_and(|record| match record.phase {
             Phase::Idle | Phase::Leaving => false,

@@ -36,7 +36,9 @@ impl Claim {
                 compare: held_by(site, grant) | seen.0 & LINE_MASK,
                 compare_mask: HOLD_MASK | LINE_MASK,
                 swap: ClaimWord::COUNT.place(count) | ClaimWord::READERS.place(1),
-                swap_mask: HOLD_MASK | ClaimWord::READERS.mask() | if is_last { LINE_MASK } else { 0 },
+                swap_mask: HOLD_MASK
+                    | ClaimWord::READERS.mask()
+                    | if is_last { LINE_MASK } else { 0 },
             };
             site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
             let old = site.endpoint.old();
@@ -84,7 +86,9 @@ impl Claim {
             site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
             let old = site.endpoint.old();
             if matched(&op, old) {
-                site.left(old & !HELD_MASK & !ClaimWord::COUNT.mask() | ClaimWord::COUNT.place(count));
+                site.left(
+                    old & !HELD_MASK & !ClaimWord::COUNT.mask() | ClaimWord::COUNT.place(count),
+                );
                 return Ok(Some(Grant { count, rank: Rank::Passer, ..grant }));
             }
             seen = ClaimWord(old);

@@ -1,0 +1,176 @@
+//! Whether a try that failed had a reason to.
+
+use crate::history::mix;
+
+/// Who has to do with one lock, and which of those who try it may fail. Clients are numbers below
+/// 64.
+///
+/// A try may fail if at some moment between its first verb and its end a client that lives has the
+/// lock incompatibly, or wants it, or is about to release it: whoever may be in the way counts, so
+/// that this judge never objects wrongly.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tries {
+    /// A bit for each client that has or wants the lock: from before its first verb until it has
+    /// released the lock, or has left the line, or its try has failed.
+    concerned: u64,
+    /// Those of them that are surely inside and share.
+    reading: u64,
+    /// Those that try.
+    trying: u64,
+    /// Those of them that want to share.
+    sharing: u64,
+    /// Those of them that have had a reason to fail.
+    excused: u64,
+}
+
+impl Tries {
+    /// `who` wants the lock from now on.
+    pub fn opens(&mut self, who: u16) {
+        self.excused |= self.trying & !(1 << who);
+        self.concerned |= 1 << who;
+    }
+
+    /// `who`, which has opened, wants it at once or not at all. Of the others those in `counting`
+    /// may be in its way: they live, and have not been stopped for longer than the lock minds.
+    pub fn tries(&mut self, who: u16, shared: bool, counting: u64) {
+        let bit = 1 << who;
+        self.trying |= bit;
+        self.sharing = self.sharing & !bit | if shared { bit } else { 0 };
+        let compatible = if shared { self.reading } else { 0 };
+        let in_the_way = self.concerned & counting & !compatible & !bit;
+        self.excused = self.excused & !bit | if in_the_way == 0 { 0 } else { bit };
+    }
+
+    /// `who` has the lock, and shares it or not.
+    pub fn enters(&mut self, who: u16, shared: bool) {
+        self.ends(who);
+        if shared {
+            self.reading |= 1 << who;
+        }
+    }
+
+    /// `who` is about to release, or to write.
+    pub fn leaves(&mut self, who: u16) {
+        if self.reading & 1 << who != 0 {
+            self.excused |= self.trying & self.sharing & !(1 << who);
+        }
+        self.reading &= !(1 << who);
+    }
+
+    /// `who` neither has the lock nor wants it any more.
+    pub fn closes(&mut self, who: u16) {
+        self.ends(who);
+        self.reading &= !(1 << who);
+        self.concerned &= !(1 << who);
+    }
+
+    /// The try of `who` has failed. Whether it had a reason to.
+    pub fn fails(&mut self, who: u16) -> bool {
+        let excused = self.excused & 1 << who != 0;
+        self.ends(who);
+        excused
+    }
+
+    /// Of those in `counting`, who has or wants the lock besides `who`, and may be in the way of
+    /// somebody who wants to share it.
+    pub fn in_the_way(&self, who: u16, counting: u64) -> u64 {
+        self.concerned & counting & !self.reading & !(1 << who)
+    }
+
+    fn ends(&mut self, who: u16) {
+        self.trying &= !(1 << who);
+        self.excused &= !(1 << who);
+    }
+
+    /// What this judge adds to the state of a world.
+    pub fn ghost(&self) -> u64 {
+        let who = mix(self.concerned, self.reading);
+        mix(mix(who, self.trying), mix(self.sharing & self.trying, self.excused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: u64 = u64::MAX;
+
+    /// A try of client 9, in which this happens.
+    fn fails(shared: bool, counting: u64, story: impl Fn(&mut Tries, bool)) -> bool {
+        let mut tries = Tries::default();
+        story(&mut tries, false);
+        tries.opens(9);
+        tries.tries(9, shared, counting);
+        story(&mut tries, true);
+        tries.fails(9)
+    }
+
+    #[test]
+    fn beside_nobody_there_is_no_reason() {
+        assert!(!fails(false, ALL, |_, _| {}));
+        // Somebody had it before.
+        let before = |tries: &mut Tries, begun: bool| {
+            if !begun {
+                tries.opens(1);
+                tries.enters(1, false);
+                tries.closes(1);
+            }
+        };
+        assert!(!fails(false, ALL, before));
+    }
+
+    #[test]
+    fn who_has_it_or_wants_it_is_a_reason_whenever_it_came() {
+        for late in [false, true] {
+            let comes = move |tries: &mut Tries, begun: bool| {
+                if begun == late {
+                    tries.opens(1);
+                }
+            };
+            assert!(fails(false, ALL, comes) && fails(true, ALL, comes));
+        }
+    }
+
+    #[test]
+    fn the_dead_are_none() {
+        let dead = |tries: &mut Tries, begun: bool| {
+            if !begun {
+                tries.opens(1);
+                tries.enters(1, false);
+            }
+        };
+        assert!(fails(false, ALL, dead) && !fails(false, ALL & !(1 << 1), dead));
+    }
+
+    #[test]
+    fn readers_are_no_reason_for_readers_while_they_are_inside() {
+        let reads = |tries: &mut Tries, begun: bool| {
+            if !begun {
+                tries.opens(1);
+                tries.enters(1, true);
+            }
+        };
+        assert!(fails(false, ALL, reads) && !fails(true, ALL, reads));
+        let leaves = |tries: &mut Tries, begun: bool| {
+            reads(tries, begun);
+            if begun {
+                tries.leaves(1);
+            }
+        };
+        assert!(fails(true, ALL, leaves));
+    }
+
+    #[test]
+    fn a_reason_is_for_one_try() {
+        let mut tries = Tries::default();
+        tries.opens(1);
+        tries.opens(9);
+        tries.tries(9, false, ALL);
+        assert!(tries.fails(9));
+        tries.closes(9);
+        tries.closes(1);
+        tries.opens(9);
+        tries.tries(9, false, ALL);
+        assert!(!tries.fails(9));
+    }
+}

@@ -96,6 +96,7 @@ mod tests {
 
     use super::*;
     use crate::check::mishap::What;
+    use crate::check::scenario::VISITED_NS;
     use crate::check::subjects;
 
     /// Random schedules that remember what followed each choice in each state.
@@ -229,20 +230,38 @@ mod tests {
             let mishaps_anywhere = vec![(1, pause)];
             let scenario =
                 Scenario { anywhere: 1, cancel_anywhere: 1, mishaps_anywhere, slow, ..base };
-            let director = Director::new(Consistent {
-                random: Random::new(1),
-                last: None,
-                followed: HashMap::new(),
-                conflicts: 0,
-                repeats: 0,
-            });
-            for _ in 0..4_000 {
-                let oracle = director.begin().expect("there is always another random schedule");
-                assert_eq!(player.play(&scenario, oracle).finding, None);
-            }
-            let (conflicts, repeats) = director.with(|c| (c.conflicts, c.repeats));
-            assert_eq!(conflicts, 0, "{subject}");
-            assert!(repeats > 10_000, "{subject}: only {repeats} steps were seen twice");
+            is_consistent(&player, &scenario);
         }
+    }
+
+    fn is_consistent(player: &Player, scenario: &Scenario) {
+        let director = Director::new(Consistent {
+            random: Random::new(1),
+            last: None,
+            followed: HashMap::new(),
+            conflicts: 0,
+            repeats: 0,
+        });
+        for _ in 0..4_000 {
+            let oracle = director.begin().expect("there is always another random schedule");
+            assert_eq!(player.play(scenario, oracle).finding, None);
+        }
+        let (conflicts, repeats) = director.with(|c| (c.conflicts, c.repeats));
+        assert_eq!(conflicts, 0, "{scenario:?}");
+        assert!(repeats > 10_000, "{scenario:?}: only {repeats} steps were seen twice");
+    }
+
+    /// What newcomers do, and what is found out of the stopped, is the same in the same state.
+    #[test]
+    fn what_follows_a_state_follows_it_where_somebody_is_stopped_or_comes_new() {
+        let subject = "claim";
+        let player = subjects::player(subject).expect("a registered lock");
+        let base = Scenario::plain(subject, 2, 1).mixed();
+        let mishaps_anywhere = vec![(2, What::Stop)];
+        is_consistent(&player, &Scenario { mishaps_anywhere, ..base.clone() });
+        let hold_ns = VISITED_NS;
+        let visited = Scenario { visited: true, cancel_anywhere: 2, hold_ns, ..base };
+        is_consistent(&player, &visited.clone().trying());
+        is_consistent(&player, &Scenario { quits: true, cancel_anywhere: 1, ..visited });
     }
 }

@@ -280,8 +280,11 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
     simpler
 }
 
+/// How one scenario becomes another.
+type Change<'a> = &'a dyn Fn(&mut Scenario);
+
 /// The same with one acquisition less that is out of the ordinary.
-fn plainer_acquisitions(scenario: &Scenario, push: &mut dyn FnMut(&dyn Fn(&mut Scenario))) {
+fn plainer_acquisitions(scenario: &Scenario, push: &mut dyn FnMut(Change<'_>)) {
     push(&|s| s.shared &= u64::MAX >> (64 - s.all().clamp(1, 64)));
     push(&|s| s.tries = 0);
     for bit in 0..scenario.all().min(64) {

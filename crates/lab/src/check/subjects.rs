@@ -309,8 +309,12 @@ mod tests {
 
     #[test]
     fn a_stopped_waiter_in_a_line_is_in_the_way_of_those_behind_it() {
-        for lock in ["mcs", "shiftlock:poll=15000000", "dslr:omega=2500000"] {
-            let explored = explored(lock, Claim::PassesOverStopped, &stopped(lock, 2, 1));
+        // A holder of the first two waits for the report of who is behind it.
+        for (lock, clients) in
+            [("mcs", 2), ("shiftlock:poll=15000000", 2), ("dslr:omega=2500000", 3)]
+        {
+            let scenario = stopped(lock, clients, 1);
+            let explored = explored(lock, Claim::PassesOverStopped, &scenario);
             let finding = explored.catch.expect("there is a line").finding;
             assert_eq!(finding.objection, Objection::Stall, "{lock}: {}", finding.story);
         }

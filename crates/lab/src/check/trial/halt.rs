@@ -259,7 +259,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Halts<E, L> {
         }
         let lock = again.set_out(&self.lock, self.wrap);
         let known = (Answers::default(), Findings::default());
-        Halts::new(&again, &lock, self.wrap, known).watch();
+        Self::new(&again, &lock, self.wrap, known).watch();
         again.run_on(&lock, self.wrap);
         again.handle.observe_halts(None);
         let bench = again.bench.borrow();

@@ -60,7 +60,11 @@ impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
         let shares = mode == Mode::Shared && L::SHARES;
         let access = if shares { Access::Shared } else { Access::Exclusive };
         {
+            let living = self.trial.living();
             let bench = &mut *self.trial.bench.borrow_mut();
+            // The dead hold nothing.
+            let dead = (0..self.trial.scenario.clients).filter(|who| living >> who & 1 == 0);
+            dead.for_each(|who| bench.ledger.leave(who));
             let token = bench.judged(number, access, guard.token(), 0);
             bench.ledger.enter(NEWCOMER, access, token);
             bench.ledger.leave(NEWCOMER);

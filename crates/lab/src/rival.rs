@@ -1,5 +1,6 @@
-//! What the locks are measured against, in the same loop: the processor itself, the kernel's file
-//! locks, the C library's mutex between processes, and a lock for threads of one process.
+//! What is measured beside the locks' clients, in the same loop: the faces that people meet
+//! ([`crate::face`]), and the rivals. Those are the processor itself, the kernel's file locks, the
+//! C library's mutex between processes, and a lock for threads of one process.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,6 +17,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FlockOperation;
 
 use crate::drive::{Failure, Subject};
+use crate::face::Program;
 
 /// What is known of a rival without one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,11 +28,44 @@ pub struct RivalInfo {
     pub summary: &'static str,
     /// Which one.
     pub rival: Rival,
+    /// Where it is measured.
+    pub at: At,
 }
 
-/// The rivals.
+/// Where something is measured: how much of what people use stands above it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum At {
+    /// A session of the library.
+    Session,
+    /// A command of its own for each acquisition.
+    Command,
+    /// A lock's client, below the library.
+    Client,
+    /// What the system or another library has.
+    System,
+}
+
+impl At {
+    /// What a row calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Command => "command",
+            Self::Client => "client",
+            Self::System => "system",
+        }
+    }
+}
+
+/// The rivals, and the faces among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rival {
+    /// [`crate::face::Blocking`].
+    Session,
+    /// [`crate::face::Awaited`].
+    SessionAsync,
+    /// [`crate::face::Commands`].
+    Command(Program),
     /// [`Raw`].
     Raw,
     /// [`Flock`].
@@ -46,25 +81,58 @@ pub enum Rival {
 /// Every rival, in the order of lists and tables.
 pub const RIVALS: &[RivalInfo] = &[
     RivalInfo {
+        name: "session",
+        summary: "farlock's session, its blocking face",
+        rival: Rival::Session,
+        at: At::Session,
+    },
+    RivalInfo {
+        name: "session-async",
+        summary: "farlock's session, awaited on a tokio runtime of one thread",
+        rival: Rival::SessionAsync,
+        at: At::Session,
+    },
+    RivalInfo {
+        name: "command",
+        summary: "`farlock lock NAME -- true`, again and again",
+        rival: Rival::Command(Program::Farlock),
+        at: At::Command,
+    },
+    RivalInfo {
+        name: "flock-command",
+        summary: "`flock FILE true`, again and again",
+        rival: Rival::Command(Program::Flock),
+        at: At::Command,
+    },
+    RivalInfo {
         name: "raw",
         summary: "two 128-bit compare-and-swaps on a private line: the floor, excludes nobody",
         rival: Rival::Raw,
+        at: At::System,
     },
-    RivalInfo { name: "flock", summary: "flock(2), a file a lock", rival: Rival::Flock },
+    RivalInfo {
+        name: "flock",
+        summary: "flock(2), a file a lock",
+        rival: Rival::Flock,
+        at: At::System,
+    },
     RivalInfo {
         name: "ofd",
         summary: "fcntl(2) locks of open file descriptions, a byte a lock",
         rival: Rival::Ofd,
+        at: At::System,
     },
     RivalInfo {
         name: "pthread",
         summary: "the C library's mutex between processes, a line a lock; alone in either mode",
         rival: Rival::Pthread,
+        at: At::System,
     },
     RivalInfo {
         name: "parking_lot",
         summary: "parking_lot's RwLock between threads of one process",
         rival: Rival::ParkingLot,
+        at: At::System,
     },
 ];
 
@@ -73,20 +141,25 @@ pub fn rival(name: &str) -> Option<Rival> {
     RIVALS.iter().find(|info| info.name == name).map(|info| info.rival)
 }
 
+/// Where the subject of this name is measured.
+pub fn measured_at(name: &str) -> At {
+    RIVALS.iter().find(|info| info.name == name).map_or(At::Client, |info| info.at)
+}
+
 /// A clock for who has no endpoint.
 #[derive(Clone, Copy, Debug)]
-struct Clock(Instant);
+pub(crate) struct Clock(Instant);
 
 impl Clock {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Instant::now())
     }
 
-    fn now(self) -> Nanos {
+    pub(crate) fn now(self) -> Nanos {
         self.0.elapsed().as_nanos() as Nanos
     }
 
-    fn work(self, nanos: Nanos) {
+    pub(crate) fn work(self, nanos: Nanos) {
         let end = self.now() + nanos;
         while self.now() < end {
             std::hint::spin_loop();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use farlock_fabric::Nanos;
-use farlock_fabric::shm::{SystemGuard, SystemMutexes, Wide};
+use farlock_fabric::shm::{SystemGuard, SystemKind, SystemMutexes, Wide};
 use farlock_locks::Mode;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -73,7 +73,7 @@ pub enum Rival {
     /// [`Ofd`].
     Ofd,
     /// [`Mutexes`].
-    Pthread,
+    Pthread(SystemKind),
     /// [`Threads`].
     ParkingLot,
 }
@@ -125,7 +125,19 @@ pub const RIVALS: &[RivalInfo] = &[
     RivalInfo {
         name: "pthread",
         summary: "the C library's mutex between processes, a line a lock; alone in either mode",
-        rival: Rival::Pthread,
+        rival: Rival::Pthread(SystemKind::Mutex),
+        at: At::System,
+    },
+    RivalInfo {
+        name: "pthread-robust",
+        summary: "the same, robust: the next one has it when its holder dies",
+        rival: Rival::Pthread(SystemKind::Robust),
+        at: At::System,
+    },
+    RivalInfo {
+        name: "pthread-rw",
+        summary: "the C library's reader-writer lock between processes, a line a lock",
+        rival: Rival::Pthread(SystemKind::ReaderWriter),
         at: At::System,
     },
     RivalInfo {
@@ -316,10 +328,13 @@ impl Subject for Ofd {
     }
 }
 
-/// The most locks of [`Mutexes`]: 4 MiB of them.
+/// The kinds of [`Mutexes`].
+pub const SYSTEM_KINDS: [SystemKind; 3] =
+    [SystemKind::Mutex, SystemKind::Robust, SystemKind::ReaderWriter];
+/// The most locks of each kind of [`Mutexes`]: 4 MiB of them.
 pub const MUTEXES_MAX: u64 = 1 << 16;
 
-/// Mutexes of the C library between processes. They know no shared mode.
+/// Locks of the C library between processes. Its mutexes know no shared mode.
 pub struct Mutexes {
     mutexes: SystemMutexes,
     clock: Clock,
@@ -327,19 +342,19 @@ pub struct Mutexes {
 
 impl Mutexes {
     /// Makes so many, at most [`MUTEXES_MAX`], in this directory, for [`Mutexes::open`].
-    pub fn create(dir: &Path, locks: u64) -> io::Result<()> {
+    pub fn create(dir: &Path, locks: u64, kind: SystemKind) -> io::Result<()> {
         assert!(locks <= MUTEXES_MAX, "at most {MUTEXES_MAX} mutexes");
-        SystemMutexes::create(&Self::path(dir), locks as usize).map(drop)
+        SystemMutexes::create(&Self::path(dir, kind), locks as usize, kind).map(drop)
     }
 
     /// Opens those that were made there.
-    pub fn open(dir: &Path, locks: u64) -> io::Result<Self> {
-        let mutexes = SystemMutexes::open(&Self::path(dir), locks as usize)?;
+    pub fn open(dir: &Path, locks: u64, kind: SystemKind) -> io::Result<Self> {
+        let mutexes = SystemMutexes::open(&Self::path(dir, kind), locks as usize, kind)?;
         Ok(Self { mutexes, clock: Clock::new() })
     }
 
-    fn path(dir: &Path) -> PathBuf {
-        dir.join("mutexes")
+    fn path(dir: &Path, kind: SystemKind) -> PathBuf {
+        dir.join(format!("{kind:?}"))
     }
 }
 
@@ -351,8 +366,11 @@ impl Subject for Mutexes {
     }
 
     #[inline(always)]
-    async fn acquire(&self, lock: u32, _: Mode) -> Result<SystemGuard<'_>, Failure> {
-        Ok(self.mutexes.lock(lock as usize))
+    async fn acquire(&self, lock: u32, mode: Mode) -> Result<SystemGuard<'_>, Failure> {
+        Ok(match mode {
+            Mode::Shared => self.mutexes.lock_shared(lock as usize),
+            Mode::Exclusive => self.mutexes.lock(lock as usize),
+        })
     }
 
     #[inline(always)]

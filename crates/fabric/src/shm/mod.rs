@@ -66,7 +66,7 @@ mod wide;
 pub use endpoint::ShmEndpoint;
 pub use error::{AttachError, GrowError, Malformed, OpenError};
 pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
-pub use mutex::{SystemGuard, SystemMutexes};
+pub use mutex::{SystemGuard, SystemKind, SystemMutexes};
 pub use parking::Unparker;
 pub use place::LABEL_BYTES;
 pub use region::{Options, REGION, Region};

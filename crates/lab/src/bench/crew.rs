@@ -2,8 +2,8 @@
 //!
 //! The processes share a region in a private directory, which is removed as soon as all of them
 //! have opened it; a bench that is killed leaves nothing behind. Where faces are measured it stays
-//! to the end: sessions and commands open their region by its name. A worker that dies or keeps silent
-//! ends the bench with an error; the others are ended by their process ids.
+//! to the end: sessions and commands open their region by its name. A worker that dies or keeps
+//! silent ends the bench with an error; the others are ended by their process ids.
 
 use std::future::poll_fn;
 use std::io::{BufRead, BufReader, Write};
@@ -28,7 +28,7 @@ use super::placement::core_of;
 use super::trial::{Arena, Outcome, Span, Trial};
 use super::worker::{Answer, Order};
 use crate::drive::{Phase, Tally};
-use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, Mutexes, Rival, rival};
+use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, Mutexes, Rival, SYSTEM_KINDS, rival};
 use crate::scratch::Scratch;
 use crate::{child, face};
 
@@ -89,7 +89,9 @@ impl Crew {
         let mut crew = Self { region, workers: Vec::new(), said, cores, faces: None };
         let flocks = if locks <= FLOCKS_MAX { locks } else { 0 };
         let mutexes = locks.min(MUTEXES_MAX);
-        Mutexes::create(scratch.path(), mutexes).context("cannot make mutexes")?;
+        for kind in SYSTEM_KINDS {
+            Mutexes::create(scratch.path(), mutexes, kind).context("cannot make mutexes")?;
+        }
         for number in 0..clients {
             let files = (flocks, mutexes);
             let worker = crew.start_worker(number, scratch.path(), files, say.clone())?;

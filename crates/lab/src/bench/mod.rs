@@ -685,7 +685,7 @@ fn check(name: &str, args: &BenchArgs) -> anyhow::Result<()> {
         Some(Rival::Flock | Rival::Command(Program::Flock)) if locks > FLOCKS_MAX => {
             bail!("'{name}' needs a file a lock: at most {FLOCKS_MAX} locks")
         }
-        Some(Rival::Pthread) if locks > MUTEXES_MAX => {
+        Some(Rival::Pthread(_)) if locks > MUTEXES_MAX => {
             bail!("'{name}' is measured with at most {MUTEXES_MAX} locks")
         }
         Some(_) if is_face(name) && locks > NAMES_MAX => {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::Context;
 use farlock_fabric::hook::Counted;
-use farlock_fabric::shm::{Region, ShmEndpoint};
+use farlock_fabric::shm::{Region, ShmEndpoint, SystemKind};
 use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, RecordLock};
@@ -22,7 +22,7 @@ use crate::child;
 use crate::drive::{Control, Cycles, Failure, Laps, Phase, Subject, Tally};
 use crate::face::{self, Awaited, Blocking, Commands, Program};
 use crate::judge::Judge;
-use crate::rival::{Flock, Mutexes, Ofd, Raw, Rival, Threads, rival};
+use crate::rival::{Flock, Mutexes, Ofd, Raw, Rival, SYSTEM_KINDS, Threads, rival};
 use crate::subject::{AsyncFace, BlockingFace, Counting};
 use crate::transactions::{Transactions, TxnCourse};
 
@@ -38,7 +38,7 @@ pub struct WorkerArgs {
     /// Files of `flock` to open.
     #[arg(long)]
     pub flocks: u64,
-    /// Mutexes of `pthread` that were made.
+    /// Locks of `pthread` that were made, of each kind.
     #[arg(long)]
     pub mutexes: u64,
     /// The core it runs on.
@@ -96,14 +96,16 @@ struct Worker {
     region: Region,
     flock: Flock,
     ofd: Ofd,
-    mutexes: Mutexes,
+    mutexes: Vec<(SystemKind, Mutexes)>,
 }
 
 impl Worker {
     fn open(args: &WorkerArgs) -> anyhow::Result<Self> {
         let region = Region::open(&super::crew::region_options(&args.dir))?;
         let (flock, ofd) = (Flock::open(&args.dir, args.flocks)?, Ofd::open(&args.dir)?);
-        let (dir, mutexes) = (args.dir.clone(), Mutexes::open(&args.dir, args.mutexes)?);
+        let open = |kind| Ok((kind, Mutexes::open(&args.dir, args.mutexes, kind)?));
+        let mutexes = SYSTEM_KINDS.into_iter().map(open).collect::<std::io::Result<_>>()?;
+        let dir = args.dir.clone();
         Ok(Self { dir, region, flock, ofd, mutexes })
     }
 
@@ -129,7 +131,10 @@ impl Worker {
             }
             Some(Rival::Flock) => seat.run(&self.flock)?,
             Some(Rival::Ofd) => seat.run(&self.ofd)?,
-            Some(Rival::Pthread) => seat.run(&self.mutexes)?,
+            Some(Rival::Pthread(kind)) => {
+                let mutexes = self.mutexes.iter().find(|(known, _)| *known == kind);
+                seat.run(&mutexes.expect("every kind was opened").1)?
+            }
             Some(Rival::ParkingLot) => return threads(&seat, &order.cores).map(Answer::Done),
         };
         Ok(Answer::Done(vec![tally]))

@@ -48,6 +48,12 @@ enum Command {
     /// The process under a lock that a command took.
     #[command(hide = true)]
     Inside(face::InsideArgs),
+    /// A process in a storm over sessions.
+    #[command(hide = true)]
+    FaceWorker(storm::faces::worker::FaceWorkerArgs),
+    /// The process under a command's lock in a storm.
+    #[command(hide = true)]
+    FaceInside(storm::faces::inside::InsideArgs),
     /// A client of a bench, in a process of its own.
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
@@ -68,6 +74,8 @@ fn main() -> ExitCode {
         Command::TakeoverClient(args) => takeover::client::run(&args),
         Command::Attached(args) => face::attached(&args),
         Command::Inside(args) => face::inside(&args),
+        Command::FaceWorker(args) => storm::faces::worker::run(&args),
+        Command::FaceInside(args) => storm::faces::inside::run(&args),
         Command::Worker(args) => worker::run(&args),
     };
     match done {

@@ -74,7 +74,7 @@ pub use error::{AttachError, GrowError, Malformed, OpenError};
 pub use fork::fork_count;
 pub use keeper::{KEEPERS_MAX, Keeper, Kept};
 pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
-pub use mutex::{SystemGuard, SystemMutexes};
+pub use mutex::{SystemGuard, SystemKind, SystemMutexes};
 pub use parking::Unparker;
 pub use place::LABEL_BYTES;
 pub use region::{Options, REGION, Region};

@@ -52,6 +52,32 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: false,
     },
     Toy {
+        title: "sessions and commands exclude, as their rivals do",
+        args: "bench --faces --clients 2 --locks 2 --reads 30 --acquisitions 200 --seed 1 \
+            --placement spread --json",
+        each: &[Expect::Excludes, Expect::Positive("acquisitions")],
+        repeats: false,
+    },
+    Toy {
+        title: "threads of one session exclude",
+        args: "bench --locks-kind session,session-async --threads 1,2 --seconds 0.2 --rounds 3 \
+            --json",
+        each: &[Expect::Excludes, Expect::Positive("acquisitions")],
+        repeats: false,
+    },
+    Toy {
+        title: "a try beside a holder is refused, however many sessions there are",
+        args: "bench --tries --attached 1,64 --json",
+        each: &[Expect::Excludes, Expect::Positive("tries")],
+        repeats: false,
+    },
+    Toy {
+        title: "commands that take no lock are caught",
+        args: "storm --face command --kills 20 --canary --json",
+        each: &[Expect::Positive("overlaps")],
+        repeats: false,
+    },
+    Toy {
         title: "who never releases loses its lease, and the others go on",
         args: "bench --fabric sim --locks-kind shiftlock:lease=100000,dslr:lease=100000,\
             dslr-64:lease=100000 --clients 4 --locks 2 --reads 50 --skip-release 0.05 \

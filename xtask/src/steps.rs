@@ -73,7 +73,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 14,
+        cap_minutes: 13,
         commands: &["cargo test --workspace --all-features --no-run", "cargo build --release"],
         ..PLAIN
     },
@@ -137,9 +137,15 @@ pub(crate) const CI: &[Step] = &[
     },
     Step {
         name: "storm",
-        title: "10,000 processes are killed at their verbs, survivors are granted",
-        cap_minutes: 1,
-        commands: &[lab!("storm --kills 10000 --json")],
+        title: "10,000 processes are killed at their verbs, 2,000 sessions and 200 commands at any \
+            moment: survivors are granted",
+        cap_minutes: 2,
+        commands: &[
+            lab!("storm --kills 10000 --json"),
+            "cargo build --release --quiet --bin farlock",
+            lab!("storm --face command --kills 200 --stops 200 --json"),
+            lab!("storm --face session --kills 2000 --stops 2000 --json"),
+        ],
         ..PLAIN
     },
     Step {
@@ -277,9 +283,14 @@ pub(crate) const NIGHTLY: &[Step] = &[
     },
     Step {
         name: "storm-long",
-        title: "the storm with twenty times as many deaths",
-        cap_minutes: 30,
-        commands: &[lab!("storm --kills 200000 --clients 12 --seed 2 --json")],
+        title: "the storm with twenty times as many deaths, the faces with five to ten times",
+        cap_minutes: 40,
+        commands: &[
+            lab!("storm --kills 200000 --clients 12 --seed 2 --json"),
+            "cargo build --release --quiet --bin farlock",
+            lab!("storm --face command --kills 2000 --stops 2000 --seconds 600 --seed 2 --json"),
+            lab!("storm --face session --kills 10000 --stops 10000 --seconds 900 --seed 2 --json"),
+        ],
         ..PLAIN
     },
     Step {

@@ -22,7 +22,7 @@ mod subjects {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    use farlock_fabric::shm::{Options, Region, ShmEndpoint, Wide};
+    use farlock_fabric::shm::{Lane, Options, Region, ShmEndpoint, Wide};
     use farlock_fabric::{
         Addr, Endpoint, EndpointId, Mailbox, MaskedCas, Patience, Posted, Slot, Verb, Wait,
         WideAtomics, Woken, block_on,
@@ -43,7 +43,10 @@ mod subjects {
         let dir = Path::new("/dev/shm").join(format!("farlock-bench-{}", std::process::id()));
         let region = Region::open(&options(&dir))?;
         let endpoint = region.endpoint()?;
-        cycles(&endpoint, region.heap().0);
+        let (lane, keeper) = region.lane(false)?;
+        cycles(&endpoint, &lane, region.heap().0);
+        drop((lane, keeper));
+        attaching(&dir)?;
         round_trips(&endpoint, &dir)?;
         deaths(&endpoint, &dir)?;
         drop(endpoint);
@@ -58,11 +61,13 @@ mod subjects {
     }
 
     /// Acquires and releases a word that nobody else touches, in several ways.
-    fn cycles(endpoint: &ShmEndpoint, word: Addr) {
+    fn cycles(endpoint: &ShmEndpoint, lane: &Lane, word: Addr) {
         type Subject<'a> = (&'a str, Box<dyn Fn() + 'a>);
-        let subjects: [Subject<'_>; 7] = [
+        let subjects: [Subject<'_>; 9] = [
             ("two bare 16-byte exchanges", Box::new(bare)),
             ("post, hinted", Box::new(move || posted(endpoint, word))),
+            ("post, hinted, by a lane", Box::new(move || posted(lane, word))),
+            ("publish two words", Box::new(move || published(endpoint))),
             ("post, hinted, behind calls", Box::new(move || called(endpoint, word))),
             ("post, without hint", Box::new(move || unhinted(endpoint, word))),
             ("async, hinted", Box::new(move || awaited(endpoint, word))),
@@ -106,12 +111,12 @@ mod subjects {
         MaskedCas { compare: HELD, compare_mask: HELD, swap: 0, swap_mask: HELD };
 
     #[inline(always)]
-    fn compare(e: &ShmEndpoint, addr: Addr, op: MaskedCas<u128>, hint: Option<u128>) -> bool {
+    fn compare(e: &impl Endpoint, addr: Addr, op: MaskedCas<u128>, hint: Option<u128>) -> bool {
         let posted = e.post(Verb::MaskedCas128 { addr, op, hint });
         posted == Posted::Done(Ok(())) && (e.old() ^ op.compare) & op.compare_mask == 0
     }
 
-    fn posted(endpoint: &ShmEndpoint, word: Addr) {
+    fn posted(endpoint: &impl Endpoint, word: Addr) {
         for _ in 0..CYCLES {
             let word = black_box(word);
             assert!(compare(endpoint, word, ACQUIRE, Some(0)));
@@ -166,11 +171,55 @@ mod subjects {
         }
     }
 
+    fn published(endpoint: &ShmEndpoint) {
+        let slot = black_box(Slot(0));
+        for _ in 0..CYCLES {
+            endpoint.publish(slot, 0, 1);
+            endpoint.publish(slot, 1, black_box(2));
+        }
+    }
+
     fn received(endpoint: &ShmEndpoint) {
         for _ in 0..CYCLES {
             assert!(endpoint.receive(black_box(Slot(0))).is_none());
             assert!(endpoint.receive(black_box(Slot(1))).is_none());
         }
+    }
+
+    /// Opening a region that is there, and coming and going, with few and with many there.
+    fn attaching(dir: &Path) -> Result<(), Box<dyn Error>> {
+        const MANY: usize = 1_500;
+        let mut options = options(dir);
+        (options.name, options.endpoints, options.slots) = ("wide".to_owned(), 4096, 2);
+        let region = Region::open(&options)?;
+        let (mut opened, mut few, mut many) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let begun = Instant::now();
+            let again = Region::open(&options)?;
+            opened.push(begun.elapsed().as_secs_f64() * 1e6);
+            drop(again.lane(false)?);
+        }
+        let attach = |micros: &mut Vec<f64>| -> Result<(), Box<dyn Error>> {
+            for _ in 0..ROUNDS * 10 {
+                let begun = Instant::now();
+                let attached = region.lane(false)?;
+                micros.push(begun.elapsed().as_secs_f64() * 1e6);
+                drop(attached);
+            }
+            Ok(())
+        };
+        attach(&mut few)?;
+        let crowd = (0..MANY).map(|_| region.lane(false)).collect::<Result<Vec<_>, _>>()?;
+        attach(&mut many)?;
+        drop(crowd);
+        println!("{:<30} {:>8} {:>8}", "coming to a region", "min us", "median");
+        for (name, micros) in
+            [("opened again", opened), ("attached, alone", few), ("attached, 1500 there", many)]
+        {
+            let (min, median) = summary(&mut { micros });
+            println!("{name:<30} {min:>8.1} {median:>8.1}");
+        }
+        Ok(())
     }
 
     /// Messages to another process and back, spinning and sleeping.

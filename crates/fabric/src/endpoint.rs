@@ -185,6 +185,24 @@ pub trait Endpoint: 'static {
     /// The indices of endpoints that may exist are 1 to this.
     fn endpoints(&self) -> u16;
 
+    /// The lowest index from this one on that may be occupied: what was passed over was nobody's.
+    /// Where a fabric knows no better it is this index itself. Whoever has learnt of an endpoint,
+    /// by a word it changed or a message, finds it until it is dead.
+    #[inline]
+    fn occupied_from(&self, index: u16) -> Option<u16> {
+        (index <= self.endpoints()).then_some(index.max(1))
+    }
+
+    /// The indices that may be occupied, in order. Costs by who is there, not by who could be,
+    /// where the fabric knows.
+    fn occupied(&self) -> impl Iterator<Item = u16>
+    where
+        Self: Sized,
+    {
+        let next = |last: &u16| last.checked_add(1).and_then(|index| self.occupied_from(index));
+        std::iter::successors(self.occupied_from(1), next)
+    }
+
     /// Who has this index now, if somebody living does.
     fn occupant(&self, index: u16) -> Option<EndpointId>;
 

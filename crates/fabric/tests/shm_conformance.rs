@@ -1,4 +1,4 @@
-//! Specification: endpoints of shared memory keep the fabric's contract.
+//! Specification: endpoints of shared memory, and lanes, keep the fabric's contract.
 #![cfg(all(feature = "shm", feature = "conformance", target_os = "linux"))]
 #![allow(clippy::unwrap_used)]
 
@@ -11,32 +11,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use farlock_fabric::conformance::Stage;
-use farlock_fabric::shm::{Region, ShmEndpoint};
-use farlock_fabric::{Addr, block_on};
+use farlock_fabric::hook::Hook;
+use farlock_fabric::shm::{Keeper, Lane, Region, ShmEndpoint};
+use farlock_fabric::{Addr, Park, block_on};
 use support::TestDir;
 
 /// A region in a directory of its own, its heap handed out from the start.
-struct Shared {
+struct Shared<E> {
     dir: TestDir,
     region: Region,
+    attach: fn(&Region) -> E,
     used: u64,
 }
 
-impl Shared {
-    fn new() -> Self {
+impl<E> Shared<E> {
+    fn new(attach: fn(&Region) -> E) -> Self {
         static STAGES: AtomicUsize = AtomicUsize::new(0);
         let number = STAGES.fetch_add(1, Ordering::Relaxed);
         let dir = TestDir::new(&format!("conformance-{number}"));
         let region = dir.region();
-        Self { dir, region, used: 0 }
+        Self { dir, region, attach, used: 0 }
     }
 }
 
-impl Stage for Shared {
-    type Endpoint = ShmEndpoint;
+impl<E: Park> Stage for Shared<E> {
+    type Endpoint = E;
 
-    fn endpoint(&mut self) -> ShmEndpoint {
-        self.region.endpoint().unwrap()
+    fn endpoint(&mut self) -> E {
+        (self.attach)(&self.region)
     }
 
     fn scratch(&mut self, bytes: u64) -> Addr {
@@ -71,12 +73,12 @@ impl Stage for Shared {
     }
 
     /// A thread each.
-    fn crowd(&mut self, size: usize, member: impl AsyncFn(&ShmEndpoint, usize) + Sync) {
-        let (region, member) = (&self.region, &member);
+    fn crowd(&mut self, size: usize, member: impl AsyncFn(&E, usize) + Sync) {
+        let (region, attach, member) = (&self.region, self.attach, &member);
         std::thread::scope(|scope| {
             for number in 0..size {
                 scope.spawn(move || {
-                    let endpoint = region.endpoint().unwrap();
+                    let endpoint = attach(region);
                     block_on(&endpoint, member(&endpoint, number));
                 });
             }
@@ -84,4 +86,37 @@ impl Stage for Shared {
     }
 }
 
-farlock_fabric::conformance!(Shared::new());
+/// A lane and its keeper as one endpoint.
+struct WithKeeper {
+    lane: Lane,
+    _keeper: Keeper,
+}
+
+impl Hook for WithKeeper {
+    type Inner = Lane;
+
+    fn inner(&self) -> &Lane {
+        &self.lane
+    }
+}
+
+mod endpoints {
+    use super::*;
+
+    fn attach(region: &Region) -> ShmEndpoint {
+        region.endpoint().unwrap()
+    }
+
+    farlock_fabric::conformance!(Shared::new(attach));
+}
+
+mod lanes {
+    use super::*;
+
+    fn attach(region: &Region) -> WithKeeper {
+        let (lane, keeper) = region.lane(false).unwrap();
+        WithKeeper { lane, _keeper: keeper }
+    }
+
+    farlock_fabric::conformance!(Shared::new(attach));
+}

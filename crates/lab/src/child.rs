@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 /// This program again, under one of its hidden commands; it is told who its parent is.
 pub(crate) fn command(hidden: &str) -> anyhow::Result<Command> {
@@ -21,4 +21,11 @@ pub(crate) fn die_with(parent: i32, public: &str) -> anyhow::Result<()> {
         bail!("this command is started by `farlock-lab {public}` alone");
     }
     Ok(())
+}
+
+/// Lets this process open as many files as it may at all: a session needs several.
+pub(crate) fn raise_file_limit() -> anyhow::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, raised).context("cannot open many files")
 }

@@ -95,6 +95,12 @@ pub enum Failure {
     /// The system refused a rival.
     #[error("the system refused: error {0}")]
     System(i32),
+    /// A session refused, by the stable name of its error.
+    #[error("the session refused: {0}")]
+    Session(&'static str),
+    /// A command could not be run, or ended with this status; -1 where it has none.
+    #[error("a command ended with status {0}")]
+    Command(i32),
 }
 
 /// What each cycle is like.

@@ -9,6 +9,7 @@ pub mod bench;
 pub mod check;
 mod child;
 pub mod drive;
+pub mod face;
 pub mod judge;
 pub mod latency;
 pub mod leases;

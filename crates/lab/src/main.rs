@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
-use farlock_lab::{arrbench, check, speed, storm, takeover};
+use farlock_lab::{arrbench, check, face, speed, storm, takeover};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]
@@ -42,6 +42,18 @@ enum Command {
     /// A client in a storm, in a process of its own.
     #[command(hide = true)]
     StormClient(storm::client::StormClientArgs),
+    /// Sessions that are idle while another one is measured.
+    #[command(hide = true)]
+    Attached(face::AttachedArgs),
+    /// The process under a lock that a command took.
+    #[command(hide = true)]
+    Inside(face::InsideArgs),
+    /// A process in a storm over sessions.
+    #[command(hide = true)]
+    FaceWorker(storm::faces::worker::FaceWorkerArgs),
+    /// The process under a command's lock in a storm.
+    #[command(hide = true)]
+    FaceInside(storm::faces::inside::InsideArgs),
     /// A client of a bench, in a process of its own.
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
@@ -60,6 +72,10 @@ fn main() -> ExitCode {
         Command::StormClient(args) => storm::client::run(&args),
         Command::Takeover(args) => takeover::run(&args),
         Command::TakeoverClient(args) => takeover::client::run(&args),
+        Command::Attached(args) => face::attached(&args),
+        Command::Inside(args) => face::inside(&args),
+        Command::FaceWorker(args) => storm::faces::worker::run(&args),
+        Command::FaceInside(args) => storm::faces::inside::run(&args),
         Command::Worker(args) => worker::run(&args),
     };
     match done {

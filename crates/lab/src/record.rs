@@ -19,6 +19,8 @@ pub struct Row {
     pub clients: usize,
     /// How many tasks each client has.
     pub tasks: usize,
+    /// How many threads each client has, on one session.
+    pub threads: usize,
     /// How often tasks of a client hand a hold on among themselves, at most.
     pub handovers: u32,
     /// How many locks.
@@ -45,6 +47,8 @@ pub struct Row {
     pub seed: u64,
     /// `async` or `blocking`.
     pub face: String,
+    /// `session`, `command`, `client` for a lock's client below them, `system` for a rival.
+    pub measured_at: String,
     /// Where clients ran; `virtual` in a simulation.
     pub placement: String,
     /// Rounds, interleaved with those of the other subjects.
@@ -67,6 +71,13 @@ pub struct Row {
     pub ratio_to_raw: PerFace<f64>,
     /// With one client: the fastest round divided by the fastest of `raw`.
     pub ratio_to_raw_min: PerFace<f64>,
+    /// The median over the rounds of the cycle divided by that of `flock`, if it was measured.
+    pub ratio_to_flock: Option<f64>,
+    /// With several threads: the median over the rounds of the rate divided by that of one thread,
+    /// if it was measured.
+    pub speedup: Option<f64>,
+    /// What a quarter of the rounds stayed at or below.
+    pub p25: Quarter,
     /// What transactions came to, if cycles were transactions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub txn: Option<TxnRow>,
@@ -105,6 +116,19 @@ pub struct PerAcquisition {
     pub sends: f64,
 }
 
+/// What a quarter of the rounds stayed at or below.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Quarter {
+    /// The rate.
+    pub goodput_per_s: f64,
+    /// What one client needed for a cycle, in nanoseconds.
+    pub cycle_ns: f64,
+    /// With one client: that divided by the cycle of `raw` in the same round.
+    pub ratio_to_raw: Option<f64>,
+    /// The same with `flock`, if it was measured.
+    pub ratio_to_flock: Option<f64>,
+}
+
 /// A figure of each face that was measured. A subject that has no faces has the same in both.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PerFace<T> {
@@ -125,10 +149,21 @@ pub fn table(rows: &[Row]) -> Table {
     let txn = rows.iter().any(|row| row.txn.is_some());
     header.extend(if txn { ["aborts", "given up"].as_slice() } else { &[] });
     header.extend(if alone { ["async", "blocking"].as_slice() } else { &["fairness"] });
+    let flock = rows.iter().any(|row| row.ratio_to_flock.is_some());
+    let threads = rows.iter().any(|row| row.threads > 1);
+    header.extend(flock.then_some("x flock"));
+    header.extend(if threads { ["threads", "speedup"].as_slice() } else { &[] });
     header.push("violations");
     table.set_header(header);
     for row in rows {
-        table.add_row(cells(row, alone));
+        let mut cells = cells(row, alone);
+        let ratio =
+            |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+        cells.extend(flock.then(|| ratio(row.ratio_to_flock)));
+        cells.extend(threads.then(|| row.threads.to_string()));
+        cells.extend(threads.then(|| ratio(row.speedup)));
+        cells.push(grouped(row.violations));
+        table.add_row(cells);
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -156,7 +191,6 @@ fn cells(row: &Row, alone: bool) -> Vec<String> {
     } else {
         cells.push(format!("{:.3}", row.fairness_jain));
     }
-    cells.push(grouped(row.violations));
     cells
 }
 

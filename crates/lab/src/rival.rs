@@ -1,5 +1,6 @@
-//! What the locks are measured against, in the same loop: the processor itself, the kernel's file
-//! locks, the C library's mutex between processes, and a lock for threads of one process.
+//! What is measured beside the locks' clients, in the same loop: the faces that people meet
+//! ([`crate::face`]), and the rivals. Those are the processor itself, the kernel's file locks, the
+//! C library's mutex between processes, and a lock for threads of one process.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use farlock_fabric::Nanos;
-use farlock_fabric::shm::{SystemGuard, SystemMutexes, Wide};
+use farlock_fabric::shm::{SystemGuard, SystemKind, SystemMutexes, Wide};
 use farlock_locks::Mode;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -16,6 +17,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FlockOperation;
 
 use crate::drive::{Failure, Subject};
+use crate::face::Program;
 
 /// What is known of a rival without one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,11 +28,44 @@ pub struct RivalInfo {
     pub summary: &'static str,
     /// Which one.
     pub rival: Rival,
+    /// Where it is measured.
+    pub at: At,
 }
 
-/// The rivals.
+/// Where something is measured: how much of what people use stands above it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum At {
+    /// A session of the library.
+    Session,
+    /// A command of its own for each acquisition.
+    Command,
+    /// A lock's client, below the library.
+    Client,
+    /// What the system or another library has.
+    System,
+}
+
+impl At {
+    /// What a row calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Command => "command",
+            Self::Client => "client",
+            Self::System => "system",
+        }
+    }
+}
+
+/// The rivals, and the faces among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rival {
+    /// [`crate::face::Blocking`].
+    Session,
+    /// [`crate::face::Awaited`].
+    SessionAsync,
+    /// [`crate::face::Commands`].
+    Command(Program),
     /// [`Raw`].
     Raw,
     /// [`Flock`].
@@ -38,7 +73,7 @@ pub enum Rival {
     /// [`Ofd`].
     Ofd,
     /// [`Mutexes`].
-    Pthread,
+    Pthread(SystemKind),
     /// [`Threads`].
     ParkingLot,
 }
@@ -46,25 +81,70 @@ pub enum Rival {
 /// Every rival, in the order of lists and tables.
 pub const RIVALS: &[RivalInfo] = &[
     RivalInfo {
+        name: "session",
+        summary: "farlock's session, its blocking face",
+        rival: Rival::Session,
+        at: At::Session,
+    },
+    RivalInfo {
+        name: "session-async",
+        summary: "farlock's session, awaited on a tokio runtime of one thread",
+        rival: Rival::SessionAsync,
+        at: At::Session,
+    },
+    RivalInfo {
+        name: "command",
+        summary: "`farlock lock NAME -- true`, again and again",
+        rival: Rival::Command(Program::Farlock),
+        at: At::Command,
+    },
+    RivalInfo {
+        name: "flock-command",
+        summary: "`flock FILE true`, again and again",
+        rival: Rival::Command(Program::Flock),
+        at: At::Command,
+    },
+    RivalInfo {
         name: "raw",
         summary: "two 128-bit compare-and-swaps on a private line: the floor, excludes nobody",
         rival: Rival::Raw,
+        at: At::System,
     },
-    RivalInfo { name: "flock", summary: "flock(2), a file a lock", rival: Rival::Flock },
+    RivalInfo {
+        name: "flock",
+        summary: "flock(2), a file a lock",
+        rival: Rival::Flock,
+        at: At::System,
+    },
     RivalInfo {
         name: "ofd",
         summary: "fcntl(2) locks of open file descriptions, a byte a lock",
         rival: Rival::Ofd,
+        at: At::System,
     },
     RivalInfo {
         name: "pthread",
         summary: "the C library's mutex between processes, a line a lock; alone in either mode",
-        rival: Rival::Pthread,
+        rival: Rival::Pthread(SystemKind::Mutex),
+        at: At::System,
+    },
+    RivalInfo {
+        name: "pthread-robust",
+        summary: "the same, robust: the next one has it when its holder dies",
+        rival: Rival::Pthread(SystemKind::Robust),
+        at: At::System,
+    },
+    RivalInfo {
+        name: "pthread-rw",
+        summary: "the C library's reader-writer lock between processes, a line a lock",
+        rival: Rival::Pthread(SystemKind::ReaderWriter),
+        at: At::System,
     },
     RivalInfo {
         name: "parking_lot",
         summary: "parking_lot's RwLock between threads of one process",
         rival: Rival::ParkingLot,
+        at: At::System,
     },
 ];
 
@@ -73,20 +153,25 @@ pub fn rival(name: &str) -> Option<Rival> {
     RIVALS.iter().find(|info| info.name == name).map(|info| info.rival)
 }
 
+/// Where the subject of this name is measured.
+pub fn measured_at(name: &str) -> At {
+    RIVALS.iter().find(|info| info.name == name).map_or(At::Client, |info| info.at)
+}
+
 /// A clock for who has no endpoint.
 #[derive(Clone, Copy, Debug)]
-struct Clock(Instant);
+pub(crate) struct Clock(Instant);
 
 impl Clock {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Instant::now())
     }
 
-    fn now(self) -> Nanos {
+    pub(crate) fn now(self) -> Nanos {
         self.0.elapsed().as_nanos() as Nanos
     }
 
-    fn work(self, nanos: Nanos) {
+    pub(crate) fn work(self, nanos: Nanos) {
         let end = self.now() + nanos;
         while self.now() < end {
             std::hint::spin_loop();
@@ -243,10 +328,13 @@ impl Subject for Ofd {
     }
 }
 
-/// The most locks of [`Mutexes`]: 4 MiB of them.
+/// The kinds of [`Mutexes`].
+pub const SYSTEM_KINDS: [SystemKind; 3] =
+    [SystemKind::Mutex, SystemKind::Robust, SystemKind::ReaderWriter];
+/// The most locks of each kind of [`Mutexes`]: 4 MiB of them.
 pub const MUTEXES_MAX: u64 = 1 << 16;
 
-/// Mutexes of the C library between processes. They know no shared mode.
+/// Locks of the C library between processes. Its mutexes know no shared mode.
 pub struct Mutexes {
     mutexes: SystemMutexes,
     clock: Clock,
@@ -254,19 +342,19 @@ pub struct Mutexes {
 
 impl Mutexes {
     /// Makes so many, at most [`MUTEXES_MAX`], in this directory, for [`Mutexes::open`].
-    pub fn create(dir: &Path, locks: u64) -> io::Result<()> {
+    pub fn create(dir: &Path, locks: u64, kind: SystemKind) -> io::Result<()> {
         assert!(locks <= MUTEXES_MAX, "at most {MUTEXES_MAX} mutexes");
-        SystemMutexes::create(&Self::path(dir), locks as usize).map(drop)
+        SystemMutexes::create(&Self::path(dir, kind), locks as usize, kind).map(drop)
     }
 
     /// Opens those that were made there.
-    pub fn open(dir: &Path, locks: u64) -> io::Result<Self> {
-        let mutexes = SystemMutexes::open(&Self::path(dir), locks as usize)?;
+    pub fn open(dir: &Path, locks: u64, kind: SystemKind) -> io::Result<Self> {
+        let mutexes = SystemMutexes::open(&Self::path(dir, kind), locks as usize, kind)?;
         Ok(Self { mutexes, clock: Clock::new() })
     }
 
-    fn path(dir: &Path) -> PathBuf {
-        dir.join("mutexes")
+    fn path(dir: &Path, kind: SystemKind) -> PathBuf {
+        dir.join(format!("{kind:?}"))
     }
 }
 
@@ -278,8 +366,11 @@ impl Subject for Mutexes {
     }
 
     #[inline(always)]
-    async fn acquire(&self, lock: u32, _: Mode) -> Result<SystemGuard<'_>, Failure> {
-        Ok(self.mutexes.lock(lock as usize))
+    async fn acquire(&self, lock: u32, mode: Mode) -> Result<SystemGuard<'_>, Failure> {
+        Ok(match mode {
+            Mode::Shared => self.mutexes.lock_shared(lock as usize),
+            Mode::Exclusive => self.mutexes.lock(lock as usize),
+        })
     }
 
     #[inline(always)]

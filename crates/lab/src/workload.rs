@@ -78,6 +78,9 @@ pub struct Workload {
     pub reads: u8,
     /// With a client's number, the seed of its requests.
     pub seed: u64,
+    /// Among how many neighbouring clients the locks are dealt out, so that each has its own: the
+    /// threads of a process, where there are locks enough. 1: all ask for all.
+    pub dealt: u64,
 }
 
 impl Workload {
@@ -88,7 +91,8 @@ impl Workload {
         Draws {
             rng: Xoshiro256PlusPlus::seed_from_u64(mixed),
             mishaps: Xoshiro256PlusPlus::seed_from_u64(!mixed),
-            locks: Sampler::new(self.locks, self.dist),
+            locks: Sampler::new(self.locks / self.dealt, self.dist),
+            dealt: (self.dealt as u32, (client as u64 % self.dealt) as u32),
             shared_below: (u64::from(self.reads) << 32) / 100,
             ring: Box::new([0; RING]),
             next: RING,
@@ -129,6 +133,8 @@ pub struct Draws {
     rng: Xoshiro256PlusPlus,
     mishaps: Xoshiro256PlusPlus,
     locks: Sampler,
+    /// Of so many neighbouring locks this one is the client's own.
+    dealt: (u32, u32),
     /// A draw of 32 bits below this is a shared request.
     shared_below: u64,
     ring: Box<[u32; RING]>,
@@ -158,7 +164,7 @@ impl Draws {
     fn refill(&mut self) {
         let (never, always) = (0, 1 << 32);
         for request in self.ring.iter_mut() {
-            let lock = self.locks.draw(&mut self.rng);
+            let lock = self.locks.draw(&mut self.rng) * self.dealt.0 + self.dealt.1;
             let exclusive = match self.shared_below {
                 below if below == never => true,
                 below if below == always => false,
@@ -175,7 +181,7 @@ mod tests {
     use super::*;
 
     fn workload(locks: u64, dist: Dist, reads: u8) -> Workload {
-        Workload { locks, dist, reads, seed: 1 }
+        Workload { locks, dist, reads, seed: 1, dealt: 1 }
     }
 
     #[test]
@@ -187,6 +193,18 @@ mod tests {
         assert_eq!(stream(1, 0), stream(1, 0));
         assert_ne!(stream(1, 0), stream(1, 1));
         assert_ne!(stream(1, 0), stream(2, 0));
+    }
+
+    #[test]
+    fn who_is_dealt_locks_asks_for_no_others() {
+        let workload = Workload { dealt: 2, ..workload(7, Dist::Uniform, 0) };
+        for client in 0..4 {
+            let mut draws = workload.draws(client);
+            let drawn: std::collections::BTreeSet<u32> =
+                (0..1_000).map(|_| draws.draw().0).collect();
+            let own = (0..6).filter(|lock| *lock as usize % 2 == client % 2);
+            assert!(drawn.into_iter().eq(own), "client {client}");
+        }
     }
 
     #[test]

@@ -68,14 +68,14 @@ impl SecondLook {
 }
 
 /// Every living client but this slot's own that opens, awaits or holds `lock`, in the order of
-/// their places. Costs a read per slot of the region: for slow paths.
+/// their places. Costs a read per slot of every endpoint there: for slow paths.
 pub async fn participants<E: Endpoint>(
     endpoint: &E,
     lock: Addr,
     except: Slot,
 ) -> Result<Vec<Participant>, Fault> {
     let mut found = Vec::new();
-    for index in 1..=endpoint.endpoints() {
+    for index in endpoint.occupied() {
         let Some(occupant) = endpoint.occupant(index) else { continue };
         for slot in (0..endpoint.slots()).map(Slot) {
             if occupant == endpoint.id() && slot == except {

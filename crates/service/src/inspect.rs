@@ -142,8 +142,10 @@ async fn present(
 ) -> Result<BTreeMap<Addr, Vec<Participant>>, DirectoryError> {
     let mut at: BTreeMap<Addr, Vec<Participant>> = BTreeMap::new();
     let infos = endpoint.region().endpoints_info();
-    for index in 1..=endpoint.endpoints() {
-        let info = infos.iter().find(|info| info.id.index == index);
+    // Who died, and whose place nobody has taken since, may be occupied too.
+    for index in endpoint.occupied() {
+        let found = infos.binary_search_by_key(&index, |info| info.id.index);
+        let info = found.ok().map(|at| &infos[at]);
         for slot in (0..endpoint.slots()).map(Slot) {
             let addr = endpoint.record(index, slot);
             endpoint.verb(Verb::Read { addr, words: RECORD_WORDS_READ }).await?;

@@ -84,7 +84,10 @@ pub fn the_table_names_the_living<S: Stage>(stage: &mut S) {
     let table: Vec<_> = (1..=e.endpoints()).filter_map(|index| e.occupant(index)).collect();
     for living in &endpoints {
         assert_eq!(table.iter().filter(|&&id| id == living.id()).count(), 1);
+        assert_eq!(e.occupied_from(living.id().index), Some(living.id().index));
     }
+    assert!(e.occupied().is_sorted() && e.occupied().all(|index| index <= e.endpoints()));
+    assert!(table.iter().all(|id| e.occupied().any(|index| index == id.index)));
     assert!(table.iter().all(|&id| e.is_alive(id)));
 }
 

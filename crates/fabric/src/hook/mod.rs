@@ -227,6 +227,11 @@ impl<H: Hook> Endpoint for H {
     }
 
     #[inline(always)]
+    fn occupied_from(&self, index: u16) -> Option<u16> {
+        self.inner().occupied_from(index)
+    }
+
+    #[inline(always)]
     fn occupant(&self, index: u16) -> Option<EndpointId> {
         self.inner().occupant(index)
     }

@@ -1,35 +1,59 @@
-//! An endpoint: a thread's place in a region, and what it keeps in its own memory.
+//! An endpoint: a place in a region, and what whoever uses it keeps in its own memory.
 //!
 //! The fields that a verb touches are copied out of the mapping once, so that a verb reaches its
 //! word by one comparison and one addition.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
-use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::AttachError;
+use super::keeper::{Keeper, Kept};
 use super::mailbox::Mailcells;
 use super::mapping::Mapping;
 use super::parking::{Bucket, Unparker};
 use super::place::Control;
 use super::region::{REGION, Region};
 use super::results::Results;
-use super::tether::Tether;
 use super::wait::{Parked, Spinning};
 use super::wide::Wide;
 use crate::addr::{Addr, EndpointId, Slot};
-use crate::endpoint::{NotSend, RECORD_WORDS};
+use crate::endpoint::RECORD_WORDS;
 use crate::error::Fault;
 
 /// One thread's connection to a region. Dropping it leaves the region.
 ///
 /// It must not be used in a child made by `fork`, which shares its memory but is another thread:
 /// there it is only safe to drop it, which does nothing.
+pub type ShmEndpoint = Shm<Keeper>;
+
+/// A connection to a region that may be moved from thread to thread, but for its [`Keeper`].
+///
+/// It belongs to one thread at a time. Everything that an endpoint does works on the thread that
+/// has it: verbs, waits, parking, mailboxes. A wait in progress borrows the lane, so a lane that is
+/// moved has none; a wait that was dropped has left nothing behind.
+///
+/// Once its keeper is gone, and everybody may see the endpoint dead, each of its verbs ends with
+/// [`Revoked`](crate::Fault::Revoked) and each of its waits ends, at the latest after 2 s. Nobody
+/// else moves into its place while it exists.
+///
+/// In a child made by `fork` it is only safe to drop it, which does nothing.
+///
+/// ```
+/// fn moves<T: Send>() {}
+/// moves::<farlock_fabric::shm::Lane>();
+/// ```
+/// ```compile_fail,E0277
+/// fn is_shared<T: Sync>() {}
+/// is_shared::<farlock_fabric::shm::Lane>();
+/// ```
+pub type Lane = Shm<Kept>;
+
+/// A connection to a region whose place is kept by `K`: see [`ShmEndpoint`] and [`Lane`].
 #[derive(Debug)]
-pub struct ShmEndpoint {
+pub struct Shm<K> {
     /// The address of the first word that may be changed, as bits.
     heap_start: u64,
     /// How many words from there may be changed; 0 where none may. Grows.
@@ -51,12 +75,16 @@ pub struct ShmEndpoint {
     pub(super) parked: RefCell<Parked>,
     pub(super) spinning: Spinning,
     pub(super) unparker: Unparker,
-    tether: Option<Tether>,
-    /// The process that attached: a forked child is another.
-    pid: u32,
+    /// Dropped before the region that its place is in.
+    keeper: K,
     pub(super) region: Region,
-    _not_send: NotSend,
 }
+
+// SAFETY: its pointers lead into the mapping, which `region` keeps wherever the lane goes, to
+// atomics; what it has in its own memory belongs to no thread: cells, wakers, a shared bell. It is
+// not `Sync`, so one thread at a time executes verbs, and moving it orders one thread's after the
+// other's. What belongs to the thread that attached, the beacon, is its keeper's, which stays.
+unsafe impl Send for Shm<Kept> {}
 
 /// What an endpoint knows of one of its slots.
 #[derive(Debug)]
@@ -91,7 +119,8 @@ impl Region {
     /// # Errors
     /// See [`AttachError`].
     pub fn endpoint(&self) -> Result<ShmEndpoint, AttachError> {
-        ShmEndpoint::attach(self, false)
+        let keeper = self.move_in(false, false)?;
+        Ok(Shm::new(self, keeper.id, keeper))
     }
 
     /// Attaches as [`Region::endpoint`] does, but the endpoint counts as dead only when every
@@ -100,14 +129,43 @@ impl Region {
     /// # Errors
     /// See [`AttachError`].
     pub fn endpoint_tethered(&self) -> Result<ShmEndpoint, AttachError> {
-        ShmEndpoint::attach(self, true)
+        let keeper = self.move_in(true, false)?;
+        Ok(Shm::new(self, keeper.id, keeper))
+    }
+
+    /// Attaches, tethered or not, an endpoint whose verbs any thread of this process executes: the
+    /// [`Lane`] may be moved, the [`Keeper`] stays here and keeps it alive.
+    ///
+    /// A crash of the process, or the end of the calling thread, leaves a place that whoever looks
+    /// sees dead within microseconds.
+    ///
+    /// # Errors
+    /// See [`AttachError`].
+    pub fn lane(&self, tethered: bool) -> Result<(Lane, Keeper), AttachError> {
+        let keeper = self.move_in(tethered, true)?;
+        let kept = Kept::new(self, keeper.id.index);
+        Ok((Shm::new(self, keeper.id, kept), keeper))
     }
 }
 
 impl ShmEndpoint {
-    fn attach(region: &Region, tethered: bool) -> Result<Self, AttachError> {
-        let tenancy = region.move_in(tethered)?;
-        let id = tenancy.id;
+    /// See [`Keeper::tether_fd`].
+    pub fn tether_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.keeper.tether_fd()
+    }
+
+    /// See [`Keeper::set_tether_inherited`].
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_tether_inherited(&self, inherited: bool) -> std::io::Result<()> {
+        self.keeper.set_tether_inherited(inherited)
+    }
+}
+
+impl<K> Shm<K> {
+    /// Whoever has just moved in under this name, in a place that `keeper` keeps.
+    fn new(region: &Region, id: EndpointId, keeper: K) -> Self {
         let mapping = region.mapping();
         let layout = mapping.layout();
         let place = mapping.place(id.index).expect("a place just moved into");
@@ -129,13 +187,11 @@ impl ShmEndpoint {
             parked: RefCell::default(),
             spinning: Spinning::default(),
             unparker: Unparker::new(),
-            tether: tenancy.tether,
-            pid: std::process::id(),
+            keeper,
             region: region.clone(),
-            _not_send: PhantomData,
         };
         endpoint.refresh();
-        Ok(endpoint)
+        endpoint
     }
 
     /// The region it is attached to.
@@ -144,25 +200,9 @@ impl ShmEndpoint {
     }
 
     /// Makes this endpoint return from [`Park::park`](crate::Park::park), from any thread of this
-    /// process.
+    /// process. A park of several endpoints has an unparker of its own.
     pub fn unparker(&self) -> Unparker {
         self.unparker.clone()
-    }
-
-    /// The descriptor that keeps this endpoint alive in whoever inherits it; only a tethered
-    /// endpoint has one. Children inherit it unless [`ShmEndpoint::set_tether_inherited`] says no.
-    pub fn tether_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.tether.as_ref().map(Tether::fd)
-    }
-
-    /// Whether programs executed by this process inherit the tether: yes at first. To hand it to
-    /// exactly one child, say no at once, and duplicate [`ShmEndpoint::tether_fd`] in that child
-    /// before it executes. Without a tether nothing happens.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn set_tether_inherited(&self, inherited: bool) -> std::io::Result<()> {
-        self.tether.as_ref().map_or(Ok(()), |tether| tether.set_inherited(inherited))
     }
 
     pub(super) fn identity(&self) -> EndpointId {
@@ -313,16 +353,6 @@ impl ShmEndpoint {
             let readable = (bytes - layout.records as u64) / 8;
             self.read_words.set(readable.max(self.read_words.get()));
         }
-    }
-}
-
-impl Drop for ShmEndpoint {
-    fn drop(&mut self) {
-        if std::process::id() != self.pid {
-            return;
-        }
-        drop(self.tether.take());
-        self.region.mapping().move_out(self.id);
     }
 }
 

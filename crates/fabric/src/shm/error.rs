@@ -125,6 +125,13 @@ pub enum AttachError {
     /// The region was removed or reset since it was opened. Open it again.
     #[error("the region was removed or reset; open it again")]
     Stale,
+    /// The kernel looks at so many robust mutexes of a thread that ends and at no more, so what
+    /// the thread keeps beyond that would never be seen dead. Attach on another thread.
+    #[error("this thread keeps {keepers} places already, as many as one thread can")]
+    ThreadFull {
+        /// How many places the thread keeps.
+        keepers: u32,
+    },
     /// The C library's robust mutexes are not as expected, so a death could go unnoticed.
     #[error("robust mutexes do not work here: {why}")]
     NoBeacon {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use super::endpoint::ShmEndpoint;
+use super::endpoint::Shm;
 use super::parking::boot_time;
 use super::region::REGION;
 use super::table::Vital;
@@ -15,7 +15,7 @@ use crate::endpoint::{
 use crate::error::Fault;
 use crate::verb::{CHAIN_MAX, Link, Verb};
 
-impl Endpoint for ShmEndpoint {
+impl<K: 'static> Endpoint for Shm<K> {
     const NOW: bool = true;
 
     #[inline(always)]
@@ -128,6 +128,10 @@ impl Endpoint for ShmEndpoint {
         self.region.endpoints()
     }
 
+    fn occupied_from(&self, index: u16) -> Option<u16> {
+        self.region.mapping().taken().first_from(index, self.region.endpoints())
+    }
+
     fn occupant(&self, index: u16) -> Option<EndpointId> {
         self.region.mapping().occupant(index)
     }
@@ -148,16 +152,16 @@ impl Endpoint for ShmEndpoint {
     }
 }
 
-impl MaskedAtomics for ShmEndpoint {}
+impl<K: 'static> MaskedAtomics for Shm<K> {}
 
-impl WideAtomics for ShmEndpoint {}
+impl<K: 'static> WideAtomics for Shm<K> {}
 
 /// How far the clocks of two processors may lie apart: the kernel uses none that are further.
 const CLOCK_ERROR_NS: Nanos = 1_000;
 
 /// All read the boot-time clock of one kernel. In another time namespace it is another clock: there
 /// a region must not be opened by users of this ability.
-impl SyncedClock for ShmEndpoint {
+impl<K: 'static> SyncedClock for Shm<K> {
     fn clock_error(&self) -> Nanos {
         CLOCK_ERROR_NS
     }

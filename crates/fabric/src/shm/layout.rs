@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! 0        header          magic, layout, incarnation, capacities, published size
+//! 2 KiB    taken           a bit per place that may be occupied
 //! 4 KiB    parking table   512 bells, a cache line each
 //!          places          one per endpoint: beacon and identity, display, control
 //!          mailboxes       one per slot: a head line and 4 cells of a line
@@ -19,6 +20,7 @@ use super::error::{Malformed, OpenError};
 use super::mailbox::Mailcells;
 use super::parking::Bucket;
 use super::place::Place;
+use super::taken::Taken;
 use crate::endpoint::RECORD_WORDS;
 
 /// A region's size is a multiple of this, in bytes.
@@ -40,8 +42,10 @@ pub(super) const BUCKETS: usize = 512;
 pub(super) const LINE: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"farlock1");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const HEADER_BYTES: usize = 4096;
+/// Where the bits of taken places begin, in bytes.
+pub(super) const TAKEN_AT: usize = 2048;
 /// Words of the header that an attacher copies and checks.
 pub(super) const HEADER_WORDS: usize = 10;
 
@@ -60,11 +64,13 @@ pub(super) struct Header {
     pub(super) retired: AtomicU64,
     /// When the region was created, in nanoseconds of the boot clock.
     pub(super) created: AtomicU64,
-    /// The place where the next attacher begins its search.
+    /// Where the next attacher looks first for a full word of taken places.
     pub(super) cursor: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() == HEADER_WORDS * 8);
+const _: () = assert!(size_of::<Header>() <= TAKEN_AT);
+const _: () = assert!(TAKEN_AT + size_of::<Taken>() <= HEADER_BYTES);
 
 /// How much of everything a region has. Fixed at its creation, but for the heap, which grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -125,7 +125,7 @@ impl Mailcells {
             }
         }
         self.tail.store(0, Ordering::Relaxed);
-        self.bell.ring_always();
+        self.bell.ring();
         true
     }
 

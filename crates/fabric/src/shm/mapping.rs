@@ -15,10 +15,13 @@ use std::sync::atomic::AtomicU64;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::error::Malformed;
-use super::layout::{BUCKETS, HEADER_WORDS, Header, Layout, Sound, check_bytes, check_header};
+use super::layout::{
+    BUCKETS, HEADER_WORDS, Header, Layout, Sound, TAKEN_AT, check_bytes, check_header,
+};
 use super::mailbox::Mailcells;
 use super::parking::Bucket;
 use super::place::Place;
+use super::taken::Taken;
 use crate::addr::Slot;
 use crate::endpoint::RECORD_WORDS;
 
@@ -94,6 +97,10 @@ impl Mapping {
 
     pub(super) fn header(&self) -> &Header {
         self.fixed(0)
+    }
+
+    pub(super) fn taken(&self) -> &Taken {
+        self.fixed(TAKEN_AT)
     }
 
     pub(super) fn bucket(&self, number: usize) -> &Bucket {

@@ -1,7 +1,8 @@
 //! Memory shared by the processes of one host: regions, endpoints, verbs on this processor.
 //!
 //! A [`Region`] is a file in memory that unrelated processes map. Each thread that uses it has an
-//! [`ShmEndpoint`]: a place in the region's table, mailboxes, records. Verbs are the processor's
+//! [`ShmEndpoint`]: a place in the region's table, mailboxes, records. A [`Lane`] is an endpoint
+//! that goes from thread to thread, while its [`Keeper`] keeps its place. Verbs are the processor's
 //! own atomic instructions; there is no daemon and no background thread.
 //!
 //! ```no_run
@@ -34,6 +35,7 @@
 //! | creating a region | a hidden file, perhaps a skipped incarnation | the next creator |
 //! | attaching | a claimed place | the next attacher |
 //! | attached | a place whose beacon is out | whoever looks or waits, within microseconds |
+//! | keeping a lane | the same; its gate open until then | the same, behind a barrier |
 //! | within a verb | all of its effect, or none; a longer write may be torn | |
 //! | sending | a claimed cell | its receiver passes over it |
 //! | between a change and its ring | sleepers who were not woken | they look again within 2 s |
@@ -46,16 +48,20 @@ mod endpoint;
 mod error;
 mod fabric;
 mod file;
+mod fork;
 mod incarnation;
+mod keeper;
 mod layout;
 mod mailbox;
 mod mapping;
+mod mark;
 mod mutex;
 mod parking;
 mod place;
 mod region;
 mod results;
 mod table;
+mod taken;
 #[cfg(test)]
 mod testing;
 mod tether;
@@ -63,12 +69,15 @@ mod verbs;
 mod wait;
 mod wide;
 
-pub use endpoint::ShmEndpoint;
+pub use endpoint::{Lane, Shm, ShmEndpoint};
 pub use error::{AttachError, GrowError, Malformed, OpenError};
+pub use fork::fork_count;
+pub use keeper::{KEEPERS_MAX, Keeper, Kept};
 pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
-pub use mutex::{SystemGuard, SystemMutexes};
+pub use mutex::{SystemGuard, SystemKind, SystemMutexes};
 pub use parking::Unparker;
 pub use place::LABEL_BYTES;
 pub use region::{Options, REGION, Region};
 pub use table::EndpointInfo;
+pub use wait::park_all;
 pub use wide::Wide;

@@ -94,26 +94,43 @@ pub(super) fn bucket_of(offset: u64) -> usize {
     (line ^ line >> BUCKETS.ilog2()) as usize & (BUCKETS - 1)
 }
 
-/// Makes a parked endpoint of this process return from [`Park::park`](crate::Park::park).
-#[derive(Clone, Debug)]
+/// Makes a parked thread of this process return from [`Park::park`](crate::Park::park) or
+/// [`park_all`](super::park_all). Every endpoint has one; a thread that parks for several endpoints
+/// makes one for itself. Clones share it.
+#[derive(Clone, Debug, Default)]
 pub struct Unparker {
-    bell: Arc<Bell>,
+    inner: Arc<Unparking>,
+}
+
+#[derive(Debug, Default)]
+struct Unparking {
+    bell: Bell,
+    /// How often the bell had rung when the thread last returned from a park.
+    heard: AtomicU32,
 }
 
 impl Unparker {
-    pub(super) fn new() -> Self {
-        Self { bell: Arc::new(Bell::default()) }
+    /// One for a thread that parks by it. One thread at a time does.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// Ends the endpoint's current or next park.
+    /// Ends the current park by this unparker, or the next one.
     pub fn unpark(&self) {
-        self.bell.ring_always();
+        self.inner.bell.ring_always();
     }
 
-    /// How often it was unparked, and what to sleep on until the next time.
-    pub(super) fn listen(&self) -> (u32, Source) {
-        let word = self.bell.arm();
-        (Bell::rings(word), Source::of(self.bell.futex(), word))
+    /// What to sleep on until it is used; `None` where it was used since the last park.
+    pub(super) fn listen(&self) -> Option<Source> {
+        let word = self.inner.bell.arm();
+        let is_used = Bell::rings(word) != self.inner.heard.load(Ordering::Relaxed);
+        (!is_used).then(|| Source::of(self.inner.bell.futex(), word))
+    }
+
+    /// A park returns: what happened until now has ended it.
+    pub(super) fn hear(&self) {
+        let word = self.inner.bell.futex().load(Ordering::SeqCst);
+        self.inner.heard.store(Bell::rings(word), Ordering::Relaxed);
     }
 }
 
@@ -125,7 +142,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The futex must outlive its last [`sleep`]: an endpoint keeps its region mapped.
+    /// The futex must outlive its last [`sleep`]: an endpoint keeps its region mapped, and whoever
+    /// parks keeps its unparker.
     pub(super) fn of(futex: &AtomicU32, expected: u32) -> Self {
         Self { futex: NonNull::from(futex), expected }
     }

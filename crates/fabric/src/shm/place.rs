@@ -16,8 +16,10 @@ crate::word! {
         TETHERED tethered: 1,
         /// Whether its process registered for expedited barriers.
         EXPEDITED expedited: 1,
+        /// Whether other threads than its keeper's execute its verbs, and a mark keeps the place.
+        LANE lane: 1,
         /// Zero.
-        REST rest: 38,
+        REST rest: 37,
     }
 }
 

@@ -7,16 +7,18 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use super::error::{GrowError, OpenError};
 use super::file::{self, PrivateDir, io_error};
+use super::keeper::{Keepers, Process};
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
 use super::mapping::{self, Mapping};
-use super::{incarnation, parking, wide};
+use super::mark::Marks;
+use super::{fork, incarnation, parking, wide};
 use crate::addr::{Addr, RegionId};
 
 /// The region id in every address of a shared-memory region: a process sees one region a handle.
@@ -92,6 +94,14 @@ struct Inner {
     seed: Option<u64>,
     /// Orders the threads of this process; the file lock orders processes.
     attaching: Mutex<()>,
+    /// The marks of lanes; opened for the first.
+    marks: OnceLock<Marks>,
+    /// How many places each thread keeps.
+    keepers: Keepers,
+    /// The process that opened it, and alone may attach; looked up for the first endpoint.
+    process: OnceLock<Process>,
+    /// The count of forks when it was opened: a forked child has another.
+    forks: u64,
 }
 
 impl Region {
@@ -298,6 +308,7 @@ impl Region {
         incarnation: u16,
         options: &Options,
     ) -> Result<Self, OpenError> {
+        fork::watch().map_err(|source| io_error("watch for forks of", path, source))?;
         let mapping = Mapping::new(file, layout).map_err(|source| io_error("map", path, source))?;
         let inner = Inner {
             mapping,
@@ -307,6 +318,10 @@ impl Region {
             read_only: options.read_only,
             seed: options.seed,
             attaching: Mutex::new(()),
+            marks: OnceLock::new(),
+            keepers: Keepers::default(),
+            process: OnceLock::new(),
+            forks: fork::fork_count(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -353,8 +368,41 @@ impl Region {
         self.mapping().header().retired.load(Ordering::Acquire) != 0
     }
 
-    /// Takes the lock under which endpoints move in, the region grows and is retired.
+    /// Marks the place of a lane, which was seen without a mark. The caller holds the region's
+    /// lock.
+    pub(super) fn mark(&self, index: u16) -> std::io::Result<()> {
+        let marks = match self.inner.marks.get() {
+            Some(marks) => marks,
+            None => {
+                let opened = Marks::new(self.mapping().file())?;
+                self.inner.marks.get_or_init(|| opened)
+            }
+        };
+        marks.set(index)
+    }
+
+    /// Takes the mark of a place away: its lane is gone.
+    pub(super) fn unmark(&self, index: u16) {
+        let marks = self.inner.marks.get().expect("a marked place was marked through this handle");
+        // What stays marked is a place that nobody takes while this process lives.
+        let _ = marks.clear(index);
+    }
+
+    pub(super) fn keepers(&self) -> &Keepers {
+        &self.inner.keepers
+    }
+
+    /// The process that opened it.
+    pub(super) fn process(&self) -> Process {
+        *self.inner.process.get_or_init(Process::own)
+    }
+
+    /// Takes the lock under which endpoints move in, the region grows and is retired. A forked
+    /// child shares its parent's, so it is refused.
     pub(super) fn lock(&self) -> std::io::Result<RegionLock<'_>> {
+        if fork::fork_count() != self.inner.forks {
+            return Err(std::io::Error::other("it was opened before a fork; open it again"));
+        }
         let threads = self.inner.attaching.lock().unwrap_or_else(PoisonError::into_inner);
         let file = self.mapping().file();
         file::lock_whole(file)?;

@@ -2,7 +2,8 @@
 //!
 //! A place is claimed under the region's lock. Its owner then keeps a beacon burning
 //! ([`beacon`](super::beacon)) and perhaps a tether ([`tether`](super::tether)). Whoever finds
-//! both gone vacates the place; from then on a look at one word tells the death.
+//! both gone vacates the place; from then on a look at one word tells the death. Where a lane
+//! executes the verbs, other rules come first ([`keeper`](super::keeper)).
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,15 +11,21 @@ use std::time::{Duration, Instant};
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 use super::error::AttachError;
+use super::keeper::Keeper;
 use super::layout::BUCKETS;
 use super::mapping::Mapping;
+use super::mark;
 use super::parking::boot_time;
 use super::place::{Identity, Phase, Place};
 use super::region::Region;
+use super::taken;
 use super::tether::{self, Tether};
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::Nanos;
 use crate::error::Fault;
+
+/// A verb takes nanoseconds; a stopped or starved thread may stay within one for ever.
+const WITHIN_A_VERB_MAX: Duration = Duration::from_millis(100);
 
 /// Who is in a place, for display.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,16 +58,14 @@ pub(super) enum Vital {
     Dead,
 }
 
-/// A place just moved into.
-pub(super) struct Tenancy {
-    pub(super) id: EndpointId,
-    pub(super) tether: Option<Tether>,
-}
-
 impl Region {
     /// Everybody in the table of endpoints who counts as alive.
     pub fn endpoints_info(&self) -> Vec<EndpointInfo> {
-        (1..=self.endpoints()).filter_map(|index| self.mapping().info(index)).collect()
+        let (taken, endpoints) = (self.mapping().taken(), self.endpoints());
+        let next = |last: &u16| taken.first_from(last + 1, endpoints);
+        std::iter::successors(taken.first_from(1, endpoints), next)
+            .filter_map(|index| self.mapping().info(index))
+            .collect()
     }
 
     /// Whether this endpoint lives. What is dead is dead for good.
@@ -68,36 +73,59 @@ impl Region {
         self.mapping().vital(id) != Vital::Dead
     }
 
-    /// Moves the calling thread into a vacant place.
-    pub(super) fn move_in(&self, tethered: bool) -> Result<Tenancy, AttachError> {
-        let io = |what| move |source| AttachError::Io { what, source };
-        let _lock = self.lock().map_err(io("lock the region"))?;
+    /// Moves the calling thread into a vacant place, the lowest whose bit is clear.
+    pub(super) fn move_in(&self, tethered: bool, has_lane: bool) -> Result<Keeper, AttachError> {
+        let io = |source| AttachError::Io { what: "lock the region", source };
+        let _lock = self.lock().map_err(io)?;
+        self.keepers().check()?;
         if self.is_retired() {
             return Err(AttachError::Stale);
         }
-        let mapping = self.mapping();
-        let endpoints = self.endpoints();
-        let cursor = &mapping.header().cursor;
-        let first = cursor.load(Ordering::Relaxed) % u64::from(endpoints);
-        for step in 0..u64::from(endpoints) {
-            // Going round spreads the incarnations of places, which never come back.
-            let index = ((first + step) % u64::from(endpoints)) as u16 + 1;
-            let Some(incarnation) = mapping.claim(index) else { continue };
-            let tether = if tethered {
-                match Tether::take(mapping.file(), index).map_err(io("take a tether"))? {
-                    Some(tether) => Some(tether),
-                    None => continue,
+        let (mapping, endpoints) = (self.mapping(), self.endpoints());
+        mapping.sweep_a_full_word();
+        for is_swept in [false, true] {
+            if is_swept {
+                (0..taken::words_of(endpoints)).for_each(|word| mapping.sweep(word));
+            }
+            // Each turn sets a bit, so there are at most as many as places.
+            while let Some(index) = mapping.taken().lowest_clear(endpoints) {
+                mapping.taken().set(index);
+                if let Some(keeper) = self.move_into(index, tethered, has_lane)? {
+                    return Ok(keeper);
                 }
-            } else {
-                None
-            };
-            let id = EndpointId { index, incarnation };
-            if mapping.furnish(id, self.label(), tether.is_some())? {
-                cursor.store(index.into(), Ordering::Relaxed);
-                return Ok(Tenancy { id, tether });
             }
         }
         Err(AttachError::Full { endpoints })
+    }
+
+    /// Moves the calling thread into this place, if it can be had; marks it where a lane will use
+    /// it. The caller holds the region's lock and has set the place's bit.
+    fn move_into(
+        &self,
+        index: u16,
+        tethered: bool,
+        has_lane: bool,
+    ) -> Result<Option<Keeper>, AttachError> {
+        let io = |what| move |source| AttachError::Io { what, source };
+        let mapping = self.mapping();
+        let Some(incarnation) = mapping.claim(index) else { return Ok(None) };
+        let tether = if tethered {
+            match Tether::take(mapping.file(), index).map_err(io("take a tether"))? {
+                Some(tether) => Some(tether),
+                None => return Ok(None),
+            }
+        } else {
+            None
+        };
+        if has_lane {
+            self.mark(index).map_err(io("mark a place"))?;
+        }
+        let id = EndpointId { index, incarnation };
+        let furnished = mapping.furnish(self, id, tether.is_some(), has_lane);
+        if !matches!(furnished, Ok(true)) && has_lane {
+            self.unmark(index);
+        }
+        Ok(furnished?.then(|| Keeper::new(self, id, tether, has_lane)))
     }
 
     /// Closes the gates of all endpoints for good and wakes all sleepers.
@@ -123,9 +151,34 @@ impl Region {
 }
 
 impl Mapping {
-    /// Claims a vacant place, or one whose owner died. Returns the new incarnation. The caller
-    /// holds the region's lock.
-    fn claim(&self, index: u16) -> Option<u16> {
+    /// Looks which places of the next full word of bits are vacant. One word for every attacher:
+    /// what became vacant is found sooner or later, and nobody looks at the whole table for it.
+    /// The caller holds the region's lock.
+    fn sweep_a_full_word(&self) {
+        let endpoints = self.layout().capacity.endpoints;
+        let words = taken::words_of(endpoints);
+        let cursor = &self.header().cursor;
+        let first = cursor.load(Ordering::Relaxed) as usize % words;
+        let full = (first..words).chain(0..first).find(|w| self.taken().is_full(*w, endpoints));
+        if let Some(word) = full {
+            self.sweep(word);
+            cursor.store(word as u64 + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Clears the bits of this word whose places are vacant, or whose owners died. The caller holds
+    /// the region's lock.
+    fn sweep(&self, word: usize) {
+        for index in taken::places_of(word, self.layout().capacity.endpoints) {
+            if self.claimable(index).is_some() {
+                self.taken().clear(index);
+            }
+        }
+    }
+
+    /// Who was in a place that can be claimed, vacant or its owner dead, and the incarnation after
+    /// that one. The caller holds the region's lock.
+    fn claimable(&self, index: u16) -> Option<(Identity, u16)> {
         let place = self.place(index)?;
         let mut identity = place.identity();
         if identity.phase() == Phase::Occupied as u64 {
@@ -135,17 +188,33 @@ impl Mapping {
             }
             identity = place.identity();
         }
+        // A mark that cannot be examined is taken for set: another place will do.
+        if identity.lane() != 0 && mark::is_marked(self.file(), index).unwrap_or(true) {
+            return None;
+        }
         let region = self.header().incarnation.load(Ordering::Relaxed) as u16;
-        let incarnation = next_incarnation(region, identity.incarnation() as u16)?;
+        Some((identity, next_incarnation(region, identity.incarnation() as u16)?))
+    }
+
+    /// Claims a place. Returns the new incarnation. The caller holds the region's lock.
+    fn claim(&self, index: u16) -> Option<u16> {
+        let (identity, incarnation) = self.claimable(index)?;
         let claimed = Identity::new()
             .with(Identity::INCARNATION, incarnation.into())
             .in_phase(Phase::Claimed);
+        let place = self.place(index).expect("a place that can be claimed");
         place.replace(identity, claimed).then_some(incarnation)
     }
 
     /// Prepares a claimed place and moves in. Returns false where a message to the former owner
     /// is still being written.
-    fn furnish(&self, id: EndpointId, label: &str, tethered: bool) -> Result<bool, AttachError> {
+    fn furnish(
+        &self,
+        region: &Region,
+        id: EndpointId,
+        tethered: bool,
+        has_lane: bool,
+    ) -> Result<bool, AttachError> {
         let place = self.place(id.index).expect("a claimed place");
         let is_writing = |sender| self.vital(sender) == Vital::Alive;
         for slot in (0..self.layout().capacity.slots).map(Slot) {
@@ -157,22 +226,76 @@ impl Mapping {
             record.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         place.control.open(id.incarnation);
-        place.display.pid.store(std::process::id().into(), Ordering::Relaxed);
-        place.display.started_ticks.store(started_ticks(), Ordering::Relaxed);
+        let process = region.process();
+        place.display.pid.store(process.pid.into(), Ordering::Relaxed);
+        place.display.started_ticks.store(process.started_ticks, Ordering::Relaxed);
         place.display.since_ns.store(boot_time(), Ordering::Relaxed);
-        place.display.set_label(label);
+        place.display.set_label(region.label());
         place.beacon.light().map_err(|failed| AttachError::NoBeacon { why: failed.0 })?;
         let claimed = place.identity();
         let occupied = claimed
             .with(Identity::TETHERED, tethered.into())
             .with(Identity::EXPEDITED, register_for_barriers().into())
+            .with(Identity::LANE, has_lane.into())
             .in_phase(Phase::Occupied);
         assert!(place.replace(claimed, occupied), "a claimed place is its claimer's");
         Ok(true)
     }
 
-    /// Moves out. The caller's thread is the owner and has no verb under way; a tether it held is
-    /// closed already. Where a child still holds the tether the endpoint lives on as an orphan.
+    /// Refuses the verbs of this endpoint's lane from now on, and waits for the one under way, if
+    /// there is one. The caller's thread keeps the place.
+    pub(super) fn stop_lane(&self, id: EndpointId) {
+        /// A verb takes nanoseconds; its thread, one of this process, may be starved as long as
+        /// this many naps of 1 ms last.
+        const NAPS_MAX: u32 = 100_000;
+        const YIELDS_MAX: u32 = 1000;
+        let place = self.place(id.index).expect("an endpoint has a place");
+        self.silence(place, place.identity(), id);
+        for turn in 0.. {
+            if !place.control.is_busy() {
+                break;
+            }
+            assert!(turn < YIELDS_MAX + NAPS_MAX, "a verb of this process ends");
+            if turn < YIELDS_MAX {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.wake(id.index);
+    }
+
+    /// Closes the gate of a lane, and makes sure that every thread has seen it closed, or ends,
+    /// before it executes another verb.
+    fn silence(&self, place: &Place, identity: Identity, id: EndpointId) {
+        /// Longer than any timer's tick, which interrupts a thread as a barrier does.
+        const WITHOUT_BARRIERS: Duration = Duration::from_millis(20);
+        place.control.close(id.incarnation, false);
+        if !barrier(identity.expedited() != 0) {
+            std::thread::sleep(WITHOUT_BARRIERS);
+        }
+    }
+
+    /// Makes sure that no verb of a lane takes effect any more. The thread that died is not the one
+    /// that executed them.
+    ///
+    /// If their process ends, that one was told to end before the beacon went out, and does so at
+    /// the next interrupt. If it was within a verb, nobody can tell that from a thread that lives
+    /// on because its keeper was forgotten, but by the mark, which goes with the process.
+    fn end_lane(&self, place: &Place, identity: Identity, id: EndpointId) {
+        self.silence(place, identity, id);
+        let begun = Instant::now();
+        while place.control.is_busy()
+            && mark::is_marked(self.file(), id.index).unwrap_or(true)
+            && begun.elapsed() < WITHIN_A_VERB_MAX
+        {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Moves out. The caller's thread is the owner and has no verb under way, nor has its lane; a
+    /// tether it held is closed already. Where a child still holds the tether the endpoint lives
+    /// on as an orphan.
     pub(super) fn move_out(&self, id: EndpointId) {
         let place = self.place(id.index).expect("an endpoint has a place");
         let identity = place.identity();
@@ -197,6 +320,9 @@ impl Mapping {
 
     #[cold]
     fn inquest(&self, place: &Place, identity: Identity, id: EndpointId) -> Vital {
+        if identity.lane() != 0 {
+            self.end_lane(place, identity, id);
+        }
         // A tether that cannot be examined is taken for held: waiting is safe, a successor is not.
         if identity.tethered() != 0 && tether::is_held(self.file(), id.index).unwrap_or(true) {
             return Vital::Orphaned;
@@ -235,8 +361,6 @@ impl Mapping {
     /// Makes sure that no verb of `peer` takes effect any more. See
     /// [`Endpoint::revoke`](crate::Endpoint::revoke).
     pub(super) fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
-        /// A verb takes nanoseconds; a stopped or starved thread may stay within one for ever.
-        const WITHIN_A_VERB_MAX: Duration = Duration::from_millis(100);
         let Some(place) = self.place(peer.index) else { return Ok(()) };
         let identity = place.identity();
         if self.vital(peer) != Vital::Alive || !place.control.close(peer.incarnation, false) {
@@ -297,15 +421,6 @@ fn barrier(expedited: bool) -> bool {
     let command =
         if expedited { MembarrierCommand::GlobalExpedited } else { MembarrierCommand::Global };
     membarrier_query().contains_command(command) && membarrier(command).is_ok()
-}
-
-/// When this process started, in clock ticks after boot: the 22nd field of its `stat`. 0 where
-/// that cannot be read; it is for display.
-fn started_ticks() -> u64 {
-    const FIELD_AFTER_NAME: usize = 19;
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after_name.split_whitespace().nth(FIELD_AFTER_NAME).and_then(|f| f.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -24,18 +24,11 @@ impl Tether {
     /// Takes the tether of place `index` of the region in `region_file`. `None` where somebody
     /// still holds it: a child of a former owner.
     pub(super) fn take(region_file: &File, index: u16) -> io::Result<Option<Self>> {
-        // A descriptor of its own has a lock of its own, and the magic link names the very file
-        // that is mapped, whatever lies under its name by now.
-        let link = format!("/proc/self/fd/{}", region_file.as_raw_fd());
-        let fd = rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let opened = File::from(fd);
-        if opened.metadata()?.ino() != region_file.metadata()?.ino() {
-            return Err(io::Error::other("/proc names another file"));
-        }
+        let opened = open_again(region_file)?;
         if is_held(&opened, index)? {
             return Ok(None);
         }
-        fcntl_lock(&opened, libc::F_OFD_SETLK, libc::F_RDLCK, index)?;
+        set_lock(&opened, libc::F_RDLCK, index.into())?;
         let tether = Self { fd: opened.into() };
         tether.set_inherited(true)?;
         Ok(Some(tether))
@@ -54,17 +47,39 @@ impl Tether {
 
 /// Whether anybody holds the tether of place `index`, through another description than `file`'s.
 pub(super) fn is_held(file: &File, index: u16) -> io::Result<bool> {
-    let found = fcntl_lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, index)?;
+    would_conflict(file, index.into())
+}
+
+/// Opens a region's file once more, for reading. A descriptor of its own has locks of its own, and
+/// the magic link names the very file that is mapped, whatever lies under its name by now.
+pub(super) fn open_again(region_file: &File) -> io::Result<File> {
+    let link = format!("/proc/self/fd/{}", region_file.as_raw_fd());
+    let fd = rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let opened = File::from(fd);
+    if opened.metadata()?.ino() != region_file.metadata()?.ino() {
+        return Err(io::Error::other("/proc names another file"));
+    }
+    Ok(opened)
+}
+
+/// Sets a lock of this kind on a byte, for this description.
+pub(super) fn set_lock(file: &File, kind: i32, byte: i64) -> io::Result<()> {
+    fcntl_lock(file, libc::F_OFD_SETLK, kind, byte).map(|_| ())
+}
+
+/// Whether another description has a lock on this byte.
+pub(super) fn would_conflict(file: &File, byte: i64) -> io::Result<bool> {
+    let found = fcntl_lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, byte)?;
     Ok(found != libc::F_UNLCK)
 }
 
-/// Sets, or asks about, the lock on the byte at `index`. Returns the kind of lock found.
-fn fcntl_lock(file: &File, command: i32, kind: i32, index: u16) -> io::Result<i32> {
+/// Sets, or asks about, the lock on a byte. Returns the kind of lock found.
+fn fcntl_lock(file: &File, command: i32, kind: i32, byte: i64) -> io::Result<i32> {
     // SAFETY: an all-zero `flock` is a valid value of this plain structure.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as i16;
     lock.l_whence = libc::SEEK_SET as i16;
-    lock.l_start = index.into();
+    lock.l_start = byte;
     lock.l_len = 1;
     // SAFETY: the descriptor is open and the structure lives across the call.
     let failed = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::endpoint::ShmEndpoint;
+use super::endpoint::Shm;
 use super::layout::LINE;
 use super::parking::{Bell, boot_time, bucket_of};
 use super::table::Vital;
@@ -17,7 +17,7 @@ use crate::verb::{
     Message, Verb, WORDS_MAX, masked_cas64, masked_cas128, masked_faa64, masked_faa128,
 };
 
-impl ShmEndpoint {
+impl<K> Shm<K> {
     #[inline(always)]
     pub(super) fn execute(&self, verb: Verb<'_>) -> Result<(), Fault> {
         match verb {

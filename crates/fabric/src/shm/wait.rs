@@ -3,17 +3,17 @@
 //! A wait that is polled looks at what may end it. The first time it then spins and yields as its
 //! patience says; it never ends in vain at the first poll, so that tasks of one thread that wait
 //! for each other all come to run. If nothing came it arms the bells of its word and mailbox,
-//! watches the beacons of its peers, looks once more and is pending. [`Park::park`] sleeps on all
-//! that the endpoint's pending waits armed, and then wakes all their tasks: each looks again and
-//! arms again.
+//! watches the beacons of its peers, looks once more and is pending. [`park_all`] sleeps on all
+//! that the pending waits of some endpoints armed, and then wakes all their tasks: each looks again
+//! and arms again.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use super::endpoint::ShmEndpoint;
+use super::endpoint::Shm;
 use super::mailbox::Next;
-use super::parking::{self, LOOK_AGAIN_NS, POLL_NS, Source, boot_time, bucket_of};
+use super::parking::{self, LOOK_AGAIN_NS, POLL_NS, Source, Unparker, boot_time, bucket_of};
 use super::table::Vital;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{Nanos, Park, Patience, Wait, WaitState, Woken};
@@ -26,8 +26,6 @@ pub(super) struct Parked {
     beacons: Vec<(u64, u16)>,
     /// The key of the last wait that began.
     last_key: u64,
-    /// The unparker's count that was seen last.
-    unparked: u32,
 }
 
 #[derive(Debug)]
@@ -100,7 +98,7 @@ impl Spinning {
     }
 }
 
-impl ShmEndpoint {
+impl<K> Shm<K> {
     pub(super) fn wait_on(
         &self,
         wait: &Wait<'_>,
@@ -292,22 +290,19 @@ impl ShmEndpoint {
     }
 }
 
-impl Park for ShmEndpoint {
-    /// Sleeps until something that a pending wait of this endpoint waits for happens, its
-    /// [`Unparker`](super::Unparker) is used, or 2 s have passed. Returns at once where nothing is
-    /// pending.
-    fn park(&self) {
-        let mut guard = self.parked.borrow_mut();
-        let parked = &mut *guard;
-        let Some(until) = parked.waits.iter().map(|wait| wait.until).min() else { return };
-        let (unparked, source) = self.unparker.listen();
-        let left = until.saturating_sub(boot_time());
-        if unparked == parked.unparked && left > 0 {
-            parked.sources.push((0, source));
-            let sources: Vec<Source> = parked.sources.iter().map(|source| source.1).collect();
-            parking::sleep(&sources, left);
-        }
-        parked.unparked = self.unparker.listen().0;
+impl<K> Shm<K> {
+    /// When to look again at the latest, if anything is pending.
+    fn looks_again(&self) -> Option<Nanos> {
+        self.parked.borrow().waits.iter().map(|wait| wait.until).min()
+    }
+
+    fn add_sources(&self, sources: &mut Vec<Source>) {
+        sources.extend(self.parked.borrow().sources.iter().map(|source| source.1));
+    }
+
+    /// A sleep is over. Nothing is pending any more: every task looks again and arms again.
+    fn take_pending(&self, woken: &mut Vec<Pending>) {
+        let mut parked = self.parked.borrow_mut();
         // The kernel wakes one watcher of a dead thread's beacon; that one wakes the others.
         for (_, index) in parked.beacons.drain(..) {
             let place = self.region.mapping().place(index).expect("a watched place");
@@ -316,12 +311,46 @@ impl Park for ShmEndpoint {
             }
         }
         parked.sources.clear();
-        let woken: Vec<Pending> = parked.waits.drain(..).collect();
-        drop(guard);
-        for wait in woken {
-            wait.waker.wake();
-        }
+        woken.append(&mut parked.waits);
     }
+}
+
+impl<K: 'static> Park for Shm<K> {
+    /// Sleeps until something that a pending wait of this endpoint waits for happens, its
+    /// [`Unparker`] is used, or 2 s have passed. Returns at once where nothing is pending.
+    fn park(&self) {
+        park_all(std::iter::once(self), &self.unparker);
+    }
+}
+
+/// Sleeps until something that a pending wait of one of these endpoints waits for happens, the
+/// unparker is used, or 2 s have passed; then wakes the tasks of all their pending waits. Returns
+/// at once where nothing is pending, and whether anything was.
+///
+/// The unparker is the thread's own: those of the endpoints end only their own
+/// [`Park::park`]. What all wait for together may be more than the kernel sleeps on at once, 128
+/// words; then the sleep lasts 1 ms at most.
+pub fn park_all<'e, K: 'static>(
+    endpoints: impl Iterator<Item = &'e Shm<K>> + Clone,
+    unparker: &Unparker,
+) -> bool {
+    let Some(until) = endpoints.clone().filter_map(Shm::looks_again).min() else { return false };
+    let left = until.saturating_sub(boot_time());
+    if let Some(source) = unparker.listen()
+        && left > 0
+    {
+        // First, so that it is never the one too many.
+        let mut sources = vec![source];
+        endpoints.clone().for_each(|endpoint| endpoint.add_sources(&mut sources));
+        parking::sleep(&sources, left);
+    }
+    unparker.hear();
+    let mut woken = Vec::new();
+    endpoints.for_each(|endpoint| endpoint.take_pending(&mut woken));
+    for wait in woken {
+        wait.waker.wake();
+    }
+    true
 }
 
 fn is_past(deadline: Option<Nanos>) -> bool {

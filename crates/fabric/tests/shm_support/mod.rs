@@ -109,6 +109,11 @@ impl Peer {
         self.child.wait().unwrap();
     }
 
+    /// Waits until the system has forgotten it, however it ended.
+    pub(crate) fn wait_for_end(&mut self) {
+        self.child.wait().unwrap();
+    }
+
     pub(crate) fn wait(&mut self) {
         assert!(self.child.wait().unwrap().success());
     }

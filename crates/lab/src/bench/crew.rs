@@ -1,8 +1,9 @@
 //! The director of clients that are processes: starts them, gives the signals, collects accounts.
 //!
 //! The processes share a region in a private directory, which is removed as soon as all of them
-//! have opened it; a bench that is killed leaves nothing behind. A worker that dies or keeps silent
-//! ends the bench with an error; the others are ended by their process ids.
+//! have opened it; a bench that is killed leaves nothing behind. Where faces are measured it stays
+//! to the end: sessions and commands open their region by its name. A worker that dies or keeps
+//! silent ends the bench with an error; the others are ended by their process ids.
 
 use std::future::poll_fn;
 use std::io::{BufRead, BufReader, Write};
@@ -26,10 +27,10 @@ use farlock_locks::registry::{self, Visitor};
 use super::placement::core_of;
 use super::trial::{Arena, Outcome, Span, Trial};
 use super::worker::{Answer, Order};
-use crate::child;
 use crate::drive::{Phase, Tally};
-use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, Mutexes, Rival, rival};
+use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, Mutexes, Rival, SYSTEM_KINDS, rival};
 use crate::scratch::Scratch;
+use crate::{child, face};
 
 /// How long a worker may keep silent when it has something to say.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -47,6 +48,8 @@ pub struct Crew {
     workers: Vec<Worker>,
     said: Receiver<(usize, anyhow::Result<Answer>)>,
     cores: Vec<usize>,
+    /// Where the faces' region is, if they are measured.
+    faces: Option<Scratch>,
 }
 
 /// A process of ours. Ended when dropped.
@@ -64,8 +67,14 @@ impl Drop for Worker {
 }
 
 impl Crew {
-    /// Starts `clients` workers that share `locks` locks and run on these cores in turn.
-    pub fn start(clients: usize, locks: u64, cores: Vec<usize>) -> anyhow::Result<Self> {
+    /// Starts `clients` workers that share `locks` locks and run on these cores in turn. Whether
+    /// they use `faces` as well must be known from the beginning.
+    pub fn start(
+        clients: usize,
+        locks: u64,
+        cores: Vec<usize>,
+        faces: bool,
+    ) -> anyhow::Result<Self> {
         let scratch = Scratch::new()?;
         let bytes = Arena::new(locks).words() as u64 * 8;
         let options = shm::Options {
@@ -77,10 +86,12 @@ impl Crew {
         };
         let region = Region::open(&options).context("cannot create the region")?;
         let (say, said) = channel();
-        let mut crew = Self { region, workers: Vec::new(), said, cores };
+        let mut crew = Self { region, workers: Vec::new(), said, cores, faces: None };
         let flocks = if locks <= FLOCKS_MAX { locks } else { 0 };
         let mutexes = locks.min(MUTEXES_MAX);
-        Mutexes::create(scratch.path(), mutexes).context("cannot make mutexes")?;
+        for kind in SYSTEM_KINDS {
+            Mutexes::create(scratch.path(), mutexes, kind).context("cannot make mutexes")?;
+        }
         for number in 0..clients {
             let files = (flocks, mutexes);
             let worker = crew.start_worker(number, scratch.path(), files, say.clone())?;
@@ -92,6 +103,7 @@ impl Crew {
                 (number, other) => bail!("worker {number} began with {other:?}"),
             }
         }
+        crew.faces = faces.then_some(scratch);
         Ok(crew)
     }
 
@@ -131,6 +143,9 @@ impl Crew {
         }
         let subject = rival(&trial.subject);
         let processes = if subject == Some(Rival::ParkingLot) { 1 } else { trial.clients };
+        if let Some(dir) = self.checked(trial) {
+            face::clear_check(dir, trial.workload.locks)?;
+        }
         let service = Service::start(&self.region, &trial.subject, subject.is_none())?;
         let trial = &Trial {
             subject: registry::served_by(
@@ -159,10 +174,22 @@ impl Crew {
         }
         let tallies = self.collect(processes, patience)?;
         let exclusive = tallies.iter().map(|tally| tally.exclusive).sum();
-        // The lines of `raw` are private; their owners have judged them.
-        let private = subject == Some(Rival::Raw);
-        let lost = if private { 0 } else { arena.judge(words).lost(exclusive) };
+        let lost = match subject {
+            // The lines of `raw` are private; their owners have judged them.
+            Some(Rival::Raw) => 0,
+            Some(Rival::Command(_)) => match self.checked(trial) {
+                Some(dir) => face::lost(dir, trial.workload.locks, exclusive)?,
+                None => 0,
+            },
+            _ => arena.judge(words).lost(exclusive),
+        };
         Ok(Outcome { tallies, lost })
+    }
+
+    /// Where the check words of commands are, if this trial judges some.
+    fn checked(&self, trial: &Trial) -> Option<&Path> {
+        let commands = matches!(rival(&trial.subject), Some(Rival::Command(_)));
+        self.faces.as_ref().filter(|_| commands && trial.counted).map(Scratch::path)
     }
 
     fn order(&mut self, trial: &Trial, client: usize) -> anyhow::Result<()> {

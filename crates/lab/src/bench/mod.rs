@@ -1,12 +1,14 @@
 //! `farlock-lab bench`: subjects measured side by side, in interleaved rounds.
 //!
 //! A round measures every subject once, so that whatever else the machine does meets all of them.
-//! With one client the floor, `raw`, is always measured along, and every lock through both faces.
+//! With one client the floor, `raw`, is always measured along, and every lock through both faces of
+//! its client. The faces that people meet, sessions and commands, are subjects like the others.
 
 pub mod crew;
 pub mod placement;
 pub mod simulated;
 pub mod trial;
+pub mod tries;
 pub mod worker;
 
 use std::io::Write;
@@ -21,9 +23,10 @@ use farlock_locks::{RecordLock, Token};
 use indicatif::ProgressBar;
 
 use crate::drive::{Course, Tally};
+use crate::face::{self, NAMES_MAX, Program};
 use crate::provenance::Provenance;
-use crate::record::{PerAcquisition, PerFace, Row, TxnRow, table};
-use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, RIVALS, Rival, rival};
+use crate::record::{PerAcquisition, PerFace, Quarter, Row, TxnRow, table};
+use crate::rival::{At, FLOCKS_MAX, MUTEXES_MAX, RIVALS, Rival, measured_at, rival};
 use crate::transactions::{TxnArgs, TxnCourse};
 use crate::workload::{Dist, LOCKS_MAX, Workload};
 use crew::Crew;
@@ -32,6 +35,10 @@ use trial::{Face, Outcome, Span, Trial};
 
 /// The subject that ratios are to.
 const FLOOR: &str = "raw";
+/// The subject that the system has for the same purpose: ratios are to it as well.
+const SYSTEM: &str = "flock";
+/// The subject that may not be installed.
+const FLOCK_COMMAND: &str = "flock-command";
 /// The subject that excludes nobody.
 const CANARY: &str = "none";
 /// The most clients: each has a place in a region's table, which also has one for its director.
@@ -40,10 +47,16 @@ const CLIENTS_MAX: i64 = 1_000;
 const TASKS_MAX: i64 = 8;
 /// A token has room for so many turns of a hold.
 const HANDOVERS_LIMIT: i64 = (1 << Token::TURN_BITS) - 1;
+/// The most sessions beside one whose tries are measured.
+const ATTACHED_MAX: i64 = 1_000;
 /// The longest work, in nanoseconds.
 const WORK_NS_MAX: u64 = 1_000_000_000;
 /// Rounds with one client, where ratios count. Short ones, so that some are not disturbed.
 const ROUNDS_ALONE: usize = 101;
+/// The same where commands are among the subjects: a round must have time for several.
+const ROUNDS_OF_COMMANDS: usize = 11;
+/// The most threads of a client.
+const THREADS_MAX: i64 = 64;
 /// One acquisition in so many is timed: alone on shared memory, and among so many clients or more.
 const SAMPLE_ALONE: u32 = 1024;
 const SAMPLE_MAX: u32 = 16;
@@ -67,8 +80,12 @@ pub struct BenchArgs {
     /// Who executes the verbs
     #[arg(long, value_enum, default_value = "shm")]
     pub fabric: Fabric,
-    /// Locks to measure, with their options (shiftlock:n=4), or all
+    /// The faces that people meet, and their rivals, before any other locks that are named (shm)
+    #[arg(long)]
+    pub faces: bool,
+    /// Locks to measure, with their options (shiftlock:n=4), or all; commands only by name
     #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',', default_value = "all")]
+    #[arg(default_value_if("faces", "true", "faces"))]
     pub locks_kind: Vec<String>,
     /// Clients: processes on shm, tasks in sim
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -78,6 +95,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = value_parser!(u16).range(1..=TASKS_MAX))]
     pub tasks: u16,
+    /// Threads of each client, on one session; with locks enough each has its own. A list gives a
+    /// row for each number
+    #[arg(long, value_name = "T[,T..]", value_delimiter = ',', default_value = "1")]
+    #[arg(value_parser = value_parser!(u16).range(1..=THREADS_MAX))]
+    pub threads: Vec<u16>,
     /// How often tasks of a client hand a lock on before they give it back (sim); 0 for never
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = value_parser!(u32).range(0..=HANDOVERS_LIMIT))]
@@ -123,6 +145,13 @@ pub struct BenchArgs {
     /// Begin with locks whose counts wrap, or are reset, after so many acquisitions
     #[arg(long, value_name = "N")]
     pub near_wrap: Option<u16>,
+    /// Measures instead what a try costs that is refused, one session of `--attached` holding
+    #[arg(long, conflicts_with_all = ["faces", "clients", "threads", "tasks"])]
+    pub tries: bool,
+    /// With --tries: how many other sessions there are, a row for each number
+    #[arg(long, value_name = "N[,N..]", value_delimiter = ',', default_value = "1,64,1000")]
+    #[arg(value_parser = value_parser!(u16).range(1..=ATTACHED_MAX), requires = "tries")]
+    pub attached: Vec<u16>,
     /// Transactions
     #[command(flatten)]
     pub txn: TxnArgs,
@@ -153,6 +182,9 @@ fn probability(text: &str) -> Result<f64, String> {
 /// # Errors
 /// A trial did not come to its end, or a lock other than the canary let holders overlap.
 pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
+    if args.tries {
+        return tries::run(args);
+    }
     let mut rows = Vec::new();
     for placement in args.placements() {
         let placed = measure(args, placement)?;
@@ -212,7 +244,8 @@ pub fn measure(args: &BenchArgs, placement: Placement) -> anyhow::Result<Vec<Row
         Fabric::Sim => Executor::Sim,
         Fabric::Shm => {
             let cores = placement.cores()?;
-            Executor::Shm(Crew::start(usize::from(args.clients), args.locks, cores)?)
+            let faces = bench.subjects.iter().any(|subject| is_face(subject));
+            Executor::Shm(Crew::start(usize::from(args.clients), args.locks, cores, faces)?)
         }
     };
     let bar = ProgressBar::new((bench.rounds * bench.entries.len()) as u64);
@@ -220,7 +253,7 @@ pub fn measure(args: &BenchArgs, placement: Placement) -> anyhow::Result<Vec<Row
     for round in 0..bench.rounds {
         for (entry, measured) in bench.entries.iter().zip(&mut measured) {
             let trial = bench.trial(entry, round);
-            if round == 0 && !trial.counted {
+            if round == 0 && !trial.counted && trial.threads == 1 {
                 measured.counted = Some(executor.run(&Trial { counted: true, ..trial.clone() })?);
             }
             measured.rounds.push(executor.run(&trial)?);
@@ -280,6 +313,7 @@ struct Measured {
 struct Entry {
     subject: String,
     face: Face,
+    threads: u16,
 }
 
 /// What is measured: the command line, decided.
@@ -320,25 +354,52 @@ impl<'a> Bench<'a> {
         );
         let mut entries: Vec<Entry> = Vec::new();
         let floor = alone.then(|| FLOOR.to_owned());
-        for subject in floor.iter().chain(&subjects) {
-            let both = alone && rival(subject).is_none();
-            let faces = [Face::Async, Face::Blocking];
-            for face in faces.into_iter().filter(|face| both || *face == args.face) {
-                let entry = Entry { subject: subject.clone(), face };
-                if !entries.contains(&entry) {
-                    entries.push(entry);
+        for &threads in &args.threads {
+            for subject in floor.iter().chain(&subjects) {
+                let both = alone && rival(subject).is_none();
+                let faces = [Face::Async, Face::Blocking];
+                for face in faces.into_iter().filter(|face| both || *face == args.face) {
+                    let entry = Entry { subject: subject.clone(), face, threads };
+                    if !entries.contains(&entry) {
+                        entries.push(entry);
+                    }
                 }
             }
         }
-        let rounds = args.rounds.map_or(if alone { ROUNDS_ALONE } else { 1 }, usize::from);
+        let commands = subjects.iter().any(|subject| measured_at(subject) == At::Command);
+        let rounds = match args.rounds {
+            Some(rounds) => rounds.into(),
+            None if alone && commands => ROUNDS_OF_COMMANDS,
+            None if alone => ROUNDS_ALONE,
+            None => 1,
+        };
         Ok(Self { args, placement, subjects, entries, rounds })
     }
 
-    fn trial(&self, entry: &Entry, round: usize) -> Trial {
+    /// Whether all trials of this entry are judged and counted in full: where that distorts them,
+    /// a round more is.
+    fn is_counted(&self, entry: &Entry) -> bool {
         let args = self.args;
+        let command = measured_at(&entry.subject) == At::Command;
+        args.fabric == Fabric::Sim || args.together() || (args.clients > 1 && !command)
+    }
+
+    /// Through which face the row of this subject was measured.
+    fn face_of(&self, subject: &str) -> &'static str {
+        match rival(subject) {
+            Some(Rival::Session) => "blocking",
+            Some(Rival::SessionAsync) => "async",
+            _ if self.args.face == Face::Async => "async",
+            _ => "blocking",
+        }
+    }
+
+    fn trial(&self, entry: &Entry, round: usize) -> Trial {
+        let (args, threads) = (self.args, u64::from(entry.threads));
         let sim = args.fabric == Fabric::Sim;
         let work = if sim { SIMULATED_WORK_NS } else { 0 };
         let sample = match (sim, args.clients) {
+            _ if measured_at(&entry.subject) == At::Command => 1,
             (false, 1) => SAMPLE_ALONE,
             // A clock costs nothing in a simulation, but a histogram does.
             (true, clients) => (u32::from(clients) * u32::from(args.tasks)).min(SAMPLE_MAX),
@@ -353,8 +414,9 @@ impl<'a> Bench<'a> {
         Trial {
             subject: entry.subject.clone(),
             face: entry.face,
-            counted: sim || args.clients > 1 || args.together(),
+            counted: self.is_counted(entry),
             clients: usize::from(args.clients),
+            threads: usize::from(entry.threads),
             tasks: usize::from(args.tasks),
             handovers_max: args.handovers,
             workload: Workload {
@@ -362,6 +424,7 @@ impl<'a> Bench<'a> {
                 dist: args.dist,
                 reads: args.reads,
                 seed: args.seed.wrapping_add(round as u64),
+                dealt: if threads <= args.locks { threads } else { 1 },
             },
             course: Course {
                 hold_ns: args.hold_ns.unwrap_or(work),
@@ -377,34 +440,27 @@ impl<'a> Bench<'a> {
     }
 
     fn rows(&self, measured: &[Measured]) -> Vec<Row> {
-        let found = |subject: &str, face: Face| {
-            let is_it = |entry: &Entry| {
-                entry.subject == subject && (entry.face == face || rival(subject).is_some())
-            };
-            self.entries.iter().position(is_it).map(|index| &measured[index])
+        let numbers = self.args.threads.iter();
+        let asked =
+            numbers.flat_map(|threads| self.subjects.iter().zip(std::iter::repeat(threads)));
+        let row = |(subject, threads): (&String, &u16)| {
+            self.row(subject, *threads, &Found { entries: &self.entries, measured })
         };
-        let rounds_of = |subject: &str, face| found(subject, face).map(|of| of.rounds.as_slice());
-        let floor = rounds_of(FLOOR, self.args.face).filter(|_| self.args.clients == 1);
-        let row = |subject: &String| {
-            let faces = PerFace {
-                awaited: rounds_of(subject, Face::Async),
-                blocking: rounds_of(subject, Face::Blocking),
-            };
-            let measured = found(subject, self.args.face).expect("every subject was measured");
-            self.row(subject, measured, faces, floor)
-        };
-        self.subjects.iter().map(row).collect()
+        asked.map(row).collect()
     }
 
-    fn row(
-        &self,
-        subject: &str,
-        measured: &Measured,
-        faces: PerFace<&[Outcome]>,
-        floor: Option<&[Outcome]>,
-    ) -> Row {
+    fn row(&self, subject: &str, threads: u16, found: &Found<'_>) -> Row {
         let args = self.args;
-        let trial = self.trial(&Entry { subject: subject.to_owned(), face: args.face }, 0);
+        let face = args.face;
+        let trial = self.trial(&Entry { subject: subject.to_owned(), face, threads }, 0);
+        let measured = found.one(subject, face, threads).expect("every subject was measured");
+        let faces = PerFace {
+            awaited: found.rounds(subject, Face::Async, threads),
+            blocking: found.rounds(subject, Face::Blocking, threads),
+        };
+        let floor = found.rounds(FLOOR, face, threads).filter(|_| args.clients == 1);
+        let system = found.rounds(SYSTEM, face, threads);
+        let single = found.rounds(subject, face, 1).filter(|_| threads > 1);
         let median = median_round(&measured.rounds);
         let judged = measured.rounds.iter().chain(&measured.counted);
         let mut latency = crate::latency::Latency::default();
@@ -416,6 +472,7 @@ impl<'a> Bench<'a> {
             fabric: if shm { "shm" } else { "sim" }.to_owned(),
             clients: trial.clients,
             tasks: trial.tasks,
+            threads: trial.threads,
             handovers: args.handovers,
             locks: args.locks,
             dist: args.dist.to_string(),
@@ -428,7 +485,8 @@ impl<'a> Bench<'a> {
             fairness_jain: rounded(median.fairness(), 1e6),
             violations: judged.map(Outcome::violations).sum(),
             seed: args.seed,
-            face: if args.face == Face::Async { "async" } else { "blocking" }.to_owned(),
+            face: self.face_of(subject).to_owned(),
+            measured_at: measured_at(subject).name().to_owned(),
             placement: if shm { self.placement.name() } else { "virtual" }.to_owned(),
             rounds: self.rounds,
             hold_ns: trial.course.hold_ns,
@@ -440,9 +498,44 @@ impl<'a> Bench<'a> {
             cycle_ns: faces.map(|rounds| Some(median_round(rounds).cycle_ns())),
             ratio_to_raw: faces.map(|rounds| Some(median_ratio(rounds, floor?))),
             ratio_to_raw_min: faces.map(|rounds| Some(fastest(rounds) / fastest(floor?))),
+            ratio_to_flock: system
+                .map(|system| rounded(median_ratio(&measured.rounds, system), 1e3)),
+            speedup: single.map(|one| rounded(median_gain(&measured.rounds, one), 1e3)),
+            p25: quarter(&measured.rounds, floor, system),
             txn: trial.txn.map(|course| txn_row(course, median)),
             provenance: Provenance::here(),
         }
+    }
+}
+
+/// What was measured, by what it was measured of.
+struct Found<'a> {
+    entries: &'a [Entry],
+    measured: &'a [Measured],
+}
+
+impl<'a> Found<'a> {
+    fn one(&self, subject: &str, face: Face, threads: u16) -> Option<&'a Measured> {
+        let is_it = |entry: &Entry| {
+            let through = entry.face == face || rival(subject).is_some();
+            entry.subject == subject && entry.threads == threads && through
+        };
+        self.entries.iter().position(is_it).map(|index| &self.measured[index])
+    }
+
+    fn rounds(&self, subject: &str, face: Face, threads: u16) -> Option<&'a [Outcome]> {
+        self.one(subject, face, threads).map(|of| of.rounds.as_slice())
+    }
+}
+
+/// What a quarter of the rounds stayed at or below.
+fn quarter(rounds: &[Outcome], floor: Option<&[Outcome]>, system: Option<&[Outcome]>) -> Quarter {
+    let ratio = |to: Option<&[Outcome]>| to.map(|to| rounded(low(ratios(rounds, to)), 1e3));
+    Quarter {
+        goodput_per_s: rounded(low(rounds.iter().map(Outcome::goodput).collect()), 10.0),
+        cycle_ns: rounded(low(rounds.iter().map(Outcome::cycle_ns).collect()), 1e3),
+        ratio_to_raw: ratio(floor),
+        ratio_to_flock: ratio(system),
     }
 }
 
@@ -474,10 +567,34 @@ fn median_round(rounds: &[Outcome]) -> &Outcome {
 
 /// The median over the rounds of a cycle's time divided by that of the floor in the same round.
 fn median_ratio(rounds: &[Outcome], floor: &[Outcome]) -> f64 {
-    let ratio = |(ours, floor): (&Outcome, &Outcome)| ours.cycle_ns() / floor.cycle_ns();
-    let mut ratios: Vec<f64> = rounds.iter().zip(floor).map(ratio).collect();
-    ratios.sort_by(f64::total_cmp);
-    ratios[ratios.len() / 2]
+    median(ratios(rounds, floor))
+}
+
+/// Each round's cycle divided by that of the other in the same round.
+fn ratios(rounds: &[Outcome], other: &[Outcome]) -> Vec<f64> {
+    rounds.iter().zip(other).map(|(ours, other)| ours.cycle_ns() / other.cycle_ns()).collect()
+}
+
+/// The median over the rounds of the rate divided by that of the other in the same round.
+fn median_gain(rounds: &[Outcome], other: &[Outcome]) -> f64 {
+    let gain = |(ours, other): (&Outcome, &Outcome)| ours.goodput() / other.goodput();
+    median(rounds.iter().zip(other).map(gain).collect())
+}
+
+fn median(values: Vec<f64>) -> f64 {
+    let middle = values.len() / 2;
+    sorted(values)[middle]
+}
+
+/// What a quarter of them is at or below.
+fn low(values: Vec<f64>) -> f64 {
+    let quarter = values.len() / 4;
+    sorted(values)[quarter]
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
 }
 
 fn fastest(rounds: &[Outcome]) -> f64 {
@@ -506,23 +623,20 @@ fn nanos(seconds: f64) -> u64 {
 fn subjects(args: &BenchArgs) -> anyhow::Result<Vec<String>> {
     let shm = args.fabric == Fabric::Shm;
     let mut subjects: Vec<String> = Vec::new();
-    for name in &args.locks_kind {
-        match name.as_str() {
-            "all" => {
-                let rivals = RIVALS.iter().filter(|_| shm).map(|rival| rival.name);
-                let names = rivals.chain(RECORD_LOCKS.iter().map(|lock| lock.name));
-                let fits = |name: &&str| {
-                    let plays = rival(name).is_none() || !args.together();
-                    plays && check(name, shm, args.locks).is_ok()
-                };
-                subjects.extend(names.filter(fits).map(str::to_owned));
+    let faces = args.faces.then_some("faces");
+    for name in faces.into_iter().chain(args.locks_kind.iter().map(String::as_str)) {
+        match name {
+            "faces" | "all" => {
+                ensure!(shm || name == "all", "faces run on this machine alone: use --fabric shm");
+                subjects.extend(group(name, args).map(str::to_owned));
             }
             name => {
-                check(name, shm, args.locks)?;
+                check(name, args)?;
                 subjects.push(name.to_owned());
             }
         }
     }
+    ensure!(!subjects.is_empty(), "nothing that was asked for is left to measure");
     if let Some(rival) = subjects.iter().find(|name| args.together() && rival(name).is_some()) {
         bail!("'{rival}' has neither tasks nor transactions: each of its clients is a thread");
     }
@@ -536,15 +650,46 @@ fn subjects(args: &BenchArgs) -> anyhow::Result<Vec<String>> {
     Ok(subjects)
 }
 
-fn check(name: &str, shm: bool, locks: u64) -> anyhow::Result<()> {
-    match rival(name) {
-        None => Ok(registry::visit::<Counted<ShmEndpoint>, _>(name, Understood)?),
-        Some(_) if !shm => bail!("'{name}' runs on this machine alone: use --fabric shm"),
-        Some(Rival::Flock) if locks > FLOCKS_MAX => {
-            bail!("'{name}' needs an open file a lock: at most {FLOCKS_MAX} locks")
+/// What a name for several subjects means: those that can do what was asked for.
+fn group<'a>(name: &'a str, args: &'a BenchArgs) -> impl Iterator<Item = &'static str> + 'a {
+    let faces = name == "faces";
+    let rivals = RIVALS.iter().filter(move |rival| faces || rival.at != At::Command);
+    let rivals = rivals.filter(|_| args.fabric == Fabric::Shm).map(|rival| rival.name);
+    let locks = RECORD_LOCKS.iter().filter(move |_| !faces).map(|lock| lock.name);
+    rivals.chain(locks).filter(move |name| {
+        let missing = *name == FLOCK_COMMAND && faces && face::flock().is_none();
+        if missing {
+            eprintln!("{FLOCK_COMMAND} is skipped: flock(1) is not installed");
         }
-        Some(Rival::Pthread) if locks > MUTEXES_MAX => {
+        let plays = rival(name).is_none() || !args.together();
+        plays && !missing && check(name, args).is_ok()
+    })
+}
+
+fn is_face(name: &str) -> bool {
+    matches!(measured_at(name), At::Session | At::Command)
+}
+
+fn check(name: &str, args: &BenchArgs) -> anyhow::Result<()> {
+    let locks = args.locks;
+    let alone = args.threads.iter().all(|threads| *threads == 1);
+    let threads = [Rival::Session, Rival::SessionAsync, Rival::Raw, Rival::ParkingLot];
+    match rival(name) {
+        Some(_) if args.fabric != Fabric::Shm => {
+            bail!("'{name}' runs on this machine alone: use --fabric shm")
+        }
+        rival if !alone && rival.is_none_or(|rival| !threads.contains(&rival)) => {
+            bail!("'{name}' shares no session among threads")
+        }
+        None => Ok(registry::visit::<Counted<ShmEndpoint>, _>(name, Understood)?),
+        Some(Rival::Flock | Rival::Command(Program::Flock)) if locks > FLOCKS_MAX => {
+            bail!("'{name}' needs a file a lock: at most {FLOCKS_MAX} locks")
+        }
+        Some(Rival::Pthread(_)) if locks > MUTEXES_MAX => {
             bail!("'{name}' is measured with at most {MUTEXES_MAX} locks")
+        }
+        Some(_) if is_face(name) && locks > NAMES_MAX => {
+            bail!("'{name}' is measured with at most {NAMES_MAX} names")
         }
         Some(_) => Ok(()),
     }

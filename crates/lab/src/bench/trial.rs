@@ -47,6 +47,8 @@ pub struct Trial {
     pub clients: usize,
     /// How many tasks each has, on one endpoint.
     pub tasks: usize,
+    /// How many threads each has, on one session.
+    pub threads: usize,
     /// How often they hand a hold on among themselves, at most.
     pub handovers_max: u32,
     /// What they ask for.
@@ -68,7 +70,7 @@ impl Trial {
     fn budget(&self) -> Option<(u64, usize)> {
         match self.span {
             Span::Nanos(_) => None,
-            Span::Acquisitions(cycles) => Some((cycles, self.clients * self.tasks)),
+            Span::Acquisitions(cycles) => Some((cycles, self.clients * self.tasks * self.threads)),
         }
     }
 

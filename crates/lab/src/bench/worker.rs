@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::Context;
 use farlock_fabric::hook::Counted;
-use farlock_fabric::shm::{Region, ShmEndpoint};
+use farlock_fabric::shm::{Region, ShmEndpoint, SystemKind};
 use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, RecordLock};
@@ -20,8 +20,9 @@ use super::placement;
 use super::trial::{Arena, Face, Trial};
 use crate::child;
 use crate::drive::{Control, Cycles, Failure, Laps, Phase, Subject, Tally};
+use crate::face::{self, Awaited, Blocking, Commands, Program};
 use crate::judge::Judge;
-use crate::rival::{Flock, Mutexes, Ofd, Raw, Rival, Threads, rival};
+use crate::rival::{Flock, Mutexes, Ofd, Raw, Rival, SYSTEM_KINDS, Threads, rival};
 use crate::subject::{AsyncFace, BlockingFace, Counting};
 use crate::transactions::{Transactions, TxnCourse};
 
@@ -37,7 +38,7 @@ pub struct WorkerArgs {
     /// Files of `flock` to open.
     #[arg(long)]
     pub flocks: u64,
-    /// Mutexes of `pthread` that were made.
+    /// Locks of `pthread` that were made, of each kind.
     #[arg(long)]
     pub mutexes: u64,
     /// The core it runs on.
@@ -90,17 +91,22 @@ fn answer(answer: &Answer) -> anyhow::Result<()> {
 }
 
 struct Worker {
+    /// Where the faces' region is.
+    dir: PathBuf,
     region: Region,
     flock: Flock,
     ofd: Ofd,
-    mutexes: Mutexes,
+    mutexes: Vec<(SystemKind, Mutexes)>,
 }
 
 impl Worker {
     fn open(args: &WorkerArgs) -> anyhow::Result<Self> {
         let region = Region::open(&super::crew::region_options(&args.dir))?;
         let (flock, ofd) = (Flock::open(&args.dir, args.flocks)?, Ofd::open(&args.dir)?);
-        Ok(Self { region, flock, ofd, mutexes: Mutexes::open(&args.dir, args.mutexes)? })
+        let open = |kind| Ok((kind, Mutexes::open(&args.dir, args.mutexes, kind)?));
+        let mutexes = SYSTEM_KINDS.into_iter().map(open).collect::<std::io::Result<_>>()?;
+        let dir = args.dir.clone();
+        Ok(Self { dir, region, flock, ofd, mutexes })
     }
 
     fn obey(&mut self, order: &Order) -> anyhow::Result<Answer> {
@@ -109,18 +115,54 @@ impl Worker {
         let seat = Seat {
             trial: &order.trial,
             client: order.client,
+            tells: true,
             control: arena.control(words),
             judge: arena.judge(words),
         };
         let tally = match rival(&order.trial.subject) {
             None => self.lock(&seat, arena)?,
-            Some(Rival::Raw) => raw(&seat)?,
+            Some(face @ (Rival::Session | Rival::SessionAsync)) => {
+                return self.session(&seat, &order.cores, face).map(Answer::Done);
+            }
+            Some(Rival::Command(program)) => self.commands(&seat, program)?,
+            Some(Rival::Raw) => {
+                let threads = order.trial.threads;
+                return on_threads(&seat, &order.cores, threads, raw).map(Answer::Done);
+            }
             Some(Rival::Flock) => seat.run(&self.flock)?,
             Some(Rival::Ofd) => seat.run(&self.ofd)?,
-            Some(Rival::Pthread) => seat.run(&self.mutexes)?,
+            Some(Rival::Pthread(kind)) => {
+                let mutexes = self.mutexes.iter().find(|(known, _)| *known == kind);
+                seat.run(&mutexes.expect("every kind was opened").1)?
+            }
             Some(Rival::ParkingLot) => return threads(&seat, &order.cores).map(Answer::Done),
         };
         Ok(Answer::Done(vec![tally]))
+    }
+
+    /// A session of its own for each trial, which its threads share.
+    fn session(&self, seat: &Seat<'_>, cores: &[usize], face: Rival) -> anyhow::Result<Vec<Tally>> {
+        let session = farlock::Session::open(&face::region_options(&self.dir))?;
+        let locks = seat.trial.workload.locks;
+        on_threads(seat, cores, seat.trial.threads, |seat| {
+            if face == Rival::Session {
+                return Ok(seat.run(&Blocking::new(&session, locks))?);
+            }
+            let executor = tokio::runtime::Builder::new_current_thread().build()?;
+            let subject = Awaited::new(&session, locks);
+            seat.await_start();
+            Ok(executor.block_on(seat.drive(&Cycles(&subject)))?)
+        })
+    }
+
+    /// Commands are judged by what runs under them, in the trials that count; here each client
+    /// looks at words of its own.
+    fn commands(&self, seat: &Seat<'_>, program: Program) -> anyhow::Result<Tally> {
+        let judged = seat.trial.counted.then_some(seat.trial.course.hold_ns);
+        let commands = Commands::new(program, &self.dir, judged)?;
+        let mut tally = seat.privately(|seat| Ok(seat.run(&commands)?))?;
+        tally.violations += commands.overlaps();
+        Ok(tally)
     }
 
     /// An endpoint of its own for each trial: no message of an earlier one reaches it.
@@ -144,6 +186,8 @@ impl Worker {
 struct Seat<'a> {
     trial: &'a Trial,
     client: usize,
+    /// Whether it says itself that it is ready; of several threads their process does.
+    tells: bool,
     control: Control<'a>,
     judge: Judge<'a>,
 }
@@ -151,8 +195,23 @@ struct Seat<'a> {
 impl Seat<'_> {
     /// Says that this client is ready and waits until all are.
     fn await_start(&self) {
-        answer(&Answer::Ready).expect("a parent that is gone has taken this process along");
+        if self.tells {
+            answer(&Answer::Ready).expect("a parent that is gone has taken this process along");
+        }
         self.await_warm_up();
+    }
+
+    /// Runs a subject that is judged by words which nobody else sees.
+    fn privately(
+        &self,
+        run: impl FnOnce(&Seat<'_>) -> anyhow::Result<Tally>,
+    ) -> anyhow::Result<Tally> {
+        let locks = self.trial.workload.locks;
+        let words: Vec<AtomicU64> = (0..Judge::words(locks)).map(|_| AtomicU64::new(0)).collect();
+        let judge = Judge::new(&words, locks);
+        let mut tally = run(&Seat { judge, ..*self })?;
+        tally.violations += judge.lost(tally.exclusive);
+        Ok(tally)
     }
 
     fn await_warm_up(&self) {
@@ -183,29 +242,39 @@ fn at_once<F: Future>(future: F) -> F::Output {
 }
 
 /// Raw lines are private, and so are the words by which they are judged.
-fn raw(seat: &Seat<'_>) -> Result<Tally, Failure> {
-    let locks = seat.trial.workload.locks;
-    let words: Vec<AtomicU64> = (0..Judge::words(locks)).map(|_| AtomicU64::new(0)).collect();
-    let judge = Judge::new(&words, locks);
-    let mut tally = Seat { judge, ..*seat }.run(&Raw::new(locks))?;
-    tally.violations += judge.lost(tally.exclusive);
-    Ok(tally)
+fn raw(seat: &Seat<'_>) -> anyhow::Result<Tally> {
+    seat.privately(|seat| Ok(seat.run(&Raw::new(seat.trial.workload.locks))?))
 }
 
 /// All clients of the trial, as threads of this process.
 fn threads(seat: &Seat<'_>, cores: &[usize]) -> anyhow::Result<Vec<Tally>> {
     let locks: Vec<RwLock<()>> = (0..seat.trial.workload.locks).map(|_| RwLock::new(())).collect();
+    let number = seat.trial.clients * seat.trial.threads;
+    on_threads(seat, cores, number, |seat| Ok(seat.run(&Threads::new(&locks))?))
+}
+
+/// So many clients as threads of this process, numbered on from those of the processes before it;
+/// one stays on this thread.
+fn on_threads(
+    seat: &Seat<'_>,
+    cores: &[usize],
+    number: usize,
+    run: impl Fn(&Seat<'_>) -> anyhow::Result<Tally> + Sync,
+) -> anyhow::Result<Vec<Tally>> {
+    if number == 1 {
+        return Ok(vec![run(seat)?]);
+    }
+    let (first, run) = (seat.client * number, &run);
     std::thread::scope(|scope| {
         let client = |client: usize| {
-            let (core, seat) = (placement::core_of(cores, client), Seat { client, ..*seat });
-            let locks = &locks;
-            scope.spawn(move || -> anyhow::Result<Tally> {
+            let core = placement::core_of(cores, client);
+            let seat = Seat { client, tells: false, ..*seat };
+            scope.spawn(move || {
                 placement::pin(core)?;
-                seat.await_warm_up();
-                Ok(at_once(seat.drive(&Cycles(&Threads::new(locks))))?)
+                run(&seat)
             })
         };
-        let threads: Vec<_> = (0..seat.trial.clients).map(client).collect();
+        let threads: Vec<_> = (first..first + number).map(client).collect();
         answer(&Answer::Ready)?;
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| match thread.join() {
             Ok(tally) => tally,

@@ -15,13 +15,15 @@ pub struct Order {
     pub readers: Option<u16>,
     /// Of writers that come later so many pass one in line, at most.
     pub passes: Option<u32>,
+    /// Readers stand in the same line as writers, and count as they do.
+    pub one_line: bool,
 }
 
 impl Order {
     /// What this lock promises.
     pub fn promised<E: Endpoint, L: RecordLock<E>>(lock: &L) -> Self {
         let (writers, readers) = (lock.bypass_max(), lock.writers_before_reader());
-        Self { writers, readers, passes: None }
+        Self { writers, readers, passes: None, one_line: L::READERS_IN_LINE }
     }
 
     /// What is left of it where clients hand their holds on so often among their tasks: if the lock
@@ -44,10 +46,10 @@ impl Order {
         Self { writers: self.writers.map(|most| most * (1 + turns)), ..self }
     }
 
-    /// Whether an atomic gets its client in line. Where newcomers may pass those in line, one that
-    /// changes nothing was an attempt to.
+    /// Whether an atomic gets its client in line. Where newcomers may pass those in line, or attempt
+    /// to acquire before they get in line, one that changes nothing was an attempt.
     pub fn gets_in_line(self, changes: bool) -> bool {
-        changes || self.writers.is_none_or(|most| most == 0)
+        changes || !self.one_line && self.writers.is_none_or(|most| most == 0)
     }
 
     /// Whether there is anything to hold the lock to.

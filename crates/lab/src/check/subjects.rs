@@ -28,7 +28,7 @@ const PATIENT: &[(&str, &str)] = &[
 /// Locks whose clients sleep until somebody wakes them, or poll seldom: where they have no lease,
 /// pauses are measured by this. Of the others, who poll almost without a pause, they are short: no
 /// pause must use up a run's events.
-const SLEEPERS: [&str; 7] = ["dslr", "dslr-64", "mcs", "shiftlock", "rpc", "rpc-ro", "claim"];
+const SLEEPERS: [&str; 7] = ["dslr", "dslr-64", "mcs", "shiftlock", "claim", "rpc", "rpc-ro"];
 /// By what pauses are measured of sleepers, of cas, which waits ever longer, and of the others.
 const PAUSE_NS: [Nanos; 3] = [LEASE_NS, 100_000, 100];
 
@@ -59,6 +59,8 @@ const VARIANTS: &[&str] = &[
     "shiftlock:n=1:keep",
     "shiftlock:bypass=1",
     "shiftlock:bypass=1:ways=1",
+    "claim:bypass=1",
+    "claim:bypass=1:ways=1",
     "shiftlock:strict",
     "shiftlock:attempts=2",
     "dslr-64:max=3",
@@ -243,6 +245,7 @@ impl MakePlayer {
             outlives,
             looks_at_incarnation: self.looks_at_incarnation,
             order_outlives_pauses: L::ORDER_OUTLIVES_PAUSES,
+            leaves_mail: L::LEAVES_MAIL,
             register: self.register,
             lease_ns,
             adds_within_ns: lock.adds_within_ns(),

@@ -70,6 +70,8 @@ pub struct Terms {
     pub looks_at_incarnation: bool,
     /// The order in which it is granted is the same if clients are paused.
     pub order_outlives_pauses: bool,
+    /// Messages may lie in the mailboxes of those who have left.
+    pub leaves_mail: bool,
     /// How long its holders may hold, if not as long as they like.
     pub lease_ns: Option<Nanos>,
     /// Within how long verbs that add take effect, where exclusion rests on it and clocks go as the
@@ -470,6 +472,7 @@ impl Trial {
                 true => Order::default(),
                 false => terms.order.with_turns_unseen(scenario.cancels()).beside(others),
             },
+            turns: Turns::of_one_line(terms.order.one_line),
             ghost: world.ghost(),
             clients: scenario.clients,
             crew: terms.crew,
@@ -640,9 +643,8 @@ impl Trial {
             // when the lease has ended before it came.
             // Who is paused in several slots at once may be taken for dead in one of them.
             let several = self.terms.crew.tasks > 1 && self.scenario.may_pause();
-            let left_early = leased || several || self.scenario.is_deadly();
-            // Where nobody waits for reports, they reach those who have left, too.
-            let left_early = left_early || self.terms.declares.passes;
+            let left_early =
+                leased || several || self.scenario.is_deadly() || self.terms.leaves_mail;
             for slot in (0..self.terms.crew.tasks as u8).map(Slot) {
                 let record = endpoint.record(id.index, slot);
                 let phase = self.handle.peek(record.plus(slot::STATE as u64 * 8)) & 0xff;

@@ -132,8 +132,13 @@ impl Visitor<Simulated> for Member<'_> {
 
     fn visit<L: RecordLock<Simulated>>(self, lock: L) {
         let (base, who, jury) = (self.locks::<L>(), self.who, Rc::clone(self.jury));
-        let workload =
-            Workload { locks: LOCKS, dist: Dist::Uniform, reads: READS, seed: self.course.seed };
+        let workload = Workload {
+            locks: LOCKS,
+            dist: Dist::Uniform,
+            reads: READS,
+            seed: self.course.seed,
+            dealt: 1,
+        };
         let mut draws = workload.draws(usize::from(who));
         let acquisitions = self.course.scaled(ACQUISITIONS_PER_CLIENT);
         let endpoint = self.world.endpoint();

@@ -162,7 +162,7 @@ impl<'a> Crew<'a> {
             .args(["--protocol", self.protocol])
             .args(["--seat", &seat.to_string()])
             .args(["--seats", &args.clients.to_string()])
-            .args(["--locks", &args.locks.to_string()])
+            .args(["--locks", &args.locks().to_string()])
             .env_remove(BLOWS)
             .stdin(Stdio::null());
         if weather == Weather::Storm {

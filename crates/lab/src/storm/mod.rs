@@ -8,6 +8,7 @@
 pub mod blow;
 pub mod client;
 mod crew;
+pub mod faces;
 pub mod ledger;
 pub mod report;
 
@@ -28,6 +29,7 @@ use crate::check::subjects;
 use crate::scratch::Scratch;
 use blow::Moment;
 use crew::Crew;
+use faces::Face;
 use ledger::{Ledger, Weather};
 use report::Row;
 
@@ -37,6 +39,10 @@ const STALL: Duration = Duration::from_secs(5);
 const LAST_GRANTS: u64 = 20;
 /// The longest time between two blows from outside, in microseconds.
 const LULL_US_MAX: u64 = 20_000;
+/// Kills by default.
+const KILLS: u64 = 10_000;
+/// Locks by default.
+const LOCKS: u16 = 2;
 /// How often the crew is looked after.
 const TICK: Duration = Duration::from_micros(500);
 
@@ -49,18 +55,44 @@ pub struct StormArgs {
     /// How many clients live at a time.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(2..=64))]
     pub clients: u16,
-    /// How many locks they share.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub locks: u16,
-    /// How many clients are killed in all, spread evenly over the locks.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub kills: u64,
+    /// How many locks they share
+    /// [default: 2; at a face 4]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub locks: Option<u16>,
+    /// How many clients are killed in all, spread evenly over the locks [default: 10000; at a face
+    /// 200]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub kills: Option<u64>,
+    /// Storms over what people use, the library's sessions or the command, instead of the locks'
+    /// clients below
+    #[arg(long, value_enum, conflicts_with = "protocol")]
+    pub face: Option<Face>,
+    /// At a face: how many are stopped [default: as many as are killed]
+    #[arg(long, requires = "face")]
+    pub stops: Option<u64>,
+    /// At a face: the storm ends after so long in any case
+    #[arg(long, value_name = "S", requires = "face", default_value_t = 100.0)]
+    #[arg(value_parser = crate::bench::seconds)]
+    pub seconds: f64,
+    /// At a face: nobody takes a lock, and the judge must see it
+    #[arg(long, requires = "face", hide = true)]
+    pub canary: bool,
+    /// At a face: the kernel's locks are taken instead, and the judge may not object
+    #[arg(long, requires = "face", hide = true, conflicts_with = "canary")]
+    pub reference: bool,
     /// Decides when and whom. The processes' own timing decides as well.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Prints a line of JSON for each lock.
     #[arg(long)]
     pub json: bool,
+}
+
+impl StormArgs {
+    /// How many locks clients share.
+    fn locks(&self) -> usize {
+        self.locks.unwrap_or(LOCKS).into()
+    }
 }
 
 /// The region of processes that are killed in this directory, as its clients open it.
@@ -80,9 +112,12 @@ pub(crate) fn named_or_all(name: &str, holds: impl Fn(&str) -> bool) -> Vec<&str
 /// Storms, one lock after another. Fails if anything was violated or anybody stalled, but for the
 /// canary, which must be violated.
 pub fn run(args: &StormArgs) -> anyhow::Result<()> {
+    if let Some(face) = args.face {
+        return faces::run(args, face);
+    }
     let outlives = |name: &str| subjects::player(name).is_ok_and(|player| player.outlives);
     let protocols = named_or_all(&args.protocol, outlives);
-    let kills = args.kills.div_ceil(protocols.len() as u64);
+    let kills = args.kills.unwrap_or(KILLS).div_ceil(protocols.len() as u64);
     let mut rows = Vec::new();
     for protocol in protocols {
         let row = storm(args, protocol, kills).with_context(|| (*protocol).to_owned())?;
@@ -100,7 +135,7 @@ pub fn run(args: &StormArgs) -> anyhow::Result<()> {
 /// A storm over one lock, in which at least so many clients are killed.
 fn storm(args: &StormArgs, protocol: &str, kills: u64) -> anyhow::Result<Row> {
     let begun = Instant::now();
-    let (locks, seats) = (usize::from(args.locks), usize::from(args.clients));
+    let (locks, seats) = (args.locks(), usize::from(args.clients));
     let scratch = Scratch::new()?;
     let mut options = region_options(scratch.path(), "storm");
     (options.create, options.heap_bytes) = (true, Ledger::words(locks, seats) as u64 * 8);
@@ -114,7 +149,7 @@ fn storm(args: &StormArgs, protocol: &str, kills: u64) -> anyhow::Result<Row> {
     let row = Row {
         protocol: protocol.to_owned(),
         clients: args.clients,
-        locks: args.locks,
+        locks: args.locks() as u16,
         kills: storm.crew.kills,
         kills_at: Moment::ALL.map(|moment| (moment.name(), ledger.died_at(moment))).into(),
         stops: storm.crew.stops,

@@ -168,6 +168,10 @@ impl<E: Endpoint> Endpoint for Tampered<E> {
         self.inner.endpoints()
     }
 
+    fn occupied_from(&self, index: u16) -> Option<u16> {
+        self.inner.occupied_from(index)
+    }
+
     fn occupant(&self, index: u16) -> Option<EndpointId> {
         self.inner.occupant(index)
     }

@@ -18,6 +18,8 @@ pub struct Turns {
     /// How many exclusive ones have passed the first of them in line since it is the first.
     in_a_row: u32,
     bypass_max: u32,
+    /// Shared clients stand among the exclusive ones, in whose order all are granted.
+    one_line: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,12 @@ pub struct Passed {
 }
 
 impl Turns {
+    /// Where shared clients stand in one line with exclusive ones. That a shared one enters before
+    /// another is no passing: they hold together, and either may be told first.
+    pub fn of_one_line(one_line: bool) -> Self {
+        Self { one_line, ..Self::default() }
+    }
+
     /// `who` is about to get in line.
     pub fn opens(&mut self, who: u16, access: Access) {
         match access {
@@ -79,6 +87,9 @@ impl Turns {
             return Passed::default();
         };
         let waiter = self.line.remove(place);
+        if self.one_line {
+            return self.enters_one_line(waiter, place);
+        }
         if waiter.access == Access::Shared {
             return Passed { writer_kept_out: waiter.barred_by, ..Passed::default() };
         }
@@ -107,6 +118,20 @@ impl Turns {
         passed
     }
 
+    fn enters_one_line(&mut self, waiter: Waiter, place: usize) -> Passed {
+        let mut passed = Passed { by: waiter.passed, ..Passed::default() };
+        for other in &mut self.line[..place] {
+            if waiter.access != Access::Shared || other.access != Access::Shared {
+                passed.writers += 1;
+                other.passed += 1;
+                self.bypass_max = self.bypass_max.max(other.passed);
+            }
+        }
+        self.in_a_row = if passed.writers == 0 { 0 } else { self.in_a_row + 1 };
+        passed.in_a_row = self.in_a_row;
+        passed
+    }
+
     /// Nobody is kept out for `who` any longer.
     fn admits(&mut self, who: u16) {
         for waiter in self.line.iter_mut().filter(|waiter| waiter.barred_by == Some(who)) {
@@ -124,7 +149,8 @@ impl Turns {
         self.readers_opening &= !(1 << who);
         self.writers_opening &= !(1 << who);
         let mut writers = self.line.iter().filter(|waiter| waiter.access == Access::Exclusive);
-        if writers.next().is_some_and(|first| first.who == who) {
+        let first = if self.one_line { self.line.first() } else { writers.next() };
+        if first.is_some_and(|first| first.who == who) {
             self.in_a_row = 0;
         }
         self.line.retain(|waiter| waiter.who != who);

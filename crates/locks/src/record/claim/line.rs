@@ -215,33 +215,47 @@ impl Claim {
                 watch = Watch::default();
                 continue;
             }
-            self.wait_for_news(site, (&mut watch, &mut holders), before, seen).await;
+            self.wait_for_news(site, mode, (&mut watch, &mut holders), before, seen).await;
         }
     }
 
-    /// Waits until something may have changed for a waiter that is not first.
+    /// Waits until something may have changed for a waiter that is not first. Whoever behind it asks
+    /// for a sign of life gets one, and does not put off the next look.
     async fn wait_for_news<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
+        mode: Mode,
         (watch, holders): (&mut Watch, &mut Readers),
         before: Option<Place>,
         seen: ClaimWord,
     ) {
-        let [word, sign, rest] = watch.survivors();
-        let memory = [site.position(), site.successor_bits(), site.signs(), holders.survivor()];
-        let [position, behind, signs, held] = memory;
-        site.endpoint.checkpoint(&[position, behind, signs, held, word, sign, rest]);
         let poll = (!E::NOW || !watch.is_calm).then_some(LOOK_NS);
+        let interval = if watch.is_calm { holders.interval(poll) } else { poll };
+        let mut look = interval.map(|interval| site.endpoint.sleep(interval));
         let mut peers: Vec<EndpointId> = holders.watched().to_vec();
         peers.extend(before.map(|before| before.mailbox.endpoint));
         let wait = Wait {
             word: (E::NOW && watch.is_calm).then(|| (site.lock, seen.watched())),
             mail: Some(site.slot()),
             peers: &peers,
-            interval: if watch.is_calm { holders.interval(poll) } else { poll },
+            interval: None,
             patience: self.patience_in_line(),
         };
-        let woken = site.wait_or_withdraw(wait).await.unwrap_or(Woken::Changed);
+        let woken = loop {
+            let [word, sign, rest] = watch.survivors();
+            let memory = [site.position(), site.successor_bits(), site.signs()];
+            let [position, behind, signs] = memory;
+            let held = holders.survivor();
+            site.endpoint.checkpoint(&[position, behind, signs, held, word, sign, rest]);
+            let woken = site.wait_or_withdraw(wait, look.as_mut()).await;
+            if woken != Some(Woken::Mail) {
+                break woken.unwrap_or(Woken::Changed);
+            }
+            answer(site, mode);
+            if site.position() != position {
+                break Woken::Mail;
+            }
+        };
         if watch.is_calm {
             holders.woken(woken, poll);
         }
@@ -299,7 +313,7 @@ impl Claim {
                 interval: readers.interval(poll),
                 patience: self.patience_in_line(),
             };
-            site.wait_or_withdraw(wait).await
+            site.wait_or_withdraw(wait, None).await
         };
         readers.woken(woken.unwrap_or(Woken::Changed), poll);
     }

@@ -1,0 +1,199 @@
+//! Who keeps an endpoint's place: its own thread, or a keeper on the thread that attached, for a
+//! lane that goes from thread to thread.
+//!
+//! ```text
+//! Region::endpoint()   Shm<Keeper>                 stays on its thread, moves out when dropped
+//! Region::lane()       Shm<Kept>  and a Keeper     the lane may be moved, the keeper may not
+//! ```
+//!
+//! A keeper and its lane know nothing of each other; either may end first.
+//!
+//! * **The keeper ends first**: it closes the gate for good, makes every processor pass a barrier,
+//!   and waits until the lane is not within a verb. Then it moves out, and everybody sees the
+//!   endpoint dead. The lane's verbs end with [`Revoked`](crate::Fault::Revoked) from then on.
+//! * **The keeper's thread or process ends without that**: whoever finds the beacon out closes the
+//!   gate and makes every processor pass a barrier before it says that the endpoint is dead. The
+//!   kernel puts out a beacon of an ending process only after every other thread of it was told
+//!   to end, and no thread that was told so leaves the interrupt of a barrier for its program. So
+//!   no verb takes effect after the death.
+//! * **The keeper is forgotten, and its thread ends while the process lives on**: the same, and
+//!   whoever finds the beacon out also waits until the lane is not within a verb, up to 100 ms.
+//! * **The lane ends first**: nothing happens; the endpoint lives as long as its keeper.
+//!
+//! A lane without its keeper still stores into its own place: its record, its mailboxes, the line
+//! of its gate. All of that is harmless as long as the place is nobody else's. So the process
+//! marks the place of a lane ([`mark`](super::mark)), and while the mark stands, which is as long
+//! as the lane exists and its process lives, nobody moves in.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use super::error::AttachError;
+use super::region::Region;
+use super::tether::Tether;
+use crate::addr::EndpointId;
+use crate::endpoint::NotSend;
+
+/// Places that one thread keeps at most, for one region handle: the kernel looks at 2048 robust
+/// mutexes of a thread that ends, and the program may have some of its own.
+pub const KEEPERS_MAX: u32 = 2000;
+
+/// Keeps an endpoint's place for the thread that attached. Dropping it leaves the region: the
+/// endpoint is dead, and its lane's verbs are refused.
+///
+/// It belongs to its thread, whose end, in order or by a panic, drops it. One that was forgotten
+/// ([`std::mem::forget`]) keeps its place until its thread ends; then a verb of its lane that was
+/// begun, and has been starved for 100 ms, may still take effect, and no later one.
+///
+/// In a child made by `fork` it is only safe to drop it, which does nothing.
+///
+/// ```compile_fail,E0277
+/// fn moves<T: Send>() {}
+/// moves::<farlock_fabric::shm::Keeper>();
+/// ```
+#[derive(Debug)]
+#[must_use = "the endpoint lives as long as its keeper"]
+pub struct Keeper {
+    pub(super) id: EndpointId,
+    pub(super) tether: Option<Tether>,
+    /// Whether another value executes the verbs.
+    pub(super) has_lane: bool,
+    /// The process that attached: a forked child is another.
+    pid: u32,
+    /// The thread that attached: a thread that is nearly over no longer knows its name.
+    thread: ThreadId,
+    region: Region,
+    _not_send: NotSend,
+}
+
+impl Keeper {
+    /// Keeps the place that the calling thread has just moved into.
+    pub(super) fn new(
+        region: &Region,
+        id: EndpointId,
+        tether: Option<Tether>,
+        has_lane: bool,
+    ) -> Self {
+        let (pid, region) = (region.process().pid, region.clone());
+        let thread = std::thread::current().id();
+        region.keepers().add(thread);
+        Self { id, tether, has_lane, pid, thread, region, _not_send: PhantomData }
+    }
+
+    /// Whose place it keeps.
+    pub fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    /// The descriptor that keeps this endpoint alive in whoever inherits it; only a tethered
+    /// endpoint has one. Children inherit it unless [`Keeper::set_tether_inherited`] says no.
+    pub fn tether_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.tether.as_ref().map(Tether::fd)
+    }
+
+    /// Whether programs executed by this process inherit the tether: yes at first. To hand it to
+    /// exactly one child, say no at once, and duplicate [`Keeper::tether_fd`] in that child
+    /// before it executes. Without a tether nothing happens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_tether_inherited(&self, inherited: bool) -> std::io::Result<()> {
+        self.tether.as_ref().map_or(Ok(()), |tether| tether.set_inherited(inherited))
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if std::process::id() != self.pid {
+            return;
+        }
+        drop(self.tether.take());
+        let mapping = self.region.mapping();
+        if self.has_lane {
+            mapping.stop_lane(self.id);
+        }
+        mapping.move_out(self.id);
+        self.region.keepers().remove(self.thread);
+    }
+}
+
+/// What a lane has instead of a [`Keeper`]: the mark that keeps its place from others while the
+/// lane exists.
+#[derive(Debug)]
+pub struct Kept {
+    index: u16,
+    /// The process that attached: a forked child is another.
+    pid: u32,
+    region: Region,
+}
+
+impl Kept {
+    /// The place with this index is marked already.
+    pub(super) fn new(region: &Region, index: u16) -> Self {
+        Self { index, pid: region.process().pid, region: region.clone() }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // A forked child shares the marks of its parent, whose lane goes on.
+        if std::process::id() == self.pid {
+            self.region.unmark(self.index);
+        }
+    }
+}
+
+/// How many places each thread of a process keeps, for one region handle.
+#[derive(Debug, Default)]
+pub(super) struct Keepers {
+    counts: Mutex<HashMap<ThreadId, u32>>,
+}
+
+impl Keepers {
+    fn counts(&self) -> MutexGuard<'_, HashMap<ThreadId, u32>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the calling thread can keep another place.
+    pub(super) fn check(&self) -> Result<(), AttachError> {
+        let keepers = self.counts().get(&std::thread::current().id()).copied().unwrap_or(0);
+        if keepers < KEEPERS_MAX { Ok(()) } else { Err(AttachError::ThreadFull { keepers }) }
+    }
+
+    fn add(&self, thread: ThreadId) {
+        *self.counts().entry(thread).or_default() += 1;
+    }
+
+    fn remove(&self, thread: ThreadId) {
+        let mut counts = self.counts();
+        let count = counts.get_mut(&thread).expect("a keeper was counted");
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&thread);
+        }
+    }
+}
+
+/// A process, as `ls` shows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    /// When it started, in clock ticks after boot; 0 where that cannot be read.
+    pub(super) started_ticks: u64,
+}
+
+impl Process {
+    /// The calling one. Reads a file of the system's, which takes longer than to attach.
+    pub(super) fn own() -> Self {
+        /// The 22nd field of the file, counted behind the name, which may contain anything.
+        const FIELD_AFTER_NAME: usize = 19;
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let field = after_name.split_whitespace().nth(FIELD_AFTER_NAME);
+        let started_ticks = field.and_then(|field| field.parse().ok()).unwrap_or(0);
+        Self { pid: std::process::id(), started_ticks }
+    }
+}

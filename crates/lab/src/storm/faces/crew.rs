@@ -1,0 +1,494 @@
+//! The crew of a storm over the faces: starts processes, kills, stops and continues them, and
+//! writes down what it does. Only processes of this crew are signalled, by their ids.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
+
+use super::draw::Draw;
+use super::inside::Process;
+use super::log::{Log, Patience, Reader, Record, Refusal, What};
+use super::{Face, Storm, Taken, kernel_file};
+use crate::{child, face};
+
+/// Processes that are stopped at one time, at most.
+const STOPPED_MAX: usize = 2;
+/// The range of long stops, longer than the judge's bound, and the longest of the others, in
+/// microseconds. One is long at a time, so that nobody has to wait for two. It is not killed
+/// meanwhile, and those who wait are spared: they are to find out whether it stands in their way.
+const LONG_STOP_US: std::ops::Range<u64> = 250_000..400_000;
+const SHORT_STOP_US_MAX: u64 = 10_000;
+/// Whom a blow is to meet: somebody who waits, who holds, who waits longest, or anybody.
+const WAITER: u32 = 1;
+const HOLDER: u32 = 2;
+const FIRST: u32 = 3;
+/// How long after its command's death a guardian that was not seen may be left.
+const UNSEEN: Duration = Duration::from_millis(50);
+/// How long the dead are looked after. Who then lives on is taken for gone, and judged.
+const DYING_MAX: Duration = Duration::from_secs(2);
+/// The status of a command that was not granted.
+const CONFLICT: i32 = 75;
+/// What the processes say on standard error.
+pub(super) const SAID: &str = "said";
+
+/// The processes of a storm. Those that are left are killed when it is dropped.
+pub(super) struct Crew<'a> {
+    storm: &'a Storm<'a>,
+    log: Log,
+    reader: Reader,
+    seats: Vec<Seat>,
+    /// What tries locks whose last users died.
+    prober: Option<Child>,
+    dying: Vec<Dying>,
+    /// Where those that run are, and since when, as the log tells.
+    phases: BTreeMap<u64, (Phase, u64)>,
+    chance: Xoshiro256PlusPlus,
+    next_who: u64,
+    calm: bool,
+    pub(super) kills: u64,
+    pub(super) stops: u64,
+}
+
+/// A place for one process after the other.
+struct Seat {
+    runner: Option<Runner>,
+    /// The next one starts then.
+    idle_until: Instant,
+}
+
+struct Runner {
+    child: Child,
+    who: u64,
+    /// What a command does.
+    draw: Option<Draw>,
+    /// When it goes on, if it is stopped.
+    stopped_until: Option<Instant>,
+    /// Whether it was stopped for long the last time.
+    long: bool,
+    /// What was seen of its command when it was killed.
+    killed: Option<Vec<Process>>,
+}
+
+/// Killed, and its command may live yet.
+struct Dying {
+    who: u64,
+    lock: Option<u64>,
+    kin: Vec<Process>,
+    not_before: Instant,
+    until: Instant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Idle,
+    Waits(u64),
+    Holds(u64),
+}
+
+impl Phase {
+    fn lock(self) -> Option<u64> {
+        match self {
+            Self::Idle => None,
+            Self::Waits(lock) | Self::Holds(lock) => Some(lock),
+        }
+    }
+}
+
+/// Whom a blow meets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reach {
+    /// The process alone.
+    Alone,
+    /// The group of its command alone.
+    Group,
+    /// Both.
+    Both,
+}
+
+impl Runner {
+    /// The process, which is ours and not reaped: its id is nobody else's.
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn is_stopped_for_long(&self) -> bool {
+        self.long && self.stopped_until.is_some()
+    }
+
+    /// The guardian of its command, and those below, as far as they are there by now.
+    fn kin(&self) -> Vec<Process> {
+        let mut kin: Vec<Process> = children(self.child.id());
+        let below: Vec<Process> = kin.iter().flat_map(|child| children(child.pid())).collect();
+        kin.extend(below);
+        kin
+    }
+
+    fn signal(&self, reach: Reach, signal: Signal) -> rustix::io::Result<()> {
+        let guardian = children(self.child.id()).first().map(|guardian| guardian.pid());
+        let group = guardian.and_then(|guardian| Pid::from_raw(guardian as i32));
+        if let Some(group) = group.filter(|_| reach != Reach::Alone) {
+            // It may end just now.
+            let _ = kill_process_group(group, signal);
+        }
+        if reach == Reach::Group && group.is_some() {
+            Ok(())
+        } else {
+            kill_process(self.pid(), signal)
+        }
+    }
+}
+
+fn children(pid: u32) -> Vec<Process> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let list = list.unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| Process::find(pid.parse().ok()?)).collect()
+}
+
+impl Drop for Crew<'_> {
+    fn drop(&mut self) {
+        let runners = self.seats.iter_mut().filter_map(|seat| seat.runner.as_mut());
+        for runner in runners {
+            // What counts is that none is left.
+            let _ = runner.signal(Reach::Both, Signal::KILL);
+            let _ = runner.child.wait();
+        }
+        if let Some(prober) = &mut self.prober {
+            let _ = prober.kill();
+            let _ = prober.wait();
+        }
+    }
+}
+
+impl<'a> Crew<'a> {
+    pub(super) fn board(storm: &'a Storm<'a>) -> anyhow::Result<Self> {
+        let log = Log::open(storm.dir)?;
+        let reader = Reader::open(storm.dir)?;
+        let seat = |_| Seat { runner: None, idle_until: Instant::now() };
+        let mut crew = Self {
+            storm,
+            log,
+            reader,
+            seats: (0..storm.clients).map(seat).collect(),
+            prober: None,
+            dying: Vec::new(),
+            phases: BTreeMap::new(),
+            chance: Xoshiro256PlusPlus::seed_from_u64(storm.seed),
+            next_who: 1,
+            calm: false,
+            kills: 0,
+            stops: 0,
+        };
+        if storm.face == Face::Session && storm.taken != Taken::Nothing {
+            let mut command = crew.worker(0)?;
+            crew.prober = Some(command.arg("--probe").stdin(Stdio::piped()).spawn()?);
+        }
+        Ok(crew)
+    }
+
+    /// Looks after everybody.
+    pub(super) fn tend(&mut self) -> anyhow::Result<()> {
+        self.read_log()?;
+        for seat in 0..self.seats.len() {
+            let Some(runner) = &self.seats[seat].runner else {
+                if !self.calm && Instant::now() >= self.seats[seat].idle_until {
+                    let draw = Draw::of_command(self.storm.locks, &mut self.chance);
+                    self.start(seat, draw)?;
+                }
+                continue;
+            };
+            let options = WaitIdOptions::EXITED
+                | WaitIdOptions::STOPPED
+                | WaitIdOptions::NOHANG
+                | WaitIdOptions::NOWAIT;
+            match waitid(WaitId::Pid(runner.pid()), options)? {
+                Some(news) if news.stopped() => self.note_stop(seat)?,
+                Some(_) => self.bury(seat)?,
+                None => {}
+            }
+            self.wake(seat, Instant::now())?;
+        }
+        self.look_after_the_dying()
+    }
+
+    /// How many run.
+    pub(super) fn left(&self) -> usize {
+        self.seats.iter().filter(|seat| seat.runner.is_some()).count() + self.dying.len()
+    }
+
+    /// Nobody is hurt any more, and nobody starts anew.
+    pub(super) fn calm_down(&mut self) -> anyhow::Result<()> {
+        self.calm = true;
+        File::create(self.storm.dir.join(super::OVER))?;
+        let later = Instant::now() + Duration::from_secs(3600);
+        (0..self.seats.len()).try_for_each(|seat| self.wake(seat, later))
+    }
+
+    /// The storm is over: who is left waits for ever.
+    pub(super) fn end(self) -> anyhow::Result<()> {
+        Ok(self.log.add(Record::now(What::Over, 0))?)
+    }
+
+    fn read_log(&mut self) -> anyhow::Result<()> {
+        for record in self.reader.news()? {
+            let phase = match record.what {
+                What::Asks => Phase::Waits(record.lock),
+                What::Enters => Phase::Holds(record.lock),
+                What::Ended | What::Refused => Phase::Idle,
+                _ => continue,
+            };
+            self.phases.insert(record.who, (phase, record.time));
+        }
+        Ok(())
+    }
+
+    /// Kills somebody, one who waits or one who holds as likely as anybody.
+    pub(super) fn kill(&mut self) -> anyhow::Result<()> {
+        let aim = self.chance.random_range(0..3);
+        let Some(seat) = self.victim(aim) else { return Ok(()) };
+        let reach = [Reach::Alone, Reach::Group, Reach::Both][self.chance.random_range(0..3)];
+        let runner = self.seats[seat].runner.as_mut().expect("a victim runs");
+        if runner.killed.is_some() || runner.is_stopped_for_long() {
+            return Ok(());
+        }
+        let kin = runner.kin();
+        runner.killed = Some(kin);
+        self.log.add(Record::now(What::Kills, runner.who))?;
+        runner.signal(reach, Signal::KILL).context("cannot kill a client")?;
+        self.kills += 1;
+        Ok(())
+    }
+
+    /// Stops somebody for a while, unless enough are stopped.
+    pub(super) fn stop(&mut self) -> anyhow::Result<()> {
+        let runners = || self.seats.iter().filter_map(|seat| seat.runner.as_ref());
+        let stopped = runners().filter(|runner| runner.stopped_until.is_some()).count();
+        if stopped >= STOPPED_MAX {
+            return Ok(());
+        }
+        let may_be_long = !runners().any(Runner::is_stopped_for_long);
+        let long = may_be_long && self.chance.random_range(0..self.storm.face.long_one_in()) == 0;
+        // Most long stops are to meet those who wait: others must pass them.
+        let aim = if long && self.chance.random() { FIRST } else { self.chance.random_range(0..3) };
+        let Some(seat) = self.victim(aim) else { return Ok(()) };
+        let range = if long { LONG_STOP_US } else { 0..SHORT_STOP_US_MAX };
+        let pause = Duration::from_micros(self.chance.random_range(range));
+        let (reach, signal) = match self.chance.random_range(0..4) {
+            0 => (Reach::Group, Signal::STOP),
+            1 if self.storm.face == Face::Command => (Reach::Alone, Signal::TSTP),
+            _ => (Reach::Alone, Signal::STOP),
+        };
+        let runner = self.seats[seat].runner.as_mut().expect("a victim runs");
+        if runner.killed.is_some() || runner.stopped_until.is_some() {
+            return Ok(());
+        }
+        runner.stopped_until = Some(Instant::now() + pause);
+        runner.long = long;
+        self.log.add(Record::now(What::Stops, runner.who))?;
+        runner.signal(reach, signal).context("cannot stop a client")?;
+        self.stops += 1;
+        Ok(())
+    }
+
+    fn victim(&mut self, aim: u32) -> Option<usize> {
+        let phase = |seat: usize| {
+            let runner = self.seats[seat].runner.as_ref()?;
+            let unknown = (Phase::Idle, u64::MAX);
+            Some((seat, self.phases.get(&runner.who).copied().unwrap_or(unknown)))
+        };
+        let all = (0..self.seats.len()).filter_map(phase);
+        let mut runners = self.seats.iter().filter_map(|seat| seat.runner.as_ref());
+        let spared = runners.any(Runner::is_stopped_for_long);
+        let struck =
+            |(_, (phase, _)): &(usize, (Phase, u64))| !spared || !matches!(phase, Phase::Waits(_));
+        let fits = |(_, (phase, _)): &&(usize, (Phase, u64))| match phase {
+            Phase::Waits(_) => aim == WAITER || aim == FIRST,
+            Phase::Holds(_) => aim == HOLDER,
+            Phase::Idle => false,
+        };
+        let all: Vec<_> = all.filter(struck).collect();
+        let fitting: Vec<_> = all.iter().filter(fits).copied().collect();
+        let choice = if fitting.is_empty() { all } else { fitting };
+        if aim == FIRST {
+            return choice.iter().min_by_key(|(_, (_, since))| *since).map(|(seat, _)| *seat);
+        }
+        (!choice.is_empty()).then(|| choice[self.chance.random_range(0..choice.len())].0)
+    }
+
+    /// It was seen to be stopped.
+    fn note_stop(&mut self, seat: usize) -> anyhow::Result<()> {
+        let runner = self.seats[seat].runner.as_ref().expect("who is stopped runs");
+        // Only takes note of what was just seen; it may have been killed since.
+        let _ = waitid(WaitId::Pid(runner.pid()), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        Ok(self.log.add(Record::now(What::Stopped, runner.who))?)
+    }
+
+    /// Lets it go on, if its time has come by `now`.
+    fn wake(&mut self, seat: usize, now: Instant) -> anyhow::Result<()> {
+        let Some(runner) = &mut self.seats[seat].runner else { return Ok(()) };
+        if runner.stopped_until.is_some_and(|until| now >= until) {
+            runner.stopped_until = None;
+            self.log.add(Record::now(What::Continues, runner.who))?;
+            runner.signal(Reach::Both, Signal::CONT)?;
+        }
+        Ok(())
+    }
+
+    /// It has ended.
+    fn bury(&mut self, seat: usize) -> anyhow::Result<()> {
+        let Some(mut runner) = self.seats[seat].runner.take() else { return Ok(()) };
+        let status = runner.child.wait()?;
+        let Runner { who, draw, killed, .. } = runner;
+        let think = draw.map_or(Duration::ZERO, |draw| draw.think);
+        self.seats[seat].idle_until = Instant::now() + think;
+        let asked = |draw: Draw| self.record(What::Ended, who, draw);
+        match (draw, status.code()) {
+            (Some(draw), Some(0)) => self.log.add(asked(draw))?,
+            (Some(draw), Some(CONFLICT)) if killed.is_none() => {
+                let why = match draw.patience {
+                    Patience::Try => Refusal::Busy,
+                    _ => Refusal::TimedOut,
+                };
+                let record = Record { what: What::Refused, more: why as u64, ..asked(draw) };
+                self.log.add(record)?;
+            }
+            (None, Some(0)) if self.calm => {}
+            _ if killed.is_some() => {}
+            // A worker of sessions has said so itself.
+            (None, Some(_)) => {}
+            _ => self.log.add(Record::now(What::Failed, who))?,
+        }
+        if let Some(kin) = killed {
+            let now = Instant::now();
+            // A guardian that was started in the last moment was not seen.
+            let unseen = draw.is_some() && kin.is_empty();
+            let not_before = if unseen { now + UNSEEN } else { now };
+            let lock = self.phases.get(&who).and_then(|(phase, _)| phase.lock());
+            self.dying.push(Dying { who, lock, kin, not_before, until: now + DYING_MAX });
+        }
+        self.phases.remove(&who);
+        Ok(())
+    }
+
+    fn look_after_the_dying(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let is_gone = |dying: &Dying| {
+            let dead = !dying.kin.iter().any(|process| process.lives());
+            now >= dying.until || (dead && now >= dying.not_before)
+        };
+        let (gone, left) = std::mem::take(&mut self.dying).into_iter().partition(is_gone);
+        self.dying = left;
+        let gone: Vec<Dying> = gone;
+        for Dying { who, lock, .. } in gone {
+            self.log.add(Record::now(What::Gone, who))?;
+            if let Some(lock) = lock.filter(|_| !self.calm && self.storm.taken != Taken::Nothing) {
+                self.probe(lock)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has somebody try this lock at once.
+    fn probe(&mut self, lock: u64) -> anyhow::Result<()> {
+        if let Some(prober) = &mut self.prober {
+            let orders = prober.stdin.as_mut().expect("its input is a pipe");
+            // One that is gone has said so in the log.
+            let _ = writeln!(orders, "{lock}");
+            return Ok(());
+        }
+        let free = |seat: &Seat| seat.runner.is_none();
+        match self.seats.iter().position(free) {
+            Some(seat) => self.start(seat, Draw::probe(lock)),
+            None => Ok(()),
+        }
+    }
+
+    fn start(&mut self, seat: usize, draw: Draw) -> anyhow::Result<()> {
+        let who = self.next_who;
+        self.next_who += 1;
+        let (mut command, draw) = match self.storm.face {
+            Face::Session => (self.worker(who)?, None),
+            Face::Command => (self.command(who, draw)?, Some(draw)),
+        };
+        if let Some(draw) = draw {
+            let more = draw.patience.bits();
+            self.log.add(Record { more, ..self.record(What::Asks, who, draw) })?;
+        }
+        let child = command.spawn().context("cannot start a client")?;
+        let runner = Runner { child, who, draw, stopped_until: None, long: false, killed: None };
+        self.seats[seat].runner = Some(runner);
+        Ok(())
+    }
+
+    /// A command is one operation, with the same number.
+    fn record(&self, what: What, who: u64, draw: Draw) -> Record {
+        let Draw { lock, alone, .. } = draw;
+        Record { op: who, lock, alone, ..Record::now(what, who) }
+    }
+
+    fn worker(&self, who: u64) -> anyhow::Result<Command> {
+        let storm = self.storm;
+        let mut command = child::command("face-worker")?;
+        command.arg("--dir").arg(storm.dir).args(["--who", &who.to_string()]);
+        command.args(["--locks", &storm.locks.to_string(), "--seed", &storm.seed.to_string()]);
+        command.args(["--taken", storm.taken.name()]);
+        self.quietly(command)
+    }
+
+    fn command(&self, who: u64, draw: Draw) -> anyhow::Result<Command> {
+        let storm = self.storm;
+        let inside = std::env::current_exe().context("where is this program?")?;
+        let name = face::name(draw.lock);
+        let mut command = match storm.taken {
+            Taken::Farlock => Command::new(face::farlock()?),
+            Taken::Kernel => Command::new(face::flock().context("flock(1) is not installed")?),
+            Taken::Nothing => Command::new(&inside),
+        };
+        if storm.taken == Taken::Farlock {
+            command.args(["lock", &name, "-q"]);
+        }
+        if storm.taken != Taken::Nothing {
+            command.args(["-E", &CONFLICT.to_string()]);
+            command.args((!draw.alone).then_some("-s"));
+            match draw.patience {
+                Patience::Try => drop(command.arg("-n")),
+                Patience::For(nanos) => {
+                    command.args(["-w", &format!("{:.6}", nanos as f64 / 1e9)]);
+                }
+                Patience::Endless | Patience::UntilDropped => {}
+            }
+        }
+        match storm.taken {
+            Taken::Farlock => drop(command.arg("--").arg(&inside)),
+            Taken::Kernel => drop(command.arg(kernel_file(storm.dir, draw.lock)).arg(&inside)),
+            Taken::Nothing => {}
+        }
+        command.arg("face-inside").arg("--dir").arg(storm.dir);
+        command.args(["--op", &who.to_string(), "--lock", &draw.lock.to_string()]);
+        command.args((!draw.alone).then_some("--shared"));
+        command.args(["--hold-us", &draw.hold.as_micros().to_string()]);
+        command.envs(face::environment(storm.dir)).process_group(0);
+        self.quietly(command)
+    }
+
+    fn quietly(&self, mut command: Command) -> anyhow::Result<Command> {
+        let said = File::options().append(true).create(true).open(self.storm.dir.join(SAID))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        Ok(command)
+    }
+}
+
+/// What the processes of a storm in this directory have said.
+pub(super) fn said(dir: &Path) -> String {
+    std::fs::read_to_string(dir.join(SAID)).unwrap_or_default()
+}

@@ -1,0 +1,651 @@
+//! The judge of a storm over the faces: reads the log when all is over, and nothing else.
+//!
+//! | judged | how |
+//! | --- | --- |
+//! | exclusion | no hold overlaps one that is alone; who was killed has held until just before the kill. Holders that found a mark of the living say so themselves |
+//! | tokens | of holders alone increase strictly in the order in which they entered; a shared one is at least the last before it and below the next |
+//! | waits | who waits, and runs, is granted within [`BOUND_NS`] of the last moment at which somebody living held; each further waiter that is stopped meanwhile may cost [`PASS_NS`] more |
+//! | tries | are refused only if some living process held incompatibly or waited meanwhile |
+//!
+//! A process that is stopped after its grant, before it could say that it holds, holds until it
+//! goes on. So a stopped waiter is taken for a holder if it may have been granted just before: if
+//! nobody held incompatibly when it was seen to be stopped, the lock was not free for so long by
+//! then that it would have said so, and it does not wait on when it goes on. Otherwise it can only
+//! be a waiter, and must be passed over.
+//!
+//! Nothing here knows a lock's text.
+
+use std::collections::BTreeMap;
+
+use super::log::{Patience, Record, Refusal, What};
+
+/// How long the living may wait while nobody living holds: a tenth of a second to pass over a
+/// waiter that is stopped, and half of that for the scheduler of a machine that has fewer cores
+/// than processes.
+pub const BOUND_NS: u64 = 150_000_000;
+/// How much longer for each further waiter that is stopped meanwhile.
+pub const PASS_NS: u64 = 100_000_000;
+/// Who waits longer than this beside others that are granted is starved.
+pub const STARVED_NS: u64 = 10_000_000_000;
+/// How long something withdrawn, or let go of without waiting for its end, may still be seen by a
+/// try: the thread that sees to it must run.
+pub const WITHDRAWAL_NS: u64 = 50_000_000;
+
+/// What is to be said of a storm.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Verdict {
+    /// Operations that were granted.
+    pub granted: u64,
+    /// Operations whose time passed.
+    pub timed_out: u64,
+    /// Operations that were dropped.
+    pub dropped: u64,
+    /// Tries, granted or refused.
+    pub tries: u64,
+    /// Those that were refused.
+    pub tries_refused: u64,
+    /// Those that met nobody living, and somebody dead within the last second.
+    pub tries_after_death: u64,
+    /// Those that were refused though nobody living was there.
+    pub refused_wrongly: u64,
+    /// Holds that overlapped one which one of the two had alone.
+    pub overlaps: u64,
+    /// Tokens out of order.
+    pub token_errors: u64,
+    /// Operations that waited longer than they may.
+    pub delayed: u64,
+    /// The longest that one of the living waited while nobody living held, in nanoseconds.
+    pub worst_delay_ns: u64,
+    /// Operations of the living that were still waiting in the end.
+    pub stalled: u64,
+    /// Operations that failed as nothing should.
+    pub failures: u64,
+    /// From the kill of a holder to the next grant of somebody who waited, in nanoseconds each.
+    pub takeovers: Vec<u64>,
+    /// The first objections, in words.
+    pub examples: Vec<String>,
+}
+
+/// Objections of one kind that are told in words.
+const EXAMPLES_MAX: usize = 12;
+
+impl Verdict {
+    fn object(&mut self, op: &Op, text: &str, from: u64) {
+        if self.examples.len() < EXAMPLES_MAX {
+            let Op { who, number, lock, asked, .. } = op;
+            let at = asked.saturating_sub(from) as f64 / 1e6;
+            let mode = if op.alone { "alone" } else { "shared" };
+            let line = format!("{at:.1} ms: {who}/{number} lock {lock} {mode}: {text}");
+            self.examples.push(line);
+        }
+    }
+}
+
+/// An operation, from its request to its end.
+#[derive(Clone, Debug)]
+struct Op {
+    who: u64,
+    number: u64,
+    lock: u64,
+    alone: bool,
+    patience: Patience,
+    asked: u64,
+    entered: Option<u64>,
+    token: u64,
+    left: Option<u64>,
+    /// When it was released, and whether it only let go.
+    ended: Option<(u64, bool)>,
+    refused: Option<(u64, u64)>,
+    overlaps: bool,
+}
+
+/// What befell a process.
+#[derive(Clone, Debug, Default)]
+struct Fate {
+    killed: Option<u64>,
+    gone: Option<u64>,
+    stops: Vec<Stop>,
+}
+
+/// A stop: ordered, seen, ended.
+#[derive(Clone, Copy, Debug)]
+struct Stop {
+    ordered: u64,
+    seen: Option<u64>,
+    ended: u64,
+}
+
+/// From one moment to another.
+type Span = (u64, u64);
+
+/// What is known beforehand of those who are judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// From its grant until it says that it holds, a process that runs takes so long at most.
+    pub entering_ns: u64,
+    /// Whether grants have tokens.
+    pub tokens: bool,
+}
+
+/// Judges a whole log.
+pub fn judge(records: &[Record], known: Known) -> Verdict {
+    let story = Story { entering_ns: known.entering_ns, ..Story::read(records) };
+    let mut verdict = Verdict { failures: story.failures, ..Verdict::default() };
+    let mut locks: BTreeMap<u64, Vec<&Op>> = BTreeMap::new();
+    for op in &story.ops {
+        locks.entry(op.lock).or_default().push(op);
+        story.count(op, &mut verdict);
+    }
+    for ops in locks.values_mut() {
+        ops.sort_by_key(|op| op.asked);
+        story.judge_overlaps(ops, &mut verdict);
+        if known.tokens {
+            story.judge_tokens(ops, &mut verdict);
+        }
+        story.judge_waits(ops, &mut verdict);
+        story.judge_tries(ops, &mut verdict);
+        story.measure_takeovers(ops, &mut verdict);
+    }
+    verdict
+}
+
+/// The log, sorted out.
+struct Story {
+    ops: Vec<Op>,
+    fates: BTreeMap<u64, Fate>,
+    begun: u64,
+    over: u64,
+    failures: u64,
+    entering_ns: u64,
+}
+
+impl Story {
+    fn read(records: &[Record]) -> Self {
+        let mut sorted = records.to_vec();
+        sorted.sort_by_key(|record| record.time);
+        let begun = sorted.first().map_or(0, |record| record.time);
+        let last = sorted.last().map_or(0, |record| record.time);
+        let over = sorted.iter().find(|record| record.what == What::Over);
+        let over = over.map_or(last, |record| record.time);
+        let mut ops: BTreeMap<(u64, u64), Op> = BTreeMap::new();
+        let mut fates: BTreeMap<u64, Fate> = BTreeMap::new();
+        let mut failures = 0;
+        for record in &sorted {
+            let fate = fates.entry(record.who).or_default();
+            match record.what {
+                What::Kills => fate.killed = fate.killed.or(Some(record.time)),
+                What::Gone => fate.gone = Some(record.time),
+                What::Stops => {
+                    fate.stops.push(Stop { ordered: record.time, seen: None, ended: over });
+                }
+                What::Stopped => {
+                    fate.stops.iter_mut().for_each(|stop| {
+                        stop.seen = stop.seen.or(Some(record.time));
+                    });
+                }
+                What::Continues => {
+                    let open = fate.stops.iter_mut().filter(|stop| stop.ended == over);
+                    open.for_each(|stop| stop.ended = record.time);
+                }
+                What::Failed => failures += 1,
+                What::Over => {}
+                _ => {
+                    let key = (record.who, record.op);
+                    ops.entry(key).or_insert_with(|| Op::of(record)).note(record);
+                }
+            }
+        }
+        Self { ops: ops.into_values().collect(), fates, begun, over, failures, entering_ns: 0 }
+    }
+
+    fn fate(&self, op: &Op) -> &Fate {
+        &self.fates[&op.who]
+    }
+
+    /// When this process was killed, or the end of the storm.
+    fn killed(&self, op: &Op) -> u64 {
+        self.fate(op).killed.unwrap_or(self.over)
+    }
+
+    /// When nothing was left of this process, or the end of the storm.
+    fn gone(&self, op: &Op) -> u64 {
+        self.fate(op).gone.unwrap_or(self.over)
+    }
+
+    /// From when to when this operation was certainly inside.
+    fn inside(&self, op: &Op) -> Option<Span> {
+        Some((op.entered?, op.left.unwrap_or_else(|| self.killed(op))))
+    }
+
+    /// From when to when this operation may have held: until it had released, or its process was
+    /// gone, and what that had started as well.
+    fn held(&self, op: &Op) -> Option<Span> {
+        let gone = || self.gone(op).max(op.left.unwrap_or_default());
+        Some((op.entered?, op.ended.map_or_else(gone, |(at, _)| at)))
+    }
+
+    /// Until when this operation waited for its grant.
+    fn waited_until(&self, op: &Op) -> u64 {
+        let refused = op.refused.map(|(at, _)| at);
+        op.entered.or(refused).unwrap_or_else(|| self.killed(op))
+    }
+
+    fn count(&self, op: &Op, verdict: &mut Verdict) {
+        verdict.granted += u64::from(op.entered.is_some());
+        verdict.tries += u64::from(op.patience == Patience::Try);
+        match op.refused.map(|(_, why)| why) {
+            Some(why) if why == Refusal::Busy as u64 => verdict.tries_refused += 1,
+            Some(why) if why == Refusal::TimedOut as u64 => verdict.timed_out += 1,
+            Some(_) => verdict.dropped += 1,
+            None => {}
+        }
+    }
+
+    fn judge_overlaps(&self, ops: &[&Op], verdict: &mut Verdict) {
+        let (mut alone_until, mut shared_until) = (0, 0);
+        for (op, (entered, left)) in self.in_order(ops) {
+            let until = if op.alone { alone_until.max(shared_until) } else { alone_until };
+            if entered < until || op.overlaps {
+                verdict.overlaps += 1;
+                let by = until.saturating_sub(entered) as f64 / 1e3;
+                let seen = if op.overlaps { ", a mark of the living was there" } else { "" };
+                verdict.object(op, &format!("entered {by:.0} µs too early{seen}"), self.begun);
+            }
+            let last = if op.alone { &mut alone_until } else { &mut shared_until };
+            *last = left.max(*last);
+        }
+    }
+
+    /// Those that entered, in that order, with the time for which they were certainly inside.
+    fn in_order<'o>(&self, ops: &[&'o Op]) -> Vec<(&'o Op, Span)> {
+        let inside = |op: &&'o Op| Some((*op, self.inside(op)?));
+        let mut order: Vec<_> = ops.iter().filter_map(inside).collect();
+        order.sort_by_key(|(_, (entered, _))| *entered);
+        order
+    }
+
+    fn judge_tokens(&self, ops: &[&Op], verdict: &mut Verdict) {
+        let (mut last, mut last_shared) = (None, 0);
+        for (op, _) in self.in_order(ops) {
+            // A shared token may be that of the last holder alone, and must be below the next one.
+            let right = if op.alone {
+                last < Some(op.token) && last_shared < op.token
+            } else {
+                last <= Some(op.token)
+            };
+            if !right {
+                verdict.token_errors += 1;
+                let text = format!("token {} after {last:?} and {last_shared}", op.token);
+                verdict.object(op, &text, self.begun);
+            }
+            if op.alone {
+                last = last.max(Some(op.token));
+            } else {
+                last_shared = last_shared.max(op.token);
+            }
+        }
+    }
+
+    fn judge_waits(&self, ops: &[&Op], verdict: &mut Verdict) {
+        let held = united(ops.iter().filter_map(|op| self.held(op)).collect());
+        let perhaps = ops.iter().flat_map(|op| self.perhaps_held(op, ops, &held));
+        let taken = united(held.iter().copied().chain(perhaps).collect());
+        for op in ops {
+            let end = self.waited_until(op);
+            let ran = without((op.asked, end), &self.stopped(op));
+            let total: u64 = ran.iter().map(|(from, to)| to - from).sum();
+            let gaps = ran.iter().flat_map(|span| without(*span, &taken));
+            let gap = gaps.max_by_key(|(from, to)| to - from).unwrap_or((end, end));
+            let delay = gap.1 - gap.0;
+            verdict.worst_delay_ns = verdict.worst_delay_ns.max(delay);
+            let (mut stopped, mut bound) = (0, BOUND_NS);
+            if delay > bound {
+                let stopped_waiting = |other: &&&Op| self.was_stopped_waiting(other, gap);
+                stopped = ops.iter().filter(stopped_waiting).count();
+                bound += PASS_NS * stopped.saturating_sub(1) as u64;
+            }
+            let late = match op.patience {
+                Patience::For(limit) => total > limit + bound,
+                _ => total > STARVED_NS,
+            };
+            if delay > bound || late {
+                verdict.delayed += 1;
+                let (delay, total) = (delay as f64 / 1e6, total as f64 / 1e6);
+                let text = format!(
+                    "waited {total:.1} ms, {delay:.1} of them while nobody living held, \
+                     {stopped} waiters stopped meanwhile"
+                );
+                verdict.object(op, &text, self.begun);
+            }
+            let open = op.entered.is_none() && op.refused.is_none();
+            if open && self.fate(op).killed.is_none() && end == self.over {
+                verdict.stalled += 1;
+                verdict.object(op, "still waits in the end", self.begun);
+            }
+        }
+    }
+
+    /// When this operation's process was stopped, or may have been.
+    fn stopped(&self, op: &Op) -> Vec<Span> {
+        self.fate(op).stops.iter().map(|stop| (stop.ordered, stop.ended)).collect()
+    }
+
+    /// When this operation, stopped while it waited, may have held already.
+    fn perhaps_held(&self, op: &Op, ops: &[&Op], held: &[Span]) -> Vec<Span> {
+        let until = self.waited_until(op);
+        let mut ran_from = op.asked;
+        let perhaps = self.fate(op).stops.iter().filter_map(|stop| {
+            // Had it been granted long before, it would have said so while it ran.
+            let ended = held[..held.partition_point(|span| span.0 <= stop.ordered)].last();
+            let free_from = ended.map_or(0, |span| span.1.min(stop.ordered));
+            let ran = stop.ordered.saturating_sub(ran_from.max(free_from));
+            ran_from = ran_from.max(stop.ended);
+
+            let seen = stop.seen.unwrap_or(stop.ordered).max(stop.ordered);
+            let waits = op.asked < seen && stop.ordered < until;
+            let held = |other: &&Op| {
+                let incompatible = op.alone || other.alone;
+                let inside = self.inside(other);
+                incompatible && inside.is_some_and(|(from, to)| from <= seen && seen < to)
+            };
+            // Nor would it wait on when it goes on.
+            let said = until <= stop.ended + self.entering_ns;
+            let perhaps = waits && said && ran <= self.entering_ns && !ops.iter().any(held);
+            perhaps.then_some((stop.ordered, until))
+        });
+        perhaps.collect()
+    }
+
+    /// Whether this operation, stopped while it waited, was in the way of those who waited in this
+    /// gap: who goes on soon needs not be passed.
+    fn was_stopped_waiting(&self, op: &Op, gap: Span) -> bool {
+        let (from, to) = (gap.0.max(op.asked), gap.1.min(self.waited_until(op)));
+        let within = |stop: &Span| stop.1.min(to).saturating_sub(stop.0.max(from));
+        self.stopped(op).iter().any(|stop| within(stop) >= PASS_NS / 2)
+    }
+
+    fn judge_tries(&self, ops: &[&Op], verdict: &mut Verdict) {
+        for op in ops.iter().filter(|op| op.patience == Patience::Try) {
+            let end = op.entered.or(op.refused.map(|(at, _)| at));
+            let Some(end) = end else { continue };
+            let span = (op.asked, end);
+            // The latest first: they are the ones that meet it.
+            let before = &ops[..ops.partition_point(|other| other.asked <= end)];
+            let others = || before.iter().rev().filter(|other| !std::ptr::eq(**other, *op));
+            if others().any(|other| self.justifies(op, other, span)) {
+                continue;
+            }
+            let recently = |other: &&Op| {
+                let gone = self.fate(other).gone.filter(|gone| *gone <= op.asked);
+                gone.is_some_and(|gone| op.asked - gone < 1_000_000_000)
+            };
+            verdict.tries_after_death += u64::from(others().any(recently));
+            if op.refused.is_some() {
+                verdict.refused_wrongly += 1;
+                verdict.object(op, "a try refused though nobody living was there", self.begun);
+            }
+        }
+    }
+
+    /// Whether the other one, living, held incompatibly or waited at any time of a try.
+    fn justifies(&self, op: &Op, other: &Op, span: Span) -> bool {
+        if other.patience == Patience::Try && other.entered.is_none() {
+            return false;
+        }
+        let withdrawn = other.refused.map(|(at, _)| at + WITHDRAWAL_NS);
+        let waits = other.entered.or(withdrawn).unwrap_or_else(|| self.gone(other));
+        if meet((other.asked, waits), span) {
+            return true;
+        }
+        let let_go = other.ended.is_some_and(|(_, let_go)| let_go);
+        let grace = if let_go { WITHDRAWAL_NS } else { 0 };
+        let held = self.held(other).filter(|_| op.alone || other.alone);
+        held.is_some_and(|(from, to)| meet((from, to + grace), span))
+    }
+
+    fn measure_takeovers(&self, ops: &[&Op], verdict: &mut Verdict) {
+        let order = self.in_order(ops);
+        for (op, (entered, end)) in &order {
+            let killed = self.fate(op).killed.filter(|_| op.left.is_none() && op.alone);
+            if *entered >= *end {
+                continue;
+            }
+            let Some(killed) = killed else { continue };
+            let next = order.iter().find(|(_, (entered, _))| *entered >= killed);
+            let Some((next, (granted, _))) = next else { continue };
+            let stopped = self.stopped(next).iter().any(|stop| meet(*stop, (killed, *granted)));
+            if next.asked < killed && !stopped {
+                verdict.takeovers.push(granted - killed);
+            }
+        }
+    }
+}
+
+impl Op {
+    fn of(record: &Record) -> Self {
+        Self {
+            who: record.who,
+            number: record.op,
+            lock: record.lock,
+            alone: record.alone,
+            patience: Patience::Endless,
+            asked: record.time,
+            entered: None,
+            token: 0,
+            left: None,
+            ended: None,
+            refused: None,
+            overlaps: false,
+        }
+    }
+
+    fn note(&mut self, record: &Record) {
+        match record.what {
+            What::Asks => self.patience = Patience::of(record.more),
+            What::Enters => {
+                (self.entered, self.token) = (Some(record.time), record.token);
+            }
+            What::Leaves => self.left = Some(record.time),
+            What::Ended => self.ended = Some((record.time, record.more == 1)),
+            What::Refused => self.refused = Some((record.time, record.more)),
+            What::Overlaps => self.overlaps = true,
+            _ => unreachable!("other records are no operation's"),
+        }
+    }
+}
+
+fn meet(one: Span, other: Span) -> bool {
+    one.0 <= other.1 && other.0 <= one.1
+}
+
+/// Spans that overlap made one, in order.
+fn united(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_unstable();
+    let mut united: Vec<Span> = Vec::new();
+    for (from, to) in spans {
+        match united.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => united.push((from, to)),
+        }
+    }
+    united
+}
+
+/// What is left of a span without others, which are in order and apart or few.
+fn without(span: Span, others: &[Span]) -> Vec<Span> {
+    let (mut from, to) = span;
+    let mut left = Vec::new();
+    let first = others.partition_point(|other| other.1 < from);
+    for other in &others[first..] {
+        if other.0 >= to {
+            break;
+        }
+        if from < other.0 {
+            left.push((from, other.0));
+        }
+        from = from.max(other.1);
+    }
+    if from < to {
+        left.push((from, to));
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A log, told line by line: a process is a letter's number, times are in milliseconds.
+    #[derive(Default)]
+    struct Told(Vec<Record>);
+
+    impl Told {
+        fn add(mut self, time: u64, who: u64, what: What, more: u64) -> Self {
+            let (time, op) = (time * MS, who);
+            let record = Record { time, op, more, ..Record::now(what, who) };
+            self.0.push(Record { alone: true, token: time, ..record });
+            self
+        }
+
+        fn asks(self, time: u64, who: u64, patience: Patience) -> Self {
+            self.add(time, who, What::Asks, patience.bits())
+        }
+
+        fn holds(self, asked: u64, from: u64, to: u64, who: u64) -> Self {
+            let told = self.asks(asked, who, Patience::Endless).add(from, who, What::Enters, 0);
+            told.add(to, who, What::Leaves, 0).add(to, who, What::Ended, 0)
+        }
+
+        fn refused(self, from: u64, to: u64, who: u64) -> Self {
+            let told = self.asks(from, who, Patience::Try);
+            told.add(to, who, What::Refused, Refusal::Busy as u64)
+        }
+
+        fn shared(mut self, who: u64) -> Self {
+            let own = self.0.iter_mut().filter(|record| record.who == who);
+            own.for_each(|record| record.alone = false);
+            self
+        }
+
+        fn with_token(mut self, who: u64, token: u64) -> Self {
+            let own = self.0.iter_mut().filter(|record| record.who == who);
+            own.for_each(|record| record.token = token);
+            self
+        }
+
+        fn judged(self) -> Verdict {
+            judge(&self.0, Known { entering_ns: 20 * MS, tokens: true })
+        }
+    }
+
+    fn told() -> Told {
+        Told::default()
+    }
+
+    #[test]
+    fn one_after_another_is_right() {
+        let told = told().holds(0, 1, 5, 1).holds(2, 6, 9, 2).holds(3, 10, 12, 3).shared(3);
+        let verdict = told.with_token(3, 6 * MS).holds(4, 13, 15, 4).judged();
+        assert_eq!(verdict.examples, [""; 0]);
+        assert_eq!((verdict.granted, verdict.worst_delay_ns), (4, MS));
+    }
+
+    #[test]
+    fn who_overlaps_a_holder_is_seen_and_shared_holders_may() {
+        let two = || told().holds(0, 1, 5, 1).holds(0, 4, 8, 2);
+        assert_eq!(two().judged().overlaps, 1);
+        assert_eq!(two().shared(1).judged().overlaps, 1);
+        assert_eq!(two().shared(2).judged().overlaps, 1);
+        assert_eq!(two().shared(1).shared(2).judged().overlaps, 0);
+        let marked = told().holds(0, 1, 5, 1).add(2, 1, What::Overlaps, 0).judged();
+        assert_eq!(marked.overlaps, 1);
+    }
+
+    #[test]
+    fn the_killed_hold_until_then() {
+        let holder = || {
+            let told = told().asks(0, 1, Patience::Endless).add(1, 1, What::Enters, 0);
+            told.add(5, 1, What::Kills, 0).add(7, 1, What::Gone, 0)
+        };
+        let verdict = holder().holds(2, 6, 9, 2).judged();
+        assert_eq!((verdict.overlaps, verdict.takeovers), (0, vec![MS]));
+        assert_eq!(holder().holds(2, 4, 9, 2).judged().overlaps, 1);
+    }
+
+    #[test]
+    fn tokens_that_do_not_grow_are_seen() {
+        let two = || told().holds(0, 1, 5, 1).holds(0, 6, 8, 2);
+        assert_eq!(two().with_token(2, MS).judged().token_errors, 1);
+        assert_eq!(two().with_token(2, MS).shared(2).judged().token_errors, 0);
+        assert_eq!(two().with_token(2, MS - 1).shared(2).judged().token_errors, 1);
+        assert_eq!(two().with_token(2, MS).shared(1).judged().token_errors, 1);
+    }
+
+    #[test]
+    fn who_waits_beside_nobody_is_delayed() {
+        let late = |granted| told().holds(0, 1, 5, 1).holds(2, granted, 999, 2).judged();
+        assert_eq!(late(154).delayed, 0);
+        assert_eq!((late(156).delayed, late(156).worst_delay_ns), (1, 151 * MS));
+        let never = told().asks(0, 1, Patience::Endless).add(900, 0, What::Over, 0).judged();
+        assert_eq!((never.delayed, never.stalled), (1, 1));
+        let limit = Patience::For(10 * MS);
+        let timed_out = |at| {
+            let told = told().holds(0, 0, 900, 1).asks(1, 2, limit);
+            told.add(at, 2, What::Refused, Refusal::TimedOut as u64).judged().delayed
+        };
+        assert_eq!((timed_out(100), timed_out(200)), (0, 1));
+    }
+
+    /// A waiter is stopped while another holds, who releases; a third waits until the stopped one
+    /// goes on. Nobody may wait so long for a waiter.
+    #[test]
+    fn a_stopped_waiter_is_to_be_passed() {
+        let stopped = |from, seen| {
+            let told = told().holds(0, 1, 20, 1).holds(2, 401, 403, 2).holds(3, 404, 405, 3);
+            let told = told.add(from, 2, What::Stops, 0).add(seen, 2, What::Stopped, 0);
+            told.add(400, 2, What::Continues, 0).judged()
+        };
+        assert_eq!(stopped(10, 11).delayed, 1);
+        // It may have been granted before it was stopped: then it holds.
+        assert_eq!(stopped(21, 22).delayed, 0);
+        assert_eq!(stopped(19, 21).delayed, 0);
+        // But not so long before, and who holds does not wait on.
+        let asked = told().holds(0, 1, 20, 1).holds(2, 601, 603, 2).holds(3, 604, 605, 3);
+        let asked = asked.add(21, 2, What::Stops, 0).add(22, 2, What::Stopped, 0);
+        assert_eq!(asked.add(200, 2, What::Continues, 0).judged().delayed, 2);
+        assert_eq!(stopped(41, 42).delayed, 1);
+    }
+
+    #[test]
+    fn a_try_is_refused_beside_the_living_alone() {
+        let beside = |who: Told| who.refused(10, 11, 9).judged().refused_wrongly;
+        assert_eq!(beside(told()), 1);
+        assert_eq!(beside(told().holds(0, 1, 20, 1)), 0);
+        assert_eq!(beside(told().holds(0, 1, 9, 1)), 1);
+        assert_eq!(beside(told().refused(9, 12, 1)), 2, "who tries does not wait");
+        assert_eq!(beside(told().asks(2, 1, Patience::Endless)), 0, "a waiter");
+        let killed = |at| {
+            let told = told().asks(0, 1, Patience::Endless).add(1, 1, What::Enters, 0);
+            told.add(2, 1, What::Kills, 0).add(at, 1, What::Gone, 0)
+        };
+        assert_eq!((beside(killed(9)), beside(killed(10))), (1, 0));
+        assert_eq!(killed(9).refused(10, 11, 9).judged().tries_after_death, 1);
+        let shared = told().holds(0, 1, 20, 1).shared(1).refused(10, 11, 9);
+        assert_eq!(shared.shared(9).judged().refused_wrongly, 1, "they share");
+        let withdrawn = |at| {
+            let told = told().asks(0, 1, Patience::UntilDropped);
+            told.add(1, 1, What::Refused, Refusal::Dropped as u64).refused(at, at + 1, 9).judged()
+        };
+        assert_eq!((withdrawn(50).refused_wrongly, withdrawn(52).refused_wrongly), (0, 1));
+    }
+
+    #[test]
+    fn spans_are_united_and_cut() {
+        assert_eq!(united(vec![(5, 7), (1, 3), (2, 4), (7, 9)]), [(1, 4), (5, 9)]);
+        assert_eq!(without((0, 10), &[(1, 4), (5, 9)]), [(0, 1), (4, 5), (9, 10)]);
+        assert_eq!(without((2, 8), &[(1, 4), (5, 9)]), [(4, 5)]);
+        assert_eq!(without((2, 3), &[(1, 4)]), []);
+    }
+}

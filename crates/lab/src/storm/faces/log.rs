@@ -1,0 +1,230 @@
+//! The log of a storm over the faces: what everybody did, when, by one clock.
+//!
+//! A record is one write of 64 bytes to a file that is only appended to: it is there whole or not
+//! at all, whoever dies, for no record lies across two pages. Nothing here knows a lock's text.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Bytes of a record. A page holds a whole number of them.
+const RECORD: usize = 64;
+
+/// Nanoseconds of the clock that all processes share.
+pub fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum What {
+    /// An operation asks for a lock; `more` is its [`Patience`].
+    Asks = 1,
+    /// It holds, with a token.
+    Enters = 2,
+    /// It is about to release.
+    Leaves = 3,
+    /// It has released; `more` is 1 if it only let go of its guard.
+    Ended = 4,
+    /// It was not granted; `more` is the [`Refusal`].
+    Refused = 5,
+    /// It holds, and somebody else was found inside who lives.
+    Overlaps = 6,
+    /// It failed as nothing should.
+    Failed = 7,
+    /// A process is about to be killed.
+    Kills = 8,
+    /// Nothing of it is left.
+    Gone = 9,
+    /// It is about to be stopped.
+    Stops = 10,
+    /// It was seen to be stopped.
+    Stopped = 11,
+    /// It is about to go on.
+    Continues = 12,
+    /// The storm is over: who waits now waits for ever.
+    Over = 13,
+}
+
+impl What {
+    const ALL: [Self; 13] = [
+        Self::Asks,
+        Self::Enters,
+        Self::Leaves,
+        Self::Ended,
+        Self::Refused,
+        Self::Overlaps,
+        Self::Failed,
+        Self::Kills,
+        Self::Gone,
+        Self::Stops,
+        Self::Stopped,
+        Self::Continues,
+        Self::Over,
+    ];
+}
+
+/// How long an operation waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// Until it is granted.
+    Endless,
+    /// Not at all.
+    Try,
+    /// So many nanoseconds.
+    For(u64),
+    /// Until it is dropped, at some moment.
+    UntilDropped,
+}
+
+impl Patience {
+    /// As a record has it.
+    pub const fn bits(self) -> u64 {
+        match self {
+            Self::Endless => 0,
+            Self::Try => 1,
+            Self::UntilDropped => 2,
+            Self::For(nanos) => nanos + 3,
+        }
+    }
+
+    /// Of a record.
+    pub const fn of(bits: u64) -> Self {
+        match bits {
+            0 => Self::Endless,
+            1 => Self::Try,
+            2 => Self::UntilDropped,
+            nanos => Self::For(nanos - 3),
+        }
+    }
+}
+
+/// Why an operation was not granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Refusal {
+    /// It was not to wait.
+    Busy = 0,
+    /// Its time had passed.
+    TimedOut = 1,
+    /// It was dropped.
+    Dropped = 2,
+}
+
+/// A line of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// What happened.
+    pub what: What,
+    /// When.
+    pub time: u64,
+    /// To whom: a process's number in the storm, never used again.
+    pub who: u64,
+    /// Which operation of theirs.
+    pub op: u64,
+    /// On which lock.
+    pub lock: u64,
+    /// Whether it is asked for, or held, alone.
+    pub alone: bool,
+    /// The token, of who enters.
+    pub token: u64,
+    /// What else there is to say.
+    pub more: u64,
+}
+
+impl Record {
+    /// What happens now to this process.
+    pub fn now(what: What, who: u64) -> Self {
+        Self { what, time: now(), who, op: 0, lock: 0, alone: false, token: 0, more: 0 }
+    }
+
+    fn to_bytes(self) -> [u8; RECORD] {
+        let Self { what, time, who, op, lock, alone, token, more } = self;
+        let words = [what as u64, time, who, op, lock, u64::from(alone), token, more];
+        let mut bytes = [0; RECORD];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let word = |index: usize| {
+            let word = bytes[index * 8..][..8].try_into().expect("eight bytes are a word");
+            u64::from_le_bytes(word)
+        };
+        let what = What::ALL.into_iter().find(|what| *what as u64 == word(0))?;
+        let [time, who, op, lock, alone, token, more] = [1, 2, 3, 4, 5, 6, 7].map(word);
+        Some(Self { what, time, who, op, lock, alone: alone == 1, token, more })
+    }
+}
+
+/// A process's end of the log.
+#[derive(Debug)]
+pub struct Log(File);
+
+impl Log {
+    /// The log in this directory, made where it is missing.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        Ok(Self(File::options().append(true).create(true).open(path(dir))?))
+    }
+
+    /// Adds a record.
+    pub fn add(&self, record: Record) -> io::Result<()> {
+        (&self.0).write_all(&record.to_bytes())
+    }
+}
+
+/// Reads a log as it grows.
+#[derive(Debug)]
+pub struct Reader(File);
+
+impl Reader {
+    /// Of the log in this directory, from its beginning.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        Ok(Self(File::open(path(dir))?))
+    }
+
+    /// What was added since the last time.
+    pub fn news(&mut self) -> io::Result<Vec<Record>> {
+        let mut bytes = Vec::new();
+        self.0.read_to_end(&mut bytes)?;
+        let whole = bytes.len() % RECORD == 0;
+        let records: Option<Vec<Record>> = bytes.chunks_exact(RECORD).map(Record::of).collect();
+        match records {
+            Some(records) if whole => Ok(records),
+            _ => Err(io::Error::other("a record that is none")),
+        }
+    }
+}
+
+fn path(dir: &Path) -> PathBuf {
+    dir.join("log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn what_is_added_is_read_once() {
+        let scratch = Scratch::new().unwrap();
+        let log = Log::open(scratch.path()).unwrap();
+        let mut reader = Reader::open(scratch.path()).unwrap();
+        let first = Record { token: u64::MAX, alone: true, ..Record::now(What::Enters, 7) };
+        log.add(first).unwrap();
+        assert_eq!(reader.news().unwrap(), [first]);
+        let more = Patience::For(5).bits();
+        let second = Record { more, lock: 3, op: 9, ..Record::now(What::Over, 8) };
+        log.add(second).unwrap();
+        assert_eq!(reader.news().unwrap(), [second]);
+        assert_eq!(reader.news().unwrap(), []);
+        assert_eq!(Patience::of(more), Patience::For(5));
+        assert!(second.time >= first.time);
+    }
+}

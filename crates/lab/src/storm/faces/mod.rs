@@ -1,0 +1,255 @@
+//! `farlock-lab storm --face`: real sessions and real commands are killed, stopped, timed out and
+//! dropped at any moment, and judged from outside.
+//!
+//! ```text
+//! session    workers that use the crate `farlock`     blocking, awaited, within, at_once, dropped
+//! command    `farlock lock NAME -- ..` again and again   endless, -w, -n
+//! ```
+//!
+//! Those who hold write down when they came and went ([`inside`], [`log`]); whoever kills and stops
+//! writes down whom and when ([`crew`]). A judge reads that log when all is over ([`judge`]), and
+//! shares no code with farlock. It must find out those who take no lock at all (`--canary`), and
+//! object to nothing where the same processes take the kernel's (`--reference`).
+
+mod crew;
+mod draw;
+pub mod inside;
+pub mod judge;
+pub mod log;
+pub mod report;
+pub mod worker;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use farlock::RegionOptions;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::StormArgs;
+use crate::face;
+use crate::latency::Latency;
+use crate::scratch::Scratch;
+use crew::Crew;
+use judge::Known;
+use log::Reader;
+use report::Row;
+
+/// The file that tells that the storm is over.
+const OVER: &str = "over";
+/// How often the crew is looked after.
+const TICK: Duration = Duration::from_micros(300);
+/// How long those who are left may take to be granted and to end, when nobody is hurt any more.
+const CALM_MAX: Duration = Duration::from_secs(5);
+/// Kills by default.
+const KILLS: u64 = 200;
+/// Locks by default: one that half of all ask for, and others that are often free.
+const LOCKS: u16 = 4;
+
+/// What is stormed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Face {
+    /// Sessions of the library.
+    Session,
+    /// `farlock lock`.
+    Command,
+}
+
+impl Face {
+    /// What the command line calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Command => "command",
+        }
+    }
+
+    /// How long a process that runs may take from its grant until it says that it holds: a command
+    /// starts two others for that.
+    const fn entering_ns(self) -> u64 {
+        match self {
+            Self::Session => 30_000_000,
+            Self::Command => 100_000_000,
+        }
+    }
+
+    /// Of so many stops one is long.
+    const fn long_one_in(self) -> u32 {
+        match self {
+            Self::Session => 25,
+            Self::Command => 10,
+        }
+    }
+
+    /// The mean time between two blows: who is killed must have had time to start.
+    const fn lull_us(self) -> u64 {
+        match self {
+            Self::Session => 6_000,
+            Self::Command => 20_000,
+        }
+    }
+}
+
+/// What is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Taken {
+    /// farlock's locks.
+    Farlock,
+    /// The kernel's: flock(2), or flock(1). They have no tokens.
+    Kernel,
+    /// None.
+    Nothing,
+}
+
+impl Taken {
+    /// What the command line calls it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Farlock => "farlock",
+            Self::Kernel => "kernel",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+/// A storm, decided.
+struct Storm<'a> {
+    face: Face,
+    dir: &'a Path,
+    clients: u16,
+    locks: u64,
+    kills: u64,
+    stops: u64,
+    seed: u64,
+    taken: Taken,
+    limit: Duration,
+}
+
+/// The file that the kernel locks instead.
+fn kernel_file(dir: &Path, lock: u64) -> std::path::PathBuf {
+    dir.join(format!("kernel-{lock}"))
+}
+
+/// The region of a storm in this directory.
+fn region_options(dir: &Path) -> RegionOptions {
+    face::region_options(dir)
+}
+
+fn is_over(dir: &Path) -> bool {
+    dir.join(OVER).exists()
+}
+
+/// Storms, and prints what came of it. Fails if the judge objects, but for the canary: there it
+/// must.
+pub(super) fn run(args: &StormArgs, face: Face) -> anyhow::Result<()> {
+    let scratch = Scratch::new()?;
+    let kills = args.kills.unwrap_or(KILLS);
+    let storm = Storm {
+        face,
+        dir: scratch.path(),
+        clients: args.clients,
+        locks: args.locks.unwrap_or(LOCKS).into(),
+        kills,
+        stops: args.stops.unwrap_or(kills),
+        seed: args.seed,
+        taken: match (args.canary, args.reference) {
+            (true, _) => Taken::Nothing,
+            (_, true) => Taken::Kernel,
+            _ => Taken::Farlock,
+        },
+        limit: Duration::from_secs_f64(args.seconds),
+    };
+    let row = storm.run()?;
+    for example in &row.examples {
+        eprintln!("{example}");
+    }
+    if row.failures > 0 {
+        let said = crew::said(storm.dir);
+        eprintln!("{}", said.lines().rev().take(5).collect::<Vec<_>>().join("\n"));
+    }
+    if args.json {
+        println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
+    } else {
+        println!("{}", report::table(&row));
+    }
+    row.pass()
+}
+
+impl Storm<'_> {
+    fn run(&self) -> anyhow::Result<Row> {
+        let begun = Instant::now();
+        inside::prepare(self.dir, self.locks)?;
+        worker::prepare(self.dir)?;
+        let mut crew = Crew::board(self)?;
+        self.rage(&mut crew)?;
+        crew.calm_down()?;
+        let deadline = Instant::now() + CALM_MAX;
+        while crew.left() > 0 && Instant::now() < deadline {
+            std::thread::sleep(TICK);
+            crew.tend()?;
+        }
+        let (kills, stops) = (crew.kills, crew.stops);
+        crew.end()?;
+        let (entering_ns, tokens) = (self.face.entering_ns(), self.taken == Taken::Farlock);
+        let log = Reader::open(self.dir)?.news()?;
+        let verdict = judge::judge(&log, Known { entering_ns, tokens });
+        let mut takeover = Latency::default();
+        verdict.takeovers.iter().for_each(|nanos| takeover.record(*nanos));
+        Ok(Row {
+            face: self.face.name(),
+            clients: self.clients,
+            locks: self.locks,
+            taken: self.taken.name(),
+            kills_asked: self.kills,
+            stops_asked: self.stops,
+            kills,
+            stops,
+            granted: verdict.granted,
+            time_outs: verdict.timed_out,
+            dropped: verdict.dropped,
+            tries: verdict.tries,
+            tries_refused: verdict.tries_refused,
+            tries_after_death: verdict.tries_after_death,
+            refused_wrongly: verdict.refused_wrongly,
+            overlaps: verdict.overlaps,
+            token_errors: verdict.token_errors,
+            delayed: verdict.delayed,
+            worst_delay_ns: verdict.worst_delay_ns,
+            stalled: verdict.stalled,
+            failures: verdict.failures,
+            takeovers: takeover.count(),
+            takeover_ns: takeover.summary(),
+            seconds: begun.elapsed().as_secs_f64(),
+            seed: self.seed,
+            examples: verdict.examples,
+        })
+    }
+
+    /// Hurts people until it is enough, or has taken too long.
+    fn rage(&self, crew: &mut Crew<'_>) -> anyhow::Result<()> {
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(!self.seed);
+        let begun = Instant::now();
+        let mut next_blow = begun;
+        while crew.kills < self.kills || crew.stops < self.stops {
+            if begun.elapsed() > self.limit {
+                break;
+            }
+            std::thread::sleep(TICK);
+            crew.tend()?;
+            if Instant::now() < next_blow {
+                continue;
+            }
+            next_blow = Instant::now();
+            next_blow += Duration::from_micros(chance.random_range(0..2 * self.face.lull_us()));
+            let kills_left = self.kills.saturating_sub(crew.kills);
+            let stops_left = self.stops.saturating_sub(crew.stops);
+            if chance.random_range(0..kills_left + stops_left) < kills_left {
+                crew.kill()?;
+            } else {
+                crew.stop()?;
+            }
+        }
+        Ok(())
+    }
+}

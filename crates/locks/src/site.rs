@@ -5,9 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use farlock_fabric::{
-    Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Slot, Wait, Waiting, Woken,
-};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Slot, Wait, Woken};
 
 use crate::Mode;
 use crate::event::{Event, EventCounts};
@@ -221,24 +219,14 @@ impl<E: Endpoint> Site<'_, E> {
     }
 
     /// Waits, unless the slot is withdrawn from what it waits for, or is wanted again: then `None`.
-    /// Ends with the sleep as well, if there is one that began before.
-    pub(crate) async fn wait_or_withdraw(
-        &self,
-        wait: Wait<'_>,
-        mut sleep: Option<&mut Waiting<'_, E>>,
-    ) -> Option<Woken> {
+    pub(crate) async fn wait_or_withdraw(&self, wait: Wait<'_>) -> Option<Woken> {
         let withdrawn = self.is_withdrawn();
         let mut waiting = self.endpoint.wait(wait);
         poll_fn(|cx| {
             if self.is_withdrawn() != withdrawn {
                 return Poll::Ready(None);
             }
-            if let Poll::Ready(woken) = Pin::new(&mut waiting).poll(cx) {
-                return Poll::Ready(Some(woken));
-            }
-            let slept =
-                sleep.as_mut().is_some_and(|sleep| Pin::new(&mut **sleep).poll(cx).is_ready());
-            if slept { Poll::Ready(Some(Woken::Elapsed)) } else { Poll::Pending }
+            Pin::new(&mut waiting).poll(cx).map(Some)
         })
         .await
     }

@@ -9,7 +9,7 @@
 use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Slot, Verb, Wait, WideAtomics, Woken};
 
 use super::door::{enter_free, granted, pass};
-use super::line::read_word;
+use super::line::{LOOK_NS, read_word};
 use super::{Claim, ClaimWord, Grant, HOLD_MASK, LINE_MASK, matched, name_of, next, swapped};
 use crate::Mode;
 use crate::agent::{self, Participant, SecondLook};
@@ -116,7 +116,10 @@ impl Readers {
                 self.watched.clear();
                 self.trust_ns = Some(self.fresh_ns);
             }
-            Woken::Mail => {}
+            // Whoever asks for a sign of life has waited so long before.
+            Woken::Mail => {
+                self.trust_ns = self.trust_ns.map(|trust| trust.saturating_sub(LOOK_NS));
+            }
         }
     }
 
@@ -164,7 +167,7 @@ async fn living_readers<E: WideAtomics>(
     let mut living = agent::participants(site.endpoint, site.lock, site.slot()).await?;
     living.retain(|p| match p.record.phase {
         Phase::Held => true,
-        Phase::Opening | Phase::Claiming | Phase::Trying => p.record.mode == Mode::Shared,
+        Phase::Opening | Phase::Claiming => p.record.mode == Mode::Shared,
         _ => false,
     });
     let now = read_word(site).await?;
@@ -229,9 +232,10 @@ impl Claim {
         mode: Mode,
         mut seen: ClaimWord,
     ) -> Result<Option<Grant>, Fault> {
-        site.publish_ticket(Phase::Trying, mode, 0, super::turn_of(site.acquisition()) as u32);
+        let ticket = super::turn_of(site.acquisition()) as u32;
         let mut steps = 0;
         for looks in 0..LOOKS_MAX {
+            site.publish_ticket(Phase::Trying, mode, 0, ticket);
             site.endpoint.checkpoint(&[seen.watched(), seen.count(), steps.into(), looks.into()]);
             let line = match self.obstacle(site, mode, seen).await? {
                 Obstacle::Living => return Ok(None),
@@ -253,6 +257,7 @@ impl Claim {
                 }
                 Line::Waits => pass(site, mode, seen),
             };
+            site.publish_ticket(Phase::Claiming, mode, 0, ticket);
             site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
             let found = site.endpoint.old();
             if matched(&op, found) {

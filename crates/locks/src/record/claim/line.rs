@@ -28,7 +28,7 @@ use crate::slot::{self, Phase, SlotRecord};
 
 /// How often a waiter that could have the lock looks whether those before it take it, in
 /// nanoseconds. After two of these without a sign of life it passes over the one before.
-const LOOK_NS: Nanos = 30_000_000;
+pub(super) const LOOK_NS: Nanos = 30_000_000;
 const LOOKS_IN_VAIN: u64 = 2;
 
 /// Words of a slot record that those behind read.
@@ -231,29 +231,31 @@ impl Claim {
     ) {
         let poll = (!E::NOW || !watch.is_calm).then_some(LOOK_NS);
         let interval = if watch.is_calm { holders.interval(poll) } else { poll };
-        let mut look = interval.map(|interval| site.endpoint.sleep(interval));
+        let deadline = interval.map(|interval| site.endpoint.now().saturating_add(interval));
         let mut peers: Vec<EndpointId> = holders.watched().to_vec();
         peers.extend(before.map(|before| before.mailbox.endpoint));
-        let wait = Wait {
-            word: (E::NOW && watch.is_calm).then(|| (site.lock, seen.watched())),
-            mail: Some(site.slot()),
-            peers: &peers,
-            interval: None,
-            patience: self.patience_in_line(),
-        };
+        // Where memory can be watched, the word wakes only who sees nothing move.
+        let word = (!E::NOW || watch.is_calm).then(|| (site.lock, seen.watched()));
+        let mut interval = interval;
         let woken = loop {
-            let [word, sign, rest] = watch.survivors();
+            let [count, sign, rest] = watch.survivors();
             let memory = [site.position(), site.successor_bits(), site.signs()];
             let [position, behind, signs] = memory;
             let held = holders.survivor();
-            site.endpoint.checkpoint(&[position, behind, signs, held, word, sign, rest]);
-            let woken = site.wait_or_withdraw(wait, look.as_mut()).await;
+            site.endpoint.checkpoint(&[position, behind, signs, held, count, sign, rest]);
+            let (mail, patience) = (Some(site.slot()), self.patience_in_line());
+            let wait = Wait { word, mail, peers: &peers, interval, patience };
+            let woken = site.wait_or_withdraw(wait).await;
             if woken != Some(Woken::Mail) {
                 break woken.unwrap_or(Woken::Changed);
             }
             answer(site, mode);
             if site.position() != position {
                 break Woken::Mail;
+            }
+            interval = deadline.map(|deadline| deadline.saturating_sub(site.endpoint.now()));
+            if interval == Some(0) {
+                break Woken::Elapsed;
             }
         };
         if watch.is_calm {
@@ -313,7 +315,7 @@ impl Claim {
                 interval: readers.interval(poll),
                 patience: self.patience_in_line(),
             };
-            site.wait_or_withdraw(wait, None).await
+            site.wait_or_withdraw(wait).await
         };
         readers.woken(woken.unwrap_or(Woken::Changed), poll);
     }

@@ -12,17 +12,13 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use farlock_fabric::{
-    Addr, Endpoint, Fault, Mailbox, Nanos, Park, Posted, Slot, Ticket, Waiting, block_on,
-};
+use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Park, Posted, Slot, Ticket, Waiting, block_on};
 
 use crate::event::EventCounts;
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
-use crate::site::{Notes, Site};
-use crate::slot::{self, Phase, SlotWord};
-use crate::token::Token;
+use crate::record::{Mode, RecordLock, Tried};
+use crate::slots::{Closing, Opening, SlotState, Slots, Tries};
 use crate::{AcquireError, ReleaseError};
 
 pub use guard::{Guard, Release};
@@ -30,9 +26,6 @@ pub use update::UpdateGuard;
 
 /// The most slots of a client.
 const SLOTS_MAX: usize = u64::BITS as usize;
-
-/// Attempts of one try to learn the word of a lock that keeps changing under shared holders.
-const TRY_ATTEMPTS_MAX: u32 = 64;
 
 /// What a client is made with besides its endpoint and its kind of lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,33 +40,27 @@ pub struct Client<E: Endpoint, L: RecordLock<E>> {
 }
 
 struct Core<E: Endpoint, L: RecordLock<E>> {
-    endpoint: E,
-    kind: L,
-    options: Options,
+    slots: Slots<E, L, SLOTS_MAX>,
     /// One bit per slot that is free.
     free: Cell<u64>,
     /// One bit per slot whose owner lost interest and that has something left to do.
     unsettled: Cell<u64>,
     /// One bit per slot whose last hold ended before it was released.
     lost: Cell<u64>,
-    /// As many as `free` has bits, used from the first on: an index needs no check.
-    slots: [SlotState<L::Grant>; SLOTS_MAX],
-    events: Cell<EventCounts>,
-    /// The outcome of one of its verbs is unknown.
-    broken: Cell<bool>,
+    work: [Work; SLOTS_MAX],
 }
 
-/// Aligned so that an index becomes a place by a shift, and in this order so that an uncontended
-/// cycle touches one line of it.
-#[repr(C, align(128))]
-struct SlotState<G> {
-    notes: Notes,
-    lock: Cell<Addr>,
-    grant: Cell<Option<G>>,
-    mode: Cell<Mode>,
+/// What a slot waits for: a verb, or others.
+struct Work {
     /// The verb that the slot waits for, if no task does.
     verb: Cell<Option<(Step, Ticket)>>,
     task: RefCell<Option<Task>>,
+}
+
+impl Work {
+    const fn new() -> Self {
+        Self { verb: Cell::new(None), task: RefCell::new(None) }
+    }
 }
 
 /// What the verb of a slot is for.
@@ -88,48 +75,41 @@ enum Step {
 /// The part of an acquisition or a release that waits for others. An acquisition leaves its grant
 /// in the slot.
 type Task = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
-/// What came of an attempt that never waits: a grant, or nothing.
-type Tries<G> = Result<Option<G>, Fault>;
 
 impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     /// A client of `kind` locks that uses all of `endpoint`'s slots (at most 64).
     pub fn new(endpoint: E, kind: L, options: Options) -> Self {
         let count = endpoint.slots().min(SLOTS_MAX as u8);
         assert!(count > 0, "an endpoint has at least one slot");
-        // Copies of one constant: made one by one they cost a short simulated run a quarter.
-        let slots = [const { SlotState::new() }; SLOTS_MAX];
         let core = Core {
             free: Cell::new(u64::MAX >> (64 - u32::from(count))),
             unsettled: Cell::new(0),
             lost: Cell::new(0),
-            events: Cell::new(EventCounts::default()),
-            broken: Cell::new(false),
-            endpoint,
-            kind,
-            options,
-            slots,
+            slots: Slots::new(endpoint, kind, options),
+            work: [const { Work::new() }; SLOTS_MAX],
         };
         Self { core: Rc::new(core) }
     }
 
     /// The endpoint.
     pub fn endpoint(&self) -> &E {
-        &self.core.endpoint
+        &self.core.slots.endpoint
     }
 
     /// How often each kind of event happened at this client.
     pub fn events(&self) -> EventCounts {
-        self.core.events.get()
+        self.core.slots.events.get()
     }
 
     /// What this client remembers from one acquisition to the next and acts upon, as a number: a
     /// survivor of [`Endpoint::checkpoint`] where a loop acquires in each turn.
     #[doc(hidden)]
     pub fn memory(&self) -> u64 {
-        if !self.core.kind.acts_on_memory() {
+        if !self.core.slots.kind.acts_on_memory() {
             return 0;
         }
-        let slots = &self.core.slots[..usize::from(self.core.endpoint.slots()).min(SLOTS_MAX)];
+        let count = usize::from(self.core.slots.endpoint.slots()).min(SLOTS_MAX);
+        let slots = &self.core.slots.slots[..count];
         slots.iter().fold(0, |hash, slot| slot.notes.mixed_into(hash))
     }
 
@@ -168,7 +148,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
             if let Poll::Ready(result) = Pin::new(&mut acquire).poll(cx) {
                 return Poll::Ready(result);
             }
-            let sleep = sleep.get_or_insert_with(|| self.core.endpoint.sleep(nanos));
+            let sleep = sleep.get_or_insert_with(|| self.core.slots.endpoint.sleep(nanos));
             Pin::new(sleep).poll(cx).map(|_| Err(AcquireError::TimedOut))
         })
         .await
@@ -204,7 +184,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     /// taken, or a line wait for this client, as long as its endpoint lives, since nobody repairs
     /// what the living left. Release what else it holds, and let go of the endpoint.
     pub fn is_broken(&self) -> bool {
-        self.core.broken.get()
+        self.core.slots.broken.get()
     }
 
     /// Whether [`Client::settle`] has something to do.
@@ -228,7 +208,7 @@ impl<E: Park, L: RecordLock<E>> Client<E, L> {
             }
             polled
         });
-        block_on(&self.core.endpoint, both)
+        block_on(&self.core.slots.endpoint, both)
     }
 
     /// [`Client::acquire`], blocking.
@@ -278,54 +258,22 @@ impl<E: Endpoint, L: RecordLock<E>> Clone for Client<E, L> {
 impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Client<E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("endpoint", &self.core.endpoint.id())
+            .field("endpoint", &self.core.slots.endpoint.id())
             .field("free", &format_args!("{:#b}", self.core.free.get()))
             .field("unsettled", &format_args!("{:#b}", self.core.unsettled.get()))
             .finish_non_exhaustive()
     }
 }
 
-impl<G> SlotState<G> {
-    const fn new() -> Self {
-        Self {
-            lock: Cell::new(Addr::from_bits(0)),
-            mode: Cell::new(Mode::Shared),
-            grant: Cell::new(None),
-            notes: Notes::new(),
-            verb: Cell::new(None),
-            task: RefCell::new(None),
-        }
-    }
-}
-
 impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     #[inline(always)]
     fn slot(&self, index: u8) -> &SlotState<L::Grant> {
-        &self.slots[usize::from(index) % SLOTS_MAX]
+        self.slots.slot(index)
     }
 
     #[inline(always)]
-    fn site(&self, index: u8) -> Site<'_, E> {
-        self.site_at(index, self.slot(index).lock.get())
-    }
-
-    /// The site of a slot whose lock is at hand.
-    #[inline(always)]
-    fn site_at(&self, index: u8, lock: Addr) -> Site<'_, E> {
-        Site {
-            endpoint: &self.endpoint,
-            lock,
-            me: Mailbox { endpoint: self.endpoint.id(), slot: Slot(index) },
-            notes: &self.slot(index).notes,
-            events: &self.events,
-        }
-    }
-
-    /// Publishes what a slot is doing.
-    #[inline(always)]
-    fn publish(&self, index: u8, phase: Phase, mode: Mode, generation: u64, ticket: u32) {
-        let state = SlotWord::of(phase, mode, generation, ticket);
-        self.endpoint.publish(Slot(index), slot::STATE, state.0);
+    fn work(&self, index: u8) -> &Work {
+        &self.work[usize::from(index) % SLOTS_MAX]
     }
 
     /// Takes a free slot and publishes that it opens `lock`.
@@ -337,88 +285,75 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         }
         let index = free.trailing_zeros() as u8;
         self.free.set(free & (free - 1));
-        let slot = self.slot(index);
-        if slot.lock.get() != lock {
-            slot.lock.set(lock);
-            self.endpoint.publish(Slot(index), slot::LOCK, lock.bits());
-        }
-        slot.mode.set(mode);
-        let ticket = self.kind.begin(&self.site_at(index, lock));
-        self.publish(index, Phase::Opening, mode, 0, ticket);
+        self.slots.take(index, lock, mode);
         Some(index)
     }
 
-    /// The slot holds its lock from now on.
+    /// The slot was given back.
     #[inline(always)]
-    fn hold(&self, index: u8, mode: Mode, grant: L::Grant) {
-        self.slot(index).grant.set(Some(grant));
-        if L::TOKENS == TokenSource::Word {
-            let token = Token::new(self.options.incarnation, L::count(grant));
-            self.endpoint.publish(Slot(index), slot::TOKEN, token.get());
-        }
-        self.publish(index, Phase::Held, mode, L::generation(grant), L::ticket(grant));
-    }
-
-    /// The slot has nothing to do any more.
-    #[inline(always)]
-    fn give_back(&self, index: u8) {
-        self.slot(index).grant.set(None);
-        self.publish(index, Phase::Idle, Mode::Shared, 0, 0);
+    fn set_free(&self, index: u8) {
         self.free.set(self.free.get() | 1 << index);
     }
 
-    /// The slot's verb failed. Where its outcome is unknown the slot may still stand in a queue,
-    /// so its identity is never used again.
+    /// The slot was given back, unless the outcome of its verb is unknown.
     #[cold]
-    fn fail(&self, index: u8, fault: Fault) {
-        match fault.is_refusal() {
-            true => self.give_back(index),
-            false => self.broken.set(true),
+    fn failed(&self, index: u8, fault: Fault) -> Fault {
+        if fault.is_refusal() {
+            self.set_free(index);
         }
+        fault
     }
 
     /// The slot waits for a verb.
     #[inline]
     fn await_verb(&self, index: u8, step: Step, ticket: Ticket) {
-        let before = self.slot(index).verb.replace(Some((step, ticket)));
+        let before = self.work(index).verb.replace(Some((step, ticket)));
         assert!(before.is_none(), "a slot does one thing at a time");
     }
 
     /// The slot waits for others.
     #[cold]
     fn start_task(&self, index: u8, task: Task) {
-        let before = self.slot(index).task.replace(Some(task));
+        let before = self.work(index).task.replace(Some(task));
         assert!(before.is_none(), "a slot does one thing at a time");
     }
 
     /// Goes on with what the slot waits for.
     #[cold]
     fn poll_slot(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let slot = self.slot(index);
-        if let Some((step, ticket)) = slot.verb.get() {
-            let Poll::Ready(completed) = self.endpoint.poll_posted(ticket, cx) else {
+        let (slot, work) = (self.slot(index), self.work(index));
+        if let Some((step, ticket)) = work.verb.get() {
+            let Poll::Ready(completed) = self.slots.endpoint.poll_posted(ticket, cx) else {
                 return Poll::Pending;
             };
-            slot.verb.set(None);
+            work.verb.set(None);
             let done = match step {
-                Step::Opening => self.opened_late(index, completed),
-                Step::Closing => self.closed_late(index, completed),
+                Step::Opening => {
+                    let opening = self.slots.opened(index, completed);
+                    self.go_on_opening(index, opening)
+                }
+                Step::Closing => {
+                    // What an earlier release of this slot was told is not this one's.
+                    self.lost.set(self.lost.get() & !(1 << index));
+                    let closing = self.slots.closed(index, completed);
+                    self.go_on_closing(index, closing)
+                }
             };
             if let Some(result) = done {
                 return Poll::Ready(result);
             }
         }
-        let mut task = slot.task.take().expect("a slot that waits for no verb has a task");
+        let mut task = work.task.take().expect("a slot that waits for no verb has a task");
         let is_leased = slot.grant.get().and_then(L::expires).is_some();
-        let before = self.events.get();
+        let before = self.slots.events.get();
         let polled = task.as_mut().poll(cx);
         // Nobody but this task has had events meanwhile.
-        let now = self.events.get();
+        let now = self.slots.events.get();
         if is_leased && (now.expired, now.superseded) != (before.expired, before.superseded) {
             self.lost.set(self.lost.get() | 1 << index);
         }
         if polled.is_pending() {
-            slot.task.replace(Some(task));
+            work.task.replace(Some(task));
         }
         polled
     }
@@ -434,7 +369,9 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     /// The slot's owner lost interest.
     #[cold]
     fn leave_to_settle(&self, index: u8) {
-        self.slot(index).notes.withdrawn.set(true);
+        if self.slot(index).grant.get().is_none() {
+            self.slots.withdraw(index, true);
+        }
         self.unsettled.set(self.unsettled.get() | 1 << index);
     }
 
@@ -444,7 +381,6 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             let index = left.trailing_zeros() as u8;
             left &= left - 1;
             if self.poll_settle_slot(index, cx).is_ready() {
-                self.slot(index).notes.withdrawn.set(false);
                 self.unsettled.set(self.unsettled.get() & !(1 << index));
             }
         }
@@ -453,9 +389,9 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
 
     /// First lets the slot's work end; if that leaves the slot holding, releases.
     fn poll_settle_slot(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<()> {
-        let slot = self.slot(index);
+        let (slot, work) = (self.slot(index), self.work(index));
         loop {
-            if slot.verb.get().is_none() && slot.task.borrow().is_none() {
+            if work.verb.get().is_none() && work.task.borrow().is_none() {
                 if slot.grant.get().is_none() || self.release_at_once(index).is_some() {
                     return Poll::Ready(());
                 }
@@ -477,22 +413,20 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         lock: Addr,
         mode: Mode,
     ) -> Option<Result<(), Fault>> {
-        let site = self.site_at(index, lock);
-        match self.kind.open(&site, mode) {
-            Posted::Done(Ok(())) => {
-                let old = self.endpoint.old();
-                if let Some(grant) = self.kind.opened(&site, mode, old) {
-                    self.hold(index, mode, grant);
-                    return Some(Ok(()));
-                }
-                self.start_waiting(index, old);
+        let opening = self.slots.open(index, lock, mode);
+        self.go_on_opening(index, opening)
+    }
+
+    #[inline(always)]
+    fn go_on_opening(self: &Rc<Self>, index: u8, opening: Opening) -> Option<Result<(), Fault>> {
+        match opening {
+            Opening::Held => Some(Ok(())),
+            Opening::InLine => {
+                self.start_waiting(index, self.slots.endpoint.old());
                 None
             }
-            Posted::Done(Err(fault)) => {
-                self.fail(index, fault);
-                Some(Err(fault))
-            }
-            Posted::Pending(ticket) => {
+            Opening::Failed(fault) => Some(Err(self.failed(index, fault))),
+            Opening::Posted(ticket) => {
                 self.await_verb(index, Step::Opening, ticket);
                 None
             }
@@ -502,105 +436,53 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     /// Tries with verbs that complete at once: on `Ok` the slot holds or was given back; `None` if
     /// the slot's task goes on trying.
     fn try_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
-        let site = self.site(index);
-        let mode = self.slot(index).mode.get();
-        let posted = (!L::SERVED).then(|| self.endpoint.post(self.kind.trying(&site, mode, None)));
+        let slots = &self.slots;
+        let mut tried = None;
         if E::NOW && !L::SERVED {
-            let mut cx = Context::from_waker(Waker::noop());
-            let attempts = std::pin::pin!(self.keep_trying(index, posted));
-            return match attempts.poll(&mut cx) {
-                Poll::Ready(Ok(Err(busy))) => self.try_beside(index, busy),
-                Poll::Ready(tried) => Some(self.tried(index, tried.map(Result::ok))),
-                Poll::Pending => panic!("verbs of this endpoint complete at once"),
-            };
+            match slots.try_now(index) {
+                Ok(Tried::Granted(grant)) => return Some(self.tried(index, Ok(Some(grant)))),
+                Ok(_) if !L::TRIES_TELL_TRUTH => return Some(self.tried(index, Ok(None))),
+                Err(fault) => return Some(self.tried(index, Err(fault))),
+                Ok(_) => tried = Some(slots.endpoint.old()),
+            }
         }
+        let posted = if E::NOW { None } else { slots.first_try(index) };
         let core = Rc::clone(self);
         let task = Box::pin(async move {
-            let tried = match core.keep_trying(index, posted).await {
-                Ok(Err(busy)) => core.look_beside(index, busy).await,
-                Ok(Ok(grant)) => Ok(Some(grant)),
-                Err(fault) => Err(fault),
-            };
+            let tried = core.keep_trying(index, posted, tried).await;
             core.tried(index, tried)
         });
         self.start_task(index, task);
         None
     }
 
-    /// The rest of a try on a fabric whose verbs complete at once: it may have to wait all the same.
-    #[cold]
-    fn try_beside(self: &Rc<Self>, index: u8, busy: Option<u128>) -> Option<Result<(), Fault>> {
-        let core = Rc::clone(self);
-        let task = async move {
-            let tried = core.look_beside(index, busy).await;
-            core.tried(index, tried)
-        };
-        let mut task: Task = Box::pin(task);
-        let mut cx = Context::from_waker(Waker::noop());
-        if let Poll::Ready(tried) = task.as_mut().poll(&mut cx) {
-            return Some(tried);
-        }
-        self.start_task(index, task);
-        None
-    }
-
-    /// Looks whether those live who have the lock that an attempt found taken.
-    async fn look_beside(&self, index: u8, busy: Option<u128>) -> Tries<L::Grant> {
-        let Some(old) = busy else { return Ok(None) };
-        let mode = self.slot(index).mode.get();
-        self.kind.try_beside(&self.site(index), mode, old).await
-    }
-
-    /// The slot holds what its attempt was granted, or is free again.
-    fn tried(&self, index: u8, tried: Tries<L::Grant>) -> Result<(), Fault> {
-        match tried {
-            Ok(Some(grant)) => self.hold(index, self.slot(index).mode.get(), grant),
-            Ok(None) => self.give_back(index),
-            Err(fault) => self.fail(index, fault),
-        }
-        tried.map(|_| ())
-    }
-
-    /// Tries again while the word is not as expected. Where it is busy, returns the word, if any.
+    /// Tries until it is decided, if an attempt has not already found the lock taken by `busy`.
     async fn keep_trying(
         &self,
         index: u8,
         posted: Option<Posted>,
-    ) -> Result<Result<L::Grant, Option<u128>>, Fault> {
-        let (site, mode, mut seen) = (self.site(index), self.slot(index).mode.get(), None);
-        let Some(mut posted) = posted else {
-            return Ok(self.kind.try_server(&site, mode).await?.ok_or(None));
+        busy: Option<u128>,
+    ) -> Tries<L::Grant> {
+        let old = match busy {
+            Some(old) => old,
+            None => match self.slots.keep_trying(index, posted).await? {
+                Tried::Granted(grant) => return Ok(Some(grant)),
+                _ => self.slots.endpoint.old(),
+            },
         };
-        for _ in 0..TRY_ATTEMPTS_MAX {
-            self.endpoint.completion(posted).await?;
-            let old = self.endpoint.old();
-            match self.kind.tried(&site, mode, seen, old) {
-                Tried::Granted(grant) => return Ok(Ok(grant)),
-                Tried::Busy => return Ok(Err(Some(old))),
-                Tried::Again(word) => seen = Some(word),
-            }
-            posted = self.endpoint.post(self.kind.trying(&site, mode, seen));
-        }
-        Ok(Err(None))
+        self.slots.try_beside(index, old).await
     }
 
-    /// The opening verb has completed after a while. `None` if the slot now waits in line.
-    fn opened_late(
-        self: &Rc<Self>,
-        index: u8,
-        completed: Result<(), Fault>,
-    ) -> Option<Result<(), Fault>> {
-        if let Err(fault) = completed {
-            self.fail(index, fault);
-            return Some(completed);
+    /// The slot holds what its attempt was granted, or is free again.
+    fn tried(&self, index: u8, tried: Tries<L::Grant>) -> Result<(), Fault> {
+        match self.slots.tried(index, tried) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.set_free(index);
+                Ok(())
+            }
+            Err(fault) => Err(self.failed(index, fault)),
         }
-        let (old, mode) = (self.endpoint.old(), self.slot(index).mode.get());
-        if let Some(grant) = self.kind.opened(&self.site(index), mode, old) {
-            self.hold(index, mode, grant);
-            return Some(Ok(()));
-        }
-        self.start_waiting(index, old);
-        None
     }
 
     /// The rest of an acquisition whose opening verb found `old` and did not acquire the lock.
@@ -608,10 +490,14 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     fn start_waiting(self: &Rc<Self>, index: u8, old: u128) {
         let core = Rc::clone(self);
         let task = async move {
-            let site = core.site(index);
-            let mode = core.slot(index).mode.get();
-            let granted = core.kind.wait_or_leave(&site, mode, Some(old)).await;
-            core.tried(index, granted)
+            match core.slots.wait(index, Some(old)).await {
+                Ok(true) => Ok(()),
+                Ok(false) => {
+                    core.set_free(index);
+                    Ok(())
+                }
+                Err(fault) => Err(core.failed(index, fault)),
+            }
         };
         self.start_task(index, Box::pin(task));
     }
@@ -620,66 +506,30 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     /// slot's task does.
     #[inline(always)]
     fn release_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
-        match self.slot(index).mode.get() {
-            Mode::Exclusive => self.release_as(index, Mode::Exclusive),
-            Mode::Shared => self.release_as(index, Mode::Shared),
-        }
+        let closing = match self.slot(index).mode.get() {
+            Mode::Exclusive => self.slots.close(index, Mode::Exclusive),
+            Mode::Shared => self.slots.close(index, Mode::Shared),
+        };
+        self.go_on_closing(index, closing)
     }
 
     #[inline(always)]
-    fn release_as(self: &Rc<Self>, index: u8, mode: Mode) -> Option<Result<(), Fault>> {
-        let site = self.site(index);
-        let slot = self.slot(index);
-        let grant = slot.grant.get().expect("only a held lock is released");
-        let Some(posted) = self.kind.close(&site, mode, grant) else {
-            self.start_handing_over(index, None);
-            return None;
-        };
-        match posted {
-            Posted::Done(Ok(())) => {
-                let old = self.endpoint.old();
-                if self.kind.closed(&site, mode, grant, old) {
-                    self.give_back(index);
-                    return Some(Ok(()));
-                }
-                self.start_handing_over(index, Some(old));
+    fn go_on_closing(self: &Rc<Self>, index: u8, closing: Closing) -> Option<Result<(), Fault>> {
+        match closing {
+            Closing::Free => {
+                self.set_free(index);
+                Some(Ok(()))
+            }
+            Closing::InHand { posted } => {
+                self.start_handing_over(index, posted.then(|| self.slots.endpoint.old()));
                 None
             }
-            Posted::Done(Err(fault)) => {
-                slot.grant.set(None);
-                self.fail(index, fault);
-                Some(Err(fault))
-            }
-            Posted::Pending(ticket) => {
+            Closing::Failed(fault) => Some(Err(self.failed(index, fault))),
+            Closing::Posted(ticket) => {
                 self.await_verb(index, Step::Closing, ticket);
                 None
             }
         }
-    }
-
-    /// The closing verb has completed after a while. `None` if the slot now passes the lock on.
-    fn closed_late(
-        self: &Rc<Self>,
-        index: u8,
-        completed: Result<(), Fault>,
-    ) -> Option<Result<(), Fault>> {
-        // What an earlier release of this slot was told is not this one's.
-        self.lost.set(self.lost.get() & !(1 << index));
-        let slot = self.slot(index);
-        let (mode, grant) = (slot.mode.get(), slot.grant.get());
-        let grant = grant.expect("only a held lock is released");
-        if let Err(fault) = completed {
-            slot.grant.set(None);
-            self.fail(index, fault);
-            return Some(completed);
-        }
-        let old = self.endpoint.old();
-        if self.kind.closed(&self.site(index), mode, grant, old) {
-            self.give_back(index);
-            return Some(Ok(()));
-        }
-        self.start_handing_over(index, Some(old));
-        None
     }
 
     /// The rest of a release whose closing verb, if it had one, found `old` and did not release.
@@ -688,17 +538,13 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         self.lost.set(self.lost.get() & !(1 << index));
         let core = Rc::clone(self);
         let task = async move {
-            let site = core.site(index);
-            let slot = core.slot(index);
-            let (mode, grant) = (slot.mode.get(), slot.grant.get());
-            let grant = grant.expect("only a held lock is released");
-            let result = core.kind.hand_over(&site, mode, grant, old).await;
-            slot.grant.set(None);
-            match result {
-                Ok(()) => core.give_back(index),
-                Err(fault) => core.fail(index, fault),
+            match core.slots.hand_over(index, old).await {
+                Ok(()) => {
+                    core.set_free(index);
+                    Ok(())
+                }
+                Err(fault) => Err(core.failed(index, fault)),
             }
-            result
         };
         self.start_task(index, Box::pin(task));
     }
@@ -708,10 +554,10 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Client<E, L> {
     /// What a slot waits for keeps the core that keeps it. With the last client nobody is left to
     /// go on with it: it is let go, and with it the endpoint, whose peers then see it dead.
     fn drop(&mut self) {
-        let waits = |slot: &&SlotState<L::Grant>| slot.task.borrow().is_some();
-        if Rc::strong_count(&self.core) == 1 + self.core.slots.iter().filter(waits).count() {
-            for slot in &self.core.slots {
-                drop(slot.task.take());
+        let waits = |work: &&Work| work.task.borrow().is_some();
+        if Rc::strong_count(&self.core) == 1 + self.core.work.iter().filter(waits).count() {
+            for work in &self.core.work {
+                drop(work.task.take());
             }
         }
     }
@@ -722,9 +568,9 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Core<E, L> {
         if E::NOW {
             return;
         }
-        for slot in &self.slots {
-            if let Some((_, ticket)) = slot.verb.get() {
-                self.endpoint.abandon(ticket);
+        for work in &self.work {
+            if let Some((_, ticket)) = work.verb.get() {
+                self.slots.endpoint.abandon(ticket);
             }
         }
     }

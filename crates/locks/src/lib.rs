@@ -17,8 +17,10 @@ pub mod local;
 pub mod museum;
 pub mod record;
 pub mod registry;
+mod seat;
 pub mod site;
 pub mod slot;
+mod slots;
 mod token;
 pub mod txn;
 mod wait;
@@ -26,6 +28,7 @@ pub mod width;
 
 pub use client::{Acquire, Client, Guard, Options, Release, Settle, UpdateGuard};
 pub use record::{Mode, RecordLock, TokenSource, Tried};
+pub use seat::{Attempt, Closed, Opened, Seat};
 pub use token::Token;
 pub use wait::{Timeout, within};
 

@@ -1,11 +1,15 @@
 //! What can go wrong, in words people can act on: what happened, to which lock, who holds it, since
 //! when, what to do. Codes are stable; texts may improve.
 
-use farlock_fabric::{Fault, shm};
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use farlock_fabric::{Addr, Fault, shm};
 use thiserror::Error;
 
 use crate::directory::DirectoryError;
-use crate::inspect::Participant;
+use crate::inspect::{self, Participant};
+use crate::session::Hub;
 
 /// Why a session was not opened.
 #[derive(Debug, Error)]
@@ -26,32 +30,50 @@ pub enum SessionError {
 
 /// Why a lock was not acquired.
 #[derive(Clone, PartialEq, Debug, Error)]
+#[non_exhaustive]
 pub enum AcquireError {
     /// Somebody else has it, and the attempt was not to wait.
-    #[error("the lock '{name}' is taken{}", held(.holders))]
+    #[error("the lock '{name}' is taken{holders}")]
     Busy {
         /// The lock.
         name: String,
-        /// Who held it a moment later; may be empty.
-        holders: Vec<Participant>,
+        /// Who holds it.
+        holders: Holders,
     },
     /// The time allowed has passed.
-    #[error("the lock '{name}' was not granted within {seconds} s{}", held(.holders))]
+    #[error("the lock '{name}' was not granted within {seconds} s{holders}")]
     TimedOut {
         /// The lock.
         name: String,
         /// The time allowed, in seconds.
         seconds: f64,
-        /// Who held it when the time had passed; may be empty.
-        holders: Vec<Participant>,
+        /// Who holds it.
+        holders: Holders,
     },
-    /// The session holds or awaits as many locks as it can.
-    #[error("the lock '{name}' was not asked for: the session has {slots} locks in hand already")]
+    /// The region has no place left by which the session could hold one lock more.
+    #[error(
+        "the lock '{name}' was not asked for: the sessions of the region hold or await as many \
+         locks as it has places, {places}"
+    )]
     TooMany {
         /// The lock.
         name: String,
-        /// How many locks a session can hold or await at one time.
-        slots: u8,
+        /// How many locks all sessions of the region can hold or await at one time.
+        places: u16,
+    },
+    /// The session could get no place by which to hold one lock more.
+    #[error("the lock '{name}' was not asked for: {reason}")]
+    NoPlace {
+        /// The lock.
+        name: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// This process was forked from the one that opened the session.
+    #[error("the lock '{name}' was not asked for: the session belongs to the parent process")]
+    Forked {
+        /// The lock.
+        name: String,
     },
     /// The name could not be used.
     #[error("the lock '{name}' cannot be used: {source}")]
@@ -96,6 +118,9 @@ pub enum LostReason {
     /// The session's thread has ended.
     #[error("the session has ended")]
     SessionEnded,
+    /// This process was forked from the one that holds the lock.
+    #[error("it is held by the parent of this process")]
+    Forked,
 }
 
 impl From<Fault> for LostReason {
@@ -107,12 +132,66 @@ impl From<Fault> for LostReason {
     }
 }
 
-/// The half sentence that names holders.
-fn held(holders: &[Participant]) -> String {
-    match holders {
-        [] => String::new(),
-        [one] => format!("; it is held by {one}"),
-        [one, others @ ..] => format!("; it is held by {one}, and {} more", others.len()),
+/// Who holds a lock: looked up when it is shown or asked for, not when an error is made.
+///
+/// It does not keep the session. Once that is gone it still looks, as long as the region is there.
+#[derive(Clone)]
+pub struct Holders {
+    session: Weak<Hub>,
+    region: shm::Region,
+    /// Where the lock's word lies; `None` if nobody has looked.
+    lock: Option<Addr>,
+}
+
+impl Holders {
+    pub(crate) fn new(hub: &Arc<Hub>, lock: Option<Addr>) -> Self {
+        Self { session: Arc::downgrade(hub), region: hub.region.clone(), lock }
+    }
+
+    /// Who holds the lock now: a picture, and empty where nobody does or the region is gone.
+    pub fn list(&self) -> Vec<Participant> {
+        let Some(lock) = self.lock else { return Vec::new() };
+        let session = self.session.upgrade();
+        let seen = session
+            .as_ref()
+            .and_then(|hub| hub.with_lane(|lane| inspect::participants(lane, lock)));
+        let seen = seen.unwrap_or_else(|| match self.region.endpoint() {
+            Ok(endpoint) => inspect::participants(&endpoint, lock),
+            Err(_) => Ok(Vec::new()),
+        });
+        inspect::holders(seen.unwrap_or_default())
+    }
+
+    /// Whether this is the session that the error came from.
+    fn is_own(&self, holder: &Participant) -> bool {
+        self.session.upgrade().is_some_and(|hub| hub.owns(holder.endpoint))
+    }
+}
+
+/// The half sentence that names holders; empty where there are none.
+impl fmt::Display for Holders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holders = self.list();
+        let [one, others @ ..] = holders.as_slice() else { return Ok(()) };
+        let whose = if self.is_own(one) { "this very session, " } else { "" };
+        write!(f, "; it is held by {whose}{one}")?;
+        match others.len() {
+            0 => Ok(()),
+            others => write!(f, ", and {others} more"),
+        }
+    }
+}
+
+impl fmt::Debug for Holders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holders").field("lock", &self.lock).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Holders {
+    /// Whether they are of the same lock.
+    fn eq(&self, other: &Self) -> bool {
+        self.lock == other.lock && self.region.name() == other.region.name()
     }
 }
 
@@ -172,6 +251,8 @@ impl AcquireError {
             Self::Busy { .. } => "busy",
             Self::TimedOut { .. } => "timed-out",
             Self::TooMany { .. } => "too-many-locks",
+            Self::NoPlace { .. } => "no-place",
+            Self::Forked { .. } => "forked",
             Self::Directory { source, .. } => source.code(),
             Self::Lost { .. } => "lost",
         }
@@ -180,13 +261,18 @@ impl AcquireError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Busy { .. } => "wait for it: without -n, or with -w SECONDS".to_owned(),
+            Self::Busy { .. } => {
+                "wait for it: without `at_once()`, or for a time with `within(..)`".to_owned()
+            }
             Self::TimedOut { .. } => {
-                "wait longer, or see with `farlock ls` who else waits".to_owned()
+                "give it more time with `within(..)`; `farlock ls` shows who else waits".to_owned()
             }
             Self::TooMany { .. } => {
-                "release a lock first, or open a second session for more".to_owned()
+                "release a lock first, or use another region; `farlock ls` shows who holds what"
+                    .to_owned()
             }
+            Self::NoPlace { .. } => "release a lock first, and try again".to_owned(),
+            Self::Forked { .. } => "open a session after the fork".to_owned(),
             Self::Directory { source, .. } => source.hint(),
             Self::Lost { .. } => "open a new session".to_owned(),
         }

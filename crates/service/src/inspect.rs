@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use farlock_fabric::shm::{EndpointInfo, Region, ShmEndpoint};
+use farlock_fabric::shm::{EndpointInfo, Region, Shm, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, EndpointId, Slot, Verb, block_on};
-use farlock_locks::record::shiftlock::ShiftWord;
+use farlock_locks::record::claim::ClaimWord;
 use farlock_locks::slot::{self, Phase, SlotRecord};
 use farlock_locks::{Mode, Token};
 
@@ -19,8 +19,21 @@ use crate::directory::{Directory, DirectoryError, Entry};
 /// [`farlock_locks::slot`]: a dead endpoint's display is gone, its records are not.
 pub const PID: usize = 4;
 
+/// The word of a holder's record in which its session notes who of it waits behind the hold, and
+/// has no record: see [`company`].
+pub(crate) const COMPANY: usize = 7;
+
+/// What [`COMPANY`] says: how many wait for the lock alone, and how many for it shared.
+pub(crate) fn company(alone: usize, shared: usize) -> u64 {
+    let count = |count: usize| u64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    count(alone) | count(shared) << 32
+}
+
+/// The most of one session that are listed as waiting behind its own hold.
+const COMPANY_SHOWN_MAX: u64 = 1000;
+
 /// Words of a record that are read here.
-const RECORD_WORDS_READ: u16 = 5;
+const RECORD_WORDS_READ: u16 = 8;
 
 /// Somebody at a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +54,13 @@ pub struct Participant {
     pub elapsed: Option<Duration>,
     /// Whether it lives.
     pub life: Life,
+}
+
+impl Participant {
+    /// Somebody of the same session who waits behind this holder.
+    fn behind(&self) -> Self {
+        Self { is_holder: false, token: None, elapsed: None, ..self.clone() }
+    }
 }
 
 /// Whether somebody at a lock lives.
@@ -101,7 +121,7 @@ pub struct LockView {
 ///
 /// # Errors
 /// See [`DirectoryError`].
-pub fn locks(endpoint: &ShmEndpoint) -> Result<Vec<LockView>, DirectoryError> {
+pub fn locks<K: 'static>(endpoint: &Shm<K>) -> Result<Vec<LockView>, DirectoryError> {
     block_on(endpoint, async {
         let heap = endpoint.region().heap();
         let Some(directory) = Directory::existing(endpoint, heap).await? else {
@@ -121,8 +141,8 @@ pub fn locks(endpoint: &ShmEndpoint) -> Result<Vec<LockView>, DirectoryError> {
 ///
 /// # Errors
 /// [`DirectoryError::Fabric`].
-pub fn participants(
-    endpoint: &ShmEndpoint,
+pub fn participants<K: 'static>(
+    endpoint: &Shm<K>,
     lock: Addr,
 ) -> Result<Vec<Participant>, DirectoryError> {
     let mut at = block_on(endpoint, present(endpoint, Some(lock)))?;
@@ -136,8 +156,8 @@ pub fn note<E: Endpoint>(endpoint: &E, slot: Slot) {
 }
 
 /// Everybody at any lock, or at this one.
-async fn present(
-    endpoint: &ShmEndpoint,
+async fn present<K: 'static>(
+    endpoint: &Shm<K>,
     lock: Option<Addr>,
 ) -> Result<BTreeMap<Addr, Vec<Participant>>, DirectoryError> {
     let mut at: BTreeMap<Addr, Vec<Participant>> = BTreeMap::new();
@@ -152,15 +172,22 @@ async fn present(
             let mut words = [0; RECORD_WORDS_READ as usize];
             endpoint.copy_read(0, &mut words);
             let Some(record) = SlotRecord::decode(&words) else { continue };
-            let is_there = matches!(record.phase, Phase::Held | Phase::Waiting | Phase::Repairing);
+            let is_there = matches!(record.phase, Phase::Held | Phase::Waiting | Phase::Claiming);
             if !is_there || lock.is_some_and(|lock| lock != record.lock) {
                 continue;
             }
-            if info.is_none() && !left_behind(endpoint, &record).await? {
+            if info.is_none() && !left_behind(endpoint, index, &record).await? {
                 continue;
             }
             let found = participant(endpoint, index, info, &record, words[PID]);
-            at.entry(record.lock).or_default().push(found);
+            let there = at.entry(record.lock).or_default();
+            if found.is_holder && found.life == Life::Alive {
+                for (mode, count) in modes_of(words[COMPANY]) {
+                    let behind = Participant { mode, ..found.behind() };
+                    there.extend((0..count).map(|_| behind.clone()));
+                }
+            }
+            there.push(found);
         }
     }
     for participants in at.values_mut() {
@@ -169,19 +196,33 @@ async fn present(
     Ok(at)
 }
 
+/// How many of a session wait in each mode behind its own hold.
+fn modes_of(company: u64) -> [(Mode, u64); 2] {
+    let shown = |count: u64| count.min(COMPANY_SHOWN_MAX);
+    [(Mode::Exclusive, shown(company & u64::from(u32::MAX))), (Mode::Shared, shown(company >> 32))]
+}
+
 /// Whether what a dead client's record says still stands in the lock's word: nobody repaired it.
-async fn left_behind(endpoint: &ShmEndpoint, record: &SlotRecord) -> Result<bool, DirectoryError> {
+async fn left_behind<K: 'static>(
+    endpoint: &Shm<K>,
+    index: u16,
+    record: &SlotRecord,
+) -> Result<bool, DirectoryError> {
     // The address is from a record that anybody may have damaged; then nothing stands anywhere.
     if endpoint.verb(Verb::Read { addr: record.lock, words: 2 }).await.is_err() {
         return Ok(false);
     }
-    let word = ShiftWord(endpoint.old());
-    let is_taken = word.tail() != 0 || word.readers() != 0;
-    Ok(is_taken && word.generation() == record.generation)
+    let word = ClaimWord(endpoint.old());
+    Ok(match (record.phase, record.mode) {
+        // The low bits of what the word calls its holder are an index.
+        (Phase::Held, Mode::Exclusive) => word.holder() as u16 == index,
+        (Phase::Held, Mode::Shared) => word.readers() != 0,
+        _ => word.tail() != 0,
+    })
 }
 
-fn participant(
-    endpoint: &ShmEndpoint,
+fn participant<K: 'static>(
+    endpoint: &Shm<K>,
     index: u16,
     info: Option<&EndpointInfo>,
     record: &SlotRecord,

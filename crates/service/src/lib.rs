@@ -10,8 +10,7 @@
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let region = RegionOptions::new("/dev/shm/me", "/home/me/.local/state/farlock");
-//! let session = Session::open(&region)?;
+//! let session = Session::open(&RegionOptions::for_user())?;
 //! let lock = session.lock("reports/2026");
 //!
 //! // Blocking, for at most a second:
@@ -28,16 +27,29 @@
 //! # }
 //! ```
 //!
+//! # What it costs
+//!
+//! An uncontended acquisition runs on the caller's thread: some four times two 16-byte
+//! compare-and-swap instructions for acquiring and releasing, blocking or async. Keep the [`Lock`]
+//! for that: looking a name up costs more. Threads that use different locks share nothing.
+//!
 //! # What is promised, and what is not
 //!
 //! * At most one exclusive holder, or any number of shared ones, as long as the region is the same.
 //! * Who waits for a lock alone is granted it in order of arrival, but that up to 64 who come later
-//!   may pass between two of them.
+//!   may pass between two of them. Those of one session count as one where they wait for a lock
+//!   that the session has or asks for: among themselves they are first come, first served.
+//! * Who gives up, by a limit or by dropping a future, is soon as if it had never asked; an attempt
+//!   ([`at_once`](session::Request::at_once)) fails only if somebody living has the lock.
 //! * Tokens of exclusive grants of one name strictly increase, for ever: across crashes, reboots,
 //!   and the loss of the region.
 //! * A region lives in memory. If its file is removed while locks are held, holders keep what they
 //!   hold in the old region and others start in a new one; a resource that checks tokens refuses
 //!   the old ones.
+//! * A session belongs to its process. A child made by `fork` is refused
+//!   ([`AcquireError::Forked`]) and may drop what it inherited; what the parent holds it keeps.
+//! * A task's waker is called by whoever grants the lock: by a thread that releases it, or by the
+//!   session's. It may panic; it should return soon.
 //! * There is no lease here: a holder that is stopped, not dead, is waited for.
 #![forbid(unsafe_code)]
 
@@ -47,7 +59,7 @@ pub mod inspect;
 mod region;
 pub mod session;
 
-pub use error::{AcquireError, LostReason, ReleaseError, SessionError};
+pub use error::{AcquireError, Holders, LostReason, ReleaseError, SessionError};
 pub use farlock_locks::{Mode, Token};
-pub use region::{DEFAULT_REGION, LOCK_KIND, RegionOptions, lock_protocol};
-pub use session::{Guard, Session};
+pub use region::{DEFAULT_REGION, LOCK_KIND, Protocol, RegionOptions, lock_protocol};
+pub use session::{Guard, Lock, Session};

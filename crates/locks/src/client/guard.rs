@@ -10,7 +10,7 @@ use farlock_fabric::{Endpoint, Nanos, Park, Slot};
 
 use super::{At, Client, InLine};
 use crate::ReleaseError;
-use crate::record::{Mode, RecordLock, TokenSource};
+use crate::record::{Mode, RecordLock};
 use crate::token::Token;
 
 /// A held lock. Release it with [`Guard::release`]; a dropped guard is released by
@@ -25,13 +25,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
     /// The fencing token of this grant; `None` if this kind of lock has none.
     #[inline]
     pub fn token(&self) -> Option<Token> {
-        match L::TOKENS {
-            TokenSource::Nowhere => None,
-            TokenSource::Word => {
-                let count = L::count(self.grant());
-                Some(Token::new(self.client.core.options.incarnation, count))
-            }
-        }
+        self.client.core.slots.token(self.index)
     }
 
     /// In which mode the lock is held: exclusively wherever this kind of lock has no readers.
@@ -73,8 +67,9 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
         assert!(self.expires().is_some(), "a hold that does not end by itself is released");
         let this = ManuallyDrop::new(self);
         let core = &this.client.core;
-        core.site(this.index).set_successor(None);
-        core.give_back(this.index);
+        core.slots.site(this.index).set_successor(None);
+        core.slots.give_back(this.index);
+        core.set_free(this.index);
     }
 
     /// The guard of what this slot holds, for whoever has taken it from its guard.
@@ -89,8 +84,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
 
     #[inline]
     fn grant(&self) -> L::Grant {
-        let grant = self.client.core.slot(self.index).grant.get();
-        grant.expect("a guard's slot holds a grant")
+        self.client.core.slots.grant(self.index)
     }
 }
 
@@ -111,7 +105,7 @@ impl<E: Park, L: RecordLock<E>> Guard<'_, E, L> {
 
 impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Guard<'_, E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let site = self.client.core.site(self.index);
+        let site = self.client.core.slots.site(self.index);
         write!(f, "Guard({:?} {:?} by {:?})", self.mode(), site.lock, site.me)
     }
 }

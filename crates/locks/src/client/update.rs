@@ -93,12 +93,17 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     fn start_acquiring_to_update(self: &Rc<Self>, index: u8) {
         let core = Rc::clone(self);
         let task = async move {
-            let granted = core.kind.acquire_to_update(&core.site(index)).await;
-            match granted {
-                Ok(grant) => core.hold(index, Mode::Exclusive, grant),
-                Err(fault) => core.fail(index, fault),
+            let slots = &core.slots;
+            match slots.kind.acquire_to_update(&slots.site(index)).await {
+                Ok(grant) => {
+                    slots.hold(index, Mode::Exclusive, grant);
+                    Ok(())
+                }
+                Err(fault) => {
+                    slots.fail(index, fault);
+                    Err(core.failed(index, fault))
+                }
             }
-            granted.map(|_| ())
         };
         self.start_task(index, Box::pin(task));
     }
@@ -107,21 +112,22 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     fn start_upgrading(self: &Rc<Self>, index: u8) {
         let core = Rc::clone(self);
         let task = async move {
-            let (site, slot) = (core.site(index), core.slot(index));
-            let grant = slot.grant.get().expect("only a held lock is upgraded");
-            let upgraded = core.kind.upgrade(&site, grant).await;
-            match upgraded {
-                Ok(Some(grant)) => core.hold(index, Mode::Exclusive, grant),
+            let slots = &core.slots;
+            let (site, grant) = (slots.site(index), slots.grant(index));
+            match slots.kind.upgrade(&site, grant).await {
+                Ok(Some(grant)) => slots.hold(index, Mode::Exclusive, grant),
                 Ok(None) => {
                     site.event(Event::Superseded { lock: site.lock });
-                    core.give_back(index);
+                    slots.give_back(index);
+                    core.set_free(index);
                 }
                 Err(fault) => {
-                    slot.grant.set(None);
-                    core.fail(index, fault);
+                    slots.slot(index).grant.set(None);
+                    slots.fail(index, fault);
+                    return Err(core.failed(index, fault));
                 }
             }
-            upgraded.map(|_| ())
+            Ok(())
         };
         self.start_task(index, Box::pin(task));
     }

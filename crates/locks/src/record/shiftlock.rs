@@ -584,6 +584,10 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         Some(self.bypass.into())
     }
 
+    fn is_awaited(&self, word: u128) -> bool {
+        ShiftWord(word).tail() != 0
+    }
+
     fn acts_on_memory(&self) -> bool {
         self.bypass > 0
     }

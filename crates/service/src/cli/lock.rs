@@ -5,10 +5,9 @@ use std::io::Write;
 use std::process;
 use std::time::{Duration, Instant};
 
-use farlock::Mode;
 use farlock::inspect::in_words;
+use farlock::{AcquireError, Guard, Session};
 
-use super::direct::{Direct, Patience};
 use super::job::{Ended, Job};
 use super::report::{Exit, Failure};
 use super::{Places, RegionArg};
@@ -75,17 +74,17 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Args {
-    fn mode(&self) -> Mode {
-        if self.shared { Mode::Shared } else { Mode::Exclusive }
-    }
-
-    fn patience(&self) -> Patience {
+    /// Acquires the lock as they say.
+    fn acquire(&self, session: &Session) -> Result<Guard, AcquireError> {
+        let lock = session.lock(&self.name);
+        let request = if self.shared { lock.shared() } else { lock.exclusive() };
         match self.wait {
-            _ if self.nonblock => Patience::None,
-            Some(Duration::ZERO) => Patience::None,
-            Some(limit) => Patience::For(limit),
-            None => Patience::Endless,
+            _ if self.nonblock => request.at_once(),
+            Some(Duration::ZERO) => request.at_once(),
+            Some(limit) => request.within(limit),
+            None => request,
         }
+        .blocking()
     }
 
     /// The command as a program and its arguments.
@@ -101,9 +100,9 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     let words = args.words();
     let label = words.join(OsStr::new(" "));
     let options = places.region(&args.region).labelled(label.to_string_lossy());
-    let direct = Direct::open(&options, true)?;
+    let session = Session::open_tethered(&options)?;
     let begun = Instant::now();
-    let guard = match direct.acquire(&args.name, args.mode(), args.patience()) {
+    let guard = match args.acquire(&session) {
         Ok(guard) => guard,
         Err(error) => {
             let failure = Failure::from(error);
@@ -114,7 +113,7 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
             return if args.quiet { Ok(failure.exit) } else { Err(failure) };
         }
     };
-    let token = guard.token().expect("a service's locks have tokens").to_string();
+    let token = guard.token().to_string();
     if args.verbose {
         let waited = in_words(begun.elapsed());
         eprintln!("farlock: lock '{}' granted after {waited}, token {token}", args.name);
@@ -126,7 +125,7 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     ];
     match Job::start(&words, &variables)?.finish()? {
         Ended::Command(exit) => {
-            if guard.unlock().is_err() {
+            if guard.release().blocking().is_err() {
                 eprintln!("farlock: the lock '{}' was lost while the command ran", args.name);
             }
             Ok(exit)

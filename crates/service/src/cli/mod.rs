@@ -1,12 +1,11 @@
 //! The command line: every command is one variant of [`Command`] and one module.
 //!
-//! Here alone the environment is read. Exit statuses, as flock(1) and sysexits have them: the
+//! Exit statuses, as flock(1) and sysexits have them: the
 //! command's own; 1 (or `-E`) where a lock was not granted; 64 for wrong usage, 69 where a region
 //! cannot be used, 71 where the system refuses, 126 and 127 where the command cannot be run or
 //! found, 128 and the signal's number where it was killed.
 
 mod demo;
-mod direct;
 mod guardian;
 mod job;
 mod lock;
@@ -15,8 +14,6 @@ mod region;
 mod report;
 mod terminal;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -53,33 +50,15 @@ struct RegionArg {
     region: String,
 }
 
-/// Where regions and their durable state lie, by the environment.
+/// The regions of this user, of which a command names one.
 #[derive(Debug)]
 struct Places {
-    dir: PathBuf,
-    state_dir: PathBuf,
+    options: RegionOptions,
 }
 
 impl Places {
-    /// `FARLOCK_DIR`, or a directory of this user in `/dev/shm`; `FARLOCK_STATE_DIR`, or `farlock`
-    /// in `XDG_STATE_HOME`, in `~/.local/state`, or a directory of this user in `/var/tmp`.
-    fn from_environment() -> Self {
-        let variable = |name| std::env::var_os(name).filter(|v: &OsString| !v.is_empty());
-        let own = format!("farlock-{}", rustix::process::getuid().as_raw());
-        let dir = variable("FARLOCK_DIR")
-            .map_or_else(|| PathBuf::from("/dev/shm").join(&own), Into::into);
-        let state_dir = variable("FARLOCK_STATE_DIR")
-            .map(PathBuf::from)
-            .or_else(|| variable("XDG_STATE_HOME").map(|home| PathBuf::from(home).join("farlock")))
-            .or_else(|| {
-                variable("HOME").map(|home| PathBuf::from(home).join(".local/state/farlock"))
-            })
-            .unwrap_or_else(|| PathBuf::from("/var/tmp").join(&own));
-        Self { dir, state_dir }
-    }
-
     fn region(&self, region: &RegionArg) -> RegionOptions {
-        RegionOptions::new(&self.dir, &self.state_dir).named(&region.region)
+        self.options.clone().named(&region.region)
     }
 }
 
@@ -99,7 +78,7 @@ pub(crate) fn main() -> ExitCode {
             return if error.use_stderr() { Exit::USAGE } else { Exit::OK }.into();
         }
     };
-    match run(cli.command, &Places::from_environment()) {
+    match run(cli.command, &Places { options: RegionOptions::for_user() }) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             eprintln!("{failure}");

@@ -1,7 +1,7 @@
 //! `farlock region`: list, remove, reset.
 
 use clap::Subcommand;
-use farlock::{RegionOptions, SessionError};
+use farlock::SessionError;
 use farlock_fabric::shm::Region;
 
 use super::Places;
@@ -39,18 +39,21 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let open = |error| Failure::from(SessionError::Open(error));
     match &args.action {
         Action::List => {
-            for name in Region::list(&places.dir).map_err(open)? {
+            for name in Region::list(&places.options.dir).map_err(open)? {
                 println!("{name}");
             }
         }
         Action::Remove { name } => {
-            if !Region::remove(&places.dir, name).map_err(open)? {
-                eprintln!("farlock: there is no region '{name}' in {}", places.dir.display());
+            if !Region::remove(&places.options.dir, name).map_err(open)? {
+                eprintln!(
+                    "farlock: there is no region '{name}' in {}",
+                    places.options.dir.display()
+                );
                 return Ok(Exit::CONFLICT);
             }
         }
         Action::Reset { name } => {
-            let options = RegionOptions::new(&places.dir, &places.state_dir).named(name);
+            let options = places.options.clone().named(name);
             let region = Region::reset(&options.to_shm()).map_err(open)?;
             println!("region '{name}' is new, incarnation {}", region.incarnation());
         }

@@ -97,12 +97,21 @@ impl From<DirectoryError> for Failure {
 }
 
 impl From<AcquireError> for Failure {
+    /// With hints for people at a terminal: those of the error are for programs.
     fn from(error: AcquireError) -> Self {
-        let (code, hint, what) = (error.code(), error.hint(), error.to_string());
+        let (code, what) = (error.code(), error.to_string());
+        let hint = match &error {
+            AcquireError::Busy { .. } => "wait for it: without -n, or with -w SECONDS".to_owned(),
+            AcquireError::TimedOut { .. } => {
+                "wait longer, or see with `farlock ls` who else waits".to_owned()
+            }
+            _ => error.hint(),
+        };
         let exit = match error {
             AcquireError::Busy { .. } | AcquireError::TimedOut { .. } => Exit::CONFLICT,
             AcquireError::Directory { source, .. } => return source.into(),
-            AcquireError::TooMany { .. } | AcquireError::Lost { .. } => Exit::UNAVAILABLE,
+            AcquireError::NoPlace { .. } => Exit::SYSTEM,
+            _ => Exit::UNAVAILABLE,
         };
         Self { exit, code, what, hint }
     }

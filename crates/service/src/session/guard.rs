@@ -9,72 +9,106 @@ use std::time::Duration;
 
 use farlock_locks::{Mode, Token};
 
-use super::Session;
-use super::ask::Ask;
+use super::{Handle, Hub};
 use crate::ReleaseError;
 use crate::error::LostReason;
 
-/// A held lock. Dropping it releases the lock on the session's own thread, at once;
-/// [`Guard::release`] also waits until it is free, and tells whether it was held to the end.
+/// A held lock. Dropping it releases the lock; [`Guard::release`] also tells whether it was held to
+/// the end.
 ///
 /// If the process dies, whoever waits has the lock within microseconds.
 #[must_use = "a lock is held as long as its guard lives"]
 pub struct Guard {
-    session: Session,
-    ask: Arc<Ask>,
+    handle: Arc<Handle>,
     token: Token,
+    mode: Mode,
+    /// Whether it was released.
+    is_over: bool,
 }
 
 impl Guard {
-    pub(super) fn new(session: Session, ask: Arc<Ask>, token: Token) -> Self {
-        Self { session, ask, token }
+    #[inline]
+    pub(super) fn new(handle: Arc<Handle>, token: Token, mode: Mode) -> Self {
+        Self { handle, token, mode, is_over: false }
     }
 
     /// The fencing token of this grant. Give it to every resource the lock protects, and let the
-    /// resource refuse a token below the highest it has seen.
+    /// resource refuse a token below the highest it has seen. Shared holders may have the same one.
     pub fn token(&self) -> Token {
         self.token
     }
 
     /// The lock's name.
     pub fn name(&self) -> &str {
-        &self.ask.name
+        &self.handle.name.text
     }
 
     /// In which mode the lock is held.
     pub fn mode(&self) -> Mode {
-        self.ask.mode
+        self.mode
     }
 
     /// For how long the lock is certain to be held if nothing is heard any more: `None` where no
     /// lease bounds it, which in shared memory is always so. There it is held until it is released
     /// or the process dies. Zero once it is lost.
     pub fn remaining(&self) -> Option<Duration> {
-        self.ask.lost().map(|_| Duration::ZERO)
+        self.lost_reason().map(|_| Duration::ZERO)
     }
 
-    /// How the lock was lost, if it was: in shared memory only with its region.
+    /// How the lock was lost, if it was: in shared memory only with its region or session. In a
+    /// child made by `fork` it is lost, for the parent holds it.
     pub fn lost_reason(&self) -> Option<LostReason> {
-        self.ask.lost()
+        self.handle.name.look()
     }
 
     /// Resolves if the lock is lost while it is held. Then stop, and let go of what it protects.
     pub fn lost(&self) -> Lost<'_> {
-        Lost { guard: self }
+        Lost { guard: self, watch: None }
     }
 
-    /// Releases the lock: await it, or call [`Release::blocking`]. The lock is free when it ends.
-    pub fn release(self) -> Release {
-        let release = Release { session: self.session.clone(), ask: Arc::clone(&self.ask) };
-        drop(self);
-        release
+    /// Makes an exclusive hold a shared one, at once and without letting go: nobody writes in
+    /// between. Its token is a new one. A shared hold stays as it is.
+    pub fn downgrade(mut self) -> Self {
+        if self.mode == Mode::Exclusive
+            && !self.handle.name.hub.is_forked()
+            && let Some(token) = self.handle.name.downgrade()
+        {
+            (self.token, self.mode) = (token, Mode::Shared);
+        }
+        self
+    }
+
+    /// Makes a shared hold an exclusive one if nobody else holds the lock, with a new token; does
+    /// not wait for others to leave, since two that do would wait for each other for ever.
+    ///
+    /// # Errors
+    /// The guard, as it was: somebody else holds the lock too, or those that wait come first.
+    pub fn try_upgrade(mut self) -> Result<Self, Self> {
+        if self.mode == Mode::Shared {
+            let name = &self.handle.name;
+            let upgraded = if name.hub.is_forked() { None } else { name.try_upgrade() };
+            let Some(token) = upgraded else { return Err(self) };
+            (self.token, self.mode) = (token, Mode::Exclusive);
+        }
+        Ok(self)
+    }
+
+    /// Releases the lock: await it, or call [`Release::blocking`], for how it went. The lock is
+    /// free when this returns, and whoever is next is told.
+    #[inline]
+    pub fn release(mut self) -> Release {
+        self.is_over = true;
+        Release { released: Some(self.handle.name.release(self.mode)) }
     }
 }
 
 impl Drop for Guard {
+    #[inline]
     fn drop(&mut self) {
-        self.ask.let_go();
-        self.session.progress.nudge();
+        if !self.is_over {
+            // Nobody is there to be told; a region that is gone has nothing to release.
+            let _ = self.handle.name.release(self.mode);
+        }
     }
 }
 
@@ -84,31 +118,30 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// A release under way. It goes on if this is dropped.
-#[must_use = "awaiting it tells when the lock is free"]
+/// How a release went.
+#[derive(Debug)]
+#[must_use = "awaiting it tells how the release went"]
 pub struct Release {
-    /// Keeps the session until the release has ended.
-    session: Session,
-    ask: Arc<Ask>,
+    released: Option<Result<(), ReleaseError>>,
 }
 
 impl Release {
-    /// Waits for the end of the release, blocking this thread.
+    /// How it went. It has ended already.
     ///
     /// # Errors
     /// See [`ReleaseError`].
+    #[inline]
     pub fn blocking(self) -> Result<(), ReleaseError> {
-        let result = self.ask.wait_released();
-        drop(self.session);
-        result
+        self.released.expect("a finished release is not asked again")
     }
 }
 
 impl Future for Release {
     type Output = Result<(), ReleaseError>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.ask.poll_released(cx)
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(self.released.take().expect("a finished release is not polled again"))
     }
 }
 
@@ -116,12 +149,37 @@ impl Future for Release {
 #[must_use = "futures do nothing until they are awaited"]
 pub struct Lost<'g> {
     guard: &'g Guard,
+    /// Without the guard's lifetime: this may be dropped after the guard was released.
+    watch: Option<Watch>,
+}
+
+/// The task that is woken at the end of a session.
+struct Watch {
+    hub: Arc<Hub>,
+    key: Option<u64>,
 }
 
 impl Future for Lost<'_> {
     type Output = LostReason;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
-        self.guard.ask.poll_lost(cx)
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
+        let this = &mut *self;
+        let hub = &this.guard.handle.name.hub;
+        if !hub.is_forked() {
+            let watch = || Watch { hub: Arc::clone(hub), key: None };
+            // First, so that an end between the two wakes the task.
+            hub.watch_end(&mut this.watch.get_or_insert_with(watch).key, cx.waker());
+        }
+        this.guard.lost_reason().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(key) = self.key
+            && !self.hub.is_forked()
+        {
+            self.hub.watch_end_no_more(key);
+        }
     }
 }

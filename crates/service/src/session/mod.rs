@@ -1,42 +1,92 @@
-//! Sessions: locks by name for the threads of one process.
+//! Sessions: locks by name for the threads and tasks of one process.
 //!
-//! A session has one thread of its own, the *progress thread*. It owns the endpoint and runs every
-//! acquisition; handles in other threads only ask and listen. So a program that gives up waiting
-//! and then computes for seconds delays nobody: its withdrawal, its releases and what a queue lock
-//! asks of those in line happen on the progress thread at once.
+//! Whoever acquires does so where it runs: an uncontended acquisition is one verb on the caller's
+//! thread, and so is a release. The session has *places* in the region, and whoever acquires owns
+//! one until it has released. A thread that has to wait waits in line itself. The session has one
+//! thread of its own, which keeps the places alive, waits in line for tasks, and leaves lines for
+//! those that gave up where the line cannot be left at once. So a program that gives up and then
+//! computes for seconds delays nobody.
 //!
 //! ```text
-//! any thread                       progress thread
-//! Lock -> Acquire --- ask ------>  acquires, holds, releases: a small task per ask
-//! Guard           <-- granted ---
-//!                 --- release -->
+//! any thread        acquires, waits, holds, releases, by a place that it owns meanwhile
+//! session's thread  keeps places alive; waits in line for tasks; withdraws
 //! ```
 //!
 //! A process that dies leaves its locks to be taken over by whoever waits, within microseconds.
 
-mod ask;
+#![allow(clippy::vec_box, clippy::redundant_allocation, reason = "places are large, and moved")]
+
 mod guard;
+mod hub;
+mod name;
+mod open;
+mod pool;
 mod progress;
+mod waiter;
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use farlock_fabric::block_on;
 use farlock_fabric::shm::Region;
-use farlock_locks::Mode;
+use farlock_locks::{Mode, Token};
 
 use crate::{AcquireError, RegionOptions, SessionError};
-use ask::Ask;
 pub use guard::{Guard, Lost, Release};
-use progress::Progress;
+pub(crate) use hub::Hub;
+use name::{Came, Name, Tried};
+pub use open::Open;
+use progress::{Job, Tether};
+use waiter::{Outcome, Waiter, Who};
 
-/// A connection to a region. Clones are the same session; it ends with its last clone and guard.
+/// A connection to a region. Clones are the same session; it ends with its last clone, lock,
+/// request and guard.
 #[derive(Clone)]
 pub struct Session {
-    progress: Arc<Progress>,
+    root: Arc<Root>,
+}
+
+/// Keeps a session. Dropped by the last of its handles.
+struct Root {
+    hub: Arc<Hub>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        // A forked child has no such thread, and must not touch what its parent's threads lock.
+        if self.hub.is_forked() {
+            return;
+        }
+        self.hub.close();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A name and the session it is used in. On lines of its own, since every acquisition counts it:
+/// threads that use different names then do not meet.
+#[repr(align(128))]
+struct Handle {
+    name: Arc<Name>,
+    root: Arc<Root>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.root.hub.is_forked() {
+            self.root.hub.forget(&self.name);
+        }
+    }
 }
 
 impl Session {
@@ -45,18 +95,41 @@ impl Session {
     /// # Errors
     /// See [`SessionError`].
     pub fn open(options: &RegionOptions) -> Result<Self, SessionError> {
+        Self::open_as(options, Tether::Free)
+    }
+
+    /// The same, without blocking the task that awaits it: a thread opens it.
+    pub fn open_async(options: &RegionOptions) -> Open {
+        Open::new(options.clone())
+    }
+
+    /// The same, but whoever inherits the descriptors of this process keeps what it holds from
+    /// others when it dies: what `farlock lock` is for its command.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn open_tethered(options: &RegionOptions) -> Result<Self, SessionError> {
+        Self::open_as(options, Tether::Tied)
+    }
+
+    fn open_as(options: &RegionOptions, tether: Tether) -> Result<Self, SessionError> {
         let region = Region::open(&options.to_shm())?;
-        Ok(Self { progress: Arc::new(Progress::start(region)?) })
+        let (hub, thread) = progress::start(region, tether)?;
+        Ok(Self { root: Arc::new(Root { hub, thread: Some(thread) }) })
     }
 
     /// The lock of this name: 1 to 255 bytes of UTF-8 without NUL. Asks nobody yet.
-    pub fn lock(&self, name: impl Into<String>) -> Lock {
-        Lock { session: self.clone(), name: name.into() }
+    ///
+    /// Who acquires the same lock again and again keeps the [`Lock`]: it knows where the lock lies.
+    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
+        let root = &self.root;
+        let make = |name| Handle { name, root: Arc::clone(root) };
+        Lock { handle: root.hub.handle(name.as_ref(), make) }
     }
 
     /// The region.
     pub fn region(&self) -> &Region {
-        self.progress.region()
+        &self.root.hub.region
     }
 }
 
@@ -67,63 +140,67 @@ impl fmt::Debug for Session {
 }
 
 /// A lock by its name.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Lock {
-    session: Session,
-    name: String,
+    handle: Arc<Handle>,
 }
 
 impl Lock {
     /// Asks for the lock alone.
+    #[inline]
     pub fn exclusive(&self) -> Request {
         self.request(Mode::Exclusive)
     }
 
     /// Asks for the lock together with other shared holders.
+    #[inline]
     pub fn shared(&self) -> Request {
         self.request(Mode::Shared)
     }
 
     /// The lock's name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.handle.name.text
     }
 
+    #[inline]
     fn request(&self, mode: Mode) -> Request {
-        let (session, name) = (self.session.clone(), self.name.clone());
-        Request { session, name, mode, patience: Patience::Endless }
+        Request { handle: Arc::clone(&self.handle), mode, patience: Patience::Endless }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lock").field(&self.name()).finish()
     }
 }
 
 /// How long an acquisition waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Patience {
+enum Patience {
     /// Until it is granted.
     Endless,
     /// Not at all.
     None,
     /// So long from when it was asked for.
-    Until(Instant, Duration),
+    For(Duration),
 }
 
-/// An acquisition that can be asked for: await it, or call [`Request::blocking`].
+/// An acquisition that can be asked for: await it, or call [`Request::blocking`]. Nothing is asked
+/// before.
 #[must_use = "a lock is acquired by awaiting its request, or by `blocking`"]
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Request {
-    session: Session,
-    name: String,
+    handle: Arc<Handle>,
     mode: Mode,
     patience: Patience,
 }
 
 impl Request {
-    /// Gives up with [`AcquireError::TimedOut`] when so long has passed from now.
+    /// Gives up with [`AcquireError::TimedOut`] when so long has passed since it was asked for:
+    /// since [`Request::blocking`] was called, or its future was polled first.
     pub fn within(mut self, limit: Duration) -> Self {
-        // A limit beyond what the clock can express is none.
-        self.patience = match Instant::now().checked_add(limit) {
-            Some(deadline) => Patience::Until(deadline, limit),
-            None => Patience::Endless,
-        };
+        self.patience = Patience::For(limit);
         self
     }
 
@@ -133,14 +210,111 @@ impl Request {
         self
     }
 
+    /// The acquisition as a future. Asking begins when it is first polled.
+    pub fn acquire(self) -> Acquire {
+        Acquire { request: Some(self), stage: Stage::New }
+    }
+
     /// Acquires the lock, blocking this thread. Not for async tasks.
     ///
     /// # Errors
     /// See [`AcquireError`].
+    #[inline]
     pub fn blocking(self) -> Result<Guard, AcquireError> {
-        let acquire = self.into_future();
-        let ask = Arc::clone(&acquire.ask);
-        ask.wait_granted().map(|token| acquire.guard(token))
+        if self.patience == Patience::None {
+            return self.try_blocking();
+        }
+        match self.handle.name.acquire(self.mode, Who::Thread)? {
+            Came::Held(token) => Ok(self.guard(token)),
+            came => self.block(came),
+        }
+    }
+
+    #[inline]
+    fn guard(self, token: Token) -> Guard {
+        Guard::new(self.handle, token, self.mode)
+    }
+
+    /// When it gives up, if it is asked for now. A limit beyond what the clock can express is none.
+    fn deadline(&self) -> Option<Instant> {
+        match self.patience {
+            Patience::For(limit) => Instant::now().checked_add(limit),
+            Patience::Endless | Patience::None => None,
+        }
+    }
+
+    fn timed_out(&self) -> AcquireError {
+        let seconds = match self.patience {
+            Patience::For(limit) => limit.as_secs_f64(),
+            Patience::Endless | Patience::None => panic!("who has no limit does not time out"),
+        };
+        let (name, holders) = (self.handle.name.text.to_string(), self.handle.name.holders());
+        AcquireError::TimedOut { name, seconds, holders }
+    }
+
+    fn busy(&self) -> AcquireError {
+        let (name, holders) = (self.handle.name.text.to_string(), self.handle.name.holders());
+        AcquireError::Busy { name, holders }
+    }
+
+    /// Waits, blocking this thread.
+    #[cold]
+    fn block(self, came: Came) -> Result<Guard, AcquireError> {
+        let (name, deadline) = (&self.handle.name, self.deadline());
+        let granted = match came {
+            Came::Held(token) => Some(token),
+            Came::Asks(place) => name.wait_in_line(self.mode, place, deadline)?,
+            Came::Waits(waiter) => self.block_here(&waiter, deadline)?,
+        };
+        match granted {
+            Some(token) => Ok(self.guard(token)),
+            None => Err(self.timed_out()),
+        }
+    }
+
+    /// Waits behind others of this session.
+    fn block_here(
+        &self,
+        waiter: &Arc<Waiter>,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Token>, AcquireError> {
+        let name = &self.handle.name;
+        name.hub.watch();
+        let outcome = waiter.block(deadline);
+        name.hub.watch_no_more();
+        match outcome.or_else(|| name.cancel(waiter)) {
+            None => Ok(None),
+            Some(Outcome::Granted(token)) => Ok(Some(token)),
+            Some(Outcome::Ask(place)) => name.wait_in_line(self.mode, place, deadline),
+            Some(Outcome::Failed(error)) => Err(error),
+        }
+    }
+
+    fn try_blocking(self) -> Result<Guard, AcquireError> {
+        let name = &self.handle.name;
+        let tried = match self.try_at_once()? {
+            Tried::Doubtful(place) => {
+                let is_held = block_on(place.seat.endpoint(), place.seat.try_beside());
+                name.decided(place, self.mode, is_held)?
+            }
+            decided => decided,
+        };
+        match tried {
+            Tried::Held(token) => Ok(self.guard(token)),
+            Tried::Busy | Tried::Doubtful(_) => Err(self.busy()),
+        }
+    }
+
+    fn try_at_once(&self) -> Result<Tried, AcquireError> {
+        let name = &self.handle.name;
+        loop {
+            if let Some(tried) = name.try_acquire(self.mode)? {
+                return Ok(tried);
+            }
+            let ordered = name.hub.order_places();
+            ordered.map_err(|error| progress::too_many(name, &name.hub, &error))?;
+            name.hub.check().map_err(|reason| name.lost(reason))?;
+        }
     }
 }
 
@@ -149,45 +323,184 @@ impl IntoFuture for Request {
     type IntoFuture = Acquire;
 
     fn into_future(self) -> Acquire {
-        let ask = Arc::new(Ask::new(self.name, self.mode, self.patience));
-        self.session.progress.ask(Arc::clone(&ask));
-        Acquire { session: self.session, ask, finished: false }
+        self.acquire()
     }
 }
 
-/// An acquisition under way. Dropping it withdraws it, at once.
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Request({:?} {:?}, {:?})", self.handle.name.text, self.mode, self.patience)
+    }
+}
+
+/// An acquisition. Dropping it withdraws it, at once.
 #[must_use = "a lock is acquired by awaiting its acquisition"]
+#[derive(Debug)]
 pub struct Acquire {
-    session: Session,
-    ask: Arc<Ask>,
-    finished: bool,
+    /// Until it has ended.
+    request: Option<Request>,
+    stage: Stage,
 }
 
-impl Acquire {
-    fn guard(mut self, token: farlock_locks::Token) -> Guard {
-        self.finished = true;
-        Guard::new(self.session.clone(), Arc::clone(&self.ask), token)
-    }
+/// How far an acquisition has come.
+#[derive(Debug)]
+enum Stage {
+    /// Nothing was asked yet.
+    New,
+    /// It waits.
+    Waits(Waiting),
+    /// Its attempt, which does not wait, is decided by the session's thread.
+    Tries(Arc<Waiter>),
+    /// It has ended.
+    Done,
+}
+
+/// What a task waits for.
+#[derive(Debug)]
+struct Waiting {
+    waiter: Arc<Waiter>,
+    deadline: Option<Instant>,
+    timer: Option<(Instant, u64)>,
 }
 
 impl Future for Acquire {
     type Output = Result<Guard, AcquireError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        assert!(!self.finished, "a finished acquisition is not polled again");
-        let polled = self.ask.poll_granted(cx);
-        polled.map(|granted| {
-            self.finished = true;
-            granted.map(|token| Guard::new(self.session.clone(), Arc::clone(&self.ask), token))
+        let this = &mut *self;
+        if let (Stage::New, Some(request)) = (&this.stage, &this.request)
+            && request.patience != Patience::None
+        {
+            match request.handle.name.acquire(request.mode, Who::Task) {
+                Ok(Came::Held(token)) => return Poll::Ready(Ok(this.guard(token))),
+                came => return this.poll_slowly(Some(came), cx),
+            }
+        }
+        this.poll_slowly(None, cx)
+    }
+}
+
+impl Acquire {
+    #[inline]
+    fn guard(&mut self, token: Token) -> Guard {
+        self.stage = Stage::Done;
+        self.request.take().expect("it is granted once").guard(token)
+    }
+
+    fn request(&self) -> &Request {
+        self.request.as_ref().expect("a finished acquisition is not polled again")
+    }
+
+    #[cold]
+    fn poll_slowly(
+        &mut self,
+        came: Option<Result<Came, AcquireError>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Guard, AcquireError>> {
+        match (came, &self.stage) {
+            (Some(Ok(Came::Waits(waiter))), _) => {
+                let (deadline, hub) = (self.request().deadline(), &self.request().handle.root.hub);
+                hub.watch();
+                let timer = deadline.map(|at| hub.set_timer(at, &waiter));
+                self.stage = Stage::Waits(Waiting { waiter, deadline, timer });
+            }
+            (Some(Err(error)), _) => return self.ended(Err(error)),
+            (Some(Ok(_)), _) => panic!("a task waits, and does not ask itself"),
+            (None, Stage::New) => {
+                if let Some(tried) = self.try_at_once() {
+                    return self.ended(tried);
+                }
+            }
+            (None, _) => {}
+        }
+        let (waiter, deadline) = match &self.stage {
+            Stage::Waits(waiting) => (&waiting.waiter, waiting.deadline),
+            Stage::Tries(waiter) => (waiter, None),
+            Stage::New | Stage::Done => panic!("a finished acquisition is not polled again"),
+        };
+        let outcome = match waiter.poll(cx) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending if deadline.is_none_or(|at| Instant::now() < at) => return Poll::Pending,
+            Poll::Pending => self.request().handle.name.cancel(waiter),
+        };
+        match outcome {
+            Some(Outcome::Granted(token)) => self.ended(Ok(token)),
+            Some(Outcome::Failed(error)) => self.ended(Err(error)),
+            Some(Outcome::Ask(_)) => panic!("tasks do not stand in line"),
+            None => {
+                let error = self.request().timed_out();
+                self.ended(Err(error))
+            }
+        }
+    }
+
+    fn ended(&mut self, result: Result<Token, AcquireError>) -> Poll<Result<Guard, AcquireError>> {
+        self.stop_watching();
+        self.stage = Stage::Done;
+        Poll::Ready(match result {
+            Ok(token) => Ok(self.guard(token)),
+            Err(error) => {
+                self.request = None;
+                Err(error)
+            }
+        })
+    }
+
+    fn stop_watching(&self) {
+        if let Stage::Waits(waiting) = &self.stage {
+            let hub = &self.request().handle.root.hub;
+            hub.watch_no_more();
+            if let Some(timer) = waiting.timer {
+                hub.clear_timer(timer);
+            }
+        }
+    }
+
+    /// Attempts to acquire. `None`: the session's thread decides.
+    fn try_at_once(&mut self) -> Option<Result<Token, AcquireError>> {
+        let (name, mode) = (&self.request().handle.name, self.request().mode);
+        let tried = match self.request().try_at_once() {
+            Ok(Tried::Doubtful(place)) => {
+                let mut cx = Context::from_waker(Waker::noop());
+                let polled = pin!(place.seat.try_beside()).poll(&mut cx);
+                match polled {
+                    Poll::Ready(is_held) => name.decided(place, mode, is_held),
+                    Poll::Pending => {
+                        let waiter = Arc::new(Waiter::new(mode, Who::Task));
+                        let attempt = Some(Arc::clone(&waiter));
+                        let job = Job { name: Arc::clone(name), place: Some(place), attempt };
+                        name.hub.start(job);
+                        self.stage = Stage::Tries(waiter);
+                        return None;
+                    }
+                }
+            }
+            decided => decided,
+        };
+        Some(match tried {
+            Ok(Tried::Held(token)) => Ok(token),
+            Ok(Tried::Busy | Tried::Doubtful(_)) => Err(self.request().busy()),
+            Err(error) => Err(error),
         })
     }
 }
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if !self.finished {
-            self.ask.let_go();
-            self.session.progress.nudge();
+        let Some(Request { handle, mode, .. }) = &self.request else { return };
+        let name = &handle.name;
+        let outcome = match &self.stage {
+            Stage::New | Stage::Done => return,
+            // A forked child waits for nothing, and its parent goes on.
+            _ if name.hub.is_forked() => return,
+            Stage::Waits(waiting) => name.cancel(&waiting.waiter),
+            Stage::Tries(waiter) => waiter.abandon(),
+        };
+        self.stop_watching();
+        if let Some(Outcome::Granted(_)) = outcome {
+            // Nobody is there to be told how it went.
+            let _ = name.release(*mode);
         }
     }
 }

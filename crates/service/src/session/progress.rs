@@ -1,330 +1,303 @@
-//! The progress thread: owns the endpoint, acquires, holds, releases, withdraws.
+//! The session's thread: keeps its places alive, and goes on with what no other thread does.
 //!
-//! Its executor is a list of tasks, at most one per slot of the endpoint, that are all polled on
-//! every turn: parking wakes every wait anyway. With nothing to do the thread sleeps on a condition
-//! variable and costs nothing; otherwise it parks in the endpoint, from where a grant, a death, a
-//! handle's nudge or the end of the region wakes it.
+//! ```text
+//! keepers    of every place: they belong to one thread, the places to whoever acquires
+//! jobs       asking for tasks, and leaving lines that who gave up could not leave
+//! timers     of tasks that wait for so long
+//! the end    of the region, for those who wait for something else
+//! ```
+//!
+//! Its executor is a list of tasks, one per job, all of which are polled on every turn: parking
+//! wakes every wait anyway. With nothing to do the thread sleeps on a condition variable and costs
+//! nothing.
 
-use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
-use std::future::{Future, poll_fn};
+use std::collections::HashMap;
+use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use farlock_fabric::shm::{Region, ShmEndpoint, Unparker};
-use farlock_fabric::{Addr, Endpoint, Park, Patience as Spin, Wait, block_on};
-use farlock_locks::record::shiftlock::ShiftLock;
-use farlock_locks::{AcquireError as Failure, Client, Guard, Options};
+use farlock_fabric::shm::{AttachError, Keeper, Lane, Region, park_all};
+use farlock_fabric::{Addr, Endpoint, Patience, Wait, block_on};
 
-use super::Patience;
-use super::ask::Ask;
-use crate::directory::{Directory, DirectoryError};
+use super::hub::{Hub, Inbox};
+use super::name::Name;
+use super::pool::Place;
+use super::waiter::{Outcome, Waiter};
+use crate::directory::Directory;
 use crate::error::LostReason;
-use crate::{AcquireError, LOCK_KIND, SessionError, inspect, lock_protocol};
+use crate::{AcquireError, SessionError};
 
-type Locks = Client<ShmEndpoint, ShiftLock>;
+/// Places made at one time.
+const PLACES_AT_ONCE: usize = 2;
 
-/// Handles' side of the progress thread. Dropping it ends the thread, once it has released what
-/// handles let go of.
-pub(super) struct Progress {
-    region: Region,
-    inbox: Arc<Inbox>,
-    unparker: Unparker,
-    thread: Option<JoinHandle<()>>,
+/// Something for the session's thread to do: to ask for a waiter of this name.
+pub(super) struct Job {
+    pub(super) name: Arc<Name>,
+    /// By which it stands in line; `None` if there was none.
+    pub(super) place: Option<Box<Place>>,
+    /// Whose attempt is to be decided, if it is one: in no line.
+    pub(super) attempt: Option<Arc<Waiter>>,
 }
 
-/// What handles leave for the thread.
-#[derive(Default)]
-struct Inbox {
-    state: Mutex<Asks>,
-    arrived: Condvar,
-}
-
-#[derive(Default)]
-struct Asks {
-    asks: VecDeque<Arc<Ask>>,
-    closed: bool,
-    /// Why the thread ended before it was told to.
-    broken: Option<LostReason>,
-}
-
-impl Progress {
-    pub(super) fn start(region: Region) -> Result<Self, SessionError> {
-        let inbox = Arc::<Inbox>::default();
-        let (report, reported) = mpsc::sync_channel(1);
-        let (theirs, thread_region) = (Arc::clone(&inbox), region.clone());
-        let thread = std::thread::Builder::new()
-            .name("farlock".to_owned())
-            .spawn(move || match Worker::new(&thread_region, theirs) {
-                Ok(mut worker) => {
-                    // The opener waits for this message.
-                    let _ = report.send(Ok(worker.client.endpoint().unparker()));
-                    worker.run();
-                }
-                Err(error) => {
-                    let _ = report.send(Err(error));
-                }
-            })
-            .map_err(SessionError::Thread)?;
-        let unparker = reported.recv().expect("the thread reports before it ends")?;
-        Ok(Self { region, inbox, unparker, thread: Some(thread) })
+impl Job {
+    /// To ask for whoever is waited for.
+    pub(super) fn new(name: &Arc<Name>, place: Option<Box<Place>>) -> Self {
+        Self { name: Arc::clone(name), place, attempt: None }
     }
 
-    pub(super) fn region(&self) -> &Region {
-        &self.region
-    }
-
-    /// Has the progress thread acquire.
-    pub(super) fn ask(&self, ask: Arc<Ask>) {
-        let mut state = self.inbox.state();
-        if let Some(reason) = state.broken {
-            drop(state);
-            return ask.lose(reason);
+    /// The session has ended before the job began.
+    pub(super) fn refuse(self, reason: LostReason) {
+        match self.attempt {
+            None => self.name.end(reason),
+            Some(waiter) => drop(Deciding { name: self.name, waiter }),
         }
-        state.asks.push_back(ask);
-        drop(state);
-        self.inbox.arrived.notify_one();
-        self.unparker.unpark();
-    }
-
-    /// Has the progress thread look at its asks again.
-    pub(super) fn nudge(&self) {
-        self.unparker.unpark();
     }
 }
 
-impl Drop for Progress {
+/// An attempt under way: who made it is told if it is not decided.
+pub(super) struct Deciding {
+    pub(super) name: Arc<Name>,
+    pub(super) waiter: Arc<Waiter>,
+}
+
+impl Drop for Deciding {
     fn drop(&mut self) {
-        self.inbox.state().closed = true;
-        self.inbox.arrived.notify_one();
-        self.unparker.unpark();
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
+        let reason = self.name.hub.check().err().unwrap_or(LostReason::SessionEnded);
+        if let Ok(wake) = self.waiter.offer_last(Outcome::Failed(self.name.lost(reason))) {
+            wake.now();
         }
     }
 }
 
-impl Inbox {
-    fn state(&self) -> MutexGuard<'_, Asks> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether whoever inherits a descriptor of this process keeps what it holds from others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tether {
+    Tied,
+    Free,
+}
+
+/// Starts the thread of a session. It has its first places when this returns.
+pub(super) fn start(
+    region: Region,
+    tether: Tether,
+) -> Result<(Arc<Hub>, JoinHandle<()>), SessionError> {
+    let (report, reported) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new()
+        .name("farlock".to_owned())
+        .spawn(move || match Worker::new(region, tether) {
+            Ok(mut worker) => {
+                let ending = Ending(Arc::clone(&worker.hub));
+                // The opener waits for this message.
+                let _ = report.send(Ok(Arc::clone(&worker.hub)));
+                worker.run();
+                // Everybody is told before the places die.
+                drop(ending);
+            }
+            Err(error) => {
+                let _ = report.send(Err(error));
+            }
+        })
+        .map_err(SessionError::Thread)?;
+    let hub = reported.recv().expect("the thread reports before it ends")?;
+    Ok((hub, thread))
+}
+
+/// Tells everybody that the session has ended, however its thread did.
+struct Ending(Arc<Hub>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end(LostReason::SessionEnded);
     }
 }
 
 /// The thread's own state.
 struct Worker {
-    inbox: Arc<Inbox>,
-    client: Rc<Locks>,
-    places: Rc<Places>,
+    hub: Arc<Hub>,
+    tether: Tether,
     tasks: Vec<Task>,
+    /// By which the thread sleeps and looks whether the region has ended.
+    home: Lane,
+    keepers: HashMap<u16, Keeper>,
+    /// Dropped last: the home's.
+    _keeper: Keeper,
 }
 
 struct Task {
-    ask: Arc<Ask>,
+    name: Arc<Name>,
     future: Pin<Box<dyn Future<Output = ()>>>,
-}
-
-/// Where locks lie, as far as this session has asked.
-struct Places {
-    directory: Directory,
-    known: Cell<HashMap<String, Addr>>,
+    /// Where it stands in line, while it does.
+    place: Weak<Box<Place>>,
 }
 
 impl Worker {
-    fn new(region: &Region, inbox: Arc<Inbox>) -> Result<Self, SessionError> {
-        let endpoint = region.endpoint()?;
-        let directory = block_on(&endpoint, Directory::open(&endpoint, region.heap()))?;
-        let options = Options { incarnation: region.incarnation() };
-        let client = Rc::new(Client::new(endpoint, lock_protocol(), options));
-        let places = Rc::new(Places { directory, known: Cell::default() });
-        Ok(Self { inbox, client, places, tasks: Vec::new() })
+    fn new(region: Region, tether: Tether) -> Result<Self, SessionError> {
+        let (home, keeper) = region.lane(false)?;
+        let directory = block_on(&home, Directory::open(&home, region.heap()))?;
+        let hub = Arc::new(Hub::new(region, directory, tether == Tether::Tied));
+        let mut worker =
+            Self { hub, tether, tasks: Vec::new(), home, keepers: HashMap::new(), _keeper: keeper };
+        worker.make_places()?;
+        Ok(worker)
     }
 
     fn run(&mut self) {
-        let ended = Rc::clone(&self.client);
-        let ended = ended_region(&ended, self.places.directory.head());
-        let mut ended = std::pin::pin!(ended);
+        let (hub, head) = (Arc::clone(&self.hub), self.hub.directory.head());
         let mut cx = Context::from_waker(Waker::noop());
-        while self.take_asks() {
-            if let Poll::Ready(reason) = ended.as_mut().poll(&mut cx) {
-                return self.break_off(reason);
+        loop {
+            if !self.take_in() {
+                return;
             }
-            // What is withdrawn or left is settled in the same turn.
-            self.tasks.retain_mut(|task| task.future.as_mut().poll(&mut cx).is_pending());
-            let settle = std::pin::pin!(self.client.settle());
-            let unsettled = settle.poll(&mut cx).is_pending();
-            if !self.tasks.is_empty() || unsettled {
-                self.client.endpoint().park();
+            if let Some(reason) = self.look(head) {
+                return hub.end(reason);
+            }
+            self.tasks.retain_mut(|task| {
+                let is_pending = task.future.as_mut().poll(&mut cx).is_pending();
+                if !is_pending {
+                    hub.forget(&task.name);
+                }
+                is_pending
+            });
+            if !self.tasks.is_empty() || hub.is_watched() {
+                self.park(head);
             }
         }
     }
 
-    /// Turns new asks into tasks; sleeps while there is nothing at all to do. `false`: the end.
-    fn take_asks(&mut self) -> bool {
-        let mut state = self.inbox.state();
+    /// Takes what was left in the inbox; sleeps while there is nothing at all to do. `false`: the
+    /// end.
+    fn take_in(&mut self) -> bool {
+        let hub = Arc::clone(&self.hub);
+        let mut inbox = hub.inbox();
         loop {
-            let asks = std::mem::take(&mut state.asks);
-            let is_idle = asks.is_empty() && self.tasks.is_empty() && !self.client.is_unsettled();
-            if !asks.is_empty() {
-                drop(state);
-                asks.into_iter().for_each(|ask| self.start(ask));
-                return true;
-            }
+            inbox.is_nudged = false;
             // A withdrawal under way does not keep the session: others pass over the dead.
-            if state.closed && self.tasks.is_empty() {
+            if inbox.is_closed {
                 return false;
             }
-            if !is_idle {
-                return true;
+            let due = take_due(&mut inbox);
+            let jobs = std::mem::take(&mut inbox.jobs);
+            let given_back = std::mem::take(&mut inbox.given_back);
+            let orders = std::mem::take(&mut inbox.orders);
+            inbox.is_watching = !self.tasks.is_empty() || !jobs.is_empty() || hub.is_watched();
+            let is_awake = inbox.is_watching || !due.is_empty() || !orders.is_empty();
+            if !is_awake && given_back.is_empty() {
+                let until = inbox.timers.first_key_value().map(|((at, _), _)| *at);
+                inbox = hub.sleep(inbox, until);
+                continue;
             }
-            state = self.inbox.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+            drop(inbox);
+            due.into_iter().for_each(|waiter| waiter.nudge().now());
+            for id in given_back {
+                self.keepers.remove(&id.index);
+            }
+            for order in orders {
+                // Who ordered may have ended meanwhile.
+                let _ = order.send(self.make_places());
+            }
+            jobs.into_iter().for_each(|job| self.begin(job));
+            return true;
         }
     }
 
-    fn start(&mut self, ask: Arc<Ask>) {
-        let (client, places) = (Rc::clone(&self.client), Rc::clone(&self.places));
-        let theirs = Arc::clone(&ask);
-        let future = Box::pin(async move { serve(&client, &places, &theirs).await });
-        self.tasks.push(Task { ask, future });
-    }
-
-    /// The region has ended: tells everybody who holds, waits, or will ask.
-    fn break_off(&mut self, reason: LostReason) {
-        let asks = {
-            let mut state = self.inbox.state();
-            state.broken = Some(reason);
-            std::mem::take(&mut state.asks)
+    fn begin(&mut self, job: Job) {
+        let Job { name, place, attempt } = job;
+        let place = match place.map_or_else(|| self.a_place(), Ok) {
+            Ok(place) => place,
+            Err(error) => {
+                let error = too_many(&name, &self.hub, &error);
+                return name.fail_asker(None, error);
+            }
         };
-        asks.iter().for_each(|ask| ask.lose(reason));
-        self.tasks.iter().for_each(|task| task.ask.lose(reason));
+        let place = Rc::new(place);
+        let seen = Rc::downgrade(&place);
+        let served = Arc::clone(&name);
+        let future: Pin<Box<dyn Future<Output = ()>>> = match attempt {
+            None => Box::pin(served.serve(place)),
+            Some(waiter) => Box::pin(served.decide(place, waiter)),
+        };
+        self.tasks.push(Task { name, future, place: seen });
     }
-}
 
-/// Resolves when the region was removed, created anew, or does not let this session in any more.
-/// Waits on a word that never changes: the end of a region wakes everybody who waits on any.
-async fn ended_region(client: &Locks, head: Addr) -> LostReason {
-    let endpoint = client.endpoint();
-    loop {
-        if let Err(fault) = endpoint.read64(head).await {
-            return fault.into();
-        }
-        let word = Some((head, endpoint.old() as u64));
-        endpoint.wait(Wait { word, patience: Spin::PARK, ..Wait::default() }).await;
-    }
-}
-
-/// One acquisition from its request to its release.
-async fn serve(client: &Locks, places: &Places, ask: &Ask) {
-    let guard = match acquire(client, places, ask).await {
-        Ok(Some(guard)) => guard,
-        // Nobody wants it any more; dropping the acquisition has withdrawn it.
-        Ok(None) => return,
-        Err(error) => return ask.refuse(error),
-    };
-    inspect::note(client.endpoint(), guard.slot());
-    let token = guard.token().expect("this kind of lock has tokens");
-    if ask.grant(token) {
-        poll_fn(|_| if ask.is_wanted() { Poll::Pending } else { Poll::Ready(()) }).await;
-    }
-    let released = guard.release().await.map_err(|error| match error {
-        farlock_locks::ReleaseError::Fabric(fault) => fault.into(),
-        farlock_locks::ReleaseError::Lost => unreachable!("the service's locks have no leases"),
-    });
-    ask.end(released);
-}
-
-async fn acquire<'c>(
-    client: &'c Locks,
-    places: &Places,
-    ask: &Ask,
-) -> Result<Option<Guard<'c, ShmEndpoint, ShiftLock>>, AcquireError> {
-    let endpoint = client.endpoint();
-    let lock = places.find(endpoint, &ask.name).await?;
-    let name = || ask.name.clone();
-    let holders = || holders(endpoint, lock);
-    let acquired = match ask.patience {
-        Patience::None => match client.try_acquire(lock, ask.mode).await {
-            Ok(Some(guard)) => Ok(guard),
-            Ok(None) => return Err(AcquireError::Busy { name: name(), holders: holders() }),
-            Err(failure) => Err(failure),
-        },
-        Patience::Endless | Patience::Until(..) => match in_line(client, ask, lock).await {
-            Some(acquired) => acquired,
-            None => return Ok(None),
-        },
-    };
-    acquired.map(Some).map_err(|failure| match (failure, ask.patience) {
-        (Failure::NoSlot, _) => AcquireError::TooMany { name: name(), slots: endpoint.slots() },
-        (Failure::TimedOut, Patience::Until(_, limit)) => {
-            let seconds = limit.as_secs_f64();
-            AcquireError::TimedOut { name: name(), seconds, holders: holders() }
-        }
-        (Failure::TimedOut, _) => panic!("only an acquisition with a limit times out"),
-        (Failure::Fabric(fault), _) => AcquireError::Lost { name: name(), reason: fault.into() },
-    })
-}
-
-/// Acquires for as long as somebody wants it. `None`: withdrawn.
-async fn in_line<'c>(
-    client: &'c Locks,
-    ask: &Ask,
-    lock: Addr,
-) -> Option<Result<Guard<'c, ShmEndpoint, ShiftLock>, Failure>> {
-    let endpoint = client.endpoint();
-    let mut acquire = client.acquire(lock, ask.mode);
-    let mut sleep = match ask.patience {
-        Patience::Until(deadline, _) => {
-            let left = deadline.saturating_duration_since(Instant::now());
-            Some(endpoint.sleep(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)))
-        }
-        Patience::Endless | Patience::None => None,
-    };
-    let mut is_noted = false;
-    poll_fn(|cx| {
-        if !ask.is_wanted() {
-            return Poll::Ready(None);
-        }
-        if let Poll::Ready(acquired) = Pin::new(&mut acquire).poll(cx) {
-            return Poll::Ready(Some(acquired));
-        }
-        if !std::mem::replace(&mut is_noted, true) {
-            inspect::note(endpoint, acquire.slot());
-        }
-        let elapsed = sleep.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(cx).is_ready());
-        if elapsed { Poll::Ready(Some(Err(Failure::TimedOut))) } else { Poll::Pending }
-    })
-    .await
-}
-
-/// Who holds a lock, for an error: a picture, and none where the region is gone.
-fn holders(endpoint: &ShmEndpoint, lock: Addr) -> Vec<inspect::Participant> {
-    inspect::participants(endpoint, lock).map(inspect::holders).unwrap_or_default()
-}
-
-impl Places {
-    async fn find(&self, endpoint: &ShmEndpoint, name: &str) -> Result<Addr, AcquireError> {
-        let mut known = self.known.take();
-        if let Some(lock) = known.get(name).copied() {
-            self.known.set(known);
-            return Ok(lock);
-        }
-        let found = self.directory.enter(endpoint, name, LOCK_KIND).await;
-        if let Ok(lock) = found {
-            known.insert(name.to_owned(), lock);
-        }
-        self.known.set(known);
-        found.map_err(|source| match source {
-            DirectoryError::Fabric(fault) => {
-                AcquireError::Lost { name: name.to_owned(), reason: fault.into() }
+    fn a_place(&mut self) -> Result<Box<Place>, SessionError> {
+        loop {
+            if let Some(place) = self.hub.pool.take() {
+                return Ok(place);
             }
-            source => AcquireError::Directory { name: name.to_owned(), source },
-        })
+            self.make_places()?;
+        }
     }
+
+    /// Makes places for the pool: more than one, if the region has room.
+    fn make_places(&mut self) -> Result<(), SessionError> {
+        let region = &self.hub.region;
+        let is_tied = self.tether == Tether::Tied;
+        // Each that is tied is a descriptor more that programs inherit.
+        for made in 0..if is_tied { 1 } else { PLACES_AT_ONCE } {
+            let (lane, keeper) = match region.lane(is_tied) {
+                Ok(both) => both,
+                Err(AttachError::Full { .. }) if made > 0 => break,
+                Err(error) => return Err(error.into()),
+            };
+            self.hub.pool.admit(lane.id());
+            self.keepers.insert(lane.id().index, keeper);
+            self.hub.give_back(Box::new(Place::new(lane, region.incarnation())));
+        }
+        Ok(())
+    }
+
+    /// How the region has ended, if it has.
+    fn look(&self, head: Addr) -> Option<LostReason> {
+        block_on(&self.home, self.home.read64(head)).err().map(LostReason::from)
+    }
+
+    /// Sleeps until anything happens that a task, the end of the region or a timer waits for.
+    fn park(&self, head: Addr) {
+        let hub = &self.hub;
+        let inbox = hub.inbox();
+        if inbox.is_nudged {
+            return;
+        }
+        let until = inbox.timers.first_key_value().map(|((at, _), _)| *at);
+        drop(inbox);
+        let left = until.map(|at| at.saturating_duration_since(Instant::now()));
+        let interval = left.map(|left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
+        // A word that never changes: the end of a region wakes everybody who waits on any.
+        let word = Some((head, self.home.old() as u64));
+        let wait = Wait { word, interval, patience: Patience::PARK, ..Wait::default() };
+        let mut end = std::pin::pin!(self.home.wait(wait));
+        if end.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return;
+        }
+        let places: Vec<Rc<Box<Place>>> =
+            self.tasks.iter().filter_map(|task| task.place.upgrade()).collect();
+        let lanes = places.iter().map(|place| place.seat.endpoint());
+        park_all(lanes.chain(std::iter::once(&self.home)), hub.unparker());
+    }
+}
+
+/// Why no place could be made, in the words of whoever asked for a lock.
+pub(super) fn too_many(name: &Name, hub: &Hub, error: &SessionError) -> AcquireError {
+    match error {
+        SessionError::Attach(AttachError::Full { .. }) => {
+            AcquireError::TooMany { name: name.text.to_string(), places: hub.region.endpoints() }
+        }
+        SessionError::Attach(AttachError::Stale) => name.lost(LostReason::RegionGone),
+        _ => AcquireError::NoPlace { name: name.text.to_string(), reason: error.to_string() },
+    }
+}
+
+/// The tasks whose time has come.
+fn take_due(inbox: &mut Inbox) -> Vec<Arc<Waiter>> {
+    let now = match inbox.timers.first_key_value() {
+        None => return Vec::new(),
+        Some(_) => Instant::now(),
+    };
+    let later = inbox.timers.split_off(&(now, u64::MAX));
+    std::mem::replace(&mut inbox.timers, later).into_values().collect()
 }

@@ -7,10 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use farlock::{Mode, RegionOptions};
-use farlock_fabric::Endpoint;
+use farlock::{Mode, RegionOptions, Session};
 
-use super::super::direct::{Direct, Patience};
 use super::super::report::{Exit, Failure};
 
 /// The hidden command by which the demo starts its processes.
@@ -74,13 +72,19 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> Exit {
 }
 
 fn perform(role: Role, options: &RegionOptions, time: Duration) -> Result<(), Failure> {
-    let direct = Direct::open(options, false)?;
+    let session = Session::open(options)?;
     match role {
-        Role::Count => count(&direct, options, time),
-        Role::Read => hold_again_and_again(&direct, Mode::Shared, READ, time),
-        Role::Write => hold_again_and_again(&direct, Mode::Exclusive, READ / 4, time),
-        Role::Hold => hold(&direct),
+        Role::Count => count(&session, options, time),
+        Role::Read => hold_again_and_again(&session, Mode::Shared, READ, time),
+        Role::Write => hold_again_and_again(&session, Mode::Exclusive, READ / 4, time),
+        Role::Hold => hold(&session),
     }
+}
+
+/// The boot clock, the same for all processes, in nanoseconds.
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn say(line: std::fmt::Arguments<'_>) -> Result<(), Failure> {
@@ -90,19 +94,19 @@ fn say(line: std::fmt::Arguments<'_>) -> Result<(), Failure> {
 }
 
 /// Reports how often it incremented, ten times a second and at the end.
-fn count(direct: &Direct, options: &RegionOptions, time: Duration) -> Result<(), Failure> {
+fn count(session: &Session, options: &RegionOptions, time: Duration) -> Result<(), Failure> {
     let failed = |error| Failure::system("the counter cannot be used", error);
     let path = counter(options);
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-    let lock = direct.find("demo/counter")?;
+    let lock = session.lock("demo/counter");
     let begun = Instant::now();
     let mut next_report = Duration::from_millis(100);
     let (mut count, mut disordered) = (0_u64, 0_u64);
     loop {
-        let guard = direct.acquire_at("demo/counter", lock, Mode::Exclusive, Patience::Endless)?;
-        let token = guard.token().expect("a service's locks have tokens").get();
+        let guard = lock.exclusive().blocking()?;
+        let token = guard.token().get();
         disordered += u64::from(!increment(&file, token).map_err(failed)?);
-        guard.unlock().map_err(|error| Failure::system("a release failed", error))?;
+        guard.release().blocking().map_err(|error| Failure::system("a release failed", error))?;
         count += 1;
         let elapsed = begun.elapsed();
         if elapsed >= next_report || elapsed >= time {
@@ -130,29 +134,30 @@ fn increment(file: &File, token: u64) -> io::Result<bool> {
 
 /// Reports from when to when it held, in nanoseconds of the boot clock.
 fn hold_again_and_again(
-    direct: &Direct,
+    session: &Session,
     mode: Mode,
     hold: Duration,
     time: Duration,
 ) -> Result<(), Failure> {
-    let begun = Instant::now();
+    let (lock, begun) = (session.lock("demo/shared"), Instant::now());
     while begun.elapsed() < time {
-        let guard = direct.acquire("demo/shared", mode, Patience::Endless)?;
-        let from = direct.endpoint().now();
+        let request = if mode == Mode::Shared { lock.shared() } else { lock.exclusive() };
+        let guard = request.blocking()?;
+        let from = now_ns();
         std::thread::sleep(hold);
-        let to = direct.endpoint().now();
-        guard.unlock().map_err(|error| Failure::system("a release failed", error))?;
+        let to = now_ns();
+        guard.release().blocking().map_err(|error| Failure::system("a release failed", error))?;
         say(format_args!("{from} {to}"))?;
         std::thread::sleep(hold / 4);
     }
     Ok(())
 }
 
-fn hold(direct: &Direct) -> Result<(), Failure> {
+fn hold(session: &Session) -> Result<(), Failure> {
     say(format_args!("waits"))?;
-    let guard = direct.acquire("demo/take-over", Mode::Exclusive, Patience::Endless)?;
-    let granted = direct.endpoint().now();
-    let token = guard.token().expect("a service's locks have tokens").get();
+    let guard = session.lock("demo/take-over").exclusive().blocking()?;
+    let granted = now_ns();
+    let token = guard.token().get();
     say(format_args!("{granted} {token}"))?;
     // Our input ends only if the demo ends before it has killed us.
     let _ = io::stdin().read(&mut [0]);

@@ -1,0 +1,278 @@
+//! A seat: one place in line, owned by whoever acquires or holds by it.
+//!
+//! A [`Client`](crate::Client) serves the tasks of one thread. A seat serves nobody in particular:
+//! it is a value, `Send` where its endpoint is, and what it does it does for its owner, on the
+//! thread that calls it. It holds or awaits one lock at a time. The uncontended cycle is
+//! [`Seat::open`] and [`Seat::close`]: a verb each.
+//!
+//! Every verb of its endpoint completes at once ([`Endpoint::NOW`]), so that only waiting for
+//! others waits. Where the lock withdraws ([`RecordLock::WITHDRAWS`]) a wait may be dropped at any
+//! point, and another one, maybe on another thread, goes on where it was.
+//!
+//! A seat that is dropped while it holds or awaits leaves what a crash of its endpoint would.
+
+use std::cell::Cell;
+use std::fmt;
+
+use farlock_fabric::{Addr, Endpoint, Fault, Slot};
+
+use crate::client::{Options, true_mode};
+use crate::record::{Mode, RecordLock, Tried};
+use crate::slots::{Closing, Opening, Slots, now};
+use crate::token::Token;
+
+/// What came of [`Seat::open`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opened {
+    /// The lock is held.
+    Held,
+    /// Somebody else has it: [`Seat::wait`].
+    InLine,
+}
+
+/// What came of [`Seat::close`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closed {
+    /// The lock is released.
+    Free,
+    /// Somebody waits for it: [`Seat::hand_over`].
+    InHand,
+}
+
+/// What came of [`Seat::try_open`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attempt {
+    /// The lock is held.
+    Held,
+    /// Somebody else has it.
+    Busy,
+    /// Somebody else had it, who may be dead: [`Seat::try_beside`].
+    Doubtful,
+}
+
+/// One slot of an endpoint, and the lock that it holds or awaits.
+pub struct Seat<E: Endpoint, L: RecordLock<E>> {
+    slots: Slots<E, L, 1>,
+    /// What the last verb found that left something to be done.
+    old: Cell<Option<u128>>,
+}
+
+/// The seat's only slot.
+const SLOT: u8 = 0;
+
+impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
+    /// A seat at the first slot of `endpoint`, for `kind` locks.
+    pub fn new(endpoint: E, kind: L, options: Options) -> Self {
+        const { assert!(E::NOW, "a seat's verbs complete at once") };
+        const { assert!(!L::SERVED, "a seat asks no server") };
+        Self { slots: Slots::new(endpoint, kind, options), old: Cell::new(None) }
+    }
+
+    /// The endpoint.
+    pub fn endpoint(&self) -> &E {
+        &self.slots.endpoint
+    }
+
+    /// The slot whose record a service may annotate.
+    pub const fn slot(&self) -> Slot {
+        Slot(SLOT)
+    }
+
+    /// In which mode the lock was asked for, or is held.
+    pub fn mode(&self) -> Mode {
+        self.slots.slot(SLOT).mode.get()
+    }
+
+    /// Whether it holds.
+    pub fn is_held(&self) -> bool {
+        self.slots.slot(SLOT).grant.get().is_some()
+    }
+
+    /// Whether it waits: it has opened a lock, does not hold it, and was not told that it has left.
+    pub fn is_in_line(&self) -> bool {
+        self.old.get().is_some() && !self.is_held()
+    }
+
+    /// The fencing token of what it holds; `None` if this kind of lock has none.
+    ///
+    /// # Panics
+    /// If it holds nothing.
+    #[inline]
+    pub fn token(&self) -> Option<Token> {
+        self.slots.token(SLOT)
+    }
+
+    /// Whether the outcome of one of its verbs is unknown: then its endpoint is of no use any more.
+    pub fn is_broken(&self) -> bool {
+        self.slots.broken.get()
+    }
+
+    /// Acquires the lock whose word lies at `lock`, or gets in line for it.
+    ///
+    /// # Errors
+    /// The verb failed; nothing is held.
+    #[inline(always)]
+    pub fn open(&mut self, lock: Addr, mode: Mode) -> Result<Opened, Fault> {
+        // One branch at the door, not one at every step.
+        match true_mode::<E, L>(mode) {
+            Mode::Exclusive => self.open_as(lock, Mode::Exclusive),
+            Mode::Shared => self.open_as(lock, Mode::Shared),
+        }
+    }
+
+    #[inline(always)]
+    fn open_as(&mut self, lock: Addr, mode: Mode) -> Result<Opened, Fault> {
+        debug_assert!(!self.is_held(), "a seat holds one lock at a time; hot path");
+        self.slots.take(SLOT, lock, mode);
+        match self.slots.open(SLOT, lock, mode) {
+            Opening::Held => Ok(Opened::Held),
+            Opening::InLine => {
+                self.old.set(Some(self.slots.endpoint.old()));
+                Ok(Opened::InLine)
+            }
+            Opening::Failed(fault) => Err(fault),
+            Opening::Posted(_) => unreachable!("a seat's verbs complete at once"),
+        }
+    }
+
+    /// Waits for the lock after [`Opened::InLine`]. `false`: it was withdrawn, and has left. Where
+    /// the lock withdraws, this may be dropped and called again.
+    ///
+    /// # Errors
+    /// A verb failed; nothing is held.
+    pub async fn wait(&self) -> Result<bool, Fault> {
+        // Who was dropped before it stood in line gets in line anew.
+        let stands = self.slots.slot(SLOT).notes.position.get() != 0;
+        let old = self.old.get().filter(|_| !stands);
+        let waited = self.slots.wait(SLOT, old).await;
+        self.old.set(None);
+        waited
+    }
+
+    /// Nobody wants any more what it waits for: the next [`Seat::wait`] leaves as soon as it can.
+    /// Or somebody does again.
+    pub fn withdraw(&self, withdrawn: bool) {
+        self.slots.withdraw(SLOT, withdrawn);
+    }
+
+    /// From its next [`Seat::wait`] on it waits for the lock in this mode, where it may go on with
+    /// a wait that was dropped.
+    pub fn wait_as(&self, mode: Mode) {
+        assert!(L::WITHDRAWS, "waits of this lock are not dropped");
+        self.slots.slot(SLOT).mode.set(true_mode::<E, L>(mode));
+    }
+
+    /// Acquires the lock if that needs no waiting.
+    ///
+    /// # Errors
+    /// A verb failed; nothing is held.
+    #[inline]
+    pub fn try_open(&mut self, lock: Addr, mode: Mode) -> Result<Attempt, Fault> {
+        let mode = true_mode::<E, L>(mode);
+        self.slots.take(SLOT, lock, mode);
+        let tried = match self.slots.try_now(SLOT) {
+            Ok(Tried::Granted(grant)) => Ok(Some(grant)),
+            Ok(_) if L::TRIES_TELL_TRUTH => {
+                self.old.set(Some(self.slots.endpoint.old()));
+                return Ok(Attempt::Doubtful);
+            }
+            Ok(_) => Ok(None),
+            Err(fault) => Err(fault),
+        };
+        let held = self.slots.tried(SLOT, tried)?;
+        Ok(if held { Attempt::Held } else { Attempt::Busy })
+    }
+
+    /// Decides a doubtful attempt: whether those who have the lock live. It may wait a while, and
+    /// be dropped and called again.
+    ///
+    /// # Errors
+    /// A verb failed; nothing is held.
+    pub async fn try_beside(&self) -> Result<bool, Fault> {
+        let old = self.old.get().expect("an attempt that is in doubt found something");
+        let tried = self.slots.try_beside(SLOT, old).await;
+        self.old.set(None);
+        self.slots.tried(SLOT, tried)
+    }
+
+    /// Releases the lock, or finds that it is to be handed over.
+    ///
+    /// # Errors
+    /// The verb failed: whether the lock is free is unknown, and repair will free it.
+    ///
+    /// # Panics
+    /// If it holds nothing.
+    #[inline(always)]
+    pub fn close(&mut self) -> Result<Closed, Fault> {
+        let closing = match self.mode() {
+            Mode::Exclusive => self.slots.close(SLOT, Mode::Exclusive),
+            Mode::Shared => self.slots.close(SLOT, Mode::Shared),
+        };
+        match closing {
+            Closing::Free => Ok(Closed::Free),
+            Closing::InHand { posted } => {
+                self.old.set(posted.then(|| self.slots.endpoint.old()));
+                Ok(Closed::InHand)
+            }
+            Closing::Failed(fault) => Err(fault),
+            Closing::Posted(_) => unreachable!("a seat's verbs complete at once"),
+        }
+    }
+
+    /// Hands the lock over after [`Closed::InHand`]. It must not be dropped before its end.
+    ///
+    /// # Errors
+    /// A verb failed: whether the lock is free is unknown, and repair will free it.
+    pub async fn hand_over(&self) -> Result<(), Fault> {
+        let old = self.old.take();
+        self.slots.hand_over(SLOT, old).await
+    }
+
+    /// Begins an exclusive hold anew for another task of its owner, with the next token: see
+    /// [`RecordLock::renew`]. `false`, and nothing has changed: release it instead.
+    ///
+    /// # Errors
+    /// A verb failed.
+    pub fn renew(&mut self) -> Result<bool, Fault> {
+        let slots = &self.slots;
+        let renewed = now(slots.kind.renew(&slots.site(SLOT), slots.grant(SLOT)))?;
+        Ok(self.hold_as(Mode::Exclusive, renewed))
+    }
+
+    /// Makes an exclusive hold a shared one: see [`RecordLock::downgrade`].
+    ///
+    /// # Errors
+    /// A verb failed.
+    pub fn downgrade(&mut self) -> Result<bool, Fault> {
+        let slots = &self.slots;
+        let downgraded = now(slots.kind.downgrade(&slots.site(SLOT), slots.grant(SLOT)))?;
+        Ok(self.hold_as(Mode::Shared, downgraded))
+    }
+
+    /// Makes a shared hold an exclusive one if no other is inside: see [`RecordLock::try_upgrade`].
+    ///
+    /// # Errors
+    /// A verb failed.
+    pub fn try_upgrade(&mut self) -> Result<bool, Fault> {
+        let slots = &self.slots;
+        let upgraded = now(slots.kind.try_upgrade(&slots.site(SLOT), slots.grant(SLOT)))?;
+        Ok(self.hold_as(Mode::Exclusive, upgraded))
+    }
+
+    /// The slot holds by another grant, if there is one.
+    fn hold_as(&self, mode: Mode, grant: Option<L::Grant>) -> bool {
+        if let Some(grant) = grant {
+            self.slots.slot(SLOT).mode.set(mode);
+            self.slots.hold(SLOT, mode, grant);
+        }
+        grant.is_some()
+    }
+}
+
+impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Seat<E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let site = self.slots.site(SLOT);
+        let held = if self.is_held() { "holds" } else { "holds not" };
+        write!(f, "Seat({:?} {held} {:?} {:?})", site.me, site.lock, self.mode())
+    }
+}

@@ -1,0 +1,371 @@
+//! The slots of one endpoint and what they hold or await: what a [`Client`](crate::Client) and a
+//! [`Seat`](crate::Seat) have in common.
+//!
+//! What opens and closes at once does so here, on the caller's stack. What waits for others is an
+//! async function that borrows the slots; who runs it, and whether its end frees the slot for
+//! another acquisition, is its owner's business. There is no task and no count of references, so
+//! slots may go from thread to thread wherever their endpoint may.
+
+use std::cell::Cell;
+use std::task::{Context, Poll, Waker};
+
+use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Posted, Slot, Ticket};
+
+use crate::client::Options;
+use crate::event::EventCounts;
+use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::site::{Notes, Site};
+use crate::slot::{self, Phase, SlotWord};
+use crate::token::Token;
+
+/// Attempts of one try to learn the word of a lock that keeps changing under shared holders.
+const TRY_ATTEMPTS_MAX: u32 = 64;
+
+/// `N` slots of one endpoint, used from the first on: an index needs no check.
+pub(crate) struct Slots<E: Endpoint, L: RecordLock<E>, const N: usize> {
+    pub(crate) endpoint: E,
+    pub(crate) kind: L,
+    pub(crate) options: Options,
+    pub(crate) slots: [SlotState<L::Grant>; N],
+    pub(crate) events: Cell<EventCounts>,
+    /// The outcome of one of its verbs is unknown.
+    pub(crate) broken: Cell<bool>,
+}
+
+/// Aligned so that an index becomes a place by a shift, and in this order so that an uncontended
+/// cycle touches one line of it.
+#[repr(C, align(128))]
+pub(crate) struct SlotState<G> {
+    pub(crate) notes: Notes,
+    pub(crate) lock: Cell<Addr>,
+    pub(crate) grant: Cell<Option<G>>,
+    pub(crate) mode: Cell<Mode>,
+}
+
+impl<G> SlotState<G> {
+    const fn new() -> Self {
+        Self {
+            lock: Cell::new(Addr::from_bits(0)),
+            mode: Cell::new(Mode::Shared),
+            grant: Cell::new(None),
+            notes: Notes::new(),
+        }
+    }
+}
+
+/// What came of an opening verb.
+pub(crate) enum Opening {
+    /// The slot holds.
+    Held,
+    /// It waits in line; the old word is with the endpoint.
+    InLine,
+    /// The verb failed, and [`Slots::fail`] knows it.
+    Failed(Fault),
+    /// The verb is on its way.
+    Posted(Ticket),
+}
+
+/// What came of a closing verb.
+pub(crate) enum Closing {
+    /// The slot is free.
+    Free,
+    /// The lock is to be handed over. There was no verb, or the old word is with the endpoint.
+    InHand {
+        /// Whether there was a verb.
+        posted: bool,
+    },
+    /// The verb failed, and [`Slots::fail`] knows it.
+    Failed(Fault),
+    /// The verb is on its way.
+    Posted(Ticket),
+}
+
+/// What came of an attempt that never waits.
+pub(crate) type Tries<G> = Result<Option<G>, Fault>;
+
+impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
+    pub(crate) fn new(endpoint: E, kind: L, options: Options) -> Self {
+        assert!(usize::from(endpoint.slots()) >= N.min(1), "an endpoint has at least one slot");
+        Self {
+            // Copies of one constant: made one by one they cost a short simulated run a quarter.
+            slots: [const { SlotState::new() }; N],
+            events: Cell::new(EventCounts::default()),
+            broken: Cell::new(false),
+            endpoint,
+            kind,
+            options,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: u8) -> &SlotState<L::Grant> {
+        &self.slots[usize::from(index) % N]
+    }
+
+    #[inline(always)]
+    pub(crate) fn site(&self, index: u8) -> Site<'_, E> {
+        self.site_at(index, self.slot(index).lock.get())
+    }
+
+    /// The site of a slot whose lock is at hand.
+    #[inline(always)]
+    pub(crate) fn site_at(&self, index: u8, lock: Addr) -> Site<'_, E> {
+        Site {
+            endpoint: &self.endpoint,
+            lock,
+            me: Mailbox { endpoint: self.endpoint.id(), slot: Slot(index) },
+            notes: &self.slot(index).notes,
+            events: &self.events,
+        }
+    }
+
+    /// The grant of a slot that holds.
+    #[inline(always)]
+    pub(crate) fn grant(&self, index: u8) -> L::Grant {
+        self.slot(index).grant.get().expect("a slot that holds has a grant")
+    }
+
+    /// The fencing token of what a slot holds; `None` if this kind of lock has none.
+    #[inline]
+    pub(crate) fn token(&self, index: u8) -> Option<Token> {
+        match L::TOKENS {
+            TokenSource::Nowhere => None,
+            TokenSource::Word => {
+                Some(Token::new(self.options.incarnation, L::count(self.grant(index))))
+            }
+        }
+    }
+
+    /// Publishes what a slot is doing.
+    #[inline(always)]
+    fn publish(&self, index: u8, phase: Phase, mode: Mode, generation: u64, ticket: u32) {
+        let state = SlotWord::of(phase, mode, generation, ticket);
+        self.endpoint.publish(Slot(index), slot::STATE, state.0);
+    }
+
+    /// Takes a free slot and publishes that it opens `lock`.
+    #[inline(always)]
+    pub(crate) fn take(&self, index: u8, lock: Addr, mode: Mode) {
+        let slot = self.slot(index);
+        if slot.lock.get() != lock {
+            slot.lock.set(lock);
+            self.endpoint.publish(Slot(index), slot::LOCK, lock.bits());
+        }
+        slot.mode.set(mode);
+        // A store less where nothing changes: the opening verb waits for every store.
+        if slot.notes.withdrawn.get() {
+            slot.notes.withdrawn.set(false);
+        }
+        let ticket = self.kind.begin(&self.site_at(index, lock));
+        self.publish(index, Phase::Opening, mode, 0, ticket);
+    }
+
+    /// The slot holds its lock from now on.
+    #[inline(always)]
+    pub(crate) fn hold(&self, index: u8, mode: Mode, grant: L::Grant) {
+        self.slot(index).grant.set(Some(grant));
+        if L::TOKENS == TokenSource::Word {
+            let token = Token::new(self.options.incarnation, L::count(grant));
+            self.endpoint.publish(Slot(index), slot::TOKEN, token.get());
+        }
+        self.publish(index, Phase::Held, mode, L::generation(grant), L::ticket(grant));
+    }
+
+    /// The slot has nothing to do any more.
+    #[inline(always)]
+    pub(crate) fn give_back(&self, index: u8) {
+        self.slot(index).grant.set(None);
+        self.publish(index, Phase::Idle, Mode::Shared, 0, 0);
+    }
+
+    /// The slot's verb failed. Where its outcome is unknown the slot may still stand in a queue,
+    /// so its identity is never used again.
+    #[cold]
+    pub(crate) fn fail(&self, index: u8, fault: Fault) {
+        match fault.is_refusal() {
+            true => self.give_back(index),
+            false => self.broken.set(true),
+        }
+    }
+
+    // Acquiring.
+
+    /// Opens the lock of a slot that was taken.
+    #[inline(always)]
+    pub(crate) fn open(&self, index: u8, lock: Addr, mode: Mode) -> Opening {
+        let site = self.site_at(index, lock);
+        match self.kind.open(&site, mode) {
+            Posted::Done(Ok(())) => self.judge(&site, index, mode),
+            Posted::Done(Err(fault)) => {
+                self.fail(index, fault);
+                Opening::Failed(fault)
+            }
+            Posted::Pending(ticket) => Opening::Posted(ticket),
+        }
+    }
+
+    /// The opening verb has completed after a while.
+    pub(crate) fn opened(&self, index: u8, completed: Result<(), Fault>) -> Opening {
+        match completed {
+            Ok(()) => self.judge(&self.site(index), index, self.slot(index).mode.get()),
+            Err(fault) => {
+                self.fail(index, fault);
+                Opening::Failed(fault)
+            }
+        }
+    }
+
+    /// What the old word, which is with the endpoint, says of the opening verb.
+    #[inline(always)]
+    fn judge(&self, site: &Site<'_, E>, index: u8, mode: Mode) -> Opening {
+        match self.kind.opened(site, mode, self.endpoint.old()) {
+            Some(grant) => {
+                self.hold(index, mode, grant);
+                Opening::Held
+            }
+            None => Opening::InLine,
+        }
+    }
+
+    /// The rest of an acquisition whose opening verb found `old` and did not acquire the lock; none
+    /// where it goes on with a wait that was dropped. `false`: it was withdrawn and has left.
+    pub(crate) async fn wait(&self, index: u8, old: Option<u128>) -> Result<bool, Fault> {
+        let site = self.site(index);
+        let mode = self.slot(index).mode.get();
+        match self.kind.wait_or_leave(&site, mode, old).await {
+            Ok(Some(grant)) => {
+                self.hold(index, mode, grant);
+                Ok(true)
+            }
+            Ok(None) => {
+                assert!(site.is_withdrawn(), "only who withdrew leaves");
+                self.give_back(index);
+                Ok(false)
+            }
+            Err(fault) => {
+                self.fail(index, fault);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Nobody wants any more what the slot waits for, or somebody does again.
+    pub(crate) fn withdraw(&self, index: u8, withdrawn: bool) {
+        self.slot(index).notes.withdrawn.set(withdrawn);
+    }
+
+    /// The first verb of an attempt that never waits; `None` where a server grants.
+    #[inline]
+    pub(crate) fn first_try(&self, index: u8) -> Option<Posted> {
+        let (site, mode) = (self.site(index), self.slot(index).mode.get());
+        (!L::SERVED).then(|| self.endpoint.post(self.kind.trying(&site, mode, None)))
+    }
+
+    /// Goes on with attempts that never wait. `Busy`: the old word is with the endpoint.
+    pub(crate) async fn keep_trying(
+        &self,
+        index: u8,
+        posted: Option<Posted>,
+    ) -> Result<Tried<L::Grant>, Fault> {
+        let (site, mode, mut seen) = (self.site(index), self.slot(index).mode.get(), None);
+        let Some(mut posted) = posted else {
+            let tried = self.kind.try_server(&site, mode).await?;
+            return Ok(tried.map_or(Tried::Busy, Tried::Granted));
+        };
+        for _ in 0..TRY_ATTEMPTS_MAX {
+            self.endpoint.completion(posted).await?;
+            match self.kind.tried(&site, mode, seen, self.endpoint.old()) {
+                Tried::Again(word) => seen = Some(word),
+                decided => return Ok(decided),
+            }
+            posted = self.endpoint.post(self.kind.trying(&site, mode, seen));
+        }
+        Ok(Tried::Busy)
+    }
+
+    /// The same where every verb completes at once.
+    #[inline]
+    pub(crate) fn try_now(&self, index: u8) -> Result<Tried<L::Grant>, Fault> {
+        now(self.keep_trying(index, self.first_try(index)))
+    }
+
+    /// What an attempt does that found the lock taken by `old`, before it fails.
+    pub(crate) async fn try_beside(&self, index: u8, old: u128) -> Tries<L::Grant> {
+        self.kind.try_beside(&self.site(index), self.slot(index).mode.get(), old).await
+    }
+
+    /// The slot holds what its attempt was granted (`true`), or is free again.
+    pub(crate) fn tried(&self, index: u8, tried: Tries<L::Grant>) -> Result<bool, Fault> {
+        match tried {
+            Ok(Some(grant)) => self.hold(index, self.slot(index).mode.get(), grant),
+            Ok(None) => self.give_back(index),
+            Err(fault) => self.fail(index, fault),
+        }
+        tried.map(|granted| granted.is_some())
+    }
+
+    // Releasing.
+
+    /// Closes the lock of a slot that holds it.
+    #[inline(always)]
+    pub(crate) fn close(&self, index: u8, mode: Mode) -> Closing {
+        let site = self.site(index);
+        let grant = self.slot(index).grant.get().expect("only a held lock is released");
+        match self.kind.close(&site, mode, grant) {
+            None => Closing::InHand { posted: false },
+            Some(Posted::Done(Ok(()))) => {
+                let old = self.endpoint.old();
+                if self.kind.closed(&site, mode, grant, old) {
+                    self.give_back(index);
+                    return Closing::Free;
+                }
+                Closing::InHand { posted: true }
+            }
+            Some(Posted::Done(Err(fault))) => {
+                self.slot(index).grant.set(None);
+                self.fail(index, fault);
+                Closing::Failed(fault)
+            }
+            Some(Posted::Pending(ticket)) => Closing::Posted(ticket),
+        }
+    }
+
+    /// The closing verb has completed after a while.
+    pub(crate) fn closed(&self, index: u8, completed: Result<(), Fault>) -> Closing {
+        let slot = self.slot(index);
+        let (mode, grant) = (slot.mode.get(), self.grant(index));
+        if let Err(fault) = completed {
+            slot.grant.set(None);
+            self.fail(index, fault);
+            return Closing::Failed(fault);
+        }
+        if self.kind.closed(&self.site(index), mode, grant, self.endpoint.old()) {
+            self.give_back(index);
+            return Closing::Free;
+        }
+        Closing::InHand { posted: true }
+    }
+
+    /// The rest of a release whose closing verb, if it had one, found `old` and did not release.
+    pub(crate) async fn hand_over(&self, index: u8, old: Option<u128>) -> Result<(), Fault> {
+        let slot = self.slot(index);
+        let (mode, grant) = (slot.mode.get(), self.grant(index));
+        let result = self.kind.hand_over(&self.site(index), mode, grant, old).await;
+        slot.grant.set(None);
+        match result {
+            Ok(()) => self.give_back(index),
+            Err(fault) => self.fail(index, fault),
+        }
+        result
+    }
+}
+
+/// The output of a future all of whose verbs complete at once.
+#[inline]
+pub(crate) fn now<F: Future>(future: F) -> F::Output {
+    let mut cx = Context::from_waker(Waker::noop());
+    match std::pin::pin!(future).poll(&mut cx) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("verbs of this endpoint complete at once"),
+    }
+}

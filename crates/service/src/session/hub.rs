@@ -1,0 +1,344 @@
+//! What the handles of a session and its thread share.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
+use std::task::Waker;
+use std::time::Instant;
+
+use farlock_fabric::shm::{Lane, Region, Unparker, fork_count};
+use farlock_fabric::{EndpointId, Fault};
+
+use super::Handle;
+use super::name::Name;
+use super::pool::{Place, Pool};
+use super::progress::Job;
+use super::waiter::{Waiter, Wake};
+use crate::SessionError;
+use crate::directory::Directory;
+use crate::error::LostReason;
+
+/// A session, but for the handles that keep it.
+pub(crate) struct Hub {
+    pub(crate) region: Region,
+    pub(super) directory: Directory,
+    pub(super) pool: Pool,
+    /// Whether records of holds say since when. It costs a look at the clock.
+    pub(super) dates_holds: bool,
+    /// How often this process was forked when the session was opened.
+    forks: u64,
+    /// How the session ended, if it has.
+    ended: OnceLock<LostReason>,
+    names: Mutex<HashMap<Arc<str>, Entry>>,
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+    unparker: Unparker,
+    /// How many wait for something that the end of the region decides.
+    watchers: AtomicUsize,
+    losses: Mutex<Losses>,
+}
+
+/// Names that are remembered though nobody uses them: where their locks lie is known then.
+const NAMES_KEPT: usize = 256;
+
+/// A name that is used, or was.
+struct Entry {
+    name: Arc<Name>,
+    handle: Weak<Handle>,
+}
+
+/// What handles leave for the session's thread.
+#[derive(Default)]
+pub(super) struct Inbox {
+    pub(super) jobs: Vec<Job>,
+    /// Places whose keepers are to let go of them.
+    pub(super) given_back: Vec<EndpointId>,
+    /// Who waits for a place to be made.
+    pub(super) orders: Vec<mpsc::SyncSender<Result<(), SessionError>>>,
+    /// Tasks to wake when their time has passed.
+    pub(super) timers: BTreeMap<(Instant, u64), Arc<Waiter>>,
+    timers_made: u64,
+    pub(super) is_nudged: bool,
+    /// The last handle is gone.
+    pub(super) is_closed: bool,
+    /// Whether the thread sleeps where the end of the region wakes it.
+    pub(super) is_watching: bool,
+}
+
+/// Who is to be told when the session ends.
+#[derive(Default)]
+struct Losses {
+    wakers: BTreeMap<u64, Waker>,
+    made: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that can panic runs under these mutexes.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hub {
+    pub(super) fn new(region: Region, directory: Directory, dates_holds: bool) -> Self {
+        Self {
+            region,
+            directory,
+            pool: Pool::default(),
+            dates_holds,
+            forks: fork_count(),
+            ended: OnceLock::new(),
+            names: Mutex::default(),
+            inbox: Mutex::default(),
+            arrived: Condvar::new(),
+            unparker: Unparker::new(),
+            watchers: AtomicUsize::new(0),
+            losses: Mutex::default(),
+        }
+    }
+
+    /// Whether this is a child of the process that opened the session. It has no place in the
+    /// region, and no thread.
+    #[inline]
+    pub(super) fn is_forked(&self) -> bool {
+        fork_count() != self.forks
+    }
+
+    /// Whether a place is this session's.
+    pub(crate) fn owns(&self, id: EndpointId) -> bool {
+        self.pool.owns(id)
+    }
+
+    /// Runs something by the lane of an idle place, if there is one.
+    pub(crate) fn with_lane<T>(&self, run: impl FnOnce(&Lane) -> T) -> Option<T> {
+        if self.is_forked() || self.check().is_err() {
+            return None;
+        }
+        let place = self.pool.take()?;
+        let result = run(place.seat.endpoint());
+        self.give_back(place);
+        Some(result)
+    }
+
+    // Names.
+
+    /// The handle of a name. In a forked child it is one of its own, of no use: the names may be
+    /// locked by a thread that only the parent has.
+    pub(super) fn handle(
+        self: &Arc<Self>,
+        text: &str,
+        make: impl Fn(Arc<Name>) -> Handle,
+    ) -> Arc<Handle> {
+        if self.is_forked() {
+            return Arc::new(make(Arc::new(Name::new(Arc::clone(self), text.into()))));
+        }
+        let mut names = lock(&self.names);
+        if let Some(entry) = names.get_mut(text) {
+            return entry.handle.upgrade().unwrap_or_else(|| {
+                let handle = Arc::new(make(Arc::clone(&entry.name)));
+                entry.handle = Arc::downgrade(&handle);
+                handle
+            });
+        }
+        let text: Arc<str> = text.into();
+        let name = Arc::new(Name::new(Arc::clone(self), Arc::clone(&text)));
+        let handle = Arc::new(make(Arc::clone(&name)));
+        names.insert(text, Entry { name, handle: Arc::downgrade(&handle) });
+        handle
+    }
+
+    /// Forgets a name, if nobody uses it any more and there are many.
+    pub(super) fn forget(&self, name: &Arc<Name>) {
+        let mut names = lock(&self.names);
+        if names.len() <= NAMES_KEPT {
+            return;
+        }
+        let Some(entry) = names.get(&name.text) else { return };
+        let is_used =
+            !Arc::ptr_eq(&entry.name, name) || entry.handle.strong_count() > 0 || name.is_served();
+        if !is_used {
+            names.remove(&name.text);
+            drop(names);
+            name.let_go();
+        }
+    }
+
+    // The end.
+
+    /// How the session ended, if it has.
+    pub(super) fn check(&self) -> Result<(), LostReason> {
+        self.ended.get().map_or(Ok(()), |reason| Err(*reason))
+    }
+
+    /// What a fault of a verb means: places are refused when the session has ended.
+    pub(super) fn reason(&self, fault: Fault) -> LostReason {
+        match (self.ended.get(), fault) {
+            (Some(reason), _) => *reason,
+            (None, Fault::Revoked) => LostReason::SessionEnded,
+            (None, fault) => fault.into(),
+        }
+    }
+
+    /// The session has ended: tells everybody who holds, waits, or will ask.
+    pub(super) fn end(&self, reason: LostReason) {
+        if self.ended.set(reason).is_err() {
+            return;
+        }
+        // Who asks from now on finds it ended; who asked before is in this list.
+        let names: Vec<Arc<Name>> =
+            lock(&self.names).values().map(|entry| Arc::clone(&entry.name)).collect();
+        names.iter().for_each(|name| name.end(reason));
+        let left = std::mem::take(&mut *lock(&self.inbox));
+        left.jobs.into_iter().for_each(|job| job.refuse(reason));
+        let wakers = std::mem::take(&mut lock(&self.losses).wakers);
+        wakers.into_values().for_each(|waker| Wake(Some(waker)).now());
+    }
+
+    /// Has a task woken when the session ends, in place of the waker it left before.
+    pub(super) fn watch_end(&self, key: &mut Option<u64>, waker: &Waker) {
+        // Wakers are made and dropped outside of the mutex: they may do anything.
+        let waker = waker.clone();
+        let mut losses = lock(&self.losses);
+        let is_new = key.is_none();
+        let key = *key.get_or_insert_with(|| {
+            losses.made += 1;
+            losses.made
+        });
+        let before = losses.wakers.insert(key, waker);
+        drop(losses);
+        drop(before);
+        if is_new {
+            self.watch();
+        }
+    }
+
+    /// The task watches no more.
+    pub(super) fn watch_end_no_more(&self, key: u64) {
+        let waker = lock(&self.losses).wakers.remove(&key);
+        drop(waker);
+        self.watch_no_more();
+    }
+
+    /// Somebody waits for what the end of the region decides.
+    pub(super) fn watch(&self) {
+        if self.watchers.fetch_add(1, Ordering::SeqCst) == 0 && !lock(&self.inbox).is_watching {
+            self.nudge();
+        }
+    }
+
+    pub(super) fn watch_no_more(&self) {
+        self.watchers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.watchers.load(Ordering::SeqCst) > 0
+    }
+
+    // The session's thread.
+
+    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        lock(&self.inbox)
+    }
+
+    pub(super) fn unparker(&self) -> &Unparker {
+        &self.unparker
+    }
+
+    /// Leaves something for the session's thread.
+    fn tell(&self, leave: impl FnOnce(&mut Inbox)) {
+        // One that has ended needs to know nothing.
+        let _ = self.tell_living(leave);
+    }
+
+    /// Has the session's thread look at everything again.
+    pub(super) fn nudge(&self) {
+        self.tell(|_| {});
+    }
+
+    /// Leaves something for the session's thread, unless it has ended: then nobody takes it.
+    fn tell_living(&self, leave: impl FnOnce(&mut Inbox)) -> Result<(), LostReason> {
+        let mut inbox = self.inbox();
+        // Who ends the session takes what was left before.
+        self.check()?;
+        leave(&mut inbox);
+        inbox.is_nudged = true;
+        drop(inbox);
+        self.arrived.notify_one();
+        self.unparker.unpark();
+        Ok(())
+    }
+
+    /// Has the session's thread stand in line, or decide an attempt.
+    pub(super) fn start(&self, job: Job) {
+        let mut job = Some(job);
+        let told = self.tell_living(|inbox| inbox.jobs.extend(job.take()));
+        if let (Err(reason), Some(job)) = (told, job) {
+            job.refuse(reason);
+        }
+    }
+
+    /// The last handle is gone.
+    pub(super) fn close(&self) {
+        // Names know the hub, which knows them.
+        let names = std::mem::take(&mut *lock(&self.names));
+        drop(names);
+        self.tell(|inbox| inbox.is_closed = true);
+    }
+
+    /// Puts a place back that does nothing.
+    pub(super) fn give_back(&self, place: Box<Place>) {
+        if let Some(id) = self.pool.put(place) {
+            self.tell(|inbox| inbox.given_back.push(id));
+        }
+    }
+
+    /// Has the session's thread make places, and waits until it has.
+    pub(super) fn order_places(&self) -> Result<(), SessionError> {
+        let (report, reported) = mpsc::sync_channel(1);
+        if self.tell_living(|inbox| inbox.orders.push(report)).is_err() {
+            return Ok(());
+        }
+        // A thread that ended dropped the order, and the next look finds the session ended.
+        reported.recv().unwrap_or(Ok(()))
+    }
+
+    /// Has a task woken at a time. Returns by what it is called.
+    pub(super) fn set_timer(&self, at: Instant, waiter: &Arc<Waiter>) -> (Instant, u64) {
+        let mut key = (at, 0);
+        self.tell(|inbox| {
+            inbox.timers_made += 1;
+            key.1 = inbox.timers_made;
+            inbox.timers.insert(key, Arc::clone(waiter));
+        });
+        key
+    }
+
+    pub(super) fn clear_timer(&self, key: (Instant, u64)) {
+        self.inbox().timers.remove(&key);
+    }
+
+    /// Sleeps until something is left for the session's thread, or until a time.
+    pub(super) fn sleep<'h>(
+        &self,
+        inbox: MutexGuard<'h, Inbox>,
+        until: Option<Instant>,
+    ) -> MutexGuard<'h, Inbox> {
+        match until {
+            None => self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner),
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let slept = self.arrived.wait_timeout(inbox, left);
+                slept.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub")
+            .field("region", &self.region.name())
+            .field("places", &self.pool.places())
+            .field("ended", &self.ended.get())
+            .finish_non_exhaustive()
+    }
+}

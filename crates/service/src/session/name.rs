@@ -1,0 +1,682 @@
+//! A name as this session uses it: what it holds, who asks for it, and who waits behind.
+//!
+//! ```text
+//!            +------------------- one mutex a name --------------------+
+//! newcomer ->| nobody here has or awaits it: opens the lock, one verb  |-> holds
+//!            | else: waits behind those of this session                |
+//!            +----------------------------------------------------------+
+//! ```
+//!
+//! At most one of a session stands in line for a lock: the *asker*. A thread that asks waits in
+//! line itself; for a task, and for whoever left the line without being able to, the session's
+//! thread does. Those that come later wait here, first come, first served: behind an asker, or
+//! behind who holds the lock alone. A release hands the lock on among them as long as the lock
+//! lets it ([`Seat::renew`](farlock_locks::Seat::renew)), else the next of them asks.
+//!
+//! Shared holders are counted. One more is counted too if nobody is in line; else it asks, by a
+//! place of its own.
+//!
+//! The mutex is never held while anybody waits, and no waker is called under it.
+
+mod asker;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use farlock_fabric::shm::Unparker;
+use farlock_fabric::{Addr, Endpoint, Fault, Posted, Verb, block_on};
+use farlock_locks::{Attempt, Closed, Mode, Opened, RecordLock, Token};
+
+use super::hub::Hub;
+use super::pool::Place;
+use super::progress::Job;
+use super::waiter::{Outcome, Waiter, Wake, Who};
+use crate::directory::DirectoryError;
+use crate::error::{Holders, LostReason};
+use crate::{AcquireError, LOCK_KIND, ReleaseError, inspect, lock_protocol};
+
+/// A name that somebody of this session uses. On lines of its own, as a [`Handle`](super::Handle).
+#[repr(align(128))]
+pub(super) struct Name {
+    pub(super) hub: Arc<Hub>,
+    pub(super) text: Arc<str>,
+    line: Mutex<Line>,
+}
+
+/// What this session does about a lock.
+struct Line {
+    /// Where the lock's word lies, once somebody asked.
+    addr: Option<Addr>,
+    hold: Hold,
+    /// By which the lock is held; or idle, and kept for the next acquisition.
+    place: Option<Box<Place>>,
+    /// By which it is held too, by shared holders that were not let in without a verb. Fewer than
+    /// there are holders.
+    more: Vec<Box<Place>>,
+    asking: Asking,
+    /// By ticket: first come, first served. Some only where somebody holds the lock alone or asks,
+    /// or hands it over.
+    waiters: BTreeMap<u64, Arc<Waiter>>,
+    tickets: u64,
+    /// Whether its idle place is among those that names may keep.
+    keeps: bool,
+}
+
+/// What this session holds of a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    Nothing,
+    Alone,
+    /// So many hold it together.
+    Shared(u32),
+}
+
+/// Who of this session stands in line.
+enum Asking {
+    Nobody,
+    /// A thread, by its own place.
+    Thread(Unparker),
+    /// The session's thread, for this waiter; for nobody where it could not leave the line.
+    Session(Option<Arc<Waiter>>),
+}
+
+/// What is left to do when the mutex is let go.
+#[derive(Default)]
+struct After {
+    wakes: Vec<Wake>,
+    job: Option<Job>,
+}
+
+/// What came of asking.
+pub(super) enum Came {
+    /// The lock is held.
+    Held(Token),
+    /// The caller is a waiter of this name.
+    Waits(Arc<Waiter>),
+    /// The caller is to wait in line by this place.
+    Asks(Box<Place>),
+}
+
+/// What came of an attempt that does not wait.
+pub(super) enum Tried {
+    /// The lock is held.
+    Held(Token),
+    /// Somebody has it.
+    Busy,
+    /// Somebody has it, and may be dead.
+    Doubtful(Box<Place>),
+}
+
+impl Line {
+    /// Whether nobody of this session has the lock or awaits it.
+    #[inline(always)]
+    fn is_clear(&self) -> bool {
+        self.hold == Hold::Nothing
+            && matches!(self.asking, Asking::Nobody)
+            && self.waiters.is_empty()
+    }
+
+    /// The first of those that wait here.
+    fn first(&self) -> Option<&Arc<Waiter>> {
+        self.waiters.first_key_value().map(|(_, waiter)| waiter)
+    }
+
+    /// Has the record of the hold say who waits here: they have none of their own.
+    fn show_waiters(&self) {
+        if let (Hold::Alone, Some(place)) = (self.hold, &self.place) {
+            let shared = self.waiters.values().filter(|w| w.mode == Mode::Shared).count();
+            place.show_company(inspect::company(self.waiters.len() - shared, shared));
+        }
+    }
+
+    fn pop_first(&mut self) -> Option<Arc<Waiter>> {
+        self.waiters.pop_first().map(|(_, waiter)| waiter)
+    }
+}
+
+const fn held(mode: Mode) -> Hold {
+    match mode {
+        Mode::Exclusive => Hold::Alone,
+        Mode::Shared => Hold::Shared(1),
+    }
+}
+
+fn token_of(place: &Place) -> Token {
+    place.seat.token().expect("a service's locks have tokens")
+}
+
+// Acquiring.
+
+impl Name {
+    pub(super) fn new(hub: Arc<Hub>, text: Arc<str>) -> Self {
+        let line = Line {
+            addr: None,
+            hold: Hold::Nothing,
+            place: None,
+            more: Vec::new(),
+            asking: Asking::Nobody,
+            waiters: BTreeMap::new(),
+            tickets: 0,
+            keeps: false,
+        };
+        Self { hub, text, line: Mutex::new(line) }
+    }
+
+    #[inline(always)]
+    fn line(&self) -> MutexGuard<'_, Line> {
+        // A panic under this mutex is a broken invariant; whoever comes next finds it too.
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Acquires the lock, or becomes a waiter.
+    #[inline]
+    pub(super) fn acquire(self: &Arc<Self>, mode: Mode, who: Who) -> Result<Came, AcquireError> {
+        self.check_fork()?;
+        let mut line = self.line();
+        if line.is_clear()
+            && let Some(addr) = line.addr
+            && let Some(place) = &mut line.place
+        {
+            if let Ok(Opened::Held) = place.seat.open(addr, mode) {
+                let token = token_of(place);
+                self.date_hold(place);
+                line.hold = held(mode);
+                return Ok(Came::Held(token));
+            }
+            return self.opened_late(line, mode, who);
+        }
+        self.acquire_slowly(line, mode, who)
+    }
+
+    /// What becomes of the kept place's opening verb that did not acquire the lock.
+    #[cold]
+    fn opened_late(
+        self: &Arc<Self>,
+        mut line: MutexGuard<'_, Line>,
+        mode: Mode,
+        who: Who,
+    ) -> Result<Came, AcquireError> {
+        let place = line.place.take().expect("it has just opened");
+        if !place.seat.is_in_line() {
+            // The verb failed, and the next one says why.
+            self.recycle(&mut line, place);
+            return self.acquire_slowly(line, mode, who);
+        }
+        Ok(self.ask(line, place, mode, who))
+    }
+
+    #[cold]
+    fn acquire_slowly(
+        self: &Arc<Self>,
+        mut line: MutexGuard<'_, Line>,
+        mode: Mode,
+        who: Who,
+    ) -> Result<Came, AcquireError> {
+        self.hub.check().map_err(|reason| self.lost(reason))?;
+        if !self.may_open(&line) {
+            let waiter = Arc::new(Waiter::new(mode, who));
+            line.tickets += 1;
+            waiter.ticket.store(line.tickets, Ordering::Relaxed);
+            let ticket = line.tickets;
+            line.waiters.insert(ticket, Arc::clone(&waiter));
+            line.show_waiters();
+            return Ok(Came::Waits(waiter));
+        }
+        if let Some(token) = self.join(&mut line, mode) {
+            return Ok(Came::Held(token));
+        }
+        let Some(mut place) = line.idle_place().or_else(|| self.hub.pool.take()) else {
+            // The session's thread makes a place, seldom.
+            let waiter = Arc::new(Waiter::new(mode, who));
+            line.asking = Asking::Session(Some(Arc::clone(&waiter)));
+            drop(line);
+            self.hub.start(Job::new(self, None));
+            return Ok(Came::Waits(waiter));
+        };
+        match self.open(&mut line, &mut place, mode) {
+            Ok(Opened::Held) => Ok(Came::Held(self.install(&mut line, place, mode))),
+            Ok(Opened::InLine) => Ok(self.ask(line, place, mode, who)),
+            Err(error) => {
+                self.recycle(&mut line, place);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a newcomer may open the lock: nobody of this session is before it.
+    fn may_open(&self, line: &Line) -> bool {
+        matches!(line.asking, Asking::Nobody) && line.hold != Hold::Alone && line.waiters.is_empty()
+    }
+
+    /// One more shared holder, without a verb that changes anything: where the session has the lock
+    /// shared, and nobody is in line.
+    fn join(&self, line: &mut Line, mode: Mode) -> Option<Token> {
+        let (Hold::Shared(holders), Mode::Shared) = (line.hold, mode) else { return None };
+        let place = line.place.as_ref().expect("a hold has a place");
+        let endpoint = place.seat.endpoint();
+        let read = Verb::Read { addr: line.addr?, words: 2 };
+        if endpoint.post(read) != Posted::Done(Ok(())) || is_awaited(endpoint.old()) {
+            return None;
+        }
+        let token = token_of(place);
+        line.hold = Hold::Shared(holders + 1);
+        Some(token)
+    }
+
+    /// Opens the lock by a place that was idle.
+    fn open(&self, line: &mut Line, place: &mut Place, mode: Mode) -> Result<Opened, AcquireError> {
+        let addr = self.find(line, place)?;
+        place.undate();
+        place.seat.open(addr, mode).map_err(|fault| self.lost(self.hub.reason(fault)))
+    }
+
+    /// Where the lock's word lies; the name is entered in the region's directory where it is new.
+    fn find(&self, line: &mut Line, place: &Place) -> Result<Addr, AcquireError> {
+        if let Some(addr) = line.addr {
+            return Ok(addr);
+        }
+        let endpoint = place.seat.endpoint();
+        let entered = block_on(endpoint, self.hub.directory.enter(endpoint, &self.text, LOCK_KIND));
+        match entered {
+            Ok(addr) => {
+                line.addr = Some(addr);
+                Ok(addr)
+            }
+            Err(DirectoryError::Fabric(fault)) => Err(self.lost(self.hub.reason(fault))),
+            Err(source) => Err(AcquireError::Directory { name: self.text.to_string(), source }),
+        }
+    }
+
+    /// Begins to wait in line by a place that has opened the lock: as the thread that calls, or by
+    /// the session's thread.
+    fn ask(
+        self: &Arc<Self>,
+        mut line: MutexGuard<'_, Line>,
+        place: Box<Place>,
+        mode: Mode,
+        who: Who,
+    ) -> Came {
+        place.date();
+        match who {
+            Who::Thread => {
+                let unparker = place.seat.endpoint().unparker();
+                line.asking = Asking::Thread(unparker);
+                Came::Asks(place)
+            }
+            Who::Task => {
+                let waiter = Arc::new(Waiter::new(mode, who));
+                line.asking = Asking::Session(Some(Arc::clone(&waiter)));
+                drop(line);
+                self.hub.start(Job::new(self, Some(place)));
+                Came::Waits(waiter)
+            }
+        }
+    }
+
+    /// The session holds the lock by this place from now on.
+    fn install(&self, line: &mut Line, place: Box<Place>, mode: Mode) -> Token {
+        let token = token_of(&place);
+        self.date_hold(&place);
+        match line.hold {
+            Hold::Nothing => {
+                line.hold = held(mode);
+                if let Some(idle) = line.place.replace(place) {
+                    self.give_back(idle);
+                }
+            }
+            Hold::Shared(holders) => {
+                assert_eq!(mode, Mode::Shared, "a lock excludes");
+                line.hold = Hold::Shared(holders + 1);
+                line.more.push(place);
+            }
+            Hold::Alone => panic!("a lock that is held alone was granted to another"),
+        }
+        token
+    }
+
+    /// A place does nothing any more: it is kept for the next acquisition, or goes back.
+    fn recycle(&self, line: &mut Line, place: Box<Place>) {
+        place.show_company(0);
+        let is_kept = line.hold == Hold::Nothing
+            && line.place.is_none()
+            && place.is_idle()
+            && (line.keeps || self.hub.pool.keep());
+        if is_kept {
+            line.keeps = true;
+            line.place = Some(place);
+        } else {
+            self.give_back(place);
+        }
+    }
+
+    fn give_back(&self, place: Box<Place>) {
+        self.hub.give_back(place);
+    }
+
+    /// Nobody uses the name any more: its idle place goes back.
+    pub(super) fn let_go(&self) {
+        let mut line = self.line();
+        if std::mem::take(&mut line.keeps) {
+            self.hub.pool.keep_no_more();
+        }
+        if let Some(place) = line.idle_place() {
+            self.give_back(place);
+        }
+    }
+
+    /// Whether the session's thread does something for this name.
+    pub(super) fn is_served(&self) -> bool {
+        matches!(self.line().asking, Asking::Session(_))
+    }
+
+    /// Notes since when the lock is held, for sessions that do.
+    #[inline]
+    fn date_hold(&self, place: &Place) {
+        if self.hub.dates_holds { place.date() } else { place.undate() }
+    }
+
+    /// How what is held was lost, if it was.
+    pub(super) fn look(&self) -> Option<LostReason> {
+        if self.hub.is_forked() {
+            return Some(LostReason::Forked);
+        }
+        if let Err(reason) = self.hub.check() {
+            return Some(reason);
+        }
+        let line = self.line();
+        let endpoint = line.place.as_ref()?.seat.endpoint();
+        match endpoint.post(Verb::Read { addr: line.addr?, words: 1 }) {
+            Posted::Done(Err(fault)) => Some(self.hub.reason(fault)),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn check_fork(&self) -> Result<(), AcquireError> {
+        match self.hub.is_forked() {
+            false => Ok(()),
+            true => Err(AcquireError::Forked { name: self.text.to_string() }),
+        }
+    }
+
+    pub(super) fn lost(&self, reason: LostReason) -> AcquireError {
+        AcquireError::Lost { name: self.text.to_string(), reason }
+    }
+
+    /// Who holds the lock, for an error that somebody may show later.
+    pub(super) fn holders(&self) -> Holders {
+        let addr = self.line().addr;
+        Holders::new(&self.hub, addr)
+    }
+}
+
+fn is_awaited(word: u128) -> bool {
+    RecordLock::<farlock_fabric::shm::Lane>::is_awaited(&lock_protocol(), word)
+}
+
+impl After {
+    /// Does what is left, when no mutex is held any more.
+    fn run(self, hub: &Hub) {
+        if let Some(job) = self.job {
+            hub.start(job);
+        }
+        self.wakes.into_iter().for_each(Wake::now);
+    }
+}
+
+impl Line {
+    /// The place that is kept for the next acquisition, if it is idle.
+    fn idle_place(&mut self) -> Option<Box<Place>> {
+        if self.hold == Hold::Nothing { self.place.take() } else { None }
+    }
+}
+
+// Attempts that do not wait.
+
+impl Name {
+    /// Acquires the lock if that needs no waiting. `None`: there is no idle place.
+    #[inline]
+    pub(super) fn try_acquire(&self, mode: Mode) -> Result<Option<Tried>, AcquireError> {
+        self.check_fork()?;
+        let mut line = self.line();
+        if line.hold == Hold::Alone || line.hold != Hold::Nothing && mode == Mode::Exclusive {
+            return Ok(Some(Tried::Busy));
+        }
+        if line.waiters.is_empty()
+            && let Some(token) = self.join(&mut line, mode)
+        {
+            return Ok(Some(Tried::Held(token)));
+        }
+        let Some(mut place) = line.idle_place().or_else(|| self.hub.pool.take()) else {
+            return Ok(None);
+        };
+        let tried = self.try_open(&mut line, &mut place, mode);
+        if let Ok(Attempt::Doubtful) = tried {
+            return Ok(Some(Tried::Doubtful(place)));
+        }
+        self.tried(&mut line, place, mode, tried.map(|attempt| attempt == Attempt::Held)).map(Some)
+    }
+
+    fn try_open(
+        &self,
+        line: &mut Line,
+        place: &mut Place,
+        mode: Mode,
+    ) -> Result<Attempt, AcquireError> {
+        let addr = self.find(line, place)?;
+        place.undate();
+        place.seat.try_open(addr, mode).map_err(|fault| self.lost(self.hub.reason(fault)))
+    }
+
+    fn tried(
+        &self,
+        line: &mut Line,
+        place: Box<Place>,
+        mode: Mode,
+        is_held: Result<bool, AcquireError>,
+    ) -> Result<Tried, AcquireError> {
+        if let Ok(true) = is_held {
+            return Ok(Tried::Held(self.install(line, place, mode)));
+        }
+        self.recycle(line, place);
+        is_held.map(|_| Tried::Busy)
+    }
+
+    /// An attempt that was in doubt is decided.
+    pub(super) fn decided(
+        &self,
+        place: Box<Place>,
+        mode: Mode,
+        is_held: Result<bool, Fault>,
+    ) -> Result<Tried, AcquireError> {
+        let is_held = is_held.map_err(|fault| self.lost(self.hub.reason(fault)));
+        self.tried(&mut self.line(), place, mode, is_held)
+    }
+}
+
+// Releasing.
+
+impl Name {
+    /// Releases a hold, or hands it on to the next who waits here.
+    #[inline]
+    pub(super) fn release(self: &Arc<Self>, mode: Mode) -> Result<(), ReleaseError> {
+        if self.hub.is_forked() {
+            return Err(self.lost_hold(LostReason::Forked));
+        }
+        let mut line = self.line();
+        if line.waiters.is_empty() && line.hold == held(mode) {
+            // Nobody of this session waits, and this is the last hold.
+            let place = line.place.as_mut().expect("a hold has a place");
+            let closed = place.seat.close();
+            line.hold = Hold::Nothing;
+            if closed == Ok(Closed::Free) && line.keeps {
+                return Ok(());
+            }
+            let place = line.place.take().expect("it has just closed");
+            return self.close_slowly(line, place, closed);
+        }
+        self.release_slowly(line, mode)
+    }
+
+    #[cold]
+    fn release_slowly(
+        self: &Arc<Self>,
+        mut line: MutexGuard<'_, Line>,
+        mode: Mode,
+    ) -> Result<(), ReleaseError> {
+        let mut place = match (line.hold, mode) {
+            (Hold::Alone, Mode::Exclusive) => {
+                let mut after = After::default();
+                if self.hand_on(&mut line, &mut after) {
+                    return self.finish(line, after, Ok(()));
+                }
+                line.hold = Hold::Nothing;
+                line.place.take().expect("a hold has a place")
+            }
+            (Hold::Shared(holders), Mode::Shared) if holders > 1 => {
+                line.hold = Hold::Shared(holders - 1);
+                let Some(place) = line.more.pop() else {
+                    drop(line);
+                    let ended = self.hub.check();
+                    return ended.map_err(|reason| self.lost_hold(reason));
+                };
+                place
+            }
+            (Hold::Shared(1), Mode::Shared) => {
+                line.hold = Hold::Nothing;
+                line.place.take().expect("a hold has a place")
+            }
+            (hold, mode) => panic!("a guard holds {mode:?}, its session {hold:?}"),
+        };
+        let closed = place.seat.close();
+        self.close_slowly(line, place, closed)
+    }
+
+    /// Ends a release whose closing verb was executed.
+    #[cold]
+    fn close_slowly(
+        self: &Arc<Self>,
+        line: MutexGuard<'_, Line>,
+        place: Box<Place>,
+        closed: Result<Closed, Fault>,
+    ) -> Result<(), ReleaseError> {
+        let (mut line, released) = match closed {
+            Ok(Closed::Free) => (line, Ok(())),
+            Ok(Closed::InHand) => {
+                drop(line);
+                let handed = block_on(place.seat.endpoint(), place.seat.hand_over());
+                (self.line(), handed)
+            }
+            Err(fault) => (line, Err(fault)),
+        };
+        self.recycle(&mut line, place);
+        let mut after = After::default();
+        self.advance(&mut line, &mut after);
+        self.finish(line, after, released)
+    }
+
+    fn finish(
+        &self,
+        line: MutexGuard<'_, Line>,
+        after: After,
+        released: Result<(), Fault>,
+    ) -> Result<(), ReleaseError> {
+        drop(line);
+        after.run(&self.hub);
+        released.map_err(|fault| self.lost_hold(self.hub.reason(fault)))
+    }
+
+    pub(super) fn lost_hold(&self, reason: LostReason) -> ReleaseError {
+        ReleaseError::Lost { name: self.text.to_string(), reason }
+    }
+
+    /// Hands a hold alone on to the first who waits here, if the lock lets it.
+    fn hand_on(self: &Arc<Self>, line: &mut Line, after: &mut After) -> bool {
+        // Who asks stands before those who wait here.
+        let Asking::Nobody = line.asking else { return false };
+        let Some(mode) = line.first().map(|first| first.mode) else { return false };
+        let place = line.place.as_mut().expect("a hold has a place");
+        let goes_on = match mode {
+            Mode::Exclusive => place.seat.renew(),
+            Mode::Shared => place.seat.downgrade(),
+        };
+        if goes_on != Ok(true) {
+            return false;
+        }
+        let place = line.place.as_ref().expect("a hold has a place");
+        if self.hub.dates_holds || mode == Mode::Shared {
+            place.date();
+        } else {
+            place.undate();
+        }
+        let token = token_of(place);
+        let first = line.pop_first().expect("it was there");
+        line.hold = held(mode);
+        after.wakes.push(first.settle(Outcome::Granted(token)));
+        self.admit(line, after);
+        line.show_waiters();
+        true
+    }
+
+    /// Lets those in who are next and share with who holds the lock shared.
+    fn admit(self: &Arc<Self>, line: &mut Line, after: &mut After) {
+        let Hold::Shared(mut holders) = line.hold else { return };
+        let token = token_of(line.place.as_ref().expect("a hold has a place"));
+        while line.first().is_some_and(|first| first.mode == Mode::Shared) {
+            let next = line.pop_first().expect("it was there");
+            holders += 1;
+            after.wakes.push(next.settle(Outcome::Granted(token)));
+        }
+        line.hold = Hold::Shared(holders);
+        self.advance(line, after);
+    }
+
+    /// Has the next who waits here ask, if nobody does and nobody holds the lock alone.
+    fn advance(self: &Arc<Self>, line: &mut Line, after: &mut After) {
+        while let Asking::Nobody = line.asking
+            && line.hold != Hold::Alone
+            && let Some(next) = line.pop_first()
+        {
+            let Some(mut place) = line.idle_place().or_else(|| self.hub.pool.take()) else {
+                line.asking = Asking::Session(Some(next));
+                after.job = Some(Job::new(self, None));
+                return;
+            };
+            match self.open(line, &mut place, next.mode) {
+                Ok(Opened::Held) => {
+                    let token = self.install(line, place, next.mode);
+                    after.wakes.push(next.settle(Outcome::Granted(token)));
+                    return self.admit(line, after);
+                }
+                Ok(Opened::InLine) => return self.ask_for(line, place, next, after),
+                Err(error) => {
+                    self.recycle(line, place);
+                    after.wakes.push(next.settle(Outcome::Failed(error)));
+                }
+            }
+        }
+    }
+
+    /// Has a waiter ask by a place that has opened the lock.
+    fn ask_for(
+        self: &Arc<Self>,
+        line: &mut Line,
+        place: Box<Place>,
+        waiter: Arc<Waiter>,
+        after: &mut After,
+    ) {
+        place.date();
+        match waiter.who {
+            Who::Thread => {
+                let unparker = place.seat.endpoint().unparker();
+                line.asking = Asking::Thread(unparker);
+                after.wakes.push(waiter.settle(Outcome::Ask(place)));
+            }
+            Who::Task => {
+                line.asking = Asking::Session(Some(waiter));
+                after.job = Some(Job::new(self, Some(place)));
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The places of a session in its region: by each it holds or awaits one lock.
+//!
+//! Whoever acquires a name owns a place until it has released, so no thread waits for another's.
+//! Idle places lie here, or with the names that used them last. New ones are made by the session's
+//! thread, which keeps them alive.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use farlock_fabric::shm::Lane;
+use farlock_fabric::{Endpoint, EndpointId};
+use farlock_locks::{Options, Seat, slot};
+
+use crate::{Protocol, inspect, lock_protocol};
+
+/// Idle places that a session keeps beyond those that names keep; more are given back.
+const IDLE_MAX: usize = 32;
+
+/// Names that keep the place that they were held by, for their next acquisition.
+const KEPT_MAX: usize = 64;
+
+/// A seat, and what its record says of the time.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) seat: Seat<Lane, Protocol>,
+    /// Whether its record says since when.
+    is_dated: Cell<bool>,
+    /// Who its record says waits in this session.
+    company: Cell<u64>,
+}
+
+impl Place {
+    pub(super) fn new(lane: Lane, incarnation: u16) -> Self {
+        let seat = Seat::new(lane, lock_protocol(), Options { incarnation });
+        seat.endpoint().publish(seat.slot(), inspect::PID, std::process::id().into());
+        Self { seat, is_dated: Cell::new(false), company: Cell::new(0) }
+    }
+
+    /// Whether it does nothing, and could.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.seat.is_broken() && !self.seat.is_held() && !self.seat.is_in_line()
+    }
+
+    /// Notes in its record that what it does has just begun.
+    #[cold]
+    pub(super) fn date(&self) {
+        let endpoint = self.seat.endpoint();
+        endpoint.publish(self.seat.slot(), slot::SINCE, endpoint.now());
+        self.is_dated.set(true);
+    }
+
+    /// Notes in its record how many of the session wait behind what it does.
+    pub(super) fn show_company(&self, company: u64) {
+        if self.company.replace(company) != company {
+            self.seat.endpoint().publish(self.seat.slot(), inspect::COMPANY, company);
+        }
+    }
+
+    /// Notes that nobody looked at a clock when what it does began.
+    #[inline]
+    pub(super) fn undate(&self) {
+        if self.is_dated.replace(false) {
+            self.seat.endpoint().publish(self.seat.slot(), slot::SINCE, 0);
+        }
+    }
+}
+
+/// The idle places of a session, and who all of them are.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    idle: Vec<Box<Place>>,
+    /// The incarnation at each index that is this session's.
+    own: HashMap<u16, u16>,
+    /// Names that keep a place.
+    keeping: usize,
+}
+
+impl Pool {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Nothing that can panic runs under this mutex.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An idle place, if there is one.
+    pub(super) fn take(&self) -> Option<Box<Place>> {
+        self.inner().idle.pop()
+    }
+
+    /// Puts a place back that does nothing. One that is of no use any more, or one too many, is
+    /// returned by its name: its keeper is to let go of it.
+    pub(super) fn put(&self, place: Box<Place>) -> Option<EndpointId> {
+        let mut inner = self.inner();
+        if inner.idle.len() < IDLE_MAX && place.is_idle() {
+            inner.idle.push(place);
+            return None;
+        }
+        let id = place.seat.endpoint().id();
+        inner.own.remove(&id.index);
+        drop(inner);
+        Some(id)
+    }
+
+    /// A place is the session's from now on.
+    pub(super) fn admit(&self, id: EndpointId) {
+        self.inner().own.insert(id.index, id.incarnation);
+    }
+
+    /// Whether a place is the session's.
+    pub(super) fn owns(&self, id: EndpointId) -> bool {
+        self.inner().own.get(&id.index) == Some(&id.incarnation)
+    }
+
+    /// How many places the session has.
+    pub(super) fn places(&self) -> usize {
+        self.inner().own.len()
+    }
+
+    /// Whether one more name may keep its place.
+    pub(super) fn keep(&self) -> bool {
+        let mut inner = self.inner();
+        let may = inner.keeping < KEPT_MAX;
+        inner.keeping += usize::from(may);
+        may
+    }
+
+    /// A name keeps its place no more.
+    pub(super) fn keep_no_more(&self) {
+        self.inner().keeping -= 1;
+    }
+}

@@ -1,0 +1,159 @@
+//! Somebody of this session who waits for a lock: a thread or a task.
+//!
+//! What becomes of it is decided by whoever has its name's mutex, and kept here until it looks. So
+//! a thread that times out, or a task whose future is dropped, learns under that mutex whether it
+//! was granted the lock meanwhile.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use farlock_locks::{Mode, Token};
+
+use super::pool::Place;
+use crate::AcquireError;
+
+/// Who waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Who {
+    /// A thread, which may wait in line itself.
+    Thread,
+    /// A task, for which the session's thread waits in line.
+    Task,
+}
+
+/// What became of a waiter.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It holds the lock.
+    Granted(Token),
+    /// It is to wait in line by this place, which has got in line. Only threads do.
+    Ask(Box<Place>),
+    /// It will not have the lock.
+    Failed(AcquireError),
+}
+
+/// Somebody who waits.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) mode: Mode,
+    pub(super) who: Who,
+    /// Its place among the waiters of this session for its name.
+    pub(super) ticket: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outcome: Option<Outcome>,
+    is_settled: bool,
+    /// Whether it looks no more. Only of those who wait for nothing under their name's mutex.
+    is_gone: bool,
+    waker: Option<Waker>,
+}
+
+impl Waiter {
+    pub(super) fn new(mode: Mode, who: Who) -> Self {
+        let (state, changed) = Default::default();
+        Self { mode, who, ticket: AtomicU64::new(0), state, changed }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under this mutex.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn ticket(&self) -> u64 {
+        self.ticket.load(Ordering::Relaxed)
+    }
+
+    /// Decides what becomes of it. Who calls has its name's mutex, and wakes it afterwards.
+    pub(super) fn settle(&self, outcome: Outcome) -> Wake {
+        self.offer(outcome).expect("who waits under its name's mutex goes under it")
+    }
+
+    /// The same for one that may have gone, without that mutex: then the outcome comes back.
+    pub(super) fn offer(&self, outcome: Outcome) -> Result<Wake, Outcome> {
+        let mut state = self.state();
+        if state.is_gone {
+            return Err(outcome);
+        }
+        assert!(!state.is_settled, "a waiter is settled once");
+        state.is_settled = true;
+        state.outcome = Some(outcome);
+        let waker = state.waker.take();
+        drop(state);
+        self.changed.notify_one();
+        Ok(Wake(waker))
+    }
+
+    /// The same for one that may have been settled before.
+    pub(super) fn offer_last(&self, outcome: Outcome) -> Result<Wake, Outcome> {
+        if self.state().is_settled { Err(outcome) } else { self.offer(outcome) }
+    }
+
+    /// It goes. Returns what has become of it, if anything has.
+    pub(super) fn abandon(&self) -> Option<Outcome> {
+        let mut state = self.state();
+        state.is_gone = true;
+        state.outcome.take()
+    }
+
+    /// Makes its task look at the time.
+    pub(super) fn nudge(&self) -> Wake {
+        Wake(self.state().waker.take())
+    }
+
+    /// What has become of it, if anything has.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        self.state().outcome.take()
+    }
+
+    /// Blocks this thread until something has become of it; `None` when the deadline has passed.
+    pub(super) fn block(&self, deadline: Option<Instant>) -> Option<Outcome> {
+        let mut state = self.state();
+        loop {
+            if let Some(outcome) = state.outcome.take() {
+                return Some(outcome);
+            }
+            state = match deadline {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.checked_duration_since(Instant::now())?;
+                    let waited = self.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// What has become of it, or the task is woken when something has.
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Outcome> {
+        // Wakers are made and dropped outside of the mutex: they may do anything.
+        let mut waker = Some(cx.waker().clone());
+        let mut state = self.state();
+        if let Some(outcome) = state.outcome.take() {
+            return Poll::Ready(outcome);
+        }
+        std::mem::swap(&mut state.waker, &mut waker);
+        drop(state);
+        Poll::Pending
+    }
+}
+
+/// Somebody to wake, when no mutex is held any more.
+#[derive(Debug, Default)]
+#[must_use = "who is not woken sleeps on"]
+pub(super) struct Wake(pub(super) Option<Waker>);
+
+impl Wake {
+    /// A waker may do anything; what it does to itself harms nobody else.
+    pub(super) fn now(self) {
+        if let Some(waker) = self.0 {
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
+    }
+}

@@ -464,15 +464,17 @@ impl Trial {
         // A lease that ends puts everybody in line anew, as a death does, and may a pause.
         let paused_out = scenario.may_pause() && !terms.order_outlives_pauses;
         let in_any_order = scenario.is_deadly() || terms.lease_ns.is_some() || paused_out;
-        // A try is in no line, and whoever is stopped in one is passed over.
-        let in_any_order = in_any_order || scenario.is_watched();
+        // A try is in no line, and whoever is stopped in one is passed over: where waits end at any
+        // time, everybody seems to be.
+        let passed_over = scenario.hasty && terms.declares.passes;
+        let in_any_order = in_any_order || scenario.is_watched() || passed_over;
         let others = u32::from(scenario.clients.div_ceil(terms.crew.tasks)) - 1;
         let bench = Rc::new(RefCell::new(Bench {
             order: match in_any_order {
                 true => Order::default(),
                 false => terms.order.with_turns_unseen(scenario.cancels()).beside(others),
             },
-            turns: Turns::of_one_line(terms.order.one_line),
+            turns: Turns::of_one_line(terms.order.one_line, scenario.slow),
             ghost: world.ghost(),
             clients: scenario.clients,
             crew: terms.crew,

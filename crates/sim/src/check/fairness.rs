@@ -20,6 +20,8 @@ pub struct Turns {
     bypass_max: u32,
     /// Shared clients stand among the exclusive ones, in whose order all are granted.
     one_line: bool,
+    /// A shared client may learn of its grant after others that were granted later.
+    told_late: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +54,10 @@ pub struct Passed {
 
 impl Turns {
     /// Where shared clients stand in one line with exclusive ones. That a shared one enters before
-    /// another is no passing: they hold together, and either may be told first.
-    pub fn of_one_line(one_line: bool) -> Self {
-        Self { one_line, ..Self::default() }
+    /// another is no passing: they hold together, and either may be told first. Where they are
+    /// `told_late`, nobody knows whom a shared one has passed.
+    pub fn of_one_line(one_line: bool, told_late: bool) -> Self {
+        Self { one_line, told_late, ..Self::default() }
     }
 
     /// `who` is about to get in line.
@@ -120,6 +123,9 @@ impl Turns {
 
     fn enters_one_line(&mut self, waiter: Waiter, place: usize) -> Passed {
         let mut passed = Passed { by: waiter.passed, ..Passed::default() };
+        if waiter.access == Access::Shared && self.told_late && place > 0 {
+            return passed;
+        }
         for other in &mut self.line[..place] {
             if waiter.access != Access::Shared || other.access != Access::Shared {
                 passed.writers += 1;

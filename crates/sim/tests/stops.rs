@@ -69,14 +69,14 @@ fn a_stop_that_becomes_a_pause_ends_by_itself() {
 fn who_acts_alone_is_not_disturbed() {
     let (world, word) = explored();
     let (alone, other) = (world.endpoint(), world.endpoint());
-    let id = alone.id();
+    let (id, other_id) = (alone.id(), other.id());
     let first = world.spawn(id, async move {
         adds(alone.clone(), word, 3).await;
         let interval = Some(1_000_000);
         alone.wait(Wait { interval, ..Wait::default() }).await;
         adds(alone, word.plus(8), 1).await;
     });
-    world.spawn(other.id(), adds(other.clone(), word, 5));
+    world.spawn(other_id, adds(other, word, 5));
     world.act_alone(Some(id), false);
     world.run();
     assert_eq!((world.peek(word), world.peek(word.plus(8))), (3, 0));

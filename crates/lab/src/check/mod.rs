@@ -163,7 +163,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         eprintln!("nothing was checked");
         return Ok(());
     }
-    ensure!(args.stops == 0 || args.restarts == 0, "who is stopped for good attaches nowhere anew");
+    ensure!(
+        args.stops == 0 || args.restarts + args.losses == 0,
+        "of who is stopped it must be known what becomes of its verbs"
+    );
     if args.mode == Mode::Exhaustive
         && let Some(subject) = subjects.iter().find(|subject| !subjects::can_explore(subject))
     {

@@ -26,8 +26,26 @@ const HOLDER_NS: Nanos = 2 * STOPPED_NS_MAX;
 
 /// What an oracle has answered so far in a run.
 pub(super) type Answers = Rc<RefCell<Vec<u64>>>;
-/// Of each state in which a client was stopped: whether it held.
-pub(super) type Findings = Rc<RefCell<HashMap<u64, bool>>>;
+/// Of each state of a scenario in which a client was stopped: whether it held.
+pub(super) type Findings = Rc<RefCell<Found>>;
+
+/// A state tells apart the runs of one scenario alone.
+#[derive(Default)]
+pub(super) struct Found {
+    scenario: Option<Rc<Scenario>>,
+    holds: HashMap<u64, bool>,
+}
+
+impl Found {
+    /// What is known of this scenario; what was known of another one is forgotten.
+    fn of(&mut self, scenario: &Rc<Scenario>) -> &mut HashMap<u64, bool> {
+        if self.scenario.as_ref() != Some(scenario) {
+            self.holds.clear();
+            self.scenario = Some(Rc::clone(scenario));
+        }
+        &mut self.holds
+    }
+}
 
 /// What is known of those who are stopped.
 #[derive(Default)]
@@ -239,9 +257,9 @@ impl<E: WideAtomics, L: RecordLock<E>> Halts<E, L> {
             }
         }
         let state = mix(trial.handle.state_hash(), who.into());
-        let known = self.findings.borrow().get(&state).copied();
+        let known = self.findings.borrow_mut().of(&trial.scenario).get(&state).copied();
         let holds = known.unwrap_or_else(|| self.finds_out());
-        self.findings.borrow_mut().insert(state, holds);
+        self.findings.borrow_mut().of(&trial.scenario).insert(state, holds);
         trial.bench.borrow_mut().stops.found.push(holds);
         Some(holds)
     }

@@ -370,7 +370,11 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         }
         let bench = &mut *self.trial.bench.borrow_mut();
         bench.settling &= !(1 << self.who);
-        bench.closes(self.who);
+        match self.client().is_broken() {
+            // What became of its verb, and so whether it has left, is known when it is dead.
+            true => bench.turns.closes(self.who),
+            false => bench.closes(self.who),
+        }
         bench.remember();
         Ok(())
     }

@@ -100,6 +100,11 @@ impl Stops {
         }
     }
 
+    /// Whether somebody acts alone, to show whether it holds.
+    pub(super) fn is_probing(&self) -> bool {
+        self.probe.is_some()
+    }
+
     /// `who` is granted the lock. Whether that is all that this run was to show.
     pub(super) fn is_granted(&mut self, who: u16) -> bool {
         let Some(probe) = self.probe.as_mut().filter(|probe| probe.who == who) else {

@@ -492,6 +492,10 @@ impl ClientView {
 
     /// Something befalls a client that is about to post a verb.
     fn befalls(&self, who: u16, what: What) {
+        // Who is to show whether it holds does so undisturbed.
+        if self.bench.borrow().stops.is_probing() {
+            return;
+        }
         if matches!(what, What::Stop | What::StopInWait) {
             self.bench.borrow_mut().tell(|line| *line = format!("client {who}  {what}"));
             self.stops(who, what);

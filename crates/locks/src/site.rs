@@ -218,9 +218,9 @@ impl<E: Endpoint> Site<'_, E> {
         self.endpoint.publish(self.slot(), slot::SIGN, signs);
     }
 
-    /// Waits, unless the slot is withdrawn from what it waits for, or is wanted again: then `None`.
-    pub(crate) async fn wait_or_withdraw(&self, wait: Wait<'_>) -> Option<Woken> {
-        let withdrawn = self.is_withdrawn();
+    /// Waits, unless the slot is withdrawn from what it waits for, or is wanted again, since it was
+    /// last looked whether it is: then `None`.
+    pub(crate) async fn wait_or_withdraw(&self, wait: Wait<'_>, withdrawn: bool) -> Option<Woken> {
         let mut waiting = self.endpoint.wait(wait);
         poll_fn(|cx| {
             if self.is_withdrawn() != withdrawn {

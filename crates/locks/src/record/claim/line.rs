@@ -31,8 +31,8 @@ use crate::slot::{self, Phase, SlotRecord};
 pub(super) const LOOK_NS: Nanos = 30_000_000;
 const LOOKS_IN_VAIN: u64 = 2;
 
-/// Words of a slot record that those behind read.
-const RECORD_WORDS_READ: usize = 7;
+/// Words of a slot record that those behind always read.
+const RECORD_WORDS_READ: usize = 2;
 
 /// Where a waiter is, as its slot remembers it from one wait to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,41 +95,48 @@ enum Before {
 /// What a waiter that is not first has seen of the lock.
 #[derive(Default)]
 struct Watch {
-    /// The word and the sign of life, where the lock could be had.
-    seen: Option<(ClaimWord, u64)>,
-    /// For how many intervals it has been as it is.
+    /// The word, at the last look.
+    seen: Option<ClaimWord>,
+    /// The sign of life of the one before, at the last look.
+    sign: u64,
+    /// Whether the lock could be had then.
+    could_have: bool,
+    /// For how many intervals it could be had, and nothing changed.
     intervals: u64,
+    /// It is time to look at the word again.
+    is_due: bool,
     /// The word has been as it is for an interval, and somebody holds the lock.
     is_calm: bool,
 }
 
 impl Watch {
     fn looks(&mut self, word: ClaimWord, mode: Mode, sign: u64) {
-        let seen = word.is_free_for(mode).then_some((word, sign));
-        let same = |(now, sign): (ClaimWord, u64)| {
-            self.seen.is_some_and(|(word, before)| word.count() == now.count() && before == sign)
-        };
-        if !seen.is_some_and(same) {
+        let could_have = word.is_free_for(mode);
+        let count = self.seen.map(ClaimWord::count);
+        if !could_have || count != Some(word.count()) || sign != self.sign {
             self.intervals = 0;
         }
-        self.is_calm &= seen.is_none();
-        self.seen = seen;
+        self.is_calm &= !could_have;
+        (self.seen, self.sign, self.could_have) = (Some(word), sign, could_have);
+        self.is_due = false;
     }
 
     fn is_in_vain(&self) -> bool {
-        self.seen.is_some() && self.intervals >= LOOKS_IN_VAIN
+        self.could_have && self.intervals >= LOOKS_IN_VAIN
     }
 
     fn woken(&mut self, woken: Woken) {
         let is_elapsed = woken == Woken::Elapsed;
-        self.intervals += u64::from(is_elapsed && self.seen.is_some());
+        self.intervals += u64::from(is_elapsed && self.could_have);
         let nothing_moved = is_elapsed || self.is_calm && woken != Woken::Changed;
-        self.is_calm = nothing_moved && self.seen.is_none();
+        self.is_calm = nothing_moved && !self.could_have;
+        self.is_due = woken != Woken::Mail || self.is_calm;
     }
 
     fn survivors(&self) -> [u64; 3] {
-        let (word, sign) = self.seen.map_or((0, 0), |(word, sign)| (word.count() + 1, sign));
-        [word, sign, self.intervals << 1 | u64::from(self.is_calm)]
+        let count = self.seen.filter(|_| self.could_have).map_or(0, |word| word.count() + 1);
+        let flags = u64::from(self.could_have) | u64::from(self.is_calm) << 1;
+        [count, self.sign, self.intervals << 2 | flags]
     }
 }
 
@@ -171,22 +178,20 @@ impl Claim {
         let mut watch = Watch::default();
         let mut holders = Readers::new::<E>();
         loop {
-            answer(site, mode);
+            let withdrawn = answer(site, mode);
             let (before, reported) = match Position::of(site) {
                 Position::First => return Ok(()),
                 Position::Out => panic!("a waiter stands in line"),
                 Position::Lost => (None, true),
                 Position::Behind(before, reported) => (Some(before), reported),
             };
-            // A report also asks for a sign of life.
-            if let Some(before) = before.filter(|_| !reported || watch.seen.is_some()) {
+            if let Some(before) = before.filter(|_| !reported) {
                 report(site, before).await?;
             }
-            let seen = read_word(site).await?;
             let sign = match before {
                 None => 0,
                 // After the report: who leaves without having read it shows that it leaves.
-                Some(before) => match look_before(site, before, seen).await? {
+                Some(before) => match look_before(site, before, watch.is_due).await? {
                     Before::There(sign) => sign,
                     Before::Gone => {
                         Position::First.take(site);
@@ -202,21 +207,44 @@ impl Claim {
                     }
                 },
             };
-            watch.looks(seen, mode, sign);
-            if watch.is_in_vain() {
-                Position::First.take(site);
+            if watch.is_due
+                && self.looks_in_vain(site, mode, &mut watch, &mut holders, sign).await?
+            {
                 continue;
             }
-            // The first in line looks for the dead at once; the others do where nothing moves, for
-            // the first may be stopped.
-            if !watch.is_calm {
-                holders = Readers::new::<E>();
-            } else if holders.look_around(site, seen).await?.is_some() {
-                watch = Watch::default();
-                continue;
-            }
-            self.wait_for_news(site, mode, (&mut watch, &mut holders), before, seen).await;
+            self.wait_for_news(site, mode, (&mut watch, &mut holders), before, withdrawn).await;
         }
+    }
+
+    /// Looks at the word after a while in which nobody has told anything. Whether that has changed
+    /// what this waiter is to do: it is first now, or the dead were taken off.
+    async fn looks_in_vain<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        watch: &mut Watch,
+        holders: &mut Readers,
+        sign: u64,
+    ) -> Result<bool, Fault> {
+        let seen = read_word(site).await?;
+        watch.looks(seen, mode, sign);
+        if watch.is_in_vain() {
+            Position::First.take(site);
+            return Ok(true);
+        }
+        if let (true, Position::Behind(before, _)) = (watch.could_have, Position::of(site)) {
+            // A report also asks for a sign of life.
+            report(site, before).await?;
+        }
+        // The first in line looks for the dead at once; the others do where nothing moves, for the
+        // first may be stopped.
+        if !watch.is_calm {
+            *holders = Readers::new::<E>();
+        } else if holders.look_around(site, seen).await?.is_some() {
+            *watch = Watch::default();
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Waits until something may have changed for a waiter that is not first. Whoever behind it asks
@@ -227,7 +255,7 @@ impl Claim {
         mode: Mode,
         (watch, holders): (&mut Watch, &mut Readers),
         before: Option<Place>,
-        seen: ClaimWord,
+        mut withdrawn: bool,
     ) {
         let poll = (!E::NOW || !watch.is_calm).then_some(LOOK_NS);
         let interval = if watch.is_calm { holders.interval(poll) } else { poll };
@@ -235,7 +263,8 @@ impl Claim {
         let mut peers: Vec<EndpointId> = holders.watched().to_vec();
         peers.extend(before.map(|before| before.mailbox.endpoint));
         // Where memory can be watched, the word wakes only who sees nothing move.
-        let word = (!E::NOW || watch.is_calm).then(|| (site.lock, seen.watched()));
+        let word = watch.seen.filter(|_| !E::NOW || watch.is_calm);
+        let word = word.map(|seen| (site.lock, seen.watched()));
         let mut interval = interval;
         let woken = loop {
             let [count, sign, rest] = watch.survivors();
@@ -245,11 +274,11 @@ impl Claim {
             site.endpoint.checkpoint(&[position, behind, signs, held, count, sign, rest]);
             let (mail, patience) = (Some(site.slot()), self.patience_in_line());
             let wait = Wait { word, mail, peers: &peers, interval, patience };
-            let woken = site.wait_or_withdraw(wait).await;
+            let woken = site.wait_or_withdraw(wait, withdrawn).await;
             if woken != Some(Woken::Mail) {
                 break woken.unwrap_or(Woken::Changed);
             }
-            answer(site, mode);
+            withdrawn = answer(site, mode);
             if site.position() != position {
                 break Woken::Mail;
             }
@@ -272,7 +301,11 @@ impl Claim {
     ) -> Result<Option<Grant>, Fault> {
         publish_position(site, None);
         let mut readers = Readers::new::<E>();
-        let mut seen = read_word(site).await?;
+        // Whoever is told to be first is told when the lock is free: a writer need not look.
+        let mut seen = match mode {
+            Mode::Exclusive => ClaimWord::new(),
+            Mode::Shared => read_word(site).await?,
+        };
         loop {
             answer(site, mode);
             if site.is_withdrawn() {
@@ -315,7 +348,8 @@ impl Claim {
                 interval: readers.interval(poll),
                 patience: self.patience_in_line(),
             };
-            site.wait_or_withdraw(wait).await
+            // Who is withdrawn was seen above, and has left.
+            site.wait_or_withdraw(wait, false).await
         };
         readers.woken(woken.unwrap_or(Woken::Changed), poll);
     }
@@ -424,8 +458,8 @@ async fn report<E: WideAtomics>(site: &Site<'_, E>, before: Place) -> Result<(),
 }
 
 /// Reads the mail, gives a sign of life to whoever asks for one, and says whether this waiter still
-/// wants the lock.
-fn answer<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) {
+/// wants the lock. Returns whether it does not.
+fn answer<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> bool {
     let mail = sort_mail(site);
     if mail.is_first {
         Position::First.take(site);
@@ -433,8 +467,10 @@ fn answer<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) {
     if mail.is_asked {
         site.give_sign();
     }
-    let phase = if site.is_withdrawn() { Phase::Withdrawn } else { Phase::Waiting };
+    let withdrawn = site.is_withdrawn();
+    let phase = if withdrawn { Phase::Withdrawn } else { Phase::Waiting };
     site.publish_ticket(phase, mode, 0, acquisition_ticket(site));
+    withdrawn
 }
 
 /// Takes the place behind this one, or in front.
@@ -456,11 +492,12 @@ fn acquisition_ticket<E: WideAtomics>(site: &Site<'_, E>) -> u32 {
     super::turn_of(site.acquisition()) as u32
 }
 
-/// Looks whether the one before is still there; the word was read before.
+/// Looks whether the one before is still there, and for its sign of life where one was asked for;
+/// where it was not, the number says nothing.
 async fn look_before<E: WideAtomics>(
     site: &Site<'_, E>,
     before: Place,
-    word: ClaimWord,
+    asks: bool,
 ) -> Result<Before, Fault> {
     let Mailbox { endpoint: peer, slot } = before.mailbox;
     if peer.index > site.endpoint.endpoints() || slot.0 >= site.endpoint.slots() {
@@ -474,16 +511,25 @@ async fn look_before<E: WideAtomics>(
     let record = SlotRecord::decode(&words);
     let record =
         record.filter(|record| record.lock == site.lock && u64::from(record.ticket) == before.turn);
+    let word_of = |word: usize| addr.plus(word as u64 * 8);
     if is_alive {
         let is_there = record.is_some_and(|record| match record.phase {
             Phase::Idle | Phase::Leaving => false,
             Phase::Held => record.mode == Mode::Exclusive,
             _ => true,
         });
-        return Ok(if is_there { Before::There(words[slot::SIGN]) } else { Before::Gone });
+        if !is_there {
+            return Ok(Before::Gone);
+        }
+        if asks {
+            site.endpoint.read64(word_of(slot::SIGN)).await?;
+        }
+        return Ok(Before::There(if asks { site.endpoint.old() as u64 } else { 0 }));
     }
     site.peer_died(peer);
-    let published = Published(words[slot::QUEUE]);
+    site.endpoint.read64(word_of(slot::QUEUE)).await?;
+    let published = Published(site.endpoint.old() as u64);
+    let word = read_word(site).await?;
     Ok(match record.map(|record| record.phase) {
         Some(Phase::Held | Phase::Leaving) => Before::Gone,
         Some(Phase::Waiting | Phase::Withdrawn | Phase::Claiming) if published.is_of(before) => {

@@ -151,7 +151,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "checker",
         title: "every schedule in the small, faults without end in the large, planted bugs found",
-        cap_minutes: 6,
+        cap_minutes: 7,
         commands: &[
             lab!("check --mode museum --json"),
             lab!("check --mode exhaustive --but rma-rw --json"),
@@ -191,6 +191,15 @@ pub(crate) const CI: &[Step] = &[
                 "check --mode exhaustive --clients 2 --protocol rma-rw:writers=2:readers=2 --json"
             ),
             lab!("check --mode pct --protocol rma-rw:writers=2:readers=2 --budget 5s --json"),
+            // Three clients of the lock that sessions use.
+            lab!(
+                "check --mode exhaustive --protocol claim:bypass=1 --acquisitions 1 --crashes 1 \
+                 --json"
+            ),
+            lab!(
+                "check --mode exhaustive --protocol claim:bypass=1 --acquisitions 1 --cancels 1 \
+                 --budget 10s --json"
+            ),
             // Tries, withdrawals and stops, of locks that say something of them.
             lab!("check --mode exhaustive --clients 2 --acquisitions 1 --stops 2 --json"),
             lab!("check --mode exhaustive --acquisitions 1 --stops 1 --budget 6s --json"),
@@ -222,7 +231,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "narrow",
         title: "locks whose counts come all the way round within ten acquisitions",
-        cap_minutes: 5,
+        cap_minutes: 4,
         env: NARROW,
         commands: &[
             "cargo test --release --package=farlock-lab --test=narrow --target-dir=target/narrow",
@@ -348,6 +357,11 @@ pub(crate) const NIGHTLY: &[Step] = &[
             lab!("check --mode exhaustive --protocol rma-rw --json"),
             lab!(
                 "check --mode exhaustive --protocol rma-rw:writers=2:readers=2 --budget 900s --json"
+            ),
+            lab!("check --mode exhaustive --protocol claim:bypass=1 --budget 1500s --json"),
+            lab!(
+                "check --mode exhaustive --protocol claim:bypass=1 --acquisitions 1 --cancels 1 \
+                 --json"
             ),
             lab!("check --mode exhaustive --clients 3 --acquisitions 3 --budget 1500s --json"),
             lab!("check --mode exhaustive --clients 4 --acquisitions 1 --budget 1500s --json"),

@@ -368,6 +368,7 @@ mod tests {
     const SUBJECTS: &[(&str, &str, &[&str])] = &[
         ("cas", CRASHES, &["cas"]),
         ("mcs", CRASHES, &["mcs"]),
+        ("claim", CRASHES, &["claim", "claim:bypass=1"]),
         (
             "shiftlock",
             CRASHES,

@@ -46,8 +46,8 @@ impl Order {
         Self { writers: self.writers.map(|most| most * (1 + turns)), ..self }
     }
 
-    /// Whether an atomic gets its client in line. Where newcomers may pass those in line, or attempt
-    /// to acquire before they get in line, one that changes nothing was an attempt.
+    /// Whether an atomic gets its client in line. Where newcomers may pass those in line, or try
+    /// before they get in line, one that changes nothing was an attempt.
     pub fn gets_in_line(self, changes: bool) -> bool {
         changes || !self.one_line && self.writers.is_none_or(|most| most == 0)
     }

@@ -26,8 +26,8 @@ word! {
     pub struct ClaimWord: u128 {
         /// Readers that hold the lock.
         READERS readers: 12 => width::CLAIM_READERS,
-        /// The writer that holds the lock: the index of its endpoint, and above that the low bits of
-        /// the endpoint's incarnation. Zero is nobody.
+        /// The writer that holds the lock: the index of its endpoint, and above that the low bits
+        /// of the endpoint's incarnation. Zero is nobody.
         HOLDER holder: 22,
         /// Which of its acquisitions the tail got in line with; wraps.
         TURN turn: 6,

@@ -224,8 +224,8 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
         None
     }
 
-    /// A slot is about to ask for the lock: which of its acquisitions this is, for its record, where
-    /// the lock tells them apart.
+    /// A slot is about to ask for the lock: which of its acquisitions this is, for its record,
+    /// where the lock tells them apart.
     #[inline(always)]
     fn begin(&self, site: &Site<'_, E>) -> u32 {
         let _ = site;

@@ -94,8 +94,8 @@ pub(super) struct Mail {
     pub(super) is_asked: bool,
 }
 
-/// Takes all mail of this slot. Remembers who is behind; drops what concerns another lock or another
-/// acquisition.
+/// Takes all mail of this slot. Remembers who is behind; drops what concerns another lock or
+/// another acquisition.
 #[inline(always)]
 pub(super) fn sort_mail<E: WideAtomics>(site: &Site<'_, E>) -> Mail {
     // An uncontended release finds no mail, and keeps its site in registers.

@@ -2,18 +2,19 @@
 //!
 //! A waiter stands behind the one whose place it found in the word's tail, and reports to it. The
 //! *first* in line, behind nobody, claims the lock as soon as nobody holds it, and then, or when it
-//! leaves, makes the next one first. Being first is no right: two may take themselves for first, and
-//! the word decides. So nobody has to be sure that somebody else is gone, and a waiter makes itself
-//! first
+//! leaves, makes the next one first. Being first is no right: two may take themselves for first,
+//! and the word decides. So nobody has to be sure that somebody else is gone, and a waiter makes
+//! itself first
 //!
 //! * when it is told to, or finds that the one before has left the line;
-//! * when the one before is dead and was first or holding; if that one was in mid-line, it takes its
-//!   place behind the one before that;
+//! * when the one before is dead and was first or holding; if that one was in mid-line, it takes
+//!   its place behind the one before that;
 //! * when the lock has been free for a while, and the one before gives no sign of life: it is
 //!   stopped.
 //!
 //! A waiter that runs gives a sign whenever somebody behind it asks, which those do that could have
-//! the lock and see nobody take it. While the lock is held nobody asks, and nobody looks at a clock.
+//! the lock and see nobody take it. While the lock is held nobody asks, and nobody looks at a
+//! clock.
 
 use farlock_fabric::{
     EndpointId, Fault, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, Woken,
@@ -247,8 +248,8 @@ impl Claim {
         Ok(false)
     }
 
-    /// Waits until something may have changed for a waiter that is not first. Whoever behind it asks
-    /// for a sign of life gets one, and does not put off the next look.
+    /// Waits until something may have changed for a waiter that is not first. Whoever behind it
+    /// asks for a sign of life gets one, and does not put off the next look.
     async fn wait_for_news<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,

@@ -1,5 +1,7 @@
 //! What tries, time-outs and stopped waiters tell and cost those who run commands under locks.
 
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
 mod stage;
 
 use std::process::{Child, Stdio};

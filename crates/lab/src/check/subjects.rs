@@ -44,8 +44,8 @@ pub const LEASED: [&str; 4] = [
 /// or the memory restarts: whoever looks late waits for all to be void. That is explored at night.
 const WIDE: [&str; 1] = [LEASED[3]];
 
-/// Locks of which every schedule takes too long for every change where three clients acquire twice, or
-/// one of them ends or gives up: their verbs are many. They are explored so by lines of their own.
+/// Locks of which every schedule takes too long for every change where three clients acquire twice,
+/// or one of them ends or gives up: their verbs are many. Lines of their own explore them so.
 const MANY_VERBED: [&str; 2] = ["claim", "claim:bypass=1"];
 
 /// Before the name of a lock that a client's tasks hand on among themselves.

@@ -32,6 +32,9 @@ use report::Row;
 /// How long everybody idles before the first kill.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// How long before that they come to rest: a waiter looks once or twice before it sleeps for good.
+const REST: Duration = Duration::from_millis(250);
+
 /// What kind of takeovers.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TakeoverArgs {
@@ -152,6 +155,9 @@ impl Stage<'_> {
     fn idle(&mut self) -> anyhow::Result<Option<u64>> {
         let mut holder = self.set(Role::Holder)?;
         let idles = self.board.ends_at(0).is_none();
+        if idles {
+            std::thread::sleep(REST);
+        }
         let before = self.cast.sleeps()? + holder.sleeps()?;
         if idles {
             std::thread::sleep(IDLE);

@@ -45,7 +45,8 @@ pub const LEASED: [&str; 4] = [
 const WIDE: [&str; 1] = [LEASED[3]];
 
 /// Locks of which every schedule takes too long for every change where three clients acquire twice,
-/// or one of them ends or gives up: their verbs are many. Lines of their own explore them so.
+/// or acquire thrice or are three while something befalls one: their verbs are many. Lines of their
+/// own explore some of that.
 const MANY_VERBED: [&str; 2] = ["claim", "claim:bypass=1"];
 
 /// Before the name of a lock that a client's tasks hand on among themselves.
@@ -85,7 +86,8 @@ pub fn all(args: &CheckArgs) -> Vec<String> {
     if args.mode == Mode::Exhaustive {
         let ends = args.clients > 2 && args.crashes + args.losses > 0 || args.restarts > 0;
         let faults = args.crashes + args.losses + args.cancels + args.pauses + args.stops;
-        let is_long = args.clients > 2 && (args.acquisitions > 1 || faults > 0);
+        let is_long = args.clients > 2 && (args.acquisitions > 1 || faults > 0)
+            || args.acquisitions > 2 && faults > 0;
         all.retain(|lock| {
             let left_out = ends && WIDE.contains(&&**lock)
                 || is_long && args.budget.is_none() && MANY_VERBED.contains(&&**lock);

@@ -87,7 +87,8 @@ pub fn all(args: &CheckArgs) -> Vec<String> {
         let ends = args.clients > 2 && args.crashes + args.losses > 0 || args.restarts > 0;
         let faults = args.crashes + args.losses + args.cancels + args.pauses + args.stops;
         let is_long = args.clients > 2 && (args.acquisitions > 1 || faults > 0)
-            || args.acquisitions > 2 && faults > 0;
+            || args.acquisitions > 2 && faults > 0
+            || args.acquisitions > 1 && faults > 1;
         all.retain(|lock| {
             let left_out = ends && WIDE.contains(&&**lock)
                 || is_long && args.budget.is_none() && MANY_VERBED.contains(&&**lock);

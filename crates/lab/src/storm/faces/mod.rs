@@ -6,8 +6,8 @@
 //! command    `farlock lock NAME -- ..` again and again   endless, -w, -n
 //! ```
 //!
-//! Those who hold write down when they came and went ([`inside`], [`log`]); whoever kills and stops
-//! writes down whom and when ([`crew`]). A judge reads that log when all is over ([`judge`]), and
+//! Those who hold write down when they came and went (`inside`, `log`); whoever kills and stops
+//! writes down whom and when (`crew`). A judge reads that log when all is over (`judge`), and
 //! shares no code with farlock. It must find out those who take no lock at all (`--canary`), and
 //! object to nothing where the same processes take the kernel's (`--reference`).
 

@@ -88,7 +88,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "suites",
         title: "unit, integration and documentation tests",
-        cap_minutes: 4,
+        cap_minutes: 5,
         // At night the seeds of properties are new ones.
         env: &[("PROPTEST_RNG_SEED", "1")],
         // What a passing test prints is shown, for a test may announce a skip.
@@ -117,7 +117,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "races",
         title: "range locks under ThreadSanitizer",
-        cap_minutes: 2,
+        cap_minutes: 1,
         commands: &["xtask races races"],
         ..PLAIN
     },

@@ -43,6 +43,8 @@ pub const COUNT_MAX: u16 = 1 << (width::TICKETS - 1);
 const IN_LINE: u64 = 0;
 /// This client found the counters full; it has no ticket.
 const STANDS_BACK: u64 = 1;
+/// The same, and it put one too many into the word, in order to reset it.
+const CLAIMS: u64 = 2;
 
 impl Dslr64Word {
     /// What was given back.
@@ -299,7 +301,7 @@ impl Dslr64 {
             return Ok(false);
         }
         role.publish(site, Phase::Repairing);
-        let is_reset = self.reset_without_the_living(site, doubt, seen).await?;
+        let is_reset = self.reset_without_the_living(site, role, doubt, seen).await?;
         role.publish(site, role.phase);
         Ok(is_reset)
     }
@@ -307,18 +309,78 @@ impl Dslr64 {
     async fn reset_without_the_living<E: Endpoint>(
         &self,
         site: &Site<'_, E>,
+        role: Role,
         doubt: &mut Doubt,
         seen: Dslr64Word,
     ) -> Result<bool, Fault> {
-        let has_ticket = |p: &Participant| p.record.generation == IN_LINE;
-        match doubt.look_around(site, has_ticket).await? {
-            Some(present) if !present.iter().any(has_ticket) => {}
+        match doubt.look_around(site, counts).await? {
+            Some(present) if !present.iter().any(counts) => {}
             Some(_) => {
                 doubt.trust_for_a_while();
                 return Ok(false);
             }
             None => return Ok(false),
         }
+        match role.generation {
+            // What it counts itself keeps everybody else from a reset.
+            IN_LINE => self.begin_at_zero(site, doubt, seen).await,
+            _ => self.claim_and_reset(site, role, doubt, seen).await,
+        }
+    }
+
+    /// Nobody living counted in `seen`. But meanwhile others may have reset the counters, which may
+    /// have come round to the same values: so who has no ticket puts one too many into the word,
+    /// which nobody resets while its owner lives, and looks again.
+    async fn claim_and_reset<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        role: Role,
+        doubt: &mut Doubt,
+        seen: Dslr64Word,
+    ) -> Result<bool, Fault> {
+        let claim = Dslr64Word::taking(role.mode, 1);
+        Role { generation: CLAIMS, ..role }.publish(site, Phase::Repairing);
+        let mut claimed = Dslr64Word(seen.0.wrapping_add(claim.0));
+        site.endpoint.cas64(site.lock, seen.0, claimed.0).await?;
+        let found = Dslr64Word(site.endpoint.old() as u64);
+        if found != seen {
+            doubt.trust_again();
+            return Ok(!self.is_full(found));
+        }
+        loop {
+            let Some(present) = doubt.look_around(site, counts).await? else { break };
+            let mut others = present.iter().filter(|p| counts(p));
+            if others.clone().next().is_none() {
+                if self.begin_at_zero(site, doubt, claimed).await? {
+                    return Ok(true);
+                }
+                break;
+            }
+            // Of two that claim, one gives way, and the other waits for that.
+            let me = (site.endpoint.id(), site.slot());
+            if !others.all(|p| p.record.generation == CLAIMS && me < (p.endpoint, p.slot)) {
+                break;
+            }
+            site.endpoint.checkpoint(&[claimed.0, doubt.hash()]);
+            let pause_ns = (!E::NOW).then_some(self.waiting.omega_ns);
+            doubt.wait(site, claimed.0, pause_ns, self.waiting.patience).await;
+            site.endpoint.read64(site.lock).await?;
+            claimed = Dslr64Word(site.endpoint.old() as u64);
+        }
+        let before = Dslr64Word(claimed.0.wrapping_sub(claim.0));
+        self.undo(site, claim, before, Nanos::MAX).await?;
+        doubt.trust_for_a_while();
+        Ok(false)
+    }
+
+    /// Sets the counters to zero if they are as `seen`, in which nobody living counts but, for
+    /// certain, this client.
+    async fn begin_at_zero<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        doubt: &mut Doubt,
+        seen: Dslr64Word,
+    ) -> Result<bool, Fault> {
         site.endpoint.cas64(site.lock, seen.0, 0).await?;
         let found = Dslr64Word(site.endpoint.old() as u64);
         if found == seen {
@@ -329,6 +391,11 @@ impl Dslr64 {
         doubt.trust_again();
         Ok(!self.is_full(found))
     }
+}
+
+/// Whether somebody has a ticket, or one too many in a full word.
+fn counts(participant: &Participant) -> bool {
+    participant.record.generation != STANDS_BACK
 }
 
 impl<E: Endpoint> RecordLock<E> for Dslr64 {

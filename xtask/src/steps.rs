@@ -137,8 +137,7 @@ pub(crate) const CI: &[Step] = &[
     },
     Step {
         name: "storm",
-        title: "10,000 processes are killed at their verbs, 1,000 sessions at any moment: survivors \
-            are granted",
+        title: "10,000 processes are killed at verbs, 1,000 sessions anywhere: survivors acquire",
         cap_minutes: 2,
         commands: &[
             lab!("storm --kills 10000 --json"),

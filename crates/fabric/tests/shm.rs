@@ -27,6 +27,7 @@ fn child() {
         "echo" => echo(&region.endpoint().unwrap()),
         "adder" => add(&region.endpoint().unwrap()),
         "sender" => flood(&region.endpoint().unwrap()),
+        "comer" => come_and_go(&options),
         other => panic!("no such part: {other}"),
     }
 }
@@ -93,6 +94,15 @@ fn flood(endpoint: &ShmEndpoint) {
         while block_on(endpoint, endpoint.send(to, [number; 4])) == Err(Fault::MailboxFull) {
             std::thread::yield_now();
         }
+    }
+}
+
+/// Opens the region, attaches and leaves again, without end.
+fn come_and_go(options: &Options) -> ! {
+    say("ready");
+    loop {
+        let region = Region::open(options).unwrap();
+        let _endpoints = (region.endpoint().unwrap(), region.lane(true).unwrap());
     }
 }
 
@@ -719,6 +729,46 @@ fn a_stopped_process_cannot_delay_a_revocation_between_verbs() {
     rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
     holder.tell("faa");
     assert_eq!(holder.hear(), "Err(Revoked)");
+}
+
+/// A process that was stopped on its way into the region kept everybody else out of it.
+#[test]
+fn a_process_stopped_while_it_attaches_keeps_nobody_out() {
+    let dir = TestDir::new("stopped-attaching");
+    let region = dir.region();
+    let mut comer = dir.child("comer");
+    assert_eq!(comer.hear(), "ready");
+    let process = rustix::process::Pid::from_raw(comer.pid() as i32).unwrap();
+    let signal = |signal| rustix::process::kill_process(process, signal).unwrap();
+    for round in 0..200 {
+        std::thread::sleep(Duration::from_micros(300 + round * 7));
+        signal(rustix::process::Signal::STOP);
+        let options = dir.options();
+        let attached = std::thread::spawn(move || {
+            let region = Region::open(&options).unwrap();
+            drop((region.endpoint().unwrap(), region.lane(true).unwrap()));
+        });
+        until("to attach beside it", || attached.is_finished());
+        attached.join().unwrap();
+        region.endpoint().unwrap();
+        signal(rustix::process::Signal::CONT);
+    }
+}
+
+/// Whom an attacher killed on its way was about to replace is replaced by the next.
+#[test]
+fn a_process_killed_while_it_attaches_takes_no_place_away() {
+    let dir = TestDir::new("killed-attaching");
+    let region = dir.region();
+    for round in 0..20 {
+        let mut comer = dir.child("comer");
+        assert_eq!(comer.hear(), "ready");
+        std::thread::sleep(Duration::from_micros(300 + round * 77));
+        comer.kill_and_reap();
+    }
+    let all: Vec<_> = (0..region.endpoints()).map(|_| region.endpoint().unwrap()).collect();
+    assert!(matches!(region.endpoint(), Err(AttachError::Full { .. })));
+    drop(all);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 
+use super::latch::Latch;
 use super::tether::{open_again, set_lock, would_conflict};
 
 /// Where the bytes of marks begin: behind those of tethers, whose offsets are indices.
@@ -24,9 +25,9 @@ impl Marks {
         Ok(Self { file: open_again(region_file)? })
     }
 
-    /// Marks a place, which was seen without a mark under the region's lock.
-    pub(super) fn set(&self, index: u16) -> io::Result<()> {
-        set_lock(&self.file, libc::F_RDLCK, byte_of(index))
+    /// Marks a place that was seen without a mark under this latch.
+    pub(super) fn set(&self, latch: &Latch<'_>) -> io::Result<()> {
+        set_lock(&self.file, libc::F_RDLCK, byte_of(latch.index()))
     }
 
     /// Takes the mark away.

@@ -51,6 +51,7 @@ mod file;
 mod fork;
 mod incarnation;
 mod keeper;
+mod latch;
 mod layout;
 mod mailbox;
 mod mapping;

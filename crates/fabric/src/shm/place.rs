@@ -29,8 +29,8 @@ crate::word! {
 pub(super) enum Phase {
     /// Nobody is in it: never used, left, or its owner's death was noticed.
     Vacant = 0,
-    /// Somebody is moving in, under the region's attach lock. Found under that lock, it is what a
-    /// crashed attacher left behind.
+    /// Somebody is moving in, who has the place's latch. For who finds it with the latch in its own
+    /// hands it is what a crashed attacher left behind.
     Claimed = 1,
     /// Somebody is in it, alive unless the beacon is out.
     Occupied = 2,

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use super::error::{GrowError, OpenError};
 use super::file::{self, PrivateDir, io_error};
 use super::keeper::{Keepers, Process};
+use super::latch::Latch;
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
 use super::mapping::{self, Mapping};
 use super::mark::Marks;
@@ -92,8 +93,10 @@ struct Inner {
     label: String,
     read_only: bool,
     seed: Option<u64>,
-    /// Orders the threads of this process; the file lock orders processes.
+    /// Threads that attach take turns.
     attaching: Mutex<()>,
+    /// Threads that grow the region take turns; the file's lock orders processes.
+    growing: Mutex<()>,
     /// The marks of lanes; opened for the first.
     marks: OnceLock<Marks>,
     /// How many places each thread keeps.
@@ -318,6 +321,7 @@ impl Region {
             read_only: options.read_only,
             seed: options.seed,
             attaching: Mutex::new(()),
+            growing: Mutex::new(()),
             marks: OnceLock::new(),
             keepers: Keepers::default(),
             process: OnceLock::new(),
@@ -365,12 +369,11 @@ impl Region {
     }
 
     pub(super) fn is_retired(&self) -> bool {
-        self.mapping().header().retired.load(Ordering::Acquire) != 0
+        self.mapping().header().retired.load(Ordering::SeqCst) != 0
     }
 
-    /// Marks the place of a lane, which was seen without a mark. The caller holds the region's
-    /// lock.
-    pub(super) fn mark(&self, index: u16) -> std::io::Result<()> {
+    /// Marks the place of a lane, which was seen without a mark under this latch.
+    pub(super) fn mark(&self, latch: &Latch<'_>) -> std::io::Result<()> {
         let marks = match self.inner.marks.get() {
             Some(marks) => marks,
             None => {
@@ -378,7 +381,7 @@ impl Region {
                 self.inner.marks.get_or_init(|| opened)
             }
         };
-        marks.set(index)
+        marks.set(latch)
     }
 
     /// Takes the mark of a place away: its lane is gone.
@@ -397,13 +400,25 @@ impl Region {
         *self.inner.process.get_or_init(Process::own)
     }
 
-    /// Takes the lock under which endpoints move in, the region grows and is retired. A forked
-    /// child shares its parent's, so it is refused.
-    pub(super) fn lock(&self) -> std::io::Result<RegionLock<'_>> {
+    /// This thread's turn to attach: the threads of a process share their latches. It is short,
+    /// for nobody waits for anything in it.
+    pub(super) fn attaching(&self) -> std::io::Result<MutexGuard<'_, ()>> {
+        self.check_forks()?;
+        Ok(self.inner.attaching.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A forked child shares the kernel's locks of its parent, so it is refused.
+    fn check_forks(&self) -> std::io::Result<()> {
         if fork::fork_count() != self.inner.forks {
             return Err(std::io::Error::other("it was opened before a fork; open it again"));
         }
-        let threads = self.inner.attaching.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(())
+    }
+
+    /// Takes the lock under which the region grows and is retired.
+    pub(super) fn lock(&self) -> std::io::Result<RegionLock<'_>> {
+        self.check_forks()?;
+        let threads = self.inner.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let file = self.mapping().file();
         file::lock_whole(file)?;
         Ok(RegionLock { file, _threads: threads })
@@ -413,7 +428,7 @@ impl Region {
 /// The lock on a region: released when dropped, or when its process dies.
 pub(super) struct RegionLock<'r> {
     file: &'r File,
-    _threads: std::sync::MutexGuard<'r, ()>,
+    _threads: MutexGuard<'r, ()>,
 }
 
 impl Drop for RegionLock<'_> {

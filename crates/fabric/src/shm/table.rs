@@ -1,17 +1,19 @@
 //! The table of endpoints: moving in and out, life and death, revocation, retirement.
 //!
-//! A place is claimed under the region's lock. Its owner then keeps a beacon burning
-//! ([`beacon`](super::beacon)) and perhaps a tether ([`tether`](super::tether)). Whoever finds
-//! both gone vacates the place; from then on a look at one word tells the death. Where a lane
-//! executes the verbs, other rules come first ([`keeper`](super::keeper)).
+//! A place is claimed by whoever has its latch ([`latch`](super::latch)). Its owner then keeps a
+//! beacon burning ([`beacon`](super::beacon)) and perhaps a tether ([`tether`](super::tether)).
+//! Whoever finds both gone vacates the place; from then on a look at one word tells the death.
+//! Where a lane executes the verbs, other rules come first ([`keeper`](super::keeper)).
 
-use std::sync::atomic::Ordering;
+use std::io;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 use super::error::AttachError;
 use super::keeper::Keeper;
+use super::latch::Latch;
 use super::layout::BUCKETS;
 use super::mapping::Mapping;
 use super::mark;
@@ -73,42 +75,46 @@ impl Region {
         self.mapping().vital(id) != Vital::Dead
     }
 
-    /// Moves the calling thread into a vacant place, the lowest whose bit is clear.
+    /// Moves the calling thread into a vacant place, the lowest whose bit is clear and whose latch
+    /// nobody else has. Waits for nobody but threads of this process.
     pub(super) fn move_in(&self, tethered: bool, has_lane: bool) -> Result<Keeper, AttachError> {
-        let io = |source| AttachError::Io { what: "lock the region", source };
-        let _lock = self.lock().map_err(io)?;
+        let io = |source| AttachError::Io { what: "attach to the region", source };
+        let _turn = self.attaching().map_err(io)?;
         self.keepers().check()?;
         if self.is_retired() {
             return Err(AttachError::Stale);
         }
         let (mapping, endpoints) = (self.mapping(), self.endpoints());
-        mapping.sweep_a_full_word();
+        mapping.sweep_a_full_word().map_err(io)?;
         for is_swept in [false, true] {
             if is_swept {
-                (0..taken::words_of(endpoints)).for_each(|word| mapping.sweep(word));
+                (0..taken::words_of(endpoints)).try_for_each(|w| mapping.sweep(w)).map_err(io)?;
             }
-            // Each turn sets a bit, so there are at most as many as places.
-            while let Some(index) = mapping.taken().lowest_clear(endpoints) {
-                mapping.taken().set(index);
-                if let Some(keeper) = self.move_into(index, tethered, has_lane)? {
+            let mut next = mapping.taken().first_clear_from(1, endpoints);
+            while let Some(index) = next {
+                if let Some(latch) = Latch::try_take(mapping.file(), index).map_err(io)?
+                    && let Some(keeper) = self.move_into(&latch, tethered, has_lane)?
+                {
                     return Ok(keeper);
                 }
+                next = mapping.taken().first_clear_from(index + 1, endpoints);
             }
         }
         Err(AttachError::Full { endpoints })
     }
 
     /// Moves the calling thread into this place, if it can be had; marks it where a lane will use
-    /// it. The caller holds the region's lock and has set the place's bit.
+    /// it.
     fn move_into(
         &self,
-        index: u16,
+        latch: &Latch<'_>,
         tethered: bool,
         has_lane: bool,
     ) -> Result<Option<Keeper>, AttachError> {
         let io = |what| move |source| AttachError::Io { what, source };
-        let mapping = self.mapping();
-        let Some(incarnation) = mapping.claim(index) else { return Ok(None) };
+        let (mapping, index) = (self.mapping(), latch.index());
+        mapping.taken().set(latch);
+        let Some(incarnation) = mapping.claim(latch) else { return Ok(None) };
         let tether = if tethered {
             match Tether::take(mapping.file(), index).map_err(io("take a tether"))? {
                 Some(tether) => Some(tether),
@@ -118,21 +124,29 @@ impl Region {
             None
         };
         if has_lane {
-            self.mark(index).map_err(io("mark a place"))?;
+            self.mark(latch).map_err(io("mark a place"))?;
         }
         let id = EndpointId { index, incarnation };
         let furnished = mapping.furnish(self, id, tether.is_some(), has_lane);
-        if !matches!(furnished, Ok(true)) && has_lane {
+        let keeper = furnished.map(|done| done.then(|| Keeper::new(self, id, tether, has_lane)));
+        // Who retires the region closes the gate of everybody whom it finds moved in.
+        let keeper = match keeper {
+            Ok(Some(_)) if self.is_retired() => Err(AttachError::Stale),
+            keeper => keeper,
+        };
+        if !matches!(keeper, Ok(Some(_))) && has_lane {
             self.unmark(index);
         }
-        Ok(furnished?.then(|| Keeper::new(self, id, tether, has_lane)))
+        keeper
     }
 
     /// Closes the gates of all endpoints for good and wakes all sleepers.
-    pub(super) fn retire(&self) -> std::io::Result<()> {
+    pub(super) fn retire(&self) -> io::Result<()> {
         let _lock = self.lock()?;
         let mapping = self.mapping();
         mapping.header().retired.store(1, Ordering::SeqCst);
+        // Who moves in from here on looks at that again when it has.
+        fence(Ordering::SeqCst);
         for index in 1..=self.endpoints() {
             let place = mapping.place(index).expect("an index of the table");
             let identity = place.identity();
@@ -153,31 +167,35 @@ impl Region {
 impl Mapping {
     /// Looks which places of the next full word of bits are vacant. One word for every attacher:
     /// what became vacant is found sooner or later, and nobody looks at the whole table for it.
-    /// The caller holds the region's lock.
-    fn sweep_a_full_word(&self) {
+    fn sweep_a_full_word(&self) -> io::Result<()> {
         let endpoints = self.layout().capacity.endpoints;
         let words = taken::words_of(endpoints);
         let cursor = &self.header().cursor;
         let first = cursor.load(Ordering::Relaxed) as usize % words;
         let full = (first..words).chain(0..first).find(|w| self.taken().is_full(*w, endpoints));
         if let Some(word) = full {
-            self.sweep(word);
+            self.sweep(word)?;
             cursor.store(word as u64 + 1, Ordering::Relaxed);
         }
+        Ok(())
     }
 
-    /// Clears the bits of this word whose places are vacant, or whose owners died. The caller holds
-    /// the region's lock.
-    fn sweep(&self, word: usize) {
+    /// Clears the bits of this word whose places are vacant, or whose owners died. A place that
+    /// somebody is moving into stays as it is.
+    fn sweep(&self, word: usize) -> io::Result<()> {
         for index in taken::places_of(word, self.layout().capacity.endpoints) {
-            if self.claimable(index).is_some() {
-                self.taken().clear(index);
+            if self.claimable(index).is_some()
+                && let Some(latch) = Latch::try_take(self.file(), index)?
+                && self.claimable(index).is_some()
+            {
+                self.taken().clear(&latch);
             }
         }
+        Ok(())
     }
 
     /// Who was in a place that can be claimed, vacant or its owner dead, and the incarnation after
-    /// that one. The caller holds the region's lock.
+    /// that one; certain only for who has the place's latch.
     fn claimable(&self, index: u16) -> Option<(Identity, u16)> {
         let place = self.place(index)?;
         let mut identity = place.identity();
@@ -196,13 +214,13 @@ impl Mapping {
         Some((identity, next_incarnation(region, identity.incarnation() as u16)?))
     }
 
-    /// Claims a place. Returns the new incarnation. The caller holds the region's lock.
-    fn claim(&self, index: u16) -> Option<u16> {
-        let (identity, incarnation) = self.claimable(index)?;
+    /// Claims a place. Returns the new incarnation.
+    fn claim(&self, latch: &Latch<'_>) -> Option<u16> {
+        let (identity, incarnation) = self.claimable(latch.index())?;
         let claimed = Identity::new()
             .with(Identity::INCARNATION, incarnation.into())
             .in_phase(Phase::Claimed);
-        let place = self.place(index).expect("a place that can be claimed");
+        let place = self.place(latch.index()).expect("a place that can be claimed");
         place.replace(identity, claimed).then_some(incarnation)
     }
 

@@ -1,9 +1,9 @@
 //! Which places may be occupied: a bit each, so that who looks around need not look at all.
 //!
-//! A set bit may be stale; a clear bit is not. An attacher sets the bit of a place, under the
-//! region's lock, before it moves in, and only an attacher clears one, under the same lock, after
-//! it has seen the place vacant. So a bit is clear only while nobody is in the place, and whoever
-//! has learnt of an endpoint in any way sees its bit.
+//! A set bit may be stale; a clear bit is not. An attacher that has the place's latch
+//! ([`latch`](super::latch)) sets its bit before it moves in, and only an attacher that has the
+//! latch clears it, after it has seen the place vacant. So a bit is clear only while nobody is in
+//! the place, and whoever has learnt of an endpoint in any way sees its bit.
 //!
 //! A place that its owner left, or died in, keeps its bit until the 64 places that share a word
 //! are all taken: then an attacher looks which of them are vacant. So a place rests a while before
@@ -12,6 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::latch::Latch;
 use super::layout::ENDPOINTS_MAX;
 
 const WORD_BITS: u16 = 64;
@@ -63,12 +64,15 @@ impl Taken {
         None
     }
 
-    /// The lowest index whose bit is clear.
-    pub(super) fn lowest_clear(&self, endpoints: u16) -> Option<u16> {
-        (0..words_of(endpoints)).find_map(|word| {
-            let free = self.words[word].load(Ordering::SeqCst).trailing_ones() as u16;
+    /// The lowest index from this one on, 1 at least, whose bit is clear.
+    pub(super) fn first_clear_from(&self, index: u16, endpoints: u16) -> Option<u16> {
+        let (first, bit) = bit_of(index);
+        // Of the first word only this bit and those above.
+        let mut hidden = bit - 1;
+        (first..words_of(endpoints)).find_map(|word| {
+            let bits = self.words[word].load(Ordering::SeqCst) | std::mem::take(&mut hidden);
             let places = places_of(word, endpoints);
-            let found = places.start() + free;
+            let found = places.start() + bits.trailing_ones() as u16;
             places.contains(&found).then_some(found)
         })
     }
@@ -79,14 +83,22 @@ impl Taken {
         self.words[word].load(Ordering::SeqCst).trailing_ones() >= places
     }
 
-    /// Somebody is about to move in. The caller holds the region's lock.
-    pub(super) fn set(&self, index: u16) {
+    /// Who has this latch is about to move in.
+    pub(super) fn set(&self, latch: &Latch<'_>) {
+        self.set_bit(latch.index());
+    }
+
+    /// Who has this latch has seen the place vacant since.
+    pub(super) fn clear(&self, latch: &Latch<'_>) {
+        self.clear_bit(latch.index());
+    }
+
+    fn set_bit(&self, index: u16) {
         let (word, bit) = bit_of(index);
         self.words[word].fetch_or(bit, Ordering::SeqCst);
     }
 
-    /// The place was seen vacant. The caller holds the region's lock since before that.
-    pub(super) fn clear(&self, index: u16) {
+    fn clear_bit(&self, index: u16) {
         let (word, bit) = bit_of(index);
         self.words[word].fetch_and(!bit, Ordering::SeqCst);
     }
@@ -104,14 +116,14 @@ mod tests {
     fn set_bits_are_found_in_order() {
         let taken = none();
         let all = [1, 2, 64, 65, 128, 200, ENDPOINTS_MAX];
-        all.into_iter().for_each(|index| taken.set(index));
+        all.into_iter().for_each(|index| taken.set_bit(index));
         let next = |last: &u16| taken.first_from(last + 1, ENDPOINTS_MAX);
         let found: Vec<u16> =
             std::iter::successors(taken.first_from(0, ENDPOINTS_MAX), next).collect();
         assert_eq!(found, all);
         assert_eq!(taken.first_from(129, 199), None, "behind the last place is nobody");
         assert_eq!(taken.first_from(129, 200), Some(200));
-        taken.clear(200);
+        taken.clear_bit(200);
         assert_eq!(taken.first_from(129, 200), None);
         assert_eq!(taken.first_from(u16::MAX, ENDPOINTS_MAX), None);
     }
@@ -121,15 +133,17 @@ mod tests {
         let taken = none();
         for endpoints in [1, 63, 64, 65, 100, 128] {
             for expected in 1..=endpoints {
-                let lowest = taken.lowest_clear(endpoints);
+                let lowest = taken.first_clear_from(1, endpoints);
                 assert!(lowest.is_none_or(|index| index >= expected));
-                taken.set(expected);
+                taken.set_bit(expected);
             }
-            assert_eq!(taken.lowest_clear(endpoints), None);
+            assert_eq!(taken.first_clear_from(1, endpoints), None);
             assert!((0..words_of(endpoints)).all(|word| taken.is_full(word, endpoints)));
         }
-        taken.clear(66);
-        assert_eq!(taken.lowest_clear(128), Some(66));
+        taken.clear_bit(66);
+        for (from, found) in [(1, Some(66)), (66, Some(66)), (67, None)] {
+            assert_eq!(taken.first_clear_from(from, 128), found);
+        }
         assert!(taken.is_full(0, 128) && !taken.is_full(1, 128) && taken.is_full(1, 65));
     }
 }

@@ -169,6 +169,33 @@ fn who_gives_up_in_mid_line_is_taken_over_or_gone() {
     }
 }
 
+/// Where a session has no idle place left its thread makes one, and waits by it for who asked: it
+/// slept on without listening there.
+#[test]
+fn who_waits_by_a_place_made_for_it_is_granted_at_once() {
+    let stage = Stage::new();
+    let (holder, session) = (stage.session(), stage.session());
+    let mut kept = Vec::new();
+    for round in 0..12 {
+        let name = format!("t-{round}");
+        let held = holder.lock(&name).exclusive().blocking().unwrap();
+        let waiting = thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let granted = session.lock(&name).exclusive().blocking().unwrap();
+                (Instant::now(), granted)
+            });
+            thread::sleep(Duration::from_millis(20));
+            let released = Instant::now();
+            held.release().blocking().unwrap();
+            let (granted, guard) = waiter.join().unwrap();
+            guard.release().blocking().unwrap();
+            granted - released
+        });
+        assert!(waiting < Duration::from_millis(500), "{waiting:?} in round {round}");
+        kept.push(session.lock(format!("kept-{round}")).exclusive().blocking().unwrap());
+    }
+}
+
 #[test]
 fn ten_thousand_tasks_wait_by_one_place() {
     let stage = Stage::new();

@@ -4,8 +4,9 @@
 //! Idle places lie here, or with the names that used them last. New ones are made by the session's
 //! thread, which keeps them alive.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farlock_fabric::shm::Lane;
@@ -63,6 +64,36 @@ impl Place {
         if self.is_dated.replace(false) {
             self.seat.endpoint().publish(self.seat.slot(), slot::SINCE, 0);
         }
+    }
+}
+
+/// Where a task of the session's thread keeps the place by which it stands in line, so that the
+/// thread can sleep where that is told anything. A task that uses its place takes it out.
+#[derive(Debug)]
+pub(super) struct Berth(RefCell<Option<Rc<Box<Place>>>>);
+
+impl Berth {
+    pub(super) fn new(place: Box<Place>) -> Self {
+        Self(RefCell::new(Some(Rc::new(place))))
+    }
+
+    /// The place, if it is here.
+    pub(super) fn look(&self) -> Option<Rc<Box<Place>>> {
+        self.0.borrow().clone()
+    }
+
+    /// Takes the place out.
+    ///
+    /// # Panics
+    /// If it is not here, or anybody looks at it.
+    pub(super) fn take(&self) -> Box<Place> {
+        let place = self.0.take().expect("a task puts its place back before it waits");
+        Rc::into_inner(place).expect("nobody sleeps on what does not wait")
+    }
+
+    /// Puts a place in.
+    pub(super) fn put(&self, place: Box<Place>) {
+        self.0.replace(Some(Rc::new(place)));
     }
 }
 

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::task::{Context, Waker};
@@ -26,7 +26,7 @@ use farlock_fabric::{Addr, Endpoint, Patience, Wait, block_on};
 
 use super::hub::{Hub, Inbox};
 use super::name::Name;
-use super::pool::Place;
+use super::pool::{Berth, Place};
 use super::waiter::{Outcome, Waiter};
 use crate::directory::Directory;
 use crate::error::LostReason;
@@ -131,8 +131,8 @@ struct Worker {
 struct Task {
     name: Arc<Name>,
     future: Pin<Box<dyn Future<Output = ()>>>,
-    /// Where it stands in line, while it does.
-    place: Weak<Box<Place>>,
+    /// Where the place lies by which it stands in line.
+    berth: Rc<Berth>,
 }
 
 impl Worker {
@@ -214,14 +214,13 @@ impl Worker {
                 return name.fail_asker(None, error);
             }
         };
-        let place = Rc::new(place);
-        let seen = Rc::downgrade(&place);
-        let served = Arc::clone(&name);
+        let berth = Rc::new(Berth::new(place));
+        let (served, own) = (Arc::clone(&name), Rc::clone(&berth));
         let future: Pin<Box<dyn Future<Output = ()>>> = match attempt {
-            None => Box::pin(served.serve(place)),
-            Some(waiter) => Box::pin(served.decide(place, waiter)),
+            None => Box::pin(served.serve(own)),
+            Some(waiter) => Box::pin(served.decide(own, waiter)),
         };
-        self.tasks.push(Task { name, future, place: seen });
+        self.tasks.push(Task { name, future, berth });
     }
 
     fn a_place(&mut self) -> Result<Box<Place>, SessionError> {
@@ -275,7 +274,7 @@ impl Worker {
             return;
         }
         let places: Vec<Rc<Box<Place>>> =
-            self.tasks.iter().filter_map(|task| task.place.upgrade()).collect();
+            self.tasks.iter().filter_map(|task| task.berth.look()).collect();
         let lanes = places.iter().map(|place| place.seat.endpoint());
         park_all(lanes.chain(std::iter::once(&self.home)), hub.unparker());
     }

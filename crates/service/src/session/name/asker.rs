@@ -13,7 +13,7 @@ use farlock_locks::{Closed, Mode, Opened, Token};
 use super::{After, Asking, Line, Name, Tried};
 use crate::AcquireError;
 use crate::error::LostReason;
-use crate::session::pool::Place;
+use crate::session::pool::{Berth, Place};
 use crate::session::progress::{Deciding, Job};
 use crate::session::waiter::{Outcome, Waiter};
 
@@ -176,54 +176,34 @@ enum Next {
     Wait,
     /// To open the lock again.
     Open,
-    /// Nothing.
-    End,
 }
 
 impl Name {
     /// Asks for whoever is waited for, until that one has the lock, or nobody wants it and the line
     /// is left.
-    pub(in crate::session) async fn serve(self: Arc<Self>, mut place: Rc<Box<Place>>) {
-        let mut next = if place.seat.is_in_line() { Next::Wait } else { Next::Open };
+    pub(in crate::session) async fn serve(self: Arc<Self>, berth: Rc<Berth>) {
+        let is_in_line = berth.look().is_some_and(|place| place.seat.is_in_line());
+        let mut next = if is_in_line { Next::Wait } else { Next::Open };
         loop {
-            next = match next {
-                Next::End => return,
-                Next::Open => match Rc::into_inner(place) {
-                    None => panic!("nobody sleeps on what does not wait"),
-                    Some(own) => match self.open_for(own) {
-                        None => return,
-                        Some(own) => {
-                            place = Rc::new(own);
-                            Next::Wait
-                        }
-                    },
-                },
+            let more = match next {
+                Next::Open => self.open_for(berth.take()).map(|place| (place, Next::Wait)),
                 Next::Wait => {
-                    let waited = self.serve_in_line(&place).await;
-                    let own = Rc::into_inner(place).expect("nobody sleeps on what does not wait");
-                    match self.served(own, waited) {
-                        (None, _) => return,
-                        (Some(own), then) => {
-                            place = Rc::new(own);
-                            then
-                        }
-                    }
+                    let waited = self.serve_in_line(&berth).await;
+                    self.served(berth.take(), waited)
                 }
-            }
+            };
+            let Some((place, then)) = more else { return };
+            berth.put(place);
+            next = then;
         }
     }
 
     /// Decides an attempt that is in doubt, for a task.
-    pub(in crate::session) async fn decide(
-        self: Arc<Self>,
-        place: Rc<Box<Place>>,
-        waiter: Arc<Waiter>,
-    ) {
+    pub(in crate::session) async fn decide(self: Arc<Self>, berth: Rc<Berth>, waiter: Arc<Waiter>) {
         let deciding = Deciding { name: self, waiter };
         let (this, waiter) = (&deciding.name, &deciding.waiter);
-        let is_held = place.seat.try_beside().await;
-        let place = Rc::into_inner(place).expect("nobody sleeps on what does not wait");
-        let outcome = match this.decided(place, waiter.mode, is_held) {
+        let is_held = decide_at(&berth).await;
+        let outcome = match this.decided(berth.take(), waiter.mode, is_held) {
             Ok(Tried::Held(token)) => Outcome::Granted(token),
             Ok(_) => Outcome::Failed(AcquireError::Busy {
                 name: this.text.to_string(),
@@ -240,7 +220,8 @@ impl Name {
     }
 
     /// Waits in line in the mode that is wanted at last. `None`: in another mode.
-    async fn serve_in_line(&self, place: &Place) -> Option<Result<bool, Fault>> {
+    async fn serve_in_line(&self, berth: &Berth) -> Option<Result<bool, Fault>> {
+        let place = berth.look().expect("a place that waits");
         let mut wait = pin!(place.seat.wait());
         poll_fn(|cx| {
             let wanted = self.wanted();
@@ -266,25 +247,25 @@ impl Name {
         self: &Arc<Self>,
         place: Box<Place>,
         waited: Option<Result<bool, Fault>>,
-    ) -> (Option<Box<Place>>, Next) {
+    ) -> Option<(Box<Place>, Next)> {
         match waited {
             None => {
                 if let Some(mode) = self.wanted() {
                     place.seat.wait_as(mode);
                 }
-                (Some(place), Next::Wait)
+                Some((place, Next::Wait))
             }
             Some(Ok(true)) => self.settle_granted(place),
-            Some(Ok(false)) => (Some(place), Next::Open),
+            Some(Ok(false)) => Some((place, Next::Open)),
             Some(Err(fault)) => {
                 self.fail_asker(Some(place), self.lost(self.hub.reason(fault)));
-                (None, Next::End)
+                None
             }
         }
     }
 
     /// The lock was granted: to the waiter, or to nobody any more.
-    fn settle_granted(self: &Arc<Self>, mut place: Box<Place>) -> (Option<Box<Place>>, Next) {
+    fn settle_granted(self: &Arc<Self>, mut place: Box<Place>) -> Option<(Box<Place>, Next)> {
         let mut line = self.line();
         let Asking::Session(wanted) = &mut line.asking else {
             panic!("the session's thread asks");
@@ -299,14 +280,14 @@ impl Name {
             self.admit(&mut line, &mut after);
             drop(line);
             after.run(&self.hub);
-            return (None, Next::End);
+            return None;
         }
         drop(line);
         if let Ok(Closed::InHand) = place.seat.close() {
             // Whether it went well shows in the next verb.
             let _ = block_on(place.seat.endpoint(), place.seat.hand_over());
         }
-        (Some(place), Next::Open)
+        Some((place, Next::Open))
     }
 
     /// Opens the lock for the waiter, if there is one. Returns the place if that is in line.
@@ -362,6 +343,12 @@ impl Name {
         drop(line);
         after.run(&self.hub);
     }
+}
+
+/// Decides the attempt in doubt of the place that lies here.
+async fn decide_at(berth: &Berth) -> Result<bool, Fault> {
+    let place = berth.look().expect("the place of an attempt");
+    place.seat.try_beside().await
 }
 
 /// Makes what a place holds a hold in this mode, if it can.

@@ -137,11 +137,12 @@ pub(crate) const CI: &[Step] = &[
     },
     Step {
         name: "storm",
-        title: "10,000 processes are killed at verbs, 1,000 sessions anywhere: survivors acquire",
+        title: "processes are killed at their verbs, sessions and commands anywhere",
         cap_minutes: 2,
         commands: &[
             lab!("storm --kills 10000 --json"),
-            lab!("storm --face session --kills 1000 --stops 0 --json"),
+            lab!("storm --face command --kills 200 --stops 200 --json"),
+            lab!("storm --face session --kills 2000 --stops 2000 --json"),
         ],
         ..PLAIN
     },
@@ -294,8 +295,8 @@ pub(crate) const NIGHTLY: &[Step] = &[
         commands: &[
             lab!("storm --kills 200000 --clients 12 --seed 2 --json"),
             "cargo build --release --quiet --bin farlock",
-            lab!("storm --face command --kills 2000 --stops 2000 --seconds 600 --seed 2 --json"),
-            lab!("storm --face session --kills 10000 --stops 10000 --seconds 900 --seed 2 --json"),
+            lab!("storm --face command --kills 2000 --stops 2000 --seed 2 --json"),
+            lab!("storm --face session --kills 10000 --stops 10000 --seed 2 --json"),
         ],
         ..PLAIN
     },

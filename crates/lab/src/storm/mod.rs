@@ -70,10 +70,10 @@ pub struct StormArgs {
     /// At a face: how many are stopped [default: as many as are killed]
     #[arg(long, requires = "face")]
     pub stops: Option<u64>,
-    /// At a face: the storm ends after so long in any case
-    #[arg(long, value_name = "S", requires = "face", default_value_t = 100.0)]
-    #[arg(value_parser = crate::bench::seconds)]
-    pub seconds: f64,
+    /// At a face: the storm ends after so long in any case [default: 100, and a tenth for every
+    /// kill and stop]
+    #[arg(long, value_name = "S", requires = "face", value_parser = crate::bench::seconds)]
+    pub seconds: Option<f64>,
     /// At a face: nobody takes a lock, and the judge must see it
     #[arg(long, requires = "face", hide = true)]
     pub canary: bool,

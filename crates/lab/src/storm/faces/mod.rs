@@ -44,6 +44,9 @@ const TICK: Duration = Duration::from_micros(300);
 const CALM_MAX: Duration = Duration::from_secs(5);
 /// Kills by default.
 const KILLS: u64 = 200;
+/// How long a storm may last by default, in seconds: as such, and for each kill and stop.
+const SECONDS: f64 = 100.0;
+const SECONDS_A_BLOW: f64 = 0.1;
 /// Locks by default: one that half of all ask for, and others that are often free.
 const LOCKS: u16 = 4;
 
@@ -145,20 +148,22 @@ fn is_over(dir: &Path) -> bool {
 pub(super) fn run(args: &StormArgs, face: Face) -> anyhow::Result<()> {
     let scratch = Scratch::new()?;
     let kills = args.kills.unwrap_or(KILLS);
+    let stops = args.stops.unwrap_or(kills);
+    let enough = SECONDS + (kills + stops) as f64 * SECONDS_A_BLOW;
     let storm = Storm {
         face,
         dir: scratch.path(),
         clients: args.clients,
         locks: args.locks.unwrap_or(LOCKS).into(),
         kills,
-        stops: args.stops.unwrap_or(kills),
+        stops,
         seed: args.seed,
         taken: match (args.canary, args.reference) {
             (true, _) => Taken::Nothing,
             (_, true) => Taken::Kernel,
             _ => Taken::Farlock,
         },
-        limit: Duration::from_secs_f64(args.seconds),
+        limit: Duration::from_secs_f64(args.seconds.unwrap_or(enough)),
     };
     let row = storm.run()?;
     for example in &row.examples {

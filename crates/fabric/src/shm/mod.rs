@@ -44,6 +44,7 @@
 //! | removing a region | a retired region | the next who opens it creates it anew |
 
 mod beacon;
+mod biased;
 mod endpoint;
 mod error;
 mod fabric;
@@ -70,6 +71,7 @@ mod verbs;
 mod wait;
 mod wide;
 
+pub use biased::{Biased, BiasedGuard};
 pub use endpoint::{Lane, Shm, ShmEndpoint};
 pub use error::{AttachError, GrowError, Malformed, OpenError};
 pub use fork::fork_count;

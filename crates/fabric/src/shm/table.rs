@@ -427,15 +427,15 @@ fn next_incarnation(region: u16, last: u16) -> Option<u16> {
 }
 
 /// Registers this process for expedited barriers, which take microseconds. Returns whether the
-/// system does that; registering again is harmless.
-fn register_for_barriers() -> bool {
+/// system does that; only the first time takes long.
+pub(super) fn register_for_barriers() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }
 
 /// Makes threads pass a memory barrier, and passes one itself: those of processes that registered,
 /// within microseconds, or every thread of this machine, within milliseconds. Returns whether the
 /// system can do that.
-fn barrier(expedited: bool) -> bool {
+pub(super) fn barrier(expedited: bool) -> bool {
     let command =
         if expedited { MembarrierCommand::GlobalExpedited } else { MembarrierCommand::Global };
     membarrier_query().contains_command(command) && membarrier(command).is_ok()

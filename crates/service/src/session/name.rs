@@ -21,10 +21,10 @@
 mod asker;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farlock_fabric::shm::Unparker;
+use farlock_fabric::shm::{Biased, BiasedGuard, Unparker};
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, Verb, block_on};
 use farlock_locks::{Attempt, Closed, Mode, Opened, RecordLock, Token};
 
@@ -41,7 +41,7 @@ use crate::{AcquireError, LOCK_KIND, ReleaseError, inspect, lock_protocol};
 pub(super) struct Name {
     pub(super) hub: Arc<Hub>,
     pub(super) text: Arc<str>,
-    line: Mutex<Line>,
+    line: Biased<Line>,
 }
 
 /// What this session does about a lock.
@@ -160,13 +160,13 @@ impl Name {
             tickets: 0,
             keeps: false,
         };
-        Self { hub, text, line: Mutex::new(line) }
+        Self { hub, text, line: Biased::new(line) }
     }
 
     #[inline(always)]
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> BiasedGuard<'_, Line> {
         // A panic under this mutex is a broken invariant; whoever comes next finds it too.
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        self.line.lock()
     }
 
     /// Acquires the lock, or becomes a waiter.
@@ -193,7 +193,7 @@ impl Name {
     #[cold]
     fn opened_late(
         self: &Arc<Self>,
-        mut line: MutexGuard<'_, Line>,
+        mut line: BiasedGuard<'_, Line>,
         mode: Mode,
         who: Who,
     ) -> Result<Came, AcquireError> {
@@ -209,7 +209,7 @@ impl Name {
     #[cold]
     fn acquire_slowly(
         self: &Arc<Self>,
-        mut line: MutexGuard<'_, Line>,
+        mut line: BiasedGuard<'_, Line>,
         mode: Mode,
         who: Who,
     ) -> Result<Came, AcquireError> {
@@ -292,7 +292,7 @@ impl Name {
     /// the session's thread.
     fn ask(
         self: &Arc<Self>,
-        mut line: MutexGuard<'_, Line>,
+        mut line: BiasedGuard<'_, Line>,
         place: Box<Place>,
         mode: Mode,
         who: Who,
@@ -522,7 +522,7 @@ impl Name {
     #[cold]
     fn release_slowly(
         self: &Arc<Self>,
-        mut line: MutexGuard<'_, Line>,
+        mut line: BiasedGuard<'_, Line>,
         mode: Mode,
     ) -> Result<(), ReleaseError> {
         let mut place = match (line.hold, mode) {
@@ -557,7 +557,7 @@ impl Name {
     #[cold]
     fn close_slowly(
         self: &Arc<Self>,
-        line: MutexGuard<'_, Line>,
+        line: BiasedGuard<'_, Line>,
         place: Box<Place>,
         closed: Result<Closed, Fault>,
     ) -> Result<(), ReleaseError> {
@@ -578,7 +578,7 @@ impl Name {
 
     fn finish(
         &self,
-        line: MutexGuard<'_, Line>,
+        line: BiasedGuard<'_, Line>,
         after: After,
         released: Result<(), Fault>,
     ) -> Result<(), ReleaseError> {

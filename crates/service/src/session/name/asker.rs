@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use farlock_fabric::shm::BiasedGuard;
 use farlock_fabric::{Endpoint, Fault, block_on};
 use farlock_locks::{Closed, Mode, Opened, Token};
 
@@ -122,7 +123,7 @@ impl Name {
 
     fn leave_to_session(
         self: &Arc<Self>,
-        mut line: std::sync::MutexGuard<'_, Line>,
+        mut line: BiasedGuard<'_, Line>,
         place: Box<Place>,
         waiter: Option<Arc<Waiter>>,
     ) {

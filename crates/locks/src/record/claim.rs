@@ -268,19 +268,21 @@ impl Claim {
 
     #[inline(always)]
     fn exited<E: WideAtomics>(site: &Site<'_, E>, grant: Grant, old: u128) -> bool {
-        let op = match grant.rank {
-            Rank::Head => leave_line(site, grant),
-            Rank::Passer => leave_lock(site, grant),
+        let has_left = |op: MaskedCas<u128>| {
+            let has_left = matched(&op, old);
+            if has_left {
+                site.left(swapped(&op, old));
+            }
+            has_left
+        };
+        match grant.rank {
+            Rank::Head => has_left(leave_line(site, grant)),
+            Rank::Passer => has_left(leave_lock(site, grant)),
             Rank::Reader => {
                 site.left(farlock_fabric::verb::masked_faa128(old, &leave_readers()));
-                return true;
+                true
             }
-        };
-        let has_left = matched(&op, old);
-        if has_left {
-            site.left(swapped(&op, old));
         }
-        has_left
     }
 
     /// The verb by which a writer's hold begins anew, where the lock's word was this; `None` if it
@@ -340,12 +342,12 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        self.attempt_verb(site, mode)
+        self.attempt(site, mode)
     }
 
     #[inline(always)]
     fn open(&self, site: &Site<'_, E>, mode: Mode) -> Posted {
-        site.endpoint.post(self.attempt_verb(site, mode))
+        self.post_attempt(site, mode)
     }
 
     #[inline(always)]
@@ -398,7 +400,16 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
         if mode == Mode::Exclusive && sort_mail(site).is_asked {
             return None;
         }
-        Some(site.endpoint.post(Self::exit(site, grant)))
+        // Each verb in a place of its own, where its masks are constants.
+        Some(match grant.rank {
+            Rank::Head => site.endpoint.post(Self::exit(site, Grant { rank: Rank::Head, ..grant })),
+            Rank::Passer => {
+                site.endpoint.post(Self::exit(site, Grant { rank: Rank::Passer, ..grant }))
+            }
+            Rank::Reader => {
+                site.endpoint.post(Self::exit(site, Grant { rank: Rank::Reader, ..grant }))
+            }
+        })
     }
 
     #[inline(always)]

@@ -10,7 +10,7 @@
 //! are in line, and those run. And who acquires again and again without a wait gives way when its
 //! *turn* is over, as long as others acquire meanwhile: they may be waiting for its processor.
 
-use farlock_fabric::{Fault, MaskedCas, Nanos, Patience, Verb, Wait, WideAtomics};
+use farlock_fabric::{Fault, MaskedCas, Nanos, Patience, Posted, Verb, Wait, WideAtomics};
 
 use super::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
 use crate::Mode;
@@ -141,24 +141,48 @@ impl Claim {
         turn.length != u64::MAX && site.hint().is_some_and(|left| has_ended(turn, ClaimWord(left)))
     }
 
-    /// The first attempt: upon the word as this slot left it, or upon a free one.
+    /// What the first attempt expects: the word as this slot left it, or a free one; and whether it
+    /// passes a line.
     #[inline(always)]
-    fn attempt<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> MaskedCas<u128> {
+    fn expects<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> (ClaimWord, bool) {
         let seen = ClaimWord(site.hint().unwrap_or(0));
-        self.way_in(site, mode, seen).unwrap_or(enter_free(site, mode, ClaimWord(0)))
+        let passes =
+            seen.tail() != 0 && seen.0 & HELD_MASK == 0 && !self.is_closed_at(seen.count());
+        let can_be = passes || seen.tail() == 0 && seen.is_free_for(mode);
+        (if can_be { seen } else { ClaimWord(0) }, passes)
     }
 
-    /// The same as a verb, or a look at the word if the turn is over.
+    /// The first attempt, or a look at the word if the turn is over.
     #[inline(always)]
-    pub(super) fn attempt_verb<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-    ) -> Verb<'static> {
+    pub(super) fn attempt<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
+        let (addr, hint) = (site.lock, site.hint());
         if self.is_turn_over(site) {
-            return Verb::Read { addr: site.lock, words: 2 };
+            return Verb::Read { addr, words: 2 };
         }
-        Verb::MaskedCas128 { addr: site.lock, op: self.attempt(site, mode), hint: site.hint() }
+        let op = match self.expects(site, mode) {
+            (seen, true) => pass(site, mode, seen),
+            (seen, false) => enter_free(site, mode, seen),
+        };
+        Verb::MaskedCas128 { addr, op, hint }
+    }
+
+    /// The same, posted: each of its verbs in a place of its own, where its masks are constants.
+    #[inline(always)]
+    pub(super) fn post_attempt<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> Posted {
+        let (addr, hint) = (site.lock, site.hint());
+        if self.is_turn_over(site) {
+            return site.endpoint.post(Verb::Read { addr, words: 2 });
+        }
+        match self.expects(site, mode) {
+            (seen, true) => {
+                let op = pass(site, mode, seen);
+                site.endpoint.post(Verb::MaskedCas128 { addr, op, hint })
+            }
+            (seen, false) => {
+                let op = enter_free(site, mode, seen);
+                site.endpoint.post(Verb::MaskedCas128 { addr, op, hint })
+            }
+        }
     }
 
     /// The grant, if that attempt found the word as it wanted it.
@@ -172,8 +196,16 @@ impl Claim {
         if self.is_turn_over(site) {
             return None;
         }
-        let op = self.attempt(site, mode);
-        matched(&op, found).then(|| granted(site, mode, &op, found))
+        match self.expects(site, mode) {
+            (seen, true) => {
+                let op = pass(site, mode, seen);
+                matched(&op, found).then(|| granted(site, mode, &op, found))
+            }
+            (seen, false) => {
+                let op = enter_free(site, mode, seen);
+                matched(&op, found).then(|| granted(site, mode, &op, found))
+            }
+        }
     }
 
     /// Claims a lock whose word was found to be this without getting in line, or gets in line.

@@ -19,7 +19,7 @@ use super::latch::Latch;
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
 use super::mapping::{self, Mapping};
 use super::mark::Marks;
-use super::{fork, incarnation, parking, wide};
+use super::{fork, incarnation, parking, table, wide};
 use crate::addr::{Addr, RegionId};
 
 /// The region id in every address of a shared-memory region: a process sees one region a handle.
@@ -312,6 +312,8 @@ impl Region {
         options: &Options,
     ) -> Result<Self, OpenError> {
         fork::watch().map_err(|source| io_error("watch for forks of", path, source))?;
+        // Here and not when it attaches: in a process that has threads by then it takes 10 ms.
+        table::register_for_barriers();
         let mapping = Mapping::new(file, layout).map_err(|source| io_error("map", path, source))?;
         let inner = Inner {
             mapping,

@@ -427,7 +427,7 @@ fn next_incarnation(region: u16, last: u16) -> Option<u16> {
 }
 
 /// Registers this process for expedited barriers, which take microseconds. Returns whether the
-/// system does that; only the first time takes long.
+/// system does that. The first time may take 10 ms, where the process has several threads.
 pub(super) fn register_for_barriers() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }

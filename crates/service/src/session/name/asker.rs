@@ -275,12 +275,7 @@ impl Name {
         if mode.is_some_and(|mode| fit(&mut place, mode)) {
             let waiter = wanted.take().expect("it is wanted");
             line.asking = Asking::Nobody;
-            let token = self.install(&mut line, place, waiter.mode);
-            let mut after = After::default();
-            after.wakes.push(waiter.settle(Outcome::Granted(token)));
-            self.admit(&mut line, &mut after);
-            drop(line);
-            after.run(&self.hub);
+            self.grant(line, place, &waiter);
             return None;
         }
         drop(line);
@@ -289,6 +284,21 @@ impl Name {
             let _ = block_on(place.seat.endpoint(), place.seat.hand_over());
         }
         Some((place, Next::Open))
+    }
+
+    /// The waiter holds by this place from now on, and those that share with it.
+    fn grant(
+        self: &Arc<Self>,
+        mut line: BiasedGuard<'_, Line>,
+        place: Box<Place>,
+        waiter: &Waiter,
+    ) {
+        let token = self.install(&mut line, place, waiter.mode);
+        let mut after = After::default();
+        after.wakes.push(waiter.settle(Outcome::Granted(token)));
+        self.admit(&mut line, &mut after);
+        drop(line);
+        after.run(&self.hub);
     }
 
     /// Opens the lock for the waiter, if there is one. Returns the place if that is in line.
@@ -310,12 +320,7 @@ impl Name {
             }
             Ok(Opened::Held) => {
                 line.asking = Asking::Nobody;
-                let token = self.install(&mut line, place, waiter.mode);
-                let mut after = After::default();
-                after.wakes.push(waiter.settle(Outcome::Granted(token)));
-                self.admit(&mut line, &mut after);
-                drop(line);
-                after.run(&self.hub);
+                self.grant(line, place, &waiter);
             }
             Err(error) => {
                 drop(line);

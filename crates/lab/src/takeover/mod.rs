@@ -32,8 +32,8 @@ use report::Row;
 /// How long everybody idles before the first kill.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How long before that they come to rest: a waiter looks once or twice before it sleeps for good.
-const REST: Duration = Duration::from_millis(250);
+/// How long before that they come to rest: a waiter looks a few times before it sleeps for good.
+const REST: Duration = Duration::from_millis(400);
 
 /// What kind of takeovers.
 #[derive(Clone, Debug, clap::Args)]

@@ -32,6 +32,11 @@ use crate::slot::{self, Phase, SlotRecord};
 pub(super) const LOOK_NS: Nanos = 30_000_000;
 const LOOKS_IN_VAIN: u64 = 2;
 
+/// How often a waiter looks at a word that it watches, each time after twice as long: who has freed
+/// the lock may be stopped before it wakes anybody. Then it sleeps, for a lock that is held for
+/// long is to cost nothing.
+const LOOKS_WHILE_HELD: u32 = 3;
+
 /// Words of a slot record that those behind always read.
 const RECORD_WORDS_READ: usize = 2;
 
@@ -108,6 +113,8 @@ struct Watch {
     is_due: bool,
     /// The word has been as it is for an interval, and somebody holds the lock.
     is_calm: bool,
+    /// How often it was looked at since then.
+    looks: u32,
 }
 
 impl Watch {
@@ -131,6 +138,7 @@ impl Watch {
         self.intervals += u64::from(is_elapsed && self.could_have);
         let nothing_moved = is_elapsed || self.is_calm && woken != Woken::Changed;
         self.is_calm = nothing_moved && !self.could_have;
+        self.looks = if self.is_calm { self.looks + u32::from(is_elapsed) } else { 0 };
         self.is_due = woken != Woken::Mail || self.is_calm;
     }
 
@@ -258,7 +266,8 @@ impl Claim {
         before: Option<Place>,
         mut withdrawn: bool,
     ) {
-        let poll = (!E::NOW || !watch.is_calm).then_some(LOOK_NS);
+        let is_watching = E::NOW && watch.is_calm;
+        let poll = if is_watching { look_after(watch.looks) } else { Some(LOOK_NS) };
         let interval = if watch.is_calm { holders.interval(poll) } else { poll };
         let deadline = interval.map(|interval| site.endpoint.now().saturating_add(interval));
         let mut peers: Vec<EndpointId> = holders.watched().to_vec();
@@ -301,7 +310,7 @@ impl Claim {
         mode: Mode,
     ) -> Result<Option<Grant>, Fault> {
         publish_position(site, None);
-        let mut readers = Readers::new::<E>();
+        let (mut readers, mut looks) = (Readers::new::<E>(), 0);
         // Whoever is told to be first is told when the lock is free: a writer need not look.
         let mut seen = match mode {
             Mode::Exclusive => ClaimWord::new(),
@@ -326,21 +335,24 @@ impl Claim {
                 site.endpoint.checkpoint(&[seen.watched(), site.successor_bits(), site.signs()]);
                 continue;
             }
-            self.await_release(site, &mut readers, seen).await;
+            looks = self.await_release(site, &mut readers, seen, looks).await;
             seen = read_word(site).await?;
         }
     }
 
-    /// Waits until the word is no more as seen, or those who hold the lock are to be looked for.
+    /// Waits until the word is no more as seen, or it is time to look at it, or for those who hold
+    /// the lock, after so many looks in vain. Returns how many those are now.
     async fn await_release<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         readers: &mut Readers,
         seen: ClaimWord,
-    ) {
+        looks: u32,
+    ) -> u32 {
         let memory = [site.successor_bits(), site.signs(), readers.survivor()];
         site.endpoint.checkpoint(&[seen.watched(), memory[0], memory[1], memory[2]]);
-        let poll = (!E::NOW).then_some(self.poll_ns);
+        let look_ns = look_after(looks);
+        let poll = if E::NOW { look_ns } else { Some(self.poll_ns) };
         let woken = {
             let wait = Wait {
                 word: Some((site.lock, seen.watched())),
@@ -350,9 +362,14 @@ impl Claim {
                 patience: self.patience_in_line(),
             };
             // Who is withdrawn was seen above, and has left.
-            site.wait_or_withdraw(wait, false).await
+            site.wait_or_withdraw(wait, false).await.unwrap_or(Woken::Changed)
         };
-        readers.woken(woken.unwrap_or(Woken::Changed), poll);
+        readers.woken(woken, poll);
+        match woken {
+            Woken::Elapsed if E::NOW => looks + 1,
+            Woken::Changed => 0,
+            _ => looks,
+        }
     }
 
     /// Claims the lock for the first in line if its word still lets it. Returns what was found
@@ -543,6 +560,11 @@ async fn look_before<E: WideAtomics>(
         None if site.endpoint.occupant(peer.index).is_none() => Before::Gone,
         None => Before::Unknown,
     })
+}
+
+/// How long to wait before the word is looked at that is watched, after so many looks.
+fn look_after(looks: u32) -> Option<Nanos> {
+    (looks < LOOKS_WHILE_HELD).then(|| LOOK_NS << looks)
 }
 
 /// The word now. Its halves may be of different moments.

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use farlock_fabric::shm::{Options, Region};
+use farlock_fabric::{Endpoint, Nanos, block_on};
 use farlock_locks::record::claim::{Claim, ClaimWord};
 use farlock_locks::{Client, Mode};
+
+/// Far less than the longest sleep.
+const SOON_NS: Nanos = 400_000_000;
 
 /// Whoever frees the lock changes the word and then wakes who watches it; it may be stopped between
 /// the two. Here the word is changed by hand, which wakes nobody.
@@ -36,19 +39,19 @@ fn a_lock_that_was_freed_without_waking_anybody_is_claimed_soon() {
                 let client = client();
                 let guard = client.lock(word, Mode::Exclusive).expect("it is freed");
                 assert!(freed.load(Ordering::SeqCst), "the lock excludes");
-                let granted_at = Instant::now();
+                let granted_at = client.endpoint().now();
                 guard.unlock().expect("it is held");
                 granted_at
             });
-            thread::sleep(Duration::from_millis(held_ms));
-            let freed_at = Instant::now();
+            block_on(holder.endpoint(), holder.endpoint().sleep(held_ms * 1_000_000));
+            let freed_at = holder.endpoint().now();
             freed.store(true, Ordering::SeqCst);
             let [low, high] = [&region.words()[0], &region.words()[1]];
             high.fetch_add((ClaimWord::COUNT.place(1) >> 64) as u64, Ordering::SeqCst);
             low.fetch_and(!(ClaimWord::HOLDER.mask() as u64), Ordering::SeqCst);
             (freed_at, waiter.join().expect("the waiter is granted"))
         });
-        assert!(granted_at - freed_at < Duration::from_millis(400), "after {held_ms} ms");
+        assert!(granted_at - freed_at < SOON_NS, "after {held_ms} ms");
         // It finds that others took it for dead.
         guard.unlock().expect("a release that comes too late is none");
     }

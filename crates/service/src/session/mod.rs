@@ -334,6 +334,10 @@ impl fmt::Debug for Request {
 }
 
 /// An acquisition. Dropping it withdraws it, at once.
+///
+/// Its task is woken by whichever thread decides, perhaps the session's own. A waker that panics
+/// harms nobody; one that blocks, as those of executors never do, delays whoever that thread serves
+/// meanwhile.
 #[must_use = "a lock is acquired by awaiting its acquisition"]
 #[derive(Debug)]
 pub struct Acquire {

@@ -5,9 +5,13 @@
 //! favour: takes the favourite's name away, makes every thread of this process pass a memory
 //! barrier, and waits until the favourite is not inside.
 //!
+//! Each thread says in a *slot* of its own where it is inside. Were that a word of the mutex, a
+//! thread that was the favourite once, and was interrupted before it says so, would overwrite what
+//! the next favourite says.
+//!
 //! ```text
-//! favourite:  busy = 1; is it still me? yes: inside; busy = 0     no: busy = 0, as anybody else
-//! others:     mutex; favourite = nobody; barrier; wait until busy = 0: inside
+//! favourite:  slot = here; is it still me? yes: inside; slot = nowhere    no: slot = nowhere, as anybody
+//! others:     mutex; favourite = nobody; barrier; wait until its slot is not here: inside
 //! ```
 //!
 //! The barrier supplies the order that the favourite's two plain accesses lack: it falls before the
@@ -20,7 +24,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,9 +35,6 @@ const TIMES_FIRST: u32 = 8;
 /// So often at most.
 const TIMES_MAX: u32 = 1 << 16;
 
-/// Nobody's name.
-const NOBODY: u64 = 0;
-
 /// A mutex with a favourite. What is inside must be short: who waits for the favourite yields its
 /// processor, and is not woken.
 ///
@@ -42,46 +43,63 @@ const NOBODY: u64 = 0;
 /// A panic inside leaves the value as it is, for whoever comes next.
 #[repr(C)]
 pub struct Biased<T> {
-    /// The thread that need not lock the mutex. Stored under the mutex.
-    favourite: AtomicU64,
-    /// Whether the favourite is inside. Only the favourite stores it.
-    busy: AtomicU64,
+    /// The slot of the thread that need not lock the mutex; null: nobody's. Stored under the mutex.
+    favourite: AtomicPtr<Slot>,
     value: UnsafeCell<T>,
     others: Mutex<Others>,
+}
+
+/// Where a thread says in which [`Biased`] it is inside as the favourite: by its address; zero in
+/// none. Only its thread stores it. It is that thread's name as well; a thread that ends leaves it
+/// to another, and with it whatever favours it has.
+#[repr(align(64))]
+#[derive(Debug)]
+struct Slot {
+    inside: AtomicUsize,
 }
 
 /// What decides who is to be the favourite.
 #[derive(Debug)]
 struct Others {
-    /// Who has locked last.
-    last: u64,
+    /// The slot of who has locked last.
+    last: *const Slot,
     /// How often in a row.
     times: u32,
     /// How often it takes.
     enough: u32,
 }
 
-// SAFETY: the value is reached by one thread at a time: the favourite while it is busy, or who has
-// the mutex once there is no favourite any more (see the module). So it goes from thread to thread.
+// SAFETY: the pointer is a name, and nothing is reached through it.
+unsafe impl Send for Others {}
+
+// SAFETY: the value is reached by one thread at a time: the favourite while its slot says so, or
+// who has the mutex once there is no favourite any more (see the module). So it goes from thread to
+// thread.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
 /// The value of a [`Biased`], as long as this exists.
 #[must_use = "the value is locked as long as its guard lives"]
 pub struct BiasedGuard<'b, T> {
     biased: &'b Biased<T>,
-    /// `None`: the favourite's.
-    others: Option<MutexGuard<'b, Others>>,
+    unlock: Unlock<'b>,
     /// It unlocks as the thread that locked.
     _not_send: PhantomData<*mut T>,
+}
+
+/// How a guard unlocks.
+enum Unlock<'b> {
+    /// By this slot, as the favourite.
+    Slot(&'static Slot),
+    /// As anybody.
+    Mutex { _others: MutexGuard<'b, Others> },
 }
 
 impl<T> Biased<T> {
     /// Has no favourite yet.
     pub const fn new(value: T) -> Self {
-        let others = Others { last: NOBODY, times: 0, enough: TIMES_FIRST };
+        let others = Others { last: std::ptr::null(), times: 0, enough: TIMES_FIRST };
         Self {
-            favourite: AtomicU64::new(NOBODY),
-            busy: AtomicU64::new(0),
+            favourite: AtomicPtr::new(std::ptr::null_mut()),
             value: UnsafeCell::new(value),
             others: Mutex::new(others),
         }
@@ -94,49 +112,78 @@ impl<T> Biased<T> {
     /// itself.
     #[inline(always)]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
-        let me = own_name();
-        if self.favourite.load(Ordering::Relaxed) == me {
-            assert!(self.busy.load(Ordering::Relaxed) == 0, "a thread locks once");
-            self.busy.store(1, Ordering::Relaxed);
-            compiler_fence(Ordering::SeqCst);
-            if self.favourite.load(Ordering::Relaxed) == me {
-                return BiasedGuard { biased: self, others: None, _not_send: PhantomData };
+        self.lock_after(|| {})
+    }
+
+    /// The same; a favourite that has seen that it is one calls `pause` before it says anything.
+    #[inline(always)]
+    fn lock_after(&self, pause: impl FnOnce()) -> BiasedGuard<'_, T> {
+        let slot = own_slot();
+        if self.is_favourite(slot) {
+            pause();
+            let inside = slot.inside.load(Ordering::Relaxed);
+            assert_ne!(inside, self.address(), "a thread locks once");
+            // Who is inside another one, which is seldom, locks as anybody.
+            if inside == 0 {
+                slot.inside.store(self.address(), Ordering::Relaxed);
+                compiler_fence(Ordering::SeqCst);
+                if self.is_favourite(slot) {
+                    return self.guard(Unlock::Slot(slot));
+                }
+                slot.inside.store(0, Ordering::Release);
             }
-            self.busy.store(0, Ordering::Release);
         }
-        self.lock_as_any(me)
+        self.lock_as_any(slot)
+    }
+
+    #[inline(always)]
+    fn is_favourite(&self, slot: &Slot) -> bool {
+        std::ptr::eq(self.favourite.load(Ordering::Relaxed), slot)
+    }
+
+    #[inline(always)]
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    #[inline(always)]
+    fn guard<'b>(&'b self, unlock: Unlock<'b>) -> BiasedGuard<'b, T> {
+        BiasedGuard { biased: self, unlock, _not_send: PhantomData }
     }
 
     #[cold]
     #[inline(never)]
-    fn lock_as_any(&self, me: u64) -> BiasedGuard<'_, T> {
+    fn lock_as_any(&self, slot: &'static Slot) -> BiasedGuard<'_, T> {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.favourite.load(Ordering::Relaxed) != NOBODY {
-            self.end_favour();
+        if self.end_favour() {
             others.enough = (others.enough * 2).min(TIMES_MAX);
         }
-        others.times = if others.last == me { others.times + 1 } else { 1 };
-        others.last = me;
-        if others.times < others.enough || !register_for_barriers() {
-            return BiasedGuard { biased: self, others: Some(others), _not_send: PhantomData };
+        others.times = if std::ptr::eq(others.last, slot) { others.times + 1 } else { 1 };
+        others.last = slot;
+        let is_elsewhere = slot.inside.load(Ordering::Relaxed) != 0;
+        if others.times < others.enough || is_elsewhere || !register_for_barriers() {
+            return self.guard(Unlock::Mutex { _others: others });
         }
         others.times = 0;
-        self.busy.store(1, Ordering::Relaxed);
-        self.favourite.store(me, Ordering::Relaxed);
-        // Who has the mutex next waits until this one is not busy any more.
+        slot.inside.store(self.address(), Ordering::Relaxed);
+        self.favourite.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
+        // Who has the mutex next waits until this thread is not inside any more.
         drop(others);
-        BiasedGuard { biased: self, others: None, _not_send: PhantomData }
+        self.guard(Unlock::Slot(slot))
     }
 
     /// Nobody is the favourite any more, and who was is not inside. The caller has the mutex.
-    fn end_favour(&self) {
+    /// Returns whether anybody was.
+    fn end_favour(&self) -> bool {
         const YIELDS_MAX: u32 = 1000;
         /// The favourite may need this processor to come to an end.
         const NAP: Duration = Duration::from_micros(100);
-        self.favourite.store(NOBODY, Ordering::SeqCst);
+        let favourite = self.favourite.swap(std::ptr::null_mut(), Ordering::SeqCst);
+        // SAFETY: it is null, or was made from a reference to a slot, and slots are never freed.
+        let Some(slot) = (unsafe { favourite.as_ref() }) else { return false };
         assert!(barrier(true), "a system that registers for barriers has them");
         let mut turns = 0;
-        while self.busy.load(Ordering::Acquire) != 0 {
+        while slot.inside.load(Ordering::Acquire) == self.address() {
             match turns {
                 YIELDS_MAX => std::thread::sleep(NAP),
                 _ => {
@@ -145,6 +192,7 @@ impl<T> Biased<T> {
                 }
             }
         }
+        true
     }
 }
 
@@ -169,9 +217,9 @@ impl<T> DerefMut for BiasedGuard<'_, T> {
 impl<T> Drop for BiasedGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.others.is_none() {
+        if let Unlock::Slot(slot) = self.unlock {
             compiler_fence(Ordering::SeqCst);
-            self.biased.busy.store(0, Ordering::Release);
+            slot.inside.store(0, Ordering::Release);
         }
     }
 }
@@ -189,53 +237,77 @@ impl<T: fmt::Debug> fmt::Debug for BiasedGuard<'_, T> {
     }
 }
 
-/// The calling thread's name, which no other thread of this process ever has.
-#[inline(always)]
-fn own_name() -> u64 {
-    thread_local! {
-        static NAME: Cell<u64> = const { Cell::new(NOBODY) };
+thread_local! {
+    /// The calling thread's slot, once it has one.
+    static SLOT: Cell<Option<&'static Slot>> = const { Cell::new(None) };
+    /// Leaves it to another thread in the end.
+    static LEAVING: Leaving = const { Leaving };
+}
+
+/// Slots whose threads have ended.
+static LEFT: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+
+struct Leaving;
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let slot = SLOT.take().expect("who leaves a slot has one");
+        left().push(slot);
     }
-    let name = NAME.get();
-    if name == NOBODY { draw_name(&NAME) } else { name }
+}
+
+fn left() -> MutexGuard<'static, Vec<&'static Slot>> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The calling thread's slot, which no other thread has while this one lives.
+#[inline(always)]
+fn own_slot() -> &'static Slot {
+    SLOT.get().unwrap_or_else(take_slot)
 }
 
 #[cold]
-fn draw_name(name: &'static std::thread::LocalKey<Cell<u64>>) -> u64 {
-    static DRAWN: AtomicU64 = AtomicU64::new(NOBODY);
-    name.set(DRAWN.fetch_add(1, Ordering::Relaxed) + 1);
-    name.get()
+fn take_slot() -> &'static Slot {
+    let slot = left().pop();
+    let slot = slot.unwrap_or_else(|| Box::leak(Box::new(Slot { inside: AtomicUsize::new(0) })));
+    SLOT.set(Some(slot));
+    // A thread that is nearly over cannot leave it any more, and keeps it for good.
+    let _ = LEAVING.try_with(|_| {});
+    slot
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn favourite<T>(biased: &Biased<T>) -> u64 {
-        biased.favourite.load(Ordering::Relaxed)
+    /// Whether the calling thread is the favourite; `None`: nobody is.
+    fn is_favourite<T>(biased: &Biased<T>) -> Option<bool> {
+        let favourite = biased.favourite.load(Ordering::Relaxed);
+        (!favourite.is_null()).then(|| biased.is_favourite(own_slot()))
     }
 
     #[test]
     fn who_locks_often_becomes_the_favourite_until_another_comes() {
         let biased = Biased::new(0_u32);
         for _ in 0..TIMES_FIRST {
-            assert_eq!(favourite(&biased), NOBODY);
+            assert_eq!(is_favourite(&biased), None);
             *biased.lock() += 1;
         }
         if !register_for_barriers() {
             return;
         }
-        assert_eq!(favourite(&biased), own_name());
+        assert_eq!(is_favourite(&biased), Some(true));
         *biased.lock() += 1;
         std::thread::scope(|scope| {
             scope.spawn(|| *biased.lock() += 1);
         });
-        assert_eq!(favourite(&biased), NOBODY);
+        assert_eq!(is_favourite(&biased), None);
         for _ in 1..2 * TIMES_FIRST {
             *biased.lock() += 1;
         }
-        assert_eq!(favourite(&biased), NOBODY, "twice as hard");
+        assert_eq!(is_favourite(&biased), None, "twice as hard");
         *biased.lock() += 1;
-        assert_eq!(favourite(&biased), own_name());
+        assert_eq!(is_favourite(&biased), Some(true));
         assert_eq!(*biased.lock(), 3 * TIMES_FIRST + 2);
     }
 
@@ -292,7 +364,7 @@ mod tests {
     fn its_favourite_locks_it_once_at_a_time() {
         let biased = Biased::new(());
         (0..=TIMES_FIRST).for_each(|_| drop(biased.lock()));
-        if favourite(&biased) != own_name() {
+        if is_favourite(&biased) != Some(true) {
             return;
         }
         let guard = biased.lock();
@@ -301,5 +373,76 @@ mod tests {
         drop(again);
         drop(guard);
         drop(biased.lock());
+    }
+
+    /// It was to store where it is inside into a word of the mutex, and overwrote what the next
+    /// favourite had stored: a third thread then came inside beside that one.
+    #[test]
+    fn a_favourite_of_before_that_was_interrupted_hides_nobody() {
+        use std::sync::mpsc::channel;
+        let biased = Biased::new(0);
+        (0..=TIMES_FIRST).for_each(|_| drop(biased.lock()));
+        if is_favourite(&biased) != Some(true) {
+            return;
+        }
+        let (tell_inside, is_inside) = channel();
+        let (tell_leave, may_leave) = channel::<()>();
+        let (tell_entered, has_entered) = channel();
+        let biased = &biased;
+        std::thread::scope(|scope| {
+            let next = move || {
+                for _ in 0..=4 * TIMES_FIRST {
+                    drop(biased.lock());
+                }
+                assert_eq!(is_favourite(biased), Some(true));
+                let _guard = biased.lock();
+                tell_inside.send(()).unwrap();
+                may_leave.recv().unwrap();
+            };
+            // It says that it is inside, and finds that it is none; then it waits as anybody.
+            drop(biased.lock_after(move || {
+                scope.spawn(next);
+                is_inside.recv().unwrap();
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(100));
+                    scope.spawn(move || {
+                        drop(biased.lock());
+                        // Who waited for this may have given up.
+                        let _ = tell_entered.send(());
+                    });
+                    std::thread::sleep(Duration::from_millis(100));
+                    assert!(has_entered.try_recv().is_err(), "two are inside");
+                    tell_leave.send(()).unwrap();
+                });
+            }));
+        });
+    }
+
+    #[test]
+    fn threads_that_end_leave_their_slots() {
+        let slot = || std::thread::spawn(|| std::ptr::from_ref(own_slot()).addr());
+        let slots: std::collections::BTreeSet<usize> =
+            (0..100).map(|_| slot().join().unwrap()).collect();
+        // Other tests have threads, too.
+        assert!(slots.len() < 50, "{}", slots.len());
+    }
+
+    #[test]
+    fn two_are_locked_one_within_the_other() {
+        let (outer, inner) = (Biased::new(0), Biased::new(0));
+        for _ in 0..4 * TIMES_FIRST {
+            let mut first = outer.lock();
+            *first += 1;
+            *inner.lock() += *first;
+            *first += 1;
+        }
+        (0..4 * TIMES_FIRST).for_each(|_| *inner.lock() += 1);
+        let mut first = outer.lock();
+        *first += *inner.lock();
+        drop(first);
+        std::thread::scope(|scope| {
+            scope.spawn(|| *outer.lock() += 1);
+            scope.spawn(|| *inner.lock() += 1);
+        });
     }
 }

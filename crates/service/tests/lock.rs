@@ -70,7 +70,7 @@ fn conflicts_end_as_with_flock() {
     let (status, _, said) = stage.run(&["lock", "-n", "-q", "t", "true"]);
     assert_eq!((status, said.as_str()), (1, ""));
     kill(pid(&holder), Signal::TERM);
-    assert_eq!(holder.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!(holder.wait().unwrap().signal(), Some(15));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn shared_holders_run_together_and_exclude_writers() {
     assert_eq!(stage.run(&["lock", "-n", "-s", "t", "true"]).0, 0);
     assert_eq!(stage.run(&["lock", "-n", "-x", "t", "true"]).0, 1);
     kill(pid(&reader), Signal::INT);
-    assert_eq!(reader.wait().unwrap().code(), Some(128 + 2));
+    assert_eq!(reader.wait().unwrap().signal(), Some(2));
 }
 
 #[test]
@@ -221,20 +221,59 @@ fn a_killed_guardian_takes_the_command_along_too() {
     assert_eq!(holder.wait().unwrap().code(), Some(128 + 9));
 }
 
+/// A command whose child leaves its group and session, and notes its number.
+fn escaping(stage: &Stage) -> (String, std::path::PathBuf) {
+    let file = stage.file("escaped");
+    (format!("setsid sh -c 'echo $$ > {}; exec sleep 100' & wait", file.display()), file)
+}
+
+#[test]
+fn a_killed_holder_takes_those_along_that_left_its_group() {
+    let stage = Stage::new();
+    let (line, file) = escaping(&stage);
+    let mut holder = stage.farlock(&["lock", "t", "--", "sh", "-c", &line]).spawn().unwrap();
+    let escaped = number(&stage, &file) as i32;
+    kill(pid(&holder), Signal::KILL);
+    holder.wait().unwrap();
+    assert_eq!(stage.run(&["lock", "-w", "10", "t", "true"]).0, 0);
+    assert!(!is_running(escaped));
+}
+
 #[test]
 fn nobody_is_granted_beside_an_orphan() {
-    // The command leaves the group, so nobody kills it: while it runs, the lock stays taken.
+    // Nobody is left to kill what the command started: while it runs, the lock stays taken.
     let stage = Stage::new();
-    let file = stage.file("escaped");
-    let line = format!("setsid sh -c 'echo $$ > {}; exec sleep 100' & wait", file.display());
+    let (line, file) = escaping(&stage);
     let mut holder = stage.farlock(&["lock", "t", "--", "sh", "-c", &line]).spawn().unwrap();
     let escaped = Pid::from_raw(number(&stage, &file) as i32).unwrap();
+    let guardian = guardian(&holder);
+    kill(guardian, Signal::STOP);
     kill(pid(&holder), Signal::KILL);
+    kill(guardian, Signal::KILL);
     holder.wait().unwrap();
     assert_eq!(stage.run(&["lock", "-w", "0.3", "t", "true"]).0, 1);
     assert!(stage.ls().contains("\"orphaned\""), "{}", stage.ls());
     kill(escaped, Signal::KILL);
     assert_eq!(stage.run(&["lock", "-w", "10", "t", "true"]).0, 0);
+}
+
+/// What a command leaves running holds nothing, not even a place.
+#[test]
+fn what_is_left_in_the_background_uses_nothing_up() {
+    let stage = Stage::new();
+    let file = stage.file("left");
+    let line = format!("sleep 100 > /dev/null 2>&1 & echo $! >> {}", file.display());
+    for _ in 0..10 {
+        assert_eq!(stage.run(&["lock", "t", "-c", &line]).0, 0);
+    }
+    assert_eq!(stage.ls(), "");
+    let left = std::fs::read_to_string(&file).unwrap();
+    let left: Vec<i32> = left.lines().map(|pid| pid.parse().unwrap()).collect();
+    assert!(left.len() == 10 && left.iter().all(|pid| is_running(*pid)));
+    left.iter().for_each(|pid| kill(Pid::from_raw(*pid).unwrap(), Signal::KILL));
+    let hidden = std::fs::read_dir(stage.dir()).unwrap();
+    let names: Vec<_> = hidden.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!names.iter().any(|name| name.to_string_lossy().contains("tether")), "{names:?}");
 }
 
 #[test]

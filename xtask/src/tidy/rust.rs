@@ -7,11 +7,12 @@ use syn::{Attribute, Expr, ExprMethodCall, ImplItemFn, ItemFn, ItemImpl, ItemMod
 use super::{File, Finding, Tree, files};
 
 /// Where `unsafe` may stand: these files, and what lies under these folders.
-const UNSAFE_PLACES: [&str; 5] = [
+const UNSAFE_PLACES: [&str; 6] = [
     "crates/fabric/src/shm/",
     "crates/fabric/src/rdma/",
     "crates/local/",
     "crates/service/src/capi.rs",
+    "crates/service/src/cli/inherited.rs",
     "crates/service/tests/fork.rs",
 ];
 

@@ -10,7 +10,8 @@
 //! the next favourite says.
 //!
 //! ```text
-//! favourite:  slot = here; is it still me? yes: inside; slot = nowhere    no: slot = nowhere, as anybody
+//! favourite:  slot = here; is it still me? yes: inside; slot = nowhere    no: slot = nowhere,
+//!                                                                         and as anybody
 //! others:     mutex; favourite = nobody; barrier; wait until its slot is not here: inside
 //! ```
 //!

@@ -124,7 +124,7 @@ impl Region {
     }
 
     /// Attaches as [`Region::endpoint`] does, but the endpoint counts as dead only when every
-    /// process that inherited [`ShmEndpoint::tether_fd`] is gone too.
+    /// process that has its [`ShmEndpoint::tether_fd`] is gone too.
     ///
     /// # Errors
     /// See [`AttachError`].

@@ -50,6 +50,20 @@ impl PrivateDir {
         Ok(Self { fd, path: path.to_owned() })
     }
 
+    /// Another handle of the same directory.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone() })
+    }
+
+    /// The names of all that is in it, but for those that are no text.
+    pub(super) fn names(&self) -> Result<Vec<String>, OpenError> {
+        let failed = |error: rustix::io::Errno| io_error("list", &self.path, error.into());
+        let entries = rustix::fs::Dir::read_from(&self.fd).map_err(failed)?;
+        let name = |entry: rustix::fs::DirEntry| Some(entry.file_name().to_str().ok()?.to_owned());
+        let names = entries.map(|entry| entry.map(name).map_err(failed));
+        Ok(names.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
     /// The full path of something in it, for messages.
     pub(super) fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)

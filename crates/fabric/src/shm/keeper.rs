@@ -88,15 +88,15 @@ impl Keeper {
         self.id
     }
 
-    /// The descriptor that keeps this endpoint alive in whoever inherits it; only a tethered
-    /// endpoint has one. Children inherit it unless [`Keeper::set_tether_inherited`] says no.
+    /// The descriptor that keeps this endpoint alive in whoever has it when this process dies; only
+    /// a tethered endpoint has one. Its duplicates count as it does. A keeper that is dropped lets
+    /// go of all of them.
     pub fn tether_fd(&self) -> Option<BorrowedFd<'_>> {
         self.tether.as_ref().map(Tether::fd)
     }
 
-    /// Whether programs executed by this process inherit the tether: yes at first. To hand it to
-    /// exactly one child, say no at once, and duplicate [`Keeper::tether_fd`] in that child
-    /// before it executes. Without a tether nothing happens.
+    /// Whether programs executed by this process inherit the tether: not at first. Without a
+    /// tether nothing happens.
     ///
     /// # Errors
     /// What the system says.
@@ -110,10 +110,13 @@ impl Drop for Keeper {
         if std::process::id() != self.pid {
             return;
         }
-        drop(self.tether.take());
         let mapping = self.region.mapping();
         if self.has_lane {
             mapping.stop_lane(self.id);
+        }
+        if let Some(tether) = self.tether.take() {
+            tether.release();
+            mapping.tethers().remove(self.id.index);
         }
         mapping.move_out(self.id);
         self.region.keepers().remove(self.thread);

@@ -42,7 +42,7 @@ pub(super) const BUCKETS: usize = 512;
 pub(super) const LINE: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"farlock1");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 const HEADER_BYTES: usize = 4096;
 /// Where the bits of taken places begin, in bytes.
 pub(super) const TAKEN_AT: usize = 2048;

@@ -22,6 +22,7 @@ use super::mailbox::Mailcells;
 use super::parking::Bucket;
 use super::place::Place;
 use super::taken::Taken;
+use super::tether::Tethers;
 use crate::addr::Slot;
 use crate::endpoint::RECORD_WORDS;
 
@@ -31,6 +32,7 @@ pub(super) struct Mapping {
     base: NonNull<u8>,
     file: File,
     layout: Layout,
+    tethers: Tethers,
 }
 
 // SAFETY: what is reached through `base` is atomics, and the base itself never changes.
@@ -57,7 +59,7 @@ pub(super) fn examine(file: &File) -> io::Result<Result<Sound, Malformed>> {
 
 impl Mapping {
     /// Maps a file of this layout, which is at least as long as the layout's fixed part.
-    pub(super) fn new(file: File, layout: Layout) -> io::Result<Self> {
+    pub(super) fn new(file: File, layout: Layout, tethers: Tethers) -> io::Result<Self> {
         assert!(file.metadata()?.len() > layout.heap, "the file holds the fixed part");
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe {
@@ -71,7 +73,7 @@ impl Mapping {
             )?
         };
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero");
-        Ok(Self { base, file, layout })
+        Ok(Self { base, file, layout, tethers })
     }
 
     fn mapped_bytes(layout: &Layout) -> usize {
@@ -84,6 +86,10 @@ impl Mapping {
 
     pub(super) fn file(&self) -> &File {
         &self.file
+    }
+
+    pub(super) fn tethers(&self) -> &Tethers {
+        &self.tethers
     }
 
     /// A reference to something in the fixed part.

@@ -19,7 +19,8 @@ use super::latch::Latch;
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
 use super::mapping::{self, Mapping};
 use super::mark::Marks;
-use super::{fork, incarnation, parking, table, wide};
+use super::tether::Tethers;
+use super::{fork, incarnation, parking, table, tether, wide};
 use crate::addr::{Addr, RegionId};
 
 /// The region id in every address of a shared-memory region: a process sees one region a handle.
@@ -262,7 +263,7 @@ impl Region {
         }
         let state = PrivateDir::open(&options.state_dir)?;
         incarnation::repair(&state, &options.name, sound.incarnation)?;
-        Self::map(file, &path, sound.layout, sound.incarnation, options).map(Some)
+        Self::map(dir, file, sound.layout, sound.incarnation, options).map(Some)
     }
 
     /// Creates a region. The caller holds the directory's lock, and there is none of this name,
@@ -291,7 +292,7 @@ impl Region {
                 }
                 other => io_error("allocate", &path, other.into()),
             })?;
-            let region = Self::map(file, &path, layout, incarnation, options)?;
+            let region = Self::map(dir, file, layout, incarnation, options)?;
             let header = region.mapping().header();
             layout.write_header(header, incarnation, bytes, parking::boot_time());
             dir.rename(&fresh, &options.name)?;
@@ -305,16 +306,21 @@ impl Region {
     }
 
     fn map(
+        dir: &PrivateDir,
         file: File,
-        path: &Path,
         layout: Layout,
         incarnation: u16,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        fork::watch().map_err(|source| io_error("watch for forks of", path, source))?;
+        let io = |what| {
+            let path = dir.path_of(&options.name);
+            move |source| io_error(what, &path, source)
+        };
+        fork::watch().map_err(io("watch for forks of"))?;
         // Here and not when it attaches: in a process that has threads by then it takes 10 ms.
         table::register_for_barriers();
-        let mapping = Mapping::new(file, layout).map_err(|source| io_error("map", path, source))?;
+        let tethers = Tethers::new(dir, &options.name, incarnation).map_err(io("open"))?;
+        let mapping = Mapping::new(file, layout, tethers).map_err(io("map"))?;
         let inner = Inner {
             mapping,
             incarnation,
@@ -346,11 +352,12 @@ impl Region {
             let examined = mapping::examine(&file).map_err(|e| io_error("read", &path, e))?;
             if let Ok(sound) = examined {
                 let options = Options::new("", "", name);
-                Self::map(file, &path, sound.layout, sound.incarnation, &options)?
+                Self::map(dir, file, sound.layout, sound.incarnation, &options)?
                     .retire()
                     .map_err(|source| io_error("retire", &path, source))?;
             }
         }
+        tether::remove_all(dir, name)?;
         dir.remove_file(name)
     }
 

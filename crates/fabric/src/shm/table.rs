@@ -21,7 +21,6 @@ use super::parking::boot_time;
 use super::place::{Identity, Phase, Place};
 use super::region::Region;
 use super::taken;
-use super::tether::{self, Tether};
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::Nanos;
 use crate::error::Fault;
@@ -116,7 +115,7 @@ impl Region {
         mapping.taken().set(latch);
         let Some(incarnation) = mapping.claim(latch) else { return Ok(None) };
         let tether = if tethered {
-            match Tether::take(mapping.file(), index).map_err(io("take a tether"))? {
+            match mapping.tethers().take(index).map_err(io("take a tether"))? {
                 Some(tether) => Some(tether),
                 None => return Ok(None),
             }
@@ -311,18 +310,14 @@ impl Mapping {
         }
     }
 
-    /// Moves out. The caller's thread is the owner and has no verb under way, nor has its lane; a
-    /// tether it held is closed already. Where a child still holds the tether the endpoint lives
-    /// on as an orphan.
+    /// Moves out. The caller's thread is the owner and has no verb under way, nor has its lane; it
+    /// holds no tether any more.
     pub(super) fn move_out(&self, id: EndpointId) {
         let place = self.place(id.index).expect("an endpoint has a place");
         let identity = place.identity();
         assert!(identity.is(Phase::Occupied, id.incarnation), "a place is its owner's");
-        if identity.tethered() == 0 {
-            assert!(place.replace(identity, identity.in_phase(Phase::Vacant)));
-        }
+        assert!(place.replace(identity, identity.in_phase(Phase::Vacant)));
         place.beacon.extinguish();
-        self.vital(id);
     }
 
     /// How this endpoint is. The first to see it dead vacates its place and tells the others.
@@ -342,7 +337,7 @@ impl Mapping {
             self.end_lane(place, identity, id);
         }
         // A tether that cannot be examined is taken for held: waiting is safe, a successor is not.
-        if identity.tethered() != 0 && tether::is_held(self.file(), id.index).unwrap_or(true) {
+        if identity.tethered() != 0 && self.tethers().is_held(id.index).unwrap_or(true) {
             return Vital::Orphaned;
         }
         if place.replace(identity, identity.in_phase(Phase::Vacant)) {

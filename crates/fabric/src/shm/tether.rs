@@ -1,53 +1,110 @@
 //! The tether: a second sign of life that the children of an endpoint's owner share.
 //!
-//! A kernel lock on one byte of the region's file, taken through a descriptor of its own that only
-//! reads. The lock belongs to the open file description, so every process that inherits the
+//! A kernel lock on an empty file of its own, beside the region's file, taken through a descriptor
+//! that only reads. The lock belongs to the open file description, so every process that has the
 //! descriptor holds it, and it is released with the last of them. A command that runs under a lock
 //! holds its tether: while it runs, even orphaned, the endpoint does not count as dead.
+//!
+//! Who has the descriptor can do nothing else with it: there is nothing to read, it may not write,
+//! opening the file anew takes the region's user, and a lock on it concerns this one place. So a
+//! program that gave up its user's rights may keep it.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
 
+use super::error::OpenError;
+use super::file::PrivateDir;
+
+/// The byte of the file that is locked.
+const BYTE: i64 = 0;
+
+/// Where the tethers of a region lie.
+#[derive(Debug)]
+pub(super) struct Tethers {
+    dir: PrivateDir,
+    /// How the names of their files begin: hidden, and no other region's.
+    prefix: String,
+}
+
+impl Tethers {
+    /// Those of the region of this name and incarnation in this directory.
+    pub(super) fn new(dir: &PrivateDir, name: &str, incarnation: u16) -> io::Result<Self> {
+        let prefix = format!("{}{incarnation}-", prefix_of(name));
+        Ok(Self { dir: dir.try_clone()?, prefix })
+    }
+
+    fn open(&self, index: u16, flags: OFlags) -> io::Result<Option<File>> {
+        let opened = self.dir.open_file(&format!("{}{index}", self.prefix), flags);
+        opened.map_err(io::Error::other)
+    }
+
+    /// Takes the tether of place `index`, for a caller that has the place's latch. `None` where
+    /// somebody still holds it: a child of a former owner. Children do not inherit it yet.
+    pub(super) fn take(&self, index: u16) -> io::Result<Option<Tether>> {
+        let opened = self.open(index, OFlags::RDONLY | OFlags::CREATE)?;
+        let file = opened.ok_or(io::ErrorKind::NotFound)?;
+        if would_conflict(&file, BYTE)? {
+            return Ok(None);
+        }
+        set_lock(&file, libc::F_RDLCK, BYTE)?;
+        Ok(Some(Tether { file }))
+    }
+
+    /// Whether anybody holds the tether of place `index`.
+    pub(super) fn is_held(&self, index: u16) -> io::Result<bool> {
+        self.open(index, OFlags::RDONLY)?.map_or(Ok(false), |file| would_conflict(&file, BYTE))
+    }
+
+    /// Removes the file of a tether that nobody holds, for the place's owner or who has its latch.
+    pub(super) fn remove(&self, index: u16) {
+        // One that stays is in nobody's way: who takes it next finds it free.
+        let _ = self.dir.remove_file(&format!("{}{index}", self.prefix));
+    }
+}
+
+/// Removes the files of all tethers of regions of this name that were, for who has the directory's
+/// lock.
+pub(super) fn remove_all(dir: &PrivateDir, name: &str) -> Result<(), OpenError> {
+    let prefix = prefix_of(name);
+    for file in dir.names()? {
+        if file.starts_with(&prefix) {
+            dir.remove_file(&file)?;
+        }
+    }
+    Ok(())
+}
+
+fn prefix_of(name: &str) -> String {
+    format!(".{name}.tether-")
+}
+
 /// A held tether.
 #[derive(Debug)]
 pub(super) struct Tether {
-    fd: OwnedFd,
+    file: File,
 }
 
 impl Tether {
-    /// Takes the tether of place `index` of the region in `region_file`. `None` where somebody
-    /// still holds it: a child of a former owner.
-    pub(super) fn take(region_file: &File, index: u16) -> io::Result<Option<Self>> {
-        let opened = open_again(region_file)?;
-        if is_held(&opened, index)? {
-            return Ok(None);
-        }
-        set_lock(&opened, libc::F_RDLCK, index.into())?;
-        let tether = Self { fd: opened.into() };
-        tether.set_inherited(true)?;
-        Ok(Some(tether))
-    }
-
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        std::os::fd::AsFd::as_fd(&self.fd)
+        self.file.as_fd()
     }
 
     /// Whether children inherit the descriptor when they execute another program.
     pub(super) fn set_inherited(&self, inherited: bool) -> io::Result<()> {
         let flags = if inherited { FdFlags::empty() } else { FdFlags::CLOEXEC };
-        Ok(rustix::io::fcntl_setfd(&self.fd, flags)?)
+        Ok(rustix::io::fcntl_setfd(&self.file, flags)?)
     }
-}
 
-/// Whether anybody holds the tether of place `index`, through another description than `file`'s.
-pub(super) fn is_held(file: &File, index: u16) -> io::Result<bool> {
-    would_conflict(file, index.into())
+    /// Lets go of it, and of what children have of it: the endpoint leaves in order.
+    pub(super) fn release(self) {
+        set_lock(&self.file, libc::F_UNLCK, BYTE).expect("a lock on an open file can be released");
+    }
 }
 
 /// Opens a region's file once more, for reading. A descriptor of its own has locks of its own, and

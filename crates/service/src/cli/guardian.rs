@@ -1,159 +1,335 @@
-//! The guardian: a process between `farlock lock` and its command that outlives neither.
+//! The guardian: a double of `farlock lock` that runs the command, and outlives neither.
 //!
-//! It runs the command in its own group, ends with the command's status, and kills the whole group
-//! when `farlock lock` dies. It catches what is forwarded to the group instead of dying of it, and
-//! it is the one that hands the terminal back.
+//! It is forked at the start, before there are threads, and waits for the lock to be granted. The
+//! command runs below it, in the caller's group, and so does all that the command starts, for the
+//! guardian adopts orphans ([`family`]). It takes no signal but those that cannot be blocked, so
+//! what is typed at a terminal reaches the command and leaves the guardian to look after it.
+//!
+//! It also serves as an echo: a signal that was sent to the whole group waits at the guardian too,
+//! so what is passed on reaches the command once.
 
-use std::ffi::OsString;
-use std::io::{self, Read};
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpgid, getpid, getppid, kill_process,
-    kill_process_group, pidfd_open, waitpid,
+use rustix::io::FdFlags;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
 };
-use signal_hook::consts::{SIGCHLD, SIGTSTP};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, waitpid,
+};
+use serde::{Deserialize, Serialize};
 
-use super::job::FORWARDED;
-use super::report::{Exit, Failure};
-use super::terminal::Terminal;
+use super::family::{self, Strangers};
+use super::inherited::{self, Fork, Inherited};
+use super::report::{Exit, Failure, say};
 
-/// The hidden command by which `farlock` starts its guardian.
-pub(super) const NAME: &str = "__guardian";
-
-const FOREGROUND: &str = "foreground";
-const BACKGROUND: &str = "background";
-
-/// The guardian's arguments before the command: what it is, whose, and where.
-pub(super) fn arguments(parent: Pid, is_foreground: bool) -> [String; 3] {
-    let place = if is_foreground { FOREGROUND } else { BACKGROUND };
-    [NAME.to_owned(), parent.as_raw_nonzero().to_string(), place.to_owned()]
+/// What a guardian is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Run the command, with this token; its tether comes along.
+    Run(u64),
+    /// Pass a signal on to the command, unless it went there by itself.
+    Pass(i32),
+    /// Say whether the command is stopped.
+    Look,
+    /// Kill the command and all below it.
+    Kill,
 }
 
-/// Runs as a guardian; the arguments are those after its name.
-pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> Exit {
-    let mut next = || arguments.next().and_then(|argument| argument.into_string().ok());
-    let parent = next().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
-    let is_foreground = next().is_some_and(|place| place == FOREGROUND);
-    let command: Vec<OsString> = arguments.collect();
-    let (Some(parent), false) = (parent, command.is_empty()) else {
-        eprintln!("farlock: {NAME} is started by `farlock lock` alone");
-        return Exit::USAGE;
-    };
-    match guard(parent, is_foreground, &command) {
-        Ok(exit) => exit,
-        Err(failure) => {
-            eprintln!("{failure}");
-            failure.exit
+/// What a guardian tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum News {
+    /// The command has ended, with this status of `waitpid`.
+    Ended(i32),
+    /// The command was stopped, or goes on.
+    Stopped(bool),
+    /// The same, to who asked.
+    Asked(bool),
+}
+
+/// A guardian, as `farlock lock` sees it. If this process ends, however it ends, the guardian kills
+/// what runs below it and ends too.
+pub(super) struct Guardian {
+    pid: Pid,
+    line: OwnedFd,
+}
+
+impl Guardian {
+    /// Forks the guardian of a command. Signals are blocked until [`Inherited::unblock`], in the
+    /// guardian for good.
+    pub(super) fn fork(
+        inherited: &Inherited,
+        command: &[OsString],
+        name: &str,
+    ) -> Result<Self, Failure> {
+        let failed = |error| Failure::system("the command cannot be guarded", error);
+        let parent = getpid();
+        let (line, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|error| failed(error.into()))?;
+        SigSet::all().thread_block().map_err(|error| failed(error.into()))?;
+        inherited::heed_children();
+        match inherited::fork().map_err(failed)? {
+            Fork::Parent(pid) => Ok(Self { pid, line }),
+            Fork::Child => {
+                drop(line);
+                let guarding = Guarding { inherited, command, name, line: other };
+                let failed = guarding.run(parent).err();
+                if let Some(error) = &failed {
+                    say(format_args!("farlock: the command's guardian failed: {error}"));
+                }
+                std::process::exit(i32::from(failed.is_some()));
+            }
         }
+    }
+
+    /// Has the command run, with this token. Who has the tether keeps the lock from others.
+    pub(super) fn start(&self, token: u64, tether: Option<&OwnedFd>) -> io::Result<()> {
+        let fds: Vec<_> = tether.iter().map(|fd| fd.as_fd()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            assert!(rights.push(SendAncillaryMessage::ScmRights(&fds)), "there is room for one");
+        }
+        send(&self.line, &Order::Run(token), &mut rights)
+    }
+
+    /// Tells it something. One that has ended needs to know nothing.
+    pub(super) fn tell(&self, order: Order) {
+        let _ = send(&self.line, &order, &mut SendAncillaryBuffer::default());
+    }
+
+    /// What it has to tell; `None`: it has ended.
+    pub(super) fn hear(&self) -> io::Result<Option<News>> {
+        receive(&self.line, &mut RecvAncillaryBuffer::default())
+    }
+
+    /// Becomes readable when it has something to tell.
+    pub(super) fn line(&self) -> &OwnedFd {
+        &self.line
+    }
+
+    /// Waits until it has ended.
+    pub(super) fn bury(self) {
+        drop(self.line);
+        // A child of ours, which nobody else waits for.
+        let _ = rustix::io::retry_on_intr(|| waitpid(Some(self.pid), WaitOptions::empty()));
     }
 }
 
-fn guard(parent: Pid, is_foreground: bool, command: &[OsString]) -> Result<Exit, Failure> {
-    let failed = |error: io::Error| Failure::system("the command cannot be guarded", error);
-    // A parent that is ours after its descriptor was opened is the one behind the descriptor.
-    let watched = pidfd_open(parent, PidfdFlags::empty());
-    if getppid() != Some(parent) {
-        return Ok(Exit::killed_by(Signal::KILL.as_raw()));
-    }
-    let watched = watched.map_err(|errno| failed(errno.into()))?;
-    let mut news = catch_signals().map_err(failed)?;
-    let terminal = Terminal::open();
-    if let Some(terminal) = terminal.as_ref().filter(|_| is_foreground) {
-        terminal.await_ours();
-    }
-    let result = start(command).and_then(|child| {
-        let child = Pid::from_child(&child);
-        loop {
-            let mut fds = [PollFd::new(&watched, PollFlags::IN), PollFd::new(&news, PollFlags::IN)];
-            rustix::io::retry_on_intr(|| poll(&mut fds, None))
-                .map_err(|errno| failed(errno.into()))?;
-            if !fds[0].revents().is_empty() {
-                hand_back(terminal.as_ref(), parent);
-                // Everybody in the group, ourselves included: nothing follows.
-                let _ = kill_process_group(rustix::process::getpgrp(), Signal::KILL);
-            }
-            // Which signal it was is told by looking.
-            let _ = news.read(&mut [0; 64]);
-            if let Some(exit) = look(child, terminal.as_ref(), parent)? {
-                return Ok(exit);
-            }
-        }
+fn send<T: Serialize>(
+    line: &OwnedFd,
+    message: &T,
+    rights: &mut SendAncillaryBuffer<'_, '_, '_>,
+) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    let data = [io::IoSlice::new(&bytes)];
+    rustix::io::retry_on_intr(|| sendmsg(line, &data, rights, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+fn receive<T: for<'a> Deserialize<'a>>(
+    line: &OwnedFd,
+    rights: &mut RecvAncillaryBuffer<'_>,
+) -> io::Result<Option<T>> {
+    let mut bytes = [0; 64];
+    let received = rustix::io::retry_on_intr(|| {
+        recvmsg(line, &mut [io::IoSliceMut::new(&mut bytes)], rights, RecvFlags::CMSG_CLOEXEC)
     });
-    hand_back(terminal.as_ref(), parent);
-    result
-}
-
-/// Signals that this process was told to ignore when it was started, as `nohup` does: they stay
-/// ignored, here and in the command.
-pub(super) fn ignored_signals() -> Vec<i32> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    (1..=64).filter(|signal| mask >> (signal - 1) & 1 == 1).collect()
-}
-
-/// Catches everything that the group gets, since what is caught is not inherited by the command,
-/// while what is ignored would be. What comes of the command rings the returned stream.
-fn catch_signals() -> io::Result<UnixStream> {
-    let ignored = ignored_signals();
-    for signal in FORWARDED.iter().filter(|signal| !ignored.contains(signal)) {
-        signal_hook::flag::register(*signal, Arc::new(AtomicBool::new(false)))?;
+    match received {
+        // The other side's end, in whichever state that left the line.
+        Ok(received) if received.bytes == 0 => Ok(None),
+        Err(rustix::io::Errno::CONNRESET) => Ok(None),
+        Ok(received) => {
+            assert!(!received.flags.contains(ReturnFlags::TRUNC), "messages are short");
+            Ok(Some(serde_json::from_slice(&bytes[..received.bytes])?))
+        }
+        Err(error) => Err(error.into()),
     }
-    let (news, bell) = UnixStream::pair()?;
-    news.set_nonblocking(true)?;
-    signal_hook::low_level::pipe::register(SIGCHLD, bell.try_clone()?)?;
-    if !ignored.contains(&SIGTSTP) {
-        signal_hook::low_level::pipe::register(SIGTSTP, bell)?;
-    }
-    Ok(news)
 }
 
-fn start(command: &[OsString]) -> Result<Child, Failure> {
-    let program = command[0].to_string_lossy();
-    Command::new(&command[0]).args(&command[1..]).spawn().map_err(|error| {
+/// The guardian's own side.
+struct Guarding<'a> {
+    inherited: &'a Inherited,
+    command: &'a [OsString],
+    name: &'a str,
+    line: OwnedFd,
+}
+
+/// A command that runs.
+struct Running {
+    pid: Pid,
+    is_stopped: bool,
+    /// Signals that came to the group, by their numbers, and were not yet asked for.
+    echoes: u64,
+    /// While this process has it, nobody else is granted the lock.
+    _tether: Option<OwnedFd>,
+}
+
+impl Guarding<'_> {
+    fn run(&self, parent: Pid) -> io::Result<()> {
+        // For those who look at a list of processes.
+        let _ = rustix::thread::set_name(c"farlock-guard");
+        family::adopt_orphans();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut rights = RecvAncillaryBuffer::new(&mut space);
+        let Some(Order::Run(token)) = receive(&self.line, &mut rights)? else { return Ok(()) };
+        let tether = rights.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        if getppid() != Some(parent) {
+            return Ok(());
+        }
+        let news =
+            SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let me = getpid();
+        let pid = match inherited::fork()? {
+            Fork::Parent(pid) => pid,
+            Fork::Child => self.execute(me, token, tether.as_ref()),
+        };
+        let mut running = Running { pid, is_stopped: false, echoes: 0, _tether: tether };
+        loop {
+            let mut fds =
+                [PollFd::new(&self.line, PollFlags::IN), PollFd::new(&news, PollFlags::IN)];
+            rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
+            let is_told = !fds[0].revents().is_empty();
+            while let Some(signal) = news.read_signal()? {
+                running.echoes |= 1 << (signal.ssi_signo - 1);
+            }
+            if let Some(status) = self.look(&mut running) {
+                self.tell(News::Ended(status));
+                return Ok(());
+            }
+            if is_told && self.obey(&mut running)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn tell(&self, news: News) {
+        // Who is not there any more is found out when it is next listened to.
+        let _ = send(&self.line, &news, &mut SendAncillaryBuffer::default());
+    }
+
+    /// What became of the command, and of orphans below it. Returns the command's status when it
+    /// has ended.
+    fn look(&self, running: &mut Running) -> Option<i32> {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        while let Ok(Some((pid, status))) =
+            rustix::io::retry_on_intr(|| rustix::process::wait(options))
+        {
+            if pid != running.pid {
+                continue;
+            }
+            let is_stopped = status.stopped();
+            if !is_stopped && !status.continued() {
+                return Some(status.as_raw());
+            }
+            running.is_stopped = is_stopped;
+            self.tell(News::Stopped(is_stopped));
+        }
+        None
+    }
+
+    /// Does what it is told. Returns whether that was the last.
+    fn obey(&self, running: &mut Running) -> io::Result<bool> {
+        let mut status = None;
+        let mut ended = |pid, raw| {
+            if pid == running.pid {
+                status = Some(raw);
+            }
+        };
+        match receive(&self.line, &mut RecvAncillaryBuffer::default())? {
+            Some(Order::Run(_)) => panic!("a command is run once"),
+            Some(Order::Look) => self.tell(News::Asked(running.is_stopped)),
+            Some(Order::Pass(number)) => {
+                let bit = 1 << (number - 1);
+                if running.echoes & bit == 0
+                    && let Some(signal) = Signal::from_named_raw(number)
+                {
+                    family::signal(running.pid, signal);
+                }
+                running.echoes &= !bit;
+            }
+            Some(Order::Kill) => {
+                family::end(&Strangers::default(), Some(running.pid), ended);
+                self.tell(News::Ended(status.expect("it was below, and all below have ended")));
+                return Ok(true);
+            }
+            None => {
+                family::end(&Strangers::default(), Some(running.pid), &mut ended);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Becomes the command.
+    fn execute(&self, guardian: Pid, token: u64, tether: Option<&OwnedFd>) -> ! {
+        let error = self.try_execute(guardian, token, tether);
         let exit = match error.kind() {
             io::ErrorKind::NotFound => Exit::NOT_FOUND,
             _ => Exit::CANNOT_RUN,
         };
-        Failure::system(format!("cannot run '{program}'"), error).exiting(exit)
-    })
-}
-
-/// What became of the command. Stopped in the foreground, we stop too, after handing the terminal
-/// back; elsewhere somebody stopped the command and will let it go on.
-fn look(child: Pid, terminal: Option<&Terminal>, parent: Pid) -> Result<Option<Exit>, Failure> {
-    let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-    let waited = rustix::io::retry_on_intr(|| waitpid(Some(child), options));
-    let waited = waited.map_err(|errno| {
-        Failure::system("the command cannot be awaited", io::Error::from(errno))
-    })?;
-    let Some((_, status)) = waited else { return Ok(None) };
-    if status.stopped() {
-        if terminal.is_some_and(Terminal::is_ours) {
-            hand_back(terminal, parent);
-            let _ = kill_process(getpid(), Signal::STOP);
-        }
-        return Ok(None);
+        let program = self.command[0].to_string_lossy();
+        say(Failure::system(format!("cannot run '{}'", program.escape_debug()), error));
+        std::process::exit(exit.0.into());
     }
-    let status = std::process::ExitStatus::from_raw(status.as_raw());
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(Some(match (code, status.signal()) {
-        (Some(code), _) => Exit(code),
-        (None, signal) => Exit::killed_by(signal.unwrap_or_default()),
-    }))
-}
 
-/// Puts the parent's group back into the foreground, if ours is there.
-fn hand_back(terminal: Option<&Terminal>, parent: Pid) {
-    if let Some(terminal) = terminal
-        && let Ok(group) = getpgid(Some(parent))
-    {
-        terminal.hand_to(group);
+    /// Returns why it could not.
+    fn try_execute(&self, guardian: Pid, token: u64, tether: Option<&OwnedFd>) -> io::Error {
+        let prepare = || -> io::Result<(Vec<CString>, Vec<CString>)> {
+            // A guardian that is killed takes the command along, which its group may not.
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            if getppid() != Some(guardian) {
+                std::process::exit(Exit::killed_by(Signal::KILL.as_raw()).0.into());
+            }
+            if let Some(tether) = tether {
+                rustix::io::fcntl_setfd(tether, FdFlags::empty())?;
+            }
+            let words = self.command.iter().map(|word| CString::new(word.as_bytes()));
+            let words = words.collect::<Result<Vec<_>, _>>()?;
+            Ok((words, self.environment(token)?))
+        };
+        let (words, environment) = match prepare() {
+            Ok(prepared) => prepared,
+            Err(error) => return error,
+        };
+        if let Err(error) = self.inherited.restore() {
+            return error;
+        }
+        match nix::unistd::execvpe(&words[0], &words, &environment) {
+            Ok(never) => match never {},
+            Err(error) => error.into(),
+        }
+    }
+
+    /// The environment of the command.
+    fn environment(&self, token: u64) -> io::Result<Vec<CString>> {
+        let own: [(&str, Option<OsString>); 3] = [
+            ("FARLOCK_NAME", Some(self.name.into())),
+            ("FARLOCK_TOKEN", Some(token.to_string().into())),
+            ("FARLOCK_DEADLINE", None),
+        ];
+        let is_own = |name: &OsStr| own.iter().any(|(known, _)| name == *known);
+        let given = std::env::vars_os().filter(|(name, _)| !is_own(name));
+        let set = own.iter().filter_map(|(name, value)| Some(((*name).into(), value.clone()?)));
+        let line = |(name, value): (OsString, OsString)| {
+            let mut line = name.into_vec();
+            line.push(b'=');
+            line.extend(value.into_vec());
+            Ok(CString::new(line)?)
+        };
+        given.chain(set).map(line).collect()
     }
 }

@@ -1,159 +1,196 @@
-//! A command as a job: started behind a guardian, in a group of its own, served with signals and
-//! the terminal until it ends.
+//! A command as a job: behind a guardian, served with signals until it ends.
 //!
 //! ```text
-//! farlock lock (F)  --  guardian (S), head of a group  --  the command and its children
+//! farlock lock (F)  --  guardian (G), its double  --  the command and all that it starts
 //! ```
+//!
+//! All are in the caller's group, so a terminal treats them as one job.
 //!
 //! | dies | what happens |
 //! | --- | --- |
-//! | the command | S ends with its status, then F with the same |
-//! | F, however | S kills the whole group, itself included |
-//! | S | F kills the group and ends without releasing: the lock is free when the last process that inherited F's tether is gone |
+//! | the command | G tells its status, F releases and ends likewise; what the command left running goes on |
+//! | F, however | G kills all below it, and holds the command's tether until nobody is left |
+//! | G | the command dies with it, F kills all that G left, then ends |
+//! | F and G at once | the command dies with G; what it started keeps the lock by the tether until it ends |
 //!
-//! In every row the lock passes on only when nothing that runs under it is left in the group. What
-//! moved to another group on purpose (a daemon) is not killed; it keeps the lock in the last two
-//! rows, not in the first.
+//! So the lock passes on only when nothing that runs under it is left. Those who took another
+//! user's rights are not killed but awaited.
 
-use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
 
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, kill_process_group, waitid,
-};
-use signal_hook::consts::{
-    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
-};
-use signal_hook::iterator::Signals;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{getpid, kill_process};
 
-use super::guardian;
+use farlock::Guard;
+
+use super::family::{self, Strangers};
+use super::guardian::{Guardian, News, Order};
+use super::inherited::Inherited;
 use super::report::{Exit, Failure};
-use super::terminal::Terminal;
+use super::terminal::is_in_foreground;
 
 /// Signals that are meant for the command.
-pub(super) const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM];
+const PASSED_ON: [Signal; 6] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTERM,
+];
+
+/// How long a command has to end after SIGTERM, before it is killed.
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// How a job ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ended {
     /// Its command has ended, and this is its status.
     Command(Exit),
-    /// Its guardian was killed by this signal, and the group with it. Not all of it may be gone
-    /// yet: only the end of this process may release what the command ran under.
-    Guardian(i32),
+    /// Its command died of this signal, which was sent to this process too.
+    Signal(Signal),
+    /// Its guardian was killed, and all that ran below it.
+    Guardian,
 }
 
-/// A running job.
+/// A command that waits for its lock.
 pub(super) struct Job {
-    guardian: Child,
-    group: Pid,
-    signals: Signals,
-    terminal: Option<Terminal>,
+    guardian: Guardian,
+    inherited: Inherited,
+    strangers: Strangers,
+}
+
+/// A command that runs.
+struct Running {
+    guardian: Guardian,
+    strangers: Strangers,
+    signals: SignalFd,
+    /// Signals that came to this process.
+    received: SigSet,
+    /// When the command has had its time to end.
+    killed_at: Option<Instant>,
 }
 
 impl Job {
-    /// Starts a command with these variables in its environment.
-    pub(super) fn start(
-        command: &[OsString],
-        variables: &[(&str, Option<&OsStr>)],
-    ) -> Result<Self, Failure> {
-        let failed = |error: io::Error| Failure::system("the command could not be started", error);
-        let ignored = guardian::ignored_signals();
-        let caught = FORWARDED.iter().chain(&[SIGTSTP]);
-        let wanted = caught.filter(|signal| !ignored.contains(signal));
-        let signals = Signals::new(wanted.chain(&[SIGCHLD, SIGCONT])).map_err(failed)?;
-        let terminal = Terminal::open();
-        // What a script starts in the background reads nothing: the terminal stays the script's.
-        let reads = rustix::termios::isatty(io::stdin());
-        let foreground = terminal.as_ref().filter(|terminal| reads && terminal.is_ours());
-
-        // The running program itself, even where its file was replaced meanwhile.
-        let mut guardian = Command::new("/proc/self/exe");
-        guardian.arg0("farlock").process_group(0);
-        guardian.args(guardian::arguments(getpid(), foreground.is_some()));
-        guardian.args(command);
-        for (name, value) in variables {
-            match value {
-                Some(value) => guardian.env(name, value),
-                None => guardian.env_remove(name),
-            };
-        }
-        let guardian = guardian.spawn().map_err(failed)?;
-        let group = Pid::from_child(&guardian);
-        if let Some(terminal) = foreground {
-            terminal.hand_to(group);
-        }
-        Ok(Self { guardian, group, signals, terminal })
+    /// Prepares a command under the lock of this name. This process must have one thread.
+    pub(super) fn prepare(words: &[std::ffi::OsString], name: &str) -> Result<Self, Failure> {
+        let strangers = Strangers::look();
+        let inherited = Inherited::look().map_err(failed)?;
+        let guardian = Guardian::fork(&inherited, words, name)?;
+        family::adopt_orphans();
+        inherited.unblock().map_err(failed)?;
+        Ok(Self { guardian, inherited, strangers })
     }
 
-    /// Serves the job until it ends.
-    pub(super) fn finish(mut self) -> Result<Ended, Failure> {
+    /// The lock was not granted: there is nothing to run.
+    pub(super) fn cancel(self) {
+        self.guardian.bury();
+    }
+
+    /// Runs the command to its end.
+    pub(super) fn run(self, guard: &Guard) -> Result<Ended, Failure> {
+        let Self { guardian, inherited, strangers } = self;
+        // What comes from here on is for the command, also before it has begun.
+        let passed_on: SigSet =
+            PASSED_ON.into_iter().filter(|signal| !inherited.keeps_out(*signal)).collect();
+        passed_on.thread_block().map_err(|error| failed(error.into()))?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let signals =
+            SignalFd::with_flags(&passed_on, flags).map_err(|error| failed(error.into()))?;
+        guardian.start(guard.token().get(), guard.tether().as_ref()).map_err(failed)?;
+        let received = SigSet::empty();
+        let running = Running { guardian, strangers, signals, received, killed_at: None };
+        running.serve().map_err(failed)
+    }
+}
+
+fn failed(error: io::Error) -> Failure {
+    Failure::system("the command could not be run", error)
+}
+
+impl Running {
+    fn serve(mut self) -> io::Result<Ended> {
         loop {
-            let pending: Vec<i32> = self.signals.wait().collect();
-            for signal in pending {
-                match signal {
-                    SIGCHLD => {
-                        if let Some(ended) = self.look()? {
-                            return Ok(ended);
-                        }
-                    }
-                    SIGCONT => self.resume(),
-                    SIGTSTP => {
-                        // The terminal is ours, not the command's: it is told by us alone.
-                        self.forward(SIGTSTP);
-                        let _ = kill_process(getpid(), Signal::STOP);
-                    }
-                    other => self.forward(other),
-                }
+            let mut fds = [
+                PollFd::new(self.guardian.line(), PollFlags::IN),
+                PollFd::new(&self.signals, PollFlags::IN),
+            ];
+            let left = self.killed_at.map(|at| at.saturating_duration_since(Instant::now()));
+            let left = left.map(|left| Timespec::try_from(left).expect("a grace is short"));
+            rustix::io::retry_on_intr(|| poll(&mut fds, left.as_ref()))?;
+            let has_news = !fds[0].revents().is_empty();
+            self.pass_signals_on()?;
+            if has_news && let Some(ended) = self.hear()? {
+                self.guardian.bury();
+                return Ok(ended);
+            }
+            if self.killed_at.is_some_and(|at| Instant::now() >= at) {
+                self.killed_at = None;
+                self.guardian.tell(Order::Kill);
             }
         }
     }
 
-    /// What became of the guardian. A dead one is not yet reaped, so its group cannot be another.
-    fn look(&mut self) -> Result<Option<Ended>, Failure> {
-        let failed = |error: io::Error| Failure::system("the command could not be awaited", error);
-        let options = WaitIdOptions::EXITED
-            | WaitIdOptions::STOPPED
-            | WaitIdOptions::NOHANG
-            | WaitIdOptions::NOWAIT;
-        let status = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(self.group), options));
-        let Some(status) = status.map_err(|errno| failed(errno.into()))? else { return Ok(None) };
-        if status.stopped() {
-            self.stop();
-            return Ok(None);
+    fn pass_signals_on(&mut self) -> io::Result<()> {
+        while let Some(info) = self.signals.read_signal()? {
+            let number = info.ssi_signo as i32;
+            let signal = Signal::try_from(number)?;
+            self.received.add(signal);
+            self.guardian.tell(Order::Pass(number));
+            if signal == Signal::SIGTERM {
+                self.killed_at.get_or_insert_with(|| Instant::now() + GRACE);
+            }
         }
-        if !status.exited() {
-            // The command outlived its guardian.
-            let _ = kill_process_group(self.group, Signal::KILL);
-        }
-        let status = self.guardian.wait().map_err(failed)?;
-        let code = status.code().and_then(|code| u8::try_from(code).ok());
-        let signal = status.signal().unwrap_or_default();
-        Ok(Some(code.map_or(Ended::Guardian(signal), |code| Ended::Command(Exit(code)))))
+        Ok(())
     }
 
-    /// The job was stopped from the terminal, so we stop too, and our shell takes over.
-    fn stop(&self) {
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        // Only takes note of what was just seen.
-        let _ = waitid(WaitId::Pid(self.group), options);
-        let _ = kill_process(getpid(), Signal::STOP);
+    /// Hears what the guardian has to tell. Returns how the command ended, if it has.
+    fn hear(&mut self) -> io::Result<Option<Ended>> {
+        /// A group that goes on does so within that time.
+        const TOGETHER: Duration = Duration::from_millis(20);
+        match self.guardian.hear()? {
+            Some(News::Ended(status)) => return Ok(Some(self.ended(ExitStatus::from_raw(status)))),
+            Some(News::Stopped(true)) if is_in_foreground() => {
+                // Either the group was stopped, we have been too, and all of it goes on; or the
+                // command alone, and its shell must learn that from us.
+                std::thread::sleep(TOGETHER);
+                self.guardian.tell(Order::Look);
+            }
+            Some(News::Asked(true)) => {
+                let _ = kill_process(getpid(), rustix::process::Signal::STOP);
+            }
+            Some(News::Stopped(_) | News::Asked(false)) => {}
+            None => {
+                family::end(&self.strangers, None, |_, _| {});
+                return Ok(Some(Ended::Guardian));
+            }
+        }
+        Ok(None)
     }
 
-    /// We go on, so the job does, in the foreground if we are there.
-    fn resume(&self) {
-        if let Some(terminal) = &self.terminal {
-            terminal.hand_to(self.group);
+    fn ended(&self, status: ExitStatus) -> Ended {
+        let Some(number) = status.signal() else {
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            return Ended::Command(Exit(code.expect("who was not killed has a status of a byte")));
+        };
+        match Signal::try_from(number) {
+            Ok(signal) if self.received.contains(signal) => Ended::Signal(signal),
+            _ => Ended::Command(Exit::killed_by(number)),
         }
-        let _ = kill_process_group(self.group, Signal::CONT);
     }
+}
 
-    /// To the whole group; one that has just ended needs no signal any more.
-    fn forward(&self, signal: i32) {
-        if let Some(signal) = Signal::from_named_raw(signal) {
-            let _ = kill_process_group(self.group, signal);
-        }
-    }
+/// Dies of a signal, as the command did: whoever started this process is to see what it would have
+/// seen of the command.
+pub(super) fn die_of(signal: Signal) -> Exit {
+    // Where either fails, this process ends as one that tells of it.
+    let _ = nix::sys::signal::raise(signal);
+    // Pending now: it acts when it is let in.
+    let _ = SigSet::from(signal).thread_unblock();
+    Exit::killed_by(signal as i32)
 }

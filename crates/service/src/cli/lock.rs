@@ -1,23 +1,23 @@
 //! `farlock lock`: run a command while holding a lock, with flock(1)'s letters.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
-use std::process;
 use std::time::{Duration, Instant};
 
 use farlock::inspect::in_words;
-use farlock::{AcquireError, Guard, Session};
+use farlock::{AcquireError, Guard, RegionOptions, Session};
+use rustix::process::Signal;
 
-use super::job::{Ended, Job};
-use super::report::{Exit, Failure};
+use super::job::{self, Ended, Job};
+use super::report::{Exit, Failure, say};
 use super::{Places, RegionArg};
 
 /// Run a command while holding a lock.
 ///
-/// The command runs in a process group of its own. If `farlock lock` dies, however it dies, the
-/// command is killed before anybody else is granted the lock. Signals are passed on to the command.
-/// The lock is released when the command ends; what it left running in the background goes on
-/// without the lock.
+/// The command runs as a part of the caller's job, as it would without `farlock`: it has the same
+/// terminal, signals and open files. Signals sent to `farlock` are passed on to it; SIGTERM leaves
+/// it 10 seconds to end, then it is killed. If `farlock lock` dies, however it dies, the command
+/// and all that it started are killed before anybody else is granted the lock. The lock is released
+/// when the command ends; what it left running in the background goes on without the lock.
 ///
 /// The command finds in its environment: FARLOCK_NAME, the lock's name; FARLOCK_TOKEN, the fencing
 /// token, a number that grows with every exclusive grant. FARLOCK_DEADLINE is not set: in shared
@@ -55,7 +55,7 @@ pub(super) struct Args {
     /// Say nothing if the lock is not granted in time.
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Run SHELL-COMMAND by the shell.
+    /// Run SHELL-COMMAND by the shell: $SHELL, or else /bin/sh.
     #[arg(short, long = "command", value_name = "SHELL-COMMAND")]
     command_line: Option<OsString>,
     /// The command and its arguments.
@@ -91,52 +91,63 @@ impl Args {
     fn words(&self) -> Vec<OsString> {
         match &self.command_line {
             None => self.command.clone(),
-            Some(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
+            Some(line) => {
+                let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+                vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line.clone()]
+            }
         }
     }
 }
 
 pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     let words = args.words();
+    let job = Job::prepare(&words, &args.name)?;
     let label = words.join(OsStr::new(" "));
     let options = places.region(&args.region).labelled(label.to_string_lossy());
-    let session = Session::open_tethered(&options)?;
-    let begun = Instant::now();
-    let guard = match args.acquire(&session) {
-        Ok(guard) => guard,
-        Err(error) => {
-            let failure = Failure::from(error);
+    match hold(&args, &options) {
+        Ok((session, guard)) => run_under(job, session, guard),
+        Err(failure) => {
+            job.cancel();
             if failure.exit != Exit::CONFLICT {
                 return Err(failure);
             }
             let failure = failure.exiting(Exit(args.conflict_exit_code));
-            return if args.quiet { Ok(failure.exit) } else { Err(failure) };
+            if args.quiet { Ok(failure.exit) } else { Err(failure) }
         }
-    };
-    let token = guard.token().to_string();
+    }
+}
+
+/// Acquires the lock.
+fn hold(args: &Args, options: &RegionOptions) -> Result<(Session, Guard), Failure> {
+    let session = Session::open_tethered(options)?;
+    let begun = Instant::now();
+    let guard = args.acquire(&session)?;
     if args.verbose {
-        let waited = in_words(begun.elapsed());
-        eprintln!("farlock: lock '{}' granted after {waited}, token {token}", args.name);
+        let (waited, token) = (in_words(begun.elapsed()), guard.token());
+        let name = args.name.escape_debug();
+        say(format_args!("farlock: lock '{name}' granted after {waited}, token {token}"));
     }
-    let variables = [
-        ("FARLOCK_NAME", Some(OsStr::new(&args.name))),
-        ("FARLOCK_TOKEN", Some(OsStr::new(&token))),
-        ("FARLOCK_DEADLINE", None),
-    ];
-    match Job::start(&words, &variables)?.finish()? {
-        Ended::Command(exit) => {
-            if guard.release().blocking().is_err() {
-                eprintln!("farlock: the lock '{}' was lost while the command ran", args.name);
-            }
-            Ok(exit)
-        }
-        Ended::Guardian(signal) => {
-            // Nothing is released here: our end releases, once the whole group is gone.
-            if signal == rustix::process::Signal::KILL.as_raw() {
-                eprintln!("farlock: the guardian was killed, and so the command was");
-                let _ = std::io::stderr().flush();
-            }
-            process::exit(Exit::killed_by(signal).0.into());
-        }
+    Ok((session, guard))
+}
+
+/// Runs the command, and releases the lock.
+fn run_under(job: Job, session: Session, guard: Guard) -> Result<Exit, Failure> {
+    let ended = job.run(&guard)?;
+    let name = guard.name().to_owned();
+    let released = guard.release().blocking();
+    drop(session);
+    if let Err(error) = released {
+        say(format_args!(
+            "farlock: the lock '{}' was lost while the command ran: {error}",
+            name.escape_debug()
+        ));
     }
+    Ok(match ended {
+        Ended::Command(exit) => exit,
+        Ended::Signal(signal) => job::die_of(signal),
+        Ended::Guardian => {
+            say("farlock: the guardian was killed, and so the command was");
+            Exit::killed_by(Signal::KILL.as_raw())
+        }
+    })
 }

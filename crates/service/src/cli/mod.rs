@@ -6,7 +6,9 @@
 //! found, 128 and the signal's number where it was killed.
 
 mod demo;
+mod family;
 mod guardian;
+mod inherited;
 mod job;
 mod lock;
 mod ls;
@@ -19,7 +21,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use farlock::{DEFAULT_REGION, RegionOptions};
 
-use report::{Exit, Failure};
+use report::{Exit, Failure, say};
 
 /// Named locks with fencing tokens, across processes, without a server.
 #[derive(Debug, Parser)]
@@ -66,7 +68,6 @@ impl Places {
 pub(crate) fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     match arguments.nth(1) {
-        Some(first) if first == guardian::NAME => return guardian::main(arguments).into(),
         Some(first) if first == demo::ACTOR => return demo::act(arguments).into(),
         _ => {}
     }
@@ -81,7 +82,7 @@ pub(crate) fn main() -> ExitCode {
     match run(cli.command, &Places { options: RegionOptions::for_user() }) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("{failure}");
+            say(&failure);
             failure.exit.into()
         }
     }

@@ -5,7 +5,7 @@ use farlock::SessionError;
 use farlock_fabric::shm::Region;
 
 use super::Places;
-use super::report::{Exit, Failure};
+use super::report::{Exit, Failure, say, show};
 
 /// List, remove or reset regions.
 ///
@@ -40,22 +40,21 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     match &args.action {
         Action::List => {
             for name in Region::list(&places.options.dir).map_err(open)? {
-                println!("{name}");
+                show(name);
             }
         }
         Action::Remove { name } => {
             if !Region::remove(&places.options.dir, name).map_err(open)? {
-                eprintln!(
-                    "farlock: there is no region '{name}' in {}",
-                    places.options.dir.display()
-                );
+                let dir = places.options.dir.display();
+                say(format_args!("farlock: there is no region '{}' in {dir}", name.escape_debug()));
                 return Ok(Exit::CONFLICT);
             }
         }
         Action::Reset { name } => {
             let options = places.options.clone().named(name);
             let region = Region::reset(&options.to_shm()).map_err(open)?;
-            println!("region '{name}' is new, incarnation {}", region.incarnation());
+            let incarnation = region.incarnation();
+            show(format_args!("region '{name}' is new, incarnation {incarnation}"));
         }
     }
     Ok(Exit::OK)

@@ -1,6 +1,7 @@
 //! How commands end: exit statuses, and failures in words.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use farlock::directory::DirectoryError;
@@ -35,6 +36,18 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit.0)
     }
+}
+
+/// Says something on standard error. Where nobody can hear it, what is done and how it ends are the
+/// same.
+pub(super) fn say(what: impl fmt::Display) {
+    // In one write, so that what several say at a time is not mixed.
+    let _ = io::stderr().write_all(format!("{what}\n").as_bytes());
+}
+
+/// Shows something on standard output, in the same way: a reader that went away has seen enough.
+pub(super) fn show(what: impl fmt::Display) {
+    let _ = io::stdout().write_all(format!("{what}\n").as_bytes());
 }
 
 /// Why a command failed: what happened, and what to do.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -59,6 +60,17 @@ impl Guard {
     /// child made by `fork` it is lost, for the parent holds it.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.handle.name.look()
+    }
+
+    /// The tether of what is held, in a session that was opened by
+    /// [`Session::open_tethered`](super::Session::open_tethered): while any process has this
+    /// descriptor, nobody else is granted the lock though this process has died. Give it to
+    /// children that work under the lock and may survive this process; it is of no other use to
+    /// them. Children do not inherit it by themselves. A release is one, whoever has it.
+    ///
+    /// `None` in other sessions, in a forked child, and where there are too many descriptors.
+    pub fn tether(&self) -> Option<OwnedFd> {
+        if self.handle.name.hub.is_forked() { None } else { self.handle.name.tether() }
     }
 
     /// Resolves if the lock is lost while it is held. Then stop, and let go of what it protects.

@@ -103,8 +103,8 @@ impl Session {
         Open::new(options.clone())
     }
 
-    /// The same, but whoever inherits the descriptors of this process keeps what it holds from
-    /// others when it dies: what `farlock lock` is for its command.
+    /// The same, but its guards have tethers, by which children keep what is held from others when
+    /// this process dies: see [`Guard::tether`]. `farlock lock` uses it for its command.
     ///
     /// # Errors
     /// See [`SessionError`].

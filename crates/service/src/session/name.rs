@@ -21,6 +21,7 @@
 mod asker;
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -390,6 +391,11 @@ impl Name {
             Posted::Done(Err(fault)) => Some(self.hub.reason(fault)),
             _ => None,
         }
+    }
+
+    /// A duplicate of the tether of what is held.
+    pub(super) fn tether(&self) -> Option<OwnedFd> {
+        self.line().place.as_ref()?.tether.as_ref()?.try_clone().ok()
     }
 
     #[inline]

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -29,13 +30,15 @@ pub(super) struct Place {
     is_dated: Cell<bool>,
     /// Who its record says waits in this session.
     company: Cell<u64>,
+    /// Who has it keeps what is held from others when this process dies.
+    pub(super) tether: Option<OwnedFd>,
 }
 
 impl Place {
-    pub(super) fn new(lane: Lane, incarnation: u16) -> Self {
+    pub(super) fn new(lane: Lane, incarnation: u16, tether: Option<OwnedFd>) -> Self {
         let seat = Seat::new(lane, lock_protocol(), Options { incarnation });
         seat.endpoint().publish(seat.slot(), inspect::PID, std::process::id().into());
-        Self { seat, is_dated: Cell::new(false), company: Cell::new(0) }
+        Self { seat, is_dated: Cell::new(false), company: Cell::new(0), tether }
     }
 
     /// Whether it does nothing, and could.

@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use farlock_fabric::shm::{AttachError, Keeper, Lane, Region, park_all};
 use farlock_fabric::{Addr, Endpoint, Patience, Wait, block_on};
+use nix::sys::signal::SigSet;
 
 use super::hub::{Hub, Inbox};
 use super::name::Name;
@@ -74,7 +75,7 @@ impl Drop for Deciding {
     }
 }
 
-/// Whether whoever inherits a descriptor of this process keeps what it holds from others.
+/// Whether its guards have tethers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tether {
     Tied,
@@ -89,17 +90,21 @@ pub(super) fn start(
     let (report, reported) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new()
         .name("farlock".to_owned())
-        .spawn(move || match Worker::new(region, tether) {
-            Ok(mut worker) => {
-                let ending = Ending(Arc::clone(&worker.hub));
-                // The opener waits for this message.
-                let _ = report.send(Ok(Arc::clone(&worker.hub)));
-                worker.run();
-                // Everybody is told before the places die.
-                drop(ending);
-            }
-            Err(error) => {
-                let _ = report.send(Err(error));
+        .spawn(move || {
+            // Signals are for the program's own threads. If they stay, nothing is lost.
+            let _ = SigSet::all().thread_block();
+            match Worker::new(region, tether) {
+                Ok(mut worker) => {
+                    let ending = Ending(Arc::clone(&worker.hub));
+                    // The opener waits for this message.
+                    let _ = report.send(Ok(Arc::clone(&worker.hub)));
+                    worker.run();
+                    // Everybody is told before the places die.
+                    drop(ending);
+                }
+                Err(error) => {
+                    let _ = report.send(Err(error));
+                }
             }
         })
         .map_err(SessionError::Thread)?;
@@ -236,16 +241,19 @@ impl Worker {
     fn make_places(&mut self) -> Result<(), SessionError> {
         let region = &self.hub.region;
         let is_tied = self.tether == Tether::Tied;
-        // Each that is tied is a descriptor more that programs inherit.
+        // Each that is tied is a file and two descriptors more.
         for made in 0..if is_tied { 1 } else { PLACES_AT_ONCE } {
             let (lane, keeper) = match region.lane(is_tied) {
                 Ok(both) => both,
                 Err(AttachError::Full { .. }) if made > 0 => break,
                 Err(error) => return Err(error.into()),
             };
+            let tether = keeper.tether_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+            let tether =
+                tether.map_err(|source| AttachError::Io { what: "share a tether", source })?;
             self.hub.pool.admit(lane.id());
             self.keepers.insert(lane.id().index, keeper);
-            self.hub.give_back(Box::new(Place::new(lane, region.incarnation())));
+            self.hub.give_back(Box::new(Place::new(lane, region.incarnation(), tether)));
         }
         Ok(())
     }

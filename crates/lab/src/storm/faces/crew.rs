@@ -33,7 +33,7 @@ const SHORT_STOP_US_MAX: u64 = 10_000;
 const WAITER: u32 = 1;
 const HOLDER: u32 = 2;
 const FIRST: u32 = 3;
-/// How long after its command's death a guardian that was not seen may be left.
+/// How long after its `farlock`'s death a command that was not seen may be left.
 const UNSEEN: Duration = Duration::from_millis(50);
 /// How long the dead are looked after. Who then lives on is taken for gone, and judged.
 const DYING_MAX: Duration = Duration::from_secs(2);
@@ -110,10 +110,12 @@ impl Phase {
 enum Reach {
     /// The process alone.
     Alone,
-    /// The group of its command alone.
-    Group,
-    /// Both.
-    Both,
+    /// Those below it: the guardian of its command, and that.
+    Below,
+    /// The process and the guardian.
+    Guards,
+    /// All of them.
+    All,
 }
 
 impl Runner {
@@ -135,13 +137,20 @@ impl Runner {
     }
 
     fn signal(&self, reach: Reach, signal: Signal) -> rustix::io::Result<()> {
-        let guardian = children(self.child.id()).first().map(|guardian| guardian.pid());
-        let group = guardian.and_then(|guardian| Pid::from_raw(guardian as i32));
-        if let Some(group) = group.filter(|_| reach != Reach::Alone) {
-            // It may end just now.
-            let _ = kill_process_group(group, signal);
+        // A worker of sessions has nobody below it, and no group of its own.
+        if reach == Reach::All && kill_process_group(self.pid(), signal).is_ok() {
+            return Ok(());
         }
-        if reach == Reach::Group && group.is_some() {
+        let below = match reach {
+            Reach::Below => self.kin(),
+            Reach::Guards => children(self.child.id()),
+            Reach::Alone | Reach::All => Vec::new(),
+        };
+        for process in &below {
+            // It may end just now.
+            let _ = kill_process(process.as_pid(), signal);
+        }
+        if reach == Reach::Below && !below.is_empty() {
             Ok(())
         } else {
             kill_process(self.pid(), signal)
@@ -160,7 +169,7 @@ impl Drop for Crew<'_> {
         let runners = self.seats.iter_mut().filter_map(|seat| seat.runner.as_mut());
         for runner in runners {
             // What counts is that none is left.
-            let _ = runner.signal(Reach::Both, Signal::KILL);
+            let _ = runner.signal(Reach::All, Signal::KILL);
             let _ = runner.child.wait();
         }
         if let Some(prober) = &mut self.prober {
@@ -256,7 +265,8 @@ impl<'a> Crew<'a> {
     pub(super) fn kill(&mut self) -> anyhow::Result<()> {
         let aim = self.chance.random_range(0..3);
         let Some(seat) = self.victim(aim) else { return Ok(()) };
-        let reach = [Reach::Alone, Reach::Group, Reach::Both][self.chance.random_range(0..3)];
+        let all = [Reach::Alone, Reach::Below, Reach::Guards, Reach::All];
+        let reach = all[self.chance.random_range(0..all.len())];
         let runner = self.seats[seat].runner.as_mut().expect("a victim runs");
         if runner.killed.is_some() || runner.is_stopped_for_long() {
             return Ok(());
@@ -284,7 +294,7 @@ impl<'a> Crew<'a> {
         let range = if long { LONG_STOP_US } else { 0..SHORT_STOP_US_MAX };
         let pause = Duration::from_micros(self.chance.random_range(range));
         let (reach, signal) = match self.chance.random_range(0..4) {
-            0 => (Reach::Group, Signal::STOP),
+            0 => (Reach::Below, Signal::STOP),
             1 if self.storm.face == Face::Command => (Reach::Alone, Signal::TSTP),
             _ => (Reach::Alone, Signal::STOP),
         };
@@ -292,6 +302,8 @@ impl<'a> Crew<'a> {
         if runner.killed.is_some() || runner.stopped_until.is_some() {
             return Ok(());
         }
+        // Who is granted a lock while its guardian is stopped is a stopped holder.
+        let reach = if runner.kin().len() < 2 { Reach::Alone } else { reach };
         runner.stopped_until = Some(Instant::now() + pause);
         runner.long = long;
         self.log.add(Record::now(What::Stops, runner.who))?;
@@ -339,7 +351,7 @@ impl<'a> Crew<'a> {
         if runner.stopped_until.is_some_and(|until| now >= until) {
             runner.stopped_until = None;
             self.log.add(Record::now(What::Continues, runner.who))?;
-            runner.signal(Reach::Both, Signal::CONT)?;
+            runner.signal(Reach::All, Signal::CONT)?;
         }
         Ok(())
     }
@@ -370,8 +382,8 @@ impl<'a> Crew<'a> {
         }
         if let Some(kin) = killed {
             let now = Instant::now();
-            // A guardian that was started in the last moment was not seen.
-            let unseen = draw.is_some() && kin.is_empty();
+            // A command that was started in the last moment was not seen, but its guardian alone.
+            let unseen = draw.is_some() && kin.len() < 2;
             let not_before = if unseen { now + UNSEEN } else { now };
             let lock = self.phases.get(&who).and_then(|(phase, _)| phase.lock());
             self.dying.push(Dying { who, lock, kin, not_before, until: now + DYING_MAX });

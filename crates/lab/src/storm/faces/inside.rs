@@ -11,6 +11,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::Pid;
+
 use super::log::{Log, Record, What};
 
 /// The mark of who holds alone.
@@ -116,6 +118,11 @@ impl Process {
     /// Its id.
     pub fn pid(self) -> u32 {
         self.pid
+    }
+
+    /// Its id, to signal it.
+    pub fn as_pid(self) -> Pid {
+        Pid::from_raw(self.pid as i32).expect("a process has an id")
     }
 
     /// Whether it will ever run again in user mode.

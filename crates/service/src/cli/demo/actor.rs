@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use farlock::{Mode, RegionOptions, Session};
 
-use super::super::report::{Exit, Failure};
+use super::super::report::{self, Exit, Failure};
 
 /// The hidden command by which the demo starts its processes.
 pub(crate) const NAME: &str = "__demo";
@@ -58,14 +58,14 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> Exit {
     let time = next().and_then(|millis| millis.to_str()?.parse().ok());
     let (Some((_, role)), Some(dir), Some(state_dir), Some(millis)) = (role, dir, state_dir, time)
     else {
-        eprintln!("farlock: {NAME} is started by `farlock demo` alone");
+        report::say(format_args!("farlock: {NAME} is started by `farlock demo` alone"));
         return Exit::USAGE;
     };
     let options = RegionOptions::new(dir, state_dir).named("demo").labelled("farlock demo");
     match perform(*role, &options, Duration::from_millis(millis)) {
         Ok(()) => Exit::OK,
         Err(failure) => {
-            eprintln!("{failure}");
+            report::say(&failure);
             failure.exit
         }
     }

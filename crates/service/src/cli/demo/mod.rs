@@ -20,7 +20,7 @@ use signal_hook::iterator::Signals;
 
 pub(super) use actor::{NAME as ACTOR, main as act};
 
-use super::report::{Exit, Failure};
+use super::report::{Exit, Failure, show};
 
 /// See what farlock does, in real processes on this machine, in less than half a minute.
 ///
@@ -115,7 +115,7 @@ struct Show {
 
 impl Show {
     fn begin(title: &str, steps: u64) -> Self {
-        println!("{title}");
+        show(title);
         let bar = stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("  {bar:30} {msg}");
             let style = style.expect("the template is a constant that was tried");
@@ -136,7 +136,7 @@ impl Show {
             bar.finish_and_clear();
         }
         for check in checks {
-            println!("  {check}");
+            show(format_args!("  {check}"));
         }
     }
 }
@@ -149,11 +149,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     acts::contention(&stage, time, &mut summary)?;
     acts::sharing(&stage, time, &mut summary)?;
     acts::take_over(&stage, &mut summary)?;
-    println!("\n{}", summary.table());
-    println!("What next:");
-    println!("  farlock lock backup -- sh -c 'echo token $FARLOCK_TOKEN'   run under a lock");
-    println!("  farlock lock -n backup -- true                            fail rather than wait");
-    println!("  farlock ls                                                who holds what");
+    show(format_args!("\n{}", summary.table()));
+    show("What next:");
+    show("  farlock lock backup -- sh -c 'echo token $FARLOCK_TOKEN'   run under a lock");
+    show("  farlock lock -n backup -- true                            fail rather than wait");
+    show("  farlock ls                                                who holds what");
     Ok(if summary.checks.iter().all(|check| check.holds) { Exit::OK } else { Exit::CONFLICT })
 }
 

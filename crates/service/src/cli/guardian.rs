@@ -142,18 +142,20 @@ fn receive<T: for<'a> Deserialize<'a>>(
     rights: &mut RecvAncillaryBuffer<'_>,
 ) -> io::Result<Option<T>> {
     let mut bytes = [0; 64];
-    let received = rustix::io::retry_on_intr(|| {
-        recvmsg(line, &mut [io::IoSliceMut::new(&mut bytes)], rights, RecvFlags::CMSG_CLOEXEC)
-    });
-    match received {
-        // The other side's end, in whichever state that left the line.
-        Ok(received) if received.bytes == 0 => Ok(None),
-        Err(rustix::io::Errno::CONNRESET) => Ok(None),
-        Ok(received) => {
-            assert!(!received.flags.contains(ReturnFlags::TRUNC), "messages are short");
-            Ok(Some(serde_json::from_slice(&bytes[..received.bytes])?))
+    loop {
+        let mut data = [io::IoSliceMut::new(&mut bytes)];
+        let received = recvmsg(line, &mut data, rights, RecvFlags::CMSG_CLOEXEC);
+        match received {
+            Ok(received) if received.bytes == 0 => return Ok(None),
+            Ok(received) => {
+                assert!(!received.flags.contains(ReturnFlags::TRUNC), "messages are short");
+                return Ok(Some(serde_json::from_slice(&bytes[..received.bytes])?));
+            }
+            // The other side ended without hearing what it was told last. That is said once, and
+            // before what it told last.
+            Err(rustix::io::Errno::CONNRESET | rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
-        Err(error) => Err(error.into()),
     }
 }
 

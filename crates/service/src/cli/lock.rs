@@ -41,7 +41,7 @@ pub(super) struct Args {
     #[arg(short = 'x', long, short_alias = 'e', conflicts_with = "shared")]
     exclusive: bool,
     /// Fail rather than wait.
-    #[arg(short, long, aliases = ["nb", "non-blocking"], conflicts_with = "wait")]
+    #[arg(short, long, aliases = ["nb", "nonblocking"], conflicts_with = "wait")]
     nonblock: bool,
     /// Fail after so many seconds, fractions allowed; 0 is the same as -n.
     #[arg(short, long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]

@@ -395,7 +395,8 @@ impl<'a> Crew<'a> {
     fn look_after_the_dying(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let is_gone = |dying: &Dying| {
-            let dead = !dying.kin.iter().any(|process| process.lives());
+            // Until then a command's tether is held.
+            let dead = dying.kin.iter().all(|process| process.has_ended());
             now >= dying.until || (dead && now >= dying.not_before)
         };
         let (gone, left) = std::mem::take(&mut self.dying).into_iter().partition(is_gone);

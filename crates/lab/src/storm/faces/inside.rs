@@ -132,6 +132,12 @@ impl Process {
         stat.started == self.started && !dead && !is_killed(self.pid)
     }
 
+    /// Whether it has ended: the kernel has closed what it had open, a tether as well.
+    pub fn has_ended(self) -> bool {
+        let there = |stat: Stat| stat.started == self.started && !matches!(stat.state, 'Z' | 'X');
+        !Stat::read(self.pid).is_some_and(there)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let (pid, started) = text.split_once('-')?;
         Some(Self { pid: pid.parse().ok()?, started: started.parse().ok()? })

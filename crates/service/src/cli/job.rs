@@ -92,8 +92,8 @@ impl Job {
         self.guardian.bury();
     }
 
-    /// Runs the command to its end.
-    pub(super) fn run(self, guard: &Guard) -> Result<Ended, Failure> {
+    /// Runs the command to its end. Its guardian is to be buried when the lock is released.
+    pub(super) fn run(self, guard: &Guard) -> Result<(Ended, Guardian), Failure> {
         let Self { guardian, inherited, strangers } = self;
         // What comes from here on is for the command, also before it has begun.
         let passed_on: SigSet =
@@ -114,7 +114,7 @@ fn failed(error: io::Error) -> Failure {
 }
 
 impl Running {
-    fn serve(mut self) -> io::Result<Ended> {
+    fn serve(mut self) -> io::Result<(Ended, Guardian)> {
         loop {
             let mut fds = [
                 PollFd::new(self.guardian.line(), PollFlags::IN),
@@ -126,8 +126,7 @@ impl Running {
             let has_news = !fds[0].revents().is_empty();
             self.pass_signals_on()?;
             if has_news && let Some(ended) = self.hear()? {
-                self.guardian.bury();
-                return Ok(ended);
+                return Ok((ended, self.guardian));
             }
             if self.killed_at.is_some_and(|at| Instant::now() >= at) {
                 self.killed_at = None;

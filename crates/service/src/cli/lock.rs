@@ -132,10 +132,11 @@ fn hold(args: &Args, options: &RegionOptions) -> Result<(Session, Guard), Failur
 
 /// Runs the command, and releases the lock.
 fn run_under(job: Job, session: Session, guard: Guard) -> Result<Exit, Failure> {
-    let ended = job.run(&guard)?;
+    let (ended, guardian) = job.run(&guard)?;
     let name = guard.name().to_owned();
     let released = guard.release().blocking();
     drop(session);
+    guardian.bury();
     if let Err(error) = released {
         say(format_args!(
             "farlock: the lock '{}' was lost while the command ran: {error}",

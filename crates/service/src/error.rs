@@ -201,6 +201,7 @@ impl SessionError {
         match self {
             Self::Open(shm::OpenError::Absent { .. }) => "region-absent",
             Self::Open(shm::OpenError::NoSpace { .. }) => "region-no-space",
+            Self::Open(shm::OpenError::Locked { .. }) => "region-locked",
             Self::Open(_) => "region-open",
             Self::Attach(shm::AttachError::Full { .. }) => "region-full",
             Self::Attach(_) => "region-attach",
@@ -231,6 +232,9 @@ impl SessionError {
             }
             Self::Open(shm::OpenError::Name { .. }) => {
                 "use 1 to 200 bytes without a slash, not beginning with a dot".to_owned()
+            }
+            Self::Open(shm::OpenError::Locked { path }) => {
+                format!("wait for it longer; `fuser -v {}` shows who it is", path.display())
             }
             Self::Open(_) => "check FARLOCK_DIR and FARLOCK_STATE_DIR".to_owned(),
             Self::Attach(shm::AttachError::Full { .. }) => {

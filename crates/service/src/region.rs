@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use farlock_fabric::shm;
 use farlock_locks::record::claim::Claim;
@@ -55,6 +56,9 @@ pub struct RegionOptions {
     pub name: String,
     /// What `farlock ls` calls this process; at most 40 bytes are shown. Empty: its program.
     pub label: String,
+    /// How long to wait for others who create or remove the region at that moment, and may be
+    /// stopped: for ever where `None`.
+    pub patience: Option<Duration>,
     /// How many locks all sessions and commands of the region can hold or await at one time, and
     /// one more for each of them. Counts where the region is created.
     pub places: u16,
@@ -68,6 +72,7 @@ impl RegionOptions {
             state_dir: state_dir.into(),
             name: DEFAULT_REGION.to_owned(),
             label: String::new(),
+            patience: None,
             places: PLACES,
         }
     }
@@ -107,6 +112,13 @@ impl RegionOptions {
         self
     }
 
+    /// The same, but opening it waits for others so long at most.
+    #[must_use]
+    pub fn within(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
     /// The same, but a region that is created has so many places.
     #[must_use]
     pub fn with_places(mut self, places: u16) -> Self {
@@ -118,6 +130,7 @@ impl RegionOptions {
     pub fn to_shm(&self) -> shm::Options {
         let mut options = shm::Options::new(&self.dir, &self.state_dir, &self.name);
         options.label = if self.label.is_empty() { program() } else { self.label.clone() };
+        options.patience = self.patience;
         options.endpoints = self.places;
         options.slots = SLOTS;
         options.heap_bytes = HEAP_BYTES;

@@ -4,6 +4,7 @@
 
 mod stage;
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -141,6 +142,39 @@ fn a_region_is_created_once_by_many_at_a_time() {
         assert!(child.wait().unwrap().success());
     }
     assert_eq!(number(&stage, &counter), 24);
+}
+
+/// Somebody who creates a region, or the state that outlives it, is stopped in the middle.
+#[test]
+fn limits_are_kept_while_others_create_the_region() {
+    let stage = Stage::new();
+    let limited = |arguments: &[&str], status: i32, limit_ms: u64| {
+        let begun = Instant::now();
+        let (code, _, said) = stage.run(arguments);
+        assert_eq!(code, status, "{arguments:?}: {said}");
+        assert!(begun.elapsed() < Duration::from_millis(limit_ms), "{:?}", begun.elapsed());
+        said
+    };
+    for dir in [stage.dir(), stage.state_dir()] {
+        let lock = std::fs::File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(dir.join(".lock"))
+            .unwrap();
+        lock.lock().unwrap();
+        let said = limited(&["lock", "-n", "-E", "9", "t", "true"], 9, 3000);
+        assert!(said.contains("region-locked") && said.contains("hint:"), "{said}");
+        limited(&["lock", "-w", "0.2", "t", "true"], 1, 1500);
+        limited(&["ls"], 0, 1000);
+    }
+    // Where the region is there nobody is waited for.
+    limited(&["lock", "-n", "t", "true"], 0, 3000);
+    let lock = std::fs::File::open(stage.dir().join(".lock")).unwrap();
+    lock.lock().unwrap();
+    limited(&["lock", "-n", "t", "true"], 0, 3000);
+    limited(&["ls"], 0, 1000);
 }
 
 #[test]

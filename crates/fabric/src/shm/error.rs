@@ -61,6 +61,13 @@ pub enum OpenError {
         /// How large it was to be, in bytes.
         bytes: u64,
     },
+    /// Somebody else, who may be stopped, creates or removes a region, and the time allowed by
+    /// [`Options::patience`](super::Options) has passed.
+    #[error("{path:?} is locked by somebody who creates or removes a region there")]
+    Locked {
+        /// The file that is locked.
+        path: PathBuf,
+    },
     /// The durable incarnation cannot be understood. Drawing another could repeat an old one.
     #[error("{path:?} holds no incarnation: {found:?}")]
     IncarnationUnreadable {

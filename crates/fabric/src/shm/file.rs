@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 
@@ -123,12 +124,21 @@ impl PrivateDir {
     }
 
     /// Takes the directory's lock, which lasts until the guard is dropped or its process dies.
-    pub(super) fn lock(&self) -> Result<DirLock, OpenError> {
+    /// Waits for it until a time, if there is one.
+    pub(super) fn lock(&self, until: Option<Instant>) -> Result<DirLock, OpenError> {
         const LOCK_FILE: &str = ".lock";
         let file = self
             .open_file(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)?
             .expect("a file opened with CREATE exists");
-        lock_whole(&file).map_err(|e| io_error("lock", &self.path_of(LOCK_FILE), e))?;
+        let failed = |source| io_error("lock", &self.path_of(LOCK_FILE), source);
+        match until {
+            None => lock_whole(&file).map_err(failed)?,
+            Some(until) => {
+                if !lock_whole_until(&file, until).map_err(failed)? {
+                    return Err(OpenError::Locked { path: self.path_of(LOCK_FILE) });
+                }
+            }
+        }
         Ok(DirLock { _file: file })
     }
 }
@@ -143,6 +153,27 @@ pub(super) struct DirLock {
 pub(super) fn lock_whole(file: &File) -> io::Result<()> {
     rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive))?;
     Ok(())
+}
+
+/// The same, unless somebody else has it until a time. The system has no such wait, so it asks
+/// again, less and less often.
+fn lock_whole_until(file: &File, until: Instant) -> io::Result<bool> {
+    const PAUSE: Duration = Duration::from_micros(200);
+    const PAUSE_MAX: Duration = Duration::from_millis(10);
+    let mut pause = PAUSE;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
 }
 
 /// Releases what [`lock_whole`] took.

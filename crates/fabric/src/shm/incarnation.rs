@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::time::Instant;
 
 use rustix::fs::OFlags;
 
@@ -13,8 +14,13 @@ use super::file::{PrivateDir, io_error};
 
 /// Draws the next incarnation of region `name`, higher than any drawn before and than `above`.
 /// On return it is durable.
-pub(super) fn draw(state: &PrivateDir, name: &str, above: u16) -> Result<u16, OpenError> {
-    let _lock = state.lock()?;
+pub(super) fn draw(
+    state: &PrivateDir,
+    name: &str,
+    above: u16,
+    until: Option<Instant>,
+) -> Result<u16, OpenError> {
+    let _lock = state.lock(until)?;
     let last = read(state, name)?.max(above);
     let next = last
         .checked_add(1)
@@ -25,11 +31,16 @@ pub(super) fn draw(state: &PrivateDir, name: &str, above: u16) -> Result<u16, Op
 
 /// Makes sure that the durable incarnation is at least `seen`, which a region carries. It can be
 /// lower only where its file was lost. Waits for nobody unless it is: the file is replaced whole.
-pub(super) fn repair(state: &PrivateDir, name: &str, seen: u16) -> Result<(), OpenError> {
+pub(super) fn repair(
+    state: &PrivateDir,
+    name: &str,
+    seen: u16,
+    until: Option<Instant>,
+) -> Result<(), OpenError> {
     if read(state, name)? >= seen {
         return Ok(());
     }
-    let _lock = state.lock()?;
+    let _lock = state.lock(until)?;
     if read(state, name)? < seen {
         write(state, name, seen)?;
     }
@@ -81,21 +92,21 @@ mod tests {
     fn incarnations_increase_and_are_never_repeated() {
         let dir = TestDir::new("draw");
         let state = PrivateDir::open(&dir.path().join("state")).unwrap();
-        assert_eq!(draw(&state, "a", 0).unwrap(), 1);
-        assert_eq!(draw(&state, "a", 0).unwrap(), 2);
-        assert_eq!(draw(&state, "b", 0).unwrap(), 1);
-        assert_eq!(draw(&state, "a", 40).unwrap(), 41);
-        repair(&state, "a", 50).unwrap();
-        repair(&state, "a", 3).unwrap();
-        assert_eq!(draw(&state, "a", 0).unwrap(), 51);
+        assert_eq!(draw(&state, "a", 0, None).unwrap(), 1);
+        assert_eq!(draw(&state, "a", 0, None).unwrap(), 2);
+        assert_eq!(draw(&state, "b", 0, None).unwrap(), 1);
+        assert_eq!(draw(&state, "a", 40, None).unwrap(), 41);
+        repair(&state, "a", 50, None).unwrap();
+        repair(&state, "a", 3, None).unwrap();
+        assert_eq!(draw(&state, "a", 0, None).unwrap(), 51);
     }
 
     #[test]
     fn the_last_incarnation_has_no_successor() {
         let dir = TestDir::new("exhausted");
         let state = PrivateDir::open(&dir.path().join("state")).unwrap();
-        repair(&state, "a", u16::MAX).unwrap();
-        assert!(matches!(draw(&state, "a", 0), Err(OpenError::IncarnationsExhausted { .. })));
+        repair(&state, "a", u16::MAX, None).unwrap();
+        assert!(matches!(draw(&state, "a", 0, None), Err(OpenError::IncarnationsExhausted { .. })));
     }
 
     #[test]
@@ -105,7 +116,7 @@ mod tests {
         for content in ["", "0\n", "65536\n", "-1", "x", "1234567890"] {
             let mut file = state.create_file("a.incarnation").unwrap();
             file.write_all(content.as_bytes()).unwrap();
-            let drawn = draw(&state, "a", 0);
+            let drawn = draw(&state, "a", 0, None);
             assert!(
                 matches!(drawn, Err(OpenError::IncarnationUnreadable { .. })),
                 "{content:?} gave {drawn:?}"
@@ -122,7 +133,7 @@ mod tests {
                 .map(|_| {
                     scope.spawn(|| {
                         let state = PrivateDir::open(&path).unwrap();
-                        (0..5).map(|_| draw(&state, "a", 0).unwrap()).collect::<Vec<_>>()
+                        (0..5).map(|_| draw(&state, "a", 0, None).unwrap()).collect::<Vec<_>>()
                     })
                 })
                 .collect();

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
@@ -50,6 +51,9 @@ pub struct Options {
     pub max_bytes: u64,
     /// Whether a region that is not there is created.
     pub create: bool,
+    /// How long to wait for others who create or remove regions at that moment, and may be stopped:
+    /// for ever where `None`.
+    pub patience: Option<Duration>,
     /// Whether endpoints may only read: their writes and atomics end with
     /// [`NoRight`](crate::Fault::NoRight).
     pub read_only: bool,
@@ -74,6 +78,7 @@ impl Options {
             heap_bytes: 4 << 20,
             max_bytes: 1 << 30,
             create: true,
+            patience: None,
             read_only: false,
             seed: None,
         }
@@ -121,19 +126,20 @@ impl Region {
             return Err(OpenError::NoWideAtomics);
         }
         check_name(&options.name)?;
+        let until = until(options);
         let dir = PrivateDir::open(&options.dir)?;
-        if let Some(region) = Self::attach(&dir, options)? {
+        if let Some(region) = Self::attach(&dir, options, until)? {
             return Ok(region);
         }
         if !options.create {
             let (name, dir) = (options.name.clone(), options.dir.clone());
             return Err(OpenError::Absent { name, dir });
         }
-        let _lock = dir.lock()?;
+        let _lock = dir.lock(until)?;
         // Somebody else may have created it while we waited for the lock.
-        match Self::attach(&dir, options)? {
+        match Self::attach(&dir, options, until)? {
             Some(region) => Ok(region),
-            None => Self::create(&dir, options),
+            None => Self::create(&dir, options, until),
         }
     }
 
@@ -145,7 +151,7 @@ impl Region {
     pub fn remove(dir: &Path, name: &str) -> Result<bool, OpenError> {
         check_name(name)?;
         let dir = PrivateDir::open(dir)?;
-        let _lock = dir.lock()?;
+        let _lock = dir.lock(None)?;
         Self::remove_locked(&dir, name)
     }
 
@@ -159,10 +165,11 @@ impl Region {
             return Err(OpenError::NoWideAtomics);
         }
         check_name(&options.name)?;
+        let until = until(options);
         let dir = PrivateDir::open(&options.dir)?;
-        let _lock = dir.lock()?;
+        let _lock = dir.lock(until)?;
         Self::remove_locked(&dir, &options.name)?;
-        Self::create(&dir, options)
+        Self::create(&dir, options, until)
     }
 
     /// The names of the regions in a directory, sorted. A directory that is missing has none.
@@ -252,7 +259,11 @@ impl Region {
     }
 
     /// Attaches to a whole and current region, if there is one.
-    fn attach(dir: &PrivateDir, options: &Options) -> Result<Option<Self>, OpenError> {
+    fn attach(
+        dir: &PrivateDir,
+        options: &Options,
+        until: Option<Instant>,
+    ) -> Result<Option<Self>, OpenError> {
         let Some(file) = dir.open_file(&options.name, OFlags::RDWR)? else { return Ok(None) };
         let path = dir.path_of(&options.name);
         let sound = mapping::examine(&file)
@@ -261,14 +272,21 @@ impl Region {
         if sound.retired {
             return Ok(None);
         }
-        let state = PrivateDir::open(&options.state_dir)?;
-        incarnation::repair(&state, &options.name, sound.incarnation)?;
+        // Who only looks draws no token.
+        if !options.read_only {
+            let state = PrivateDir::open(&options.state_dir)?;
+            incarnation::repair(&state, &options.name, sound.incarnation, until)?;
+        }
         Self::map(dir, file, sound.layout, sound.incarnation, options).map(Some)
     }
 
     /// Creates a region. The caller holds the directory's lock, and there is none of this name,
     /// or one that was retired and whose remover died.
-    fn create(dir: &PrivateDir, options: &Options) -> Result<Self, OpenError> {
+    fn create(
+        dir: &PrivateDir,
+        options: &Options,
+        until: Option<Instant>,
+    ) -> Result<Self, OpenError> {
         let path = dir.path_of(&options.name);
         let capacity = Capacity {
             endpoints: options.endpoints,
@@ -282,7 +300,7 @@ impl Region {
 
         let leftover = Self::sound_of(dir, &options.name)?.map_or(0, |sound| sound.incarnation);
         let state = PrivateDir::open(&options.state_dir)?;
-        let incarnation = incarnation::draw(&state, &options.name, leftover)?;
+        let incarnation = incarnation::draw(&state, &options.name, leftover, until)?;
 
         let fresh = format!(".{}.new", options.name);
         let built = dir.create_file(&fresh).and_then(|file| {
@@ -444,6 +462,12 @@ impl Drop for RegionLock<'_> {
     fn drop(&mut self) {
         file::unlock_whole(self.file).expect("a lock on an open file can be released");
     }
+}
+
+/// Until when an opening with these options waits for others.
+fn until(options: &Options) -> Option<Instant> {
+    // A limit beyond what the clock can express is none.
+    Instant::now().checked_add(options.patience?)
 }
 
 /// Gives a range of a file its memory, so that no later access can fail.

@@ -67,6 +67,10 @@ pub(super) struct Args {
     command: Vec<OsString>,
 }
 
+/// How long even those who do not wait for a lock wait for a region that others are creating: it
+/// has to be on disk that it is.
+const CREATION: Duration = Duration::from_secs(1);
+
 /// A number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_owned())?;
@@ -74,17 +78,27 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Args {
-    /// Acquires the lock as they say.
-    fn acquire(&self, session: &Session) -> Result<Guard, AcquireError> {
+    /// How long they wait, if not for ever; not at all where it is zero.
+    fn limit(&self) -> Option<Duration> {
+        if self.nonblock { Some(Duration::ZERO) } else { self.wait }
+    }
+
+    /// Acquires the lock as they say, after so much of the time has passed.
+    fn acquire(&self, session: &Session, spent: Duration) -> Result<Guard, AcquireError> {
         let lock = session.lock(&self.name);
         let request = if self.shared { lock.shared() } else { lock.exclusive() };
-        match self.wait {
-            _ if self.nonblock => request.at_once(),
-            Some(Duration::ZERO) => request.at_once(),
-            Some(limit) => request.within(limit),
+        let granted = match self.limit() {
             None => request,
+            Some(Duration::ZERO) => request.at_once(),
+            Some(limit) => request.within(limit.saturating_sub(spent)),
         }
-        .blocking()
+        .blocking();
+        granted.map_err(|error| match (error, self.limit()) {
+            (AcquireError::TimedOut { name, holders, .. }, Some(limit)) => {
+                AcquireError::TimedOut { name, holders, seconds: limit.as_secs_f64() }
+            }
+            (error, _) => error,
+        })
     }
 
     /// The command as a program and its arguments.
@@ -104,7 +118,7 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     let job = Job::prepare(&words, &args.name)?;
     let label = words.join(OsStr::new(" "));
     let options = places.region(&args.region).labelled(label.to_string_lossy());
-    match hold(&args, &options) {
+    match hold(&args, options) {
         Ok((session, guard)) => run_under(job, session, guard),
         Err(failure) => {
             job.cancel();
@@ -118,10 +132,15 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
 }
 
 /// Acquires the lock.
-fn hold(args: &Args, options: &RegionOptions) -> Result<(Session, Guard), Failure> {
-    let session = Session::open_tethered(options)?;
+fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Guard), Failure> {
     let begun = Instant::now();
-    let guard = args.acquire(&session)?;
+    let options = match args.limit() {
+        None => options,
+        Some(Duration::ZERO) => options.within(CREATION),
+        Some(limit) => options.within(limit),
+    };
+    let session = Session::open_tethered(&options)?;
+    let guard = args.acquire(&session, begun.elapsed())?;
     if args.verbose {
         let (waited, token) = (in_words(begun.elapsed()), guard.token());
         let name = args.name.escape_debug();

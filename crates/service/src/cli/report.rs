@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use farlock::directory::DirectoryError;
 use farlock::{AcquireError, SessionError};
+use farlock_fabric::shm::OpenError;
 
 /// An exit status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +93,7 @@ impl From<SessionError> for Failure {
         let (code, hint) = (error.code(), error.hint());
         let exit = match error {
             SessionError::Thread(_) => Exit::SYSTEM,
+            SessionError::Open(OpenError::Locked { .. }) => Exit::CONFLICT,
             _ => Exit::UNAVAILABLE,
         };
         Self { exit, code, what: error.to_string(), hint }

@@ -399,6 +399,8 @@ pub struct WaitState {
     pub deadline: Option<Nanos>,
     /// The endpoint's own handle of it.
     pub key: u64,
+    /// How often it has looked in vain at something that rings nobody.
+    pub naps: u32,
 }
 
 /// The completion of a verb or chain that was posted. Dropping it forgets the result, never the

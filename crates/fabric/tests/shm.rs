@@ -398,6 +398,13 @@ fn the_table_holds_so_many_and_not_one_more() {
     let region = Region::open(&Options { endpoints: 5, ..dir.options() }).unwrap();
     let all: Vec<_> = (0..5).map(|_| region.endpoint().unwrap()).collect();
     assert!(matches!(region.endpoint(), Err(AttachError::Full { endpoints: 5 })));
+    // Who only looks finds a place all the same, again and again.
+    let look = Region::open(&Options { read_only: true, ..dir.options() }).unwrap();
+    for _ in 0..100 {
+        let looker = look.endpoint().unwrap();
+        assert!(all.iter().all(|one| looker.is_alive(one.id()) && one.is_alive(looker.id())));
+    }
+    assert!(matches!(region.endpoint(), Err(AttachError::Full { endpoints: 5 })));
     let first = all[0].id();
     drop(all);
     let again: Vec<_> = (0..5).map(|_| region.endpoint().unwrap()).collect();

@@ -212,7 +212,8 @@ fn attachers_take_the_capacities_they_find() {
     assert_eq!((found.endpoints(), found.slots()), (3, 2));
     assert_eq!(found.heap(), made.heap());
     let e = found.endpoint().unwrap();
-    assert_eq!((Endpoint::endpoints(&e), e.slots()), (3, 2));
+    // Beside them there are places for those who only look.
+    assert!(Endpoint::endpoints(&e) > 3 && e.slots() == 2);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use farlock_fabric::{Addr, Fault, shm};
 use thiserror::Error;
 
 use crate::directory::DirectoryError;
-use crate::inspect::{self, Participant};
+use crate::inspect::{self, Participant, shown};
 use crate::session::Hub;
 
 /// Why a session was not opened.
@@ -33,7 +33,7 @@ pub enum SessionError {
 #[non_exhaustive]
 pub enum AcquireError {
     /// Somebody else has it, and the attempt was not to wait.
-    #[error("the lock '{name}' is taken{holders}")]
+    #[error("the lock '{}' is taken{holders}", shown(.name))]
     Busy {
         /// The lock.
         name: String,
@@ -41,7 +41,7 @@ pub enum AcquireError {
         holders: Holders,
     },
     /// The time allowed has passed.
-    #[error("the lock '{name}' was not granted within {seconds} s{holders}")]
+    #[error("the lock '{}' was not granted within {seconds} s{holders}", shown(.name))]
     TimedOut {
         /// The lock.
         name: String,
@@ -52,8 +52,9 @@ pub enum AcquireError {
     },
     /// The region has no place left by which the session could hold one lock more.
     #[error(
-        "the lock '{name}' was not asked for: the sessions of the region hold or await as many \
-         locks as it has places, {places}"
+        "the lock '{}' was not asked for: the sessions of the region hold or await as many \
+         locks as it has places, {places}",
+        shown(.name)
     )]
     TooMany {
         /// The lock.
@@ -62,7 +63,7 @@ pub enum AcquireError {
         places: u16,
     },
     /// The session could get no place by which to hold one lock more.
-    #[error("the lock '{name}' was not asked for: {reason}")]
+    #[error("the lock '{}' was not asked for: {reason}", shown(.name))]
     NoPlace {
         /// The lock.
         name: String,
@@ -70,13 +71,16 @@ pub enum AcquireError {
         reason: String,
     },
     /// This process was forked from the one that opened the session.
-    #[error("the lock '{name}' was not asked for: the session belongs to the parent process")]
+    #[error(
+        "the lock '{}' was not asked for: the session belongs to the parent process",
+        shown(.name)
+    )]
     Forked {
         /// The lock.
         name: String,
     },
     /// The name could not be used.
-    #[error("the lock '{name}' cannot be used: {source}")]
+    #[error("the lock '{}' cannot be used: {source}", shown(.name))]
     Directory {
         /// The lock.
         name: String,
@@ -84,7 +88,7 @@ pub enum AcquireError {
         source: DirectoryError,
     },
     /// The session's region is gone.
-    #[error("the lock '{name}' cannot be had: {reason}")]
+    #[error("the lock '{}' cannot be had: {reason}", shown(.name))]
     Lost {
         /// The lock.
         name: String,
@@ -97,7 +101,7 @@ pub enum AcquireError {
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum ReleaseError {
     /// The lock was lost before it was released.
-    #[error("the lock '{name}' was lost before its release: {reason}")]
+    #[error("the lock '{}' was lost before its release: {reason}", shown(.name))]
     Lost {
         /// The lock.
         name: String,

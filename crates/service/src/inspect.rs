@@ -68,6 +68,8 @@ impl Participant {
 pub enum Life {
     /// It does.
     Alive,
+    /// It does, but its process is stopped: by Ctrl-Z, a debugger.
+    Stopped,
     /// It is dead, but a command it started still runs and keeps the lock from others.
     Orphaned,
     /// It is dead; whoever wants the lock next takes it over.
@@ -79,6 +81,7 @@ impl Life {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Alive => "alive",
+            Self::Stopped => "stopped",
             Self::Orphaned => "orphaned",
             Self::Dead => "dead",
         }
@@ -90,7 +93,7 @@ impl fmt::Display for Participant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {}", self.pid)?;
         if !self.command.is_empty() {
-            write!(f, " ({})", self.command)?;
+            write!(f, " ({})", shown(&self.command))?;
         }
         let how = match self.mode {
             Mode::Exclusive => "alone",
@@ -102,6 +105,7 @@ impl fmt::Display for Participant {
         }
         match self.life {
             Life::Alive => Ok(()),
+            Life::Stopped => write!(f, "; it is stopped"),
             Life::Orphaned => write!(f, "; it died, its command still runs"),
             Life::Dead => write!(f, "; it is dead"),
         }
@@ -181,7 +185,7 @@ async fn present<K: 'static>(
             }
             let found = participant(endpoint, index, info, &record, words[PID]);
             let there = at.entry(record.lock).or_default();
-            if found.is_holder && found.life == Life::Alive {
+            if found.is_holder && matches!(found.life, Life::Alive | Life::Stopped) {
                 for (mode, count) in modes_of(words[COMPANY]) {
                     let behind = Participant { mode, ..found.behind() };
                     there.extend((0..count).map(|_| behind.clone()));
@@ -243,9 +247,22 @@ fn participant<K: 'static>(
         life: match info {
             None => Life::Dead,
             Some(info) if info.orphaned => Life::Orphaned,
+            Some(info) if is_stopped(info) => Life::Stopped,
             Some(_) => Life::Alive,
         },
     }
+}
+
+/// Whether the process of an endpoint is stopped, as far as its number means the same here.
+fn is_stopped(info: &EndpointInfo) -> bool {
+    /// Fields behind the program's name, which may hold anything: the state, and the start.
+    const STATE: usize = 0;
+    const STARTED: usize = 19;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", info.pid)).unwrap_or_default();
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let started = fields.get(STARTED).and_then(|field| field.parse().ok());
+    started == Some(info.started_ticks) && matches!(fields.get(STATE), Some(&"T" | &"t"))
 }
 
 /// A duration for people: three digits and a unit.
@@ -258,6 +275,33 @@ pub fn in_words(duration: Duration) -> String {
         s if s < 3600.0 => format!("{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0),
         s => format!("{:.0} h {:.0} min", (s / 3600.0).floor(), s % 3600.0 / 60.0),
     }
+}
+
+/// The longest that a name is shown, in characters.
+const SHOWN_MAX: usize = 64;
+
+/// A name for people: characters that a terminal would obey are escaped, and a long one is cut.
+pub fn shown(name: &str) -> String {
+    shown_within(name, SHOWN_MAX)
+}
+
+/// The same, at another length.
+pub fn shown_within(name: &str, longest: usize) -> String {
+    let mut text = String::new();
+    let escaped = |c: char| match c {
+        // What a shell quotes needs no quotes here.
+        '\'' | '"' => c.to_string(),
+        _ => c.escape_debug().to_string(),
+    };
+    let mut length = 0;
+    for piece in name.chars().map(escaped) {
+        length += piece.chars().count();
+        text.push_str(&piece);
+    }
+    if length <= longest {
+        return text;
+    }
+    text.chars().take(longest.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// Everybody who holds, of everybody at a lock.
@@ -279,6 +323,22 @@ pub fn observe(options: &crate::RegionOptions) -> Result<ShmEndpoint, crate::Ses
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_shown_so_that_a_terminal_obeys_nobody() {
+        let rows = [
+            ("orders", "orders"),
+            ("it's \"quoted\"", "it's \"quoted\""),
+            ("a\u{1b}[31mb\n", "a\\u{1b}[31mb\\n"),
+            ("left\u{202e}right", "left\\u{202e}right"),
+            ("größe 大", "größe 大"),
+        ];
+        for (name, text) in rows {
+            assert_eq!(shown(name), text);
+        }
+        let long = shown(&"n".repeat(255));
+        assert_eq!((long.chars().count(), long.chars().last()), (SHOWN_MAX, Some('…')));
+    }
 
     #[test]
     fn durations_read_like_speech() {

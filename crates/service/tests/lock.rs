@@ -9,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use farlock::{AcquireError, Session};
 use rustix::process::{Pid, Signal};
 use stage::{Stage, ended, is_running, kill, now_ns, number, pid};
 
@@ -142,6 +143,38 @@ fn a_region_is_created_once_by_many_at_a_time() {
         assert!(child.wait().unwrap().success());
     }
     assert_eq!(number(&stage, &counter), 24);
+}
+
+#[test]
+fn a_full_region_is_listed() {
+    let stage = Stage::new();
+    let session = Session::open(&stage.options().with_places(3)).unwrap();
+    let names = ["a", "b", "c", "d"];
+    let held = names.map(|name| session.lock(name).exclusive().at_once().blocking());
+    assert!(matches!(held.last(), Some(Err(AcquireError::TooMany { .. }))), "{held:?}");
+    let (status, listed, said) = stage.run(&["ls"]);
+    assert!(status == 0 && listed.contains("holds"), "{listed}{said}");
+    let (status, _, said) = stage.run(&["lock", "t", "true"]);
+    assert!(status == 69 && said.contains("region-full"), "{status} {said}");
+}
+
+/// What flock(1) does with files is refused with what to do instead.
+#[test]
+fn what_there_is_not_is_refused_with_a_reason() {
+    let stage = Stage::new();
+    let rows: [&[&str]; 6] = [
+        &["-u", "t"],
+        &["-u", "9"],
+        &["-o", "t", "true"],
+        &["-F", "t", "true"],
+        &["9"],
+        &["-n", "9"],
+    ];
+    for arguments in rows {
+        let (status, _, said) = stage.run(&[&["lock"], arguments].concat());
+        assert_eq!(status, 64, "{arguments:?}");
+        assert!(said.contains("[usage]\n   hint: "), "{said}");
+    }
 }
 
 /// Somebody who creates a region, or the state that outlives it, is stopped in the middle.

@@ -219,6 +219,7 @@ impl Core {
             begun: true,
             deadline,
             key: u64::from(generation) << 32 | u64::from(index),
+            naps: 0,
         };
         None
     }

@@ -125,11 +125,11 @@ impl<K: 'static> Endpoint for Shm<K> {
     }
 
     fn endpoints(&self) -> u16 {
-        self.region.endpoints()
+        self.region.mapping().layout().capacity.places()
     }
 
     fn occupied_from(&self, index: u16) -> Option<u16> {
-        self.region.mapping().taken().first_from(index, self.region.endpoints())
+        self.region.mapping().taken().first_from(index, self.endpoints())
     }
 
     fn occupant(&self, index: u16) -> Option<EndpointId> {

@@ -26,8 +26,15 @@ use crate::endpoint::RECORD_WORDS;
 /// A region's size is a multiple of this, in bytes.
 pub const BLOCK_BYTES: u64 = 64 << 10;
 
-/// Endpoints a region can have at most.
-pub const ENDPOINTS_MAX: u16 = 16 << 10;
+/// Places that a region's table can have at most.
+pub(super) const PLACES_MAX: u16 = 16 << 10;
+
+/// Places beside those of endpoints that act, for endpoints that only read: who looks at a full
+/// region finds one.
+pub(super) const LOOKERS: u16 = 8;
+
+/// Endpoints a region can have at most, beside those that only read.
+pub const ENDPOINTS_MAX: u16 = PLACES_MAX - LOOKERS;
 
 /// Slots an endpoint can have at most.
 pub const SLOTS_MAX: u8 = 64;
@@ -75,10 +82,18 @@ const _: () = assert!(TAKEN_AT + size_of::<Taken>() <= HEADER_BYTES);
 /// How much of everything a region has. Fixed at its creation, but for the heap, which grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Capacity {
+    /// Endpoints that act.
     pub(super) endpoints: u16,
     pub(super) slots: u8,
     /// The largest size of the file, in bytes.
     pub(super) max_bytes: u64,
+}
+
+impl Capacity {
+    /// Places of the table: those of endpoints that act come first.
+    pub(super) fn places(&self) -> u16 {
+        self.endpoints + LOOKERS
+    }
 }
 
 /// Where everything begins, in bytes from the start of the region.
@@ -94,7 +109,7 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(capacity: Capacity) -> Self {
-        let endpoints = usize::from(capacity.endpoints);
+        let endpoints = usize::from(capacity.places());
         let boxes = endpoints * usize::from(capacity.slots);
         let buckets = HEADER_BYTES;
         let places = buckets + BUCKETS * size_of::<Bucket>();
@@ -113,7 +128,7 @@ impl Layout {
             LOCK_WORD_OFFSET as u64,
             size_of::<libc::pthread_mutex_t>() as u64,
             usize::BITS.into(),
-            self.capacity.endpoints.into(),
+            self.capacity.places().into(),
             self.capacity.slots.into(),
             self.capacity.max_bytes,
             self.heap,
@@ -141,7 +156,7 @@ impl Layout {
 pub(super) fn check_capacity(capacity: &Capacity, heap_bytes: u64) -> Result<(), OpenError> {
     let refuse = |what, value, bound| Err(OpenError::Capacity { what, value, bound });
     if capacity.endpoints == 0 || capacity.endpoints > ENDPOINTS_MAX {
-        return refuse("endpoints", capacity.endpoints.into(), "1 to 16384 are possible");
+        return refuse("endpoints", capacity.endpoints.into(), "1 to 16376 are possible");
     }
     if capacity.slots == 0 || capacity.slots > SLOTS_MAX {
         return refuse("slots", capacity.slots.into(), "1 to 64 are possible");

@@ -114,9 +114,9 @@ impl Mapping {
         self.fixed(self.layout.buckets + number * size_of::<Bucket>())
     }
 
-    /// The place with this index, 1 to the number of endpoints.
+    /// The place with this index, 1 to the number of places.
     pub(super) fn place(&self, index: u16) -> Option<&Place> {
-        let inside = index >= 1 && index <= self.layout.capacity.endpoints;
+        let inside = index >= 1 && index <= self.layout.capacity.places();
         inside.then(|| {
             let number = usize::from(index - 1);
             self.fixed(self.layout.places + number * size_of::<Place>())
@@ -126,7 +126,7 @@ impl Mapping {
     /// A slot's number among all slots of the region.
     fn slot_number(&self, index: u16, slot: Slot) -> Option<usize> {
         let capacity = &self.layout.capacity;
-        let inside = index >= 1 && index <= capacity.endpoints && slot.0 < capacity.slots;
+        let inside = index >= 1 && index <= capacity.places() && slot.0 < capacity.slots;
         inside.then(|| usize::from(index - 1) * usize::from(capacity.slots) + usize::from(slot.0))
     }
 

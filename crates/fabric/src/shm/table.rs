@@ -62,9 +62,9 @@ pub(super) enum Vital {
 impl Region {
     /// Everybody in the table of endpoints who counts as alive.
     pub fn endpoints_info(&self) -> Vec<EndpointInfo> {
-        let (taken, endpoints) = (self.mapping().taken(), self.endpoints());
-        let next = |last: &u16| taken.first_from(last + 1, endpoints);
-        std::iter::successors(taken.first_from(1, endpoints), next)
+        let (taken, places) = (self.mapping().taken(), self.mapping().layout().capacity.places());
+        let next = |last: &u16| taken.first_from(last + 1, places);
+        std::iter::successors(taken.first_from(1, places), next)
             .filter_map(|index| self.mapping().info(index))
             .collect()
     }
@@ -75,7 +75,8 @@ impl Region {
     }
 
     /// Moves the calling thread into a vacant place, the lowest whose bit is clear and whose latch
-    /// nobody else has. Waits for nobody but threads of this process.
+    /// nobody else has, of those for who acts or of those for who only reads. Waits for nobody but
+    /// threads of this process.
     pub(super) fn move_in(&self, tethered: bool, has_lane: bool) -> Result<Keeper, AttachError> {
         let io = |source| AttachError::Io { what: "attach to the region", source };
         let _turn = self.attaching().map_err(io)?;
@@ -84,19 +85,24 @@ impl Region {
             return Err(AttachError::Stale);
         }
         let (mapping, endpoints) = (self.mapping(), self.endpoints());
+        let capacity = mapping.layout().capacity;
+        let (first, last) = match self.is_read_only() {
+            false => (1, capacity.endpoints),
+            true => (capacity.endpoints + 1, capacity.places()),
+        };
         mapping.sweep_a_full_word().map_err(io)?;
         for is_swept in [false, true] {
             if is_swept {
-                (0..taken::words_of(endpoints)).try_for_each(|w| mapping.sweep(w)).map_err(io)?;
+                (0..taken::words_of(last)).try_for_each(|w| mapping.sweep(w)).map_err(io)?;
             }
-            let mut next = mapping.taken().first_clear_from(1, endpoints);
+            let mut next = mapping.taken().first_clear_from(first, last);
             while let Some(index) = next {
                 if let Some(latch) = Latch::try_take(mapping.file(), index).map_err(io)?
                     && let Some(keeper) = self.move_into(&latch, tethered, has_lane)?
                 {
                     return Ok(keeper);
                 }
-                next = mapping.taken().first_clear_from(index + 1, endpoints);
+                next = mapping.taken().first_clear_from(index + 1, last);
             }
         }
         Err(AttachError::Full { endpoints })
@@ -146,7 +152,7 @@ impl Region {
         mapping.header().retired.store(1, Ordering::SeqCst);
         // Who moves in from here on looks at that again when it has.
         fence(Ordering::SeqCst);
-        for index in 1..=self.endpoints() {
+        for index in 1..=self.mapping().layout().capacity.places() {
             let place = mapping.place(index).expect("an index of the table");
             let identity = place.identity();
             if identity.phase() == Phase::Occupied as u64 {
@@ -182,7 +188,7 @@ impl Mapping {
     /// Clears the bits of this word whose places are vacant, or whose owners died. A place that
     /// somebody is moving into stays as it is.
     fn sweep(&self, word: usize) -> io::Result<()> {
-        for index in taken::places_of(word, self.layout().capacity.endpoints) {
+        for index in taken::places_of(word, self.layout().capacity.places()) {
             if self.claimable(index).is_some()
                 && let Some(latch) = Latch::try_take(self.file(), index)?
                 && self.claimable(index).is_some()

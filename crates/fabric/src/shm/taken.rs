@@ -13,11 +13,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::latch::Latch;
-use super::layout::ENDPOINTS_MAX;
+use super::layout::PLACES_MAX;
 
 const WORD_BITS: u16 = 64;
-const WORDS: usize = (ENDPOINTS_MAX / WORD_BITS) as usize;
-const _: () = assert!(ENDPOINTS_MAX.is_multiple_of(WORD_BITS), "whole words");
+const WORDS: usize = (PLACES_MAX / WORD_BITS) as usize;
+const _: () = assert!(PLACES_MAX.is_multiple_of(WORD_BITS), "whole words");
 
 /// The bits of all places a region can have; a region of fewer uses the first.
 #[repr(C)]
@@ -115,17 +115,17 @@ mod tests {
     #[test]
     fn set_bits_are_found_in_order() {
         let taken = none();
-        let all = [1, 2, 64, 65, 128, 200, ENDPOINTS_MAX];
+        let all = [1, 2, 64, 65, 128, 200, PLACES_MAX];
         all.into_iter().for_each(|index| taken.set_bit(index));
-        let next = |last: &u16| taken.first_from(last + 1, ENDPOINTS_MAX);
+        let next = |last: &u16| taken.first_from(last + 1, PLACES_MAX);
         let found: Vec<u16> =
-            std::iter::successors(taken.first_from(0, ENDPOINTS_MAX), next).collect();
+            std::iter::successors(taken.first_from(0, PLACES_MAX), next).collect();
         assert_eq!(found, all);
         assert_eq!(taken.first_from(129, 199), None, "behind the last place is nobody");
         assert_eq!(taken.first_from(129, 200), Some(200));
         taken.clear_bit(200);
         assert_eq!(taken.first_from(129, 200), None);
-        assert_eq!(taken.first_from(u16::MAX, ENDPOINTS_MAX), None);
+        assert_eq!(taken.first_from(u16::MAX, PLACES_MAX), None);
     }
 
     #[test]

@@ -63,6 +63,9 @@ impl Default for Spinning {
     }
 }
 
+/// Who waits behind an orphan looks after 1 ms, and then ever more seldom, down to every 32 ms.
+const NAPS_MAX: u32 = 5;
+
 /// Waits from one trial to the next while spinning does not pay.
 const TRIAL_EVERY: u32 = 64;
 /// Fewer spins than this are none, and a trial has twice as many.
@@ -151,6 +154,7 @@ impl<K> Shm<K> {
         parked.last_key += 1;
         state.begun = true;
         state.key = parked.last_key;
+        state.naps = 0;
         state.deadline = wait.interval.map(|interval| boot_time().saturating_add(interval));
     }
 
@@ -249,7 +253,7 @@ impl<K> Shm<K> {
     }
 
     /// Arms everything that can end this wait.
-    fn arm(&self, wait: &Wait<'_>, state: &WaitState, waker: &Waker) {
+    fn arm(&self, wait: &Wait<'_>, state: &mut WaitState, waker: &Waker) {
         let key = state.key;
         let mut guard = self.parked.borrow_mut();
         let parked = &mut *guard;
@@ -266,7 +270,7 @@ impl<K> Shm<K> {
                 None => until = until.min(boot_time() + POLL_NS),
             }
         }
-        let mut coming = None;
+        let (mut coming, mut is_behind_an_orphan) = (None, false);
         if let Some(slot) = wait.mail {
             let (cells, position) = self.mailbox(slot);
             parked.sources.push((key, Source::of(cells.bell.futex(), cells.bell.arm())));
@@ -283,8 +287,13 @@ impl<K> Shm<K> {
                     parked.beacons.push((key, peer.index));
                 }
                 // Only a tether keeps it alive, and nothing rings when that is let go.
-                None => until = until.min(boot_time() + POLL_NS),
+                None => is_behind_an_orphan = true,
             }
+        }
+        if is_behind_an_orphan {
+            // What has lasted may last: nobody waits twice as long as the orphan lives.
+            until = until.min(boot_time() + (POLL_NS << state.naps.min(NAPS_MAX)));
+            state.naps = state.naps.saturating_add(1);
         }
         parked.waits.push(Pending { key, waker: waker.clone(), until });
     }

@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use farlock::inspect::shown;
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -284,7 +285,7 @@ impl Guarding<'_> {
             _ => Exit::CANNOT_RUN,
         };
         let program = self.command[0].to_string_lossy();
-        say(Failure::system(format!("cannot run '{}'", program.escape_debug()), error));
+        say(Failure::system(format!("cannot run '{}'", shown(&program)), error));
         std::process::exit(exit.0.into());
     }
 

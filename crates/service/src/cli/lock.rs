@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 
-use farlock::inspect::in_words;
+use farlock::inspect::{in_words, shown};
 use farlock::{AcquireError, Guard, RegionOptions, Session};
 use rustix::process::Signal;
 
@@ -62,9 +62,18 @@ pub(super) struct Args {
     #[arg(
         trailing_var_arg = true,
         conflicts_with = "command_line",
-        required_unless_present = "command_line"
+        required_unless_present_any = ["command_line", "unlock", "close", "no_fork"]
     )]
     command: Vec<OsString>,
+    /// flock(1)'s, which means nothing here.
+    #[arg(short, long, hide = true)]
+    unlock: bool,
+    /// The same.
+    #[arg(short = 'o', long, hide = true)]
+    close: bool,
+    /// The same.
+    #[arg(short = 'F', long, hide = true)]
+    no_fork: bool,
 }
 
 /// How long even those who do not wait for a lock wait for a region that others are creating: it
@@ -101,6 +110,29 @@ impl Args {
         })
     }
 
+    /// Why they are refused, if they ask for what flock(1) does with files.
+    fn refusal(&self) -> Option<Failure> {
+        let (what, hint) = if self.unlock {
+            (
+                "-u: a lock is not released by its name",
+                "it is released when its COMMAND ends: put what runs under it into one command",
+            )
+        } else if self.close {
+            (
+                "-o: the command has no lock to close",
+                "leave it out: what the command leaves running never keeps the lock",
+            )
+        } else if self.no_fork {
+            (
+                "-F: farlock stays beside the command",
+                "leave it out: farlock releases the lock when the command ends",
+            )
+        } else {
+            return None;
+        };
+        Some(Failure::usage(what, hint))
+    }
+
     /// The command as a program and its arguments.
     fn words(&self) -> Vec<OsString> {
         match &self.command_line {
@@ -113,7 +145,23 @@ impl Args {
     }
 }
 
+/// What is said instead of a complaint about a missing command, where the arguments are those by
+/// which flock(1) locks an open descriptor.
+pub(super) fn refuse_descriptor(arguments: &[OsString]) -> Option<Failure> {
+    let last = arguments.last()?.to_str()?;
+    let is_descriptor = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit());
+    is_descriptor.then(|| {
+        Failure::usage(
+            format_args!("{last}: an open descriptor is not locked"),
+            "say what is to run under the lock: farlock lock NAME -- COMMAND, or -c SHELL-COMMAND",
+        )
+    })
+}
+
 pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
+    if let Some(refusal) = args.refusal() {
+        return Err(refusal);
+    }
     let words = args.words();
     let job = Job::prepare(&words, &args.name)?;
     let label = words.join(OsStr::new(" "));
@@ -143,7 +191,7 @@ fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Guard), Failure
     let guard = args.acquire(&session, begun.elapsed())?;
     if args.verbose {
         let (waited, token) = (in_words(begun.elapsed()), guard.token());
-        let name = args.name.escape_debug();
+        let name = shown(&args.name);
         say(format_args!("farlock: lock '{name}' granted after {waited}, token {token}"));
     }
     Ok((session, guard))
@@ -159,7 +207,7 @@ fn run_under(job: Job, session: Session, guard: Guard) -> Result<Exit, Failure> 
     if let Err(error) = released {
         say(format_args!(
             "farlock: the lock '{}' was lost while the command ran: {error}",
-            name.escape_debug()
+            shown(&name)
         ));
     }
     Ok(match ended {

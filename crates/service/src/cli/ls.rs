@@ -1,9 +1,9 @@
 //! `farlock ls`: locks, who holds them, who waits.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
-use farlock::inspect::{self, LockView, Participant, in_words};
+use farlock::inspect::{self, Life, LockView, Participant, in_words, shown, shown_within};
 use farlock::{Mode, SessionError};
 use farlock_fabric::shm::OpenError;
 use serde::Serialize;
@@ -14,7 +14,9 @@ use super::{Places, RegionArg};
 /// List locks, who holds them and who waits.
 ///
 /// Shows locks that are held or awaited; with --all, every name that was ever used in the region.
-/// A holder whose process is dead is marked: whoever asks for the lock next takes it over.
+/// WHO says what somebody does there: holds or waits, "stopped" if its process is; dead, a holder
+/// whose lock the next one who asks takes over; left over, a waiter that died; orphaned, a command
+/// whose `farlock` was killed with its guardian, and which keeps the lock until it ends.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -36,7 +38,7 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         Err(error) => return Err(error.into()),
     };
     locks.retain(|lock| args.all || !lock.participants.is_empty());
-    let text = if args.json { json(&locks) } else { table(&locks) };
+    let text = if args.json { json(&locks) } else { table(&locks, columns()) };
     // A reader that went away has seen enough.
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(Exit::OK)
@@ -96,38 +98,94 @@ fn json(locks: &[LockView]) -> String {
     locks.iter().map(line).collect()
 }
 
-fn table(locks: &[LockView]) -> String {
+/// What somebody does at a lock, in a word or two.
+fn role(participant: &Participant) -> &'static str {
+    match (participant.is_holder, participant.life) {
+        (true, Life::Alive) => "holds",
+        (false, Life::Alive) => "waits",
+        (true, Life::Stopped) => "holds, stopped",
+        (false, Life::Stopped) => "waits, stopped",
+        (_, Life::Orphaned) => "orphaned",
+        (true, Life::Dead) => "dead",
+        (false, Life::Dead) => "left over",
+    }
+}
+
+/// The locks as a table, no wider than a terminal of so many columns, if it is for one.
+fn table(locks: &[LockView], columns: Option<usize>) -> String {
+    /// Names keep this at least.
+    const NAME_MIN: usize = 12;
     if locks.is_empty() {
         return "no lock is held or awaited\n".to_owned();
     }
+    let name = |lock: &LockView| match columns {
+        None => shown(&lock.entry.name),
+        Some(columns) => shown_within(&lock.entry.name, NAME_MIN.max(columns / 3)),
+    };
     let mut table = Table::new();
     table.load_style(NOTHING);
-    if io::stdout().is_terminal() {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-    }
+    table.set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["LOCK", "WHO", "MODE", "FOR", "TOKEN", "PID", "COMMAND"]);
     for lock in locks {
-        let name = lock.entry.name.escape_debug().to_string();
         if lock.participants.is_empty() {
-            table.add_row([name.as_str(), "nobody", "", "", "", "", ""]);
+            table.add_row([name(lock).as_str(), "nobody", "", "", "", "", ""]);
         }
         for participant in &lock.participants {
-            let who = match (participant.is_holder, participant.life) {
-                (true, inspect::Life::Alive) => "holds".to_owned(),
-                (false, inspect::Life::Alive) => "waits".to_owned(),
-                (_, life) => life.name().to_owned(),
-            };
             table.add_row([
-                name.clone(),
-                who,
+                name(lock),
+                role(participant).to_owned(),
                 mode_name(participant.mode).to_owned(),
                 participant.elapsed.map(in_words).unwrap_or_default(),
                 participant.token.map(|token| token.to_string()).unwrap_or_default(),
                 participant.pid.to_string(),
-                participant.command.escape_debug().to_string(),
+                shown(&participant.command),
             ]);
         }
     }
-    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let cut = |line: String| match columns {
+        Some(columns) if line.trim_end().chars().count() > columns => {
+            line.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
+        }
+        _ => line.trim_end().to_owned(),
+    };
+    let lines: Vec<String> = table.lines().map(cut).collect();
     lines.join("\n") + "\n"
+}
+
+/// How wide the terminal is that standard output goes to, if it goes to one.
+fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0).then_some(size.ws_col.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use farlock::directory::Entry;
+    use farlock_fabric::{Addr, EndpointId, RegionId};
+
+    use super::*;
+
+    #[test]
+    fn a_table_fits_its_terminal() {
+        let participant = Participant {
+            endpoint: EndpointId { index: 1, incarnation: 1 },
+            pid: 4_194_304,
+            command: "a command with many words, forty of them".to_owned(),
+            is_holder: true,
+            mode: Mode::Exclusive,
+            token: None,
+            elapsed: None,
+            life: Life::Stopped,
+        };
+        let lock = Addr::new(RegionId(1), 0);
+        let entry = Entry { name: "n".repeat(255), kind: "claim".to_owned(), lock };
+        let locks = [LockView { entry, participants: vec![participant] }];
+        for columns in [20, 60, 80, 200] {
+            let table = table(&locks, Some(columns));
+            assert_eq!(table.lines().count(), 2, "{table}");
+            assert!(table.lines().all(|line| line.chars().count() <= columns), "{table}");
+        }
+        assert!(table(&locks, Some(80)).contains("holds, stopped"));
+        assert!(table(&locks, None).contains("forty of them"));
+    }
 }

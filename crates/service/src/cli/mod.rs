@@ -18,6 +18,7 @@ mod terminal;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use farlock::{DEFAULT_REGION, RegionOptions};
 
@@ -74,6 +75,14 @@ pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let given: Vec<_> = std::env::args_os().skip(1).collect();
+            if error.kind() == ErrorKind::MissingRequiredArgument
+                && given.first().is_some_and(|command| command == "lock")
+                && let Some(refusal) = lock::refuse_descriptor(&given[1..])
+            {
+                say(&refusal);
+                return refusal.exit.into();
+            }
             // Help and version are no errors. Where they cannot be printed nobody reads them.
             let _ = error.print();
             return if error.use_stderr() { Exit::USAGE } else { Exit::OK }.into();

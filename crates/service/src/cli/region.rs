@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use farlock::SessionError;
+use farlock::inspect::shown;
 use farlock_fabric::shm::Region;
 
 use super::Places;
@@ -46,7 +47,7 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         Action::Remove { name } => {
             if !Region::remove(&places.options.dir, name).map_err(open)? {
                 let dir = places.options.dir.display();
-                say(format_args!("farlock: there is no region '{}' in {dir}", name.escape_debug()));
+                say(format_args!("farlock: there is no region '{}' in {dir}", shown(name)));
                 return Ok(Exit::CONFLICT);
             }
         }

@@ -72,6 +72,12 @@ impl Failure {
         }
     }
 
+    /// The command line asks for what there is not.
+    pub(super) fn usage(what: impl fmt::Display, hint: &str) -> Self {
+        let (what, hint) = (what.to_string(), hint.to_owned());
+        Self { exit: Exit::USAGE, code: "usage", what, hint }
+    }
+
     /// The same, ending with another status.
     pub(super) fn exiting(self, exit: Exit) -> Self {
         Self { exit, ..self }

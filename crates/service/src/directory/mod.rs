@@ -27,11 +27,13 @@ use farlock_fabric::{Addr, Endpoint, Fault, Verb, WORDS_MAX};
 use layout::{FACT_WORDS, Free, KIND, LENGTH, LINK, Layout, NAME, Place};
 use thiserror::Error;
 
+use crate::inspect::shown;
+
 /// Why a name was not found, or not entered.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum DirectoryError {
     /// No lock can have this name: it is empty, longer than 255 bytes, or contains NUL.
-    #[error("{name:?} is no name for a lock: {why}")]
+    #[error("'{}' is no name for a lock: {why}", shown(.name))]
     Name {
         /// The name that was asked for.
         name: String,
@@ -39,7 +41,7 @@ pub enum DirectoryError {
         why: &'static str,
     },
     /// The name stands for a lock of another kind, whose word means something else.
-    #[error("the lock {name:?} is a {found:?}, not a {wanted:?}")]
+    #[error("the lock '{}' is a {found:?}, not a {wanted:?}", shown(.name))]
     Kind {
         /// The name.
         name: String,

@@ -19,6 +19,7 @@ use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Park, Posted, Slot, Ticket, W
 use crate::event::EventCounts;
 use crate::record::{Mode, RecordLock, Tried};
 use crate::slots::{Closing, Opening, SlotState, Slots, Tries};
+use crate::token::Token;
 use crate::{AcquireError, ReleaseError};
 
 pub use guard::{Guard, Release};
@@ -32,6 +33,21 @@ const SLOTS_MAX: usize = u64::BITS as usize;
 pub struct Options {
     /// The durable incarnation of the memory the locks live in: the upper bits of every token.
     pub incarnation: u16,
+    /// What the counts of tokens begin at: added to those of the locks' words.
+    pub first_count: u64,
+}
+
+impl Options {
+    /// Counts begin at zero.
+    pub const fn new(incarnation: u16) -> Self {
+        Self { incarnation, first_count: 0 }
+    }
+
+    /// The token of a grant with this count.
+    #[inline(always)]
+    pub(crate) const fn token(&self, count: u64) -> Token {
+        Token::new(self.incarnation, self.first_count.wrapping_add(count))
+    }
 }
 
 /// A client of locks of one kind over one endpoint. Stays on its thread; clones share everything.

@@ -130,9 +130,7 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     pub(crate) fn token(&self, index: u8) -> Option<Token> {
         match L::TOKENS {
             TokenSource::Nowhere => None,
-            TokenSource::Word => {
-                Some(Token::new(self.options.incarnation, L::count(self.grant(index))))
-            }
+            TokenSource::Word => Some(self.options.token(L::count(self.grant(index)))),
         }
     }
 
@@ -165,7 +163,7 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     pub(crate) fn hold(&self, index: u8, mode: Mode, grant: L::Grant) {
         self.slot(index).grant.set(Some(grant));
         if L::TOKENS == TokenSource::Word {
-            let token = Token::new(self.options.incarnation, L::count(grant));
+            let token = self.options.token(L::count(grant));
             self.endpoint.publish(Slot(index), slot::TOKEN, token.get());
         }
         self.publish(index, Phase::Held, mode, L::generation(grant), L::ticket(grant));

@@ -28,7 +28,7 @@ fn a_lock_that_was_freed_without_waking_anybody_is_claimed_soon() {
     let client = || {
         let endpoint = region.endpoint().expect("a place");
         let lock = Claim { bypass: 64, ..Claim::default() };
-        Client::new(endpoint, lock, farlock_locks::Options { incarnation: 1 })
+        Client::new(endpoint, lock, farlock_locks::Options::new(1))
     };
     let holder = client();
     for held_ms in [5, 60, 120] {

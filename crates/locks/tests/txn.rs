@@ -26,7 +26,7 @@ fn world(seed: u64) -> World {
 }
 
 fn client<E: Endpoint, L: RecordLock<E>>(endpoint: E, lock: &L) -> Client<E, L> {
-    Client::new(endpoint, lock.clone(), farlock_locks::Options { incarnation: 1 })
+    Client::new(endpoint, lock.clone(), farlock_locks::Options::new(1))
 }
 
 /// A story of one lock in one world.

@@ -53,11 +53,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn cycles(session: &Session) -> Result<(), Box<dyn Error>> {
     type Subject<'a> = (&'a str, Box<dyn Fn() + 'a>);
     let region = session.region();
-    let client = Client::new(
-        region.endpoint()?,
-        lock_protocol(),
-        Options { incarnation: region.incarnation() },
-    );
+    let client =
+        Client::new(region.endpoint()?, lock_protocol(), Options::new(region.incarnation()));
     // The last line of the heap: no lock of a name lies there.
     let (heap, bytes) = region.heap();
     let (word, lock) = (heap.plus(bytes - 64), session.lock("bench"));

@@ -41,8 +41,10 @@
 //!   that the session has or asks for: among themselves they are first come, first served.
 //! * Who gives up, by a limit or by dropping a future, is soon as if it had never asked; an attempt
 //!   ([`at_once`](session::Request::at_once)) fails only if somebody living has the lock.
-//! * Tokens of exclusive grants of one name strictly increase, for ever: across crashes, reboots,
-//!   and the loss of the region.
+//! * Tokens of exclusive grants of one name strictly increase, for decades: across crashes,
+//!   reboots, and the loss of the region. They begin with the day and the time at which the region
+//!   was made, so that holds on a fresh disk and in every environment, as long as the clock is not
+//!   set back; where it is, as long as what the state directory keeps is there.
 //! * A region lives in memory. If its file is removed while locks are held, holders keep what they
 //!   hold in the old region and others start in a new one; a resource that checks tokens refuses
 //!   the old ones.

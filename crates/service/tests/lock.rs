@@ -131,6 +131,43 @@ fn tokens_increase_also_where_the_region_is_deleted_in_between() {
     }
 }
 
+/// As a service and as a person, before and after a reboot, on a fresh disk: the region's file is
+/// gone each time, and what is kept is another, none, or out of reach.
+#[test]
+fn tokens_increase_whatever_the_environment() {
+    let stage = Stage::new();
+    let region = format!("test-{}", std::process::id());
+    let homes = [stage.file("one"), stage.file("two")];
+    let environments: [&[(&str, &std::path::Path)]; 6] = [
+        &[("HOME", &homes[0])],
+        &[("HOME", &homes[1])],
+        &[("XDG_STATE_HOME", &homes[0]), ("HOME", &homes[1])],
+        &[],
+        &[("XDG_STATE_HOME", &homes[1])],
+        &[("HOME", std::path::Path::new("/proc"))],
+    ];
+    let mut last = 0;
+    for turn in 0..30_usize {
+        let mut command = stage.farlock(&["lock", "--region", &region, "t", "-c"]);
+        command.arg("echo $FARLOCK_TOKEN").env_remove("FARLOCK_STATE_DIR");
+        command.env_remove("HOME").env_remove("XDG_STATE_HOME");
+        // In every order.
+        command.envs(environments[turn * (1 + turn / 6) % 6].iter().copied());
+        let (status, printed, said) = ended(command.output().unwrap());
+        assert_eq!(status, 0, "{said}");
+        let token = printed.trim().parse::<u64>().unwrap();
+        assert!(token > last, "turn {turn}: {token} after {last}");
+        last = token;
+        std::fs::remove_file(stage.dir().join(&region)).unwrap();
+        if turn % 7 == 0 {
+            let _ = std::fs::remove_dir_all(&homes[turn % 2]);
+        }
+    }
+    let user = rustix::process::getuid();
+    let kept = format!("/var/tmp/farlock-{}/{region}.incarnation", user.as_raw());
+    std::fs::remove_file(kept).unwrap();
+}
+
 #[test]
 fn a_region_is_created_once_by_many_at_a_time() {
     let stage = Stage::new();

@@ -1,82 +1,175 @@
-//! The durable incarnation of a region: 16 bits that outlive the region and the machine's memory.
+//! Where the fencing tokens of a region begin: above those of every region of its name before.
 //!
-//! Fencing tokens begin with it, so it never goes back: it is on disk before the region that
-//! carries it can be seen. A crash between the two skips a number, which is harmless.
+//! Tokens begin with an incarnation of 16 bits. It is a day, and the first count below it is the
+//! time of that day, so what is drawn later is greater by the clock alone: as a service or as a
+//! person, with another home, on a disk that was lost, in a container without one. Counts grow by
+//! one for each grant, far slower than the nanoseconds in which they begin. What was drawn is kept
+//! on disk as well, before the region that carries it can be seen: where the clock went back, the
+//! next one is one day later than the last.
+//!
+//! So tokens go back only where the clock does *and* what was kept is lost or out of reach.
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::time::Instant;
+use std::io::{self, Read, Write};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
 
 use super::error::OpenError;
 use super::file::{PrivateDir, io_error};
 
-/// Draws the next incarnation of region `name`, higher than any drawn before and than `above`.
-/// On return it is durable.
-pub(super) fn draw(
-    state: &PrivateDir,
-    name: &str,
-    above: u16,
-    until: Option<Instant>,
-) -> Result<u16, OpenError> {
-    let _lock = state.lock(until)?;
-    let last = read(state, name)?.max(above);
-    let next = last
-        .checked_add(1)
-        .ok_or_else(|| OpenError::IncarnationsExhausted { name: name.to_owned() })?;
-    write(state, name, next)?;
-    Ok(next)
+/// The day before the first incarnation: 2025-12-31, counted from 1970-01-01.
+const DAY_ZERO: u64 = 20_453;
+const SECONDS_OF_A_DAY: u64 = 24 * 60 * 60;
+
+/// A first count is below this: the nanoseconds of a day have 47 bits.
+pub(super) const FIRST_COUNT_END: u64 = 1 << 47;
+
+/// Where the tokens of a region begin. Those of a later one are above all tokens of the one before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Origin {
+    /// The upper 16 bits: a day, 1 for 2026-01-01; later where the clock went back.
+    pub incarnation: u16,
+    /// What the counts of its locks begin at: the time of that day in nanoseconds.
+    pub first_count: u64,
 }
 
-/// Makes sure that the durable incarnation is at least `seen`, which a region carries. It can be
-/// lower only where its file was lost. Waits for nobody unless it is: the file is replaced whole.
-pub(super) fn repair(
-    state: &PrivateDir,
+impl Origin {
+    /// The least.
+    pub(super) const FIRST: Self = Self { incarnation: 1, first_count: 0 };
+
+    /// That of this time, by the clock alone; `None` when its days are used up, in 2205.
+    fn at(now: SystemTime) -> Option<Self> {
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let Some(day) = (since.as_secs() / SECONDS_OF_A_DAY).checked_sub(DAY_ZERO + 1) else {
+            // A clock that was never set.
+            return Some(Self::FIRST);
+        };
+        let of_day = since.as_secs() % SECONDS_OF_A_DAY * 1_000_000_000;
+        let first_count = of_day + u64::from(since.subsec_nanos());
+        Some(Self { incarnation: u16::try_from(day + 1).ok()?, first_count })
+    }
+
+    /// The next one after `last` at this time.
+    fn after(last: Option<Self>, now: SystemTime) -> Option<Self> {
+        let by_clock = Self::at(now);
+        match (last, by_clock) {
+            (None, by_clock) => by_clock,
+            (Some(last), Some(by_clock)) if by_clock > last => Some(by_clock),
+            (Some(last), _) => {
+                Some(Self { incarnation: last.incarnation.checked_add(1)?, first_count: 0 })
+            }
+        }
+    }
+}
+
+/// Draws the next origin of region `name`, above any drawn before and above `leftover`, which a
+/// region carries. On return it is durable, where the state is within reach.
+pub(super) fn draw(
+    state: Result<PrivateDir, OpenError>,
     name: &str,
-    seen: u16,
+    leftover: Option<Origin>,
+    until: Option<Instant>,
+    now: SystemTime,
+) -> Result<Origin, OpenError> {
+    let exhausted = || OpenError::IncarnationsExhausted { name: name.to_owned() };
+    let drawn = state.and_then(|state| {
+        let _lock = state.lock(until)?;
+        let last = read(&state, name)?.max(leftover);
+        let next = Origin::after(last, now).ok_or_else(exhausted)?;
+        write(&state, name, next)?;
+        Ok(next)
+    });
+    match drawn {
+        Err(error) if is_out_of_reach(&error) => Origin::after(leftover, now).ok_or_else(exhausted),
+        drawn => drawn,
+    }
+}
+
+/// Makes sure that what is kept is at least `seen`, which a region carries. It can be lower only
+/// where it was lost. Waits for nobody unless it is: the file is replaced whole.
+pub(super) fn repair(
+    state: Result<PrivateDir, OpenError>,
+    name: &str,
+    seen: Origin,
     until: Option<Instant>,
 ) -> Result<(), OpenError> {
-    if read(state, name)? >= seen {
-        return Ok(());
+    let repaired = state.and_then(|state| {
+        if read(&state, name)? >= Some(seen) {
+            return Ok(());
+        }
+        let _lock = state.lock(until)?;
+        if read(&state, name)? < Some(seen) {
+            write(&state, name, seen)?;
+        }
+        Ok(())
+    });
+    match repaired {
+        Err(error) if is_out_of_reach(&error) => Ok(()),
+        repaired => repaired,
     }
-    let _lock = state.lock(until)?;
-    if read(state, name)? < seen {
-        write(state, name, seen)?;
+}
+
+/// Whether nothing can be kept there: the disk is read only or full, the directory another user's,
+/// or none as that of users without a home. Then the clock has to do.
+fn is_out_of_reach(error: &OpenError) -> bool {
+    use io::ErrorKind::{
+        NotADirectory, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+    };
+    match error {
+        OpenError::Untrusted { .. } => true,
+        OpenError::Io { source, .. } => matches!(
+            source.kind(),
+            NotADirectory
+                | NotFound
+                | PermissionDenied
+                | QuotaExceeded
+                | ReadOnlyFilesystem
+                | StorageFull
+        ),
+        _ => false,
     }
-    Ok(())
 }
 
 fn file_name(name: &str) -> String {
     format!("{name}.incarnation")
 }
 
-/// The durable incarnation; 0 where there was none.
-fn read(state: &PrivateDir, name: &str) -> Result<u16, OpenError> {
-    /// Longest content: five digits and an end of line, and one more to notice excess.
-    const TEXT_BYTES_MAX: u64 = 7;
+/// What is kept: the origin drawn last.
+fn read(state: &PrivateDir, name: &str) -> Result<Option<Origin>, OpenError> {
+    /// Longest content: five digits, a space, fifteen, an end of line, and one more to notice
+    /// excess.
+    const TEXT_BYTES_MAX: u64 = 23;
     let file_name = file_name(name);
     let path = state.path_of(&file_name);
     let Some(file) = state.open_file(&file_name, OFlags::RDONLY)? else {
-        return Ok(0);
+        return Ok(None);
     };
     let mut bytes = Vec::new();
     file.take(TEXT_BYTES_MAX)
         .read_to_end(&mut bytes)
         .map_err(|source| io_error("read", &path, source))?;
     let text = String::from_utf8_lossy(&bytes);
-    match text.trim_end().parse::<u16>() {
-        Ok(incarnation) if incarnation > 0 => Ok(incarnation),
-        _ => Err(OpenError::IncarnationUnreadable { path, found: text.into_owned() }),
+    match parse(&text) {
+        Some(origin) => Ok(Some(origin)),
+        None => Err(OpenError::IncarnationUnreadable { path, found: text.into_owned() }),
     }
 }
 
+fn parse(text: &str) -> Option<Origin> {
+    let line = text.strip_suffix('\n')?;
+    let (incarnation, first_count) = line.split_once(' ').unwrap_or((line, "0"));
+    let origin =
+        Origin { incarnation: incarnation.parse().ok()?, first_count: first_count.parse().ok()? };
+    (origin >= Origin::FIRST && origin.first_count < FIRST_COUNT_END).then_some(origin)
+}
+
 /// Replaces the file in one step that survives a power failure at any moment.
-fn write(state: &PrivateDir, name: &str, incarnation: u16) -> Result<(), OpenError> {
+fn write(state: &PrivateDir, name: &str, origin: Origin) -> Result<(), OpenError> {
     let fresh = format!(".{name}.incarnation.new");
     let path = state.path_of(&fresh);
     let mut file: File = state.create_file(&fresh)?;
-    file.write_all(format!("{incarnation}\n").as_bytes())
+    file.write_all(format!("{} {}\n", origin.incarnation, origin.first_count).as_bytes())
         .and_then(|()| file.sync_all())
         .map_err(|source| io_error("write", &path, source))?;
     state.rename(&fresh, &file_name(name))?;
@@ -85,38 +178,119 @@ fn write(state: &PrivateDir, name: &str, incarnation: u16) -> Result<(), OpenErr
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
     use super::*;
     use crate::shm::testing::TestDir;
 
+    /// So many seconds after 2026-06-01 began.
+    fn june(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(20_605 * SECONDS_OF_A_DAY + seconds)
+    }
+
+    fn draw_at(dir: &Path, leftover: Option<Origin>, now: SystemTime) -> Origin {
+        draw(PrivateDir::open(dir), "a", leftover, None, now).unwrap()
+    }
+
     #[test]
-    fn incarnations_increase_and_are_never_repeated() {
+    fn an_origin_is_a_day_and_the_time_of_it() {
+        let at = |now| Origin::at(now).unwrap();
+        assert_eq!(at(UNIX_EPOCH), Origin::FIRST);
+        assert_eq!(at(june(2)), Origin { incarnation: 152, first_count: 2_000_000_000 });
+        let last = june(SECONDS_OF_A_DAY) - Duration::from_nanos(1);
+        assert_eq!(at(last).incarnation, 152);
+        assert!(at(last).first_count < FIRST_COUNT_END && at(last) < at(june(SECONDS_OF_A_DAY)));
+        let in_2250 = UNIX_EPOCH + Duration::from_secs(280 * 366 * SECONDS_OF_A_DAY);
+        assert_eq!(Origin::at(in_2250), None);
+    }
+
+    #[test]
+    fn origins_increase_whatever_the_clock_does() {
         let dir = TestDir::new("draw");
-        let state = PrivateDir::open(&dir.path().join("state")).unwrap();
-        assert_eq!(draw(&state, "a", 0, None).unwrap(), 1);
-        assert_eq!(draw(&state, "a", 0, None).unwrap(), 2);
-        assert_eq!(draw(&state, "b", 0, None).unwrap(), 1);
-        assert_eq!(draw(&state, "a", 40, None).unwrap(), 41);
-        repair(&state, "a", 50, None).unwrap();
-        repair(&state, "a", 3, None).unwrap();
-        assert_eq!(draw(&state, "a", 0, None).unwrap(), 51);
+        let state = dir.path().join("state");
+        let clocks = [0, 5, 5, 4, 3, 90_000, 80_000, 400_000, 400_000, 0, 1_000_000];
+        let drawn: Vec<Origin> =
+            clocks.iter().map(|seconds| draw_at(&state, None, june(*seconds))).collect();
+        assert!(drawn.is_sorted_by(|a, b| a < b), "{drawn:?}");
+        assert_eq!(drawn.last(), Origin::at(june(1_000_000)).as_ref(), "the clock has caught up");
+    }
+
+    /// A service and a person, a reboot, another home, a fresh disk: what is kept is another, or
+    /// nothing, and the clock went on.
+    #[test]
+    fn origins_increase_wherever_they_are_kept() {
+        let dir = TestDir::new("homes");
+        let homes = ["one", "two", "three"].map(|home| dir.path().join(home));
+        let mut last = None;
+        for turn in 0..60_usize {
+            let home = &homes[turn * 7 % 3];
+            if turn % 5 == 0 {
+                let _ = std::fs::remove_dir_all(home);
+            }
+            let drawn = draw_at(home, None, june(turn as u64 * 10_000));
+            assert!(last < Some(drawn), "turn {turn}: {drawn:?} after {last:?}");
+            last = Some(drawn);
+        }
+    }
+
+    #[test]
+    fn what_a_region_carries_is_repaired_and_surpassed() {
+        let dir = TestDir::new("seen");
+        let state = dir.path().join("state");
+        let seen = Origin { incarnation: 500, first_count: 7 };
+        repair(PrivateDir::open(&state), "a", seen, None).unwrap();
+        repair(PrivateDir::open(&state), "a", Origin::FIRST, None).unwrap();
+        let drawn = draw_at(&state, None, june(0));
+        assert_eq!(drawn, Origin { incarnation: 501, first_count: 0 });
+        let leftover = Origin { incarnation: 700, first_count: 7 };
+        assert_eq!(draw_at(&state, Some(leftover), june(0)).incarnation, 701);
+    }
+
+    #[test]
+    fn without_a_place_to_keep_it_the_clock_has_to_do() {
+        let dir = TestDir::new("reach");
+        let state = dir.path().join("state");
+        let refused = || {
+            let source = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+            Err(io_error("create", &state, source))
+        };
+        let drawn = draw(refused(), "a", None, None, june(9)).unwrap();
+        assert_eq!(Some(drawn), Origin::at(june(9)));
+        assert!(draw(refused(), "a", Some(drawn), None, june(8)).unwrap() > drawn);
+        repair(refused(), "a", drawn, None).unwrap();
     }
 
     #[test]
     fn the_last_incarnation_has_no_successor() {
         let dir = TestDir::new("exhausted");
-        let state = PrivateDir::open(&dir.path().join("state")).unwrap();
-        repair(&state, "a", u16::MAX, None).unwrap();
-        assert!(matches!(draw(&state, "a", 0, None), Err(OpenError::IncarnationsExhausted { .. })));
+        let state = dir.path().join("state");
+        let last = Origin { incarnation: u16::MAX, first_count: 0 };
+        let drawn = draw(PrivateDir::open(&state), "a", Some(last), None, june(0));
+        assert!(matches!(drawn, Err(OpenError::IncarnationsExhausted { .. })));
     }
 
     #[test]
     fn an_unreadable_incarnation_is_not_taken_for_none() {
         let dir = TestDir::new("unreadable");
-        let state = PrivateDir::open(&dir.path().join("state")).unwrap();
-        for content in ["", "0\n", "65536\n", "-1", "x", "1234567890"] {
+        let path = dir.path().join("state");
+        let state = PrivateDir::open(&path).unwrap();
+        let contents = [
+            "",
+            "0 0\n",
+            "65536 0\n",
+            "-1 0\n",
+            "x",
+            "1",
+            "1 0",
+            "1 \n",
+            "1 140737488355328\n",
+            "1 0\n\n",
+        ];
+        for content in contents {
             let mut file = state.create_file("a.incarnation").unwrap();
             file.write_all(content.as_bytes()).unwrap();
-            let drawn = draw(&state, "a", 0, None);
+            let drawn = draw(PrivateDir::open(&path), "a", None, None, june(0));
             assert!(
                 matches!(drawn, Err(OpenError::IncarnationUnreadable { .. })),
                 "{content:?} gave {drawn:?}"
@@ -125,21 +299,15 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_creators_draw_different_incarnations() {
+    fn concurrent_creators_draw_different_origins() {
         let dir = TestDir::new("concurrent");
         let path = dir.path().join("state");
-        let mut drawn: Vec<u16> = std::thread::scope(|scope| {
-            let drawers: Vec<_> = (0..4)
-                .map(|_| {
-                    scope.spawn(|| {
-                        let state = PrivateDir::open(&path).unwrap();
-                        (0..5).map(|_| draw(&state, "a", 0, None).unwrap()).collect::<Vec<_>>()
-                    })
-                })
-                .collect();
-            drawers.into_iter().flat_map(|d| d.join().unwrap()).collect()
+        let draw_some = || (0..5).map(|_| draw_at(&path, None, june(0))).collect::<Vec<_>>();
+        let mut drawn: Vec<Origin> = std::thread::scope(|scope| {
+            let drawers: Vec<_> = (0..4).map(|_| scope.spawn(draw_some)).collect();
+            drawers.into_iter().flat_map(|drawer| drawer.join().unwrap()).collect()
         });
         drawn.sort_unstable();
-        assert_eq!(drawn, (1..=20).collect::<Vec<_>>());
+        assert!(drawn.is_sorted_by(|a, b| a < b), "{drawn:?}");
     }
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::beacon::LOCK_WORD_OFFSET;
 use super::error::{Malformed, OpenError};
+use super::incarnation::{FIRST_COUNT_END, Origin};
 use super::mailbox::Mailcells;
 use super::parking::Bucket;
 use super::place::Place;
@@ -49,12 +50,12 @@ pub(super) const BUCKETS: usize = 512;
 pub(super) const LINE: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"farlock1");
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 const HEADER_BYTES: usize = 4096;
 /// Where the bits of taken places begin, in bytes.
 pub(super) const TAKEN_AT: usize = 2048;
 /// Words of the header that an attacher copies and checks.
-pub(super) const HEADER_WORDS: usize = 10;
+pub(super) const HEADER_WORDS: usize = 11;
 
 /// The beginning of a region. Written once by its creator; `bytes`, `retired` and `cursor` change.
 #[repr(C)]
@@ -73,6 +74,8 @@ pub(super) struct Header {
     pub(super) created: AtomicU64,
     /// Where the next attacher looks first for a full word of taken places.
     pub(super) cursor: AtomicU64,
+    /// What the counts of tokens begin at.
+    pub(super) first_count: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() == HEADER_WORDS * 8);
@@ -140,9 +143,10 @@ impl Layout {
     }
 
     /// Fills a new region's header. The file is not yet visible to anybody else.
-    pub(super) fn write_header(&self, header: &Header, incarnation: u16, bytes: u64, now: u64) {
+    pub(super) fn write_header(&self, header: &Header, origin: Origin, bytes: u64, now: u64) {
         header.layout.store(self.hash(), Ordering::Relaxed);
-        header.incarnation.store(incarnation.into(), Ordering::Relaxed);
+        header.incarnation.store(origin.incarnation.into(), Ordering::Relaxed);
+        header.first_count.store(origin.first_count, Ordering::Relaxed);
         header.endpoints.store(self.capacity.endpoints.into(), Ordering::Relaxed);
         header.slots.store(self.capacity.slots.into(), Ordering::Relaxed);
         header.max_bytes.store(self.capacity.max_bytes, Ordering::Relaxed);
@@ -175,7 +179,7 @@ pub(super) fn check_capacity(capacity: &Capacity, heap_bytes: u64) -> Result<(),
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sound {
     pub(super) layout: Layout,
-    pub(super) incarnation: u16,
+    pub(super) origin: Origin,
     pub(super) bytes: u64,
     pub(super) retired: bool,
 }
@@ -185,14 +189,16 @@ pub(super) fn check_header(
     words: &[u64; HEADER_WORDS],
     file_bytes: u64,
 ) -> Result<Sound, Malformed> {
-    let &[magic, hash, incarnation, endpoints, slots, max_bytes, bytes, retired, ..] = words;
+    let &[magic, hash, incarnation, endpoints, slots, max_bytes, bytes, retired, .., first_count] =
+        words;
     if magic != MAGIC {
         return Err(Malformed::Magic);
     }
     let incarnation = u16::try_from(incarnation).map_err(|_| Malformed::Incarnation)?;
-    if incarnation == 0 {
+    if incarnation == 0 || first_count >= FIRST_COUNT_END {
         return Err(Malformed::Incarnation);
     }
+    let origin = Origin { incarnation, first_count };
     let capacity = Capacity {
         endpoints: u16::try_from(endpoints).map_err(|_| Malformed::Capacity)?,
         slots: u8::try_from(slots).map_err(|_| Malformed::Capacity)?,
@@ -207,7 +213,7 @@ pub(super) fn check_header(
     if file_bytes < bytes {
         return Err(Malformed::Truncated);
     }
-    Ok(Sound { layout, incarnation, bytes, retired: retired != 0 })
+    Ok(Sound { layout, origin, bytes, retired: retired != 0 })
 }
 
 /// Checks a published size: whole blocks, some heap, within the maximum.
@@ -226,13 +232,13 @@ mod tests {
         let capacity = Capacity { endpoints: 8, slots: 2, max_bytes: 1 << 30 };
         let layout = Layout::new(capacity);
         let bytes = layout.heap + BLOCK_BYTES;
-        [MAGIC, layout.hash(), 7, 8, 2, 1 << 30, bytes, 0, 99, 0]
+        [MAGIC, layout.hash(), 7, 8, 2, 1 << 30, bytes, 0, 99, 0, 5]
     }
 
     #[test]
     fn a_sound_header_is_believed() {
         let sound = check_header(&sound_words(), 1 << 30).unwrap();
-        assert_eq!(sound.incarnation, 7);
+        assert_eq!(sound.origin, Origin { incarnation: 7, first_count: 5 });
         assert_eq!(sound.layout.capacity.endpoints, 8);
         assert!(!sound.retired);
         assert_eq!(sound.layout.heap % BLOCK_BYTES, 0);
@@ -246,6 +252,7 @@ mod tests {
             (1, 1, Malformed::Layout),
             (2, 0, Malformed::Incarnation),
             (2, 1 << 16, Malformed::Incarnation),
+            (10, FIRST_COUNT_END, Malformed::Incarnation),
             (3, 0, Malformed::Capacity),
             (3, 1 << 16, Malformed::Capacity),
             (3, 9, Malformed::Layout),

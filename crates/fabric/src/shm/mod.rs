@@ -75,6 +75,7 @@ pub use biased::{Biased, BiasedGuard};
 pub use endpoint::{Lane, Shm, ShmEndpoint};
 pub use error::{AttachError, GrowError, Malformed, OpenError};
 pub use fork::fork_count;
+pub use incarnation::Origin;
 pub use keeper::{KEEPERS_MAX, Keeper, Kept};
 pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
 pub use mutex::{SystemGuard, SystemKind, SystemMutexes};

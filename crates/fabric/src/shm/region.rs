@@ -8,13 +8,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use super::error::{GrowError, OpenError};
 use super::file::{self, PrivateDir, io_error};
+use super::incarnation::Origin;
 use super::keeper::{Keepers, Process};
 use super::latch::Latch;
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
@@ -35,7 +36,8 @@ const NAME_BYTES_MAX: usize = 200;
 pub struct Options {
     /// The directory of regions, on a filesystem in memory. Made with mode 0700 where missing.
     pub dir: PathBuf,
-    /// The directory of durable incarnations, on disk. Made with mode 0700 where missing.
+    /// The directory of durable incarnations, on disk. Made with mode 0700 where missing. Where it
+    /// cannot be written, tokens increase as long as the clock does.
     pub state_dir: PathBuf,
     /// The region's name.
     pub name: String,
@@ -94,7 +96,7 @@ pub struct Region {
 #[derive(Debug)]
 struct Inner {
     mapping: Mapping,
-    incarnation: u16,
+    origin: Origin,
     name: String,
     label: String,
     read_only: bool,
@@ -203,9 +205,14 @@ impl Region {
         &self.inner.name
     }
 
-    /// The region's durable incarnation: how often a region of this name was created.
+    /// Where the region's fencing tokens begin, above those of every region of its name before.
+    pub fn origin(&self) -> Origin {
+        self.inner.origin
+    }
+
+    /// The region's durable incarnation: the upper bits of its tokens.
     pub fn incarnation(&self) -> u16 {
-        self.inner.incarnation
+        self.inner.origin.incarnation
     }
 
     /// Places for endpoints.
@@ -274,10 +281,10 @@ impl Region {
         }
         // Who only looks draws no token.
         if !options.read_only {
-            let state = PrivateDir::open(&options.state_dir)?;
-            incarnation::repair(&state, &options.name, sound.incarnation, until)?;
+            let state = PrivateDir::open(&options.state_dir);
+            incarnation::repair(state, &options.name, sound.origin, until)?;
         }
-        Self::map(dir, file, sound.layout, sound.incarnation, options).map(Some)
+        Self::map(dir, file, sound.layout, sound.origin, options).map(Some)
     }
 
     /// Creates a region. The caller holds the directory's lock, and there is none of this name,
@@ -298,9 +305,9 @@ impl Region {
         let bytes = layout.heap + options.heap_bytes.next_multiple_of(BLOCK_BYTES);
         layout.capacity.max_bytes = capacity.max_bytes.next_multiple_of(BLOCK_BYTES).max(bytes);
 
-        let leftover = Self::sound_of(dir, &options.name)?.map_or(0, |sound| sound.incarnation);
-        let state = PrivateDir::open(&options.state_dir)?;
-        let incarnation = incarnation::draw(&state, &options.name, leftover, until)?;
+        let leftover = Self::sound_of(dir, &options.name)?.map(|sound| sound.origin);
+        let (state, now) = (PrivateDir::open(&options.state_dir), SystemTime::now());
+        let origin = incarnation::draw(state, &options.name, leftover, until, now)?;
 
         let fresh = format!(".{}.new", options.name);
         let built = dir.create_file(&fresh).and_then(|file| {
@@ -310,9 +317,9 @@ impl Region {
                 }
                 other => io_error("allocate", &path, other.into()),
             })?;
-            let region = Self::map(dir, file, layout, incarnation, options)?;
+            let region = Self::map(dir, file, layout, origin, options)?;
             let header = region.mapping().header();
-            layout.write_header(header, incarnation, bytes, parking::boot_time());
+            layout.write_header(header, origin, bytes, parking::boot_time());
             dir.rename(&fresh, &options.name)?;
             Ok(region)
         });
@@ -327,7 +334,7 @@ impl Region {
         dir: &PrivateDir,
         file: File,
         layout: Layout,
-        incarnation: u16,
+        origin: Origin,
         options: &Options,
     ) -> Result<Self, OpenError> {
         let io = |what| {
@@ -337,11 +344,11 @@ impl Region {
         fork::watch().map_err(io("watch for forks of"))?;
         // Here and not when it attaches: in a process that has threads by then it takes 10 ms.
         table::register_for_barriers();
-        let tethers = Tethers::new(dir, &options.name, incarnation).map_err(io("open"))?;
+        let tethers = Tethers::new(dir, &options.name, origin).map_err(io("open"))?;
         let mapping = Mapping::new(file, layout, tethers).map_err(io("map"))?;
         let inner = Inner {
             mapping,
-            incarnation,
+            origin,
             name: options.name.clone(),
             label: options.label.clone(),
             read_only: options.read_only,
@@ -370,7 +377,7 @@ impl Region {
             let examined = mapping::examine(&file).map_err(|e| io_error("read", &path, e))?;
             if let Ok(sound) = examined {
                 let options = Options::new("", "", name);
-                Self::map(dir, file, sound.layout, sound.incarnation, &options)?
+                Self::map(dir, file, sound.layout, sound.origin, &options)?
                     .retire()
                     .map_err(|source| io_error("retire", &path, source))?;
             }

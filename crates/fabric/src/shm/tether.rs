@@ -20,6 +20,7 @@ use rustix::io::FdFlags;
 
 use super::error::OpenError;
 use super::file::PrivateDir;
+use super::incarnation::Origin;
 
 /// The byte of the file that is locked.
 const BYTE: i64 = 0;
@@ -33,9 +34,10 @@ pub(super) struct Tethers {
 }
 
 impl Tethers {
-    /// Those of the region of this name and incarnation in this directory.
-    pub(super) fn new(dir: &PrivateDir, name: &str, incarnation: u16) -> io::Result<Self> {
-        let prefix = format!("{}{incarnation}-", prefix_of(name));
+    /// Those of the region of this name and origin in this directory.
+    pub(super) fn new(dir: &PrivateDir, name: &str, origin: Origin) -> io::Result<Self> {
+        let Origin { incarnation, first_count } = origin;
+        let prefix = format!("{}{incarnation}-{first_count}-", prefix_of(name));
         Ok(Self { dir: dir.try_clone()?, prefix })
     }
 

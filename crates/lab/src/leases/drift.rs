@@ -197,8 +197,7 @@ impl Visitor<Simulated> for Member<'_> {
 
     fn visit<L: RecordLock<Simulated>>(self, lock: L) -> Task<Account> {
         let lease_ns = lock.lease_ns().unwrap_or(0);
-        let client =
-            Client::new(Simulated::new(self.world.endpoint()), lock, Options { incarnation: 1 });
+        let client = Client::new(Simulated::new(self.world.endpoint()), lock, Options::new(1));
         let id = client.endpoint().id();
         let (handle, inside) = (self.world.handle(), self.inside.clone());
         let (word, who, end) = (self.word, self.who, self.end);

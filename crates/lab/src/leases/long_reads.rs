@@ -228,8 +228,7 @@ impl Visitor<Simulated> for WithShort<'_> {
 impl Member<'_> {
     fn spawn<L: RecordLock<Simulated>>(self, short: L, long: L) -> Task<Account> {
         let Self { world, inside, who, course } = self;
-        let client =
-            |lock| Client::new(Simulated::new(world.endpoint()), lock, Options { incarnation: 1 });
+        let client = |lock| Client::new(Simulated::new(world.endpoint()), lock, Options::new(1));
         let (short, long) = (client(short), client(long));
         let inside = inside.to_vec();
         world.spawn(short.endpoint().id(), async move {

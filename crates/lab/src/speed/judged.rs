@@ -144,7 +144,7 @@ impl Visitor<Simulated> for Member<'_> {
         let endpoint = self.world.endpoint();
         let id = endpoint.id();
         let order = Order::promised(&lock);
-        let client = Client::new(Simulated::new(endpoint), lock, Options { incarnation: 1 });
+        let client = Client::new(Simulated::new(endpoint), lock, Options::new(1));
         self.world.spawn(id, async move {
             for _ in 0..acquisitions {
                 let (lock, mode) = draws.draw();

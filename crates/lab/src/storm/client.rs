@@ -95,7 +95,7 @@ impl Visitor<Struck<ShmEndpoint>> for Sailor<'_> {
         let Self { args, region, endpoint } = self;
         let ledger = Ledger::new(region.words(), args.locks, args.seats);
         ledger.sit_down(args.seat, endpoint.id());
-        let options = Options { incarnation: region.incarnation() };
+        let options = Options::new(region.incarnation());
         let client = Client::new(endpoint, lock, options);
         while ledger.weather() != Weather::Over {
             cycle(args, &region, &client, &ledger)?;

@@ -92,7 +92,7 @@ impl Visitor<ShmEndpoint> for Actor<'_> {
         let Self { args, region, endpoint } = self;
         let board = Board::new(region.words(), args.seats);
         board.ledger().sit_down(args.seat, endpoint.id());
-        let client = Client::new(endpoint, lock, Options { incarnation: region.incarnation() });
+        let client = Client::new(endpoint, lock, Options::new(region.incarnation()));
         let scene = Scene { args, region: &region, client: &client, board };
         match args.role {
             Role::Waiter => scene.wait_when_told(),

@@ -102,7 +102,7 @@ impl Scene<'_> {
         world.crash_anywhere(self.deaths, Ratio::one_in(16));
         for (endpoint, who) in endpoints.into_iter().zip(0..) {
             let id = endpoint.id();
-            let client = Client::new(endpoint, lock(who), Options { incarnation: 1 });
+            let client = Client::new(endpoint, lock(who), Options::new(1));
             let (ids, judge, handle) = (Rc::clone(&ids), Rc::clone(&judge), world.handle());
             world.spawn(id, live(Member { client, who, word, ids, judge, handle }));
         }

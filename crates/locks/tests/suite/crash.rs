@@ -42,7 +42,7 @@ impl Visitor<SimEndpoint> for Trial {
         }
         let mut tasks = Vec::new();
         for (endpoint, who) in endpoints.into_iter().zip(0..) {
-            let client = Client::new(endpoint, lock.clone(), Options { incarnation: 1 });
+            let client = Client::new(endpoint, lock.clone(), Options::new(1));
             let (ledger, ids) = (ledger.clone(), Rc::clone(&ids));
             let noticed = Rc::clone(&self.noticed);
             tasks.push(world.spawn(ids[who as usize], async move {

@@ -53,7 +53,7 @@ async fn part<L: RecordLock<SimEndpoint>>(guard: Guard<'_, SimEndpoint, L>) {
 }
 
 fn client<L: RecordLock<SimEndpoint>>(handle: &Handle, lock: &L) -> Client<SimEndpoint, L> {
-    Client::new(handle.endpoint(), lock.clone(), Options { incarnation: 1 })
+    Client::new(handle.endpoint(), lock.clone(), Options::new(1))
 }
 
 /// A holder sits on the lock. Others get it after two leases, with a higher token; the holder knows

@@ -129,5 +129,5 @@ pub(crate) fn client<S: Stage, L: RecordLock<S::Endpoint>>(
     stage: &mut S,
     lock: &L,
 ) -> Client<S::Endpoint, L> {
-    Client::new(stage.endpoint(), lock.clone(), Options { incarnation: 1 })
+    Client::new(stage.endpoint(), lock.clone(), Options::new(1))
 }

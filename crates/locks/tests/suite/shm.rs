@@ -114,8 +114,7 @@ every_local_case!(on_shm);
 fn a_client_dropped_while_it_waits_lets_go_of_its_endpoint() {
     let mut stage = ShmStage::new();
     let word = stage.memory(64);
-    let mut client =
-        || Client::new(stage.endpoint(), Mcs::default(), ClientOptions { incarnation: 1 });
+    let mut client = || Client::new(stage.endpoint(), Mcs::default(), ClientOptions::new(1));
     let (holder, waiter) = (client(), client());
     let id = waiter.endpoint().id();
     let mut cx = Context::from_waker(Waker::noop());

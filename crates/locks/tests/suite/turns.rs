@@ -24,7 +24,7 @@ type Counting = Client<Counted<SimEndpoint>, ShiftLock>;
 
 fn client(handle: &Handle) -> Counting {
     let lock = ShiftLock { bypass: 1, ways: Some(WAYS), ..ShiftLock::default() };
-    Client::new(Counted::new(handle.endpoint()), lock, Options { incarnation: 1 })
+    Client::new(Counted::new(handle.endpoint()), lock, Options::new(1))
 }
 
 /// Acquires and releases so often. Returns what that cost.

@@ -1,9 +1,9 @@
 //! `farlock region`: list, remove, reset.
 
 use clap::Subcommand;
-use farlock::SessionError;
 use farlock::inspect::shown;
-use farlock_fabric::shm::Region;
+use farlock::{SessionError, Token};
+use farlock_fabric::shm::{Origin, Region};
 
 use super::Places;
 use super::report::{Exit, Failure, say, show};
@@ -12,7 +12,8 @@ use super::report::{Exit, Failure, say, show};
 ///
 /// A region is a file in memory, in FARLOCK_DIR or else /dev/shm/farlock-UID. What must outlive it,
 /// so that fencing tokens never go back, is a small file in FARLOCK_STATE_DIR, or else
-/// $XDG_STATE_HOME/farlock, ~/.local/state/farlock or /var/tmp/farlock-UID.
+/// $XDG_STATE_HOME/farlock, ~/.local/state/farlock or /var/tmp/farlock-UID. Where that is lost,
+/// another one, or cannot be written, tokens increase as long as the clock is not set back.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -54,8 +55,9 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         Action::Reset { name } => {
             let options = places.options.clone().named(name);
             let region = Region::reset(&options.to_shm()).map_err(open)?;
-            let incarnation = region.incarnation();
-            show(format_args!("region '{name}' is new, incarnation {incarnation}"));
+            let Origin { incarnation, first_count } = region.origin();
+            let first = Token::new(incarnation, first_count);
+            show(format_args!("region '{}' is new, its tokens begin at {first}", shown(name)));
         }
     }
     Ok(Exit::OK)

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use farlock_fabric::shm::Lane;
+use farlock_fabric::shm::{Lane, Origin};
 use farlock_fabric::{Endpoint, EndpointId};
 use farlock_locks::{Options, Seat, slot};
 
@@ -35,8 +35,10 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn new(lane: Lane, incarnation: u16, tether: Option<OwnedFd>) -> Self {
-        let seat = Seat::new(lane, lock_protocol(), Options { incarnation });
+    pub(super) fn new(lane: Lane, origin: Origin, tether: Option<OwnedFd>) -> Self {
+        let Origin { incarnation, first_count } = origin;
+        let options = Options { incarnation, first_count };
+        let seat = Seat::new(lane, lock_protocol(), options);
         seat.endpoint().publish(seat.slot(), inspect::PID, std::process::id().into());
         Self { seat, is_dated: Cell::new(false), company: Cell::new(0), tether }
     }

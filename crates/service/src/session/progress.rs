@@ -253,7 +253,7 @@ impl Worker {
                 tether.map_err(|source| AttachError::Io { what: "share a tether", source })?;
             self.hub.pool.admit(lane.id());
             self.keepers.insert(lane.id().index, keeper);
-            self.hub.give_back(Box::new(Place::new(lane, region.incarnation(), tether)));
+            self.hub.give_back(Box::new(Place::new(lane, region.origin(), tether)));
         }
         Ok(())
     }

@@ -481,7 +481,7 @@ impl ClientView {
     /// What a client is made with that begins now.
     pub(super) fn options(&self) -> Options {
         let looks = self.terms.looks_at_incarnation;
-        Options { incarnation: if looks { self.handle.incarnation(MEMORY) as u16 } else { 1 } }
+        Options::new(if looks { self.handle.incarnation(MEMORY) as u16 } else { 1 })
     }
 
     /// The lock's word as it is now.

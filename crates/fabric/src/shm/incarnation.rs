@@ -53,13 +53,27 @@ impl Origin {
     /// The next one after `last` at this time.
     fn after(last: Option<Self>, now: SystemTime) -> Option<Self> {
         let by_clock = Self::at(now);
-        match (last, by_clock) {
-            (None, by_clock) => by_clock,
-            (Some(last), Some(by_clock)) if by_clock > last => Some(by_clock),
-            (Some(last), _) => {
-                Some(Self { incarnation: last.incarnation.checked_add(1)?, first_count: 0 })
-            }
+        let Some(last) = last else { return by_clock };
+        let mut next = match by_clock {
+            Some(by_clock) if by_clock > last => by_clock,
+            _ => Self { incarnation: last.incarnation.checked_add(1)?, first_count: 0 },
+        };
+        if next.first_endpoints() == last.first_endpoints() {
+            next.first_count += 1;
         }
+        Some(next)
+    }
+
+    /// The incarnation of the first endpoint of each place. It is another one after a reset, so
+    /// that an endpoint's name from before is not soon given to somebody else.
+    pub(super) fn first_endpoints(self) -> u16 {
+        /// 2^64 over the golden ratio: of numbers that follow each other, the upper bits are far
+        /// apart.
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let of_day = u64::from(self.incarnation) << 48;
+        let mixed = (of_day | self.first_count).wrapping_mul(SPREAD);
+        // Below zero, which is none.
+        ((mixed >> 48) as u16).max(1)
     }
 }
 
@@ -203,6 +217,22 @@ mod tests {
         assert!(at(last).first_count < FIRST_COUNT_END && at(last) < at(june(SECONDS_OF_A_DAY)));
         let in_2250 = UNIX_EPOCH + Duration::from_secs(280 * 366 * SECONDS_OF_A_DAY);
         assert_eq!(Origin::at(in_2250), None);
+    }
+
+    #[test]
+    fn the_first_endpoints_after_a_reset_are_others() {
+        let mut last = Origin::at(june(0)).unwrap();
+        for micros in 0..200_000 {
+            let now = june(1) + Duration::from_micros(micros);
+            let next = Origin::after(Some(last), now).unwrap();
+            assert!(next > last && next.first_endpoints() != last.first_endpoints());
+            last = next;
+        }
+        for count in 0..200_000 {
+            let one = Origin { incarnation: 7, first_count: count };
+            let next = Origin { incarnation: 7, first_count: count + 1 };
+            assert_ne!(one.first_endpoints(), next.first_endpoints());
+        }
     }
 
     #[test]

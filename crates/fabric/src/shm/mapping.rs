@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicU64;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::error::Malformed;
+use super::incarnation::Origin;
 use super::layout::{
     BUCKETS, HEADER_WORDS, Header, Layout, Sound, TAKEN_AT, check_bytes, check_header,
 };
@@ -32,6 +33,7 @@ pub(super) struct Mapping {
     base: NonNull<u8>,
     file: File,
     layout: Layout,
+    origin: Origin,
     tethers: Tethers,
 }
 
@@ -59,7 +61,12 @@ pub(super) fn examine(file: &File) -> io::Result<Result<Sound, Malformed>> {
 
 impl Mapping {
     /// Maps a file of this layout, which is at least as long as the layout's fixed part.
-    pub(super) fn new(file: File, layout: Layout, tethers: Tethers) -> io::Result<Self> {
+    pub(super) fn new(
+        file: File,
+        layout: Layout,
+        origin: Origin,
+        tethers: Tethers,
+    ) -> io::Result<Self> {
         assert!(file.metadata()?.len() > layout.heap, "the file holds the fixed part");
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe {
@@ -73,7 +80,7 @@ impl Mapping {
             )?
         };
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero");
-        Ok(Self { base, file, layout, tethers })
+        Ok(Self { base, file, layout, origin, tethers })
     }
 
     fn mapped_bytes(layout: &Layout) -> usize {
@@ -86,6 +93,10 @@ impl Mapping {
 
     pub(super) fn file(&self) -> &File {
         &self.file
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        self.origin
     }
 
     pub(super) fn tethers(&self) -> &Tethers {

@@ -5,6 +5,7 @@
 //! leaves at most a file that the next creator removes.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -96,7 +97,6 @@ pub struct Region {
 #[derive(Debug)]
 struct Inner {
     mapping: Mapping,
-    origin: Origin,
     name: String,
     label: String,
     read_only: bool,
@@ -207,12 +207,18 @@ impl Region {
 
     /// Where the region's fencing tokens begin, above those of every region of its name before.
     pub fn origin(&self) -> Origin {
-        self.inner.origin
+        self.mapping().origin()
     }
 
     /// The region's durable incarnation: the upper bits of its tokens.
     pub fn incarnation(&self) -> u16 {
-        self.inner.origin.incarnation
+        self.origin().incarnation
+    }
+
+    /// Whether the region's file was deleted, but not by [`Region::remove`]: who opens a region of
+    /// this name finds another one.
+    pub fn is_deleted(&self) -> bool {
+        self.mapping().file().metadata().is_ok_and(|metadata| metadata.nlink() == 0)
     }
 
     /// Places for endpoints.
@@ -345,10 +351,9 @@ impl Region {
         // Here and not when it attaches: in a process that has threads by then it takes 10 ms.
         table::register_for_barriers();
         let tethers = Tethers::new(dir, &options.name, origin).map_err(io("open"))?;
-        let mapping = Mapping::new(file, layout, tethers).map_err(io("map"))?;
+        let mapping = Mapping::new(file, layout, origin, tethers).map_err(io("map"))?;
         let inner = Inner {
             mapping,
-            origin,
             name: options.name.clone(),
             label: options.label.clone(),
             read_only: options.read_only,

@@ -4,7 +4,8 @@
 //! that programs find the region that the command line uses.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use farlock_fabric::shm;
@@ -50,6 +51,8 @@ const HEAP_BYTES: u64 = 4 << 20;
 pub struct RegionOptions {
     /// The directory of regions, on a filesystem in memory. Made with mode 0700 where missing.
     pub dir: PathBuf,
+    /// The directory in `/dev/shm` that `dir` stands in for, where somebody else made that first.
+    pub instead_of: Option<PathBuf>,
     /// The directory of durable incarnations, on disk. Tokens increase as long as it survives.
     pub state_dir: PathBuf,
     /// The region's name.
@@ -69,6 +72,7 @@ impl RegionOptions {
     pub fn new(dir: impl Into<PathBuf>, state_dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
+            instead_of: None,
             state_dir: state_dir.into(),
             name: DEFAULT_REGION.to_owned(),
             label: String::new(),
@@ -78,10 +82,11 @@ impl RegionOptions {
     }
 
     /// The region [`DEFAULT_REGION`] of this user, which the command line uses too: in
-    /// `FARLOCK_DIR`, or a directory of this user in `/dev/shm`; its durable state in
-    /// `FARLOCK_STATE_DIR`, or `farlock` in `XDG_STATE_HOME` or `~/.local/state`, or a directory of
-    /// this user in `/var/tmp`. Reads these variables of the environment, and nothing else here
-    /// does.
+    /// `FARLOCK_DIR`, or a directory of this user in `/dev/shm`, or below `/run/user` where
+    /// somebody else made that first ([`RegionOptions::instead_of`] then says so); its durable
+    /// state in `FARLOCK_STATE_DIR`, or `farlock` in `XDG_STATE_HOME` or `~/.local/state`, or a
+    /// directory of this user in `/var/tmp`. Reads these variables of the environment, and nothing
+    /// else here does.
     pub fn for_user() -> Self {
         Self::of_user(|name| std::env::var_os(name))
     }
@@ -90,12 +95,17 @@ impl RegionOptions {
     fn of_user(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let variable = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let own = format!("farlock-{}", rustix::process::getuid().as_raw());
-        let dir = variable("FARLOCK_DIR").unwrap_or_else(|| PathBuf::from("/dev/shm").join(&own));
+        let runtime = Path::new("/run/user").join(rustix::process::getuid().to_string());
+        let usual = Path::new("/dev/shm").join(&own);
+        let (dir, instead_of) = match variable("FARLOCK_DIR") {
+            Some(dir) => (dir, None),
+            None => safe_place(usual, &runtime),
+        };
         let state_dir = variable("FARLOCK_STATE_DIR")
             .or_else(|| variable("XDG_STATE_HOME").map(|home| home.join("farlock")))
             .or_else(|| variable("HOME").map(|home| home.join(".local/state/farlock")))
             .unwrap_or_else(|| PathBuf::from("/var/tmp").join(&own));
-        Self::new(dir, state_dir)
+        Self { instead_of, ..Self::new(dir, state_dir) }
     }
 
     /// The same, but the region of this name.
@@ -138,6 +148,25 @@ impl RegionOptions {
     }
 }
 
+/// The usual directory; or one in the user's runtime directory, and the usual one, where that is
+/// somebody else's. All processes of a user must come to the same: once the other one is there, it
+/// is used, whatever becomes of the usual one.
+fn safe_place(usual: PathBuf, runtime: &Path) -> (PathBuf, Option<PathBuf>) {
+    let owner = |path: &Path| {
+        let metadata = std::fs::symlink_metadata(path).ok()?;
+        Some(if metadata.is_dir() { Some(metadata.uid()) } else { None })
+    };
+    let ours = Some(rustix::process::geteuid().as_raw());
+    let is_ours = |path: &Path| owner(path).is_some_and(|owner| owner == ours);
+    let is_taken = owner(&usual).is_some_and(|owner| owner != ours);
+    let other = runtime.join("farlock");
+    if is_ours(&other) || is_taken && is_ours(runtime) {
+        (other, Some(usual))
+    } else {
+        (usual, None)
+    }
+}
+
 /// The name of the running program; empty where the system does not tell.
 fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
@@ -147,6 +176,27 @@ fn program() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_somebody_else_made_first_is_gone_around() {
+        let dir = tempfile::tempdir().unwrap();
+        let (usual, runtime) = (dir.path().join("usual"), dir.path().join("runtime"));
+        let place = || safe_place(usual.clone(), &runtime);
+        let as_usual = (usual.clone(), None);
+        let instead = (runtime.join("farlock"), Some(usual.clone()));
+        assert_eq!(place(), as_usual);
+        std::fs::create_dir(&usual).unwrap();
+        assert_eq!(place(), as_usual, "it is ours");
+        std::fs::remove_dir(&usual).unwrap();
+        // A link of whoever's is not followed.
+        std::os::unix::fs::symlink("/", &usual).unwrap();
+        assert_eq!(place(), as_usual, "there is no other place");
+        std::fs::create_dir(&runtime).unwrap();
+        assert_eq!(place(), instead);
+        std::fs::create_dir(&instead.0).unwrap();
+        std::fs::remove_file(&usual).unwrap();
+        assert_eq!(place(), instead, "others are there already");
+    }
 
     #[test]
     fn a_user_has_a_region_whatever_the_environment() {

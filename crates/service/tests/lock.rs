@@ -131,6 +131,25 @@ fn tokens_increase_also_where_the_region_is_deleted_in_between() {
     }
 }
 
+#[test]
+fn a_holder_whose_region_is_deleted_is_told() {
+    let stage = Stage::new();
+    let (begun, go) = (stage.file("begun"), stage.file("go"));
+    let line = format!(
+        "echo 1 > {}; while [ ! -e {} ]; do sleep .01; done; exit 3",
+        begun.display(),
+        go.display()
+    );
+    let mut holder = stage.farlock(&["lock", "t", "-c", &line]);
+    let holder = holder.stderr(Stdio::piped()).spawn().unwrap();
+    number(&stage, &begun);
+    std::fs::remove_file(stage.dir().join("default")).unwrap();
+    std::fs::write(go, "").unwrap();
+    let (status, _, said) = ended(holder.wait_with_output().unwrap());
+    assert_eq!(status, 3);
+    assert!(said.contains("the lock 't' was lost while the command ran"), "{said}");
+}
+
 /// As a service and as a person, before and after a reboot, on a fresh disk: the region's file is
 /// gone each time, and what is kept is another, none, or out of reach.
 #[test]

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 
 use farlock::inspect::{in_words, shown};
-use farlock::{AcquireError, Guard, RegionOptions, Session};
+use farlock::{AcquireError, Guard, RegionOptions, ReleaseError, Session};
 use rustix::process::Signal;
 
 use super::job::{self, Ended, Job};
@@ -201,14 +201,14 @@ fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Guard), Failure
 fn run_under(job: Job, session: Session, guard: Guard) -> Result<Exit, Failure> {
     let (ended, guardian) = job.run(&guard)?;
     let name = guard.name().to_owned();
+    let lost = guard.lost_reason();
     let released = guard.release().blocking();
     drop(session);
     guardian.bury();
-    if let Err(error) = released {
-        say(format_args!(
-            "farlock: the lock '{}' was lost while the command ran: {error}",
-            shown(&name)
-        ));
+    let lost = lost.or(released.err().map(|ReleaseError::Lost { reason, .. }| reason));
+    if let Some(reason) = lost {
+        let name = shown(&name);
+        say(format_args!("farlock: the lock '{name}' was lost while the command ran: {reason}"));
     }
     Ok(match ended {
         Ended::Command(exit) => exit,

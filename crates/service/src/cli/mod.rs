@@ -88,7 +88,12 @@ pub(crate) fn main() -> ExitCode {
             return if error.use_stderr() { Exit::USAGE } else { Exit::OK }.into();
         }
     };
-    match run(cli.command, &Places { options: RegionOptions::for_user() }) {
+    let options = RegionOptions::for_user();
+    if let Some(taken) = &options.instead_of {
+        let (taken, dir) = (taken.display(), options.dir.display());
+        say(format_args!("farlock: {taken} is somebody else's, so regions are in {dir}"));
+    }
+    match run(cli.command, &Places { options }) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             say(&failure);

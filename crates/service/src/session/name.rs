@@ -385,6 +385,9 @@ impl Name {
         if let Err(reason) = self.hub.check() {
             return Some(reason);
         }
+        if self.hub.region.is_deleted() {
+            return Some(LostReason::RegionGone);
+        }
         let line = self.line();
         let endpoint = line.place.as_ref()?.seat.endpoint();
         match endpoint.post(Verb::Read { addr: line.addr?, words: 1 }) {

@@ -188,7 +188,7 @@ mod tests {
         std::fs::create_dir(&usual).unwrap();
         assert_eq!(place(), as_usual, "it is ours");
         std::fs::remove_dir(&usual).unwrap();
-        // A link of whoever's is not followed.
+        // A link is not followed.
         std::os::unix::fs::symlink("/", &usual).unwrap();
         assert_eq!(place(), as_usual, "there is no other place");
         std::fs::create_dir(&runtime).unwrap();

@@ -28,7 +28,10 @@ impl Tool {
             Self::Flock => ("/usr/bin/flock".to_owned(), file.display().to_string()),
             Self::Farlock => (format!("{} lock", env!("CARGO_BIN_EXE_farlock")), "t".to_owned()),
         };
-        text.replace("LOCK", &lock).replace("NAME", &name)
+        text.replace("MASKS", MASKS)
+            .replace("A_WAITER", A_WAITER)
+            .replace("LOCK", &lock)
+            .replace("NAME", &name)
     }
 }
 
@@ -63,6 +66,12 @@ fn limited(program: &mut Command) -> Command {
     limited.current_dir(program.get_current_dir().unwrap()).stdin(std::process::Stdio::null());
     limited
 }
+
+/// What `MASKS` stands for in a script: shows which signals are blocked and ignored.
+const MASKS: &str = "grep -E 'Sig(Blk|Ign)' /proc/self/status";
+
+/// What `A_WAITER` stands for: starts one, whose number is `$p`.
+const A_WAITER: &str = "env --default-signal LOCK NAME echo in & p=$!; sleep .2";
 
 /// Cases: what they are about, and a script.
 type Cases = &'static [(&'static str, &'static str)];
@@ -176,39 +185,39 @@ const SURROUNDINGS: Cases = &[
 
 /// The signals that the command finds ignored and blocked, whatever the caller has.
 const SIGNALS: Cases = &[
-    ("as they are", "LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("HUP ignored", "env --ignore-signal=HUP LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("INT ignored", "env --ignore-signal=INT LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("QUIT ignored", "env --ignore-signal=QUIT LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("PIPE ignored", "env --ignore-signal=PIPE LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("TERM ignored", "env --ignore-signal=TERM LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("CHLD ignored", "env --ignore-signal=CHLD LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("TSTP ignored", "env --ignore-signal=TSTP LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("HUP blocked", "env --block-signal=HUP LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("INT blocked", "env --block-signal=INT LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("TERM blocked", "env --block-signal=TERM LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("CHLD blocked", "env --block-signal=CHLD LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
-    ("all blocked", "env --block-signal LOCK NAME grep -E 'Sig(Blk|Ign)' /proc/self/status"),
+    ("as they are", "LOCK NAME MASKS"),
+    ("HUP ignored", "env --ignore-signal=HUP LOCK NAME MASKS"),
+    ("INT ignored", "env --ignore-signal=INT LOCK NAME MASKS"),
+    ("QUIT ignored", "env --ignore-signal=QUIT LOCK NAME MASKS"),
+    ("PIPE ignored", "env --ignore-signal=PIPE LOCK NAME MASKS"),
+    ("TERM ignored", "env --ignore-signal=TERM LOCK NAME MASKS"),
+    ("CHLD ignored", "env --ignore-signal=CHLD LOCK NAME MASKS"),
+    ("TSTP ignored", "env --ignore-signal=TSTP LOCK NAME MASKS"),
+    ("HUP blocked", "env --block-signal=HUP LOCK NAME MASKS"),
+    ("INT blocked", "env --block-signal=INT LOCK NAME MASKS"),
+    ("TERM blocked", "env --block-signal=TERM LOCK NAME MASKS"),
+    ("CHLD blocked", "env --block-signal=CHLD LOCK NAME MASKS"),
+    ("all blocked", "env --block-signal LOCK NAME MASKS"),
     ("CHLD blocked, a status", "env --block-signal=CHLD LOCK NAME sh -c 'exit 7'"),
     ("CHLD ignored, a status", "env --ignore-signal=CHLD LOCK NAME sh -c 'exit 7'"),
     (
         "a waiter gets TERM",
-        "LOCK NAME bash -c 'env --default-signal LOCK NAME echo in & p=$!; sleep .2; \
+        "LOCK NAME bash -c 'A_WAITER; \
          kill -TERM $p; wait $p; echo $?'",
     ),
     (
         "a waiter gets INT",
-        "LOCK NAME bash -c 'env --default-signal LOCK NAME echo in & p=$!; sleep .2; \
+        "LOCK NAME bash -c 'A_WAITER; \
          kill -INT $p; wait $p; echo $?'",
     ),
     (
         "a waiter gets HUP",
-        "LOCK NAME bash -c 'env --default-signal LOCK NAME echo in & p=$!; sleep .2; \
+        "LOCK NAME bash -c 'A_WAITER; \
          kill -HUP $p; wait $p; echo $?'",
     ),
     (
         "a waiter gets USR1",
-        "LOCK NAME bash -c 'env --default-signal LOCK NAME echo in & p=$!; sleep .2; \
+        "LOCK NAME bash -c 'A_WAITER; \
          kill -USR1 $p; wait $p; echo $?'",
     ),
     (

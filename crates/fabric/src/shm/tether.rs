@@ -5,7 +5,7 @@
 //! descriptor holds it, and it is released with the last of them. A command that runs under a lock
 //! holds its tether: while it runs, even orphaned, the endpoint does not count as dead.
 //!
-//! Who has the descriptor can do nothing else with it: there is nothing to read, it may not write,
+//! The descriptor is good for nothing else: there is nothing to read, it may not write,
 //! opening the file anew takes the region's user, and a lock on it concerns this one place. So a
 //! program that gave up its user's rights may keep it.
 #![allow(unsafe_code)]
@@ -47,7 +47,7 @@ impl Tethers {
     }
 
     /// Takes the tether of place `index`, for a caller that has the place's latch. `None` where
-    /// somebody still holds it: a child of a former owner. Children do not inherit it yet.
+    /// it is still held: by a child of a former owner. Children do not inherit it yet.
     pub(super) fn take(&self, index: u16) -> io::Result<Option<Tether>> {
         let opened = self.open(index, OFlags::RDONLY | OFlags::CREATE)?;
         let file = opened.ok_or(io::ErrorKind::NotFound)?;
@@ -63,15 +63,15 @@ impl Tethers {
         self.open(index, OFlags::RDONLY)?.map_or(Ok(false), |file| would_conflict(&file, BYTE))
     }
 
-    /// Removes the file of a tether that nobody holds, for the place's owner or who has its latch.
+    /// Removes the file of a tether that is not held, for the place's owner.
     pub(super) fn remove(&self, index: u16) {
-        // One that stays is in nobody's way: who takes it next finds it free.
+        // One that stays is in nobody's way: the next owner finds it free.
         let _ = self.dir.remove_file(&format!("{}{index}", self.prefix));
     }
 }
 
-/// Removes the files of all tethers of regions of this name that were, for who has the directory's
-/// lock.
+/// Removes the files of all tethers of regions of this name that were. The caller holds the
+/// directory's lock.
 pub(super) fn remove_all(dir: &PrivateDir, name: &str) -> Result<(), OpenError> {
     let prefix = prefix_of(name);
     for file in dir.names()? {

@@ -53,7 +53,7 @@ pub(super) enum News {
     Ended(i32),
     /// The command was stopped, or goes on.
     Stopped(bool),
-    /// The same, to who asked.
+    /// The same, in answer to [`Order::Look`].
     Asked(bool),
 }
 
@@ -93,7 +93,7 @@ impl Guardian {
         }
     }
 
-    /// Has the command run, with this token. Who has the tether keeps the lock from others.
+    /// Has the command run, with this token. The tether keeps the lock from others.
     pub(super) fn start(&self, token: u64, tether: Option<&OwnedFd>) -> io::Result<()> {
         let fds: Vec<_> = tether.iter().map(|fd| fd.as_fd()).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -220,7 +220,7 @@ impl Guarding<'_> {
     }
 
     fn tell(&self, news: News) {
-        // Who is not there any more is found out when it is next listened to.
+        // That the other side has ended is found out when it is next listened to.
         let _ = send(&self.line, &news, &mut SendAncillaryBuffer::default());
     }
 

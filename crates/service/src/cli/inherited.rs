@@ -1,4 +1,4 @@
-//! What this process was given by whoever started it, and its double.
+//! What this process was given by its caller, and its double.
 //!
 //! A command under a lock is to find what it would find without one: the same blocked and ignored
 //! signals, the same closed descriptors. This program changes them for itself, so it remembers
@@ -52,7 +52,7 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// What a process has from whoever started it and its command is to have too.
+/// What a process has from its caller, and its command is to have too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inherited {
     /// Signals that are blocked.
@@ -67,7 +67,7 @@ impl Inherited {
         Ok(Self { blocked, before: BEFORE.load(Ordering::Relaxed) })
     }
 
-    /// Whether a signal reaches nobody who was started like this.
+    /// Whether a signal does not reach a program that was started like this.
     pub(super) fn keeps_out(&self, signal: Signal) -> bool {
         self.blocked.contains(signal) || is_ignored(signal as i32)
     }
@@ -99,7 +99,7 @@ fn by_default(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// Has the ends of children be told, though whoever started this process ignores those of its own.
+/// Has the ends of children be told, though the caller ignores those of its own.
 pub(super) fn heed_children() {
     by_default(libc::SIGCHLD);
 }

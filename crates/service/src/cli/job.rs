@@ -184,8 +184,8 @@ impl Running {
     }
 }
 
-/// Dies of a signal, as the command did: whoever started this process is to see what it would have
-/// seen of the command.
+/// Dies of a signal, as the command did: the caller is to see what it would have seen of the
+/// command.
 pub(super) fn die_of(signal: Signal) -> Exit {
     // Where either fails, this process ends as one that tells of it.
     let _ = nix::sys::signal::raise(signal);

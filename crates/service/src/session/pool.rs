@@ -30,7 +30,7 @@ pub(super) struct Place {
     is_dated: Cell<bool>,
     /// Who its record says waits in this session.
     company: Cell<u64>,
-    /// Who has it keeps what is held from others when this process dies.
+    /// Its holders, children of this process, keep what is held from others when this one dies.
     pub(super) tether: Option<OwnedFd>,
 }
 

@@ -285,6 +285,22 @@ fn signals_reach_the_command() {
     }
 }
 
+/// SIGTERM ends `farlock` though its command ignores it, and what that started goes along.
+#[test]
+fn a_command_that_ignores_its_end_is_killed_after_a_grace() {
+    let stage = Stage::new();
+    let ready = stage.file("ready");
+    let line = format!("trap '' TERM; sleep 60 & echo $! > {}; wait; wait", ready.display());
+    let mut holder = stage.farlock(&["lock", "t", "--", "sh", "-c", &line]).spawn().unwrap();
+    let below = number(&stage, &ready) as i32;
+    let begun = Instant::now();
+    kill(pid(&holder), Signal::TERM);
+    assert_eq!(holder.wait().unwrap().code(), Some(128 + 9));
+    assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(!is_running(below));
+    assert_eq!(stage.run(&["lock", "-n", "t", "true"]).0, 0);
+}
+
 #[test]
 fn what_was_ignored_at_the_start_stays_ignored() {
     // As nohup does: the command must survive a hang-up like one that runs without farlock.

@@ -73,6 +73,21 @@ fn a_stopped_command_keeps_the_lock_and_goes_on_in_the_foreground() {
     assert_held(&stage, false);
 }
 
+/// As pagers and editors do. Nobody but `farlock` can tell the shell.
+#[test]
+fn a_command_that_stops_itself_alone_gives_the_shell_back() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    shell.lock("sh -c 'echo begun; kill -STOP $$; echo on'");
+    shell.shows("topped");
+    assert_held(&stage, true);
+    shell.types("fg\n");
+    shell.shows("lock t");
+    shell.shows("on\r\n");
+    shell.is_back(0);
+    assert_held(&stage, false);
+}
+
 /// Started in the background it was never to get the terminal: brought to the foreground it stopped
 /// again at its first read.
 #[test]

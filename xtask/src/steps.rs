@@ -220,8 +220,8 @@ pub(crate) const CI: &[Step] = &[
                 "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --visits \
                  --budget 6s --json"
             ),
-            lab!("check --mode pct --budget 60s --json"),
-            lab!("check --mode random --budget 20s --json"),
+            lab!("check --mode pct --budget 40s --json"),
+            lab!("check --mode random --budget 15s --json"),
             lab!("check --mode crash --json"),
         ],
         ..PLAIN
@@ -286,6 +286,16 @@ pub(crate) const NIGHTLY: &[Step] = &[
         title: "shared memory and the locks on it under ThreadSanitizer",
         cap_minutes: 20,
         commands: &["xtask races races-shm"],
+        ..PLAIN
+    },
+    Step {
+        name: "names-long",
+        title: "ten million names in turn in one region",
+        cap_minutes: 20,
+        env: &[("FARLOCK_MORE_NAMES", "100")],
+        commands: &[
+            "cargo test --release --package=farlock --test=names names_without_end -- --nocapture",
+        ],
         ..PLAIN
     },
     Step {

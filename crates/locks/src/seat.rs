@@ -78,6 +78,21 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
         Slot(SLOT)
     }
 
+    /// The lock that it holds or awaits, or did last, or is aimed at; at first none, of address 0.
+    pub fn lock(&self) -> Addr {
+        self.slots.slot(SLOT).lock.get()
+    }
+
+    /// Has its record name a lock from now on, while it does nothing: those who look whether a
+    /// lock's word is used by anybody see it. What is published takes effect before the next verb.
+    ///
+    /// # Panics
+    /// If it holds or awaits.
+    pub fn aim(&self, lock: Addr) {
+        assert!(!self.is_held() && !self.is_in_line(), "a seat that does nothing is aimed");
+        self.slots.aim(SLOT, lock);
+    }
+
     /// In which mode the lock was asked for, or is held.
     pub fn mode(&self) -> Mode {
         self.slots.slot(SLOT).mode.get()

@@ -141,14 +141,21 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
         self.endpoint.publish(Slot(index), slot::STATE, state.0);
     }
 
-    /// Takes a free slot and publishes that it opens `lock`.
+    /// Publishes which lock a slot is about to open.
     #[inline(always)]
-    pub(crate) fn take(&self, index: u8, lock: Addr, mode: Mode) {
+    pub(crate) fn aim(&self, index: u8, lock: Addr) {
         let slot = self.slot(index);
         if slot.lock.get() != lock {
             slot.lock.set(lock);
             self.endpoint.publish(Slot(index), slot::LOCK, lock.bits());
         }
+    }
+
+    /// Takes a free slot and publishes that it opens `lock`.
+    #[inline(always)]
+    pub(crate) fn take(&self, index: u8, lock: Addr, mode: Mode) {
+        self.aim(index, lock);
+        let slot = self.slot(index);
         slot.mode.set(mode);
         // A store less where nothing changes: the opening verb waits for every store.
         if slot.notes.withdrawn.get() {

@@ -306,8 +306,8 @@ impl DirectoryError {
             Self::Name { .. } => "use 1 to 255 bytes without NUL".to_owned(),
             Self::Kind { .. } => "use another name; a name keeps its kind".to_owned(),
             Self::Full { .. } => {
-                "names are never forgotten while a region lives: use names that come back, \
-                 another --region, or `farlock region reset` when nobody uses this one"
+                "only names that nobody uses are forgotten: use fewer at one time, or another \
+                 --region for some of them"
                     .to_owned()
             }
             Self::TooSmall { .. } => "create the region with a larger heap".to_owned(),

@@ -9,14 +9,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use farlock_fabric::shm;
-use farlock_locks::record::claim::Claim;
+use farlock_locks::record::claim::{Claim, ClaimWord};
 use farlock_locks::{RecordLock, TokenSource};
+
+use crate::directory::Kind;
 
 /// The region used where none is named.
 pub const DEFAULT_REGION: &str = "default";
 
 /// The kind under which the directory enters locks: the protocol that uses their words.
-pub const LOCK_KIND: &str = "claim";
+pub const LOCK_KIND: Kind = Kind {
+    name: "claim",
+    count: |word| ClaimWord(word).count(),
+    fresh: |count| ClaimWord::new().with(ClaimWord::COUNT, count).0,
+};
 
 /// How many newcomers may pass between two writers that wait: what makes a lock that many want
 /// fast where they are more than processors, at the price of so short a wait for the others.
@@ -43,7 +49,7 @@ const PLACES: u16 = 4096;
 /// Slots of a place. A session uses one of each.
 const SLOTS: u8 = 2;
 
-/// Bytes of a region's heap: its directory has room for more than 10,000 names.
+/// Bytes of a region's heap: its directory has room for more than 10,000 names in use.
 const HEAP_BYTES: u64 = 4 << 20;
 
 /// Which region, and where.
@@ -144,6 +150,8 @@ impl RegionOptions {
         options.endpoints = self.places;
         options.slots = SLOTS;
         options.heap_bytes = HEAP_BYTES;
+        // It maps what it has, so that it fits where address space is short.
+        options.max_bytes = 0;
         options
     }
 }

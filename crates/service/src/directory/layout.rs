@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! 0      head      one word: mark, version, how many records; then its line is unused
-//! 64     next      the record that was never handed out
-//! 128    free      records given back: a tag and the first of them
-//! 192    index     a word per place: a tag of the name's hash, the number of its record
-//!        records   6 lines each: the lock's line, a line of facts, 4 lines of name
+//! 64     hand      where the search for a record goes on
+//! 128    highest   the highest count of a lock whose name was forgotten
+//! 192    index     a word per chain: how often it changed, and the number of its first record
+//!        records   6 lines each: the lock's line with a link, a line of facts, 4 lines of name
 //! ```
 //!
 //! Every offset follows from the number of records, so a reader computes them and reads none.
 
-use farlock_fabric::{Addr, word};
+use farlock_fabric::{Addr, EndpointId, word};
 
 /// Bytes in the longest name of a lock.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -19,20 +19,20 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const KIND_BYTES_MAX: usize = 16;
 
 const LINE: u64 = 64;
-const NEXT: u64 = LINE;
-const FREE: u64 = 2 * LINE;
+const HAND: u64 = LINE;
+const HIGHEST: u64 = 2 * LINE;
 const INDEX: u64 = 3 * LINE;
 /// Bytes of a record.
 const RECORD: u64 = 6 * LINE;
-/// Places of the index for three records: at most three in four are ever taken.
-const PLACES_PER_3_RECORDS: u64 = 4;
+/// Where in a record its link lies: in the line of the lock's word, which is at hand.
+const LINK: u64 = 16;
+/// Chains of the index for three records: most of them are short.
+const CHAINS_PER_3_RECORDS: u64 = 4;
 
 /// Words of a record after its lock's line.
 pub(super) const FACT_WORDS: usize = 40;
 /// Where among these the length of the name lies.
 pub(super) const LENGTH: usize = 0;
-/// Where the number of the next free record lies while a record is free.
-pub(super) const LINK: usize = 1;
 /// Where the kind begins: two words.
 pub(super) const KIND: usize = 2;
 /// Where the name begins.
@@ -40,7 +40,7 @@ pub(super) const NAME: usize = 8;
 
 /// "fdir", the first word's mark.
 const MARK: u64 = 0x6664_6972;
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 word! {
     /// The first word of a directory. It is written once.
@@ -55,23 +55,93 @@ word! {
 }
 
 word! {
-    /// A place of the index: zero, or a name's record. It is written once.
-    pub struct Place: u64 {
-        /// The number of the record, from 1.
-        RECORD record: 24,
-        /// Upper bits of the name's hash.
-        TAG tag: 40,
+    /// A chain of the index: names whose hashes agree in what the index looks at.
+    pub struct Chain: u64 {
+        /// The number of its first record, from 1; 0 for none.
+        FIRST first: 24,
+        /// How often it was changed, or a record that had been in it was used anew; wraps.
+        CHANGES changes: 40,
     }
 }
 
 word! {
-    /// The first of the free records. The tag changes with every change, so that a comparison
-    /// never takes a list for the one it was.
-    pub struct Free: u64 {
-        /// The number of the record; 0 for none.
-        RECORD record: 24,
-        /// How often the list changed, wrapping.
-        TAG tag: 40,
+    /// What a record is, and what follows it. Whoever changes it raises its number: none of its
+    /// values is there twice.
+    pub struct Link: u64 {
+        /// The number of the next record of the chain; who prepares it, while that is being done.
+        NEXT next: 24,
+        /// A [`State`].
+        STATE state: 3,
+        /// How often it was changed; wraps.
+        NUMBER number: 37,
+    }
+}
+
+/// What a record is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum State {
+    /// In no chain, and for whoever takes it.
+    Free = 0,
+    /// Being prepared, by the endpoint it names; in no chain.
+    Staged = 1,
+    /// A name's, in its chain or about to be put there.
+    Named = 2,
+    /// The same, and about to be forgotten unless somebody wants it.
+    Leaving = 3,
+    /// Forgotten for good: to be taken out of its chain.
+    Dead = 4,
+}
+
+impl Link {
+    /// What the record is, if that makes sense.
+    pub(super) const fn what(self) -> Option<State> {
+        Some(match self.state() {
+            0 => State::Free,
+            1 => State::Staged,
+            2 => State::Named,
+            3 => State::Leaving,
+            4 => State::Dead,
+            _ => return None,
+        })
+    }
+
+    /// The link's next value, in this state.
+    pub(super) const fn turned(self, state: State) -> Self {
+        self.with(Self::STATE, state as u64).with(Self::NUMBER, self.number() + 1)
+    }
+
+    /// The link's next value, before another record.
+    pub(super) const fn before(self, next: u64) -> Self {
+        self.with(Self::NEXT, next).with(Self::NUMBER, self.number() + 1)
+    }
+
+    /// The link's next value, while `owner` prepares the record.
+    pub(super) fn staged_by(self, owner: EndpointId) -> Self {
+        self.turned(State::Staged).with(Self::NEXT, short(owner))
+    }
+
+    /// Whether it is `owner` that prepares the record, or somebody of the same short name.
+    pub(super) fn is_staged_by(self, owner: EndpointId) -> bool {
+        self.what() == Some(State::Staged) && self.next() == short(owner)
+    }
+
+    /// The index of the endpoint that prepares the record.
+    pub(super) const fn owner_index(self) -> u16 {
+        self.next() as u16
+    }
+}
+
+/// As much of an endpoint's name as a link holds. Of one that died in the middle the record comes
+/// back when its index is free, or another's by the 256th that has it.
+fn short(owner: EndpointId) -> u64 {
+    u64::from(owner.index) | u64::from(owner.incarnation) << 16 & Link::NEXT.max()
+}
+
+impl Chain {
+    /// The chain's next value, with this first record.
+    pub(super) const fn beginning_with(self, record: u64) -> Self {
+        Self::new().with(Self::CHANGES, self.changes() + 1).with(Self::FIRST, record)
     }
 }
 
@@ -80,21 +150,21 @@ word! {
 pub(super) struct Layout {
     base: Addr,
     pub(super) records: u32,
-    pub(super) places: u64,
+    pub(super) chains: u64,
 }
 
 impl Layout {
     /// The layout of a directory of so many records at `base`.
     pub(super) fn new(base: Addr, records: u32) -> Self {
-        let places = u64::from(records).div_ceil(3) * PLACES_PER_3_RECORDS;
-        Self { base, records, places }
+        let chains = u64::from(records).div_ceil(3) * CHAINS_PER_3_RECORDS;
+        Self { base, records, chains }
     }
 
     /// The largest directory in so many bytes at `base`; `None` where not one record fits.
     pub(super) fn largest(base: Addr, bytes: u64) -> Option<Self> {
-        let for_three = 3 * RECORD + PLACES_PER_3_RECORDS * 8;
+        let for_three = 3 * RECORD + CHAINS_PER_3_RECORDS * 8;
         let threes = bytes.saturating_sub(INDEX + LINE) / for_three;
-        let records = (3 * threes).min(Place::RECORD.max()) as u32;
+        let records = (3 * threes).min(Chain::FIRST.max()) as u32;
         (records > 0).then(|| Self::new(base, records))
     }
 
@@ -116,7 +186,7 @@ impl Layout {
     }
 
     fn first_record(&self) -> u64 {
-        (INDEX + self.places * 8).next_multiple_of(LINE)
+        (INDEX + self.chains * 8).next_multiple_of(LINE)
     }
 
     fn bytes(&self) -> u64 {
@@ -127,16 +197,16 @@ impl Layout {
         self.base
     }
 
-    pub(super) fn next(&self) -> Addr {
-        self.base.plus(NEXT)
+    pub(super) fn hand(&self) -> Addr {
+        self.base.plus(HAND)
     }
 
-    pub(super) fn free(&self) -> Addr {
-        self.base.plus(FREE)
+    pub(super) fn highest(&self) -> Addr {
+        self.base.plus(HIGHEST)
     }
 
-    pub(super) fn place(&self, number: u64) -> Addr {
-        assert!(number < self.places, "a place of the index");
+    pub(super) fn chain(&self, number: u64) -> Addr {
+        assert!(number < self.chains, "a chain of the index");
         self.base.plus(INDEX + number * 8)
     }
 
@@ -149,6 +219,11 @@ impl Layout {
     pub(super) fn lock(&self, record: u64) -> Addr {
         assert!(self.has_record(record), "a record of the directory");
         self.base.plus(self.first_record() + (record - 1) * RECORD)
+    }
+
+    /// What a record is: a [`Link`].
+    pub(super) fn link(&self, record: u64) -> Addr {
+        self.lock(record).plus(LINK)
     }
 
     /// The facts of a record: [`FACT_WORDS`] words.
@@ -169,7 +244,7 @@ mod tests {
         let layout = Layout::largest(BASE, 4 << 20).unwrap();
         assert!(layout.records >= 10_000, "{}", layout.records);
         assert!(layout.bytes() <= 4 << 20);
-        assert!(layout.places * 3 >= u64::from(layout.records) * 4);
+        assert!(layout.chains * 3 >= u64::from(layout.records) * 4);
     }
 
     #[test]
@@ -177,7 +252,7 @@ mod tests {
         for bytes in [2048, 4096, 65_536, 1 << 20] {
             let layout = Layout::largest(BASE, bytes).unwrap();
             assert!(layout.bytes() <= bytes);
-            assert!(layout.place(layout.places - 1).plus(8) <= layout.lock(1));
+            assert!(layout.chain(layout.chains - 1).plus(8) <= layout.lock(1));
             let step = layout.lock(2).offset() - layout.lock(1).offset();
             assert_eq!((step, layout.lock(2).offset() % LINE), (RECORD, 0));
             assert_eq!(layout.facts(1).plus(FACT_WORDS as u64 * 8), layout.lock(2));

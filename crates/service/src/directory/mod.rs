@@ -2,30 +2,52 @@
 //!
 //! Unrelated processes that know nothing of each other but a name must end up at the same 16 bytes
 //! of far memory, and two names never at the same. The directory is a hash table in the region's
-//! heap, changed by verbs alone.
+//! heap, changed by verbs alone; nobody waits for anybody.
 //!
-//! Whoever needs a new name takes a *record* that nobody else can see, writes the whole name into
-//! it, and only then puts the record into the first empty *place* of the name's probe sequence with
-//! one compare-and-swap. So what can be found is always whole, nobody ever waits for anybody, and
-//! two who bring the same name at once meet at the same place: the second finds the first one's
-//! record there, uses it, and gives its own back.
+//! ```text
+//! index        records
+//! chain 0 ---> 7 "a" ---> 2 "orders" ---> 0
+//! chain 1 ---> 0                               free, staged, or taken out of a chain: 1, 3, 4, ...
+//! chain 2 ---> 5 "b" ---> 0                    ^ hand: where a record is looked for
+//! ```
+//!
+//! A *record* is a lock's word, its name, and a *link*: one word that says what the record is, what
+//! follows it in its chain, and how often that was changed. A new name's record is prepared where
+//! nobody sees it, and becomes the first of its chain by a compare-and-swap of the chain's word.
+//! That fails if anything was put into the chain since it was searched, so no name is there twice.
+//!
+//! A name that nobody uses is forgotten when its record is needed: it becomes `Leaving`, then
+//! `Dead`, is taken out of its chain, and becomes another name's. In use it is as long as a slot
+//! record of a living client has its lock's address, whatever else that says. So who enters a name
+//! first *aims* a slot at it and then compares the link with what was found: either that has
+//! changed, or whoever forgets the name finds the slot. Forgetting is an interplay of the two,
+//! like hazard pointers (Michael 2004); the chains are lists like Harris's (2001), in which only
+//! the front grows.
 //!
 //! | died | what is left |
 //! | --- | --- |
-//! | with a record in hand | that record is lost until the region is created anew |
-//! | after the compare-and-swap | the name, whole |
+//! | while it prepared a record | a staged record, which others take when they see its owner dead |
+//! | before the record was in its chain | a record that is found to be nobody's, and forgotten |
+//! | while it forgot a name | a name as good as any: who wants it has it, else it is forgotten |
 //!
-//! Entries are never removed while the region lives: a lock's word means its name until the
-//! region's incarnation ends. Everything read here may have been written by a process gone mad; it
-//! is checked before it is used as a size or a place.
+//! Tokens of a name that is forgotten and comes back increase: a lock begins above the highest
+//! count of any lock that was forgotten before.
+//!
+//! Everything read here may have been written by a process gone mad; it is checked before it is
+//! used as a size or a place.
 
+mod facts;
+mod forget;
 mod layout;
 
-pub use layout::{KIND_BYTES_MAX, NAME_BYTES_MAX};
-
 use farlock_fabric::{Addr, Endpoint, Fault, Verb, WORDS_MAX};
-use layout::{FACT_WORDS, Free, KIND, LENGTH, LINK, Layout, NAME, Place};
 use thiserror::Error;
+
+pub use facts::check_name;
+use facts::{Facts, Wanted};
+use forget::Staged;
+use layout::{Chain, FACT_WORDS, Layout, Link, State};
+pub use layout::{KIND_BYTES_MAX, NAME_BYTES_MAX};
 
 use crate::inspect::shown;
 
@@ -50,8 +72,8 @@ pub enum DirectoryError {
         /// The kind that was asked for.
         wanted: String,
     },
-    /// There is no room for another name.
-    #[error("the directory is full: it has room for {names} names")]
+    /// There is no room for another name: so many are in use at this moment.
+    #[error("the directory is full: it has room for {names} names in use at one time")]
     Full {
         /// How many names it has room for.
         names: u32,
@@ -84,6 +106,32 @@ pub struct Entry {
     pub lock: Addr,
 }
 
+/// What the directory must know of a kind of lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// The name of its protocol: 1 to 16 ASCII characters.
+    pub name: &'static str,
+    /// The highest count that a token of a lock with this word may have.
+    pub count: fn(u128) -> u64,
+    /// The word of a lock that nobody holds or awaits, and whose next token has this count.
+    pub fresh: fn(u64) -> u128,
+}
+
+/// Where a name's lock was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Located {
+    lock: Addr,
+    record: u64,
+    link: Link,
+}
+
+impl Located {
+    /// Where the lock's word lies: at the beginning of a cache line of its own.
+    pub const fn lock(self) -> Addr {
+        self.lock
+    }
+}
+
 /// The directory of a region. A plain value: threads may have one each.
 ///
 /// ```no_run
@@ -91,10 +139,13 @@ pub struct Entry {
 /// #     endpoint: &E, heap: (farlock_fabric::Addr, u64),
 /// # ) -> Result<(), farlock::directory::DirectoryError> {
 /// use farlock::directory::Directory;
+/// use farlock_fabric::Slot;
+/// use farlock_locks::slot;
 ///
 /// let directory = Directory::open(endpoint, heap).await?;
-/// let lock = directory.enter(endpoint, "reports/2026", "shiftlock").await?;
-/// assert_eq!(directory.find(endpoint, "reports/2026", "shiftlock").await?, Some(lock));
+/// let aim = |lock: farlock_fabric::Addr| endpoint.publish(Slot(0), slot::LOCK, lock.bits());
+/// let found = directory.enter(endpoint, "reports/2026", farlock::LOCK_KIND, aim).await?;
+/// assert_eq!(directory.find(endpoint, "reports/2026").await?, Some(found.lock()));
 /// # Ok(())
 /// # }
 /// ```
@@ -142,7 +193,7 @@ impl Directory {
         Ok(Some(Self { layout }))
     }
 
-    /// How many names it has room for.
+    /// How many names it has room for that are in use at one time.
     pub fn capacity(&self) -> u32 {
         self.layout.records
     }
@@ -152,7 +203,8 @@ impl Directory {
         self.layout.head()
     }
 
-    /// The lock of this name, if the name was entered. A few verbs, whatever the number of names.
+    /// The lock of this name, if there is one. Nobody keeps it from being forgotten; only
+    /// [`Directory::enter`] does.
     ///
     /// # Errors
     /// See [`DirectoryError`].
@@ -160,24 +212,30 @@ impl Directory {
         &self,
         endpoint: &E,
         name: &str,
-        kind: &str,
     ) -> Result<Option<Addr>, DirectoryError> {
-        let wanted = Wanted::new(name, kind)?;
-        for place in wanted.places(&self.layout) {
-            endpoint.read64(self.layout.place(place)).await?;
-            let found = Place(endpoint.old() as u64);
-            if found.0 == 0 {
-                break;
-            }
-            if let Some(lock) = self.compare(endpoint, found, &wanted).await? {
-                return Ok(Some(lock));
+        check_name(name)?;
+        let number = facts::hash(name.as_bytes()) % self.layout.chains;
+        let is_it = |record, _, facts: &Facts| {
+            let is_it = facts.name()? == name.as_bytes();
+            Ok(is_it.then_some(record))
+        };
+        loop {
+            match self.walk(endpoint, number, is_it).await? {
+                Walk::Found(record) => return Ok(Some(self.layout.lock(record))),
+                Walk::End(chain) if self.is_still(endpoint, number, chain).await? => {
+                    return Ok(None);
+                }
+                Walk::End(_) | Walk::Moved => {}
             }
         }
-        Ok(None)
     }
 
     /// The lock of this name, which is entered if it is new. However many processes enter a name
     /// at once, all get the same lock.
+    ///
+    /// `aim` has a slot's record, of this endpoint or another of this process, name a lock. It may
+    /// be called several times; what it named last is returned, and stays this name's as long as
+    /// that slot's record names it and its endpoint lives.
     ///
     /// # Errors
     /// See [`DirectoryError`].
@@ -185,39 +243,89 @@ impl Directory {
         &self,
         endpoint: &E,
         name: &str,
-        kind: &str,
-    ) -> Result<Addr, DirectoryError> {
-        let wanted = Wanted::new(name, kind)?;
+        kind: Kind,
+        aim: impl Fn(Addr),
+    ) -> Result<Located, DirectoryError> {
+        let wanted = Wanted::new(name, kind.name)?;
         let mut staged = None;
-        for place in wanted.places(&self.layout) {
-            let at = self.layout.place(place);
-            endpoint.read64(at).await?;
-            let mut found = Place(endpoint.old() as u64);
-            if found.0 == 0 {
-                let record = match staged {
-                    Some(record) => record,
-                    None => self.stage(endpoint, &wanted).await?,
-                };
-                staged = Some(record);
-                endpoint.cas64(at, 0, wanted.place_word(record).0).await?;
-                found = Place(endpoint.old() as u64);
-                if found.0 == 0 {
-                    return Ok(self.layout.lock(record));
+        let entered = self.enter_or_stage(endpoint, &wanted, kind, aim, &mut staged).await;
+        if let Some(staged) = staged {
+            self.give_back(endpoint, staged).await?;
+        }
+        entered
+    }
+
+    async fn enter_or_stage<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        wanted: &Wanted<'_>,
+        kind: Kind,
+        aim: impl Fn(Addr),
+        staged: &mut Option<Staged>,
+    ) -> Result<Located, DirectoryError> {
+        let number = wanted.chain(&self.layout);
+        loop {
+            endpoint.checkpoint(&staged.map_or([0; 2], Staged::survivors));
+            match self
+                .walk(endpoint, number, |record, link, facts| {
+                    Ok(wanted.is_of(facts)?.then_some((record, link)))
+                })
+                .await?
+            {
+                Walk::Found((record, link)) => {
+                    let lock = self.layout.lock(record);
+                    let found = Located { lock, record, link };
+                    if let Some(found) = self.stay(endpoint, found, &aim).await? {
+                        return Ok(found);
+                    }
                 }
+                Walk::End(chain) => {
+                    let mine = match staged.take() {
+                        Some(mine) => mine,
+                        None => self.stage(endpoint, wanted, kind).await?,
+                    };
+                    // Else somebody might forget the name before it is used.
+                    aim(self.layout.lock(mine.record));
+                    *staged = self.put_first(endpoint, number, chain, mine, kind).await?;
+                }
+                Walk::Moved => {}
             }
-            let compared = self.compare(endpoint, found, &wanted).await;
-            if let Ok(None) = compared {
-                continue;
-            }
-            if let Some(record) = staged {
-                self.give_back(endpoint, record).await?;
-            }
-            return compared.map(|lock| lock.expect("a name that differs was passed over"));
         }
-        if let Some(record) = staged {
-            self.give_back(endpoint, record).await?;
-        }
-        Err(DirectoryError::Full { names: self.capacity() })
+    }
+
+    /// Aims a slot at a lock that was found before, if it still is what it was. `false`: enter the
+    /// name again. Two verbs' time less than that.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Fabric`].
+    pub async fn aim_again<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        found: Located,
+        aim: impl Fn(Addr),
+    ) -> Result<bool, DirectoryError> {
+        Ok(self.stay(endpoint, found, &aim).await? == Some(found))
+    }
+
+    /// Aims a slot at a lock that was found. `None`: something has become of its record.
+    async fn stay<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        mut found: Located,
+        aim: &impl Fn(Addr),
+    ) -> Result<Option<Located>, DirectoryError> {
+        aim(found.lock);
+        // Named again, if somebody was about to forget it. An atomic in any case: what was
+        // published before it is seen by whoever changes the link after it.
+        let named = match found.link.what() {
+            Some(State::Leaving) => found.link.turned(State::Named),
+            _ => found.link,
+        };
+        let at = self.layout.link(found.record);
+        endpoint.cas64(at, found.link.0, named.0).await?;
+        let is_there = endpoint.old() as u64 == found.link.0;
+        found.link = named;
+        Ok(is_there.then_some(found))
     }
 
     /// Every name there is, sorted.
@@ -228,17 +336,15 @@ impl Directory {
         let mut entries = Vec::new();
         let mut words = [0; WORDS_MAX];
         let mut first = 0;
-        while first < self.layout.places {
-            let count = (self.layout.places - first).min(WORDS_MAX as u64);
-            let addr = self.layout.place(first);
+        while first < self.layout.chains {
+            let count = (self.layout.chains - first).min(WORDS_MAX as u64);
+            let addr = self.layout.chain(first);
             endpoint.verb(Verb::Read { addr, words: count as u16 }).await?;
             endpoint.copy_read(0, &mut words);
-            for word in words.iter().take(count as usize).filter(|word| **word != 0) {
-                let record = Place(*word).record();
-                let facts = self.facts(endpoint, record).await?;
-                let (name, kind) = (facts.name()?, facts.kind()?);
-                let name = String::from_utf8_lossy(&name).into_owned();
-                entries.push(Entry { name, kind, lock: self.layout.lock(record) });
+            for (number, word) in (first..first + count).zip(words) {
+                if Chain(word).first() != 0 {
+                    entries.append(&mut self.list_chain(endpoint, number).await?);
+                }
             }
             first += count;
         }
@@ -246,222 +352,115 @@ impl Directory {
         Ok(entries)
     }
 
-    /// The lock behind a place, if its name is the one wanted.
-    async fn compare<E: Endpoint>(
+    async fn list_chain<E: Endpoint>(
         &self,
         endpoint: &E,
-        place: Place,
-        wanted: &Wanted<'_>,
-    ) -> Result<Option<Addr>, DirectoryError> {
-        if place.tag() != wanted.tag() {
-            return Ok(None);
+        number: u64,
+    ) -> Result<Vec<Entry>, DirectoryError> {
+        loop {
+            let mut entries = Vec::new();
+            let walk = self.walk(endpoint, number, |record, _, facts| {
+                let (name, kind) = (facts.name()?, facts.kind()?);
+                let name = String::from_utf8_lossy(&name).into_owned();
+                entries.push(Entry { name, kind, lock: self.layout.lock(record) });
+                Ok(None::<()>)
+            });
+            if let Walk::End(chain) = walk.await?
+                && self.is_still(endpoint, number, chain).await?
+            {
+                return Ok(entries);
+            }
         }
-        let facts = self.facts(endpoint, place.record()).await?;
-        if facts.name()? != wanted.name.as_bytes() {
-            return Ok(None);
+    }
+
+    /// Walks along a chain and looks at every name there, until one is found.
+    async fn walk<E: Endpoint, T>(
+        &self,
+        endpoint: &E,
+        number: u64,
+        mut look: impl FnMut(u64, Link, &Facts) -> Result<Option<T>, DirectoryError>,
+    ) -> Result<Walk<T>, DirectoryError> {
+        let chain = self.chain(endpoint, number).await?;
+        let mut record = chain.first();
+        for _ in 0..=self.layout.records {
+            if record == 0 {
+                return Ok(Walk::End(chain));
+            }
+            let link = self.link(endpoint, record).await?;
+            match link.what() {
+                Some(State::Named | State::Leaving) => {
+                    let facts = self.facts(endpoint, record).await?;
+                    // Facts are written while a record is staged: these are the link's.
+                    if self.link(endpoint, record).await? != link {
+                        return Ok(Walk::Moved);
+                    }
+                    if let Some(found) = look(record, link, &facts)? {
+                        return Ok(Walk::Found(found));
+                    }
+                }
+                Some(State::Dead) => {}
+                _ => break,
+            }
+            record = link.next();
         }
-        let found = facts.kind()?;
-        if found != wanted.kind {
-            let (name, wanted) = (wanted.name.to_owned(), wanted.kind.to_owned());
-            return Err(DirectoryError::Kind { name, found, wanted });
+        // It led astray: a record was used anew meanwhile, and before that the chain was changed.
+        match self.is_still(endpoint, number, chain).await? {
+            true => Err(DirectoryError::Damaged { what: "a chain does not end" }),
+            false => Ok(Walk::Moved),
         }
-        Ok(Some(self.layout.lock(place.record())))
+    }
+
+    async fn is_still<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        number: u64,
+        chain: Chain,
+    ) -> Result<bool, DirectoryError> {
+        Ok(self.chain(endpoint, number).await? == chain)
+    }
+
+    async fn chain<E: Endpoint>(&self, endpoint: &E, number: u64) -> Result<Chain, DirectoryError> {
+        endpoint.read64(self.layout.chain(number)).await?;
+        Ok(Chain(endpoint.old() as u64))
+    }
+
+    async fn link<E: Endpoint>(&self, endpoint: &E, record: u64) -> Result<Link, DirectoryError> {
+        if !self.layout.has_record(record) {
+            return Err(DirectoryError::Damaged { what: "a link names a record there is not" });
+        }
+        endpoint.read64(self.layout.link(record)).await?;
+        Ok(Link(endpoint.old() as u64))
+    }
+
+    /// Changes a link, if it still is what it was.
+    async fn change<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        record: u64,
+        from: Link,
+        to: Link,
+    ) -> Result<bool, DirectoryError> {
+        endpoint.cas64(self.layout.link(record), from.0, to.0).await?;
+        Ok(endpoint.old() as u64 == from.0)
     }
 
     async fn facts<E: Endpoint>(&self, endpoint: &E, record: u64) -> Result<Facts, DirectoryError> {
-        if !self.layout.has_record(record) {
-            return Err(DirectoryError::Damaged { what: "a place names a record there is not" });
-        }
         let addr = self.layout.facts(record);
         endpoint.verb(Verb::Read { addr, words: FACT_WORDS as u16 }).await?;
         let mut facts = Facts([0; FACT_WORDS]);
         endpoint.copy_read(0, &mut facts.0);
         Ok(facts)
     }
-
-    /// Takes a record and writes the name into it. Nobody else can see it yet.
-    async fn stage<E: Endpoint>(
-        &self,
-        endpoint: &E,
-        wanted: &Wanted<'_>,
-    ) -> Result<u64, DirectoryError> {
-        let record = match self.take_free(endpoint).await? {
-            Some(record) => record,
-            None => self.take_new(endpoint).await?,
-        };
-        let facts = Facts::of(wanted);
-        let addr = self.layout.facts(record);
-        endpoint.verb(Verb::Write { addr, data: &facts.0 }).await?;
-        Ok(record)
-    }
-
-    async fn take_new<E: Endpoint>(&self, endpoint: &E) -> Result<u64, DirectoryError> {
-        let full = DirectoryError::Full { names: self.capacity() };
-        // A look first, so that a full directory's counter does not run away.
-        endpoint.read64(self.layout.next()).await?;
-        if !self.layout.has_record((endpoint.old() as u64).saturating_add(1)) {
-            return Err(full);
-        }
-        endpoint.faa64(self.layout.next(), 1).await?;
-        let record = (endpoint.old() as u64).saturating_add(1);
-        if self.layout.has_record(record) { Ok(record) } else { Err(full) }
-    }
-
-    /// Takes the first free record. Lock-free: a turn is repeated only because somebody else took
-    /// or gave back one.
-    async fn take_free<E: Endpoint>(&self, endpoint: &E) -> Result<Option<u64>, DirectoryError> {
-        endpoint.read64(self.layout.free()).await?;
-        let mut free = Free(endpoint.old() as u64);
-        loop {
-            if free.record() == 0 {
-                return Ok(None);
-            }
-            if !self.layout.has_record(free.record()) {
-                return Err(DirectoryError::Damaged { what: "a free record there is not" });
-            }
-            let link = self.layout.facts(free.record()).plus(LINK as u64 * 8);
-            endpoint.read64(link).await?;
-            // Meaningless if the record was taken meanwhile; then the comparison fails.
-            let next = free.followed_by(endpoint.old() as u64);
-            endpoint.cas64(self.layout.free(), free.0, next.0).await?;
-            let found = Free(endpoint.old() as u64);
-            if found == free {
-                return Ok(Some(free.record()));
-            }
-            endpoint.checkpoint(&[found.0]);
-            free = found;
-        }
-    }
-
-    /// Gives back a record that was never put into a place. Lock-free like [`Self::take_free`].
-    async fn give_back<E: Endpoint>(
-        &self,
-        endpoint: &E,
-        record: u64,
-    ) -> Result<(), DirectoryError> {
-        let link = self.layout.facts(record).plus(LINK as u64 * 8);
-        endpoint.read64(self.layout.free()).await?;
-        let mut free = Free(endpoint.old() as u64);
-        loop {
-            endpoint.verb(Verb::Write { addr: link, data: &[free.record()] }).await?;
-            let next = free.followed_by(record);
-            endpoint.cas64(self.layout.free(), free.0, next.0).await?;
-            let found = Free(endpoint.old() as u64);
-            if found == free {
-                return Ok(());
-            }
-            endpoint.checkpoint(&[found.0]);
-            free = found;
-        }
-    }
 }
 
-impl Free {
-    /// The list's next word when `record` becomes its first.
-    fn followed_by(self, record: u64) -> Self {
-        Self::new().with(Self::TAG, self.tag() + 1).with(Self::RECORD, record)
-    }
-}
-
-/// A name that is looked for.
-struct Wanted<'a> {
-    name: &'a str,
-    kind: &'a str,
-    hash: u64,
-}
-
-impl<'a> Wanted<'a> {
-    fn new(name: &'a str, kind: &'a str) -> Result<Self, DirectoryError> {
-        check_name(name)?;
-        assert!(
-            !kind.is_empty() && kind.len() <= KIND_BYTES_MAX && kind.is_ascii(),
-            "a kind is named by its program, in 1 to 16 ASCII characters"
-        );
-        Ok(Self { name, kind, hash: hash(name.as_bytes()) })
-    }
-
-    fn tag(&self) -> u64 {
-        self.hash >> (u64::BITS - Place::TAG.bits)
-    }
-
-    fn place_word(&self, record: u64) -> Place {
-        Place::new().with(Place::TAG, self.tag()).with(Place::RECORD, record)
-    }
-
-    /// The places where this name may be, in order.
-    fn places(&self, layout: &Layout) -> impl Iterator<Item = u64> + use<> {
-        let (places, first) = (layout.places, self.hash % layout.places);
-        (0..places).map(move |step| (first + step) % places)
-    }
-}
-
-/// Whether this can be the name of a lock: 1 to 255 bytes of UTF-8 without NUL.
-///
-/// # Errors
-/// [`DirectoryError::Name`].
-pub fn check_name(name: &str) -> Result<(), DirectoryError> {
-    let why = if name.is_empty() {
-        "it is empty"
-    } else if name.len() > NAME_BYTES_MAX {
-        "it is longer than 255 bytes"
-    } else if name.contains('\0') {
-        "it contains NUL"
-    } else {
-        return Ok(());
-    };
-    Err(DirectoryError::Name { name: name.to_owned(), why })
-}
-
-/// FNV-1a, then a finaliser that spreads it over all bits. The same on every machine.
-fn hash(name: &[u8]) -> u64 {
-    let fnv = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let mixed = (fnv ^ fnv >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
-}
-
-/// The words of a record after its lock's line, as somebody wrote them.
-struct Facts([u64; FACT_WORDS]);
-
-impl Facts {
-    fn of(wanted: &Wanted<'_>) -> Self {
-        let mut facts = Self([0; FACT_WORDS]);
-        facts.0[LENGTH] = wanted.name.len() as u64;
-        facts.put(KIND, wanted.kind.as_bytes());
-        facts.put(NAME, wanted.name.as_bytes());
-        facts
-    }
-
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        for (word, chunk) in self.0[at..].iter_mut().zip(bytes.chunks(8)) {
-            let mut padded = [0; 8];
-            padded[..chunk.len()].copy_from_slice(chunk);
-            *word = u64::from_le_bytes(padded);
-        }
-    }
-
-    fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
-        let words = self.0[at..].iter().flat_map(|word| word.to_le_bytes());
-        words.take(length).collect()
-    }
-
-    fn name(&self) -> Result<Vec<u8>, DirectoryError> {
-        match self.0[LENGTH] {
-            length @ 1..=255 => Ok(self.bytes(NAME, length as usize)),
-            _ => Err(DirectoryError::Damaged { what: "a name's length is out of range" }),
-        }
-    }
-
-    fn kind(&self) -> Result<String, DirectoryError> {
-        let bytes = self.bytes(KIND, KIND_BYTES_MAX);
-        let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        if length == 0 || !bytes[..length].is_ascii() {
-            return Err(DirectoryError::Damaged { what: "a kind's name is none" });
-        }
-        Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
-    }
+/// What a walk along a chain came to.
+enum Walk<T> {
+    /// What was looked for.
+    Found(T),
+    /// It was not there, if the chain's word still is this.
+    End(Chain),
+    /// The chain was changed meanwhile: walk again.
+    Moved,
 }
 
 #[cfg(test)]

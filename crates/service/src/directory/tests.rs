@@ -1,15 +1,26 @@
 //! The directory in the simulator: at every interleaving and every crash, one name, one lock.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
-use farlock_fabric::{Addr, Endpoint};
+use farlock_fabric::{Addr, Endpoint, Slot};
+use farlock_locks::slot;
 use farlock_sim::{Config, Ended, Mode, Outcome, SimEndpoint, Task, Weakness, World};
 
 use super::*;
 
-const KIND: &str = "shiftlock";
+mod crowd;
+
+/// A lock whose word's upper half counts, and its first token is the count it begins with.
+const KIND: Kind = Kind {
+    name: "counter",
+    count: |word| (word >> 64) as u64,
+    fresh: |count| u128::from(count) << 64,
+};
+
+/// Aims the only slot of an endpoint.
+fn aim(endpoint: &SimEndpoint) -> impl Fn(Addr) {
+    move |lock| endpoint.publish(Slot(0), slot::LOCK, lock.bits())
+}
 
 struct Scene {
     world: World,
@@ -36,7 +47,8 @@ impl Scene {
             };
             let mut locks = Vec::new();
             for name in &names {
-                locks.push(directory.enter(&theirs, name, KIND).await);
+                let found = directory.enter(&theirs, name, KIND, aim(&theirs)).await;
+                locks.push(found.map(Located::lock));
             }
             locks
         });
@@ -119,28 +131,37 @@ fn torn_and_overtaken_words_are_never_believed() {
 }
 
 #[test]
-fn a_full_directory_says_so_and_keeps_what_it_has() {
+fn a_directory_is_full_of_names_in_use_and_says_so() {
     let scene = Scene::new(0, 8 << 10);
-    scene.run(async |endpoint, directory| {
+    let mut endpoints: Vec<_> = (0..40).map(|_| scene.world.endpoint()).collect();
+    let one_more = endpoints.pop().unwrap();
+    scene.run(async move |_, directory| {
         let capacity = directory.capacity();
+        endpoints.truncate(capacity as usize);
+        assert_eq!(endpoints.len(), capacity as usize);
         let mut locks = BTreeMap::new();
-        for number in 0..capacity {
+        for (number, endpoint) in endpoints.iter().enumerate() {
             let name = format!("name {number}");
-            let lock = directory.enter(&endpoint, &name, KIND).await.unwrap();
-            assert_eq!(lock.offset() % 64, 0);
-            locks.insert(lock.bits(), name);
+            let found = directory.enter(endpoint, &name, KIND, aim(endpoint)).await.unwrap();
+            assert_eq!(found.lock().offset() % 64, 0);
+            locks.insert(found.lock().bits(), name);
         }
         assert_eq!(locks.len(), capacity as usize, "two names share a lock");
         for _ in 0..3 {
-            let full = directory.enter(&endpoint, "one more", KIND).await.unwrap_err();
+            let full = directory.enter(&one_more, "more", KIND, aim(&one_more)).await.unwrap_err();
             assert_eq!(full, DirectoryError::Full { names: capacity });
         }
         for (bits, name) in &locks {
-            let found = directory.find(&endpoint, name, KIND).await.unwrap();
+            let found = directory.find(&one_more, name).await.unwrap();
             assert_eq!(found, Some(Addr::from_bits(*bits)));
         }
-        assert_eq!(directory.find(&endpoint, "one more", KIND).await, Ok(None));
-        assert_eq!(directory.list(&endpoint).await.unwrap().len(), capacity as usize);
+        assert_eq!(directory.find(&one_more, "more").await, Ok(None));
+        assert_eq!(directory.list(&one_more).await.unwrap().len(), capacity as usize);
+        // One of them turns to another lock: its name gives way.
+        aim(&endpoints[3])(Addr::from_bits(0));
+        directory.enter(&one_more, "more", KIND, aim(&one_more)).await.unwrap();
+        assert_eq!(directory.find(&one_more, "name 3").await, Ok(None));
+        assert_eq!(directory.list(&one_more).await.unwrap().len(), capacity as usize);
     });
 }
 
@@ -153,13 +174,14 @@ fn losers_give_their_records_back() {
     let tasks: Vec<_> = (0..8).map(|_| scene.enter(&names)).collect();
     assert_eq!(scene.world.run(), Ended::Finished);
     drop(tasks);
-    let handed_out = Rc::new(Cell::new(0));
-    let theirs = Rc::clone(&handed_out);
-    scene.run(async move |endpoint, directory| {
-        endpoint.read64(directory.layout.next()).await.unwrap();
-        theirs.set(endpoint.old());
-    });
-    assert!((10..=18).contains(&handed_out.get()), "{}", handed_out.get());
+    let mut found = BTreeMap::new();
+    let layout = scene.run(async |_, directory| directory.layout);
+    for record in 1..=u64::from(layout.records) {
+        let link = Link(scene.world.peek(layout.link(record)));
+        *found.entry(link.state()).or_insert(0_u64) += 1;
+    }
+    assert_eq!(found.remove(&(State::Staged as u64)), None, "{found:?}");
+    assert!(found.values().sum::<u64>() == u64::from(layout.records), "{found:?}");
 }
 
 #[test]
@@ -170,7 +192,8 @@ fn names_are_compared_whole() {
         let names = ["a", "A", "a ", "a/b", "ä", "日本", " ", &long, &long[1..], "a\nb"];
         let mut locks = BTreeMap::new();
         for name in names {
-            locks.insert(directory.enter(&endpoint, name, KIND).await.unwrap().bits(), name.len());
+            let found = directory.enter(&endpoint, name, KIND, aim(&endpoint)).await.unwrap();
+            locks.insert(found.lock().bits(), name.len());
         }
         locks.len()
     });
@@ -182,7 +205,7 @@ fn what_is_no_name_is_refused() {
     let scene = Scene::new(0, 8 << 10);
     scene.run(async |endpoint, directory| {
         for bad in ["", "a\0", &"x".repeat(256)] {
-            let refused = directory.enter(&endpoint, bad, KIND).await;
+            let refused = directory.enter(&endpoint, bad, KIND, aim(&endpoint)).await;
             assert!(matches!(refused, Err(DirectoryError::Name { .. })), "{bad:?}");
         }
         assert!(directory.list(&endpoint).await.unwrap().is_empty());
@@ -193,10 +216,11 @@ fn what_is_no_name_is_refused() {
 fn a_name_keeps_its_kind() {
     let scene = Scene::new(0, 8 << 10);
     scene.run(async |endpoint, directory| {
-        directory.enter(&endpoint, "a", KIND).await.unwrap();
-        let other = directory.enter(&endpoint, "a", "counter").await.unwrap_err();
-        let (name, found) = ("a".to_owned(), KIND.to_owned());
-        assert_eq!(other, DirectoryError::Kind { name, found, wanted: "counter".to_owned() });
+        directory.enter(&endpoint, "a", KIND, aim(&endpoint)).await.unwrap();
+        let other = Kind { name: "claim", ..KIND };
+        let refused = directory.enter(&endpoint, "a", other, aim(&endpoint)).await.unwrap_err();
+        let (name, found) = ("a".to_owned(), KIND.name.to_owned());
+        assert_eq!(refused, DirectoryError::Kind { name, found, wanted: "claim".to_owned() });
     });
 }
 

@@ -33,7 +33,7 @@ use super::hub::Hub;
 use super::pool::Place;
 use super::progress::Job;
 use super::waiter::{Outcome, Waiter, Wake, Who};
-use crate::directory::DirectoryError;
+use crate::directory::{DirectoryError, Located};
 use crate::error::{Holders, LostReason};
 use crate::{AcquireError, LOCK_KIND, ReleaseError, inspect, lock_protocol};
 
@@ -47,8 +47,9 @@ pub(super) struct Name {
 
 /// What this session does about a lock.
 struct Line {
-    /// Where the lock's word lies, once somebody asked.
-    addr: Option<Addr>,
+    /// Where the lock's word lies, once somebody asked. It may have been forgotten since, unless a
+    /// place of this session is aimed at it.
+    found: Option<Located>,
     hold: Hold,
     /// By which the lock is held; or idle, and kept for the next acquisition.
     place: Option<Box<Place>>,
@@ -152,7 +153,7 @@ fn token_of(place: &Place) -> Token {
 impl Name {
     pub(super) fn new(hub: Arc<Hub>, text: Arc<str>) -> Self {
         let line = Line {
-            addr: None,
+            found: None,
             hold: Hold::Nothing,
             place: None,
             more: Vec::new(),
@@ -176,10 +177,10 @@ impl Name {
         self.check_fork()?;
         let mut line = self.line();
         if line.is_clear()
-            && let Some(addr) = line.addr
+            && let Some(found) = line.found
             && let Some(place) = &mut line.place
         {
-            if let Ok(Opened::Held) = place.seat.open(addr, mode) {
+            if let Ok(Opened::Held) = place.seat.open(found.lock(), mode) {
                 let token = token_of(place);
                 self.date_hold(place);
                 line.hold = held(mode);
@@ -256,7 +257,7 @@ impl Name {
         let (Hold::Shared(holders), Mode::Shared) = (line.hold, mode) else { return None };
         let place = line.place.as_ref().expect("a hold has a place");
         let endpoint = place.seat.endpoint();
-        let read = Verb::Read { addr: line.addr?, words: 2 };
+        let read = Verb::Read { addr: line.found?.lock(), words: 2 };
         if endpoint.post(read) != Posted::Done(Ok(())) || is_awaited(endpoint.old()) {
             return None;
         }
@@ -273,20 +274,44 @@ impl Name {
     }
 
     /// Where the lock's word lies; the name is entered in the region's directory where it is new.
+    /// The place is aimed at it then.
     fn find(&self, line: &mut Line, place: &Place) -> Result<Addr, AcquireError> {
-        if let Some(addr) = line.addr {
-            return Ok(addr);
+        if let Some(found) = line.found
+            && place.seat.lock() == found.lock()
+        {
+            return Ok(found.lock());
         }
-        let endpoint = place.seat.endpoint();
-        let entered = block_on(endpoint, self.hub.directory.enter(endpoint, &self.text, LOCK_KIND));
-        match entered {
-            Ok(addr) => {
-                line.addr = Some(addr);
-                Ok(addr)
+        match block_on(place.seat.endpoint(), self.enter(line.found, place)) {
+            Ok(found) => {
+                line.found = Some(found);
+                Ok(found.lock())
             }
-            Err(DirectoryError::Fabric(fault)) => Err(self.lost(self.hub.reason(fault))),
-            Err(source) => Err(AcquireError::Directory { name: self.text.to_string(), source }),
+            Err(error) => {
+                // A place that may be aimed at what was forgotten is not taken for one that is not.
+                if line.hold == Hold::Nothing {
+                    line.found = None;
+                }
+                Err(match error {
+                    DirectoryError::Fabric(fault) => self.lost(self.hub.reason(fault)),
+                    source => AcquireError::Directory { name: self.text.to_string(), source },
+                })
+            }
         }
+    }
+
+    async fn enter(
+        &self,
+        found: Option<Located>,
+        place: &Place,
+    ) -> Result<Located, DirectoryError> {
+        let (directory, endpoint) = (&self.hub.directory, place.seat.endpoint());
+        let aim = |lock| place.seat.aim(lock);
+        if let Some(found) = found
+            && directory.aim_again(endpoint, found, aim).await?
+        {
+            return Ok(found);
+        }
+        directory.enter(endpoint, &self.text, LOCK_KIND, aim).await
     }
 
     /// Begins to wait in line by a place that has opened the lock: as the thread that calls, or by
@@ -339,8 +364,10 @@ impl Name {
     /// A place does nothing any more: it is kept for the next acquisition, or goes back.
     fn recycle(&self, line: &mut Line, place: Box<Place>) {
         place.show_company(0);
+        let is_aimed = line.found.is_some_and(|found| found.lock() == place.seat.lock());
         let is_kept = line.hold == Hold::Nothing
             && line.place.is_none()
+            && is_aimed
             && place.is_idle()
             && (line.keeps || self.hub.pool.keep());
         if is_kept {
@@ -390,7 +417,7 @@ impl Name {
         }
         let line = self.line();
         let endpoint = line.place.as_ref()?.seat.endpoint();
-        match endpoint.post(Verb::Read { addr: line.addr?, words: 1 }) {
+        match endpoint.post(Verb::Read { addr: line.found?.lock(), words: 1 }) {
             Posted::Done(Err(fault)) => Some(self.hub.reason(fault)),
             _ => None,
         }
@@ -415,8 +442,8 @@ impl Name {
 
     /// Who holds the lock, for an error that somebody may show later.
     pub(super) fn holders(&self) -> Holders {
-        let addr = self.line().addr;
-        Holders::new(&self.hub, addr)
+        let lock = self.line().found.map(Located::lock);
+        Holders::new(&self.hub, lock)
     }
 }
 

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farlock_fabric::shm::{Lane, Origin};
-use farlock_fabric::{Endpoint, EndpointId};
+use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_locks::{Options, Seat, slot};
 
 use crate::{Protocol, inspect, lock_protocol};
@@ -21,6 +21,9 @@ const IDLE_MAX: usize = 32;
 
 /// Names that keep the place that they were held by, for their next acquisition.
 const KEPT_MAX: usize = 64;
+
+/// The address of no lock: an idle place keeps none from being forgotten.
+const NOWHERE: Addr = Addr::from_bits(0);
 
 /// A seat, and what its record says of the time.
 #[derive(Debug)]
@@ -133,6 +136,7 @@ impl Pool {
     pub(super) fn put(&self, place: Box<Place>) -> Option<EndpointId> {
         let mut inner = self.inner();
         if inner.idle.len() < IDLE_MAX && place.is_idle() {
+            place.seat.aim(NOWHERE);
             inner.idle.push(place);
             return None;
         }

@@ -1,0 +1,114 @@
+//! What a record says of its lock: its name and its kind.
+
+use super::DirectoryError;
+use super::layout::{FACT_WORDS, KIND, KIND_BYTES_MAX, LENGTH, Layout, NAME, NAME_BYTES_MAX};
+
+/// A name that is looked for.
+pub(super) struct Wanted<'a> {
+    pub(super) name: &'a str,
+    pub(super) kind: &'a str,
+    hash: u64,
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn new(name: &'a str, kind: &'a str) -> Result<Self, DirectoryError> {
+        check_name(name)?;
+        assert!(
+            !kind.is_empty() && kind.len() <= KIND_BYTES_MAX && kind.is_ascii(),
+            "a kind is named by its program, in 1 to 16 ASCII characters"
+        );
+        Ok(Self { name, kind, hash: hash(name.as_bytes()) })
+    }
+
+    /// Whether these are the facts of a record of this name.
+    pub(super) fn is_of(&self, facts: &Facts) -> Result<bool, DirectoryError> {
+        if facts.name()? != self.name.as_bytes() {
+            return Ok(false);
+        }
+        let found = facts.kind()?;
+        if found == self.kind {
+            return Ok(true);
+        }
+        let (name, wanted) = (self.name.to_owned(), self.kind.to_owned());
+        Err(DirectoryError::Kind { name, found, wanted })
+    }
+
+    /// The number of the chain that this name is in.
+    pub(super) fn chain(&self, layout: &Layout) -> u64 {
+        self.hash % layout.chains
+    }
+}
+
+/// Whether this can be the name of a lock: 1 to 255 bytes of UTF-8 without NUL.
+///
+/// # Errors
+/// [`DirectoryError::Name`].
+pub fn check_name(name: &str) -> Result<(), DirectoryError> {
+    let why = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > NAME_BYTES_MAX {
+        "it is longer than 255 bytes"
+    } else if name.contains('\0') {
+        "it contains NUL"
+    } else {
+        return Ok(());
+    };
+    Err(DirectoryError::Name { name: name.to_owned(), why })
+}
+
+/// FNV-1a, then a finaliser that spreads it over all bits. The same on every machine.
+pub(super) fn hash(name: &[u8]) -> u64 {
+    let fnv = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let mixed = (fnv ^ fnv >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+/// The words of a record after its lock's line, as somebody wrote them.
+pub(super) struct Facts(pub(super) [u64; FACT_WORDS]);
+
+impl Facts {
+    pub(super) fn of(wanted: &Wanted<'_>) -> Self {
+        let mut facts = Self([0; FACT_WORDS]);
+        facts.0[LENGTH] = wanted.name.len() as u64;
+        facts.put(KIND, wanted.kind.as_bytes());
+        facts.put(NAME, wanted.name.as_bytes());
+        facts
+    }
+
+    /// The number of the chain that this name is in.
+    pub(super) fn chain(&self, layout: &Layout) -> Result<u64, DirectoryError> {
+        Ok(hash(&self.name()?) % layout.chains)
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        for (word, chunk) in self.0[at..].iter_mut().zip(bytes.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_le_bytes(padded);
+        }
+    }
+
+    fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
+        let words = self.0[at..].iter().flat_map(|word| word.to_le_bytes());
+        words.take(length).collect()
+    }
+
+    pub(super) fn name(&self) -> Result<Vec<u8>, DirectoryError> {
+        match self.0[LENGTH] {
+            length @ 1..=255 => Ok(self.bytes(NAME, length as usize)),
+            _ => Err(DirectoryError::Damaged { what: "a name's length is out of range" }),
+        }
+    }
+
+    pub(super) fn kind(&self) -> Result<String, DirectoryError> {
+        let bytes = self.bytes(KIND, KIND_BYTES_MAX);
+        let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        if length == 0 || !bytes[..length].is_ascii() {
+            return Err(DirectoryError::Damaged { what: "a kind's name is none" });
+        }
+        Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    }
+}

@@ -1,0 +1,269 @@
+//! Records come back: the search for one that is free, and the forgetting of names nobody uses.
+//!
+//! A record goes round: free, staged, a name's, leaving, dead, staged again. Each step is one
+//! compare-and-swap of its link, by whoever comes; who dies leaves it where it is. What makes each
+//! safe:
+//!
+//! | step | why nobody is hurt |
+//! | --- | --- |
+//! | named to leaving | who wants the name makes it a name again |
+//! | leaving to dead | no slot record of the living had the lock's address after the step before, and who aims at it later finds the link changed |
+//! | dead to staged | it is in no chain: the chain was walked to its end, and its word changed after that, so who walked it before sees that it must walk again, and who was about to put the record there cannot |
+
+use std::collections::BTreeSet;
+
+use farlock_fabric::{Addr, Endpoint, Slot, Verb};
+use farlock_locks::slot;
+
+use super::facts::{Facts, Wanted};
+use super::layout::{Chain, Link, State};
+use super::{Directory, DirectoryError, Kind};
+
+/// A record that this client prepares: nobody else uses its word or its facts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Staged {
+    pub(super) record: u64,
+    link: Link,
+}
+
+impl Staged {
+    /// What tells it from others, as numbers.
+    pub(super) const fn survivors(self) -> [u64; 2] {
+        [self.record, self.link.0]
+    }
+}
+
+/// The word before a record in its chain.
+enum Before {
+    Chain,
+    Record(u64, Link),
+}
+
+impl Directory {
+    /// Takes a record and writes the name into it.
+    pub(super) async fn stage<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        wanted: &Wanted<'_>,
+        kind: Kind,
+    ) -> Result<Staged, DirectoryError> {
+        let staged = self.take(endpoint, kind).await?;
+        let (addr, facts) = (self.layout.facts(staged.record), Facts::of(wanted));
+        endpoint.verb(Verb::Write { addr, data: &facts.0 }).await?;
+        Ok(staged)
+    }
+
+    /// Puts a prepared record first in a chain whose word is this. Returns the record where that
+    /// has changed, unless others have taken it for a name that nobody uses.
+    pub(super) async fn put_first<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        number: u64,
+        chain: Chain,
+        staged: Staged,
+        kind: Kind,
+    ) -> Result<Option<Staged>, DirectoryError> {
+        let Staged { record, link } = staged;
+        // After the walk that found no such name: what was forgotten before it is counted.
+        endpoint.read64(self.layout.highest()).await?;
+        let word = (kind.fresh)((endpoint.old() as u64).saturating_add(1));
+        let addr = self.layout.lock(record);
+        endpoint.verb(Verb::Write { addr, data: &[word as u64, (word >> 64) as u64] }).await?;
+        let named = link.turned(State::Named).with(Link::NEXT, chain.first());
+        if !self.change(endpoint, record, link, named).await? {
+            return Ok(None);
+        }
+        let first = chain.beginning_with(record);
+        endpoint.cas64(self.layout.chain(number), chain.0, first.0).await?;
+        if endpoint.old() as u64 == chain.0 {
+            return Ok(None);
+        }
+        let link = named.staged_by(endpoint.id());
+        let is_mine = self.change(endpoint, record, named, link).await?;
+        Ok(is_mine.then_some(Staged { record, link }))
+    }
+
+    /// Gives back a record that was prepared and is not needed.
+    pub(super) async fn give_back<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        staged: Staged,
+    ) -> Result<(), DirectoryError> {
+        let free = staged.link.turned(State::Free);
+        self.change(endpoint, staged.record, staged.link, free).await?;
+        Ok(())
+    }
+
+    /// Takes the next record that is free or can be made so.
+    async fn take<E: Endpoint>(&self, endpoint: &E, kind: Kind) -> Result<Staged, DirectoryError> {
+        let records = u64::from(self.layout.records);
+        let mut used = BTreeSet::new();
+        // Twice around: others may have given one back behind the hand.
+        for _ in 0..2 * records {
+            endpoint.faa64(self.layout.hand(), 1).await?;
+            let record = endpoint.old() as u64 % records + 1;
+            let link = self.link(endpoint, record).await?;
+            let link = match link.what() {
+                Some(State::Free) => Some(link),
+                Some(State::Staged) => {
+                    let owner = endpoint.occupant(link.owner_index());
+                    let is_alive = owner.is_some_and(|owner| link.is_staged_by(owner));
+                    (!is_alive).then_some(link)
+                }
+                Some(State::Named | State::Leaving) => {
+                    self.forget(endpoint, record, link, kind, &mut used).await?
+                }
+                Some(State::Dead) => Some(link),
+                None => return Err(DirectoryError::Damaged { what: "a link makes no sense" }),
+            };
+            let Some(link) = link else { continue };
+            if link.what() == Some(State::Dead) && !self.take_out(endpoint, record, link).await? {
+                continue;
+            }
+            let staged = link.staged_by(endpoint.id());
+            if self.change(endpoint, record, link, staged).await? {
+                return Ok(Staged { record, link: staged });
+            }
+        }
+        Err(DirectoryError::Full { names: self.capacity() })
+    }
+
+    /// Forgets a name if nobody uses it. Returns its link then. `used` are locks that somebody
+    /// used a while ago.
+    async fn forget<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        record: u64,
+        link: Link,
+        kind: Kind,
+        used: &mut BTreeSet<Addr>,
+    ) -> Result<Option<Link>, DirectoryError> {
+        let lock = self.layout.lock(record);
+        if used.contains(&lock) {
+            return Ok(None);
+        }
+        let leaving = link.turned(State::Leaving);
+        if !self.change(endpoint, record, link, leaving).await? {
+            return Ok(None);
+        }
+        *used = locks_in_use(endpoint).await?;
+        if used.contains(&lock) || self.facts(endpoint, record).await?.kind()? != kind.name {
+            self.change(endpoint, record, leaving, leaving.turned(State::Named)).await?;
+            return Ok(None);
+        }
+        // Of the lock's holders none lives, and nobody comes in: its word says all of its tokens.
+        endpoint.verb(Verb::Read { addr: lock, words: 2 }).await?;
+        let count = (kind.count)(endpoint.old());
+        self.raise_highest(endpoint, count).await?;
+        let dead = leaving.turned(State::Dead);
+        Ok(self.change(endpoint, record, leaving, dead).await?.then_some(dead))
+    }
+
+    async fn raise_highest<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        count: u64,
+    ) -> Result<(), DirectoryError> {
+        let at = self.layout.highest();
+        endpoint.read64(at).await?;
+        let mut highest = endpoint.old() as u64;
+        while highest < count {
+            endpoint.cas64(at, highest, count).await?;
+            let found = endpoint.old() as u64;
+            if found == highest {
+                break;
+            }
+            highest = found;
+        }
+        Ok(())
+    }
+
+    /// Takes a dead record out of its chain, and everything dead before it. `false`: others have,
+    /// and use it.
+    async fn take_out<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        record: u64,
+        dead: Link,
+    ) -> Result<bool, DirectoryError> {
+        let facts = self.facts(endpoint, record).await?;
+        if self.link(endpoint, record).await? != dead {
+            return Ok(false);
+        }
+        let number = facts.chain(&self.layout)?;
+        while !self.clean(endpoint, number).await? {}
+        Ok(true)
+    }
+
+    /// Takes everything dead out of a chain, and changes the chain's word. `false`: somebody else
+    /// changed the chain meanwhile.
+    async fn clean<E: Endpoint>(&self, endpoint: &E, number: u64) -> Result<bool, DirectoryError> {
+        let mut chain = self.chain(endpoint, number).await?;
+        let mut before = Before::Chain;
+        let mut record = chain.first();
+        for _ in 0..=self.layout.records {
+            if record == 0 {
+                // Whoever walks or has walked this chain learns that its records may be used anew.
+                return self.set_first(endpoint, number, &mut chain, None).await;
+            }
+            let link = self.link(endpoint, record).await?;
+            let next = link.next();
+            match link.what() {
+                Some(State::Named | State::Leaving) => before = Before::Record(record, link),
+                Some(State::Dead) => {
+                    let is_out = match &mut before {
+                        Before::Chain => {
+                            self.set_first(endpoint, number, &mut chain, Some(next)).await?
+                        }
+                        Before::Record(before, its) => {
+                            let passed = its.before(next);
+                            let is_out = self.change(endpoint, *before, *its, passed).await?;
+                            *its = passed;
+                            is_out
+                        }
+                    };
+                    if !is_out {
+                        return Ok(false);
+                    }
+                }
+                _ => break,
+            }
+            record = next;
+        }
+        match self.is_still(endpoint, number, chain).await? {
+            true => Err(DirectoryError::Damaged { what: "a chain does not end" }),
+            false => Ok(false),
+        }
+    }
+
+    /// Changes a chain's word: to another first record, or only so that it has changed.
+    async fn set_first<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        number: u64,
+        chain: &mut Chain,
+        first: Option<u64>,
+    ) -> Result<bool, DirectoryError> {
+        let to = chain.beginning_with(first.unwrap_or(chain.first()));
+        endpoint.cas64(self.layout.chain(number), chain.0, to.0).await?;
+        let is_set = endpoint.old() as u64 == chain.0;
+        *chain = to;
+        Ok(is_set)
+    }
+}
+
+/// The locks that slot records of living clients name.
+async fn locks_in_use<E: Endpoint>(endpoint: &E) -> Result<BTreeSet<Addr>, DirectoryError> {
+    let mut locks = BTreeSet::new();
+    for index in endpoint.occupied() {
+        if endpoint.occupant(index).is_none() {
+            continue;
+        }
+        for slot in (0..endpoint.slots()).map(Slot) {
+            let lock = endpoint.record(index, slot).plus(8 * slot::LOCK as u64);
+            endpoint.read64(lock).await?;
+            locks.insert(Addr::from_bits(endpoint.old() as u64));
+        }
+    }
+    Ok(locks)
+}

@@ -1,0 +1,300 @@
+//! Few records, more names: crowds that enter, use and leave names in every schedule, or in many.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use farlock_fabric::{Addr, Endpoint, EndpointId, Slot};
+use farlock_locks::slot;
+use farlock_sim::schedule::{Director, Exhaustive, Pct, Random, Schedule};
+use farlock_sim::{Config, Ended, Handle, Mode, Ratio, SimEndpoint, Weakness, World, mix};
+
+use super::super::{Directory, DirectoryError, Kind, Layout, Located};
+use super::KIND;
+
+/// Runs that have more events go round in circles.
+const EVENTS_MAX: u64 = 20_000;
+
+/// What a crowd does, and what is wrong with it.
+#[derive(Clone, Copy)]
+struct Crowd {
+    /// The names that each client uses, one after the other.
+    uses: &'static [&'static [&'static str]],
+    records: u32,
+    deaths: u32,
+    /// Whether a client's slot goes on naming the last lock until it uses another.
+    stays: bool,
+    flaw: Flaw,
+}
+
+/// What a client may do wrong; a judge that sees nothing then sees nothing ever.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// Its slot names no lock.
+    Unseen,
+    /// It goes on using what it found once.
+    Trusting,
+    /// What it forgets had no tokens.
+    Forgetful,
+}
+
+/// Who uses what, and the tokens so far.
+#[derive(Default)]
+struct Judge {
+    /// By client: the name, and its lock.
+    inside: BTreeMap<u16, (&'static str, Addr)>,
+    tokens: BTreeMap<&'static str, u64>,
+    full: u64,
+    used: u64,
+}
+
+impl Judge {
+    fn enters(&mut self, who: u16, name: &'static str, lock: Addr, token: u64) {
+        for (other, (theirs, at)) in &self.inside {
+            assert_eq!(*theirs == name, *at == lock, "{other} is at {theirs}, {who} at {name}");
+        }
+        let before = self.tokens.insert(name, token);
+        assert!(before < Some(token), "'{name}' had token {before:?}, now {token}");
+        self.inside.insert(who, (name, lock));
+        self.used += 1;
+    }
+
+    fn ghost(&self) -> u64 {
+        let bytes = |name: &str| name.bytes().fold(7, |hash, byte| mix(hash, byte.into()));
+        let inside = self.inside.iter().fold(0, |hash, (who, (name, lock))| {
+            mix(mix(mix(hash, (*who).into()), bytes(name)), lock.bits())
+        });
+        self.tokens.iter().fold(inside, |hash, (name, token)| mix(mix(hash, bytes(name)), *token))
+    }
+}
+
+/// A client of a crowd.
+struct Member {
+    endpoint: SimEndpoint,
+    who: u16,
+    ids: Rc<[EndpointId]>,
+    judge: Rc<RefCell<Judge>>,
+    handle: Handle,
+    base: (Addr, u64),
+    crowd: Crowd,
+}
+
+impl Member {
+    /// Tells the judge, who knows already that the dead use nothing.
+    fn tells(&self, what: impl FnOnce(&mut Judge)) {
+        let judge = &mut *self.judge.borrow_mut();
+        for (other, &id) in (0..).zip(self.ids.iter()) {
+            if !self.endpoint.is_alive(id) {
+                judge.inside.remove(&other);
+            }
+        }
+        what(judge);
+        self.handle.ghost().set(judge.ghost());
+    }
+
+    fn aim(&self, lock: Addr) {
+        if self.crowd.flaw != Flaw::Unseen {
+            self.endpoint.publish(Slot(0), slot::LOCK, lock.bits());
+        }
+    }
+
+    async fn enter(
+        &self,
+        directory: &Directory,
+        known: &mut BTreeMap<&'static str, Located>,
+        name: &'static str,
+    ) -> Result<Located, DirectoryError> {
+        let aim = |lock| self.aim(lock);
+        if let Some(found) = known.get(name) {
+            let is_current = directory.aim_again(&self.endpoint, *found, aim).await?;
+            if is_current || self.crowd.flaw == Flaw::Trusting {
+                return Ok(*found);
+            }
+        }
+        let count = match self.crowd.flaw {
+            Flaw::Forgetful => |_| 0,
+            _ => KIND.count,
+        };
+        let found = directory.enter(&self.endpoint, name, Kind { count, ..KIND }, aim).await?;
+        known.insert(name, found);
+        Ok(found)
+    }
+
+    async fn live(self) {
+        let directory = Directory::open(&self.endpoint, self.base).await.unwrap();
+        let mut known = BTreeMap::new();
+        for (round, name) in (0..).zip(self.crowd.uses[usize::from(self.who)]) {
+            let hash = known.values().fold(round, |hash, found: &Located| mix(hash, found.link.0));
+            self.endpoint.checkpoint(&[round, hash]);
+            let found = match self.enter(&directory, &mut known, name).await {
+                Ok(found) => found.lock(),
+                Err(DirectoryError::Full { .. }) => {
+                    self.tells(|judge| judge.full += 1);
+                    continue;
+                }
+                Err(error) => panic!("{error}"),
+            };
+            self.endpoint.faa64(found.plus(8), 1).await.unwrap();
+            let token = self.endpoint.old() as u64;
+            self.tells(|judge| judge.enters(self.who, name, found, token));
+            self.endpoint.read64(found).await.unwrap();
+            self.tells(|judge| {
+                judge.inside.remove(&self.who);
+            });
+            if !self.crowd.stays {
+                self.aim(Addr::from_bits(0));
+            }
+        }
+        self.aim(Addr::from_bits(0));
+    }
+}
+
+/// What a run came to.
+struct Played {
+    ended: Ended,
+    full: u64,
+    used: u64,
+}
+
+impl Crowd {
+    fn play<S: Schedule + 'static>(self, director: &Director<S>) -> Option<Played> {
+        let oracle = director.begin()?;
+        let clients = self.uses.len() as u16;
+        let config = Config {
+            mode: Mode::Explored,
+            weakness: Weakness { detection_ns_min: 1, detection_ns_max: 1, ..Weakness::NONE },
+            endpoints: clients,
+            slots_per_endpoint: 1,
+            events_max: Some(EVENTS_MAX),
+            ..Config::default()
+        };
+        let world = World::with_oracle(config, oracle);
+        let bytes = 8 << 10;
+        let base = world.region(world.node(), bytes);
+        world.poke(base, Layout::new(base, self.records).head_word().0);
+        let endpoints: Vec<_> = (0..clients).map(|_| world.endpoint()).collect();
+        let ids: Rc<[EndpointId]> = endpoints.iter().map(Endpoint::id).collect();
+        let judge = Rc::new(RefCell::new(Judge::default()));
+        world.crash_anywhere(self.deaths, Ratio::one_in(16));
+        for (endpoint, who) in endpoints.into_iter().zip(0..) {
+            let (ids, judge, handle) = (Rc::clone(&ids), Rc::clone(&judge), world.handle());
+            let id = endpoint.id();
+            let member =
+                Member { endpoint, who, ids, judge, handle, base: (base, bytes), crowd: self };
+            world.spawn(id, member.live());
+        }
+        let ended = world.run();
+        assert!(matches!(ended, Ended::Finished | Ended::Abandoned), "{ended:?}");
+        let judge = judge.borrow();
+        Some(Played { ended, full: judge.full, used: judge.used })
+    }
+
+    /// Every schedule. Returns how many states there are.
+    fn explore(self) -> u64 {
+        let director = Director::new(Exhaustive::new());
+        while let Some(played) = self.play(&director) {
+            if played.ended == Ended::Finished {
+                director.with(Exhaustive::ended);
+            }
+        }
+        assert_eq!(director.with(|schedule| schedule.doomed()), [0; 0], "some never end");
+        director.with(|schedule| schedule.states())
+    }
+
+    /// So many schedules, half of them with few preemptions. Returns how often a name was used.
+    fn sample(self, seed: u64, schedules: u64) -> u64 {
+        let (pct, random) = (Director::new(Pct::new(seed, 4)), Director::new(Random::new(seed)));
+        let mut used = 0;
+        for _ in 0..schedules / 2 {
+            used += self.play(&pct).map_or(0, |played| played.used);
+            used += self.play(&random).map_or(0, |played| played.used);
+        }
+        used
+    }
+}
+
+const FEW: Crowd = Crowd { uses: &[], records: 2, deaths: 0, stays: false, flaw: Flaw::None };
+
+const SIX: Crowd = Crowd {
+    uses: &[
+        &["a", "b", "c", "a", "d"],
+        &["b", "a", "e", "b", "a"],
+        &["c", "a", "b", "f", "a"],
+        &["d", "e", "a", "b", "c"],
+        &["a", "g", "h", "a", "b"],
+        &["b", "h", "a", "c", "a"],
+    ],
+    records: 7,
+    deaths: 0,
+    stays: true,
+    flaw: Flaw::None,
+};
+
+#[test]
+fn few_clients_and_few_names_in_every_schedule() {
+    const SCENES: [Crowd; 5] = [
+        Crowd { uses: &[&["a"], &["a"]], ..FEW },
+        Crowd { uses: &[&["a"], &["b"]], records: 1, ..FEW },
+        Crowd { uses: &[&["a", "b"], &["b"]], ..FEW },
+        Crowd { uses: &[&["a", "b"], &["b"]], records: 1, stays: true, ..FEW },
+        Crowd { uses: &[&["a", "b"], &["b", "a"]], stays: true, ..FEW },
+    ];
+    for crowd in SCENES {
+        let states = crowd.explore();
+        println!("{:?} by {} records: {states} states", crowd.uses, crowd.records);
+        assert!(states > 100, "{states}");
+    }
+}
+
+#[test]
+fn few_clients_of_which_one_dies_in_every_schedule() {
+    const SCENES: [Crowd; 3] = [
+        Crowd { uses: &[&["a"], &["a"]], deaths: 1, ..FEW },
+        Crowd { uses: &[&["a"], &["b"]], records: 1, deaths: 1, ..FEW },
+        Crowd { uses: &[&["a", "b"], &["b"]], stays: true, deaths: 1, ..FEW },
+    ];
+    for crowd in SCENES {
+        let states = crowd.explore();
+        println!("{:?} by {} records: {states} states", crowd.uses, crowd.records);
+        assert!(states > 100, "{states}");
+    }
+}
+
+#[test]
+fn six_clients_and_eight_names_in_few_records() {
+    for records in [6, 7, 12] {
+        for deaths in [0, 2] {
+            let used = Crowd { records, deaths, ..SIX }.sample(1 + u64::from(records), 2_000);
+            assert!(used > 2_000 * 10, "{records} records, {deaths} deaths: {used} uses");
+        }
+    }
+}
+
+#[test]
+fn a_directory_with_room_for_all_who_use_it_is_never_full() {
+    // Each client has one name in use, and one record in hand.
+    let director = Director::new(Random::new(5));
+    for _ in 0..300 {
+        let played = Crowd { records: 12, ..SIX }.play(&director).unwrap();
+        assert_eq!(played.full, 0);
+    }
+}
+
+#[test]
+#[should_panic(expected = " at ")]
+fn a_slot_that_names_no_lock_is_found_out() {
+    Crowd { flaw: Flaw::Unseen, ..SIX }.sample(1, 2_000);
+}
+
+#[test]
+#[should_panic(expected = "a")]
+fn a_client_that_trusts_what_it_found_once_is_found_out() {
+    Crowd { flaw: Flaw::Trusting, stays: false, ..SIX }.sample(1, 2_000);
+}
+
+#[test]
+#[should_panic(expected = "had token")]
+fn tokens_that_are_forgotten_are_found_out() {
+    Crowd { flaw: Flaw::Forgetful, ..SIX }.sample(1, 2_000);
+}

@@ -413,6 +413,25 @@ fn the_table_holds_so_many_and_not_one_more() {
     assert!(!region.is_alive(first));
 }
 
+/// A region of one place, attached to over and over: three laps of the table. Names come back, but
+/// only after all of them were used.
+#[test]
+fn a_place_is_attached_to_without_end() {
+    const ATTACHES: usize = 200_000;
+    let dir = TestDir::new("laps");
+    let region = Region::open(&Options { endpoints: 1, slots: 1, ..dir.options() }).unwrap();
+    let mut last = vec![None; 1 << 16];
+    for attach in 0..ATTACHES {
+        let endpoint = region.endpoint().unwrap();
+        let incarnation = endpoint.id().incarnation;
+        if let Some(before) = last[usize::from(incarnation)].replace(attach) {
+            assert_eq!(attach - before, 65_535, "{incarnation}");
+        }
+        assert!(endpoint.is_alive(endpoint.id()));
+    }
+    assert_eq!(last.iter().flatten().count(), 65_535);
+}
+
 #[test]
 fn the_table_shows_who_is_there() {
     let dir = TestDir::new("info");

@@ -50,14 +50,15 @@ pub(super) const BUCKETS: usize = 512;
 pub(super) const LINE: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"farlock1");
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 const HEADER_BYTES: usize = 4096;
 /// Where the bits of taken places begin, in bytes.
 pub(super) const TAKEN_AT: usize = 2048;
 /// Words of the header that an attacher copies and checks.
-pub(super) const HEADER_WORDS: usize = 11;
+pub(super) const HEADER_WORDS: usize = 12;
 
-/// The beginning of a region. Written once by its creator; `bytes`, `retired` and `cursor` change.
+/// The beginning of a region. Written once by its creator; `bytes`, `retired`, `cursor`
+/// and `lap` change.
 #[repr(C)]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
@@ -76,7 +77,12 @@ pub(super) struct Header {
     pub(super) cursor: AtomicU64,
     /// What the counts of tokens begin at.
     pub(super) first_count: AtomicU64,
+    /// How often all incarnations of all places were used up.
+    pub(super) lap: AtomicU64,
 }
+
+/// Which word of the header says what the counts begin at.
+const FIRST_COUNT_WORD: usize = std::mem::offset_of!(Header, first_count) / 8;
 
 const _: () = assert!(size_of::<Header>() == HEADER_WORDS * 8);
 const _: () = assert!(size_of::<Header>() <= TAKEN_AT);
@@ -189,8 +195,8 @@ pub(super) fn check_header(
     words: &[u64; HEADER_WORDS],
     file_bytes: u64,
 ) -> Result<Sound, Malformed> {
-    let &[magic, hash, incarnation, endpoints, slots, max_bytes, bytes, retired, .., first_count] =
-        words;
+    let &[magic, hash, incarnation, endpoints, slots, max_bytes, bytes, retired, ..] = words;
+    let first_count = words[FIRST_COUNT_WORD];
     if magic != MAGIC {
         return Err(Malformed::Magic);
     }
@@ -232,7 +238,7 @@ mod tests {
         let capacity = Capacity { endpoints: 8, slots: 2, max_bytes: 1 << 30 };
         let layout = Layout::new(capacity);
         let bytes = layout.heap + BLOCK_BYTES;
-        [MAGIC, layout.hash(), 7, 8, 2, 1 << 30, bytes, 0, 99, 0, 5]
+        [MAGIC, layout.hash(), 7, 8, 2, 1 << 30, bytes, 0, 99, 0, 5, 0]
     }
 
     #[test]

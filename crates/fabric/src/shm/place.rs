@@ -6,7 +6,8 @@ use super::beacon::Beacon;
 use crate::error::Fault;
 
 crate::word! {
-    /// Who is in a place. The incarnation changes with every claim and never comes back.
+    /// Who is in a place. The incarnation changes with every claim, and comes back only in a later
+    /// lap of the table.
     pub(super) struct Identity: u64 {
         /// Which user of the place; 0 before the first.
         INCARNATION incarnation: 16,
@@ -18,8 +19,10 @@ crate::word! {
         EXPEDITED expedited: 1,
         /// Whether other threads than its keeper's execute its verbs, and a mark keeps the place.
         LANE lane: 1,
+        /// In which lap of the table the place was claimed; wraps.
+        LAP lap: 21,
         /// Zero.
-        REST rest: 37,
+        REST rest: 16,
     }
 }
 

@@ -91,8 +91,11 @@ impl Region {
             true => (capacity.endpoints + 1, capacity.places()),
         };
         mapping.sweep_a_full_word().map_err(io)?;
-        for is_swept in [false, true] {
-            if is_swept {
+        for looks in 0..3 {
+            if looks == 2 && !mapping.begin_lap(first, last) {
+                break;
+            }
+            if looks > 0 {
                 (0..taken::words_of(last)).try_for_each(|w| mapping.sweep(w)).map_err(io)?;
             }
             let mut next = mapping.taken().first_clear_from(first, last);
@@ -199,9 +202,51 @@ impl Mapping {
         Ok(())
     }
 
-    /// Who was in a place that can be claimed, vacant or its owner dead, and the incarnation after
-    /// that one; certain only for who has the place's latch.
-    fn claimable(&self, index: u16) -> Option<(Identity, u16)> {
+    /// Begins another lap of the table if any of these places is vacant and could be had then: its
+    /// incarnations are used up in this one. So an endpoint's name comes back only when no place
+    /// had another one left: of its last owner nothing is left by then.
+    fn begin_lap(&self, first: u16, last: u16) -> bool {
+        let lap = self.lap();
+        let waits = |index| {
+            let vacant = self.vacant(index);
+            vacant.is_some_and(|identity| self.successor(identity, lap + 1).is_some())
+        };
+        let begins = (first..=last).any(waits);
+        if begins {
+            // Where another attacher has just begun it, that will do.
+            let (was, next) = (lap, lap + 1);
+            let lap = &self.header().lap;
+            let _ = lap.compare_exchange(was, next, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        begins
+    }
+
+    fn lap(&self) -> u64 {
+        self.header().lap.load(Ordering::SeqCst)
+    }
+
+    /// What becomes of a place in this lap when it is claimed; `None` if it cannot be.
+    fn successor(&self, last: Identity, lap: u64) -> Option<Identity> {
+        let first = self.origin().first_endpoints();
+        let (lap, claimed) = (lap & Identity::LAP.max(), Identity::new().in_phase(Phase::Claimed));
+        let is_behind = last.incarnation() != 0 && last.lap() != lap;
+        let next = next_incarnation(first, last.incarnation() as u16);
+        // In a new lap a place goes on where it was, and begins anew only where that was the end.
+        let next = if is_behind { next.or(Some(first)) } else { next };
+        let claimed = claimed.with(Identity::INCARNATION, next?.into());
+        let is_first = next == Some(first);
+        Some(claimed.with(Identity::LAP, if is_first { lap } else { last.lap() }))
+    }
+
+    /// Who was in a place that can be claimed, vacant or its owner dead, and who will be; certain
+    /// only for who has the place's latch.
+    fn claimable(&self, index: u16) -> Option<(Identity, Identity)> {
+        let identity = self.vacant(index)?;
+        Some((identity, self.successor(identity, self.lap())?))
+    }
+
+    /// Who was in a place, vacant or its owner dead.
+    fn vacant(&self, index: u16) -> Option<Identity> {
         let place = self.place(index)?;
         let mut identity = place.identity();
         if identity.phase() == Phase::Occupied as u64 {
@@ -215,18 +260,14 @@ impl Mapping {
         if identity.lane() != 0 && mark::is_marked(self.file(), index).unwrap_or(true) {
             return None;
         }
-        let first = self.origin().first_endpoints();
-        Some((identity, next_incarnation(first, identity.incarnation() as u16)?))
+        Some(identity)
     }
 
     /// Claims a place. Returns the new incarnation.
     fn claim(&self, latch: &Latch<'_>) -> Option<u16> {
-        let (identity, incarnation) = self.claimable(latch.index())?;
-        let claimed = Identity::new()
-            .with(Identity::INCARNATION, incarnation.into())
-            .in_phase(Phase::Claimed);
+        let (identity, claimed) = self.claimable(latch.index())?;
         let place = self.place(latch.index()).expect("a place that can be claimed");
-        place.replace(identity, claimed).then_some(incarnation)
+        place.replace(identity, claimed).then_some(claimed.incarnation() as u16)
     }
 
     /// Prepares a claimed place and moves in. Returns false where a message to the former owner
@@ -411,7 +452,7 @@ impl Mapping {
 }
 
 /// The incarnation after `last` of a place, 0 before the first, where `first` comes first. `None`
-/// where all are used up: the place stays vacant for ever.
+/// where all are used up: the place stays vacant until the next lap of the table.
 fn next_incarnation(first: u16, last: u16) -> Option<u16> {
     if last == 0 {
         return Some(first);

@@ -29,11 +29,11 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// The share of one of `n` subjects.
-    pub fn share(self, n: usize) -> Self {
+    /// The share of one of `n` subjects, of which `workers` are looked at at one time.
+    pub fn share(self, n: usize, workers: usize) -> Self {
         match self {
             Self::Schedules(schedules) => Self::Schedules((schedules / n as u64).max(1)),
-            Self::Time(time) => Self::Time(time / n as u32),
+            Self::Time(time) => Self::Time(time * workers as u32 / n as u32),
         }
     }
 

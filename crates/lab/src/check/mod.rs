@@ -19,13 +19,16 @@ pub mod tokens;
 pub mod trial;
 pub mod verdict;
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use farlock_sim::Reset;
 use farlock_sim::schedule::{Director, Replay};
-use indicatif::ProgressBar;
+use indicatif::{MultiProgress, ProgressBar};
 
 use hunt::{Budget, Catch, Hunt, Mix, seed_of, shrink};
 use line::Line;
@@ -176,20 +179,14 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
              crash play them all"
         );
     }
-    let budget = match (args.budget, args.mode) {
-        (Some(budget), _) => budget.share(subjects.len()),
-        (None, Mode::Exhaustive | Mode::Crash) => Budget::Schedules(u64::MAX),
-        (None, _) => Budget::Schedules(SCHEDULES),
-    };
     let mut rows = Vec::with_capacity(subjects.len());
-    for (number, subject) in subjects.iter().enumerate() {
-        let player = subjects::player(subject)?;
-        let row = check(args, subject, &player, budget, number);
+    check_all(args, &subjects, |row| {
         if args.json {
             println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
         }
         rows.push(row);
-    }
+        Ok(())
+    })?;
     if !args.json {
         println!("{}", report::table(&rows));
         for row in &rows {
@@ -199,6 +196,53 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         }
     }
     rows.iter().try_for_each(|row| pass(row, args.clients))
+}
+
+/// Checks these locks, as many at one time as there are processors. Each row is `told` in the
+/// locks' order. What a lock's row says does not depend on the others, but for what the clock
+/// decides: budgets of time.
+fn check_all(
+    args: &CheckArgs,
+    subjects: &[String],
+    mut told: impl FnMut(Row) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(subjects.len());
+    let budget = match (args.budget, args.mode) {
+        (Some(budget), _) => budget.share(subjects.len(), workers),
+        (None, Mode::Exhaustive | Mode::Crash) => Budget::Schedules(u64::MAX),
+        (None, _) => Budget::Schedules(SCHEDULES),
+    };
+    let (bars, next) = (MultiProgress::new(), AtomicUsize::new(0));
+    let (teller, checked) = mpsc::channel();
+    let work = |teller: mpsc::Sender<_>| {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(subject) = subjects.get(number) else { return };
+            let player = subjects::player(subject);
+            let row = player.map(|player| check(args, subject, &player, budget, number, &bars));
+            // Nobody listens any more where something failed.
+            if teller.send((number, row)).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            let (work, teller) = (&work, teller.clone());
+            scope.spawn(move || work(teller));
+        }
+        drop(teller);
+        let mut early = BTreeMap::new();
+        let mut next = 0;
+        for (number, row) in checked {
+            early.insert(number, row?);
+            while let Some(row) = early.remove(&next) {
+                told(row)?;
+                next += 1;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Whether a lock passes: a judge objected to the canary and to nothing else, and somebody died at
@@ -219,9 +263,33 @@ fn pass(row: &Row, clients: u16) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Looks for something to object to in sampled schedules.
+fn hunt(
+    row: &mut Row,
+    player: &Player,
+    mut hunt: Hunt<'_>,
+    base: &Scenario,
+    budget: Budget,
+    tick: impl FnMut(u64),
+) -> Option<Catch> {
+    let faults = player.faults(player.outlives);
+    let catch = hunt.search(base, faults, budget, tick);
+    row.by_depth = hunt.by_depth.to_vec();
+    (row.schedules, row.bypass_max) = (hunt.schedules, hunt.bypass_max);
+    row.befell = hunt.befell;
+    catch
+}
+
 /// Checks one lock.
-fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, number: usize) -> Row {
-    let (begun, bar) = (Instant::now(), progress(subject, budget));
+fn check(
+    args: &CheckArgs,
+    subject: &str,
+    player: &Player,
+    budget: Budget,
+    number: usize,
+    bars: &MultiProgress,
+) -> Row {
+    let (begun, bar) = (Instant::now(), bars.add(progress(subject, budget)));
     let base = Scenario::plain(subject, args.clients, args.acquisitions);
     let mixed =
         || if args.updates { base.clone().mixed().updating() } else { base.clone().mixed() };
@@ -238,13 +306,7 @@ fn check(args: &CheckArgs, subject: &str, player: &Player, budget: Budget, numbe
     let catch = match args.mode {
         Mode::Random | Mode::Pct => {
             let mix = if args.mode == Mode::Pct { Mix::Pct } else { Mix::Random };
-            let mut hunt = Hunt::new(player, mix, seed);
-            let faults = player.faults(player.outlives);
-            let catch = hunt.search(&base, faults, budget, tick);
-            row.by_depth = hunt.by_depth.to_vec();
-            (row.schedules, row.bypass_max) = (hunt.schedules, hunt.bypass_max);
-            row.befell = hunt.befell;
-            catch
+            hunt(&mut row, player, Hunt::new(player, mix, seed), &base, budget, tick)
         }
         Mode::Museum => unreachable!("the museum has rows of its own"),
         Mode::Exhaustive => {
@@ -381,6 +443,10 @@ mod tests {
     use super::scenario::Faults;
     use super::*;
 
+    fn no_bars() -> MultiProgress {
+        MultiProgress::with_draw_target(indicatif::ProgressDrawTarget::hidden())
+    }
+
     /// Two clients that acquire once each.
     fn two(mode: Mode) -> CheckArgs {
         CheckArgs {
@@ -410,7 +476,7 @@ mod tests {
         let subjects = subjects::all(&args);
         let check = |(number, subject): (usize, &String)| {
             let player = subjects::player(subject).expect("a registered lock");
-            check(&args, subject, &player, Budget::Schedules(budget), number)
+            check(&args, subject, &player, Budget::Schedules(budget), number, &no_bars())
         };
         subjects.iter().enumerate().map(check).collect()
     }
@@ -439,7 +505,7 @@ mod tests {
         for subject in ["local:shiftlock", "local:dslr", "local:cas", "local:rma-rw"] {
             let player = subjects::player(subject).expect("a registered lock");
             let args = CheckArgs { clients: 4, acquisitions: 2, ..two(Mode::Pct) };
-            let row = check(&args, subject, &player, Budget::Schedules(4_000), 0);
+            let row = check(&args, subject, &player, Budget::Schedules(4_000), 0, &no_bars());
             pass(&row, 4).expect("whoever lives is granted");
             assert!(row.befell.given_up > 0 && row.befell.pauses > 0, "{row:?}");
         }
@@ -498,7 +564,7 @@ mod tests {
     fn a_loss_in_settling_is_no_secret() {
         let args = CheckArgs { losses: 1, cancels: 1, ..two(Mode::Exhaustive) };
         let player = subjects::player("mcs").expect("a registered lock");
-        let row = check(&args, "mcs", &player, Budget::Schedules(u64::MAX), 0);
+        let row = check(&args, "mcs", &player, Budget::Schedules(u64::MAX), 0, &no_bars());
         pass(&row, 2).expect("nobody waits for ever");
         assert!(row.complete && row.befell.lost > 0 && row.befell.given_up > 0, "{row:?}");
     }

@@ -389,7 +389,8 @@ impl Story {
 
     /// Whether the other one, living, held incompatibly or waited at any time of a try.
     fn justifies(&self, op: &Op, other: &Op, span: Span) -> bool {
-        if other.patience == Patience::Try && other.entered.is_none() {
+        // A try does not wait. One that was killed before it said how it went may have held.
+        if other.patience == Patience::Try && other.entered.is_none() && other.refused.is_some() {
             return false;
         }
         let withdrawn = other.refused.map(|(at, _)| at + WITHDRAWAL_NS);
@@ -632,6 +633,11 @@ mod tests {
         };
         assert_eq!((beside(killed(9)), beside(killed(10))), (1, 0));
         assert_eq!(killed(9).refused(10, 11, 9).judged().tries_after_death, 1);
+        let tried = |killed, gone| {
+            let told = told().asks(5, 1, Patience::Try).add(killed, 1, What::Kills, 0);
+            beside(told.add(gone, 1, What::Gone, 0))
+        };
+        assert_eq!((tried(8, 9), tried(8, 10)), (1, 0), "it may have held, and not said so");
         let shared = told().holds(0, 1, 20, 1).shared(1).refused(10, 11, 9);
         assert_eq!(shared.shared(9).judged().refused_wrongly, 1, "they share");
         let withdrawn = |at| {

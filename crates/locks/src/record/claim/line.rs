@@ -28,8 +28,9 @@ use crate::site::Site;
 use crate::slot::{self, Phase, SlotRecord};
 
 /// How often a waiter that could have the lock looks whether those before it take it, in
-/// nanoseconds. After two of these without a sign of life it passes over the one before.
-pub(super) const LOOK_NS: Nanos = 30_000_000;
+/// nanoseconds. After two of these without a sign of life it passes over the one before. Should it
+/// die then, the next one begins anew: so they are short enough for that to happen too.
+pub(super) const LOOK_NS: Nanos = 20_000_000;
 const LOOKS_IN_VAIN: u64 = 2;
 
 /// How often a waiter looks at a word that it watches, each time after twice as long: who has freed

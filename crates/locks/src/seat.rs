@@ -14,10 +14,11 @@
 use std::cell::Cell;
 use std::fmt;
 
-use farlock_fabric::{Addr, Endpoint, Fault, Slot};
+use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Verb};
 
 use crate::client::{Options, true_mode};
 use crate::record::{Mode, RecordLock, Tried};
+use crate::slot::{self, Phase, SlotRecord};
 use crate::slots::{Closing, Opening, Slots, now};
 use crate::token::Token;
 
@@ -106,6 +107,20 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     /// Whether it waits: it has opened a lock, does not hold it, and was not told that it has left.
     pub fn is_in_line(&self) -> bool {
         self.old.get().is_some() && !self.is_held()
+    }
+
+    /// Whether its record says that it holds, as it was published. Where somebody has overwritten
+    /// that, others may have taken this client for dead. The word of a shared hold cannot tell.
+    pub fn is_seen_to_hold(&self) -> bool {
+        const WORDS: usize = slot::LOCK + 1;
+        let endpoint = self.endpoint();
+        let addr = endpoint.record(endpoint.id().index, self.slot());
+        let read = endpoint.post(Verb::Read { addr, words: WORDS as u16 });
+        let mut words = [0; WORDS];
+        endpoint.copy_read(0, &mut words);
+        let record = SlotRecord::decode(&words);
+        let holds = |record: SlotRecord| record.phase == Phase::Held && record.lock == self.lock();
+        read == Posted::Done(Ok(())) && record.is_some_and(holds)
     }
 
     /// The fencing token of what it holds; `None` if this kind of lock has none.
@@ -235,12 +250,15 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     }
 
     /// Hands the lock over after [`Closed::InHand`]. It must not be dropped before its end.
+    /// `false`: it was not held any more, since others had been certain that this client was dead.
     ///
     /// # Errors
     /// A verb failed: whether the lock is free is unknown, and repair will free it.
-    pub async fn hand_over(&self) -> Result<(), Fault> {
-        let old = self.old.take();
-        self.slots.hand_over(SLOT, old).await
+    pub async fn hand_over(&self) -> Result<bool, Fault> {
+        let (old, superseded) = (self.old.take(), || self.slots.events.get().superseded);
+        let before = superseded();
+        self.slots.hand_over(SLOT, old).await?;
+        Ok(superseded() == before)
     }
 
     /// Begins an exclusive hold anew for another task of its owner, with the next token: see

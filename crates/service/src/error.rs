@@ -122,6 +122,9 @@ pub enum LostReason {
     /// The session's thread has ended.
     #[error("the session has ended")]
     SessionEnded,
+    /// Others were certain that its holder was dead: what that had said of itself was overwritten.
+    #[error("others have taken it over, for the region's memory was damaged")]
+    TakenOver,
     /// This process was forked from the one that holds the lock.
     #[error("it is held by the parent of this process")]
     Forked,
@@ -312,7 +315,8 @@ impl DirectoryError {
             }
             Self::TooSmall { .. } => "create the region with a larger heap".to_owned(),
             Self::Damaged { .. } | Self::Fabric(_) => {
-                "`farlock region reset` creates the region anew; tokens go on increasing".to_owned()
+                "`farlock region reset NAME` creates the region anew; tokens go on increasing"
+                    .to_owned()
             }
         }
     }

@@ -214,6 +214,34 @@ fn a_full_region_is_listed() {
     assert!(status == 69 && said.contains("region-full"), "{status} {said}");
 }
 
+/// A region's file that is cut short under those who use it: a status of its own, not a signal.
+#[test]
+fn a_region_cut_short_ends_commands_with_a_status() {
+    let stage = Stage::new();
+    let holding = ["lock", "t", "--", "sleep", "100"];
+    let mut holder = stage.farlock(&holding).stderr(Stdio::piped()).spawn().unwrap();
+    stage.until(|| stage.ls().contains(&format!("\"pid\":{},", holder.id())));
+    let waiting = ["lock", "t", "--", "true"];
+    let mut waiter = stage.farlock(&waiting).stderr(Stdio::piped()).spawn().unwrap();
+    stage.until_waiting(1);
+    let file = std::fs::File::options().write(true).open(stage.dir().join("default")).unwrap();
+    file.set_len(8192).unwrap();
+    kill(pid(&holder), Signal::TERM);
+    for child in [&mut holder, &mut waiter] {
+        while child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    for child in [holder, waiter] {
+        let (status, _, said) = ended(child.wait_with_output().unwrap());
+        assert!(status == 70 && said.contains("[region-damaged]\n   hint: "), "{status} {said}");
+    }
+    let (status, _, said) = stage.run(&["lock", "t", "true"]);
+    assert!(status == 69 && said.contains("hint:"), "{status} {said}");
+    assert_eq!(stage.run(&["region", "reset", "default"]).0, 0);
+    assert_eq!(stage.run(&["lock", "t", "true"]).0, 0);
+}
+
 /// What flock(1) does with files is refused with what to do instead.
 #[test]
 fn what_there_is_not_is_refused_with_a_reason() {

@@ -5,9 +5,10 @@
 //! is torn down, so a death shows within microseconds whatever the size of the dead process. The
 //! sleeper that the kernel wakes wakes the others (`Beacon::pass_on`).
 //!
-//! The mutex is the C library's own, because a thread has one list of robust mutexes and the C
-//! library owns it. Only the futex word of it is read here: a thread id, never interpreted, so
-//! processes of different process namespaces understand each other.
+//! In a thread of the user's the mutex is the C library's own, because a thread has one list of
+//! robust mutexes and the C library owns it; a thread of this library has a list of its own
+//! (`robust`). Only the futex word is read here: a thread id, never interpreted, so processes of
+//! different process namespaces understand each other.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -16,15 +17,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
 
+use super::robust;
+
 /// Where in a mutex its futex word lies, in bytes. [`Beacon::light`] checks it.
 pub(super) const LOCK_WORD_OFFSET: usize = if cfg!(target_env = "musl") { 4 } else { 0 };
 
 /// Bits of the futex word that name its owner's thread; the kernel's `FUTEX_TID_MASK`.
-const OWNER_MASK: u32 = !(futex::WAITERS | futex::OWNER_DIED);
+pub(super) const OWNER_MASK: u32 = !(futex::WAITERS | futex::OWNER_DIED);
 
 const STORAGE_WORDS: usize = 7;
 const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= STORAGE_WORDS * 8);
 const _: () = assert!(align_of::<libc::pthread_mutex_t>() <= align_of::<u64>());
+
+/// The number of the calling thread, as futex words have it.
+fn this_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32 & OWNER_MASK
+}
 
 /// A robust mutex in shared memory.
 #[repr(C)]
@@ -41,7 +49,7 @@ unsafe impl Sync for Beacon {}
 pub(super) struct NotLit(pub(super) &'static str);
 
 impl Beacon {
-    fn word(&self) -> &AtomicU32 {
+    pub(super) fn word(&self) -> &AtomicU32 {
         // SAFETY: the offset lies within the storage, is 4-aligned, and every access to these four
         // bytes, the kernel's and the C library's included, is atomic.
         unsafe { &*self.storage.get().byte_add(LOCK_WORD_OFFSET).cast::<AtomicU32>() }
@@ -57,6 +65,9 @@ impl Beacon {
     /// it, and the memory stays where it is until [`Beacon::extinguish`] or the thread's end.
     pub(super) fn light(&self) -> Result<(), NotLit> {
         self.pass_on();
+        if robust::keep(self.word(), this_thread()) {
+            return Ok(());
+        }
         let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let attributes = attributes.as_mut_ptr();
         // SAFETY: the attributes are initialised by the first call before the others use them. The
@@ -76,8 +87,7 @@ impl Beacon {
         if unsafe { libc::pthread_mutex_trylock(self.mutex()) } != 0 {
             return Err(NotLit("a new mutex is not free"));
         }
-        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        if self.word().load(Ordering::Relaxed) & OWNER_MASK != thread & OWNER_MASK {
+        if self.word().load(Ordering::Relaxed) & OWNER_MASK != this_thread() {
             self.extinguish();
             return Err(NotLit("the C library keeps the owner of a mutex elsewhere"));
         }
@@ -86,9 +96,11 @@ impl Beacon {
 
     /// Ends it. The calling thread lit it.
     pub(super) fn extinguish(&self) {
-        // SAFETY: the calling thread holds this mutex since it lit the beacon.
-        let failed = unsafe { libc::pthread_mutex_unlock(self.mutex()) };
-        assert_eq!(failed, 0, "the owner of a beacon extinguishes it");
+        if !robust::let_go(self.word(), this_thread()) {
+            // SAFETY: the calling thread holds this mutex since it lit the beacon. It fails where
+            // the mutex was damaged; then there is nothing left to extinguish.
+            unsafe { libc::pthread_mutex_unlock(self.mutex()) };
+        }
         self.pass_on();
     }
 

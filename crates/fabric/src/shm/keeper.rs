@@ -111,14 +111,15 @@ impl Drop for Keeper {
             return;
         }
         let mapping = self.region.mapping();
-        if self.has_lane {
-            mapping.stop_lane(self.id);
-        }
+        let is_over = !self.has_lane || mapping.stop_lane(self.id);
         if let Some(tether) = self.tether.take() {
             tether.release();
             mapping.tethers().remove(self.id.index);
         }
-        mapping.move_out(self.id);
+        // Else the place stays this thread's until that ends: a verb may still take effect.
+        if is_over {
+            mapping.move_out(self.id);
+        }
         self.region.keepers().remove(self.thread);
     }
 }

@@ -62,6 +62,7 @@ mod parking;
 mod place;
 mod region;
 mod results;
+mod robust;
 mod table;
 mod taken;
 #[cfg(test)]
@@ -82,6 +83,7 @@ pub use mutex::{SystemGuard, SystemKind, SystemMutexes};
 pub use parking::Unparker;
 pub use place::LABEL_BYTES;
 pub use region::{Options, REGION, Region};
+pub use robust::OwnThread;
 pub use table::EndpointInfo;
 pub use wait::park_all;
 pub use wide::Wide;

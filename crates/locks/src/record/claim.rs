@@ -280,7 +280,7 @@ impl Claim {
             Rank::Passer => has_left(leave_lock(site, grant)),
             Rank::Reader => {
                 site.left(farlock_fabric::verb::masked_faa128(old, &leave_readers()));
-                true
+                ClaimWord(old).readers() > 0
             }
         }
     }
@@ -418,6 +418,7 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
     }
 
     /// A head of the line that others stand behind: frees the lock, then tells the next in line.
+    /// Or a client that was taken for dead.
     async fn hand_over(
         &self,
         site: &Site<'_, E>,
@@ -425,6 +426,13 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
         grant: Grant,
         _old: Option<u128>,
     ) -> Result<(), Fault> {
+        if grant.rank == Rank::Reader {
+            // There were no readers to leave: others had been certain that this client was dead.
+            let again = MaskedFaa { add: ClaimWord::READERS.place(1), ..leave_readers() };
+            site.endpoint.masked_faa128(site.lock, again, None).await?;
+            site.event(Event::Superseded { lock: site.lock });
+            return Ok(());
+        }
         // Published before the verb: who reports too late to be told looks here after reporting.
         site.publish_ticket(Phase::Leaving, mode, 0, turn_of(grant.acquisition) as u32);
         let op = leave_lock(site, grant);

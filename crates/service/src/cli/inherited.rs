@@ -104,6 +104,27 @@ pub(super) fn heed_children() {
     by_default(libc::SIGCHLD);
 }
 
+/// What is said when memory of a region's file is gone, and with which status this program ends.
+const GONE: &[u8] =
+    b"farlock: memory of the region is gone: its file was cut short [region-damaged]\n   \
+    hint: `farlock region reset NAME` creates the region anew; tokens go on increasing\n";
+const DAMAGED: i32 = 70;
+
+extern "C" fn memory_is_gone(_: i32) {
+    // SAFETY: both may be called where a signal arrives.
+    unsafe {
+        libc::write(2, GONE.as_ptr().cast(), GONE.len());
+        libc::_exit(DAMAGED);
+    }
+}
+
+/// Has this program end with a status of its own where memory of a region's file is gone, which the
+/// kernel tells by SIGBUS. A command that it executes is told nothing.
+pub(super) fn end_where_memory_is_gone() {
+    // SAFETY: the function calls nothing but what may be called where a signal arrives.
+    unsafe { libc::signal(libc::SIGBUS, memory_is_gone as *const () as libc::sighandler_t) };
+}
+
 /// Which of two processes this is.
 pub(super) enum Fork {
     /// The one that was there, and its child.

@@ -2,7 +2,7 @@
 //!
 //! Exit statuses, as flock(1) and sysexits have them: the
 //! command's own; 1 (or `-E`) where a lock was not granted; 64 for wrong usage, 69 where a region
-//! cannot be used, 71 where the system refuses, 126 and 127 where the command cannot be run or
+//! cannot be used, 70 where its memory is gone, 71 where the system refuses, 126 and 127 where the command cannot be run or
 //! found, 128 and the signal's number where it was killed.
 
 mod demo;
@@ -67,6 +67,7 @@ impl Places {
 
 /// Runs the command line.
 pub(crate) fn main() -> ExitCode {
+    inherited::end_where_memory_is_gone();
     let mut arguments = std::env::args_os();
     match arguments.nth(1) {
         Some(first) if first == demo::ACTOR => return demo::act(arguments).into(),

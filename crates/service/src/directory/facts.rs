@@ -1,7 +1,9 @@
 //! What a record says of its lock: its name and its kind.
 
 use super::DirectoryError;
-use super::layout::{FACT_WORDS, KIND, KIND_BYTES_MAX, LENGTH, Layout, NAME, NAME_BYTES_MAX};
+use super::layout::{
+    CHECK, FACT_WORDS, KIND, KIND_BYTES_MAX, LENGTH, Layout, NAME, NAME_BYTES_MAX, mix,
+};
 
 /// A name that is looked for.
 pub(super) struct Wanted<'a> {
@@ -61,9 +63,7 @@ pub(super) fn hash(name: &[u8]) -> u64 {
     let fnv = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    let mixed = (fnv ^ fnv >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
+    mix(fnv)
 }
 
 /// The words of a record after its lock's line, as somebody wrote them.
@@ -75,7 +75,22 @@ impl Facts {
         facts.0[LENGTH] = wanted.name.len() as u64;
         facts.put(KIND, wanted.kind.as_bytes());
         facts.put(NAME, wanted.name.as_bytes());
+        facts.0[CHECK] = facts.check();
         facts
+    }
+
+    /// What all words but one come to.
+    fn check(&self) -> u64 {
+        let others = self.0.iter().enumerate().filter(|(at, _)| *at != CHECK);
+        others.fold(0, |sum, (_, word)| mix(sum ^ word))
+    }
+
+    /// Whether they are as they were written.
+    pub(super) fn are_sound(&self) -> Result<(), DirectoryError> {
+        match self.check() == self.0[CHECK] {
+            true => Ok(()),
+            false => Err(DirectoryError::Damaged { what: "a record was overwritten" }),
+        }
     }
 
     /// The number of the chain that this name is in.

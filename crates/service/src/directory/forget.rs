@@ -12,12 +12,12 @@
 
 use std::collections::BTreeSet;
 
-use farlock_fabric::{Addr, Endpoint, Slot, Verb};
+use farlock_fabric::{Addr, Endpoint, Slot, Verb, WideAtomics};
 use farlock_locks::slot;
 
 use super::facts::{Facts, Wanted};
 use super::layout::{Chain, Link, State};
-use super::{Directory, DirectoryError, Kind};
+use super::{Directory, DirectoryError, Kind, change_sealed, read_sealed};
 
 /// A record that this client prepares: nobody else uses its word or its facts.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ enum Before {
 
 impl Directory {
     /// Takes a record and writes the name into it.
-    pub(super) async fn stage<E: Endpoint>(
+    pub(super) async fn stage<E: WideAtomics>(
         &self,
         endpoint: &E,
         wanted: &Wanted<'_>,
@@ -55,7 +55,7 @@ impl Directory {
 
     /// Puts a prepared record first in a chain whose word is this. Returns the record where that
     /// has changed, unless others have taken it for a name that nobody uses.
-    pub(super) async fn put_first<E: Endpoint>(
+    pub(super) async fn put_first<E: WideAtomics>(
         &self,
         endpoint: &E,
         number: u64,
@@ -65,8 +65,8 @@ impl Directory {
     ) -> Result<Option<Staged>, DirectoryError> {
         let Staged { record, link } = staged;
         // After the walk that found no such name: what was forgotten before it is counted.
-        endpoint.read64(self.layout.highest()).await?;
-        let word = (kind.fresh)((endpoint.old() as u64).saturating_add(1));
+        let highest = read_sealed(endpoint, self.layout.highest()).await?;
+        let word = (kind.fresh)(highest.saturating_add(1));
         let addr = self.layout.lock(record);
         endpoint.verb(Verb::Write { addr, data: &[word as u64, (word >> 64) as u64] }).await?;
         let named = link.turned(State::Named).with(Link::NEXT, chain.first());
@@ -74,8 +74,7 @@ impl Directory {
             return Ok(None);
         }
         let first = chain.beginning_with(record);
-        endpoint.cas64(self.layout.chain(number), chain.0, first.0).await?;
-        if endpoint.old() as u64 == chain.0 {
+        if change_sealed(endpoint, self.layout.chain(number), chain.0, first.0).await? {
             return Ok(None);
         }
         let link = named.staged_by(endpoint.id());
@@ -84,7 +83,7 @@ impl Directory {
     }
 
     /// Gives back a record that was prepared and is not needed.
-    pub(super) async fn give_back<E: Endpoint>(
+    pub(super) async fn give_back<E: WideAtomics>(
         &self,
         endpoint: &E,
         staged: Staged,
@@ -95,7 +94,11 @@ impl Directory {
     }
 
     /// Takes the next record that is free or can be made so.
-    async fn take<E: Endpoint>(&self, endpoint: &E, kind: Kind) -> Result<Staged, DirectoryError> {
+    async fn take<E: WideAtomics>(
+        &self,
+        endpoint: &E,
+        kind: Kind,
+    ) -> Result<Staged, DirectoryError> {
         let records = u64::from(self.layout.records);
         let mut used = BTreeSet::new();
         // Twice around: others may have given one back behind the hand.
@@ -130,7 +133,7 @@ impl Directory {
 
     /// Forgets a name if nobody uses it. Returns its link then. `used` are locks that somebody
     /// used a while ago.
-    async fn forget<E: Endpoint>(
+    async fn forget<E: WideAtomics>(
         &self,
         endpoint: &E,
         record: u64,
@@ -159,28 +162,23 @@ impl Directory {
         Ok(self.change(endpoint, record, leaving, dead).await?.then_some(dead))
     }
 
-    async fn raise_highest<E: Endpoint>(
+    async fn raise_highest<E: WideAtomics>(
         &self,
         endpoint: &E,
         count: u64,
     ) -> Result<(), DirectoryError> {
         let at = self.layout.highest();
-        endpoint.read64(at).await?;
-        let mut highest = endpoint.old() as u64;
-        while highest < count {
-            endpoint.cas64(at, highest, count).await?;
-            let found = endpoint.old() as u64;
-            if found == highest {
-                break;
+        loop {
+            let highest = read_sealed(endpoint, at).await?;
+            if highest >= count || change_sealed(endpoint, at, highest, count).await? {
+                return Ok(());
             }
-            highest = found;
         }
-        Ok(())
     }
 
     /// Takes a dead record out of its chain, and everything dead before it. `false`: others have,
     /// and use it.
-    async fn take_out<E: Endpoint>(
+    async fn take_out<E: WideAtomics>(
         &self,
         endpoint: &E,
         record: u64,
@@ -190,6 +188,7 @@ impl Directory {
         if self.link(endpoint, record).await? != dead {
             return Ok(false);
         }
+        facts.are_sound()?;
         let number = facts.chain(&self.layout)?;
         while !self.clean(endpoint, number).await? {}
         Ok(true)
@@ -197,7 +196,11 @@ impl Directory {
 
     /// Takes everything dead out of a chain, and changes the chain's word. `false`: somebody else
     /// changed the chain meanwhile.
-    async fn clean<E: Endpoint>(&self, endpoint: &E, number: u64) -> Result<bool, DirectoryError> {
+    async fn clean<E: WideAtomics>(
+        &self,
+        endpoint: &E,
+        number: u64,
+    ) -> Result<bool, DirectoryError> {
         let mut chain = self.chain(endpoint, number).await?;
         let mut before = Before::Chain;
         let mut record = chain.first();
@@ -237,7 +240,7 @@ impl Directory {
     }
 
     /// Changes a chain's word: to another first record, or only so that it has changed.
-    async fn set_first<E: Endpoint>(
+    async fn set_first<E: WideAtomics>(
         &self,
         endpoint: &E,
         number: u64,
@@ -245,8 +248,7 @@ impl Directory {
         first: Option<u64>,
     ) -> Result<bool, DirectoryError> {
         let to = chain.beginning_with(first.unwrap_or(chain.first()));
-        endpoint.cas64(self.layout.chain(number), chain.0, to.0).await?;
-        let is_set = endpoint.old() as u64 == chain.0;
+        let is_set = change_sealed(endpoint, self.layout.chain(number), chain.0, to.0).await?;
         *chain = to;
         Ok(is_set)
     }

@@ -3,8 +3,8 @@
 //! ```text
 //! 0      head      one word: mark, version, how many records; then its line is unused
 //! 64     hand      where the search for a record goes on
-//! 128    highest   the highest count of a lock whose name was forgotten
-//! 192    index     a word per chain: how often it changed, and the number of its first record
+//! 128    highest   the highest count of a lock whose name was forgotten, sealed
+//! 192    index     16 bytes per chain: how often it changed, and its first record, sealed
 //!        records   6 lines each: the lock's line with a link, a line of facts, 4 lines of name
 //! ```
 //!
@@ -28,19 +28,23 @@ const RECORD: u64 = 6 * LINE;
 const LINK: u64 = 16;
 /// Chains of the index for three records: most of them are short.
 const CHAINS_PER_3_RECORDS: u64 = 4;
+/// Bytes of a sealed word.
+const SEALED: u64 = 16;
 
 /// Words of a record after its lock's line.
 pub(super) const FACT_WORDS: usize = 40;
 /// Where among these the length of the name lies.
 pub(super) const LENGTH: usize = 0;
+/// Where what the others come to lies.
+pub(super) const CHECK: usize = 1;
 /// Where the kind begins: two words.
 pub(super) const KIND: usize = 2;
 /// Where the name begins.
 pub(super) const NAME: usize = 8;
 
-/// "fdir", the first word's mark.
+/// "fdir", of which the first word's mark is made.
 const MARK: u64 = 0x6664_6972;
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 word! {
     /// The first word of a directory. It is written once.
@@ -145,6 +149,32 @@ impl Chain {
     }
 }
 
+/// A word as it lies in memory: beside what it and its address come to, so that a half that was
+/// overwritten is seen. Zero is zero.
+pub(super) const fn seal(addr: Addr, value: u64) -> u128 {
+    if value == 0 {
+        return 0;
+    }
+    value as u128 | (mix(value ^ addr.bits()) as u128) << 64
+}
+
+/// What a sealed word says, if it is sound.
+pub(super) const fn unseal(addr: Addr, found: u128) -> Option<u64> {
+    if seal(addr, found as u64) == found { Some(found as u64) } else { None }
+}
+
+/// Spreads a word over all bits; a bijection.
+pub(super) const fn mix(word: u64) -> u64 {
+    let mixed = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+/// The mark of a directory of so many records.
+const fn mark_of(records: u64) -> u64 {
+    mix(records ^ MARK << 32) >> 32
+}
+
 /// The places of a directory's parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Layout {
@@ -162,7 +192,7 @@ impl Layout {
 
     /// The largest directory in so many bytes at `base`; `None` where not one record fits.
     pub(super) fn largest(base: Addr, bytes: u64) -> Option<Self> {
-        let for_three = 3 * RECORD + CHAINS_PER_3_RECORDS * 8;
+        let for_three = 3 * RECORD + CHAINS_PER_3_RECORDS * SEALED;
         let threes = bytes.saturating_sub(INDEX + LINE) / for_three;
         let records = (3 * threes).min(Chain::FIRST.max()) as u32;
         (records > 0).then(|| Self::new(base, records))
@@ -171,7 +201,7 @@ impl Layout {
     /// The directory that this first word describes, if it is one and fits in so many bytes.
     pub(super) fn of_head(base: Addr, head: Head, bytes: u64) -> Option<Self> {
         let layout = Self::new(base, head.records() as u32);
-        let sound = head.mark() == MARK
+        let sound = head.mark() == mark_of(head.records())
             && head.version() == VERSION
             && layout.records > 0
             && layout.bytes() <= bytes;
@@ -180,13 +210,13 @@ impl Layout {
 
     pub(super) fn head_word(&self) -> Head {
         Head::new()
-            .with(Head::MARK, MARK)
+            .with(Head::MARK, mark_of(self.records.into()))
             .with(Head::VERSION, VERSION)
             .with(Head::RECORDS, self.records.into())
     }
 
     fn first_record(&self) -> u64 {
-        (INDEX + self.chains * 8).next_multiple_of(LINE)
+        (INDEX + self.chains * SEALED).next_multiple_of(LINE)
     }
 
     fn bytes(&self) -> u64 {
@@ -207,7 +237,7 @@ impl Layout {
 
     pub(super) fn chain(&self, number: u64) -> Addr {
         assert!(number < self.chains, "a chain of the index");
-        self.base.plus(INDEX + number * 8)
+        self.base.plus(INDEX + number * SEALED)
     }
 
     /// Whether somebody's word names a record there is.
@@ -252,7 +282,7 @@ mod tests {
         for bytes in [2048, 4096, 65_536, 1 << 20] {
             let layout = Layout::largest(BASE, bytes).unwrap();
             assert!(layout.bytes() <= bytes);
-            assert!(layout.chain(layout.chains - 1).plus(8) <= layout.lock(1));
+            assert!(layout.chain(layout.chains - 1).plus(SEALED) <= layout.lock(1));
             let step = layout.lock(2).offset() - layout.lock(1).offset();
             assert_eq!((step, layout.lock(2).offset() % LINE), (RECORD, 0));
             assert_eq!(layout.facts(1).plus(FACT_WORDS as u64 * 8), layout.lock(2));

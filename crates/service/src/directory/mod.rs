@@ -34,19 +34,20 @@
 //! count of any lock that was forgotten before.
 //!
 //! Everything read here may have been written by a process gone mad; it is checked before it is
-//! used as a size or a place.
+//! used as a size or a place. What decides which record is whose is *sealed*: a word that was
+//! overwritten is seen, and ends in an error, for a name that is not found would get a second lock.
 
 mod facts;
 mod forget;
 mod layout;
 
-use farlock_fabric::{Addr, Endpoint, Fault, Verb, WORDS_MAX};
+use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, Verb, WORDS_MAX, WideAtomics};
 use thiserror::Error;
 
 pub use facts::check_name;
 use facts::{Facts, Wanted};
 use forget::Staged;
-use layout::{Chain, FACT_WORDS, Layout, Link, State};
+use layout::{Chain, FACT_WORDS, Layout, Link, State, seal, unseal};
 pub use layout::{KIND_BYTES_MAX, NAME_BYTES_MAX};
 
 use crate::inspect::shown;
@@ -239,7 +240,7 @@ impl Directory {
     ///
     /// # Errors
     /// See [`DirectoryError`].
-    pub async fn enter<E: Endpoint>(
+    pub async fn enter<E: WideAtomics>(
         &self,
         endpoint: &E,
         name: &str,
@@ -255,7 +256,7 @@ impl Directory {
         entered
     }
 
-    async fn enter_or_stage<E: Endpoint>(
+    async fn enter_or_stage<E: WideAtomics>(
         &self,
         endpoint: &E,
         wanted: &Wanted<'_>,
@@ -298,7 +299,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`DirectoryError::Fabric`].
-    pub async fn aim_again<E: Endpoint>(
+    pub async fn aim_again<E: WideAtomics>(
         &self,
         endpoint: &E,
         found: Located,
@@ -308,7 +309,7 @@ impl Directory {
     }
 
     /// Aims a slot at a lock that was found. `None`: something has become of its record.
-    async fn stay<E: Endpoint>(
+    async fn stay<E: WideAtomics>(
         &self,
         endpoint: &E,
         mut found: Located,
@@ -321,9 +322,7 @@ impl Directory {
             Some(State::Leaving) => found.link.turned(State::Named),
             _ => found.link,
         };
-        let at = self.layout.link(found.record);
-        endpoint.cas64(at, found.link.0, named.0).await?;
-        let is_there = endpoint.old() as u64 == found.link.0;
+        let is_there = self.change(endpoint, found.record, found.link, named).await?;
         found.link = named;
         Ok(is_there.then_some(found))
     }
@@ -337,12 +336,12 @@ impl Directory {
         let mut words = [0; WORDS_MAX];
         let mut first = 0;
         while first < self.layout.chains {
-            let count = (self.layout.chains - first).min(WORDS_MAX as u64);
+            let count = (self.layout.chains - first).min(WORDS_MAX as u64 / 2);
             let addr = self.layout.chain(first);
-            endpoint.verb(Verb::Read { addr, words: count as u16 }).await?;
+            endpoint.verb(Verb::Read { addr, words: 2 * count as u16 }).await?;
             endpoint.copy_read(0, &mut words);
-            for (number, word) in (first..first + count).zip(words) {
-                if Chain(word).first() != 0 {
+            for (number, word) in (first..first + count).zip(words.chunks_exact(2)) {
+                if word != [0, 0] {
                     entries.append(&mut self.list_chain(endpoint, number).await?);
                 }
             }
@@ -394,6 +393,7 @@ impl Directory {
                     if self.link(endpoint, record).await? != link {
                         return Ok(Walk::Moved);
                     }
+                    facts.are_sound()?;
                     if let Some(found) = look(record, link, &facts)? {
                         return Ok(Walk::Found(found));
                     }
@@ -420,28 +420,25 @@ impl Directory {
     }
 
     async fn chain<E: Endpoint>(&self, endpoint: &E, number: u64) -> Result<Chain, DirectoryError> {
-        endpoint.read64(self.layout.chain(number)).await?;
-        Ok(Chain(endpoint.old() as u64))
+        Ok(Chain(read_sealed(endpoint, self.layout.chain(number)).await?))
     }
 
     async fn link<E: Endpoint>(&self, endpoint: &E, record: u64) -> Result<Link, DirectoryError> {
         if !self.layout.has_record(record) {
             return Err(DirectoryError::Damaged { what: "a link names a record there is not" });
         }
-        endpoint.read64(self.layout.link(record)).await?;
-        Ok(Link(endpoint.old() as u64))
+        Ok(Link(read_sealed(endpoint, self.layout.link(record)).await?))
     }
 
     /// Changes a link, if it still is what it was.
-    async fn change<E: Endpoint>(
+    async fn change<E: WideAtomics>(
         &self,
         endpoint: &E,
         record: u64,
         from: Link,
         to: Link,
     ) -> Result<bool, DirectoryError> {
-        endpoint.cas64(self.layout.link(record), from.0, to.0).await?;
-        Ok(endpoint.old() as u64 == from.0)
+        Ok(change_sealed(endpoint, self.layout.link(record), from.0, to.0).await?)
     }
 
     async fn facts<E: Endpoint>(&self, endpoint: &E, record: u64) -> Result<Facts, DirectoryError> {
@@ -451,6 +448,35 @@ impl Directory {
         endpoint.copy_read(0, &mut facts.0);
         Ok(facts)
     }
+}
+
+/// What a sealed word says.
+async fn read_sealed<E: Endpoint>(endpoint: &E, addr: Addr) -> Result<u64, DirectoryError> {
+    let mut last = None;
+    loop {
+        endpoint.verb(Verb::Read { addr, words: 2 }).await?;
+        let found = endpoint.old();
+        if let Some(value) = unseal(addr, found) {
+            return Ok(value);
+        }
+        // Its halves may have been read before and after a change: then the next look differs.
+        if last.replace(found) == Some(found) {
+            return Err(DirectoryError::Damaged { what: "a word of it was overwritten" });
+        }
+    }
+}
+
+/// Changes a sealed word, if it still says `from`.
+async fn change_sealed<E: WideAtomics>(
+    endpoint: &E,
+    addr: Addr,
+    from: u64,
+    to: u64,
+) -> Result<bool, Fault> {
+    let (compare, all) = (seal(addr, from), u128::MAX);
+    let op = MaskedCas { compare, compare_mask: all, swap: seal(addr, to), swap_mask: all };
+    endpoint.masked_cas128(addr, op, Some(compare)).await?;
+    Ok(endpoint.old() == compare)
 }
 
 /// What a walk along a chain came to.

@@ -447,6 +447,12 @@ impl Name {
     }
 }
 
+/// Whether others can see that a place holds. Of a hold alone the word says so when it is released.
+#[inline(always)]
+fn is_seen(place: &Place, mode: Mode) -> bool {
+    mode == Mode::Exclusive || place.seat.is_seen_to_hold()
+}
+
 fn is_awaited(word: u128) -> bool {
     RecordLock::<farlock_fabric::shm::Lane>::is_awaited(&lock_protocol(), word)
 }
@@ -544,13 +550,15 @@ impl Name {
         if line.waiters.is_empty() && line.hold == held(mode) {
             // Nobody of this session waits, and this is the last hold.
             let place = line.place.as_mut().expect("a hold has a place");
+            let is_seen = is_seen(place, mode);
             let closed = place.seat.close();
             line.hold = Hold::Nothing;
-            if closed == Ok(Closed::Free) && line.keeps {
+            if closed == Ok(Closed::Free) && line.keeps && is_seen {
                 return Ok(());
             }
             let place = line.place.take().expect("it has just closed");
-            return self.close_slowly(line, place, closed);
+            let released = self.close_slowly(line, place, closed);
+            return released.and_then(|()| self.check_seen(is_seen));
         }
         self.release_slowly(line, mode)
     }
@@ -573,9 +581,10 @@ impl Name {
             (Hold::Shared(holders), Mode::Shared) if holders > 1 => {
                 line.hold = Hold::Shared(holders - 1);
                 let Some(place) = line.more.pop() else {
+                    let is_seen = line.place.as_ref().is_some_and(|place| is_seen(place, mode));
                     drop(line);
-                    let ended = self.hub.check();
-                    return ended.map_err(|reason| self.lost_hold(reason));
+                    self.hub.check().map_err(|reason| self.lost_hold(reason))?;
+                    return self.check_seen(is_seen);
                 };
                 place
             }
@@ -585,8 +594,14 @@ impl Name {
             }
             (hold, mode) => panic!("a guard holds {mode:?}, its session {hold:?}"),
         };
+        let is_seen = is_seen(&place, mode);
         let closed = place.seat.close();
-        self.close_slowly(line, place, closed)
+        self.close_slowly(line, place, closed)?;
+        self.check_seen(is_seen)
+    }
+
+    fn check_seen(&self, is_seen: bool) -> Result<(), ReleaseError> {
+        if is_seen { Ok(()) } else { Err(self.lost_hold(LostReason::TakenOver)) }
     }
 
     /// Ends a release whose closing verb was executed.
@@ -597,19 +612,23 @@ impl Name {
         place: Box<Place>,
         closed: Result<Closed, Fault>,
     ) -> Result<(), ReleaseError> {
-        let (mut line, released) = match closed {
+        let mut released = Ok(());
+        let (mut line, closed) = match closed {
             Ok(Closed::Free) => (line, Ok(())),
             Ok(Closed::InHand) => {
                 drop(line);
                 let handed = block_on(place.seat.endpoint(), place.seat.hand_over());
-                (self.line(), handed)
+                if handed == Ok(false) {
+                    released = Err(self.lost_hold(LostReason::TakenOver));
+                }
+                (self.line(), handed.map(|_| ()))
             }
             Err(fault) => (line, Err(fault)),
         };
         self.recycle(&mut line, place);
         let mut after = After::default();
         self.advance(&mut line, &mut after);
-        self.finish(line, after, released)
+        self.finish(line, after, closed).and(released)
     }
 
     fn finish(

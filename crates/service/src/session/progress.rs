@@ -93,6 +93,8 @@ pub(super) fn start(
         .spawn(move || {
             // Signals are for the program's own threads. If they stay, nothing is lost.
             let _ = SigSet::all().thread_block();
+            // Where the system does not let it the C library's list serves, which peers can damage.
+            let _own = region.own_thread();
             match Worker::new(region, tether) {
                 Ok(mut worker) => {
                     let ending = Ending(Arc::clone(&worker.hub));

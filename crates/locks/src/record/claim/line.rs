@@ -519,7 +519,8 @@ async fn look_before<E: WideAtomics>(
     asks: bool,
 ) -> Result<Before, Fault> {
     let Mailbox { endpoint: peer, slot } = before.mailbox;
-    if peer.index > site.endpoint.endpoints() || slot.0 >= site.endpoint.slots() {
+    if peer.index == 0 || peer.index > site.endpoint.endpoints() || slot.0 >= site.endpoint.slots()
+    {
         return Ok(Before::Unknown);
     }
     let is_alive = site.endpoint.is_alive(peer);

@@ -299,6 +299,14 @@ pub(crate) const NIGHTLY: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "damage-long",
+        title: "3,000 regions overwritten at random under six processes",
+        cap_minutes: 20,
+        env: &[("FARLOCK_MORE_DAMAGE", "30")],
+        commands: &["cargo test --release --package=farlock --test=damage -- --nocapture"],
+        ..PLAIN
+    },
+    Step {
         name: "storm-long",
         title: "the storm with twenty times as many deaths, the faces with five to ten times",
         cap_minutes: 40,

@@ -22,9 +22,9 @@ use farlock::{RegionOptions, ReleaseError, Session};
 use stage::{Stage, kill, now_ns, pid};
 
 /// How long the actors use a region.
-const ROUND: Duration = Duration::from_millis(120);
+const ROUND: Duration = Duration::from_millis(90);
 /// When it is damaged, after they began.
-const DAMAGED: Duration = Duration::from_millis(40);
+const DAMAGED: Duration = Duration::from_millis(30);
 /// How long an acquisition may wait.
 const LIMIT: Duration = Duration::from_millis(100);
 /// By when an actor must have come back from a round: its last acquisition has a limit.

@@ -25,8 +25,12 @@
 //!
 //! The region's directory and file belong to one user and are closed to all others. Processes of
 //! that user can disturb each other, as they can by other means; what they write is checked before
-//! it is used as a size or an index, so it can make a verb fail or a process stop, never make it
-//! reach beyond the region.
+//! it is used as a size or an index, so it can make a verb fail or a process wait, never make it
+//! reach beyond the region. There are two exceptions. An endpoint that was attached by a thread
+//! without a list of its own ([`Region::own_thread`]) has pointers of the C library in the region,
+//! which whoever overwrites them can aim at the memory of that thread's process; sessions have no
+//! such endpoints, what only looks has one while it looks. And a file that is cut short ends who
+//! reads beyond its end by SIGBUS.
 //!
 //! # Crashes
 //!

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::FdFlags;
+use rustix::io::{Errno, FdFlags};
 
 use super::error::OpenError;
 use super::file::PrivateDir;
@@ -113,7 +113,10 @@ impl Tether {
 /// the magic link names the very file that is mapped, whatever lies under its name by now.
 pub(super) fn open_again(region_file: &File) -> io::Result<File> {
     let link = format!("/proc/self/fd/{}", region_file.as_raw_fd());
-    let fd = rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let fd = match rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => return Err(io::Error::other("/proc is needed, and not mounted here")),
+        opened => opened?,
+    };
     let opened = File::from(fd);
     if opened.metadata()?.ino() != region_file.metadata()?.ino() {
         return Err(io::Error::other("/proc names another file"));

@@ -1,9 +1,9 @@
 //! The command line: every command is one variant of [`Command`] and one module.
 //!
-//! Exit statuses, as flock(1) and sysexits have them: the
-//! command's own; 1 (or `-E`) where a lock was not granted; 64 for wrong usage, 69 where a region
-//! cannot be used, 70 where its memory is gone, 71 where the system refuses, 126 and 127 where the command cannot be run or
-//! found, 128 and the signal's number where it was killed.
+//! Exit statuses, as flock(1) and sysexits have them: the command's own; 1 (or `-E`) where a lock
+//! was not granted; 64 for wrong usage, 69 where a region cannot be used, 70 where its memory is
+//! gone, 71 where the system refuses, 126 and 127 where the command cannot be run or found, 128
+//! and the signal's number where it was killed.
 
 mod demo;
 mod family;

@@ -109,18 +109,28 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
         self.old.get().is_some() && !self.is_held()
     }
 
-    /// Whether its record says that it holds, as it was published. Where somebody has overwritten
-    /// that, others may have taken this client for dead. The word of a shared hold cannot tell.
+    /// Whether others see that it lives and holds, as it has published. Where somebody has
+    /// overwritten that, they may have taken this client for dead. The word of a shared hold cannot
+    /// tell.
     pub fn is_seen_to_hold(&self) -> bool {
         const WORDS: usize = slot::LOCK + 1;
-        let endpoint = self.endpoint();
-        let addr = endpoint.record(endpoint.id().index, self.slot());
+        let (endpoint, id) = (self.endpoint(), self.endpoint().id());
+        if endpoint.occupied_from(id.index) != Some(id.index) || !endpoint.is_alive(id) {
+            return false;
+        }
+        let addr = endpoint.record(id.index, self.slot());
         let read = endpoint.post(Verb::Read { addr, words: WORDS as u16 });
         let mut words = [0; WORDS];
         endpoint.copy_read(0, &mut words);
         let record = SlotRecord::decode(&words);
         let holds = |record: SlotRecord| record.phase == Phase::Held && record.lock == self.lock();
         read == Posted::Done(Ok(())) && record.is_some_and(holds)
+    }
+
+    /// Gives a hold up without a verb, as a crash would: for one that others may have taken off the
+    /// word already. If they have not, they take it off as that of a dead client.
+    pub fn forsake(&mut self) {
+        self.slots.give_back(SLOT);
     }
 
     /// The fencing token of what it holds; `None` if this kind of lock has none.

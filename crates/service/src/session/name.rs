@@ -453,6 +453,15 @@ fn is_seen(place: &Place, mode: Mode) -> bool {
     mode == Mode::Exclusive || place.seat.is_seen_to_hold()
 }
 
+#[inline(always)]
+fn close(place: &mut Place, is_seen: bool) -> Result<Closed, Fault> {
+    if is_seen {
+        return place.seat.close();
+    }
+    place.seat.forsake();
+    Ok(Closed::Free)
+}
+
 fn is_awaited(word: u128) -> bool {
     RecordLock::<farlock_fabric::shm::Lane>::is_awaited(&lock_protocol(), word)
 }
@@ -551,7 +560,7 @@ impl Name {
             // Nobody of this session waits, and this is the last hold.
             let place = line.place.as_mut().expect("a hold has a place");
             let is_seen = is_seen(place, mode);
-            let closed = place.seat.close();
+            let closed = close(place, is_seen);
             line.hold = Hold::Nothing;
             if closed == Ok(Closed::Free) && line.keeps && is_seen {
                 return Ok(());
@@ -595,7 +604,7 @@ impl Name {
             (hold, mode) => panic!("a guard holds {mode:?}, its session {hold:?}"),
         };
         let is_seen = is_seen(&place, mode);
-        let closed = place.seat.close();
+        let closed = close(&mut place, is_seen);
         self.close_slowly(line, place, closed)?;
         self.check_seen(is_seen)
     }

@@ -2,8 +2,9 @@
 //! writes down what it does. Only processes of this crew are signalled, by their ids.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -18,7 +19,7 @@ use rustix::process::{
 
 use super::draw::Draw;
 use super::inside::Process;
-use super::log::{Log, Patience, Reader, Record, Refusal, What};
+use super::log::{self, Log, Patience, Reader, Record, Refusal, What};
 use super::{Face, Storm, Taken, kernel_file};
 use crate::{child, face};
 
@@ -37,6 +38,16 @@ const FIRST: u32 = 3;
 const UNSEEN: Duration = Duration::from_millis(50);
 /// How long the dead are looked after. Who then lives on is taken for gone, and judged.
 const DYING_MAX: Duration = Duration::from_secs(2);
+/// How commands run what is inside: as they are, in a child, in a session of its own, as a daemon,
+/// with other rights. The last one only where this user may, and the other one can reach it.
+const MANNERS: [&[&str]; 5] = [
+    &[],
+    &["sh", "-c", "\"$0\" \"$@\" & wait $!"],
+    &["setsid", "--wait"],
+    &["sh", "-c", "setsid \"$0\" \"$@\" </dev/null >/dev/null 2>&1 & wait $!"],
+    &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
+];
+
 /// The status of a command that was not granted.
 const CONFLICT: i32 = 75;
 /// What the processes say on standard error.
@@ -55,6 +66,8 @@ pub(super) struct Crew<'a> {
     phases: BTreeMap<u64, (Phase, u64)>,
     chance: Xoshiro256PlusPlus,
     next_who: u64,
+    /// How many of [`MANNERS`] are possible here.
+    manners: usize,
     calm: bool,
     pub(super) kills: u64,
     pub(super) stops: u64,
@@ -130,9 +143,12 @@ impl Runner {
 
     /// The guardian of its command, and those below, as far as they are there by now.
     fn kin(&self) -> Vec<Process> {
-        let mut kin: Vec<Process> = children(self.child.id());
-        let below: Vec<Process> = kin.iter().flat_map(|child| children(child.pid())).collect();
-        kin.extend(below);
+        let mut kin = children(self.child.id());
+        let mut next = 0;
+        while let Some(process) = kin.get(next) {
+            kin.extend(children(process.pid()));
+            next += 1;
+        }
         kin
     }
 
@@ -156,6 +172,24 @@ impl Runner {
             kill_process(self.pid(), signal)
         }
     }
+}
+
+/// How many of [`MANNERS`] are possible here. For the last one the storm is opened to everybody.
+fn manners(storm: &Storm<'_>) -> anyhow::Result<usize> {
+    let (last, others) = MANNERS.split_last().expect("there are some");
+    if storm.face != Face::Command || !rustix::process::geteuid().is_root() {
+        return Ok(others.len());
+    }
+    let mut shared = vec![storm.dir.to_owned(), log::path(storm.dir), storm.dir.join("marks")];
+    shared.extend((0..storm.locks).map(|lock| storm.dir.join("marks").join(lock.to_string())));
+    for path in shared {
+        std::fs::set_permissions(path, Permissions::from_mode(0o777))?;
+    }
+    let mut command = Command::new(last[0]);
+    command.args(&last[1..]).arg(std::env::current_exe()?).arg("--version");
+    let tried = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let may = tried.is_ok_and(|status| status.success());
+    Ok(if may { MANNERS.len() } else { others.len() })
 }
 
 fn children(pid: u32) -> Vec<Process> {
@@ -194,6 +228,7 @@ impl<'a> Crew<'a> {
             phases: BTreeMap::new(),
             chance: Xoshiro256PlusPlus::seed_from_u64(storm.seed),
             next_who: 1,
+            manners: manners(storm)?,
             calm: false,
             kills: 0,
             stops: 0,
@@ -272,9 +307,13 @@ impl<'a> Crew<'a> {
             return Ok(());
         }
         let kin = runner.kin();
-        runner.killed = Some(kin);
         self.log.add(Record::now(What::Kills, runner.who))?;
         runner.signal(reach, Signal::KILL).context("cannot kill a client")?;
+        // Nobody wakes those later that left its group, and were stopped with it.
+        for process in &kin {
+            let _ = kill_process(process.as_pid(), Signal::CONT);
+        }
+        runner.killed = Some(kin);
         self.kills += 1;
         Ok(())
     }
@@ -352,6 +391,10 @@ impl<'a> Crew<'a> {
             runner.stopped_until = None;
             self.log.add(Record::now(What::Continues, runner.who))?;
             runner.signal(Reach::All, Signal::CONT)?;
+            // Those that left the group may have been stopped too.
+            for process in runner.kin() {
+                let _ = kill_process(process.as_pid(), Signal::CONT);
+            }
         }
         Ok(())
     }
@@ -482,7 +525,10 @@ impl<'a> Crew<'a> {
             }
         }
         match storm.taken {
-            Taken::Farlock => drop(command.arg("--").arg(&inside)),
+            Taken::Farlock => {
+                let manner = MANNERS[who as usize % self.manners];
+                command.arg("--").args(manner).arg(&inside);
+            }
             Taken::Kernel => drop(command.arg(kernel_file(storm.dir, draw.lock)).arg(&inside)),
             Taken::Nothing => {}
         }

@@ -202,7 +202,7 @@ impl Reader {
     }
 }
 
-fn path(dir: &Path) -> PathBuf {
+pub(super) fn path(dir: &Path) -> PathBuf {
     dir.join("log")
 }
 

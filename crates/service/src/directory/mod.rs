@@ -136,7 +136,7 @@ impl Located {
 /// The directory of a region. A plain value: threads may have one each.
 ///
 /// ```no_run
-/// # async fn example<E: farlock_fabric::Endpoint>(
+/// # async fn example<E: farlock_fabric::WideAtomics>(
 /// #     endpoint: &E, heap: (farlock_fabric::Addr, u64),
 /// # ) -> Result<(), farlock::directory::DirectoryError> {
 /// use farlock::directory::Directory;

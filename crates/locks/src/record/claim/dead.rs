@@ -255,7 +255,7 @@ impl Claim {
                     steps = if is_as_before { steps + 1 } else { 0 };
                     continue;
                 }
-                Line::Waits => pass(site, mode, seen),
+                Line::Waits => pass_over(site, mode, seen),
             };
             site.publish_ticket(Phase::Claiming, mode, 0, ticket);
             site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
@@ -341,6 +341,19 @@ enum Line {
     Dead,
     /// Somebody who lives.
     Waits,
+}
+
+/// The verb by which a try passes over those in line, who are stopped: a reader also beside readers.
+fn pass_over<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: ClaimWord) -> MaskedCas<u128> {
+    let op = pass(site, mode, seen);
+    match mode {
+        Mode::Exclusive => op,
+        Mode::Shared => MaskedCas {
+            compare: op.compare | seen.0 & ClaimWord::READERS.mask(),
+            swap: ClaimWord::READERS.place(seen.readers() + 1),
+            ..op
+        },
+    }
 }
 
 /// The verb by which a try claims a free lock and ends a line in which nobody waits.

@@ -123,7 +123,7 @@ pub(super) fn contention(
             (counts[number], disordered[number]) = (count, out_of_order);
         }
         let rate = counts.iter().sum::<u64>() as f64 / begun.elapsed().as_secs_f64() / 1e3;
-        show.step(begun.elapsed().as_millis() as u64, format!("{rate:.0} k/s, each {counts:?}"));
+        show.step(begun.elapsed().as_millis() as u64, &format!("{rate:.0} k/s, each {counts:?}"));
     })?;
     let sum: u64 = counts.iter().sum();
     let bytes = std::fs::read(&path).map_err(failed)?;
@@ -165,7 +165,7 @@ pub(super) fn sharing(stage: &Stage, time: Duration, summary: &mut Summary) -> R
             held.push(Held { from, to, alone: number == writer });
         }
         let message = format!("{} times held", held.len());
-        show.step(begun.elapsed().as_millis() as u64, message);
+        show.step(begun.elapsed().as_millis() as u64, &message);
     })?;
     let (together, violations) = overlaps(&held);
     let writes = held.iter().filter(|held| held.alone).count();
@@ -222,7 +222,7 @@ pub(super) fn take_over(stage: &Stage, summary: &mut Summary) -> Result<(), Fail
         if let Some(killed) = killed {
             took_us.push(granted.saturating_sub(killed) as f64 / 1e3);
             let last = took_us.last().copied().unwrap_or_default();
-            show.step(took_us.len() as u64, format!("taken over {last:.0} µs after the kill"));
+            show.step(took_us.len() as u64, &format!("taken over {last:.0} µs after the kill"));
         }
         holder = number;
         let endpoint = inspect::observe(&stage.options())?;

@@ -8,13 +8,12 @@ mod actor;
 mod acts;
 
 use std::fmt;
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write, stderr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use comfy_table::{Table, presets::NOTHING};
 use farlock::RegionOptions;
-use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -108,32 +107,35 @@ fn end_early(stage: &Stage) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Progress for people: a bar on a terminal, a line per act elsewhere.
+/// Progress for people: a line that is written anew on a terminal, and one per act elsewhere. No
+/// library: the one for it asks for another of the system's, which every start of `farlock` loads.
 struct Show {
-    bar: Option<ProgressBar>,
+    steps: u64,
+    is_seen: bool,
 }
+
+/// Back to the beginning of a terminal's line, and what stands there is wiped out.
+const ANEW: &str = "\r\x1b[K";
 
 impl Show {
     fn begin(title: &str, steps: u64) -> Self {
         show(title);
-        let bar = stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("  {bar:30} {msg}");
-            let style = style.expect("the template is a constant that was tried");
-            ProgressBar::new(steps).with_style(style)
-        });
-        Self { bar }
+        Self { steps, is_seen: stderr().is_terminal() }
     }
 
-    fn step(&self, done: u64, message: String) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(done);
-            bar.set_message(message);
+    fn step(&self, done: u64, message: &str) {
+        const WIDTH: usize = 30;
+        if self.is_seen {
+            let done = (done.min(self.steps) * WIDTH as u64 / self.steps.max(1)) as usize;
+            let bar = "█".repeat(done) + &"░".repeat(WIDTH - done);
+            // Nobody looks any more where it fails.
+            let _ = write!(stderr(), "{ANEW}  {bar} {message}");
         }
     }
 
     fn end(self, checks: &[Check]) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
+        if self.is_seen {
+            let _ = write!(stderr(), "{ANEW}");
         }
         for check in checks {
             show(format_args!("  {check}"));

@@ -343,7 +343,7 @@ enum Line {
     Waits,
 }
 
-/// The verb by which a try passes over those in line, who are stopped: a reader also beside readers.
+/// The verb by which a try passes over those in line, who are stopped; a reader beside readers, too.
 fn pass_over<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: ClaimWord) -> MaskedCas<u128> {
     let op = pass(site, mode, seen);
     match mode {

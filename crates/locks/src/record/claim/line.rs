@@ -36,7 +36,7 @@ const LOOKS_IN_VAIN: u64 = 2;
 /// How often a waiter looks at a word that it watches, each time after twice as long: who has freed
 /// the lock may be stopped before it wakes anybody. Then it sleeps, for a lock that is held for
 /// long is to cost nothing.
-const LOOKS_WHILE_HELD: u32 = 3;
+const LOOKS_WHILE_HELD: u32 = 4;
 
 /// Words of a slot record that those behind always read.
 const RECORD_WORDS_READ: usize = 2;

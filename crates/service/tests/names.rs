@@ -50,7 +50,7 @@ fn use_in_turn(count: usize) {
 #[test]
 fn names_without_end_leave_nothing() {
     let more = std::env::var("FARLOCK_MORE_NAMES").map_or(1, |more| more.parse().unwrap());
-    use_in_turn(50_000 * more);
+    use_in_turn(100_000 * more);
 }
 
 /// Threads of several sessions use more names than there is room for, and exclude each other.

@@ -207,7 +207,7 @@ impl List {
 
     fn unregister(self) {
         let is_empty = self.head().next.load(Ordering::Relaxed) == self.head.as_ptr().cast();
-        // What somebody forgot to drop is kept until the thread ends, and so is its list.
+        // A keeper that was forgotten is kept until the thread ends, and so is its list.
         if is_empty && set(self.before).is_ok() {
             self.free();
         } else {
@@ -268,7 +268,7 @@ mod tests {
         let elsewhere = AtomicU32::new(5);
         assert!(!keep(&elsewhere, 77) && !let_go(&elsewhere, 77));
         assert!(keep(one, 77));
-        // Somebody else's now.
+        // Another thread's now.
         one.store(78, Ordering::Relaxed);
         assert!(let_go(one, 77) && one.load(Ordering::Relaxed) == 78);
         drop(own);

@@ -1,14 +1,14 @@
 //! Records come back: the search for one that is free, and the forgetting of names nobody uses.
 //!
 //! A record goes round: free, staged, a name's, leaving, dead, staged again. Each step is one
-//! compare-and-swap of its link, by whoever comes; who dies leaves it where it is. What makes each
+//! compare-and-swap of its link, by any client; one that dies leaves it as it is. What makes each
 //! safe:
 //!
 //! | step | why nobody is hurt |
 //! | --- | --- |
-//! | named to leaving | who wants the name makes it a name again |
-//! | leaving to dead | no slot record of the living had the lock's address after the step before, and who aims at it later finds the link changed |
-//! | dead to staged | it is in no chain: the chain was walked to its end, and its word changed after that, so who walked it before sees that it must walk again, and who was about to put the record there cannot |
+//! | named to leaving | a client that enters the name makes it a name again |
+//! | leaving to dead | no slot record of the living had the lock's address after the step before, and a client that aims at it later finds the link changed |
+//! | dead to staged | it is in no chain: the chain was walked to its end, and its word changed after that, so a client that walked it before sees that it must walk again, and one that was about to put the record there cannot |
 
 use std::collections::BTreeSet;
 
@@ -131,8 +131,8 @@ impl Directory {
         Err(DirectoryError::Full { names: self.capacity() })
     }
 
-    /// Forgets a name if nobody uses it. Returns its link then. `used` are locks that somebody
-    /// used a while ago.
+    /// Forgets a name if nobody uses it. Returns its link then. `used` are locks that were in
+    /// use a while ago.
     async fn forget<E: WideAtomics>(
         &self,
         endpoint: &E,
@@ -206,7 +206,7 @@ impl Directory {
         let mut record = chain.first();
         for _ in 0..=self.layout.records {
             if record == 0 {
-                // Whoever walks or has walked this chain learns that its records may be used anew.
+                // Clients on this chain, or past it, learn that its records may be used anew.
                 return self.set_first(endpoint, number, &mut chain, None).await;
             }
             let link = self.link(endpoint, record).await?;

@@ -69,10 +69,10 @@ word! {
 }
 
 word! {
-    /// What a record is, and what follows it. Whoever changes it raises its number: none of its
+    /// What a record is, and what follows it. Every change raises its number: none of its
     /// values is there twice.
     pub struct Link: u64 {
-        /// The number of the next record of the chain; who prepares it, while that is being done.
+        /// The number of the next record of the chain; its owner, while it is being prepared.
         NEXT next: 24,
         /// A [`State`].
         STATE state: 3,
@@ -85,13 +85,13 @@ word! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum State {
-    /// In no chain, and for whoever takes it.
+    /// In no chain, and free to be taken.
     Free = 0,
     /// Being prepared, by the endpoint it names; in no chain.
     Staged = 1,
     /// A name's, in its chain or about to be put there.
     Named = 2,
-    /// The same, and about to be forgotten unless somebody wants it.
+    /// The same, and about to be forgotten unless a client enters it.
     Leaving = 3,
     /// Forgotten for good: to be taken out of its chain.
     Dead = 4,

@@ -18,9 +18,9 @@
 //!
 //! A name that nobody uses is forgotten when its record is needed: it becomes `Leaving`, then
 //! `Dead`, is taken out of its chain, and becomes another name's. In use it is as long as a slot
-//! record of a living client has its lock's address, whatever else that says. So who enters a name
-//! first *aims* a slot at it and then compares the link with what was found: either that has
-//! changed, or whoever forgets the name finds the slot. Forgetting is an interplay of the two,
+//! record of a living client has its lock's address, whatever else that says. So a client that
+//! enters a name first *aims* a slot at it and then compares the link with what was found: either
+//! that has changed, or the client that forgets the name finds the slot. The two work together
 //! like hazard pointers (Michael 2004); the chains are lists like Harris's (2001), in which only
 //! the front grows.
 //!
@@ -28,7 +28,7 @@
 //! | --- | --- |
 //! | while it prepared a record | a staged record, which others take when they see its owner dead |
 //! | before the record was in its chain | a record that is found to be nobody's, and forgotten |
-//! | while it forgot a name | a name as good as any: who wants it has it, else it is forgotten |
+//! | while it forgot a name | a name as good as any: entered again, or forgotten |
 //!
 //! Tokens of a name that is forgotten and comes back increase: a lock begins above the highest
 //! count of any lock that was forgotten before.

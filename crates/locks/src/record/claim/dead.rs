@@ -343,8 +343,8 @@ enum Line {
     Waits,
 }
 
-/// The verb by which a try passes over those in line, who are stopped. A reader may come beside
-/// others.
+/// The verb by which a try passes over the line, whose waiters are stopped. A reader may come
+/// beside others.
 fn pass_over<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: ClaimWord) -> MaskedCas<u128> {
     let op = pass(site, mode, seen);
     match mode {

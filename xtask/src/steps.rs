@@ -37,7 +37,7 @@ macro_rules! lab {
 macro_rules! narrow {
     ($arguments:literal) => {
         concat!(
-            "cargo run --release --quiet --package=farlock-lab --target-dir=target/narrow -- ",
+            "cargo run --release --quiet --package=farlock-check --target-dir=target/narrow -- ",
             $arguments
         )
     };
@@ -232,7 +232,7 @@ pub(crate) const CI: &[Step] = &[
         cap_minutes: 4,
         env: NARROW,
         commands: &[
-            "cargo test --release --package=farlock-lab --test=narrow --target-dir=target/narrow",
+            "cargo test --release --package=farlock-check --test=narrow --target-dir=target/narrow",
             narrow!("check --mode exhaustive --acquisitions 3 --protocol mcs --json"),
             narrow!("check --mode exhaustive --acquisitions 3 --protocol dslr --json"),
             narrow!(

@@ -6,7 +6,6 @@
 
 pub mod arrbench;
 pub mod bench;
-pub mod check;
 mod child;
 pub mod drive;
 pub mod face;

@@ -4,9 +4,10 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use farlock_check as check;
 use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
-use farlock_lab::{arrbench, check, face, speed, storm, takeover};
+use farlock_lab::{arrbench, face, speed, storm, takeover};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]

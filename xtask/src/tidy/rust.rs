@@ -17,7 +17,7 @@ const UNSAFE_PLACES: [&str; 6] = [
 ];
 
 /// Crates whose roots forbid `unsafe` altogether.
-const SAFE_CRATES: [&str; 4] = ["locks", "sim", "kv", "lab"];
+const SAFE_CRATES: [&str; 5] = ["locks", "sim", "kv", "check", "lab"];
 
 /// A file that does not parse is judged by no other rule, so it is a finding itself.
 pub(super) fn parses(tree: &Tree) -> Vec<Finding> {

@@ -13,9 +13,9 @@ use farlock_sim::check::{Access, Ledger, Register, Turns};
 use farlock_sim::{Config, Effect, Ended, Kind, Weakness, World};
 
 use super::{Course, Figure, Parameters, Round};
-use crate::check::order::Order;
 use crate::subject::Simulated;
 use crate::workload::{Dist, Workload};
+use farlock_check::order::Order;
 
 /// As many as a ledger tells apart.
 const CLIENTS: u16 = 64;

@@ -5,10 +5,10 @@ use std::time::Instant;
 use anyhow::bail;
 
 use super::{Course, Figure, Parameters, Round};
-use crate::check::hunt::{Hunt, Mix};
-use crate::check::scenario::Scenario;
-use crate::check::subjects;
-use crate::check::trial::Player;
+use farlock_check::hunt::{Hunt, Mix};
+use farlock_check::scenario::Scenario;
+use farlock_check::subjects;
+use farlock_check::trial::Player;
 
 const CLIENTS: u16 = 3;
 const ACQUISITIONS: u16 = 1;

@@ -25,11 +25,11 @@ use indicatif::ProgressBar;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::check::subjects;
 use crate::scratch::Scratch;
 use blow::Moment;
 use crew::Crew;
 use faces::Face;
+use farlock_check::subjects;
 use ledger::{Ledger, Weather};
 use report::Row;
 

@@ -64,6 +64,8 @@ pub struct Verdict {
     pub takeovers: Vec<u64>,
     /// The first objections, in words.
     pub examples: Vec<String>,
+    /// What happened at the lock of the first one that was delayed, around that time.
+    pub account: Vec<String>,
 }
 
 /// Objections of one kind that are told in words.
@@ -316,6 +318,9 @@ impl Story {
                      {stopped} waiters stopped meanwhile"
                 );
                 verdict.object(op, &text, self.begun);
+                if verdict.account.is_empty() {
+                    verdict.account = self.account(ops, gap);
+                }
             }
             let open = op.entered.is_none() && op.refused.is_none();
             if open && self.fate(op).killed.is_none() && end == self.over {
@@ -323,6 +328,45 @@ impl Story {
                 verdict.object(op, "still waits in the end", self.begun);
             }
         }
+    }
+
+    /// What happened at a lock while nobody held it, in words: to whoever asked for it, and to
+    /// those whom it befell elsewhere.
+    fn account(&self, ops: &[&Op], gap: Span) -> Vec<String> {
+        let around = (gap.0.saturating_sub(BOUND_NS), gap.1 + PASS_NS / 2);
+        let mut told: Vec<(u64, String)> = Vec::new();
+        let mut tell = |at: Option<u64>, text: String| told.extend(at.map(|at| (at, text)));
+        for op in ops {
+            let until = op.ended.map(|(at, _)| at).or(op.refused.map(|(at, _)| at));
+            if !meet((op.asked, until.unwrap_or_else(|| self.gone(op))), around) {
+                continue;
+            }
+            let Op { who, number, patience, token, .. } = op;
+            let mode = if op.alone { "alone" } else { "shared" };
+            let whose = format!("{who}/{number}");
+            tell(Some(op.asked), format!("{whose} asks, {mode}, {patience:?}"));
+            tell(op.entered, format!("{whose} enters, token {token}"));
+            tell(op.left, format!("{whose} leaves"));
+            let let_go = op.ended.is_some_and(|(_, let_go)| let_go);
+            let how = if let_go { "has let go" } else { "has released" };
+            tell(op.ended.map(|(at, _)| at), format!("{whose} {how}"));
+            tell(op.refused.map(|(at, _)| at), format!("{whose} is not granted"));
+        }
+        for (who, fate) in &self.fates {
+            tell(fate.killed, format!("{who} is killed"));
+            tell(fate.gone, format!("{who} is gone"));
+            for stop in &fate.stops {
+                tell(Some(stop.ordered), format!("{who} is to stop"));
+                tell(stop.seen, format!("{who} is seen to be stopped"));
+                tell(Some(stop.ended), format!("{who} goes on"));
+            }
+        }
+        told.retain(|(at, _)| around.0 <= *at && *at <= around.1);
+        told.sort();
+        let line = |(at, text): &(u64, String)| {
+            format!("{:.3} ms: {text}", at.saturating_sub(self.begun) as f64 / 1e6)
+        };
+        told.iter().map(line).collect()
     }
 
     /// When this operation's process was stopped, or may have been.

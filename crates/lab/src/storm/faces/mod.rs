@@ -169,6 +169,9 @@ pub(super) fn run(args: &StormArgs, face: Face) -> anyhow::Result<()> {
     for example in &row.examples {
         eprintln!("{example}");
     }
+    for line in &row.account {
+        eprintln!("  {line}");
+    }
     if row.failures > 0 {
         let said = crew::said(storm.dir);
         eprintln!("{}", said.lines().rev().take(5).collect::<Vec<_>>().join("\n"));
@@ -228,6 +231,7 @@ impl Storm<'_> {
             seconds: begun.elapsed().as_secs_f64(),
             seed: self.seed,
             examples: verdict.examples,
+            account: verdict.account,
         })
     }
 

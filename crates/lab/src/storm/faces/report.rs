@@ -67,6 +67,9 @@ pub struct Row {
     /// The first objections, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
+    /// What happened around the first delay, as standard error tells it.
+    #[serde(skip)]
+    pub account: Vec<String>,
 }
 
 impl Row {

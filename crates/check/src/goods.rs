@@ -145,9 +145,9 @@ mod tests {
     use farlock_sim::schedule::{Director, Random};
 
     use super::*;
-    use crate::check::scenario::{Faults, Scenario};
-    use crate::check::subjects;
-    use crate::check::trial::Notes;
+    use crate::scenario::{Faults, Scenario};
+    use crate::subjects;
+    use crate::trial::Notes;
 
     /// The definition, without the cleverness of the judge: some order of the deeds that returned
     /// and of some that did not, in which whoever returned before another was called comes first.

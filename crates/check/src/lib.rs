@@ -2,6 +2,7 @@
 //!
 //! The judges are told what clients do and see what verbs do; they know no protocol. A run that
 //! they object to is shrunk and printed as one line, which `replay` shows verb by verb.
+#![forbid(unsafe_code)]
 
 pub mod crash;
 pub mod exhaustive;

@@ -3,11 +3,11 @@
 use anyhow::{Context, ensure};
 use farlock_locks::museum::Exhibit;
 
-use super::CheckArgs;
-use super::hunt::{Budget, Hunt, Mix, seed_of, shrink};
-use super::report::{self, ExhibitRow};
-use super::scenario::Scenario;
-use super::subjects::{self, MUSEUM};
+use crate::CheckArgs;
+use crate::hunt::{Budget, Hunt, Mix, seed_of, shrink};
+use crate::report::{self, ExhibitRow};
+use crate::scenario::Scenario;
+use crate::subjects::{self, MUSEUM};
 
 /// Schedules within which each exhibit must be found.
 pub const BUDGET: u64 = 100_000;

@@ -7,7 +7,7 @@ use farlock_locks::Mode;
 use farlock_locks::record::bakery::LEASE_NS;
 use farlock_sim::{Choice, Oracle, Outcome, Ratio, Seeded, Weakness};
 
-use super::mishap::{Mishap, RATE_PPB_MAX, Rate, What};
+use crate::mishap::{Mishap, RATE_PPB_MAX, Rate, What};
 
 /// The most clients of a scenario.
 pub const CLIENTS_MAX: u16 = 16;

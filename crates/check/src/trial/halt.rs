@@ -16,8 +16,8 @@ use farlock_sim::{Candidates, Choice, Ended, Oracle, Ratio, mix};
 
 use super::member::ClientView;
 use super::{EVENTS_MAX, Notes, PROTECTED, Scenario, Trial};
-use crate::check::mishap::What;
-use crate::check::points::Watched;
+use crate::mishap::What;
+use crate::points::Watched;
 
 /// For how long a waiter that is stopped may keep others from the lock, in nanoseconds.
 pub(super) const STOPPED_NS_MAX: Nanos = 200_000_000;

@@ -4,7 +4,7 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use super::verdict::Befell;
+use crate::verdict::Befell;
 
 /// What came of one subject in one mode.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -5,12 +5,12 @@
 //! there. Below it nothing may go wrong; at it something does, or these tests would show nothing.
 //! In an ordinary build the same runs find nothing, also where counts begin near their wrap.
 
+use farlock_check::exhaustive::explore;
+use farlock_check::hunt::{Budget, DEPTHS};
+use farlock_check::scenario::{Death, Scenario};
+use farlock_check::subjects;
+use farlock_check::verdict::Objection;
 use farlock_fabric::Nanos;
-use farlock_lab::check::exhaustive::explore;
-use farlock_lab::check::hunt::{Budget, DEPTHS};
-use farlock_lab::check::scenario::{Death, Scenario};
-use farlock_lab::check::subjects;
-use farlock_lab::check::verdict::Objection;
 use farlock_locks::width;
 use farlock_sim::schedule::{Director, Pct};
 use farlock_sim::{Candidate, Candidates, Choice, Oracle, Outcome, Ratio, StepKind};

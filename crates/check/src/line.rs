@@ -11,8 +11,8 @@ use anyhow::{Context, bail, ensure};
 use farlock_sim::Outcome;
 use farlock_sim::schedule::Trail;
 
-use super::mishap::{Mishap, Rate, What};
-use super::scenario::{CLIENTS_MAX, Cancel, Death, Scenario};
+use crate::mishap::{Mishap, Rate, What};
+use crate::scenario::{CLIENTS_MAX, Cancel, Death, Scenario};
 
 /// Before the number of those that may die at any verb, or give up at any time.
 const ANYWHERE: &str = "any";
@@ -222,7 +222,7 @@ mod tests {
     use farlock_sim::{Choice, Oracle, Seeded};
 
     use super::*;
-    use crate::check::scenario::{Declares, Faults};
+    use crate::scenario::{Declares, Faults};
 
     #[test]
     fn a_line_survives_its_text() {

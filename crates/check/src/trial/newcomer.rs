@@ -10,7 +10,7 @@ use farlock_sim::{Choice, Ratio, SimEndpoint};
 use super::halt::STOPPED_NS_MAX;
 use super::member::{ClientView, Member};
 use super::{EVENTS_MAX, PROTECTED, Trial};
-use crate::check::points::Watched;
+use crate::points::Watched;
 
 /// To the ledger.
 const NEWCOMER: u16 = 62;

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use farlock_sim::schedule::{Director, Exhaustive};
 
-use super::hunt::{Budget, Catch};
-use super::line::Line;
-use super::scenario::Scenario;
-use super::trial::Player;
-use super::verdict::{Befell, Finding, Objection};
+use crate::hunt::{Budget, Catch};
+use crate::line::Line;
+use crate::scenario::Scenario;
+use crate::trial::Player;
+use crate::verdict::{Befell, Finding, Objection};
 
 /// What an exploration came to.
 #[derive(Clone, Debug, Default)]
@@ -95,9 +95,9 @@ mod tests {
     use farlock_sim::{Candidates, Choice, Oracle, Ratio};
 
     use super::*;
-    use crate::check::mishap::What;
-    use crate::check::scenario::VISITED_NS;
-    use crate::check::subjects;
+    use crate::mishap::What;
+    use crate::scenario::VISITED_NS;
+    use crate::subjects;
 
     /// Random schedules that remember what followed each choice in each state.
     struct Consistent {
@@ -187,7 +187,7 @@ mod tests {
         let scenario = Scenario { cancel_anywhere: 1, ..scenario };
         let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
         let catch = explored.catch.expect("somebody gives up");
-        let (verdict, _) = crate::check::hunt::replay(&player, &catch.line);
+        let (verdict, _) = crate::hunt::replay(&player, &catch.line);
         assert_eq!(verdict.finding, Some(catch.finding));
         assert_eq!(verdict.befell.given_up, 1);
     }

@@ -20,13 +20,13 @@ use farlock_sim::{
     SimEndpoint, World, mix,
 };
 
-use super::goods::{Deed, Goods};
-use super::mishap::RATE_PPB_MAX;
-use super::order::Order;
-use super::points::{Watched, Witness, kind_name, receiver};
-use super::scenario::{Declares, Faults, Scenario};
-use super::tokens::{Granted, Tokens};
-use super::verdict::{Befell, Finding, Objection, Verdict, message, recoveries};
+use crate::goods::{Deed, Goods};
+use crate::mishap::RATE_PPB_MAX;
+use crate::order::Order;
+use crate::points::{Watched, Witness, kind_name, receiver};
+use crate::scenario::{Declares, Faults, Scenario};
+use crate::tokens::{Granted, Tokens};
+use crate::verdict::{Befell, Finding, Objection, Verdict, message, recoveries};
 use halt::{Findings, Halts, Recorder, Stops};
 use member::{ClientView, Member};
 

@@ -8,11 +8,11 @@ use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
 use farlock_locks::{RecordLock, Token};
 use farlock_sim::check::Register;
 
-use super::order::Order;
-use super::points::Watched;
-use super::scenario::Declares;
-use super::trial::{Crew, Player, Terms};
-use super::{CheckArgs, Mode};
+use crate::order::Order;
+use crate::points::Watched;
+use crate::scenario::Declares;
+use crate::trial::{Crew, Player, Terms};
+use crate::{CheckArgs, Mode};
 
 /// What an option of a lock must be so that waiting for the dead takes few events: ShiftLock trusts
 /// readers for 30 ms, and looks at them as often as its polling interval says. DrTM tries at once;
@@ -290,11 +290,11 @@ impl ExhibitVisitor<Watched> for MakePlayer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::exhaustive::{Explored, explore};
-    use crate::check::hunt::Budget;
-    use crate::check::mishap::What;
-    use crate::check::scenario::{Scenario, VISITED_NS};
-    use crate::check::verdict::Objection;
+    use crate::exhaustive::{Explored, explore};
+    use crate::hunt::Budget;
+    use crate::mishap::What;
+    use crate::scenario::{Scenario, VISITED_NS};
+    use crate::verdict::Objection;
 
     /// What comes of a lock that is held to this, whatever it says of itself.
     fn explored(lock: &str, claim: Claim, scenario: &Scenario) -> Explored {

@@ -15,12 +15,12 @@ use std::time::Instant;
 use farlock_sim::schedule::{Director, Fork, Pct, Trail};
 use farlock_sim::{Outcome, Seeded};
 
-use super::hunt::{Budget, Catch, DEPTHS};
-use super::line::Line;
-use super::points::{Point, Witness};
-use super::scenario::{Death, Faults, Scenario};
-use super::trial::{Notes, Player};
-use super::verdict::Befell;
+use crate::hunt::{Budget, Catch, DEPTHS};
+use crate::line::Line;
+use crate::points::{Point, Witness};
+use crate::scenario::{Death, Faults, Scenario};
+use crate::trial::{Notes, Player};
+use crate::verdict::Befell;
 
 /// Runs without a death, which show the ordinary verbs.
 const SURVEY_RUNS: u32 = 600;
@@ -360,7 +360,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::check::subjects::{self, LEASED};
+    use crate::subjects::{self, LEASED};
 
     /// The locks that outlive their clients: the page, its section with the table, and the names
     /// under which its verbs are shown. Few tickets make DSLR's counters full; ShiftLock is passed

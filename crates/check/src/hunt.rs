@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use farlock_sim::schedule::{Director, Pct, Random, Replay, Trail};
 use farlock_sim::{Choice, Oracle, Seeded};
 
-use super::line::Line;
-use super::mishap::What;
-use super::scenario::{Death, Faults, Scenario};
-use super::trial::Player;
-use super::verdict::{Befell, Finding, Objection, Verdict};
+use crate::line::Line;
+use crate::mishap::What;
+use crate::scenario::{Death, Faults, Scenario};
+use crate::trial::Player;
+use crate::verdict::{Befell, Finding, Objection, Verdict};
 
 /// Depths of [`Pct`] that are used in turn.
 pub const DEPTHS: std::ops::RangeInclusive<u32> = 2..=6;

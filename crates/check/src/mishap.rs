@@ -8,8 +8,8 @@ use anyhow::{Context, bail, ensure};
 use farlock_fabric::Nanos;
 use farlock_sim::{Choice, Oracle, Outcome, Reset};
 
-use super::line::{outcome_name, outcome_named};
-use super::scenario::Faults;
+use crate::line::{outcome_name, outcome_named};
+use crate::scenario::Faults;
 
 /// Among how many of its first verbs something befalls a client.
 const VERBS: u32 = 24;

@@ -132,6 +132,7 @@ impl fmt::Display for Named {
             Some(Phase::Leaving) => "leaving",
             Some(Phase::Withdrawn) => "withdrawn",
             Some(Phase::Trying) => "trying",
+            Some(Phase::Coming) => "coming",
             Some(Phase::Idle) | None => "idle",
         })?;
         write!(f, ": {name}")?;

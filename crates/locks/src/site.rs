@@ -68,6 +68,8 @@ pub(crate) struct Notes {
     pub(crate) position: Cell<u64>,
     /// How often it was asked for a sign of life; wraps.
     pub(crate) signs: Cell<u64>,
+    /// Which of its acquisitions somebody doubts; zero is none.
+    pub(crate) doubted: Cell<u32>,
 }
 
 impl Notes {
@@ -82,6 +84,7 @@ impl Notes {
             acquisition: Cell::new(0),
             position: Cell::new(0),
             signs: Cell::new(0),
+            doubted: Cell::new(0),
         }
     }
 }
@@ -205,10 +208,22 @@ impl<E: Endpoint> Site<'_, E> {
         self.notes.successor.set(0);
     }
 
-    /// The signs of life that the slot has given, as a number that changes with each.
+    /// The signs of life that the slot has given, and whether somebody doubts its acquisition, as a
+    /// number that changes with each.
     #[inline]
     pub(crate) fn signs(&self) -> u64 {
-        self.notes.signs.get()
+        self.notes.signs.get() | u64::from(self.is_doubted()) << 8
+    }
+
+    /// Somebody doubts that the slot will hold its lock by this acquisition.
+    pub(crate) fn set_doubted(&self) {
+        self.notes.doubted.set(self.acquisition());
+    }
+
+    /// Whether somebody does.
+    #[inline(always)]
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.notes.doubted.get() == self.acquisition()
     }
 
     /// Gives a sign of life to whoever looks at the slot's record.

@@ -58,6 +58,8 @@ pub enum Phase {
     Withdrawn = 7,
     /// Attempts to acquire, in no line.
     Trying = 8,
+    /// Was not let in at once, and tries again or gets in line. It holds nothing.
+    Coming = 9,
 }
 
 impl Phase {
@@ -73,6 +75,7 @@ impl Phase {
             6 => Some(Self::Leaving),
             7 => Some(Self::Withdrawn),
             8 => Some(Self::Trying),
+            9 => Some(Self::Coming),
             _ => None,
         }
     }

@@ -176,6 +176,26 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
         self.publish(index, Phase::Held, mode, L::generation(grant), L::ticket(grant));
     }
 
+    /// The slot was granted its lock. Whether it holds it from now on; else it is to acquire anew.
+    #[inline(always)]
+    fn is_in(&self, index: u8, mode: Mode, grant: L::Grant) -> bool {
+        self.hold(index, mode, grant);
+        let is_believed = self.kind.is_believed(&self.site(index), mode);
+        if !is_believed {
+            self.leave_behind(index, mode);
+        }
+        is_believed
+    }
+
+    /// The slot does not hold what it was granted.
+    #[cold]
+    fn leave_behind(&self, index: u8, mode: Mode) {
+        let site = self.site(index);
+        self.slot(index).grant.set(None);
+        self.kind.begin(&site);
+        self.kind.kept_out(&site, mode);
+    }
+
     /// The slot has nothing to do any more.
     #[inline(always)]
     pub(crate) fn give_back(&self, index: u8) {
@@ -224,32 +244,33 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     #[inline(always)]
     fn judge(&self, site: &Site<'_, E>, index: u8, mode: Mode) -> Opening {
         match self.kind.opened(site, mode, self.endpoint.old()) {
-            Some(grant) => {
-                self.hold(index, mode, grant);
-                Opening::Held
+            Some(grant) if self.is_in(index, mode, grant) => Opening::Held,
+            Some(_) => Opening::InLine,
+            None => {
+                self.kind.kept_out(site, mode);
+                Opening::InLine
             }
-            None => Opening::InLine,
         }
     }
 
     /// The rest of an acquisition whose opening verb found `old` and did not acquire the lock; none
     /// where it goes on with a wait that was dropped. `false`: it was withdrawn and has left.
-    pub(crate) async fn wait(&self, index: u8, old: Option<u128>) -> Result<bool, Fault> {
+    pub(crate) async fn wait(&self, index: u8, mut old: Option<u128>) -> Result<bool, Fault> {
         let site = self.site(index);
         let mode = self.slot(index).mode.get();
-        match self.kind.wait_or_leave(&site, mode, old).await {
-            Ok(Some(grant)) => {
-                self.hold(index, mode, grant);
-                Ok(true)
-            }
-            Ok(None) => {
-                assert!(site.is_withdrawn(), "only who withdrew leaves");
-                self.give_back(index);
-                Ok(false)
-            }
-            Err(fault) => {
-                self.fail(index, fault);
-                Err(fault)
+        loop {
+            match self.kind.wait_or_leave(&site, mode, old).await {
+                Ok(Some(grant)) if self.is_in(index, mode, grant) => return Ok(true),
+                Ok(Some(_)) => old = Some(0),
+                Ok(None) => {
+                    assert!(site.is_withdrawn(), "only who withdrew leaves");
+                    self.give_back(index);
+                    return Ok(false);
+                }
+                Err(fault) => {
+                    self.fail(index, fault);
+                    return Err(fault);
+                }
             }
         }
     }
@@ -281,6 +302,7 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
             self.endpoint.completion(posted).await?;
             match self.kind.tried(&site, mode, seen, self.endpoint.old()) {
                 Tried::Again(word) => seen = Some(word),
+                Tried::Granted(grant) if !self.is_in(index, mode, grant) => seen = None,
                 decided => return Ok(decided),
             }
             posted = self.endpoint.post(self.kind.trying(&site, mode, seen));
@@ -296,7 +318,13 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
 
     /// What an attempt does that found the lock taken by `old`, before it fails.
     pub(crate) async fn try_beside(&self, index: u8, old: u128) -> Tries<L::Grant> {
-        self.kind.try_beside(&self.site(index), self.slot(index).mode.get(), old).await
+        let (site, mode) = (self.site(index), self.slot(index).mode.get());
+        loop {
+            match self.kind.try_beside(&site, mode, old).await? {
+                Some(grant) if !self.is_in(index, mode, grant) => {}
+                decided => return Ok(decided),
+            }
+        }
     }
 
     /// The slot holds what its attempt was granted (`true`), or is free again.

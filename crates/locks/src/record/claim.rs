@@ -3,6 +3,7 @@
 
 mod dead;
 mod door;
+mod doubt;
 mod letter;
 mod line;
 mod pass;
@@ -337,7 +338,17 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
 
     #[inline(always)]
     fn begin(&self, site: &Site<'_, E>) -> u32 {
-        turn_of(site.begin_acquisition()) as u32
+        site.begin_acquisition()
+    }
+
+    #[inline]
+    fn kept_out(&self, site: &Site<'_, E>, mode: Mode) {
+        site.publish_ticket(Phase::Coming, mode, 0, site.acquisition());
+    }
+
+    #[inline(always)]
+    fn is_believed(&self, site: &Site<'_, E>, mode: Mode) -> bool {
+        mode == Mode::Exclusive || doubt::is_believed(site)
     }
 
     #[inline(always)]
@@ -434,7 +445,7 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
             return Ok(());
         }
         // Published before the verb: who reports too late to be told looks here after reporting.
-        site.publish_ticket(Phase::Leaving, mode, 0, turn_of(grant.acquisition) as u32);
+        site.publish_ticket(Phase::Leaving, mode, 0, grant.acquisition);
         let op = leave_lock(site, grant);
         site.endpoint.masked_cas128(site.lock, op, site.hint()).await?;
         let old = site.endpoint.old();
@@ -509,7 +520,7 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
     }
 
     fn ticket(grant: Grant) -> u32 {
-        turn_of(grant.acquisition) as u32
+        grant.acquisition
     }
 
     fn count(grant: Grant) -> u64 {

@@ -224,6 +224,21 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
         None
     }
 
+    /// The opening verb did not acquire the lock, or the hold that it gave is not
+    /// [believed](RecordLock::is_believed): says so in the slot's record, where that matters.
+    #[inline(always)]
+    fn kept_out(&self, site: &Site<'_, E>, mode: Mode) {
+        let _ = (site, mode);
+    }
+
+    /// Whether a slot that was granted the lock, and whose record says so by now, holds it. If not
+    /// it has nothing to release, and acquires anew.
+    #[inline(always)]
+    fn is_believed(&self, site: &Site<'_, E>, mode: Mode) -> bool {
+        let _ = (site, mode);
+        true
+    }
+
     /// A slot is about to ask for the lock: which of its acquisitions this is, for its record,
     /// where the lock tells them apart.
     #[inline(always)]

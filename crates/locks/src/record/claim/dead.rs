@@ -9,6 +9,7 @@
 use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Slot, Verb, Wait, WideAtomics, Woken};
 
 use super::door::{enter_free, granted, pass};
+use super::doubt::{Doubts, Inside};
 use super::line::{LOOK_NS, read_word};
 use super::{Claim, ClaimWord, Grant, HOLD_MASK, LINE_MASK, matched, name_of, next, swapped};
 use crate::Mode;
@@ -21,6 +22,9 @@ use crate::slot::{Phase, SlotRecord};
 const TRUST_NS: Nanos = 100_000;
 /// The same where looking around costs round trips: three leases of ShiftLock's paper.
 const TRUST_FAR_NS: Nanos = 30_000_000;
+/// How long a try waits before it looks again whether somebody doubtful is inside, in nanoseconds.
+/// Three looks decide.
+const DOUBT_NS: Nanos = 1_000_000;
 /// The most peers watched in one wait.
 const WATCHED_MAX: usize = 64;
 
@@ -43,13 +47,15 @@ pub(super) struct Readers {
     fresh_ns: Nanos,
     watched: Vec<EndpointId>,
     second_look: SecondLook,
+    doubts: Doubts,
 }
 
 impl Readers {
     pub(super) fn new<E: WideAtomics>() -> Self {
         let fresh_ns = if E::NOW { TRUST_NS } else { TRUST_FAR_NS };
         let (watched, second_look) = (Vec::new(), SecondLook::new());
-        Self { trust_ns: Some(fresh_ns), fresh_ns, watched, second_look }
+        let doubts = Doubts::default();
+        Self { trust_ns: Some(fresh_ns), fresh_ns, watched, second_look, doubts }
     }
 
     /// Looks who holds the lock, and from now on watches them. Whoever is dead is taken off: then
@@ -71,16 +77,17 @@ impl Readers {
         if self.trust_ns != Some(0) {
             return Ok(None);
         }
-        let Some(living) = living_readers(site, seen).await? else {
+        let Some(inside) = living_readers(site, seen).await? else {
             self.trust_ns = Some(self.fresh_ns);
             return Ok(None);
         };
-        if (living.len() as u64) < seen.readers() {
-            return bury_readers(site, seen, living.len() as u64).await.map(Some);
+        let living = self.doubts.living(site, seen.readers(), &inside).await?;
+        if living < seen.readers() {
+            return bury_readers(site, seen, living).await.map(Some);
         }
         // Their records may say too much: of one that has just left.
         self.trust_ns = Some(self.second_look.wait_ns().max(self.fresh_ns));
-        self.watched = living.iter().map(|reader| reader.endpoint).take(WATCHED_MAX).collect();
+        self.watched = inside.endpoints().take(WATCHED_MAX).collect();
         Ok(None)
     }
 
@@ -106,7 +113,8 @@ impl Readers {
         match woken {
             Woken::PeerGone(_) => {
                 self.watched.clear();
-                self.trust_ns = Some(0);
+                // Who is doubted has a while to say that it holds.
+                self.trust_ns = Some(if self.doubts.are_none() { 0 } else { self.fresh_ns });
             }
             Woken::Elapsed => {
                 let step = self.interval(poll).unwrap_or(0);
@@ -125,7 +133,7 @@ impl Readers {
 
     /// What it carries from one wait to the next, as a number.
     pub(super) fn survivor(&self) -> u64 {
-        let trust = self.trust_ns.map_or(u64::MAX, |trust| trust + 1);
+        let trust = self.trust_ns.map_or(u64::MAX, |trust| trust + 1) ^ self.doubts.survivor();
         self.watched.iter().fold(trust, |sum, peer| sum.rotate_left(7) ^ peer.bits())
     }
 }
@@ -158,21 +166,16 @@ async fn living_holder<E: WideAtomics>(
     Ok(None)
 }
 
-/// The living who hold the lock for certain, or may, beside those readers that the word counts.
-/// `None` if readers came or went meanwhile.
+/// The living who hold the lock, or may, where the word counts readers. `None` if readers came or
+/// went meanwhile.
 async fn living_readers<E: WideAtomics>(
     site: &Site<'_, E>,
     word: ClaimWord,
-) -> Result<Option<Vec<Participant>>, Fault> {
-    let mut living = agent::participants(site.endpoint, site.lock, site.slot()).await?;
-    living.retain(|p| match p.record.phase {
-        Phase::Held => true,
-        Phase::Opening | Phase::Claiming => p.record.mode == Mode::Shared,
-        _ => false,
-    });
+) -> Result<Option<Inside>, Fault> {
+    let inside = Inside::of(agent::participants(site.endpoint, site.lock, site.slot()).await?);
     let now = read_word(site).await?;
     let held = |word: ClaimWord| (word.readers(), word.holder(), word.count());
-    Ok((held(now) == held(word)).then_some(living))
+    Ok((held(now) == held(word)).then_some(inside))
 }
 
 /// Ends the hold of a dead writer. Returns the word as it is then.
@@ -232,13 +235,26 @@ impl Claim {
         mode: Mode,
         mut seen: ClaimWord,
     ) -> Result<Option<Grant>, Fault> {
-        let ticket = super::turn_of(site.acquisition()) as u32;
-        let mut steps = 0;
+        let ticket = site.acquisition();
+        let (mut steps, mut doubts) = (0, Doubts::default());
         for looks in 0..LOOKS_MAX {
             site.publish_ticket(Phase::Trying, mode, 0, ticket);
-            site.endpoint.checkpoint(&[seen.watched(), seen.count(), steps.into(), looks.into()]);
-            let line = match self.obstacle(site, mode, seen).await? {
+            let memory = [steps.into(), looks.into(), doubts.survivor(), site.signs()];
+            let [steps_now, looks_now, doubted, signs] = memory;
+            site.endpoint.checkpoint(&[
+                seen.watched(),
+                seen.count(),
+                steps_now,
+                looks_now,
+                doubted,
+                signs,
+            ]);
+            let line = match self.obstacle(site, mode, seen, &mut doubts).await? {
                 Obstacle::Living => return Ok(None),
+                Obstacle::Doubtful => {
+                    seen = self.await_doubtful(site).await?;
+                    continue;
+                }
                 Obstacle::None(line) => line,
                 Obstacle::Buried(found) => {
                     seen = found;
@@ -275,6 +291,7 @@ impl Claim {
         site: &Site<'_, E>,
         mode: Mode,
         seen: ClaimWord,
+        doubts: &mut Doubts,
     ) -> Result<Obstacle, Fault> {
         if seen.holder() != 0 {
             return Ok(match living_holder(site, seen).await? {
@@ -283,14 +300,15 @@ impl Claim {
             });
         }
         if mode == Mode::Exclusive && seen.readers() > 0 {
-            let Some(living) = living_readers(site, seen).await? else {
+            let Some(inside) = living_readers(site, seen).await? else {
                 return Ok(Obstacle::Buried(read_word(site).await?));
             };
-            let living = living.len() as u64;
-            return Ok(match living < seen.readers() {
-                true => Obstacle::Buried(bury_readers(site, seen, living).await?),
-                false => Obstacle::Living,
-            });
+            let living = doubts.living(site, seen.readers(), &inside).await?;
+            if living < seen.readers() {
+                return Ok(Obstacle::Buried(bury_readers(site, seen, living).await?));
+            }
+            let is_doubtful = (inside.certain.len() as u64) < seen.readers();
+            return Ok(if is_doubtful { Obstacle::Doubtful } else { Obstacle::Living });
         }
         if !seen.is_free_for(mode) {
             return Ok(Obstacle::Living);
@@ -300,10 +318,19 @@ impl Claim {
         }
         let present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
         let waits = |p: &Participant| {
-            matches!(p.record.phase, Phase::Waiting | Phase::Claiming | Phase::Opening)
+            use Phase::{Claiming, Coming, Opening, Waiting};
+            matches!(p.record.phase, Waiting | Claiming | Opening | Coming)
         };
         let line = if present.iter().any(waits) { Line::Waits } else { Line::Dead };
         Ok(Obstacle::None(line))
+    }
+
+    /// Gives those who may be inside a while to say so.
+    async fn await_doubtful<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
+        let interval = Some(if E::NOW { DOUBT_NS } else { TRUST_FAR_NS });
+        let patience = self.patience_in_line();
+        site.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
+        read_word(site).await
     }
 
     /// Waits until those in line have claimed a free lock, or a part of the time has passed that a
@@ -328,6 +355,8 @@ impl Claim {
 enum Obstacle {
     /// Somebody living holds it.
     Living,
+    /// Somebody living may hold it.
+    Doubtful,
     /// Nobody does, but for those in line.
     None(Line),
     /// Somebody dead did, or the word changed: look at it again.

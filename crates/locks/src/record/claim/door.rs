@@ -12,9 +12,11 @@
 
 use farlock_fabric::{Fault, MaskedCas, Nanos, Patience, Posted, Verb, Wait, WideAtomics};
 
+use super::doubt::is_believed;
 use super::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
 use crate::Mode;
 use crate::site::{Site, Turn};
+use crate::slot::Phase;
 
 /// Attempts to claim the lock before a newcomer gives way. Each fails because another succeeded.
 const ATTEMPTS: u32 = 2;
@@ -235,6 +237,11 @@ impl Claim {
         if site.is_withdrawn() {
             return Ok(Came::Left);
         }
+        if !is_believed(site) {
+            // What it had in line it would leave behind.
+            site.begin_acquisition();
+            site.publish_ticket(Phase::Coming, mode, 0, site.acquisition());
+        }
         self.enqueue(site, mode, seen).await?;
         Ok(Came::InLine)
     }
@@ -261,7 +268,7 @@ impl Claim {
     }
 
     /// Claims a lock whose word was found to be this without getting in line, or returns what it
-    /// found instead.
+    /// found instead. Only meanwhile its record says that it may be inside.
     async fn come_in<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
@@ -270,6 +277,7 @@ impl Claim {
     ) -> Result<Result<Grant, ClaimWord>, Fault> {
         let mut attempts = 0;
         while let Some(op) = self.way_in(site, mode, seen) {
+            site.publish_ticket(Phase::Opening, mode, 0, site.acquisition());
             site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
             let found = site.endpoint.old();
             if matched(&op, found) {
@@ -283,6 +291,9 @@ impl Claim {
                 break;
             }
             site.endpoint.checkpoint(&[found as u64, (found >> 64) as u64, attempts.into()]);
+        }
+        if attempts > 0 {
+            site.publish_ticket(Phase::Coming, mode, 0, site.acquisition());
         }
         Ok(Err(seen))
     }

@@ -1,4 +1,4 @@
-//! What those in line tell each other: two kinds of message, and a word of the slot record.
+//! What those in line tell each other: three kinds of message, and a word of the slot record.
 
 use farlock_fabric::{Addr, Envelope, Mailbox, Message, WideAtomics, word};
 
@@ -73,6 +73,8 @@ pub(super) enum Kind {
     Behind = 6,
     /// You are the first in line.
     First = 7,
+    /// You do not hold the lock by that acquisition, if you have not said so by now.
+    Doubt = 8,
 }
 
 /// A message of this kind from one place in line to another.
@@ -113,6 +115,7 @@ fn sort<E: WideAtomics>(site: Site<'_, E>, first: Envelope) -> Mail {
         let concerns = lock == site.lock && head.to() == turn_of(site.acquisition());
         match head.kind() {
             kind if kind == Kind::First as u64 && concerns => mail.is_first = true,
+            kind if kind == Kind::Doubt as u64 && concerns => site.set_doubted(),
             kind if kind == Kind::Behind as u64 && concerns => {
                 // Of two the later: the earlier one has left.
                 let place = Place { mailbox: Mailbox::from_bits(head.from()), turn: head.sent() };

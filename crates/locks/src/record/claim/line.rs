@@ -22,7 +22,9 @@ use farlock_fabric::{
 
 use super::dead::Readers;
 use super::letter::{Kind, Published, message, sort_mail};
-use super::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
+use super::{
+    Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of, turn_of,
+};
 use crate::Mode;
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotRecord};
@@ -383,7 +385,7 @@ impl Claim {
     ) -> Result<Result<Grant, ClaimWord>, Fault> {
         let op = claiming(site, mode, seen);
         let acquisition = site.acquisition();
-        site.publish_ticket(Phase::Claiming, mode, 0, acquisition_ticket(site));
+        site.publish_ticket(Phase::Claiming, mode, 0, site.acquisition());
         site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
         let found = site.endpoint.old();
         if !matched(&op, found) {
@@ -430,7 +432,7 @@ fn claiming<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: ClaimWord) -> 
 
 /// A reader that holds now leaves the line with others behind it, of whom it may not know yet.
 pub(super) async fn pass_on<E: WideAtomics>(site: &Site<'_, E>) -> Result<(), Fault> {
-    site.publish_ticket(Phase::Held, Mode::Shared, 0, acquisition_ticket(site));
+    site.publish_ticket(Phase::Held, Mode::Shared, 0, site.acquisition());
     if tell_first(site).await? {
         return Ok(());
     }
@@ -442,7 +444,7 @@ pub(super) async fn pass_on<E: WideAtomics>(site: &Site<'_, E>) -> Result<(), Fa
 
 /// The first in line leaves it without the lock.
 async fn leave<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> Result<(), Fault> {
-    site.publish_ticket(Phase::Leaving, mode, 0, acquisition_ticket(site));
+    site.publish_ticket(Phase::Leaving, mode, 0, site.acquisition());
     let place = Place::of(site).as_tail();
     let op = MaskedCas { compare: place, compare_mask: LINE_MASK, swap: 0, swap_mask: LINE_MASK };
     site.endpoint.masked_cas128(site.lock, op, None).await?;
@@ -488,7 +490,7 @@ fn answer<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> bool {
     }
     let withdrawn = site.is_withdrawn();
     let phase = if withdrawn { Phase::Withdrawn } else { Phase::Waiting };
-    site.publish_ticket(phase, mode, 0, acquisition_ticket(site));
+    site.publish_ticket(phase, mode, 0, site.acquisition());
     withdrawn
 }
 
@@ -497,18 +499,13 @@ fn stand<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, before: Option<Place>) 
     publish_position(site, before);
     let position = before.map_or(Position::First, |before| Position::Behind(before, false));
     position.take(site);
-    site.publish_ticket(Phase::Waiting, mode, 0, acquisition_ticket(site));
+    site.publish_ticket(Phase::Waiting, mode, 0, site.acquisition());
 }
 
 /// Says who is before this waiter, for when it dies.
 fn publish_position<E: WideAtomics>(site: &Site<'_, E>, before: Option<Place>) {
     let published = Published::of(Place::of(site), before);
     site.endpoint.publish(site.slot(), slot::QUEUE, published.0);
-}
-
-/// What a slot record says of which acquisition it is.
-fn acquisition_ticket<E: WideAtomics>(site: &Site<'_, E>) -> u32 {
-    super::turn_of(site.acquisition()) as u32
 }
 
 /// Looks whether the one before is still there, and for its sign of life where one was asked for;
@@ -530,7 +527,7 @@ async fn look_before<E: WideAtomics>(
     site.endpoint.copy_read(0, &mut words);
     let record = SlotRecord::decode(&words);
     let record =
-        record.filter(|record| record.lock == site.lock && u64::from(record.ticket) == before.turn);
+        record.filter(|record| record.lock == site.lock && turn_of(record.ticket) == before.turn);
     let word_of = |word: usize| addr.plus(word as u64 * 8);
     if is_alive {
         let is_there = record.is_some_and(|record| match record.phase {

@@ -204,6 +204,9 @@ pub(crate) const CI: &[Step] = &[
             lab!("check --mode exhaustive --acquisitions 1 --stops 2 --budget 6s --json"),
             lab!("check --mode exhaustive --clients 2 --stops 2 --budget 6s --json"),
             lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 1 --stops 1 --crashes 1 --json"
+            ),
+            lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 1 --cancels 2 --visits --json"
             ),
             lab!(
@@ -399,6 +402,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
                  --acquisitions 1 --restarts 1 --json"
             ),
             lab!("check --mode exhaustive --acquisitions 1 --stops 2 --budget 1500s --json"),
+            lab!("check --mode exhaustive --clients 2 --stops 1 --crashes 1 --budget 1500s --json"),
             lab!(
                 "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 1500s \
                  --json"

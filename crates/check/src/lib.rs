@@ -694,6 +694,27 @@ mod tests {
         assert_eq!(verdict.finding, Some(small.finding));
     }
 
+    /// A reader that was stopped around its claim stood for another that had died inside, and a
+    /// message found no room beside those that asked for a sign of life.
+    #[test]
+    fn nobody_waits_for_the_doubtful_or_for_what_found_no_room() {
+        for line in [
+            "claim:bypass=1/2x2/s6/dany1/many1.stop/\
+             6.w-3.g-2.w-3.g-2.w-3.g-2.w-3.g-3.w-1.1-2.g-2.w-1.1-3.1",
+            "claim:bypass=1/2x2/s5/y2fca31ef6fca31e9/slow/h1000000/m0.1.pause.30000000/visited/\
+             0.w-5.g-4.w",
+            "claim:bypass=1/2x2/s5/y2393ab30e393ab31/h1000000/m0.1.stop+0.3.stop/visited/0.w-3.g",
+            "claim:bypass=1/3x2/s31/t2.o0/hasty-slow/recorded/\
+             0.1c-1.w-9.w-3.g-1.1c-6.w-1.1-3.1-n.1-3.1-2.w-1.1c-8.1-b.w-8.1c-2.1-9.1-d.1c-1.1-9.1-\
+             8.g",
+        ] {
+            let line: Line = line.parse().expect("a line");
+            let player = subjects::player(&line.scenario.subject).expect("a registered lock");
+            let (verdict, _) = hunt::replay(&player, &line);
+            assert_eq!(verdict.finding, None, "{line}");
+        }
+    }
+
     /// A holder, a waiter behind it, and a dead client behind both. Who came next began a new
     /// generation and died before it had told the waiter. The holder found its lock repaired, had
     /// nothing left to release, and went; the waiter watched the holder, which lived, for ever.

@@ -351,11 +351,6 @@ impl Scenario {
         if self.visited {
             self.hold_ns = VISITED_NS;
         }
-        // Of a dead client and one that is stopped nobody may be able to tell who holds.
-        if self.is_deadly() {
-            let stops = |what| matches!(what, What::Stop | What::StopInWait);
-            self.mishaps.retain(|mishap| !stops(mishap.what));
-        }
         self.quits = says.withdraws
             && !self.may_stop()
             && self.cancel.is_some()

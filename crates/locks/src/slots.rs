@@ -161,6 +161,12 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
         if slot.notes.withdrawn.get() {
             slot.notes.withdrawn.set(false);
         }
+        self.announce(index, lock, mode);
+    }
+
+    /// Publishes that a slot begins an acquisition.
+    #[inline(always)]
+    fn announce(&self, index: u8, lock: Addr, mode: Mode) {
         let ticket = self.kind.begin(&self.site_at(index, lock));
         self.publish(index, Phase::Opening, mode, 0, ticket);
     }
@@ -302,7 +308,10 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
             self.endpoint.completion(posted).await?;
             match self.kind.tried(&site, mode, seen, self.endpoint.old()) {
                 Tried::Again(word) => seen = Some(word),
-                Tried::Granted(grant) if !self.is_in(index, mode, grant) => seen = None,
+                Tried::Granted(grant) if !self.is_in(index, mode, grant) => {
+                    seen = None;
+                    self.announce(index, site.lock, mode);
+                }
                 decided => return Ok(decided),
             }
             posted = self.endpoint.post(self.kind.trying(&site, mode, seen));

@@ -1,14 +1,14 @@
-//! Doubt: who may be inside, and has not said so.
+//! Doubt: readers that may be inside, and have not said so.
 //!
 //! A reader says that it opens or claims the lock before the verb by which it does, and that it
 //! holds after it. One that is stopped between the two may be counted by the word or not, and
 //! nothing tells which: it would stand for a reader that died inside, for as long as it is stopped.
-//! So whoever waits for readers *doubts* it, by a message that names its acquisition.
+//! So a client that waits for readers *doubts* it, by a message that names its acquisition.
 //!
-//! A reader that has said that it holds reads its mail before it believes it. One that is doubted
-//! begins anew, and leaves behind what the word may count for it, as one that died there. Hence who
-//! was doubted, and a while later has still not said that it holds, is not inside and will not be
-//! by that acquisition, whatever its verb has done or will do.
+//! A reader that has said that it holds reads its mail before it believes it. A doubted one begins
+//! anew, and leaves behind what the word may count for it, as one that died there. Hence a reader
+//! that was doubted, and a while later has still not said that it holds, is not inside and will not
+//! be by that acquisition, whatever its verb has done or will do.
 //!
 //! A while is long enough for a processor to show others what it has stored.
 
@@ -48,7 +48,7 @@ impl Inside {
     }
 }
 
-/// What somebody who waits for readers knows of those that are doubtful.
+/// What a client that waits for readers knows of the doubtful ones.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     /// They were doubtful at the last look.
@@ -58,8 +58,8 @@ pub(super) struct Doubts {
 }
 
 impl Doubts {
-    /// Of so many readers in the word, how many may live. Whoever decides the matter, and was as
-    /// doubtful at the last look, is told; who was told then, and is as doubtful now, is not inside.
+    /// Of so many readers in the word, how many may live. Where the doubtful decide that, those
+    /// that were as doubtful at the last look are told; those that were told then do not count.
     ///
     /// Between two calls with the same doubts passes a while.
     pub(super) async fn living<E: WideAtomics>(

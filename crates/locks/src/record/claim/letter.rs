@@ -87,6 +87,9 @@ pub(super) fn message(kind: Kind, lock: Addr, from: Place, to: Place) -> Message
     [head.0, lock.bits(), 0, 0]
 }
 
+/// The fewest messages that fill a mailbox, by the contract.
+const CELLS_MIN: u32 = 4;
+
 /// What the mail of a slot said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Mail {
@@ -94,6 +97,8 @@ pub(super) struct Mail {
     pub(super) is_first: bool,
     /// One behind it has reported, or asks for a sign of life.
     pub(super) is_asked: bool,
+    /// The mailbox was full, or nearly: what else was sent may have found no room.
+    pub(super) was_full: bool,
 }
 
 /// Takes all mail of this slot. Remembers who is behind; drops what concerns another lock or
@@ -108,8 +113,10 @@ pub(super) fn sort_mail<E: WideAtomics>(site: &Site<'_, E>) -> Mail {
 #[inline(never)]
 fn sort<E: WideAtomics>(site: Site<'_, E>, first: Envelope) -> Mail {
     let mut mail = Mail::default();
-    let mut next = Some(first);
+    let (mut next, mut letters) = (Some(first), 0);
     while let Some(envelope) = next.take().or_else(|| site.endpoint.receive(site.slot())) {
+        letters += 1;
+        mail.was_full = letters >= CELLS_MIN;
         let [head, lock, ..] = envelope.message;
         let (head, lock) = (Head(head), Addr::from_bits(lock));
         let concerns = lock == site.lock && head.to() == turn_of(site.acquisition());

@@ -21,7 +21,7 @@ use farlock_fabric::{
 };
 
 use super::dead::Readers;
-use super::letter::{Kind, Published, message, sort_mail};
+use super::letter::{Kind, Mail, Published, message, sort_mail};
 use super::{
     Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of, turn_of,
 };
@@ -190,7 +190,8 @@ impl Claim {
         let mut watch = Watch::default();
         let mut holders = Readers::new::<E>();
         loop {
-            let withdrawn = answer(site, mode);
+            answer(site, mode);
+            let withdrawn = site.is_withdrawn();
             let (before, reported) = match Position::of(site) {
                 Position::First => return Ok(()),
                 Position::Out => panic!("a waiter stands in line"),
@@ -291,8 +292,10 @@ impl Claim {
             if woken != Some(Woken::Mail) {
                 break woken.unwrap_or(Woken::Changed);
             }
-            withdrawn = answer(site, mode);
-            if site.position() != position {
+            let mail = answer(site, mode);
+            withdrawn = site.is_withdrawn();
+            // What the one before sent may have found no room: look at it.
+            if site.position() != position || mail.was_full {
                 break Woken::Mail;
             }
             interval = deadline.map(|deadline| deadline.saturating_sub(site.endpoint.now()));
@@ -478,9 +481,9 @@ async fn report<E: WideAtomics>(site: &Site<'_, E>, before: Place) -> Result<(),
     Ok(())
 }
 
-/// Reads the mail, gives a sign of life to whoever asks for one, and says whether this waiter still
-/// wants the lock. Returns whether it does not.
-fn answer<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> bool {
+/// Reads the mail, gives a sign of life to a waiter that asks for one, and says whether this one
+/// still wants the lock.
+fn answer<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> Mail {
     let mail = sort_mail(site);
     if mail.is_first {
         Position::First.take(site);
@@ -488,10 +491,9 @@ fn answer<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> bool {
     if mail.is_asked {
         site.give_sign();
     }
-    let withdrawn = site.is_withdrawn();
-    let phase = if withdrawn { Phase::Withdrawn } else { Phase::Waiting };
+    let phase = if site.is_withdrawn() { Phase::Withdrawn } else { Phase::Waiting };
     site.publish_ticket(phase, mode, 0, site.acquisition());
-    withdrawn
+    mail
 }
 
 /// Takes the place behind this one, or in front.

@@ -302,6 +302,14 @@ pub(crate) const NIGHTLY: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "time-outs-long",
+        title: "a hundred thousand time-outs of a millisecond on a held lock leave nothing",
+        cap_minutes: 10,
+        env: &[("FARLOCK_MORE_TIME_OUTS", "20")],
+        commands: &["cargo test --release --package=farlock --test=crowd -- time_outs_without_end"],
+        ..PLAIN
+    },
+    Step {
         name: "damage-long",
         title: "3,000 regions overwritten at random under six processes",
         cap_minutes: 20,

@@ -704,6 +704,9 @@ mod tests {
             "claim:bypass=1/2x2/s5/y2fca31ef6fca31e9/slow/h1000000/m0.1.pause.30000000/visited/\
              0.w-5.g-4.w",
             "claim:bypass=1/2x2/s5/y2393ab30e393ab31/h1000000/m0.1.stop+0.3.stop/visited/0.w-3.g",
+            "claim/3x1/s2/many2.stop/\
+             4.w-2.1c-2.g-1.w-2.1c-2.g-1.w-2.1c-2.g-1.w-2.1c-3.1-1.1c-8.1c-8.1c-g.1c-8.1c-c.w-1.1-\
+             1.1c",
             "claim:bypass=1/3x2/s31/t2.o0/hasty-slow/recorded/\
              0.1c-1.w-9.w-3.g-1.1c-6.w-1.1-3.1-n.1-3.1-2.w-1.1c-8.1-b.w-8.1c-2.1-9.1-d.1c-1.1-9.1-\
              8.g",

@@ -27,7 +27,7 @@ use crate::token::Token;
 pub enum Opened {
     /// The lock is held.
     Held,
-    /// Somebody else has it: [`Seat::wait`].
+    /// Another client has it: [`Seat::wait`].
     InLine,
 }
 
@@ -36,7 +36,7 @@ pub enum Opened {
 pub enum Closed {
     /// The lock is released.
     Free,
-    /// Somebody waits for it: [`Seat::hand_over`].
+    /// Others wait for it: [`Seat::hand_over`].
     InHand,
 }
 
@@ -45,9 +45,9 @@ pub enum Closed {
 pub enum Attempt {
     /// The lock is held.
     Held,
-    /// Somebody else has it.
+    /// Another client has it.
     Busy,
-    /// Somebody else had it, who may be dead: [`Seat::try_beside`].
+    /// Another client had it, which may be dead: [`Seat::try_beside`].
     Doubtful,
 }
 
@@ -181,7 +181,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     /// # Errors
     /// A verb failed; nothing is held.
     pub async fn wait(&self) -> Result<bool, Fault> {
-        // Who was dropped before it stood in line gets in line anew.
+        // A wait that was dropped before it stood in line gets in line anew.
         let stands = self.slots.slot(SLOT).notes.position.get() != 0;
         let old = self.old.get().filter(|_| !stands);
         let waited = self.slots.wait(SLOT, old).await;
@@ -190,7 +190,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     }
 
     /// Nobody wants any more what it waits for: the next [`Seat::wait`] leaves as soon as it can.
-    /// Or somebody does again.
+    /// Or its owner does again.
     pub fn withdraw(&self, withdrawn: bool) {
         self.slots.withdraw(SLOT, withdrawn);
     }
@@ -223,7 +223,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
         Ok(if held { Attempt::Held } else { Attempt::Busy })
     }
 
-    /// Decides a doubtful attempt: whether those who have the lock live. It may wait a while, and
+    /// Decides a doubtful attempt: whether the holders of the lock live. It may wait a while, and
     /// be dropped and called again.
     ///
     /// # Errors

@@ -56,7 +56,7 @@ pub(crate) struct Notes {
     pub(crate) hint: Cell<u128>,
     /// The turn of this slot at that lock.
     pub(crate) turn: Cell<Turn>,
-    /// Who reported to be next in line; nobody is zero.
+    /// The one that reported to be next in line; nobody is zero.
     pub(crate) successor: Cell<u64>,
     /// When the opening verb was posted, where a lease counts from there.
     pub(crate) opened_at: Cell<Nanos>,
@@ -68,8 +68,10 @@ pub(crate) struct Notes {
     pub(crate) position: Cell<u64>,
     /// How often it was asked for a sign of life; wraps.
     pub(crate) signs: Cell<u64>,
-    /// Which of its acquisitions somebody doubts; zero is none.
+    /// Which of its acquisitions is doubted; zero is none.
     pub(crate) doubted: Cell<u32>,
+    /// Which of its acquisitions holds, for doubts come too late; zero is none.
+    pub(crate) believed: Cell<u32>,
 }
 
 impl Notes {
@@ -85,6 +87,7 @@ impl Notes {
             position: Cell::new(0),
             signs: Cell::new(0),
             doubted: Cell::new(0),
+            believed: Cell::new(0),
         }
     }
 }
@@ -156,7 +159,7 @@ impl<E: Endpoint> Site<'_, E> {
         self.notes.turn.set(turn);
     }
 
-    /// Who reported to be next in line.
+    /// The one that reported to be next in line.
     #[inline]
     pub fn successor(&self) -> Option<Mailbox> {
         match self.notes.successor.get() {
@@ -171,19 +174,19 @@ impl<E: Endpoint> Site<'_, E> {
         self.notes.successor.get()
     }
 
-    /// Remembers or forgets who is next in line.
+    /// Remembers or forgets the next in line.
     #[inline]
     pub fn set_successor(&self, successor: Option<Mailbox>) {
         self.notes.successor.set(successor.map_or(0, Mailbox::bits));
     }
 
-    /// Remembers who is behind in line, as its lock puts it.
+    /// Remembers the one behind in line, as its lock puts it.
     #[inline]
     pub(crate) fn set_behind(&self, behind: u64) {
         self.notes.successor.set(behind);
     }
 
-    /// Who is behind in line, once.
+    /// The one behind in line, once.
     #[inline]
     pub(crate) fn take_behind(&self) -> Option<u64> {
         Some(self.notes.successor.take()).filter(|behind| *behind != 0)
@@ -208,25 +211,32 @@ impl<E: Endpoint> Site<'_, E> {
         self.notes.successor.set(0);
     }
 
-    /// The signs of life that the slot has given, and whether somebody doubts its acquisition, as a
+    /// The signs of life that the slot has given, and whether its acquisition is doubted, as a
     /// number that changes with each.
     #[inline]
     pub(crate) fn signs(&self) -> u64 {
         self.notes.signs.get() | u64::from(self.is_doubted()) << 8
     }
 
-    /// Somebody doubts that the slot will hold its lock by this acquisition.
+    /// Another client doubts that the slot will hold its lock by this acquisition.
     pub(crate) fn set_doubted(&self) {
-        self.notes.doubted.set(self.acquisition());
+        if self.notes.believed.get() != self.acquisition() {
+            self.notes.doubted.set(self.acquisition());
+        }
     }
 
-    /// Whether somebody does.
+    /// The slot holds its lock by this acquisition: doubts come too late from now on.
+    pub(crate) fn set_believed(&self) {
+        self.notes.believed.set(self.acquisition());
+    }
+
+    /// Whether one does.
     #[inline(always)]
     pub(crate) fn is_doubted(&self) -> bool {
         self.notes.doubted.get() == self.acquisition()
     }
 
-    /// Gives a sign of life to whoever looks at the slot's record.
+    /// Gives a sign of life, which is seen in the slot's record.
     pub(crate) fn give_sign(&self) {
         let signs = (self.notes.signs.get() + 1) % SIGNS;
         self.notes.signs.set(signs);

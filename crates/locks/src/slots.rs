@@ -281,7 +281,7 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
         }
     }
 
-    /// Nobody wants any more what the slot waits for, or somebody does again.
+    /// The owner wants no more what the slot waits for, or does again.
     pub(crate) fn withdraw(&self, index: u8, withdrawn: bool) {
         self.slot(index).notes.withdrawn.set(withdrawn);
     }

@@ -32,12 +32,12 @@ pub enum SessionError {
 #[derive(Clone, PartialEq, Debug, Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Somebody else has it, and the attempt was not to wait.
+    /// It has another holder, and the attempt was not to wait.
     #[error("the lock '{}' is taken{holders}", shown(.name))]
     Busy {
         /// The lock.
         name: String,
-        /// Who holds it.
+        /// Its holders.
         holders: Holders,
     },
     /// The time allowed has passed.
@@ -47,7 +47,7 @@ pub enum AcquireError {
         name: String,
         /// The time allowed, in seconds.
         seconds: f64,
-        /// Who holds it.
+        /// Its holders.
         holders: Holders,
     },
     /// The region has no place left by which the session could hold one lock more.
@@ -139,7 +139,7 @@ impl From<Fault> for LostReason {
     }
 }
 
-/// Who holds a lock: looked up when it is shown or asked for, not when an error is made.
+/// The holders of a lock: looked up when it is shown or asked for, not when an error is made.
 ///
 /// It does not keep the session. Once that is gone it still looks, as long as the region is there.
 #[derive(Clone)]
@@ -155,7 +155,7 @@ impl Holders {
         Self { session: Arc::downgrade(hub), region: hub.region.clone(), lock }
     }
 
-    /// Who holds the lock now: a picture, and empty where nobody does or the region is gone.
+    /// The holders of the lock now: a picture, and empty where nobody does or the region is gone.
     pub fn list(&self) -> Vec<Participant> {
         let Some(lock) = self.lock else { return Vec::new() };
         let session = self.session.upgrade();

@@ -36,21 +36,22 @@
 //! # What is promised, and what is not
 //!
 //! * At most one exclusive holder, or any number of shared ones, as long as the region is the same.
-//! * Who waits for a lock alone is granted it in order of arrival, but that up to 64 who come later
-//!   may pass between two of them. Those of one session count as one where they wait for a lock
-//!   that the session has or asks for: among themselves they are first come, first served.
-//! * Who gives up, by a limit or by dropping a future, is soon as if it had never asked; an attempt
-//!   ([`at_once`](session::Request::at_once)) fails only if somebody living has the lock.
+//! * Waiters are granted a lock in order of arrival, but that up to 64 newcomers may pass between
+//!   two of them. Those of one session count as one where they wait for a lock that the session has
+//!   or asks for: among themselves they are first come, first served.
+//! * A waiter that gives up, by a limit or by dropping a future, is soon as if it had never asked;
+//!   an attempt ([`at_once`](session::Request::at_once)) fails only if a living holder has the
+//!   lock, or a waiter that is not stopped comes before.
 //! * Tokens of exclusive grants of one name strictly increase, for decades: across crashes,
 //!   reboots, and the loss of the region. They begin with the day and the time at which the region
 //!   was made, so that holds on a fresh disk and in every environment, as long as the clock is not
 //!   set back; where it is, as long as what the state directory keeps is there.
-//! * A region lives in memory. If its file is removed while locks are held, holders keep what they
-//!   hold in the old region and others start in a new one; a resource that checks tokens refuses
-//!   the old ones.
+//! * A region lives in memory. If its file is removed while locks are held, others start in a new
+//!   one. Holders in the old one are told ([`Guard::lost`], and a release is not `Ok`), their
+//!   session ends, and a resource that checks tokens refuses theirs.
 //! * A session belongs to its process. A child made by `fork` is refused
 //!   ([`AcquireError::Forked`]) and may drop what it inherited; what the parent holds it keeps.
-//! * A task's waker is called by whoever grants the lock: by a thread that releases it, or by the
+//! * A task's waker is called by the thread that grants the lock: one that releases it, or the
 //!   session's. It may panic; it should return soon.
 //! * There is no lease here: a holder that is stopped, not dead, is waited for.
 #![forbid(unsafe_code)]

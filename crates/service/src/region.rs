@@ -49,8 +49,12 @@ const PLACES: u16 = 4096;
 /// Slots of a place. A session uses one of each.
 const SLOTS: u8 = 2;
 
-/// Bytes of a region's heap: its directory has room for more than 10,000 names in use.
+/// Bytes of a region's heap, at least: its directory has room for more than 10,000 names in use.
 const HEAP_BYTES: u64 = 4 << 20;
+
+/// The same for each place, by which one name can be used: a fifth more than a name takes. So a
+/// region need not grow, and its pages take memory when they are first used.
+const HEAP_BYTES_A_PLACE: u64 = 512;
 
 /// Which region, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -149,7 +153,7 @@ impl RegionOptions {
         options.patience = self.patience;
         options.endpoints = self.places;
         options.slots = SLOTS;
-        options.heap_bytes = HEAP_BYTES;
+        options.heap_bytes = HEAP_BYTES.max(u64::from(self.places) * HEAP_BYTES_A_PLACE);
         // It maps what it has, so that it fits where address space is short.
         options.max_bytes = 0;
         options

@@ -103,14 +103,17 @@ fn time_outs_without_end_leave_nothing() {
     let (holder, session) = (stage.session(), stage.session());
     let _held = holder.lock("t").exclusive().blocking().unwrap();
     let lock = session.lock("t");
+    // At night twenty times as many, of a millisecond each.
+    let more = std::env::var("FARLOCK_MORE_TIME_OUTS").ok().map(|more| more.parse().unwrap());
+    let limit = Duration::from_micros(more.map_or(100, |_: u32| 1_000));
     let time_out = |lock: &Lock| {
-        let refused = lock.exclusive().within(Duration::from_micros(100)).blocking();
+        let refused = lock.exclusive().within(limit).blocking();
         assert!(matches!(refused, Err(AcquireError::TimedOut { .. })), "{refused:?}");
     };
     (0..500).for_each(|_| time_out(&lock));
     let before = (places(&session), status("Threads:"), status("VmRSS:"));
     // With the lock at hand, by its name alone, and as tasks.
-    (0..5_000).for_each(|_| time_out(&lock));
+    (0..5_000 * more.unwrap_or(1)).for_each(|_| time_out(&lock));
     (0..1_000).for_each(|_| time_out(&session.lock("t")));
     for _ in 0..5_000 {
         let mut acquire = pin!(lock.exclusive().acquire());
@@ -393,6 +396,42 @@ fn who_waits_in_a_removed_region_is_told() {
     }
     runtime.block_on(async { assert_eq!(own.lost().await, LostReason::RegionGone) });
     assert!(held.release().blocking().is_err());
+}
+
+/// Who comes next finds another file, and has the lock there.
+#[test]
+fn a_release_after_the_regions_file_was_deleted_is_not_ok() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let stage = Stage::new();
+        let (session, other) = (stage.session(), stage.session());
+        let lock = session.lock("t");
+        let guard = || match mode {
+            Mode::Exclusive => lock.exclusive().blocking(),
+            Mode::Shared => lock.shared().blocking(),
+        };
+        guard().unwrap().release().blocking().unwrap();
+        // A look at the file holds for a tick of a coarse clock.
+        thread::sleep(Duration::from_millis(20));
+        let held = guard().unwrap();
+        let waits = {
+            let lock = other.lock("t");
+            thread::spawn(move || {
+                lock.exclusive().blocking().map(|guard| guard.release().blocking())
+            })
+        };
+        stage.until_waiting(1);
+        std::fs::remove_file(stage.dir().join("default")).unwrap();
+        let successor = stage.session().lock("t").exclusive().blocking().unwrap();
+        let Err(ReleaseError::Lost { reason, .. }) = held.release().blocking() else {
+            panic!("{mode:?}: two had the lock");
+        };
+        assert_eq!(reason, LostReason::RegionGone);
+        let Err(AcquireError::Lost { reason, .. }) = guard() else { panic!("it has ended") };
+        assert_eq!(reason, LostReason::RegionGone);
+        // The waiter was granted a lock that nobody new knows.
+        assert!(!matches!(waits.join().unwrap(), Ok(Ok(()))), "it is told as well");
+        successor.release().blocking().unwrap();
+    }
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl ClaimWord {
         self.tail() == me.mailbox.bits() && self.turn() == me.turn
     }
 
-    /// The half that those who wait for the lock watch: who holds it.
+    /// The half that waiters watch: the holders.
     #[inline]
     const fn watched(self) -> u64 {
         self.0 as u64
@@ -66,7 +66,7 @@ impl ClaimWord {
 
 /// The tail, with which of its acquisitions it is.
 const LINE_MASK: u128 = ClaimWord::TAIL.mask() | ClaimWord::TURN.mask();
-/// Who holds the lock.
+/// The holders.
 const HELD_MASK: u128 = ClaimWord::READERS.mask() | ClaimWord::HOLDER.mask();
 /// One hold of a writer, that no other hold looks like.
 const HOLD_MASK: u128 = ClaimWord::HOLDER.mask() | ClaimWord::COUNT.mask();
@@ -444,7 +444,7 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
             site.event(Event::Superseded { lock: site.lock });
             return Ok(());
         }
-        // Published before the verb: who reports too late to be told looks here after reporting.
+        // Published before the verb: a waiter that reports too late to be told looks here then.
         site.publish_ticket(Phase::Leaving, mode, 0, grant.acquisition);
         let op = leave_lock(site, grant);
         site.endpoint.masked_cas128(site.lock, op, site.hint()).await?;

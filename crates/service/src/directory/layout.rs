@@ -278,6 +278,15 @@ mod tests {
     }
 
     #[test]
+    fn there_is_a_record_for_every_place_that_a_region_can_have() {
+        for places in [1, 4096, 10_000, u16::MAX] {
+            let options = crate::RegionOptions::new("", "").with_places(places).to_shm();
+            let layout = Layout::largest(BASE, options.heap_bytes).unwrap();
+            assert!(layout.records > places.into(), "{places}: {}", layout.records);
+        }
+    }
+
+    #[test]
     fn nothing_overlaps_and_locks_have_lines_of_their_own() {
         for bytes in [2048, 4096, 65_536, 1 << 20] {
             let layout = Layout::largest(BASE, bytes).unwrap();

@@ -17,7 +17,7 @@ use crate::error::LostReason;
 /// A held lock. Dropping it releases the lock; [`Guard::release`] also tells whether it was held to
 /// the end.
 ///
-/// If the process dies, whoever waits has the lock within microseconds.
+/// If the process dies, the next waiter has the lock within microseconds.
 #[must_use = "a lock is held as long as its guard lives"]
 pub struct Guard {
     handle: Arc<Handle>,
@@ -94,7 +94,7 @@ impl Guard {
     /// not wait for others to leave, since two that do would wait for each other for ever.
     ///
     /// # Errors
-    /// The guard, as it was: somebody else holds the lock too, or those that wait come first.
+    /// The guard, as it was: the lock has other holders too, or its waiters come first.
     pub fn try_upgrade(mut self) -> Result<Self, Self> {
         if self.mode == Mode::Shared {
             let name = &self.handle.name;
@@ -106,7 +106,11 @@ impl Guard {
     }
 
     /// Releases the lock: await it, or call [`Release::blocking`], for how it went. The lock is
-    /// free when this returns, and whoever is next is told.
+    /// free when this returns, and the next waiter is told.
+    ///
+    /// Where the region's file was deleted meanwhile, so that others may have found another one,
+    /// this tells: a session looks whether it is there once in a tick of the kernel's coarse clock,
+    /// 1 to 10 ms.
     #[inline]
     pub fn release(mut self) -> Release {
         self.is_over = true;

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::task::Waker;
 use std::time::Instant;
 
 use farlock_fabric::shm::{Lane, Region, Unparker, fork_count};
 use farlock_fabric::{EndpointId, Fault};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::Handle;
 use super::name::Name;
@@ -30,6 +31,8 @@ pub(crate) struct Hub {
     forks: u64,
     /// How the session ended, if it has.
     ended: OnceLock<LostReason>,
+    /// At which tick the region's file was last seen to be there; 0 is never.
+    seen_at: AtomicU64,
     names: Mutex<HashMap<Arc<str>, Entry>>,
     inbox: Mutex<Inbox>,
     arrived: Condvar,
@@ -87,6 +90,7 @@ impl Hub {
             dates_holds,
             forks: fork_count(),
             ended: OnceLock::new(),
+            seen_at: AtomicU64::new(0),
             names: Mutex::default(),
             inbox: Mutex::default(),
             arrived: Condvar::new(),
@@ -191,6 +195,31 @@ impl Hub {
         left.jobs.into_iter().for_each(|job| job.refuse(reason));
         let wakers = std::mem::take(&mut lock(&self.losses).wakers);
         wakers.into_values().for_each(|waker| Wake(Some(waker)).now());
+    }
+
+    /// Whether the region's file is there, or was at this tick of the kernel's coarse clock, which
+    /// lasts 1 to 10 ms: a look costs as much as several cycles of a lock. Where it is not, others
+    /// find another region of that name, and the session has ended.
+    #[inline]
+    pub(super) fn finds_region(&self) -> bool {
+        let now = clock_gettime(ClockId::MonotonicCoarse);
+        let tick = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        tick == self.seen_at.load(Ordering::Relaxed) || self.look_for_region(tick)
+    }
+
+    #[cold]
+    fn look_for_region(&self, tick: u64) -> bool {
+        let is_there = !self.region.is_deleted();
+        if is_there {
+            self.seen_at.store(tick, Ordering::Relaxed);
+        } else {
+            self.end(LostReason::RegionGone);
+            // Its thread has not noticed.
+            lock(&self.inbox).is_closed = true;
+            self.arrived.notify_one();
+            self.unparker.unpark();
+        }
+        is_there
     }
 
     /// Has a task woken when the session ends, in place of the waker it left before.

@@ -1,8 +1,8 @@
 //! Sessions: locks by name for the threads and tasks of one process.
 //!
-//! Whoever acquires does so where it runs: an uncontended acquisition is one verb on the caller's
-//! thread, and so is a release. The session has *places* in the region, and whoever acquires owns
-//! one until it has released. A thread that has to wait waits in line itself. The session has one
+//! A caller acquires where it runs: an uncontended acquisition is one verb on the caller's thread,
+//! and so is a release. The session has *places* in the region, and each acquisition owns one until
+//! it has released. A thread that has to wait waits in line itself. The session has one
 //! thread of its own, which keeps the places alive, waits in line for tasks, and leaves lines for
 //! those that gave up where the line cannot be left at once. So a program that gives up and then
 //! computes for seconds delays nobody.
@@ -12,7 +12,7 @@
 //! session's thread  keeps places alive; waits in line for tasks; withdraws
 //! ```
 //!
-//! A process that dies leaves its locks to be taken over by whoever waits, within microseconds.
+//! A process that dies leaves its locks to be taken over by the next waiter, within microseconds.
 
 #![allow(clippy::vec_box, clippy::redundant_allocation, reason = "places are large, and moved")]
 
@@ -120,7 +120,7 @@ impl Session {
 
     /// The lock of this name: 1 to 255 bytes of UTF-8 without NUL. Asks nobody yet.
     ///
-    /// Who acquires the same lock again and again keeps the [`Lock`]: it knows where the lock lies.
+    /// To acquire the same lock again and again, keep the [`Lock`]: it knows where the lock lies.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         let root = &self.root;
         let make = |name| Handle { name, root: Arc::clone(root) };
@@ -336,8 +336,8 @@ impl fmt::Debug for Request {
 /// An acquisition. Dropping it withdraws it, at once.
 ///
 /// Its task is woken by whichever thread decides, perhaps the session's own. A waker that panics
-/// harms nobody; one that blocks, as those of executors never do, delays whoever that thread serves
-/// meanwhile.
+/// harms nobody; one that blocks, as those of executors never do, delays the others that the thread
+/// serves meanwhile.
 #[must_use = "a lock is acquired by awaiting its acquisition"]
 #[derive(Debug)]
 pub struct Acquire {

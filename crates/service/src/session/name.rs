@@ -1,4 +1,4 @@
-//! A name as this session uses it: what it holds, who asks for it, and who waits behind.
+//! A name as this session uses it: its holds, its asker, and the waiters behind.
 //!
 //! ```text
 //!            +------------------- one mutex a name --------------------+
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! At most one of a session stands in line for a lock: the *asker*. A thread that asks waits in
-//! line itself; for a task, and for whoever left the line without being able to, the session's
-//! thread does. Those that come later wait here, first come, first served: behind an asker, or
-//! behind who holds the lock alone. A release hands the lock on among them as long as the lock
+//! line itself; for a task, and for a waiter that gave up but could not leave the line at once, the
+//! session's thread does. Those that come later wait here, first come, first served: behind an
+//! asker, or behind an exclusive holder. A release hands the lock on among them as long as the lock
 //! lets it ([`Seat::renew`](farlock_locks::Seat::renew)), else the next of them asks.
 //!
 //! Shared holders are counted. One more is counted too if nobody is in line; else it asks, by a
@@ -37,7 +37,7 @@ use crate::directory::{DirectoryError, Located};
 use crate::error::{Holders, LostReason};
 use crate::{AcquireError, LOCK_KIND, ReleaseError, inspect, lock_protocol};
 
-/// A name that somebody of this session uses. On lines of its own, as a [`Handle`](super::Handle).
+/// A name that this session uses. On lines of its own, as a [`Handle`](super::Handle).
 #[repr(align(128))]
 pub(super) struct Name {
     pub(super) hub: Arc<Hub>,
@@ -104,9 +104,9 @@ pub(super) enum Came {
 pub(super) enum Tried {
     /// The lock is held.
     Held(Token),
-    /// Somebody has it.
+    /// The lock has a holder.
     Busy,
-    /// Somebody has it, and may be dead.
+    /// The lock has a holder, which may be dead.
     Doubtful(Box<Place>),
 }
 
@@ -167,7 +167,7 @@ impl Name {
 
     #[inline(always)]
     fn line(&self) -> BiasedGuard<'_, Line> {
-        // A panic under this mutex is a broken invariant; whoever comes next finds it too.
+        // A panic under this mutex is a broken invariant; the next caller finds it too.
         self.line.lock()
     }
 
@@ -440,7 +440,7 @@ impl Name {
         AcquireError::Lost { name: self.text.to_string(), reason }
     }
 
-    /// Who holds the lock, for an error that somebody may show later.
+    /// The holders of the lock, for an error that may be shown later.
     pub(super) fn holders(&self) -> Holders {
         let lock = self.line().found.map(Located::lock);
         Holders::new(&self.hub, lock)
@@ -555,6 +555,15 @@ impl Name {
         if self.hub.is_forked() {
             return Err(self.lost_hold(LostReason::Forked));
         }
+        self.release_hold(mode)?;
+        if self.hub.finds_region() {
+            return Ok(());
+        }
+        Err(self.lost_hold(LostReason::RegionGone))
+    }
+
+    #[inline(always)]
+    fn release_hold(self: &Arc<Self>, mode: Mode) -> Result<(), ReleaseError> {
         let mut line = self.line();
         if line.waiters.is_empty() && line.hold == held(mode) {
             // Nobody of this session waits, and this is the last hold.
@@ -657,7 +666,7 @@ impl Name {
 
     /// Hands a hold alone on to the first who waits here, if the lock lets it.
     fn hand_on(self: &Arc<Self>, line: &mut Line, after: &mut After) -> bool {
-        // Who asks stands before those who wait here.
+        // The asker stands before those that wait here.
         let Asking::Nobody = line.asking else { return false };
         let Some(mode) = line.first().map(|first| first.mode) else { return false };
         let place = line.place.as_mut().expect("a hold has a place");

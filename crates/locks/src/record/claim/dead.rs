@@ -1,4 +1,4 @@
-//! The dead: who of those that hold the lock does not live any more, and what a try does about it.
+//! The dead: which holders do not live any more, and what a try does about them.
 //!
 //! A client that holds the lock says so in its slot record, from before the verb that claims it
 //! until after the verb that releases it. So the hold of a writer that the word names is over if
@@ -22,7 +22,7 @@ use crate::slot::{Phase, SlotRecord};
 const TRUST_NS: Nanos = 100_000;
 /// The same where looking around costs round trips: three leases of ShiftLock's paper.
 const TRUST_FAR_NS: Nanos = 30_000_000;
-/// How long a try waits before it looks again whether somebody doubtful is inside, in nanoseconds.
+/// How long a try waits before it looks again whether a doubtful reader is inside, in nanoseconds.
 /// Three looks decide.
 const DOUBT_NS: Nanos = 1_000_000;
 /// The most peers watched in one wait.
@@ -39,7 +39,7 @@ const LOOKS_MAX: u32 = 64;
 /// Words of a slot record that are read to see whose it is.
 const RECORD_WORDS_READ: usize = 2;
 
-/// What the first in line knows of those who hold the lock.
+/// What the first in line knows of the holders.
 #[derive(Debug)]
 pub(super) struct Readers {
     /// How long they are still trusted, in nanoseconds; for ever if `None`.
@@ -113,7 +113,7 @@ impl Readers {
         match woken {
             Woken::PeerGone(_) => {
                 self.watched.clear();
-                // Who is doubted has a while to say that it holds.
+                // A doubted reader has a while to say that it holds.
                 self.trust_ns = Some(if self.doubts.are_none() { 0 } else { self.fresh_ns });
             }
             Woken::Elapsed => {
@@ -124,7 +124,7 @@ impl Readers {
                 self.watched.clear();
                 self.trust_ns = Some(self.fresh_ns);
             }
-            // Whoever asks for a sign of life has waited so long before.
+            // A waiter that asks for a sign of life has waited so long before.
             Woken::Mail => {
                 self.trust_ns = self.trust_ns.map(|trust| trust.saturating_sub(LOOK_NS));
             }
@@ -225,7 +225,7 @@ async fn bury<E: WideAtomics>(
 }
 
 impl Claim {
-    /// A try that found the lock taken: looks whether those who have it live.
+    /// A try that found the lock taken: looks whether its holders live.
     ///
     /// Beside a free lock whose line somebody living stands in it waits until that one has claimed
     /// it, for at most 100 ms: then it passes over those in line, who are stopped.
@@ -325,7 +325,7 @@ impl Claim {
         Ok(Obstacle::None(line))
     }
 
-    /// Gives those who may be inside a while to say so.
+    /// Gives readers that may be inside a while to say so.
     async fn await_doubtful<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
         let interval = Some(if E::NOW { DOUBT_NS } else { TRUST_FAR_NS });
         let patience = self.patience_in_line();
@@ -353,22 +353,22 @@ impl Claim {
 
 /// What keeps a try from the lock.
 enum Obstacle {
-    /// Somebody living holds it.
+    /// A living holder.
     Living,
-    /// Somebody living may hold it.
+    /// A living client that may hold it.
     Doubtful,
-    /// Nobody does, but for those in line.
+    /// No holder, but maybe waiters.
     None(Line),
-    /// Somebody dead did, or the word changed: look at it again.
+    /// A dead holder was taken off, or the word changed: look at it again.
     Buried(ClaimWord),
 }
 
-/// Who is in line.
+/// The waiters.
 enum Line {
     Nobody,
-    /// Nobody who lives and wants the lock.
+    /// None that lives and wants the lock.
     Dead,
-    /// Somebody who lives.
+    /// A living waiter.
     Waits,
 }
 

@@ -129,7 +129,7 @@ impl Claim {
         may_pass.then(|| pass(site, mode, seen))
     }
 
-    /// How waits in line spend their time, unless somebody said how.
+    /// How waits in line spend their time, unless the lock was told how.
     #[inline]
     pub(super) fn patience_in_line(&self) -> Patience {
         let is_given = self.bypass == 0 || self.patience != Patience::DEFAULT;

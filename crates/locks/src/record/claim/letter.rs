@@ -17,7 +17,7 @@ word! {
         SENT sent: 6,
         /// Zero.
         REST rest: 4,
-        /// Who sends it: a packed mailbox.
+        /// The sender: a packed mailbox.
         FROM from: 40,
     }
 }
@@ -25,7 +25,7 @@ word! {
 word! {
     /// What a waiter publishes of its place in line, so that those behind it can do without it.
     pub(super) struct Published: u64 {
-        /// Who was before it: a packed mailbox, or nobody.
+        /// The one before it: a packed mailbox, or nobody.
         BEFORE before: 40,
         /// With which acquisition.
         BEFORE_TURN before_turn: 6,
@@ -57,7 +57,7 @@ impl Published {
                 == u64::from(who.mailbox.endpoint.incarnation) & Self::INCARNATION.max()
     }
 
-    /// Who was before.
+    /// The one before.
     pub(super) fn place_before(self) -> Option<Place> {
         let mailbox = Mailbox::from_bits(self.before());
         let turn = self.before_turn();
@@ -136,7 +136,7 @@ fn sort<E: WideAtomics>(site: Site<'_, E>, first: Envelope) -> Mail {
 }
 
 impl Place {
-    /// As a number that is never zero for somebody.
+    /// As a number that is never zero.
     pub(super) fn bits(self) -> u64 {
         self.mailbox.bits() | self.turn << Mailbox::BITS
     }

@@ -21,6 +21,7 @@ use farlock_fabric::{
 };
 
 use super::dead::Readers;
+use super::doubt::is_believed;
 use super::letter::{Kind, Mail, Published, message, sort_mail};
 use super::{
     Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of, turn_of,
@@ -50,7 +51,7 @@ pub(super) enum Position {
     Out,
     /// Behind this one, to which it has reported or not.
     Behind(Place, bool),
-    /// Behind somebody of whom nothing is known any more.
+    /// Behind a waiter of which nothing is known any more.
     Lost,
     /// Behind nobody.
     First,
@@ -114,7 +115,7 @@ struct Watch {
     intervals: u64,
     /// It is time to look at the word again.
     is_due: bool,
-    /// The word has been as it is for an interval, and somebody holds the lock.
+    /// The word has been as it is for an interval, and the lock is held.
     is_calm: bool,
     /// How often it was looked at since then.
     looks: u32,
@@ -153,7 +154,7 @@ impl Watch {
 }
 
 impl Claim {
-    /// Gets in line, whoever is in it.
+    /// Gets in line.
     pub(super) async fn enqueue<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
@@ -203,7 +204,7 @@ impl Claim {
             }
             let sign = match before {
                 None => 0,
-                // After the report: who leaves without having read it shows that it leaves.
+                // After the report: one that leaves without having read it shows that it leaves.
                 Some(before) => match look_before(site, before, watch.is_due).await? {
                     Before::There(sign) => sign,
                     Before::Gone => {
@@ -276,7 +277,7 @@ impl Claim {
         let deadline = interval.map(|interval| site.endpoint.now().saturating_add(interval));
         let mut peers: Vec<EndpointId> = holders.watched().to_vec();
         peers.extend(before.map(|before| before.mailbox.endpoint));
-        // Where memory can be watched, the word wakes only who sees nothing move.
+        // Where memory can be watched, the word wakes only a waiter that sees nothing move.
         let word = watch.seen.filter(|_| !E::NOW || watch.is_calm);
         let word = word.map(|seen| (site.lock, seen.watched()));
         let mut interval = interval;
@@ -317,7 +318,7 @@ impl Claim {
     ) -> Result<Option<Grant>, Fault> {
         publish_position(site, None);
         let (mut readers, mut looks) = (Readers::new::<E>(), 0);
-        // Whoever is told to be first is told when the lock is free: a writer need not look.
+        // A waiter is told to be first when the lock is free: a writer need not look.
         let mut seen = match mode {
             Mode::Exclusive => ClaimWord::new(),
             Mode::Shared => read_word(site).await?,
@@ -367,7 +368,7 @@ impl Claim {
                 interval: readers.interval(poll),
                 patience: self.patience_in_line(),
             };
-            // Who is withdrawn was seen above, and has left.
+            // A withdrawal was seen above, and the waiter has left.
             site.wait_or_withdraw(wait, false).await.unwrap_or(Woken::Changed)
         };
         readers.woken(woken, poll);
@@ -405,7 +406,7 @@ impl Claim {
         Ok(Ok(Grant { count, acquisition, rank: Rank::Reader }))
     }
 
-    /// Tells whoever has reported to be behind this one that it is first.
+    /// Tells the waiter that has reported to be behind this one that it is first.
     pub(super) async fn tell_next<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<(), Fault> {
         tell_first(site).await.map(|_| ())
     }
@@ -436,11 +437,17 @@ fn claiming<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: ClaimWord) -> 
 /// A reader that holds now leaves the line with others behind it, of whom it may not know yet.
 pub(super) async fn pass_on<E: WideAtomics>(site: &Site<'_, E>) -> Result<(), Fault> {
     site.publish_ticket(Phase::Held, Mode::Shared, 0, site.acquisition());
+    // At once: what comes meanwhile must not undo what others have seen.
+    if is_believed(site) {
+        site.set_believed();
+    } else {
+        site.publish_ticket(Phase::Leaving, Mode::Shared, 0, site.acquisition());
+    }
     if tell_first(site).await? {
         return Ok(());
     }
     // An atomic that changes nothing stands between what was published and the last look for mail:
-    // whoever reports after that look reads what was published.
+    // a waiter that reports after that look reads what was published.
     site.endpoint.masked_cas128(site.lock, MaskedCas::default(), None).await?;
     tell_first(site).await.map(|_| ())
 }
@@ -504,7 +511,7 @@ fn stand<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, before: Option<Place>) 
     site.publish_ticket(Phase::Waiting, mode, 0, site.acquisition());
 }
 
-/// Says who is before this waiter, for when it dies.
+/// Publishes the one before this waiter, for when this one dies.
 fn publish_position<E: WideAtomics>(site: &Site<'_, E>, before: Option<Place>) {
     let published = Published::of(Place::of(site), before);
     site.endpoint.publish(site.slot(), slot::QUEUE, published.0);

@@ -150,6 +150,56 @@ fn a_holder_whose_region_is_deleted_is_told() {
     assert!(said.contains("the lock 't' was lost while the command ran"), "{said}");
 }
 
+/// It would run its command beside those that found the next region.
+#[test]
+fn a_waiter_whose_region_is_deleted_does_not_run_its_command() {
+    let stage = Stage::new();
+    let (begun, go) = (stage.file("begun"), stage.file("go"));
+    let line = format!(
+        "echo 1 > {}; while [ ! -e {} ]; do sleep .01; done",
+        begun.display(),
+        go.display()
+    );
+    let mut holder = stage.farlock(&["lock", "t", "-c", &line]).spawn().unwrap();
+    number(&stage, &begun);
+    let mut waiter = stage.farlock(&["lock", "t", "--", "echo", "ran"]);
+    let waiter = waiter.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    stage.until_waiting(1);
+    std::fs::remove_file(stage.dir().join("default")).unwrap();
+    std::fs::write(go, "").unwrap();
+    let (status, printed, said) = ended(waiter.wait_with_output().unwrap());
+    assert_eq!((status, printed.as_str()), (69, ""), "{said}");
+    assert!(said.contains("its region was removed"), "{said}");
+    holder.wait().unwrap();
+}
+
+/// Neither a place that holds no files nor a full device is a reason to panic or to be silent.
+#[test]
+fn what_cannot_be_written_is_said() {
+    let stage = Stage::new();
+    let in_proc = |variable: &str| {
+        let mut command = stage.farlock(&["lock", "t", "true"]);
+        ended(command.env(variable, "/proc").output().unwrap())
+    };
+    assert_eq!(in_proc("FARLOCK_DIR").0, 69);
+    assert_eq!(in_proc("FARLOCK_STATE_DIR").0, 0, "tokens have a floor from the clock");
+    for listing in [&["ls", "--all"][..], &["region", "list"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let (status, _, said) = ended(
+            stage
+                .farlock(listing)
+                .stdout(full)
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+                .wait_with_output()
+                .unwrap(),
+        );
+        assert_eq!(status, 71, "{said}");
+        assert!(said.contains("standard output"), "{said}");
+    }
+}
+
 /// As a service and as a person, before and after a reboot, on a fresh disk: the region's file is
 /// gone each time, and what is kept is another, none, or out of reach.
 #[test]

@@ -104,8 +104,7 @@ impl PrivateDir {
     pub(super) fn create_file(&self, name: &str) -> Result<File, OpenError> {
         self.remove_file(name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        let made = self.open_file(name, flags)?;
-        Ok(made.expect("a file that was just created exists"))
+        self.open_file(name, flags)?.ok_or_else(|| self.cannot_hold(name))
     }
 
     /// Removes a file, if it is there. Returns whether it was.
@@ -123,13 +122,17 @@ impl PrivateDir {
             .map_err(|error| io_error("rename", &self.path_of(from), error.into()))
     }
 
+    /// The directory was removed meanwhile, or is of a kind that holds no files of ours.
+    fn cannot_hold(&self, name: &str) -> OpenError {
+        io_error("create", &self.path_of(name), io::ErrorKind::NotFound.into())
+    }
+
     /// Takes the directory's lock, which lasts until the guard is dropped or its process dies.
     /// Waits for it until a time, if there is one.
     pub(super) fn lock(&self, until: Option<Instant>) -> Result<DirLock, OpenError> {
         const LOCK_FILE: &str = ".lock";
-        let file = self
-            .open_file(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)?
-            .expect("a file opened with CREATE exists");
+        let file = self.open_file(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)?;
+        let file = file.ok_or_else(|| self.cannot_hold(LOCK_FILE))?;
         let failed = |source| io_error("lock", &self.path_of(LOCK_FILE), source);
         match until {
             None => lock_whole(&file).map_err(failed)?,

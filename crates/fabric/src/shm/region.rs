@@ -499,6 +499,8 @@ fn check_name(name: &str) -> Result<(), OpenError> {
         "it begins with a dot"
     } else if name.contains(['/', '\0']) {
         "it contains a slash or NUL"
+    } else if name.contains(char::is_control) {
+        "it contains a control character"
     } else {
         return Ok(());
     };
@@ -514,7 +516,8 @@ mod tests {
         for good in ["a", "a.b", "ä", "with space", &"x".repeat(200)] {
             assert!(check_name(good).is_ok(), "{good}");
         }
-        for bad in ["", ".", "..", ".a", "a/b", "/", "a\0", &"x".repeat(201)] {
+        for bad in ["", ".", "..", ".a", "a/b", "/", "a\0", "a\nb", "\u{1b}[31m", &"x".repeat(201)]
+        {
             assert!(matches!(check_name(bad), Err(OpenError::Name { .. })), "{bad:?}");
         }
     }

@@ -21,7 +21,8 @@ use super::{Places, RegionArg};
 ///
 /// The command finds in its environment: FARLOCK_NAME, the lock's name; FARLOCK_TOKEN, the fencing
 /// token, a number that grows with every exclusive grant. FARLOCK_DEADLINE is not set: in shared
-/// memory a lock has no lease, it is held until the command ends.
+/// memory a lock has no lease, it is held until the command ends. Locks are those of one user on
+/// this machine; where their region was removed or deleted under a holder, standard error says so.
 ///
 /// Exit status: the command's own, 128 plus the signal's number if it was killed; 1, or CODE, if
 /// the lock was not granted; 64 for wrong usage, 69 if the region cannot be used, 71 if the system
@@ -83,7 +84,8 @@ const CREATION: Duration = Duration::from_secs(1);
 /// A number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let limit = Duration::try_from_secs_f64(seconds);
+    limit.map_err(|_| "so many seconds cannot be waited: 0 to 18446744073709551615 can".to_owned())
 }
 
 impl Args {
@@ -189,6 +191,10 @@ fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Guard), Failure
     };
     let session = Session::open_tethered(&options)?;
     let guard = args.acquire(&session, begun.elapsed())?;
+    // A waiter may be granted the lock of a region whose file is gone: others have another one.
+    if let Some(reason) = guard.lost_reason() {
+        return Err(AcquireError::Lost { name: args.name.clone(), reason }.into());
+    }
     if args.verbose {
         let (waited, token) = (in_words(begun.elapsed()), guard.token());
         let name = shown(&args.name);

@@ -1,6 +1,6 @@
 //! `farlock ls`: locks, who holds them, who waits.
 
-use std::io::{self, Write};
+use std::io;
 
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 use farlock::inspect::{self, Life, LockView, Participant, in_words, shown, shown_within};
@@ -8,12 +8,12 @@ use farlock::{Mode, SessionError};
 use farlock_fabric::shm::OpenError;
 use serde::Serialize;
 
-use super::report::{Exit, Failure};
+use super::report::{Exit, Failure, print};
 use super::{Places, RegionArg};
 
 /// List locks, who holds them and who waits.
 ///
-/// Shows locks that are held or awaited; with --all, every name that was ever used in the region.
+/// Shows locks that are held or awaited; with --all, every name that the region remembers.
 /// WHO says what somebody does there: holds or waits, "stopped" if its process is; dead, a holder
 /// whose lock the next one who asks takes over; left over, a waiter that died; orphaned, a command
 /// whose `farlock` was killed with its guardian, and which keeps the lock until it ends.
@@ -39,8 +39,7 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     };
     locks.retain(|lock| args.all || !lock.participants.is_empty());
     let text = if args.json { json(&locks) } else { table(&locks, columns()) };
-    // A reader that went away has seen enough.
-    let _ = io::stdout().write_all(text.as_bytes());
+    print(&text)?;
     Ok(Exit::OK)
 }
 

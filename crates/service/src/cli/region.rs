@@ -6,7 +6,7 @@ use farlock::{SessionError, Token};
 use farlock_fabric::shm::{Origin, Region};
 
 use super::Places;
-use super::report::{Exit, Failure, say, show};
+use super::report::{Exit, Failure, print, say, show};
 
 /// List, remove or reset regions.
 ///
@@ -41,9 +41,8 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let open = |error| Failure::from(SessionError::Open(error));
     match &args.action {
         Action::List => {
-            for name in Region::list(&places.options.dir).map_err(open)? {
-                show(name);
-            }
+            let names = Region::list(&places.options.dir).map_err(open)?;
+            print(&names.iter().map(|name| format!("{}\n", shown(name))).collect::<String>())?;
         }
         Action::Remove { name } => {
             if !Region::remove(&places.options.dir, name).map_err(open)? {

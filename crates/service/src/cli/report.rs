@@ -51,6 +51,20 @@ pub(super) fn show(what: impl fmt::Display) {
     let _ = io::stdout().write_all(format!("{what}\n").as_bytes());
 }
 
+/// Prints what a command was asked for. A reader that went away has seen enough.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure {
+            exit: Exit::SYSTEM,
+            code: "output",
+            what: format!("cannot write to standard output: {error}"),
+            hint: "see where the output goes".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Why a command failed: what happened, and what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Failure {

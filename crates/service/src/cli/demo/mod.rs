@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use comfy_table::{Table, presets::NOTHING};
 use farlock::RegionOptions;
+use rustix::termios::tcgetwinsize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -128,8 +129,13 @@ impl Show {
         if self.is_seen {
             let done = (done.min(self.steps) * WIDTH as u64 / self.steps.max(1)) as usize;
             let bar = "█".repeat(done) + &"░".repeat(WIDTH - done);
+            let line = format!("  {bar} {message}");
+            // A line that wraps cannot be wiped out.
+            let width = tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
+            let room = if width > 0 { width - 1 } else { usize::MAX };
+            let line: String = line.chars().take(room).collect();
             // Nobody looks any more where it fails.
-            let _ = write!(stderr(), "{ANEW}  {bar} {message}");
+            let _ = write!(stderr(), "{ANEW}{line}");
         }
     }
 

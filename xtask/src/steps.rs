@@ -88,7 +88,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "suites",
         title: "unit, integration and documentation tests",
-        cap_minutes: 5,
+        cap_minutes: 6,
         // At night the seeds of properties are new ones.
         env: &[("PROPTEST_RNG_SEED", "1")],
         // What a passing test prints is shown, for a test may announce a skip.
@@ -149,7 +149,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "checker",
         title: "every schedule in the small, faults without end in the large, planted bugs found",
-        cap_minutes: 7,
+        cap_minutes: 6,
         commands: &[
             lab!("check --mode museum --json"),
             lab!("check --mode exhaustive --but rma-rw --json"),

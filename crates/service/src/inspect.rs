@@ -194,10 +194,38 @@ async fn present<K: 'static>(
             there.push(found);
         }
     }
-    for participants in at.values_mut() {
+    for (lock, participants) in &mut at {
+        drop_uncounted(endpoint, *lock, participants).await?;
         participants.sort_by_key(|p| (!p.is_holder, std::cmp::Reverse(p.elapsed)));
     }
     Ok(at)
+}
+
+/// Drops dead shared holders that the lock's word does not count any more, the earliest first: of
+/// those that died long ago the records stay until their places have a new user.
+async fn drop_uncounted<K: 'static>(
+    endpoint: &Shm<K>,
+    lock: Addr,
+    participants: &mut Vec<Participant>,
+) -> Result<(), DirectoryError> {
+    let shares = |p: &Participant| p.is_holder && p.mode == Mode::Shared;
+    let is_dead = |p: &Participant| shares(p) && p.life == Life::Dead;
+    // A damaged address names no lock.
+    if !participants.iter().any(is_dead)
+        || endpoint.verb(Verb::Read { addr: lock, words: 2 }).await.is_err()
+    {
+        return Ok(());
+    }
+    let readers = ClaimWord(endpoint.old()).readers();
+    let living = participants.iter().filter(|p| shares(p) && !is_dead(p)).count() as u64;
+    let mut counted = readers.saturating_sub(living);
+    participants.sort_by_key(|p| std::cmp::Reverse(p.token));
+    participants.retain(|p| {
+        let stays = !is_dead(p) || counted > 0;
+        counted -= u64::from(is_dead(p) && stays);
+        stays
+    });
+    Ok(())
 }
 
 /// How many of a session wait in each mode behind its own hold.

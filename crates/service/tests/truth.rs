@@ -137,6 +137,25 @@ fn a_try_after_a_killed_group_is_granted() {
     try_after_a_kill(true);
 }
 
+/// The command that a killed `farlock` leaves is being killed too: a try waits for that moment.
+#[test]
+fn a_try_in_the_moment_of_a_kill_is_granted() {
+    let stage = Stage::new();
+    for round in 0..20 {
+        let file = stage.file(&format!("begun-{round}"));
+        let line = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 100", file.display());
+        let mode = if round % 2 == 0 { "-x" } else { "-s" };
+        let mut holder = stage.farlock(&["lock", mode, "b", "--", "sh", "-c", &line]);
+        let mut holder = holder.spawn().unwrap();
+        number(&stage, &file);
+        kill(pid(&holder), Signal::KILL);
+        let (status, _, said) =
+            ended(stage.farlock(&["lock", "b", "-n", "true"]).output().unwrap());
+        assert_eq!(status, 0, "{round}: {said}");
+        holder.wait().unwrap();
+    }
+}
+
 #[test]
 fn a_writer_that_timed_out_keeps_no_reader_out() {
     let stage = Stage::new();

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 
-use farlock::inspect::{in_words, shown};
+use farlock::inspect::{Life, in_words, shown};
 use farlock::{AcquireError, Guard, RegionOptions, ReleaseError, Session};
 use rustix::process::Signal;
 
@@ -81,6 +81,26 @@ pub(super) struct Args {
 /// has to be on disk that it is.
 const CREATION: Duration = Duration::from_secs(1);
 
+/// For how long a try waits for the command of a killed `farlock`, which is being killed as well.
+const DYING: Duration = Duration::from_millis(20);
+
+/// Tries again while all that have the lock are dying.
+fn try_beside_the_dying(
+    attempt: impl Fn() -> Result<Guard, AcquireError>,
+) -> Result<Guard, AcquireError> {
+    let begun = Instant::now();
+    loop {
+        let tried = attempt();
+        let Err(AcquireError::Busy { holders, .. }) = &tried else { return tried };
+        let holders = holders.list();
+        let are_dying = holders.iter().all(|p| matches!(p.life, Life::Orphaned | Life::Dead));
+        if holders.is_empty() || !are_dying || begun.elapsed() > DYING {
+            return tried;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_owned())?;
@@ -97,13 +117,12 @@ impl Args {
     /// Acquires the lock as they say, after so much of the time has passed.
     fn acquire(&self, session: &Session, spent: Duration) -> Result<Guard, AcquireError> {
         let lock = session.lock(&self.name);
-        let request = if self.shared { lock.shared() } else { lock.exclusive() };
+        let request = || if self.shared { lock.shared() } else { lock.exclusive() };
         let granted = match self.limit() {
-            None => request,
-            Some(Duration::ZERO) => request.at_once(),
-            Some(limit) => request.within(limit.saturating_sub(spent)),
-        }
-        .blocking();
+            None => request().blocking(),
+            Some(Duration::ZERO) => try_beside_the_dying(|| request().at_once().blocking()),
+            Some(limit) => request().within(limit.saturating_sub(spent)).blocking(),
+        };
         granted.map_err(|error| match (error, self.limit()) {
             (AcquireError::TimedOut { name, holders, .. }, Some(limit)) => {
                 AcquireError::TimedOut { name, holders, seconds: limit.as_secs_f64() }

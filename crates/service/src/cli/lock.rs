@@ -88,13 +88,16 @@ const DYING: Duration = Duration::from_millis(20);
 fn try_beside_the_dying(
     attempt: impl Fn() -> Result<Guard, AcquireError>,
 ) -> Result<Guard, AcquireError> {
-    let begun = Instant::now();
+    const LOOKS_AT_NONE: u32 = 3;
+    let (begun, mut looks_at_none) = (Instant::now(), 0);
     loop {
         let tried = attempt();
         let Err(AcquireError::Busy { holders, .. }) = &tried else { return tried };
         let holders = holders.list();
+        // With none left the last one has just gone, or a waiter comes before.
+        looks_at_none += u32::from(holders.is_empty());
         let are_dying = holders.iter().all(|p| matches!(p.life, Life::Orphaned | Life::Dead));
-        if holders.is_empty() || !are_dying || begun.elapsed() > DYING {
+        if !are_dying || looks_at_none > LOOKS_AT_NONE || begun.elapsed() > DYING {
             return tried;
         }
         std::thread::sleep(Duration::from_millis(1));

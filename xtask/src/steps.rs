@@ -88,7 +88,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "suites",
         title: "unit, integration and documentation tests",
-        cap_minutes: 6,
+        cap_minutes: 5,
         // At night the seeds of properties are new ones.
         env: &[("PROPTEST_RNG_SEED", "1")],
         // What a passing test prints is shown, for a test may announce a skip.

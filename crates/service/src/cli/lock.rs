@@ -3,7 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 
-use farlock::inspect::{Life, in_words, shown};
+use farlock::inspect::{Life, Participant, in_words, shown};
+use farlock::session::Request;
 use farlock::{AcquireError, Guard, RegionOptions, ReleaseError, Session};
 use rustix::process::Signal;
 
@@ -82,25 +83,19 @@ pub(super) struct Args {
 const CREATION: Duration = Duration::from_secs(1);
 
 /// For how long a try waits for the command of a killed `farlock`, which is being killed as well.
-const DYING: Duration = Duration::from_millis(20);
+const DYING: Duration = Duration::from_millis(100);
 
-/// Tries again while all that have the lock are dying.
-fn try_beside_the_dying(
-    attempt: impl Fn() -> Result<Guard, AcquireError>,
-) -> Result<Guard, AcquireError> {
-    const LOOKS_AT_NONE: u32 = 3;
-    let (begun, mut looks_at_none) = (Instant::now(), 0);
-    loop {
-        let tried = attempt();
-        let Err(AcquireError::Busy { holders, .. }) = &tried else { return tried };
-        let holders = holders.list();
-        // With none left the last one has just gone, or a waiter comes before.
-        looks_at_none += u32::from(holders.is_empty());
-        let are_dying = holders.iter().all(|p| matches!(p.life, Life::Orphaned | Life::Dead));
-        if !are_dying || looks_at_none > LOOKS_AT_NONE || begun.elapsed() > DYING {
-            return tried;
-        }
-        std::thread::sleep(Duration::from_millis(1));
+/// A try, and if all that have the lock are dying, or have just gone, a short wait.
+fn try_beside_the_dying(request: impl Fn() -> Request) -> Result<Guard, AcquireError> {
+    let tried = request().at_once().blocking();
+    let Err(AcquireError::Busy { holders, .. }) = &tried else { return tried };
+    let is_dying = |p: &Participant| matches!(p.life, Life::Orphaned | Life::Dead);
+    if !holders.list().iter().all(is_dying) {
+        return tried;
+    }
+    match request().within(DYING).blocking() {
+        Err(AcquireError::TimedOut { .. }) => tried,
+        decided => decided,
     }
 }
 
@@ -123,7 +118,7 @@ impl Args {
         let request = || if self.shared { lock.shared() } else { lock.exclusive() };
         let granted = match self.limit() {
             None => request().blocking(),
-            Some(Duration::ZERO) => try_beside_the_dying(|| request().at_once().blocking()),
+            Some(Duration::ZERO) => try_beside_the_dying(request),
             Some(limit) => request().within(limit.saturating_sub(spent)).blocking(),
         };
         granted.map_err(|error| match (error, self.limit()) {

@@ -243,16 +243,34 @@ impl SessionError {
             Self::Open(shm::OpenError::Locked { path }) => {
                 format!("wait for it longer; `fuser -v {}` shows who it is", path.display())
             }
+            Self::Open(shm::OpenError::Io { source, .. }) => what_is_short(source)
+                .unwrap_or("check FARLOCK_DIR and FARLOCK_STATE_DIR")
+                .to_owned(),
             Self::Open(_) => "check FARLOCK_DIR and FARLOCK_STATE_DIR".to_owned(),
             Self::Attach(shm::AttachError::Full { .. }) => {
                 "`farlock ls` shows who is there; use another --region, or wait".to_owned()
             }
             Self::Attach(shm::AttachError::Stale) => "try again".to_owned(),
-            Self::Attach(_) => "check what the system says above".to_owned(),
+            Self::Attach(shm::AttachError::Io { source, .. }) => {
+                what_is_short(source).unwrap_or("check what the system says above").to_owned()
+            }
+            Self::Attach(_) => "check what is said above".to_owned(),
             Self::Directory(error) => error.hint(),
-            Self::Thread(_) => "raise the limit on processes (ulimit -u)".to_owned(),
+            Self::Thread(source) => what_is_short(source)
+                .unwrap_or("raise the limit on processes (ulimit -u)")
+                .to_owned(),
         }
     }
+}
+
+/// What to do where the system refuses because this process or the machine has no more of it.
+fn what_is_short(error: &std::io::Error) -> Option<&'static str> {
+    Some(match rustix::io::Errno::from_io_error(error)? {
+        rustix::io::Errno::MFILE => "raise the limit on open files (ulimit -n)",
+        rustix::io::Errno::NFILE => "close some files: the machine has no more open files to give",
+        rustix::io::Errno::NOMEM => "raise the limit on address space (ulimit -v), or free memory",
+        _ => return None,
+    })
 }
 
 impl AcquireError {

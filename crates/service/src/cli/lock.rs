@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use farlock::inspect::{Life, Participant, in_words, shown};
 use farlock::session::Request;
 use farlock::{AcquireError, Guard, RegionOptions, ReleaseError, Session};
@@ -21,9 +22,11 @@ use super::{Places, RegionArg};
 /// when the command ends; what it left running in the background goes on without the lock.
 ///
 /// The command finds in its environment: FARLOCK_NAME, the lock's name; FARLOCK_TOKEN, the fencing
-/// token, a number that grows with every exclusive grant. FARLOCK_DEADLINE is not set: in shared
-/// memory a lock has no lease, it is held until the command ends. Locks are those of one user on
-/// this machine; where their region was removed or deleted under a holder, standard error says so.
+/// token, a number that grows with every exclusive grant; a shared holder's is above that of the
+/// exclusive holder before it and below that of the one after it. FARLOCK_DEADLINE is not set: in
+/// shared memory a lock has no lease, it is held until the command ends. Locks are those of one
+/// user on this machine; where their region was removed or deleted under a holder, standard error
+/// says so.
 ///
 /// Exit status: the command's own, 128 plus the signal's number if it was killed; 1, or CODE, if
 /// the lock was not granted; 64 for wrong usage, 69 if the region cannot be used, 71 if the system
@@ -32,7 +35,8 @@ use super::{Places, RegionArg};
 #[command(override_usage = "farlock lock [OPTIONS] NAME [--] COMMAND...\n       \
     farlock lock [OPTIONS] NAME -c SHELL-COMMAND")]
 pub(super) struct Args {
-    /// The lock's name: 1 to 255 bytes.
+    /// The lock's name: 1 to 255 bytes of UTF-8.
+    #[arg(value_parser = OsStringValueParser::new().try_map(name))]
     name: String,
     #[command(flatten)]
     region: RegionArg,
@@ -46,7 +50,8 @@ pub(super) struct Args {
     #[arg(short, long, aliases = ["nb", "nonblocking"], conflicts_with = "wait")]
     nonblock: bool,
     /// Fail after so many seconds, fractions allowed; 0 is the same as -n.
-    #[arg(short, long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short, long, alias = "timeout", value_name = "SECONDS", value_parser = seconds,
+        allow_negative_numbers = true)]
     wait: Option<Duration>,
     /// Exit with CODE if the lock is not granted in time.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::CONFLICT.0)]
@@ -97,6 +102,11 @@ fn try_beside_the_dying(request: impl Fn() -> Request) -> Result<Guard, AcquireE
         Err(AcquireError::TimedOut { .. }) => tried,
         decided => decided,
     }
+}
+
+/// The name of a lock.
+fn name(given: OsString) -> Result<String, String> {
+    given.into_string().map_err(|_| "a name is text in UTF-8".to_owned())
 }
 
 /// A number of seconds.

@@ -4,11 +4,11 @@ use std::io;
 
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 use farlock::inspect::{self, Life, LockView, Participant, in_words, shown, shown_within};
-use farlock::{Mode, SessionError};
+use farlock::{DEFAULT_REGION, Mode, SessionError};
 use farlock_fabric::shm::OpenError;
 use serde::Serialize;
 
-use super::report::{Exit, Failure, print};
+use super::report::{Exit, Failure, print, say};
 use super::{Places, RegionArg};
 
 /// List locks, who holds them and who waits.
@@ -17,6 +17,9 @@ use super::{Places, RegionArg};
 /// WHO says what somebody does there: holds or waits, "stopped" if its process is; dead, a holder
 /// whose lock the next one who asks takes over; left over, a waiter that died; orphaned, a command
 /// whose `farlock` was killed with its guardian, and which keeps the lock until it ends.
+///
+/// Exit status: 0, whether there are any or not; 64 for wrong usage, 69 if the region cannot be
+/// used, 71 if standard output cannot be written.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -33,8 +36,13 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let options = places.region(&args.region).labelled("farlock ls");
     let mut locks = match inspect::observe(&options) {
         Ok(endpoint) => inspect::locks(&endpoint)?,
-        // Nobody has used a lock in it yet.
-        Err(SessionError::Open(OpenError::Absent { .. })) => Vec::new(),
+        // Nobody has used a lock in it yet. If another one was meant, this tells.
+        Err(SessionError::Open(OpenError::Absent { name, .. })) => {
+            if name != DEFAULT_REGION {
+                say(format_args!("farlock: there is no region '{}' yet", shown(&name)));
+            }
+            Vec::new()
+        }
         Err(error) => return Err(error.into()),
     };
     locks.retain(|lock| args.all || !lock.participants.is_empty());

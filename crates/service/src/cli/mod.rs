@@ -22,7 +22,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use farlock::{DEFAULT_REGION, RegionOptions};
 
-use report::{Exit, Failure, say};
+use report::{Exit, Failure, printed, say};
 
 /// Named locks with fencing tokens, across processes, without a server.
 #[derive(Debug, Parser)]
@@ -84,9 +84,16 @@ pub(crate) fn main() -> ExitCode {
                 say(&refusal);
                 return refusal.exit.into();
             }
-            // Help and version are no errors. Where they cannot be printed nobody reads them.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::USAGE } else { Exit::OK }.into();
+            let printed = printed(error.print());
+            // Help and version are no errors, unless they cannot be printed.
+            return match printed {
+                _ if error.use_stderr() => Exit::USAGE.into(),
+                Ok(()) => Exit::OK.into(),
+                Err(failure) => {
+                    say(&failure);
+                    failure.exit.into()
+                }
+            };
         }
     };
     let options = RegionOptions::for_user();

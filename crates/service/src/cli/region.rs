@@ -14,6 +14,9 @@ use super::report::{Exit, Failure, print, say, show};
 /// so that fencing tokens never go back, is a small file in FARLOCK_STATE_DIR, or else
 /// $XDG_STATE_HOME/farlock, ~/.local/state/farlock or /var/tmp/farlock-UID. Where that is lost,
 /// another one, or cannot be written, tokens increase as long as the clock is not set back.
+///
+/// Exit status: 0; 1 if there is no region of that name to remove; 64 for wrong usage, 69 if a
+/// region cannot be used, 71 if standard output cannot be written.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

@@ -51,10 +51,14 @@ pub(super) fn show(what: impl fmt::Display) {
     let _ = io::stdout().write_all(format!("{what}\n").as_bytes());
 }
 
-/// Prints what a command was asked for. A reader that went away has seen enough.
+/// Prints what a command was asked for.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    printed(io::stdout().write_all(text.as_bytes()))
+}
+
+/// Whether what a command was asked for is printed. A reader that went away has seen enough.
+pub(super) fn printed(outcome: io::Result<()>) -> Result<(), Failure> {
+    match outcome.and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure {
             exit: Exit::SYSTEM,
             code: "output",

@@ -474,7 +474,7 @@ mod tests {
         }
     }
 
-    /// The rows of all locks, looked at by all processors: one slow lock does not keep a test alone.
+    /// The rows of all locks, by all processors: one slow lock does not keep a test for itself.
     fn rows(args: CheckArgs) -> Vec<Row> {
         let mut rows = Vec::new();
         let told = |row| {

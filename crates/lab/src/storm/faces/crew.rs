@@ -48,6 +48,14 @@ const MANNERS: [&[&str]; 5] = [
     &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
 ];
 
+/// Those of [`MANNERS`] by which a command remains one process: what ends it leaves nobody behind,
+/// who would run on without the lock. The second of each: whether it stays in the caller's group.
+const SINGLE: [(usize, bool); 3] = [(0, true), (2, false), (4, true)];
+/// Signals that end a command in order: they are passed on to it, and `farlock` ends after it.
+const ENDINGS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
+/// One killed command in so many that may be ends by one of them.
+const ENDED_ONE_IN: u32 = 2;
+
 /// The status of a command that was not granted.
 const CONFLICT: i32 = 75;
 /// What the processes say on standard error.
@@ -70,6 +78,8 @@ pub(super) struct Crew<'a> {
     manners: usize,
     calm: bool,
     pub(super) kills: u64,
+    /// Of them, how many by a signal that ends a command in order.
+    pub(super) endings: u64,
     pub(super) stops: u64,
 }
 
@@ -231,6 +241,7 @@ impl<'a> Crew<'a> {
             manners: manners(storm)?,
             calm: false,
             kills: 0,
+            endings: 0,
             stops: 0,
         };
         if storm.face == Face::Session && storm.taken != Taken::Nothing {
@@ -302,13 +313,16 @@ impl<'a> Crew<'a> {
         let Some(seat) = self.victim(aim) else { return Ok(()) };
         let all = [Reach::Alone, Reach::Below, Reach::Guards, Reach::All];
         let reach = all[self.chance.random_range(0..all.len())];
+        let ending = self.ending(seat);
         let runner = self.seats[seat].runner.as_mut().expect("a victim runs");
         if runner.killed.is_some() || runner.is_stopped_for_long() {
             return Ok(());
         }
         let kin = runner.kin();
         self.log.add(Record::now(What::Kills, runner.who))?;
-        runner.signal(reach, Signal::KILL).context("cannot kill a client")?;
+        self.endings += u64::from(ending.is_some());
+        let (reach, signal) = ending.unwrap_or((reach, Signal::KILL));
+        runner.signal(reach, signal).context("cannot kill a client")?;
         // Nobody wakes those later that left its group, and were stopped with it.
         for process in &kin {
             let _ = kill_process(process.as_pid(), Signal::CONT);
@@ -316,6 +330,20 @@ impl<'a> Crew<'a> {
         runner.killed = Some(kin);
         self.kills += 1;
         Ok(())
+    }
+
+    /// The signal that ends this client in order instead of killing it, if one is to: sent to
+    /// `farlock`, or as a terminal does to its whole group.
+    fn ending(&mut self, seat: usize) -> Option<(Reach, Signal)> {
+        let runner = self.seats[seat].runner.as_ref()?;
+        let manner = runner.who as usize % self.manners;
+        let (_, in_group) = SINGLE.into_iter().find(|(single, _)| *single == manner)?;
+        let is_farlock = runner.draw.is_some() && self.storm.taken == Taken::Farlock;
+        if !is_farlock || self.chance.random_range(0..ENDED_ONE_IN) > 0 {
+            return None;
+        }
+        let reach = if in_group && self.chance.random() { Reach::All } else { Reach::Alone };
+        Some((reach, ENDINGS[self.chance.random_range(0..ENDINGS.len())]))
     }
 
     /// Stops somebody for a while, unless enough are stopped.

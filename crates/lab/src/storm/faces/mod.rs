@@ -197,7 +197,7 @@ impl Storm<'_> {
             std::thread::sleep(TICK);
             crew.tend()?;
         }
-        let (kills, stops) = (crew.kills, crew.stops);
+        let (kills, endings, stops) = (crew.kills, crew.endings, crew.stops);
         crew.end()?;
         let (entering_ns, tokens) = (self.face.entering_ns(), self.taken == Taken::Farlock);
         let log = Reader::open(self.dir)?.news()?;
@@ -212,6 +212,7 @@ impl Storm<'_> {
             kills_asked: self.kills,
             stops_asked: self.stops,
             kills,
+            endings,
             stops,
             granted: verdict.granted,
             time_outs: verdict.timed_out,

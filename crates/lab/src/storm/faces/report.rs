@@ -28,6 +28,8 @@ pub struct Row {
     pub stops_asked: u64,
     /// How many were killed.
     pub kills: u64,
+    /// Of them, commands that were sent a signal that ends in order.
+    pub endings: u64,
     /// How often one was stopped and continued.
     pub stops: u64,
     /// Acquisitions.
@@ -104,6 +106,7 @@ pub fn table(row: &Row) -> Table {
     let takeover = row.takeover_ns;
     for (what, value) in [
         ("killed", grouped(row.kills)),
+        ("of them ended in order", grouped(row.endings)),
         ("stopped", grouped(row.stops)),
         ("granted", grouped(row.granted)),
         ("timed out", grouped(row.time_outs)),

@@ -88,7 +88,7 @@ impl Guardian {
                 if let Some(error) = &failed {
                     say(format_args!("farlock: the command's guardian failed: {error}"));
                 }
-                std::process::exit(i32::from(failed.is_some()));
+                inherited::exit(if failed.is_some() { Exit::CONFLICT } else { Exit::OK });
             }
         }
     }
@@ -168,6 +168,17 @@ struct Guarding<'a> {
     line: OwnedFd,
 }
 
+/// What a command finds in its environment; the last one is never set.
+const NAME: &str = "FARLOCK_NAME";
+const TOKEN: &str = "FARLOCK_TOKEN";
+const DEADLINE: &str = "FARLOCK_DEADLINE";
+
+/// A command with its environment.
+struct Program {
+    words: Vec<CString>,
+    environment: Vec<CString>,
+}
+
 /// A command that runs.
 struct Running {
     pid: Pid,
@@ -183,6 +194,7 @@ impl Guarding<'_> {
         // For those who look at a list of processes.
         let _ = rustix::thread::set_name(c"farlock-guard");
         family::adopt_orphans();
+        let mut program = self.program()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut rights = RecvAncillaryBuffer::new(&mut space);
         let Some(Order::Run(token)) = receive(&self.line, &mut rights)? else { return Ok(()) };
@@ -196,9 +208,10 @@ impl Guarding<'_> {
         let news =
             SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let me = getpid();
+        program.environment.push(variable(TOKEN.into(), token.to_string().into())?);
         let pid = match inherited::fork()? {
             Fork::Parent(pid) => pid,
-            Fork::Child => self.execute(me, token, tether.as_ref()),
+            Fork::Child => self.execute(me, &program, tether.as_ref()),
         };
         let mut running = Running { pid, is_stopped: false, echoes: 0, _tether: tether };
         loop {
@@ -278,61 +291,57 @@ impl Guarding<'_> {
     }
 
     /// Becomes the command.
-    fn execute(&self, guardian: Pid, token: u64, tether: Option<&OwnedFd>) -> ! {
-        let error = self.try_execute(guardian, token, tether);
+    fn execute(&self, guardian: Pid, program: &Program, tether: Option<&OwnedFd>) -> ! {
+        let error = self.try_execute(guardian, program, tether);
         let exit = match error.kind() {
             io::ErrorKind::NotFound => Exit::NOT_FOUND,
             _ => Exit::CANNOT_RUN,
         };
         let program = self.command[0].to_string_lossy();
         say(Failure::system(format!("cannot run '{}'", shown(&program)), error));
-        std::process::exit(exit.0.into());
+        inherited::exit(exit);
     }
 
     /// Returns why it could not.
-    fn try_execute(&self, guardian: Pid, token: u64, tether: Option<&OwnedFd>) -> io::Error {
-        let prepare = || -> io::Result<(Vec<CString>, Vec<CString>)> {
+    fn try_execute(&self, guardian: Pid, program: &Program, tether: Option<&OwnedFd>) -> io::Error {
+        let prepare = || -> io::Result<()> {
             // A guardian that is killed takes the command along, which its group may not.
             set_parent_process_death_signal(Some(Signal::KILL))?;
             if getppid() != Some(guardian) {
-                std::process::exit(Exit::killed_by(Signal::KILL.as_raw()).0.into());
+                inherited::exit(Exit::killed_by(Signal::KILL.as_raw()));
             }
             if let Some(tether) = tether {
                 rustix::io::fcntl_setfd(tether, FdFlags::empty())?;
             }
-            let words = self.command.iter().map(|word| CString::new(word.as_bytes()));
-            let words = words.collect::<Result<Vec<_>, _>>()?;
-            Ok((words, self.environment(token)?))
+            self.inherited.restore()
         };
-        let (words, environment) = match prepare() {
-            Ok(prepared) => prepared,
-            Err(error) => return error,
-        };
-        if let Err(error) = self.inherited.restore() {
+        if let Err(error) = prepare() {
             return error;
         }
-        match nix::unistd::execvpe(&words[0], &words, &environment) {
+        let Program { words, environment } = program;
+        match nix::unistd::execvpe(&words[0], words, environment) {
             Ok(never) => match never {},
             Err(error) => error.into(),
         }
     }
 
-    /// The environment of the command.
-    fn environment(&self, token: u64) -> io::Result<Vec<CString>> {
-        let own: [(&str, Option<OsString>); 3] = [
-            ("FARLOCK_NAME", Some(self.name.into())),
-            ("FARLOCK_TOKEN", Some(token.to_string().into())),
-            ("FARLOCK_DEADLINE", None),
-        ];
-        let is_own = |name: &OsStr| own.iter().any(|(known, _)| name == *known);
+    /// What is to be executed, but for its token. It is made while the lock is acquired: nobody
+    /// waits for it then, and who is forked later finds it made.
+    fn program(&self) -> io::Result<Program> {
+        let words = self.command.iter().map(|word| CString::new(word.as_bytes()));
+        let words = words.collect::<Result<_, _>>()?;
+        let is_own = |name: &OsStr| [NAME, TOKEN, DEADLINE].iter().any(|own| name == *own);
         let given = std::env::vars_os().filter(|(name, _)| !is_own(name));
-        let set = own.iter().filter_map(|(name, value)| Some(((*name).into(), value.clone()?)));
-        let line = |(name, value): (OsString, OsString)| {
-            let mut line = name.into_vec();
-            line.push(b'=');
-            line.extend(value.into_vec());
-            Ok(CString::new(line)?)
-        };
-        given.chain(set).map(line).collect()
+        let named = std::iter::once((NAME.into(), self.name.into()));
+        let environment = given.chain(named).map(|(name, value)| variable(name, value));
+        Ok(Program { words, environment: environment.collect::<io::Result<_>>()? })
     }
+}
+
+/// A variable of the environment, as a program is given it.
+fn variable(name: OsString, value: OsString) -> io::Result<CString> {
+    let mut line = name.into_vec();
+    line.push(b'=');
+    line.extend(value.into_vec());
+    Ok(CString::new(line)?)
 }

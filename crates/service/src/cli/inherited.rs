@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::process::Pid;
 
+use super::report::Exit;
+
 /// Bits of [`BEFORE`]: that a standard descriptor was closed, by its number.
 const CLOSED: [u8; 3] = [1, 2, 4];
 /// That SIGPIPE was ignored.
@@ -123,6 +125,12 @@ extern "C" fn memory_is_gone(_: i32) {
 pub(super) fn end_where_memory_is_gone() {
     // SAFETY: the function calls nothing but what may be called where a signal arrives.
     unsafe { libc::signal(libc::SIGBUS, memory_is_gone as *const () as libc::sighandler_t) };
+}
+
+/// Ends a process that was forked: what it shares with the other one, that one cleans up.
+pub(super) fn exit(exit: Exit) -> ! {
+    // SAFETY: it ends this process, and nothing is left half done for others.
+    unsafe { libc::_exit(exit.0.into()) }
 }
 
 /// Which of two processes this is.

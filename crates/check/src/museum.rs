@@ -62,6 +62,9 @@ pub fn find(exhibit: &Exhibit, budget: u64, seed: u64) -> anyhow::Result<Exhibit
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hunt;
+    use crate::line::Line;
+    use crate::verdict::Objection;
 
     /// It is sound until its generation wraps, so its run must begin near that.
     #[test]
@@ -96,6 +99,25 @@ mod tests {
             twins += 1;
         }
         assert!(twins > 20, "{twins}");
+    }
+
+    /// Who resets DSLR's full counters must claim the word first: found with four clients, as this.
+    #[test]
+    fn a_word_that_came_round_to_the_same_shows_by_its_line() {
+        let line: Line = "museum:reset-unclaimed/4x2/t2.o0/hasty-slow/d0.2.never/c1.0.4/\
+             m3.7.pause.1000/recorded/0.1s-2.g-b.g-2.w-8.1c-1.w-8.w-5.w-3.w-o.w-1.1s-3.1s-8.1s-\
+             9.1s-7.w-1.1c-5.1s-1.w-2.1c-1.w-i.w-1.1s-a.1-3.2-2.1s-1.1c-3.1s-1.1c-1.1s-2.1-6.1s-\
+             t.1s"
+            .parse()
+            .expect("a line");
+        let exhibit = subjects::exhibits().find(|exhibit| exhibit.name == "reset-unclaimed");
+        let with_flaw = subjects::player(&line.scenario.subject).expect("the museum has it");
+        let without = subjects::twin(exhibit.expect("the same")).expect("it has a twin");
+        let (verdict, _) = hunt::replay(&with_flaw, &line);
+        let found = verdict.finding.map(|finding| finding.objection);
+        assert_eq!(found, Some(Objection::Violation));
+        let (verdict, _) = hunt::replay(&without, &line);
+        assert_eq!(verdict.finding, None);
     }
 
     /// Clocks that go apart no faster than the contract allows are enough to find it.

@@ -5,9 +5,10 @@ use std::any::TypeId;
 use farlock_fabric::WideAtomics;
 
 use super::flaws::{
-    DeathUnwatched, ForgottenHandover, GenerationBySize, LateRelease, LeaseOverlooked,
+    DeathUnwatched, FEW_TICKETS, ForgottenHandover, GenerationBySize, LateRelease, LeaseOverlooked,
     OpeningUnpublished, ReadersNotAwaited, RepairWithoutDrain, RepairerOverlooked, ResetOverlooked,
-    Sound, SuspectedIsNotDead, UnbumpedGeneration, Untagged, WrappedCounter, ZombieWrite,
+    ResetUnclaimed, Sound, SuspectedIsNotDead, UnbumpedGeneration, Untagged, WrappedCounter,
+    ZombieWrite,
 };
 use super::lease_flaws::{LateReader, LateWriter, RenewalUnread};
 use super::printed_repairs::{EpochZeroed, UndoneByAdding};
@@ -165,6 +166,8 @@ exhibits! {
         "a waiter does not listen to who repairs";
     "repairer-overlooked", RepairerOverlooked, patient_dslr(), true, true, Nothing,
         "of two waiters that repair at once, each takes the other for dead";
+    "reset-unclaimed", ResetUnclaimed, patient_with_few_tickets(), true, true, Nothing,
+        "who resets DSLR's full counters compares the word, which has come round to the same";
     "reset-by-subtracting", ResetBySubtracting, few_turns(), true, false, Nothing,
         "RMA-RW as printed: two readers take the same departures off the counts";
     "waits-for-reset", WaitsForReset, few_turns(), true, false, Nothing,
@@ -199,9 +202,14 @@ fn patient_dslr() -> Dslr {
     Dslr { waiting, ..Dslr::default() }
 }
 
+/// The same on 64 bits, and its counters are soon full.
+fn patient_with_few_tickets() -> Dslr64 {
+    Dslr64 { waiting: patient_dslr().waiting, ..few_tickets() }
+}
+
 /// DSLR on 64 bits whose counters are soon full.
 fn few_tickets() -> Dslr64 {
-    Dslr64 { count_max: 3, ..Dslr64::default() }
+    Dslr64 { count_max: FEW_TICKETS, ..Dslr64::default() }
 }
 
 /// ShiftLock that lets two pass, and looks at its readers seldom.

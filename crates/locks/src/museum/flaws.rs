@@ -9,10 +9,14 @@ use farlock_fabric::{MaskedCas, MaskedFaa, Message, Nanos, Verb, Wait};
 
 use super::tampered::Flaw;
 use crate::record::dslr::DslrWord;
+use crate::record::dslr_64::Dslr64Word;
 use crate::record::mcs::McsWord;
 use crate::record::queue::{Head, Kind, Released};
 use crate::record::shiftlock::ShiftWord;
 use crate::slot::{self, Phase, SlotWord};
+
+/// So many tickets of either kind has a DSLR on 64 bits in an exhibit, until its counters are full.
+pub(super) const FEW_TICKETS: u16 = 2;
 
 fn is_note(message: &Message, kind: Kind) -> bool {
     Head(message[0]).kind() == kind as u64
@@ -297,6 +301,38 @@ impl Flaw for RepairerOverlooked {
             && SlotWord(*state).phase() == Phase::Repairing as u64
         {
             *state = 0;
+        }
+    }
+}
+
+/// Who finds DSLR's counters full, and that nobody living counts in them, sets the word to zero if
+/// it is still the same. But meanwhile others may have set it to zero, and counted up to the same
+/// values: it has to claim the word first, and look again.
+#[derive(Debug, Default)]
+pub struct ResetUnclaimed {
+    compared: Cell<Option<u64>>,
+}
+
+impl Flaw for ResetUnclaimed {
+    fn posts<'v>(&self, verb: Verb<'v>) -> Option<Verb<'v>> {
+        self.compared.set(None);
+        let Verb::Cas64 { addr, compare, swap } = verb else { return Some(verb) };
+        let one_more = u128::from(swap.wrapping_sub(compare));
+        let tickets = [Dslr64Word::MAX_S, Dslr64Word::MAX_X];
+        // Where the counters are not full, that is a try.
+        let is_full = tickets.iter().any(|field| field.of(compare.into()) >= FEW_TICKETS.into());
+        if !is_full || tickets.iter().all(|field| field.place(1) != one_more) {
+            return Some(verb);
+        }
+        self.compared.set(Some(compare));
+        Some(Verb::Cas64 { addr, compare, swap: 0 })
+    }
+
+    fn finds(&self, old: u128) -> u128 {
+        match self.compared.get() {
+            // It has reset the counters, and claims nothing any more.
+            Some(compare) if old == compare.into() => 0,
+            _ => old,
         }
     }
 }

@@ -230,6 +230,24 @@ pub(crate) const CI: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "worlds",
+        title: "clients that hold one lock and await another, and that use several slots at once",
+        cap_minutes: 4,
+        commands: &[
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 2 --locks 2 --crashes 1 --json"
+            ),
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 1 --locks 2 --crashes 1 \
+                 --losses 1 --cancels 1 --json"
+            ),
+            lab!("check --mode pct --clients 4 --locks 2 --budget 15s --json"),
+            lab!("check --mode random --clients 6 --tasks 2 --locks 3 --budget 25s --json"),
+            lab!("check --mode pct --clients 8 --tasks 2 --locks 2 --budget 25s --json"),
+        ],
+        ..PLAIN
+    },
+    Step {
         name: "narrow",
         title: "locks whose counts come all the way round within ten acquisitions",
         cap_minutes: 4,

@@ -54,16 +54,16 @@ impl Goods {
         Self { fence: Fence::of(register), history: History::default() }
     }
 
-    /// An exclusive holder with this token writes to the register. The write arrives at any later
-    /// time.
-    pub fn sends(&mut self, from: EndpointId, token: u64, handle: &Handle) {
-        let words = [token, self.fence.granted()];
+    /// An exclusive holder of this lock, with this token, writes to the register. The write arrives
+    /// at any later time.
+    pub fn sends(&mut self, from: EndpointId, at: usize, token: u64, handle: &Handle) {
+        let words = [token, self.fence.granted(), at as u64];
         handle.send_outside(Packet { from, words });
     }
 
     /// Such a write arrives. Whether it is accepted.
     pub fn receives(&mut self, packet: &Packet) -> bool {
-        let [token, grant] = packet.words;
+        let [token, grant, _] = packet.words;
         self.fence.write(token, grant)
     }
 

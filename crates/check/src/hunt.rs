@@ -285,11 +285,19 @@ type Change<'a> = &'a dyn Fn(&mut Scenario);
 
 /// The same with one acquisition less that is out of the ordinary.
 fn plainer_acquisitions(scenario: &Scenario, push: &mut dyn FnMut(Change<'_>)) {
-    push(&|s| s.shared &= u64::MAX >> (64 - s.all().clamp(1, 64)));
+    let all = u64::MAX >> (64 - scenario.all().clamp(1, 64));
+    push(&|s| (s.shared, s.nests) = (s.shared & all, s.nests & all));
+    push(&|s| s.nested_shared &= s.nests);
     push(&|s| s.tries = 0);
+    push(&|s| s.tasks = (s.tasks - 1).max(1));
+    push(&|s| s.locks = (s.locks - 1).max(1));
+    if scenario.locks == 1 {
+        push(&|s| (s.aims, s.nests, s.nested_shared) = (0, 0, 0));
+    }
     for bit in 0..scenario.all().min(64) {
         push(&|s| s.updates &= !1_u64.checked_shl(bit).unwrap_or(0));
         push(&|s| s.tries &= !1_u64.checked_shl(bit).unwrap_or(0));
+        push(&|s| s.nests &= !1_u64.checked_shl(bit).unwrap_or(0));
         push(&|s| s.shared &= !1_u64.checked_shl(bit).unwrap_or(0));
     }
 }

@@ -8,6 +8,7 @@ pub mod crash;
 pub mod exhaustive;
 pub mod goods;
 pub mod hunt;
+pub mod layout;
 pub mod line;
 pub mod mishap;
 pub mod museum;
@@ -35,7 +36,7 @@ use hunt::{Budget, Catch, Hunt, Mix, seed_of, shrink};
 use line::Line;
 use mishap::What;
 use report::Row;
-use scenario::{CLIENTS_MAX, Scenario, VISITED_NS};
+use scenario::{CLIENTS_MAX, LOCKS_MAX, Scenario, TASKS_MAX, VISITED_NS};
 use trial::{Notes, Player};
 use verdict::Objection;
 
@@ -76,6 +77,22 @@ pub struct CheckArgs {
     /// How many acquisitions of each.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub acquisitions: u16,
+    /// How many locks there are. Whoever holds one may acquire the next as well: in mode
+    /// `exhaustive` always, in modes that draw scenarios now and then.
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=LOCKS_MAX as i64)
+    )]
+    pub locks: u16,
+    /// So many clients, one after the other, are tasks at one endpoint, with a slot each: not in
+    /// mode `exhaustive`, and not for `local:` locks, which say that themselves.
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=TASKS_MAX as i64)
+    )]
+    pub tasks: u16,
     /// How many clients die: in mode `exhaustive` at any of their verbs, each with every end.
     #[arg(long, default_value_t = 0)]
     pub crashes: u32,
@@ -170,6 +187,14 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     ensure!(
         args.stops == 0 || args.restarts + args.losses == 0,
         "of who is stopped it must be known what becomes of its verbs"
+    );
+    ensure!(
+        args.locks == 1 && args.tasks == 1 || args.stops == 0 && !args.visits && !args.quits,
+        "who is stopped, and who visits, looks at one lock and at clients of one task"
+    );
+    ensure!(
+        args.tasks == 1 || matches!(args.mode, Mode::Random | Mode::Pct),
+        "modes random and pct alone play clients of several tasks"
     );
     if args.mode == Mode::Exhaustive
         && let Some(subject) = subjects.iter().find(|subject| !subjects::can_explore(subject))
@@ -282,6 +307,24 @@ fn hunt(
     catch
 }
 
+/// What is played of a lock.
+struct Scenarios {
+    /// From which others are drawn.
+    base: Scenario,
+    /// Of which every schedule is explored.
+    mixed: Scenario,
+}
+
+impl Scenarios {
+    fn of(args: &CheckArgs, subject: &str) -> Self {
+        let (locks, tasks) = (args.locks, args.tasks);
+        let plain = Scenario::plain(subject, args.clients, args.acquisitions);
+        let base = Scenario { locks, tasks, ..plain };
+        let mixed = base.clone().mixed().at_locks(locks);
+        Self { mixed: if args.updates { mixed.updating() } else { mixed }, base }
+    }
+}
+
 /// Checks one lock.
 fn check(
     args: &CheckArgs,
@@ -292,9 +335,7 @@ fn check(
     bars: &MultiProgress,
 ) -> Row {
     let (begun, bar) = (Instant::now(), bars.add(progress(subject, budget)));
-    let base = Scenario::plain(subject, args.clients, args.acquisitions);
-    let mixed =
-        || if args.updates { base.clone().mixed().updating() } else { base.clone().mixed() };
+    let Scenarios { base, mixed } = Scenarios::of(args, subject);
     let seed = seed_of(args.seed, number);
     let mut row = Row {
         protocol: subject.to_owned(),
@@ -321,7 +362,7 @@ fn check(
                 visited: args.visits,
                 quits: args.quits,
                 hold_ns: if args.visits { VISITED_NS } else { 0 },
-                ..if args.tries { mixed().trying() } else { mixed() }
+                ..if args.tries { mixed.trying() } else { mixed }
             };
             let explored = exhaustive::explore(player, &scenario, budget, tick);
             (row.schedules, row.states) = (explored.schedules, explored.states);
@@ -468,6 +509,8 @@ mod tests {
             restarts: 0,
             updates: false,
             near_wrap: 0,
+            locks: 1,
+            tasks: 1,
             budget: None,
             seed: 1,
             json: false,
@@ -719,6 +762,65 @@ mod tests {
             let player = subjects::player(&line.scenario.subject).expect("a registered lock");
             let (verdict, _) = hunt::replay(&player, &line);
             assert_eq!(verdict.finding, None, "{line}");
+        }
+    }
+
+    /// The halves of a word that is read are of different moments: what was seen of the holders was
+    /// of one before the count, and the lock came round to the same. Whoever looks for the dead
+    /// looks at the holders again.
+    #[test]
+    fn nobody_is_buried_by_halves_of_a_word_that_are_of_different_moments() {
+        for line in [
+            "claim/6x2/s15d/t4.o0/hasty/l3.d7747048cc24e8af.10.10/x2/c0.0.1/m1.2.pause.5000000/0.1\
+             d-1.h-1.29-1.g-1.1c-2.h-2.g-4.1c-1.28-1.1c-1.1d-1.h-1.29-1.g-2.28-2.h-2.28-3.g-1.28-1\
+             .h-1.28-2.29-1.29-2.g-3.1c-1.h-2.1-3.1-1.1c-1.1d-2.g-1.1-4.28-2.g-1.1c-2.g-1.h-2.1c-1\
+             .28-1.1d-1.28-2.29-1.1c-1.28-1.1-4.1d-2.28-3.g-2.h-1.1c-1.28-1.g-2.1d-1.1-3.1-1.29-1.\
+             g-1.1-3.2-3.28-1.29-1.1d-1.28-2.29-1.1c-2.1d-1.28-1.g-2.28-2.1c-2.1d-1.g-j.29-1.1c-2.\
+             29-7.1-4.1c-6.28-1.1-9.1c",
+            "claim/6x2/sa6/t4.o0/hasty/l3.fdecc2ca76ab7a0e.400.400/x2/c5.0.8/m4.21.pause.5000000+4\
+             .1.pause.22500000+0.11.pause.100000000/recorded/0.1d-2.29-1.1d-1.g-1.h-1.28-2.1c-1.h-\
+             1.1d-1.g-1.28-1.h-2.h-1.1c-1.28-1.1c-1.1d-1.29-1.29-2.h-3.1c-2.1d-1.g-5.1d-1.h-1.1c-1\
+             .1d-1.g-1.g-1.h-2.28-1.g-2.28-1.1c-1.h-1.1c-1.g-2.28-1.h-1.1c-1.28-a.g-1.28-5.29-1.1c\
+             -1.1d-2.28-2.1c-1.29-2.1d-1.29-4.g-1.h-3.28-1.29-1.29-4.1c-1.g-1.28-5.1d-1.h-1.28-1.2\
+             9-3.1-4.g-7.1-3.1-3.28-2.1-7.1-1.h-2.1-8.28-1.1-4.h-5.1-3.1-j.h-l.1-4.h-1.28-1.h-a.1-\
+             5.1-a.1-6.29",
+        ] {
+            let line: Line = line.parse().expect("a line");
+            let player = subjects::player(&line.scenario.subject).expect("a registered lock");
+            let (verdict, _) = hunt::replay(&player, &line);
+            assert_eq!(verdict.finding, None, "{line}");
+        }
+    }
+
+    /// A client that holds one lock and awaits another, in every schedule with a death, and with a
+    /// lost completion beside somebody who gives up.
+    #[test]
+    fn who_holds_one_lock_and_awaits_another_is_explored_whole() {
+        let two = CheckArgs { locks: 2, ..two(Mode::Exhaustive) };
+        for args in [
+            CheckArgs { acquisitions: 2, crashes: 1, ..two.clone() },
+            CheckArgs { losses: 1, cancels: 1, ..two },
+        ] {
+            for subject in ["mcs", "shiftlock", "dslr", "cas"] {
+                let player = subjects::player(subject).expect("a registered lock");
+                let budget = Budget::Schedules(u64::MAX);
+                let row = check(&args, subject, &player, budget, 0, &no_bars());
+                assert!(row.complete && row.violations + row.stalls == 0, "{row:?}");
+            }
+        }
+    }
+
+    /// Clients of several slots each, at several locks, under every fault.
+    #[test]
+    fn slots_of_one_client_are_clients_to_each_other() {
+        for mode in [Mode::Pct, Mode::Random] {
+            let args = CheckArgs { clients: 6, acquisitions: 2, locks: 3, tasks: 2, ..two(mode) };
+            for subject in ["claim", "mcs", "dslr", "local:shiftlock"] {
+                let player = subjects::player(subject).expect("a registered lock");
+                let row = check(&args, subject, &player, Budget::Schedules(2_000), 0, &no_bars());
+                pass(&row, 6).expect("whoever lives is granted");
+                assert!(row.befell.given_up > 0 && row.befell.pauses > 0, "{row:?}");
+            }
         }
     }
 

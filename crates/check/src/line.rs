@@ -12,7 +12,7 @@ use farlock_sim::Outcome;
 use farlock_sim::schedule::Trail;
 
 use crate::mishap::{Mishap, Rate, What};
-use crate::scenario::{CLIENTS_MAX, Cancel, Death, Scenario};
+use crate::scenario::{CLIENTS_MAX, Cancel, Death, LOCKS_MAX, Scenario, TASKS_MAX};
 
 /// Before the number of those that may die at any verb, or give up at any time.
 const ANYWHERE: &str = "any";
@@ -57,6 +57,12 @@ impl fmt::Display for Line {
         })?;
         let named = |d: &Death| format!("{}.{}.{}", d.who, d.verb, outcome_name(d.outcome));
         let anywhere = (s.anywhere > 0).then(|| format!("{ANYWHERE}{}", s.anywhere));
+        if s.locks > 1 {
+            write!(f, "/l{}.{:x}.{:x}.{:x}", s.locks, s.aims, s.nests, s.nested_shared)?;
+        }
+        if s.tasks > 1 {
+            write!(f, "/x{}", s.tasks)?;
+        }
         let deaths: Vec<String> = s.deaths.iter().map(named).chain(anywhere).collect();
         if !deaths.is_empty() {
             write!(f, "/d{}", deaths.join("+"))?;
@@ -112,6 +118,7 @@ impl FromStr for Line {
             (1..=CLIENTS_MAX).contains(&scenario.clients) && scenario.acquisitions > 0,
             "a scenario has 1 to {CLIENTS_MAX} clients and at least one acquisition"
         );
+        ensure!((1..=TASKS_MAX).contains(&scenario.tasks), "a client has 1 to {TASKS_MAX} tasks");
         Ok(Self { scenario, trail: trail.parse()? })
     }
 }
@@ -161,6 +168,8 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
         Some('s') => scenario.shared = u64::from_str_radix(rest, 16)?,
         Some('u') => scenario.updates = u64::from_str_radix(rest, 16)?,
         Some('y') => scenario.tries = u64::from_str_radix(rest, 16)?,
+        Some('l') => parse_locks(scenario, rest)?,
+        Some('x') => scenario.tasks = rest.parse()?,
         Some('t') => {
             let (torn, overtaken) = rest.split_once(".o").context("a weakness is as t0.o4")?;
             (scenario.torn, scenario.overtaken) = (torn.parse()?, overtaken.parse()?);
@@ -200,6 +209,18 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn parse_locks(scenario: &mut Scenario, text: &str) -> anyhow::Result<()> {
+    let parts: Vec<&str> = text.split('.').collect();
+    let [locks, masks @ ..] = &parts[..] else { bail!("locks are as 2.e4.3.0") };
+    scenario.locks = locks.parse()?;
+    ensure!((1..=LOCKS_MAX).contains(&scenario.locks), "a scenario has 1 to {LOCKS_MAX} locks");
+    let masks = masks.iter().map(|mask| u64::from_str_radix(mask, 16));
+    let masks = masks.collect::<Result<Vec<u64>, _>>()?;
+    let [aims, nests, nested_shared] = masks[..] else { bail!("locks are as 2.e4.3.0") };
+    (scenario.aims, scenario.nests, scenario.nested_shared) = (aims, nests, nested_shared);
+    Ok(())
+}
+
 fn parse_anywhere(text: &str) -> anyhow::Result<(u32, What)> {
     let (times, what) = text.split_once('.').context("a mishap is as any1.pause.2000")?;
     Ok((times.parse()?, what.parse()?))
@@ -229,6 +250,7 @@ mod tests {
         let mut oracle = Seeded::new(3);
         for _ in 0..200 {
             let mut scenario = Scenario::plain("shiftlock:n=1", 3, 2);
+            (scenario.locks, scenario.tasks) = (1 + oracle.pick(Choice::Event, 3) as u16, 2);
             let declares = Declares { tries: true, withdraws: true, passes: true };
             scenario.draw(&mut oracle, Faults { updates: true, declares, ..Faults::ALL });
             scenario.anywhere = oracle.pick(Choice::Event, 3);

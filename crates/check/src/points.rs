@@ -19,6 +19,8 @@ use farlock_locks::record::queue::Note;
 use farlock_locks::slot::{self, Phase, SlotWord};
 use farlock_sim::{Kind, SimEndpoint};
 
+use crate::layout::Layout;
+
 /// What a verb touches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Place {
@@ -59,14 +61,12 @@ pub struct Point {
 
 impl Point {
     /// The point of this verb, posted in the role that `state` says.
-    fn of(state: SlotWord, verb: &Verb<'_>, lock: Addr, data: Addr) -> Self {
-        let place = match verb.addr() {
+    fn of(state: SlotWord, verb: &Verb<'_>, layout: Layout) -> Self {
+        let place = match verb.addr().map(|addr| layout.place(addr)) {
             None => Place::Mailbox,
-            Some(addr) if addr.region() == data.region() && addr >= data => Place::Data,
-            Some(addr) if addr.region() == lock.region() => {
-                Place::Lock(addr.offset() - lock.offset())
-            }
-            Some(_) => Place::Record,
+            Some(None) => Place::Record,
+            Some(Some((_, offset))) if Layout::is_protected(offset) => Place::Data,
+            Some(Some((_, offset))) => Place::Lock(offset),
         };
         let act = match *verb {
             Verb::Read { .. } | Verb::Write { .. } => Act::Transfer,
@@ -208,8 +208,8 @@ pub trait Alarm {
 
 /// Is told by clients when they begin to acquire, for the first time or again.
 pub trait Clerk {
-    /// The record of client `who` says from now on that it opens the lock.
-    fn opens(&self, who: u16);
+    /// A record of client `who` says from now on that it opens this lock.
+    fn opens(&self, who: u16, lock: Addr);
 }
 
 /// A client's endpoint, whose verbs are noted as they reach the fabric.
@@ -220,29 +220,32 @@ pub struct Watched {
     alarm: Option<Rc<dyn Alarm>>,
     clerk: Option<Rc<dyn Clerk>>,
     alarm_at: std::cell::Cell<u64>,
-    places: (Addr, Addr),
+    layout: Layout,
     state: std::cell::Cell<SlotWord>,
+    /// By slot: the lock that it is about.
+    aims: Box<[std::cell::Cell<Addr>]>,
     posted: std::cell::Cell<u64>,
     joint: bool,
 }
 
 impl Watched {
-    /// The endpoint of client `who` at this lock, which protects these data.
+    /// The endpoint of client `who` at these locks.
     pub fn new(
         inner: SimEndpoint,
         who: u16,
-        lock: Addr,
-        data: Addr,
+        layout: Layout,
         witness: Option<Rc<dyn Witness>>,
     ) -> Self {
+        let aims = (0..inner.slots()).map(|_| std::cell::Cell::new(layout.word(0)));
         Self {
+            aims: aims.collect(),
             inner,
             who,
             witness,
             alarm: None,
             clerk: None,
             alarm_at: std::cell::Cell::new(u64::MAX),
-            places: (lock, data),
+            layout,
             state: std::cell::Cell::new(SlotWord::new()),
             posted: std::cell::Cell::new(0),
             joint: false,
@@ -275,7 +278,7 @@ impl Watched {
             self.alarm_at.set(alarm.next(self.who, number + 1));
         }
         let witness = self.witness.as_ref()?;
-        let point = Point::of(self.state.get(), verb, self.places.0, self.places.1);
+        let point = Point::of(self.state.get(), verb, self.layout);
         witness.posts(self.who, number, point);
         Some((number, point))
     }
@@ -325,12 +328,16 @@ impl Hook for Watched {
     }
 
     fn publish(&self, slot: Slot, word: usize, value: u64) {
+        let aim = &self.aims[usize::from(slot.0)];
+        if word == slot::LOCK {
+            aim.set(Addr::from_bits(value));
+        }
         if word == slot::STATE {
             self.state.set(SlotWord(value));
             if let Some(clerk) = &self.clerk
                 && SlotWord(value).phase() == Phase::Opening as u64
             {
-                clerk.opens(self.who);
+                clerk.opens(self.who, aim.get());
             }
         }
         self.inner.publish(slot, word, value);

@@ -19,6 +19,10 @@ const NEAR_WRAP_ONE_IN: u32 = 3;
 const NEAR_WRAP_MAX: u32 = 8;
 /// Among how many of its first verbs a client dies.
 const DEATH_VERBS: u32 = 24;
+/// The most locks of a scenario: two bits of a number tell which.
+pub const LOCKS_MAX: u16 = 4;
+/// The most tasks of a client that share an endpoint.
+pub const TASKS_MAX: u16 = 4;
 /// How long holders stay who are visited, in nanoseconds: within that who withdraws is gone.
 pub const VISITED_NS: Nanos = 1_000_000;
 /// The most times that what is given up was polled before.
@@ -56,6 +60,18 @@ pub struct Scenario {
     pub clients: u16,
     /// How many acquisitions of each.
     pub acquisitions: u16,
+    /// How many locks.
+    pub locks: u16,
+    /// So many clients, one after the other, are tasks at one endpoint, which live and die
+    /// together, where the subject does not say how many.
+    pub tasks: u16,
+    /// Two bits for each acquisition, client by client: at which lock it is.
+    pub aims: u64,
+    /// A bit for each acquisition in whose hold the next lock is acquired and released as well:
+    /// whoever holds several took them in the order of their numbers.
+    pub nests: u64,
+    /// A bit for each of those that is shared.
+    pub nested_shared: u64,
     /// A bit for each acquisition that is shared: client by client, each from its first on.
     pub shared: u64,
     /// A bit for each acquisition, in the same order, that is to update. If it is not shared, it is
@@ -164,13 +180,15 @@ impl Scenario {
             *who -= u16::from(*who > client);
         }
         let rounds = u32::from(self.acquisitions);
-        let below = (1_u64.checked_shl(u32::from(client) * rounds).unwrap_or(0)).wrapping_sub(1);
-        let above = self.shared.checked_shr(rounds).unwrap_or(0);
-        fewer.shared = self.shared & below | above & !below;
-        let above = self.updates.checked_shr(rounds).unwrap_or(0);
-        fewer.updates = self.updates & below | above & !below;
-        let above = self.tries.checked_shr(rounds).unwrap_or(0);
-        fewer.tries = self.tries & below | above & !below;
+        let without = |mask: &mut u64, bits: u32| {
+            let below = 1_u64.checked_shl(u32::from(client) * rounds * bits).unwrap_or(0);
+            let (below, above) = (below.wrapping_sub(1), mask.checked_shr(rounds * bits));
+            *mask = *mask & below | above.unwrap_or(0) & !below;
+        };
+        let ones = [&mut fewer.shared, &mut fewer.updates, &mut fewer.tries];
+        let nested = [&mut fewer.nests, &mut fewer.nested_shared];
+        ones.into_iter().chain(nested).for_each(|mask| without(mask, 1));
+        without(&mut fewer.aims, 2);
         Some(fewer)
     }
 
@@ -180,6 +198,11 @@ impl Scenario {
             subject: subject.to_owned(),
             clients,
             acquisitions,
+            locks: 1,
+            tasks: 1,
+            aims: 0,
+            nests: 0,
+            nested_shared: 0,
             shared: 0,
             updates: 0,
             tries: 0,
@@ -201,6 +224,12 @@ impl Scenario {
             clocks: Vec::new(),
             near_wrap: 0,
         }
+    }
+
+    /// Whether there is one lock, and every client has an endpoint of its own, if its subject does
+    /// not want it otherwise.
+    pub fn is_plain(&self) -> bool {
+        self.locks == 1 && self.tasks == 1
     }
 
     /// How many acquisitions there are, of all clients.
@@ -283,6 +312,20 @@ impl Scenario {
         self
     }
 
+    /// So many locks, at which clients begin one after the other; within each hold but of the last
+    /// lock the next is acquired as well.
+    pub fn at_locks(mut self, locks: u16) -> Self {
+        self.locks = locks;
+        let aims = (0..self.all().min(32)).map(|n| {
+            let rounds = u32::from(self.acquisitions);
+            (n, u64::from((n / rounds + n % rounds) % u32::from(locks)))
+        });
+        self.aims = aims.fold(0, |mask, (n, at)| mask | at << (2 * n));
+        self.nests = if locks > 1 { u64::MAX } else { 0 };
+        self.nested_shared = self.shared & self.nests;
+        self
+    }
+
     /// Whatever the last client acquires is a try.
     pub fn trying(mut self) -> Self {
         let rounds = u32::from(self.acquisitions);
@@ -292,7 +335,13 @@ impl Scenario {
     }
 
     /// This scenario with modes and faults drawn anew, each fault switched on or off.
-    pub fn draw(&mut self, oracle: &mut Seeded, faults: Faults) {
+    pub fn draw(&mut self, oracle: &mut Seeded, mut faults: Faults) {
+        if !self.is_plain() {
+            // Who is stopped, and who visits, looks at one lock and at clients of one task.
+            let tries = faults.declares.tries && self.tasks == 1;
+            faults.declares = Declares { tries, ..Declares::NOTHING };
+            faults.updates &= self.tasks == 1;
+        }
         let mut draw = |n| oracle.pick(Choice::Event, n);
         let frequency = |draw: u32| [0, 0, 0, 2, 4, 16][draw as usize];
         self.shared = match draw(4) {
@@ -339,6 +388,20 @@ impl Scenario {
         let mut draw = |n| oracle.pick(Choice::Event, n);
         self.updates = if faults.updates && draw(2) == 1 { draw(u32::MAX).into() } else { 0 };
         self.draw_declared(oracle, faults);
+        self.draw_locks(oracle);
+    }
+
+    /// At which locks acquisitions are.
+    fn draw_locks(&mut self, oracle: &mut Seeded) {
+        if self.locks < 2 {
+            return;
+        }
+        let mut draw = || {
+            let half = |oracle: &mut Seeded| u64::from(oracle.pick(Choice::Event, u32::MAX));
+            half(oracle) << 32 | half(oracle)
+        };
+        (self.aims, self.nested_shared) = (draw(), draw());
+        self.nests = draw();
     }
 
     /// What is played of those locks alone that say something of it.
@@ -347,7 +410,8 @@ impl Scenario {
         let says = faults.declares;
         let mask = |bits: u32| u64::from(bits) << 32 | u64::from(bits);
         self.tries = if says.tries && draw(2) == 1 { mask(draw(u32::MAX)) } else { 0 };
-        self.visited = (says.tries || says.withdraws) && !self.hasty && draw(2) == 1;
+        let visited = (says.tries || says.withdraws) && !self.hasty && draw(2) == 1;
+        self.visited = visited && self.is_plain();
         if self.visited {
             self.hold_ns = VISITED_NS;
         }
@@ -356,6 +420,21 @@ impl Scenario {
             && self.cancel.is_some()
             && faults.deaths
             && draw(4) == 0;
+    }
+
+    /// At which lock a client's `round`-th acquisition is.
+    pub fn lock(&self, who: u16, round: u16) -> usize {
+        let at = u32::from(who) * u32::from(self.acquisitions) + u32::from(round);
+        let aim = self.aims.checked_shr(2 * at).unwrap_or(0) & 3;
+        (aim % u64::from(self.locks)) as usize
+    }
+
+    /// The lock that is acquired within a client's `round`-th hold, and in which mode.
+    pub fn nested(&self, who: u16, round: u16) -> Option<(usize, Mode)> {
+        let at = self.lock(who, round) + 1;
+        let is_nested = at < usize::from(self.locks) && self.is_set(self.nests, who, round);
+        let shared = self.is_set(self.nested_shared, who, round);
+        is_nested.then_some((at, if shared { Mode::Shared } else { Mode::Exclusive }))
     }
 
     /// In which mode a client acquires for the `round`-th time.
@@ -418,6 +497,18 @@ mod tests {
         assert_eq!(without(1), Some((1, 0b11_01_00, 0b01_00_11)));
         assert_eq!(without(2), None);
         assert_eq!(without(3), Some((2, 0b01_10_00, 0b00_10_11)));
+    }
+
+    #[test]
+    fn clients_begin_at_all_locks_and_go_on_to_the_next() {
+        let scenario = Scenario::plain("mcs", 2, 2).mixed().at_locks(2);
+        let holds = |who, round| (scenario.lock(who, round), scenario.nested(who, round));
+        assert_eq!(holds(0, 0), (0, Some((1, Mode::Exclusive))));
+        assert_eq!([holds(0, 1), holds(1, 0)], [(1, None); 2]);
+        assert_eq!(holds(1, 1), (0, Some((1, Mode::Exclusive))));
+        let fewer = scenario.without(0).expect("nothing happens to it");
+        assert_eq!((fewer.lock(0, 0), fewer.lock(0, 1)), (1, 0));
+        assert_eq!(fewer.nested(0, 1), scenario.nested(1, 1));
     }
 
     #[test]

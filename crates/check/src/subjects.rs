@@ -70,8 +70,8 @@ const VARIANTS: &[&str] = &[
     "dslr-64:max=3",
 ];
 
-/// Locks whose word tells the time: while somebody is paused, others find new words without end, so
-/// that only modes which draw scenarios pause their clients.
+/// Locks whose word tells the time: while somebody is paused, or waits as the holder of another
+/// lock, others find new words without end, so that only modes which draw scenarios play that.
 pub const TIMED: [&str; 1] = ["drtm"];
 
 /// Names of all locks that are checked so where none is named, the canary last.
@@ -88,9 +88,11 @@ pub fn all(args: &CheckArgs) -> Vec<String> {
         let faults = args.crashes + args.losses + args.cancels + args.pauses + args.stops;
         let is_long = args.clients > 2 && (args.acquisitions > 1 || faults > 0)
             || args.acquisitions > 2 && faults > 0
-            || args.acquisitions > 1 && faults > 1;
+            || args.acquisitions > 1 && faults + u32::from(args.locks) - 1 > 1;
+        let waits_holding = args.locks > 1 && args.acquisitions > 1;
         all.retain(|lock| {
-            let left_out = ends && WIDE.contains(&&**lock)
+            let left_out = waits_holding && TIMED.contains(&&**lock)
+                || ends && WIDE.contains(&&**lock)
                 || is_long && args.budget.is_none() && MANY_VERBED.contains(&&**lock);
             can_explore(lock) && !left_out
         });

@@ -1,6 +1,7 @@
 //! One run: a world, its clients, its judges, and what they found.
 
 mod halt;
+mod judges;
 mod member;
 mod newcomer;
 
@@ -14,28 +15,26 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Slot, WideAtomics};
 use farlock_locks::local::together;
 use farlock_locks::slot::{self, Phase};
 use farlock_locks::{Client, Mode, RecordLock, Token};
-use farlock_sim::check::{Access, History, Ledger, Register, Tries, Turns};
+use farlock_sim::check::{Access, History, Register, Turns};
 use farlock_sim::{
     Choice, Config, Effect, Ended, Handle, Kind, Mode as WorldMode, NodeId, Oracle, Packet, Ratio,
     SimEndpoint, World, mix,
 };
 
 use crate::goods::{Deed, Goods};
+use crate::layout::Layout;
 use crate::mishap::RATE_PPB_MAX;
 use crate::order::Order;
 use crate::points::{Watched, Witness, kind_name, receiver};
 use crate::scenario::{Declares, Faults, Scenario};
-use crate::tokens::{Granted, Tokens};
+use crate::tokens::Tokens;
 use crate::verdict::{Befell, Finding, Objection, Verdict, message, recoveries};
 use halt::{Findings, Halts, Recorder, Stops};
+use judges::Judges;
 use member::{ClientView, Member};
 
-/// The word that a holder reads, in bytes after the lock: while it does, others may come in.
-const PROTECTED: u64 = 64;
 /// The memory node, with all there is.
 const MEMORY: NodeId = NodeId(0);
-/// Bytes of the lock's region.
-const BYTES: u64 = 128;
 /// To the ledger, whoever comes when all have left.
 const VISITOR: u16 = 63;
 /// Where schedules are random and clients may die or give up anywhere, one of so many is the one.
@@ -109,6 +108,12 @@ impl Crew {
     /// Each client has an endpoint of its own.
     pub const ALONE: Self = Self { tasks: 1, handovers_max: 0, tells_turns: true };
 
+    /// Slots of each endpoint, so that each may hold one lock and await another.
+    fn slots(self, scenario: &Scenario) -> u8 {
+        let each = if scenario.nests == 0 { 1 } else { 2 };
+        self.tasks as u8 * each
+    }
+
     /// The first of those who act together with `who`.
     fn first(self, who: u16) -> u16 {
         who / self.tasks * self.tasks
@@ -116,6 +121,17 @@ impl Crew {
 }
 
 impl Terms {
+    /// What is asked in this scenario, whose clients may have several tasks each that do not hand
+    /// locks on: of them nothing is asked besides exclusion, growing tokens and progress.
+    fn of(self, scenario: &Scenario) -> Self {
+        if scenario.tasks < 2 || self.crew != Crew::ALONE {
+            return self;
+        }
+        let crew = Crew { tasks: scenario.tasks, ..Crew::ALONE };
+        let (order, declares) = (Order::default(), Declares::NOTHING);
+        Self { crew, order, declares, updates: false, ..self }
+    }
+
     /// Whether the token of a reader tells that its time is over, too, however late verbs are.
     fn readers_tell(&self) -> bool {
         self.adds_within_ns.is_none()
@@ -198,20 +214,14 @@ impl std::fmt::Debug for Player {
 /// The judges of one run, and what they are told.
 #[derive(Default)]
 struct Bench {
-    ledger: Ledger,
-    goods: Goods,
-    turns: Turns,
+    /// Of each lock.
+    locks: Vec<Judges>,
     /// The order that the lock is held to in this run.
     order: Order,
     /// What the judges know, as a part of the world's state.
     ghost: Rc<Cell<u64>>,
     clients: u16,
     crew: Crew,
-    /// A bit for each client between its first wish for the lock and the end of its release.
-    busy: u64,
-    /// Of each client's hold that tasks hand on: its first task, its token, and what that stands
-    /// for.
-    holds: Vec<(u16, Token, u64)>,
     /// Who came back, in the order of the seats that they took then.
     came_back: Vec<u16>,
     failure: Option<String>,
@@ -219,8 +229,6 @@ struct Bench {
     /// How often somebody found another dead, repaired a lock or began again.
     recoveries: u64,
     notes: Notes,
-    /// Tells what tokens stand for.
-    count: Tokens,
     /// Whether somebody may be granted the lock when its time is over.
     may_be_late: bool,
     /// The fields of the lock's word that count.
@@ -234,20 +242,8 @@ struct Bench {
     mishaps_left: Vec<u32>,
     /// A bit for each client that settles what it gave up.
     settling: u64,
-    /// Who holds until when by its own clock, if holds end by themselves.
-    leases: Vec<(u16, Nanos)>,
-    /// What was granted, where clocks are not to be trusted.
-    granted: Granted,
     /// More is asked than exclusion, order and progress.
     is_watched: bool,
-    /// Whether a try had a reason to fail.
-    tries: Tries,
-    /// A bit for each client that wants to share the lock, or does.
-    sharing: u64,
-    /// A bit for each client that holds: from its grant to the end of its release.
-    inside: u64,
-    /// A bit for each client that gave up waiting, and has not left.
-    withdrawn: u64,
     /// A bit for each client that has come to its end.
     finished: u64,
     stops: Stops,
@@ -256,6 +252,9 @@ struct Bench {
     /// What was said of the lock that is not so.
     untrue: Option<String>,
 }
+
+/// A hold's token, and how often the hold was handed on.
+type Turned = (Option<Token>, u32);
 
 type SharedBench = Rc<RefCell<Bench>>;
 
@@ -271,34 +270,33 @@ impl Bench {
     /// What the judges know of the past is part of the state, where it can still matter, and so are
     /// the faults to come.
     fn remember(&self) {
-        let turns = match self.order.is_any() {
-            true => mix(self.turns.ghost(), if self.crew == Crew::ALONE { 0 } else { self.busy }),
-            false => 0,
-        };
+        let joint = self.crew != Crew::ALONE;
         let faults = self.settling << 8 | u64::from(self.cancels_left);
         let faults = self.mishaps_left.iter().fold(faults, |sum, &left| mix(sum, left.into()));
-        let held = self.leases.iter().map(|&(who, end)| mix(who.into(), end));
-        let known = self.ledger.ghost() ^ self.goods.ghost().rotate_left(1);
-        let known = mix(mix(known, self.count.ghost()), self.granted.ghost());
-        let known = if self.is_watched { mix(known, self.watched()) } else { known };
-        self.ghost.set(held.fold(known ^ turns ^ mix(faults, 0), mix));
+        let known = self.locks.iter().fold(mix(faults, 0), |mut sum, lock| {
+            sum = mix(sum, lock.ghost());
+            sum = if self.order.is_any() { mix(sum, lock.order_ghost(joint)) } else { sum };
+            if self.is_watched { mix(sum, lock.watched_ghost()) } else { sum }
+        });
+        let watched = if self.is_watched { mix(self.stops.ghost(), self.finished) } else { 0 };
+        self.ghost.set(mix(known, watched));
     }
 
-    /// A token of `who` as the judges compare it. Where it may be older than one that was used, it
-    /// is taken for the oldest that it can be. Where holds are handed on, the turn stands below
-    /// what the hold's token stands for.
-    fn judged(&mut self, who: u16, access: Access, token: Option<Token>, turn: u32) -> Option<u64> {
-        let (token, shift) = (token?, self.turn_bits());
-        let first = self.crew.first(who);
-        let known = self.holds.iter().find(|hold| (hold.0, hold.1) == (first, token));
+    /// A token of `who` at this lock as the judges compare it. Where it may be older than one that
+    /// was used, it is taken for the oldest that it can be. Where holds are handed on, the turn
+    /// stands below what the hold's token stands for.
+    fn judged(&mut self, at: usize, who: u16, access: Access, token: Turned) -> Option<u64> {
+        let (token, turn, shift) = (token.0?, token.1, self.turn_bits());
+        let (first, lock) = (self.crew.first(who), &mut self.locks[at]);
+        let known = lock.holds.iter().find(|hold| (hold.0, hold.1) == (first, token));
         let hold = match known.filter(|_| turn > 0) {
             Some(hold) => hold.2,
             None => {
-                let above = self.ledger.above(access).filter(|_| !self.may_be_late);
-                let hold = self.count.judged(who, token, above.map(|above| above >> shift));
+                let above = lock.ledger.above(access).filter(|_| !self.may_be_late);
+                let hold = lock.count.judged(who, token, above.map(|above| above >> shift));
                 if self.crew.handovers_max > 0 {
-                    self.holds.retain(|other| other.0 != first);
-                    self.holds.push((first, token, hold));
+                    lock.holds.retain(|other| other.0 != first);
+                    lock.holds.push((first, token, hold));
                 }
                 hold
             }
@@ -311,40 +309,47 @@ impl Bench {
         u32::BITS - self.crew.handovers_max.leading_zeros()
     }
 
-    /// What is asked besides exclusion, order and progress, as a part of the state.
-    fn watched(&self) -> u64 {
-        let who = mix(self.inside, self.withdrawn);
-        mix(mix(who, self.tries.ghost()), mix(self.stops.ghost(), self.finished))
+    /// The one lock of those who are visited or stopped.
+    fn only(&mut self) -> &mut Judges {
+        &mut self.locks[0]
     }
 
-    /// `who` wants the lock.
-    fn opens(&mut self, who: u16, access: Access) {
-        self.turns.opens(who, access);
-        self.count.opens(who);
-        self.tries.opens(who);
-        self.busy |= 1 << who;
-        self.sharing &= !(1 << who);
-        self.sharing |= u64::from(access == Access::Shared) << who;
+    /// What a line says of this lock where there are several.
+    fn named(&self, at: usize) -> String {
+        if self.locks.len() == 1 { String::new() } else { format!(" lock {at}") }
     }
 
-    /// How `who` wants the lock.
-    fn access(&self, who: u16) -> Access {
-        if self.sharing >> who & 1 != 0 { Access::Shared } else { Access::Exclusive }
+    /// Whether no lock was held by two that exclude each other.
+    fn locks_are_held_apart(&self) -> bool {
+        self.locks.iter().all(|lock| lock.ledger.violation().is_none())
+    }
+
+    /// What a judge of a lock objects to.
+    fn violation(&mut self) -> Option<String> {
+        let locks = &self.locks;
+        let of_lock = |at: usize, story: String| match locks.len() {
+            1 => story,
+            _ => format!("{story}, at lock {at}"),
+        };
+        let held = locks.iter().enumerate().find_map(|(at, lock)| {
+            lock.ledger.violation().map(|story| of_lock(at, story.to_owned()))
+        });
+        let told = held.or_else(|| self.bypassed.take()).or_else(|| self.untrue.take());
+        told.or_else(|| {
+            let goods = |(at, lock): (usize, &Judges)| Some(of_lock(at, lock.goods.violation()?));
+            locks.iter().enumerate().find_map(goods)
+        })
+    }
+
+    /// Who is dead holds nothing.
+    fn buries(&mut self, who: u16) {
+        self.locks.iter_mut().for_each(|lock| lock.ledger.leave(who));
     }
 
     /// Something that was said of the lock is not so.
     fn objects(&mut self, story: String) {
         self.tell(|line| line.clone_from(&story));
         self.untrue.get_or_insert(story);
-    }
-
-    /// `who` neither has the lock nor wants it any more.
-    fn closes(&mut self, who: u16) {
-        self.turns.closes(who);
-        self.tries.closes(who);
-        self.busy &= !(1 << who);
-        self.inside &= !(1 << who);
-        self.withdrawn &= !(1 << who);
     }
 
     /// Those who act on this seat, where `who` is the first.
@@ -354,19 +359,10 @@ impl Bench {
         who..(who + tasks).min(self.clients.max(who + 1))
     }
 
-    /// An atomic on the lock's word got one of these in line, if it is sure who.
-    fn gets_in_line(&mut self, mut crew: std::ops::Range<u16>) {
-        let all = crew.clone().fold(0, |all, who| all | 1_u64 << who);
-        let sure = |who: &u16| self.busy & all == 1 << who;
-        if let Some(who) = crew.find(sure) {
-            self.turns.acts(who);
-        }
-    }
-
     /// What a holder sent outside arrives there.
     fn receives(&mut self, packet: &Packet) {
-        let accepted = self.goods.receives(packet);
-        let token = packet.words[0];
+        let [token, _, at] = packet.words;
+        let accepted = self.locks[at as usize].goods.receives(packet);
         let who = self.who(packet.from.index).expect("only clients send packets");
         self.tell(|line| {
             let answer = if accepted { "accepted" } else { "refused" };
@@ -389,23 +385,24 @@ impl Bench {
     }
 
     /// A verb took effect. Endpoints are numbered from 1, clients from 0.
-    fn sees(&mut self, effect: &Effect, word: Addr) {
+    fn sees(&mut self, effect: &Effect, layout: Layout) {
         let seat = effect.endpoint.index;
         let Some(who) = self.who(seat).or(seat.checked_sub(1)) else { return };
         let atomic = !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send);
-        let on_word = atomic && effect.addr == word;
+        let on_word = layout.lock(effect.addr).filter(|_| atomic);
         let crew = self.crew_at(seat, who);
         if effect.old != effect.new && effect.kind != Kind::Send {
-            self.stops.sees_change(who, effect.addr, word);
+            self.stops.sees_change(who, layout.place(effect.addr));
         }
-        if on_word {
-            crew.clone().for_each(|who| self.count.sees(who, effect.new));
+        if let Some(at) = on_word {
+            crew.clone().for_each(|who| self.locks[at].count.sees(who, effect.new));
             self.remember();
-        }
-        if who < self.clients && on_word && self.order.gets_in_line(effect.old != effect.new) {
-            self.gets_in_line(crew);
-            let wraps = |field: &&Field| field.of(effect.new) < field.of(effect.old);
-            self.befell.wraps += self.counts.iter().filter(wraps).count() as u64;
+            let changes = effect.old != effect.new;
+            if who < self.clients && self.order.gets_in_line(changes) {
+                self.locks[at].gets_in_line(crew);
+                let wraps = |field: &&Field| field.of(effect.new) < field.of(effect.old);
+                self.befell.wraps += self.counts.iter().filter(wraps).count() as u64;
+            }
         }
         let is_client = who < self.clients;
         self.tell(|line| {
@@ -413,11 +410,10 @@ impl Bench {
             let _ = write!(line, "{name}  {:<14}", kind_name(effect.kind));
             let _ = match effect.kind {
                 Kind::Send => write!(line, "{}", receiver(effect.addr)),
-                _ if effect.addr == word => write!(line, "lock"),
-                _ if effect.addr.region() == word.region() => {
-                    write!(line, "lock+{}", effect.addr.offset() - word.offset())
-                }
-                _ => write!(line, "record+{}", effect.addr.offset()),
+                _ => match layout.place(effect.addr) {
+                    Some(place) => write!(line, "{}", layout.name(place)),
+                    None => write!(line, "record+{}", effect.addr.offset()),
+                },
             };
             let _ = match effect.kind {
                 Kind::Send => write!(line, "  {:#x}", effect.old),
@@ -434,7 +430,7 @@ struct Trial {
     terms: Terms,
     handle: Handle,
     world: World,
-    word: Addr,
+    layout: Layout,
     bench: SharedBench,
     ids: Rc<[Cell<EndpointId>]>,
     /// Where newcomers sit.
@@ -443,6 +439,7 @@ struct Trial {
 
 impl Trial {
     fn new(scenario: &Scenario, oracle: Box<dyn Oracle>, terms: Terms, notes: &mut Notes) -> Self {
+        let terms = terms.of(scenario);
         let newcomers = u16::from(scenario.is_watched());
         let config = Config {
             mode: WorldMode::Explored,
@@ -450,7 +447,7 @@ impl Trial {
             // One more for the client that looks whether everything is as before, and a server's.
             // Whoever comes back after a restart takes another seat.
             endpoints: scenario.clients * (1 + scenario.restarts()) + 2 + newcomers,
-            slots_per_endpoint: terms.crew.tasks as u8,
+            slots_per_endpoint: terms.crew.slots(scenario),
             hasty: scenario.hasty,
             slow_completions: scenario.slow,
             clocks_decide: terms.lease_ns.is_some(),
@@ -459,7 +456,8 @@ impl Trial {
             ..Config::default()
         };
         let world = World::with_oracle(config, oracle);
-        let word = world.region(world.node(), BYTES);
+        let region = world.region(world.node(), Layout::bytes(scenario.locks));
+        let layout = Layout::new(region, scenario.locks);
         let notes = std::mem::take(notes);
         // A lease that ends puts everybody in line anew, as a death does, and may a pause.
         let paused_out = scenario.may_pause() && !terms.order_outlives_pauses;
@@ -469,22 +467,26 @@ impl Trial {
         let passed_over = scenario.hasty && terms.declares.passes;
         let in_any_order = in_any_order || scenario.is_watched() || passed_over;
         let others = u32::from(scenario.clients.div_ceil(terms.crew.tasks)) - 1;
+        let judges = |_| Judges {
+            turns: Turns::of_one_line(terms.order.one_line, scenario.slow),
+            goods: Goods::of(terms.register),
+            ..Judges::default()
+        };
         let bench = Rc::new(RefCell::new(Bench {
+            locks: layout.locks().map(judges).collect(),
             order: match in_any_order {
                 true => Order::default(),
                 false => terms.order.with_turns_unseen(scenario.cancels()).beside(others),
             },
-            turns: Turns::of_one_line(terms.order.one_line, scenario.slow),
             ghost: world.ghost(),
             clients: scenario.clients,
             crew: terms.crew,
             is_watched: scenario.is_watched(),
-            goods: Goods::of(terms.register),
             notes,
             ..Bench::default()
         }));
         let seer = Rc::clone(&bench);
-        world.observe(Box::new(move |effect| seer.borrow_mut().sees(effect, word)));
+        world.observe(Box::new(move |effect| seer.borrow_mut().sees(effect, layout)));
         if scenario.fenced {
             let outside = Rc::clone(&bench);
             world.receive_outside(Box::new(move |packet| outside.borrow_mut().receives(packet)));
@@ -494,7 +496,7 @@ impl Trial {
             terms,
             handle: world.handle(),
             world,
-            word,
+            layout,
             bench,
             ids: Rc::new([]),
             newcomer: None,
@@ -514,7 +516,7 @@ impl Trial {
         }
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let ended = self.run_on(&lock, wrap);
-            if ended == Ended::Finished && self.bench.borrow().ledger.violation().is_none() {
+            if ended == Ended::Finished && self.bench.borrow().locks_are_held_apart() {
                 self.look_around(&lock, wrap);
             }
             ended
@@ -543,7 +545,8 @@ impl Trial {
             self.begin_service(&mut lock, wrap);
         }
         let steady = self.scenario.restarts() == 0 && self.terms.lease_ns.is_none();
-        if self.scenario.is_watched() && steady && crew == Crew::ALONE {
+        let one = self.scenario.locks == 1 && crew == Crew::ALONE;
+        if self.scenario.is_watched() && steady && one {
             self.newcomer = Some(self.handle.endpoint_at(clients + 3));
         }
         self.begin_counts(&lock);
@@ -585,8 +588,8 @@ impl Trial {
     {
         let number = self.scenario.clients + 1;
         let endpoint = self.handle.endpoint_at(number + 1);
-        let (id, word) = (endpoint.id(), self.word);
-        let endpoint = wrap(Watched::new(endpoint, number, word, word.plus(PROTECTED), None));
+        let id = endpoint.id();
+        let endpoint = wrap(Watched::new(endpoint, number, self.layout, None));
         self.handle.spawn_server(id, lock.serve(Rc::new(endpoint)).expect("it is served"));
     }
 
@@ -596,20 +599,18 @@ impl Trial {
         let (steps, bench) = (self.scenario.near_wrap, &mut *self.bench.borrow_mut());
         let word = lock.near_wrap(steps);
         bench.may_be_late = lock.lease_ns().is_some() && !self.scenario.is_timely();
-        bench.count = Tokens::of(L::FIELDS, if steps > 0 { word } else { 0 });
+        let count = Tokens::of(L::FIELDS, if steps > 0 { word } else { 0 });
+        bench.locks.iter_mut().for_each(|lock| lock.count = count);
         let last = lock.near_wrap(1);
         bench.counts = L::FIELDS.iter().filter(|f| f.of(last) != 0).copied().collect();
         bench.order_outlives_counts = L::ORDER_OUTLIVES_COUNTS;
         if steps > 0 {
             bench.tell(|line| *line = format!("counts wrap after {steps} steps"));
-            self.handle.poke(self.word, word as u64);
-            self.handle.poke(self.word.plus(8), (word >> 64) as u64);
+            for addr in self.layout.locks().map(|at| self.layout.word(at)) {
+                self.handle.poke(addr, word as u64);
+                self.handle.poke(addr.plus(8), (word >> 64) as u64);
+            }
         }
-    }
-
-    /// The words that the lock protects.
-    fn pair(&self) -> [Addr; 2] {
-        pair_of(self.word)
     }
 
     /// Clients must not keep the world alive, which keeps them.
@@ -618,7 +619,7 @@ impl Trial {
             scenario: Rc::clone(&self.scenario),
             terms: self.terms,
             handle: self.handle.clone(),
-            word: self.word,
+            layout: self.layout,
             bench: Rc::clone(&self.bench),
             ids: Rc::clone(&self.ids),
             newcomer: self.newcomer.clone(),
@@ -630,7 +631,6 @@ impl Trial {
     /// whoever asks and waits, and be free when that is over.
     fn look_around<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L, wrap: fn(Watched) -> E) {
         self.handle.crash_anywhere(0, Ratio::NEVER);
-        let word = self.word;
         let endpoint = self.handle.endpoint_at(self.scenario.clients + 1);
         let leased = self.terms.lease_ns.is_some();
         // What is left of an earlier incarnation is repaired as after a death.
@@ -638,7 +638,7 @@ impl Trial {
         for (who, id) in self.ids.iter().map(Cell::get).enumerate() {
             if !endpoint.is_alive(id) {
                 bereaved = true;
-                self.bench.borrow_mut().ledger.leave(who as u16);
+                self.bench.borrow_mut().buries(who as u16);
                 continue;
             }
             // Notes on a repair reach even those who have left, and so does a successor's report
@@ -647,7 +647,7 @@ impl Trial {
             let several = self.terms.crew.tasks > 1 && self.scenario.may_pause();
             let left_early =
                 leased || several || self.scenario.is_deadly() || self.terms.leaves_mail;
-            for slot in (0..self.terms.crew.tasks as u8).map(Slot) {
+            for slot in (0..self.terms.crew.slots(&self.scenario)).map(Slot) {
                 let record = endpoint.record(id.index, slot);
                 let phase = self.handle.peek(record.plus(slot::STATE as u64 * 8)) & 0xff;
                 let mail = if left_early { 0 } else { self.handle.mail(id, slot) };
@@ -658,9 +658,9 @@ impl Trial {
             }
         }
         let id = endpoint.id();
-        let endpoint = wrap(Watched::new(endpoint, VISITOR, word, word.plus(PROTECTED), None));
+        let endpoint = wrap(Watched::new(endpoint, VISITOR, self.layout, None));
         let client = Client::new(endpoint, lock.clone(), self.clone_for_client().options());
-        let bench = Rc::clone(&self.bench);
+        let (bench, layout) = (Rc::clone(&self.bench), self.layout);
         // Who may pass a line learns nothing of its dead; one in so many must get in line.
         let visits = if bereaved || leased { 1 + lock.bypass_max().unwrap_or(0) } else { 0 };
         // A try finds the dead by itself, where the lock says so.
@@ -668,15 +668,19 @@ impl Trial {
         let tries = tries && self.handle.happens(Choice::Mishap, Ratio::one_in(2));
         let visits = if tries { 0 } else { visits };
         let task = self.handle.spawn(id, async move {
-            for _ in 0..visits {
-                if !visit(&client, word, &bench).await {
+            for at in layout.locks() {
+                for _ in 0..visits {
+                    if !visit(&client, at, layout.word(at), &bench).await {
+                        return false;
+                    }
+                }
+                let tried = client.try_acquire(layout.word(at), Mode::Exclusive).await;
+                let Ok(Some(guard)) = tried else { return false };
+                if guard.release().await.is_err() {
                     return false;
                 }
             }
-            match client.try_acquire(word, Mode::Exclusive).await {
-                Ok(Some(guard)) => guard.release().await.is_ok(),
-                _ => false,
-            }
+            true
         });
         // What the clients have used up is not the visitor's.
         self.handle.allow_events(EVENTS_MAX);
@@ -691,24 +695,27 @@ impl Trial {
     fn judge(&self, ended: std::thread::Result<Ended>) -> Verdict {
         let mut bench = self.bench.borrow_mut();
         let finding = |objection, story: String| Some(Finding { objection, story });
+        let locks = &bench.locks;
         let mut verdict = Verdict {
             events: self.handle.stats().events,
             recovered: self.scenario.is_deadly() && bench.recoveries > 0,
-            bypass_max: bench.turns.bypass_max(),
+            bypass_max: locks.iter().map(|lock| lock.turns.bypass_max()).max().unwrap_or(0),
             befell: Befell {
-                stale_refused: bench.goods.refused(),
-                holds_recorded: bench.goods.recorded(),
+                stale_refused: locks.iter().map(|lock| lock.goods.refused()).sum(),
+                holds_recorded: locks.iter().map(|lock| lock.goods.recorded()).sum(),
                 ..bench.befell
             },
             ..Verdict::default()
         };
         if self.scenario.recorded && matches!(ended, Ok(Ended::Finished)) {
-            bench.goods.closes(self.pair().map(|word| self.handle.peek(word)));
+            for at in self.layout.locks() {
+                let words = self.layout.pair(at).map(|word| self.handle.peek(word));
+                bench.locks[at].goods.closes(words);
+            }
         }
-        let broken = bench.ledger.violation().map(str::to_owned).or_else(|| bench.bypassed.take());
-        let broken = broken.or_else(|| bench.untrue.take());
-        let broken = broken.or_else(|| bench.goods.violation());
-        bench.notes.history = bench.goods.take_history();
+        let broken = bench.violation();
+        let histories = bench.locks.iter_mut().map(|lock| lock.goods.take_history());
+        bench.notes.history = histories.reduce(|first, _| first).expect("there is a lock");
         verdict.finding = match (broken, bench.failure.take(), ended) {
             (Some(story), ..) => finding(Objection::Violation, story),
             (_, _, Err(panic)) => finding(Objection::Panic, message(&*panic)),
@@ -731,23 +738,22 @@ impl Trial {
     }
 }
 
-/// The words that this lock protects.
-fn pair_of(lock: Addr) -> [Addr; 2] {
-    [lock.plus(PROTECTED), lock.plus(PROTECTED + 8)]
-}
-
 /// Somebody who comes last: acquires the lock, however broken, and releases it. Whether it could.
 async fn visit<E: WideAtomics, L: RecordLock<E>>(
     client: &Client<E, L>,
+    at: usize,
     word: Addr,
     bench: &SharedBench,
 ) -> bool {
     let who = client.endpoint().id().index - 1;
-    bench.borrow_mut().count.opens(who);
+    bench.borrow_mut().locks[at].count.opens(who);
     let Ok(guard) = client.exclusive(word).await else { return false };
-    let token = bench.borrow_mut().judged(who, Access::Exclusive, guard.token(), 0);
-    bench.borrow_mut().ledger.enter(VISITOR, Access::Exclusive, token);
-    bench.borrow_mut().ledger.leave(VISITOR);
+    {
+        let bench = &mut *bench.borrow_mut();
+        let token = bench.judged(at, who, Access::Exclusive, (guard.token(), 0));
+        bench.locks[at].ledger.enter(VISITOR, Access::Exclusive, token);
+        bench.locks[at].ledger.leave(VISITOR);
+    }
     bench.borrow_mut().recoveries += recoveries(client.events());
     guard.release().await.is_ok()
 }

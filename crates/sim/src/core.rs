@@ -339,35 +339,51 @@ impl Core {
             Event::Timer(index, generation) => self.is_current(index, generation),
             _ => true,
         });
-        self.timers = timers.extract_if(.., |(time, _)| *time > due).collect();
-        let held_back = timers.len();
+        self.timers = timers;
+        let held_back = self.timers.iter().copied().filter(|(time, _)| *time <= due);
         let patient = self.disturbed.then(|| self.watches.patient()).into_iter().flatten();
-        timers.extend(patient.filter(|(time, _)| *time <= due));
-        let mut asleep = self.asleep(&timers);
-        let hasty = self.pending.len();
-        self.pending.append(&mut timers);
+        let patient = patient.filter(|(time, _)| *time <= due);
+        let waits: Vec<_> = held_back.chain(patient).collect();
+        let mut asleep = self.asleep(&waits);
+        let kept = self.pending.clone();
+        self.pending.extend(waits);
+        self.soonest_first();
         let chosen = match self.pending.len() {
             0 | 1 => (!self.pending.is_empty()).then_some(0),
             _ => self.ask(),
         };
         let next = chosen.map(|index| self.pending[index]);
-        let later = std::mem::take(&mut self.timers);
-        self.timers = self.pending.split_off(hasty);
-        self.timers.truncate(held_back);
-        match chosen {
-            Some(index) if index < hasty => {
-                self.pending.remove(index);
-            }
-            Some(index) if index < hasty + held_back => {
-                self.timers.remove(index - hasty);
-            }
-            _ => {}
+        self.pending = kept;
+        let is_next = |event: &(Nanos, Event)| Some(*event) == next;
+        match self.pending.iter().position(is_next) {
+            Some(index) => drop(self.pending.remove(index)),
+            None => self.timers.retain(|timer| !is_next(timer)),
         }
         self.pending.append(&mut asleep);
-        self.timers.extend(later);
         let (time, event) = next?;
         self.last = self.candidate(event).owner;
         Some((self.not_before(time, event), event))
+    }
+
+    /// Of several waits of one owner that may end the soonest comes first, in the places that they
+    /// have: a schedule that knows owners alone would starve the others.
+    fn soonest_first(&mut self) {
+        let mut ends: Vec<_> = (0..).zip(&self.pending).map(|(at, &end)| (at, end)).collect();
+        ends.retain(|(_, (_, event))| matches!(event, Event::Timer(..) | Event::Elapse(_)));
+        let places: Vec<usize> = ends.iter().map(|&(at, _)| at).collect();
+        let owner = |event: Event| self.candidate(event).owner;
+        for end in 1..ends.len() {
+            let (mut at, own) = (end, owner(ends[end].1.1));
+            while let Some(other) = ends[..at].iter().rposition(|&(_, (_, e))| owner(e) == own)
+                && ends[at].1.0 < ends[other].1.0
+            {
+                ends.swap(at, other);
+                at = other;
+            }
+        }
+        for (place, (_, end)) in places.into_iter().zip(ends) {
+            self.pending[place] = end;
+        }
     }
 
     /// Takes out whoever is paused beyond the time at which one of these waits ends by the clock:

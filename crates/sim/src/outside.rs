@@ -16,7 +16,7 @@ pub struct Packet {
     /// Who sent it.
     pub from: EndpointId,
     /// What it says.
-    pub words: [u64; 2],
+    pub words: [u64; 3],
 }
 
 /// Is shown every packet that arrives. It must not touch the world.
@@ -65,7 +65,8 @@ impl Core {
     pub(crate) fn reach(&mut self, index: u32) {
         let packet = *self.outside.packet(index);
         self.outside.free.push(index);
-        self.history.note(self.now, packet.from.bits() ^ packet.words[0] ^ packet.words[1] << 32);
+        let [first, second, third] = packet.words;
+        self.history.note(self.now, packet.from.bits() ^ first ^ second << 32 ^ third << 56);
         if let Some(receiver) = &mut self.outside.receiver {
             receiver(&packet);
         }

@@ -4,7 +4,8 @@
 //! have led it: what its verbs found, what woke it, which messages it took. Those are hashed as
 //! they come. At a checkpoint a loop says what it carries over into its next turn, and what its
 //! earlier turns were told is forgotten. This assumes that between two turns of an outer loop each
-//! inner loop is entered once; a task that has finished has no memory at all.
+//! inner loop is entered once, or that the task says in between that it came to another part; a
+//! task that has finished has no memory at all.
 
 use std::panic::Location;
 
@@ -40,6 +41,12 @@ impl TaskMemory {
         let place = u64::from(place.line()) << 32 | place.file().len() as u64;
         self.hash = survivors.iter().fold(mix(entered, place), |hash, &word| mix(hash, word));
     }
+
+    /// Loops within the outermost one may be entered again in the same turn of it. What was told in
+    /// them so far is kept.
+    fn goes_on(&mut self) {
+        self.loops.truncate(1);
+    }
 }
 
 impl Core {
@@ -59,6 +66,15 @@ impl Core {
             && let Some(memory) = self.memories.get_mut(self.current as usize)
         {
             memory.checkpoint(place, survivors);
+        }
+    }
+
+    /// The task that is being polled has come to another part of its outermost loop's turn.
+    pub(crate) fn another_part(&mut self) {
+        if self.mode == Mode::Explored
+            && let Some(memory) = self.memories.get_mut(self.current as usize)
+        {
+            memory.goes_on();
         }
     }
 
@@ -157,7 +173,7 @@ impl Core {
             Event::Wake(task) => mix(what, 6 ^ u64::from(task) << 8),
             Event::Reach(packet) => {
                 let words = self.outside.packet(packet).words;
-                mix(what, mix(7 ^ words[0], words[1]))
+                words.into_iter().fold(mix(what, 7), mix)
             }
             Event::Announce(bits) => mix(what, bits.into()),
         }

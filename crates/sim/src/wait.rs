@@ -81,23 +81,13 @@ impl Watches {
         }
     }
 
-    /// The waits on words that would end by the clock, and when. Of several of one owner the
-    /// soonest comes first: a schedule that knows owners alone would starve the others.
+    /// The waits on words that would end by the clock, and when.
     pub(crate) fn patient(&self) -> impl Iterator<Item = (Nanos, Event)> {
         let waits = self.slab.iter().zip(0_u32..).filter(|(watch, _)| !watch.is_over());
-        let mut patient: Vec<_> = waits
-            .filter_map(|(watch, index)| Some((watch.owner?, watch.patience?, index)))
-            .collect();
-        for at in 1..patient.len() {
-            let mut at = at;
-            while let Some(other) = patient[..at].iter().rposition(|other| other.0 == patient[at].0)
-                && patient[at].1 < patient[other].1
-            {
-                patient.swap(at, other);
-                at = other;
-            }
-        }
-        patient.into_iter().map(|(_, end, index)| (end, Event::Elapse(index)))
+        waits.filter_map(|(watch, index)| {
+            watch.owner?;
+            Some((watch.patience?, Event::Elapse(index)))
+        })
     }
 
     /// When the waits of this owner that are not over end by the clock.

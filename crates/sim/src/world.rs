@@ -470,6 +470,13 @@ impl Handle {
         drop(future);
     }
 
+    /// The task that is being polled is about to enter loops in which it was before, in the same
+    /// turn of its outermost one: what it was told there is not forgotten at their
+    /// [`checkpoint`](farlock_fabric::Endpoint::checkpoint)s.
+    pub fn another_part(&self) {
+        self.shared.core.borrow_mut().another_part();
+    }
+
     /// Lets so many more events happen, whatever [`Config::events_max`] says, before a run ends.
     pub fn allow_events(&self, more: u64) {
         let mut core = self.shared.core.borrow_mut();

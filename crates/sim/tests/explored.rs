@@ -154,14 +154,14 @@ fn packets_arrive_outside_at_any_time_also_those_of_the_dead() {
         let (doomed, handle) = (first.id(), world.handle());
         world.crash_at(doomed, 0, farlock_sim::Outcome::Never);
         world.spawn(doomed, async move {
-            handle.send_outside(Packet { from: first.id(), words: [1, 0] });
+            handle.send_outside(Packet { from: first.id(), words: [1, 0, 0] });
             let _ = first.read64(base).await;
         });
         let handle = world.handle();
         world.spawn(second.id(), async move {
             let peers = [doomed];
             second.wait(Wait { peers: &peers, ..Wait::default() }).await;
-            handle.send_outside(Packet { from: second.id(), words: [2, 0] });
+            handle.send_outside(Packet { from: second.id(), words: [2, 0, 0] });
         });
         assert_eq!(world.run(), Ended::Finished);
         order.take()

@@ -10,12 +10,13 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use farlock_fabric::{Addr, EndpointId, Nanos, WideAtomics};
+use farlock_fabric::{EndpointId, Nanos, WideAtomics};
 use farlock_locks::RecordLock;
 use farlock_sim::{Candidates, Choice, Ended, Oracle, Ratio, mix};
 
 use super::member::ClientView;
-use super::{EVENTS_MAX, Notes, PROTECTED, Scenario, Trial};
+use super::{EVENTS_MAX, Notes, Scenario, Trial};
+use crate::layout::Layout;
 use crate::mishap::What;
 use crate::points::Watched;
 
@@ -92,9 +93,9 @@ impl Stops {
         overdue & self.stopped & !self.undecided
     }
 
-    /// A verb of `who` changed this word.
-    pub(super) fn sees_change(&mut self, who: u16, addr: Addr, lock: Addr) {
-        let is_lock = addr >= lock && addr < lock.plus(PROTECTED);
+    /// A verb of `who` changed a word, at this place if it belongs to a lock.
+    pub(super) fn sees_change(&mut self, who: u16, place: Option<(usize, u64)>) {
+        let is_lock = place.is_some_and(|(_, offset)| !Layout::is_protected(offset));
         if let Some(probe) = self.probe.as_mut().filter(|probe| probe.who == who && is_lock) {
             probe.changes = true;
         }
@@ -144,7 +145,8 @@ impl ClientView {
     /// Whether somebody who lives is inside and excludes `who`: so that `who` surely does not hold.
     fn is_excluded(&self, who: u16) -> bool {
         let bench = self.bench.borrow();
-        let inside = bench.ledger.excluding(bench.access(who));
+        let lock = &bench.locks[0];
+        let inside = lock.ledger.excluding(lock.access(who));
         inside & self.living() & !(1 << who) != 0
     }
 
@@ -153,7 +155,7 @@ impl ClientView {
         let (id, bit) = (self.ids[usize::from(who)].get(), 1_u64 << who);
         let (holds, withdrawn) = {
             let bench = self.bench.borrow();
-            (bench.inside & bit != 0, bench.settling & bit != 0)
+            (bench.locks[0].inside & bit != 0, bench.settling & bit != 0)
         };
         // Whoever settles in a wait may have been granted the lock meanwhile, and pass it on.
         let may_hold = what == What::StopInWait && withdrawn && !self.is_excluded(who);

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, WideAtomics};
-use farlock_locks::local::Table;
-use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, Token, UpgradeError};
+use farlock_locks::local::{Guard, Table};
+use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, UpgradeError};
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Handle, Outcome, Ratio, SimEndpoint};
 
@@ -18,7 +18,9 @@ use super::super::mishap::{Mishap, What};
 use super::super::points::{Alarm, Clerk, Watched};
 use super::super::scenario::Scenario;
 use super::super::verdict::{is_due_to, recoveries};
-use super::{ANYWHERE_ONE_IN, Bench, Crew, MEMORY, PROTECTED, SharedBench, Terms, pair_of};
+use super::judges::Judges;
+use super::{ANYWHERE_ONE_IN, Bench, Crew, MEMORY, SharedBench, Terms, Turned};
+use crate::layout::Layout;
 
 /// What a client sees of its run.
 #[derive(Clone)]
@@ -26,7 +28,7 @@ pub(super) struct ClientView {
     pub(super) scenario: Rc<Scenario>,
     pub(super) terms: Terms,
     pub(super) handle: Handle,
-    pub(super) word: Addr,
+    pub(super) layout: Layout,
     pub(super) bench: SharedBench,
     pub(super) ids: Rc<[Cell<EndpointId>]>,
     /// Where newcomers sit.
@@ -70,11 +72,10 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         whos: Range<u16>,
         first: u16,
     ) -> Self {
-        let (word, data) = (trial.word, trial.word.plus(PROTECTED));
         let witness = trial.bench.borrow().notes.witness.clone();
         let incarnation = trial.handle.incarnation(MEMORY);
         let (who, handovers_max) = (whos.start, trial.terms.crew.handovers_max);
-        let endpoint = Watched::new(endpoint, who, word, data, witness);
+        let endpoint = Watched::new(endpoint, who, trial.layout, witness);
         let mut endpoint = endpoint.joint(whos.len() > 1);
         if whos.len() == 1 {
             endpoint = endpoint.overseen(Rc::new(trial.clone()));
@@ -161,49 +162,87 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
 
     async fn cycle(&self, round: u16) -> anyhow::Result<()> {
         let (who, scenario) = (self.who, &self.trial.scenario);
-        let mode = scenario.mode(who, round);
-        let writer = mode == Mode::Exclusive || !L::SHARES;
-        let access = if writer { Access::Exclusive } else { Access::Shared };
-        self.trial.bench.borrow_mut().opens(who, access);
         let polls_left = Cell::new(scenario.polls(who, round));
         let gives_up = || self.gives_up(&polls_left);
-        let granted = match scenario.is_try(who, round) {
+        let (at, mode) = (scenario.lock(who, round), scenario.mode(who, round));
+        let is_try = scenario.is_try(who, round);
+        let Some((guard, access)) = self.comes(at, mode, is_try, &gives_up).await? else {
+            return Ok(());
+        };
+        let mut used = self.looks(at, access, round, gives_up).await?;
+        if let (true, Some((at, mode))) = (used.is_some(), scenario.nested(who, round)) {
+            self.trial.handle.another_part();
+            if let Some((guard, access)) = self.comes(at, mode, false, &gives_up).await? {
+                used = self.looks(at, access, round, &gives_up).await?;
+                self.goes(at, guard, used, &gives_up).await?;
+            }
+            self.trial.handle.another_part();
+        }
+        self.goes(at, guard, used, &gives_up).await
+    }
+
+    /// Acquires a lock, or tries it; `None` if that was given up or in vain.
+    async fn comes(
+        &self,
+        at: usize,
+        mode: Mode,
+        is_try: bool,
+        gives_up: impl Fn() -> bool,
+    ) -> anyhow::Result<Option<(Guard<'_, E, L>, Access)>> {
+        let (who, word) = (self.who, self.trial.layout.word(at));
+        let writer = mode == Mode::Exclusive || !L::SHARES;
+        let access = if writer { Access::Exclusive } else { Access::Shared };
+        self.trial.bench.borrow_mut().locks[at].opens(who, access);
+        let granted = match is_try {
             true => {
-                self.tries(access);
-                unless(self.table.try_acquire(self.trial.word, mode), gives_up).await.transpose()?
+                self.tries(at, access);
+                unless(self.table.try_acquire(word, mode), gives_up).await.transpose()?
             }
             false => {
-                let acquire = self.table.acquire(self.trial.word, mode);
+                let acquire = self.table.acquire(word, mode);
                 unless(acquire, gives_up).await.transpose()?.map(Some)
             }
         };
-        let guard = match granted {
-            None => return self.withdraws().await,
-            Some(None) => {
-                self.is_refused(access);
-                return Ok(());
+        match granted {
+            None => self.withdraws(at).await?,
+            Some(None) => self.is_refused(at, access),
+            Some(Some(guard)) => {
+                self.enters(at, access, (guard.fabric_token(), guard.turn()), guard.expires());
+                return Ok(Some((guard, access)));
             }
-            Some(Some(guard)) => guard,
-        };
-        self.enters(access, (guard.fabric_token(), guard.turn()), guard.expires());
-        let used = self.looks(access, round, gives_up).await?;
-        self.leaves();
+        }
+        Ok(None)
+    }
+
+    /// Releases a lock, or lets go of it if what it did with it was given up.
+    async fn goes(
+        &self,
+        at: usize,
+        guard: Guard<'_, E, L>,
+        used: Option<()>,
+        gives_up: impl Fn() -> bool,
+    ) -> anyhow::Result<()> {
+        self.leaves(at);
         if used.is_none() {
             drop(guard);
-            return self.settles().await;
+            return self.settles(at).await;
         }
-        self.parts(unless(guard.release(), gives_up).await).await
+        self.parts(at, unless(guard.release(), gives_up).await).await
     }
 
     /// Its release came to this, or was given up.
-    async fn parts(&self, released: Option<Result<(), ReleaseError>>) -> anyhow::Result<()> {
+    async fn parts(
+        &self,
+        at: usize,
+        released: Option<Result<(), ReleaseError>>,
+    ) -> anyhow::Result<()> {
         match released {
-            None => return self.settles().await,
+            None => return self.settles(at).await,
             // Its time was over; nobody minds.
             Some(Err(ReleaseError::Lost)) if self.trial.terms.lease_ns.is_some() => {}
             Some(released) => released?,
         }
-        self.trial.bench.borrow_mut().closes(self.who);
+        self.trial.bench.borrow_mut().locks[at].closes(self.who);
         Ok(())
     }
 
@@ -218,62 +257,64 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     async fn updates(&self, round: u16) -> anyhow::Result<()> {
         let (who, scenario) = (self.who, &self.trial.scenario);
         let access = if L::UPDATES { Access::Update } else { Access::Exclusive };
-        self.trial.bench.borrow_mut().opens(who, access);
+        let at = scenario.lock(who, round);
+        self.trial.bench.borrow_mut().locks[at].opens(who, access);
         let polls_left = Cell::new(scenario.polls(who, round));
         let gives_up = || self.gives_up(&polls_left);
-        let update = self.client().update(self.trial.word);
+        let update = self.client().update(self.trial.layout.word(at));
         let Some(guard) = unless(update, gives_up).await.transpose()? else {
-            return self.withdraws().await;
+            return self.withdraws(at).await;
         };
-        let in_time = self.enters(access, (guard.token(), 0), guard.expires());
-        let looked = self.looks(Access::Update, round, gives_up).await?;
+        let in_time = self.enters(at, access, (guard.token(), 0), guard.expires());
+        let looked = self.looks(at, Access::Update, round, gives_up).await?;
         if looked.is_none() || scenario.mode(who, round) == Mode::Shared {
-            self.leaves();
+            self.leaves(at);
             if looked.is_none() {
                 drop(guard);
-                return self.settles().await;
+                return self.settles(at).await;
             }
-            return self.parts(unless(guard.release(), gives_up).await).await;
+            return self.parts(at, unless(guard.release(), gives_up).await).await;
         }
         let Some(upgraded) = unless(guard.upgrade(), gives_up).await else {
-            self.leaves();
-            return self.settles().await;
+            self.leaves(at);
+            return self.settles(at).await;
         };
         let guard = match upgraded {
             Err(UpgradeError::Lost) if self.trial.terms.lease_ns.is_some() => {
-                self.leaves();
-                self.trial.bench.borrow_mut().closes(who);
+                self.leaves(at);
+                self.trial.bench.borrow_mut().locks[at].closes(who);
                 return Ok(());
             }
             upgraded => upgraded?,
         };
         if in_time {
-            self.upgrades(guard.expires());
+            self.upgrades(at, guard.expires());
         } else {
             // What was granted too late may last again: nobody came in between.
-            self.enters(Access::Exclusive, (guard.token(), 0), guard.expires());
+            self.enters(at, Access::Exclusive, (guard.token(), 0), guard.expires());
         }
-        let used = self.looks(Access::Exclusive, round, gives_up).await?;
-        self.leaves();
+        let used = self.looks(at, Access::Exclusive, round, gives_up).await?;
+        self.leaves(at);
         if used.is_none() {
             drop(guard);
-            return self.settles().await;
+            return self.settles(at).await;
         }
-        self.parts(unless(guard.release(), gives_up).await).await
+        self.parts(at, unless(guard.release(), gives_up).await).await
     }
 
     /// Stays inside, and uses what the lock protects where that is recorded. `None` if it gives up.
     async fn looks(
         &self,
+        at: usize,
         access: Access,
         round: u16,
         gives_up: impl Fn() -> bool,
     ) -> anyhow::Result<Option<()>> {
         let (scenario, endpoint) = (&self.trial.scenario, self.client().endpoint());
         let used = match scenario.recorded {
-            true => Some(self.uses(access, round).await?),
+            true => Some(self.uses(at, access, round).await?),
             false => {
-                let read = endpoint.read64(self.trial.word.plus(PROTECTED));
+                let read = endpoint.read64(self.trial.layout.pair(at)[0]);
                 unless(read, &gives_up).await.transpose()?
             }
         };
@@ -288,13 +329,13 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     }
 
     /// Reads and writes what the lock protects, and lets it be recorded.
-    async fn uses(&self, access: Access, round: u16) -> anyhow::Result<()> {
+    async fn uses(&self, at: usize, access: Access, round: u16) -> anyhow::Result<()> {
         // Nobody writes the same value twice, and nobody the first one.
         let value = u64::from(round + 1) << 16 | u64::from(self.who);
-        let (bench, words) = (&self.trial.bench, pair_of(self.trial.word));
-        let called = bench.borrow_mut().goods.begins(access, value);
+        let (bench, words) = (&self.trial.bench, self.trial.layout.pair(at));
+        let called = bench.borrow_mut().locks[at].goods.begins(access, value);
         let deed = use_pair(self.client().endpoint(), words, access, value).await?;
-        bench.borrow_mut().goods.ends(called, deed);
+        bench.borrow_mut().locks[at].goods.ends(called, deed);
         Ok(())
     }
 
@@ -318,43 +359,43 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     }
 
     /// It gave up while it waited for the lock.
-    async fn withdraws(&self) -> anyhow::Result<()> {
+    async fn withdraws(&self, at: usize) -> anyhow::Result<()> {
         {
             let bench = &mut *self.trial.bench.borrow_mut();
-            bench.turns.leaves(self.who);
-            bench.withdrawn |= 1 << self.who;
+            bench.locks[at].turns.leaves(self.who);
+            bench.locks[at].withdrawn |= 1 << self.who;
             bench.remember();
         }
-        self.settles().await
+        self.settles(at).await
     }
 
     /// It tries the lock from now on.
-    fn tries(&self, access: Access) {
+    fn tries(&self, at: usize, access: Access) {
         let counting = self.trial.counting();
         let bench = &mut *self.trial.bench.borrow_mut();
-        bench.turns.leaves(self.who);
-        bench.tries.tries(self.who, access == Access::Shared, counting);
+        bench.locks[at].turns.leaves(self.who);
+        bench.locks[at].tries.tries(self.who, access == Access::Shared, counting);
         bench.befell.tries += 1;
         bench.remember();
     }
 
     /// Its try was in vain.
-    fn is_refused(&self, access: Access) {
+    fn is_refused(&self, at: usize, access: Access) {
         let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
         bench.befell.tries_refused += 1;
         bench.tell(|line| *line = format!("client {who}  is refused ({access:?})"));
-        if !bench.tries.fails(who) && self.trial.terms.declares.tries {
+        if !bench.locks[at].tries.fails(who) && self.trial.terms.declares.tries {
             bench.objects(format!(
                 "client {who} tried ({access:?}) and was refused, though nobody who lives had the \
                  lock or wanted it"
             ));
         }
-        bench.closes(who);
+        bench.locks[at].closes(who);
         bench.remember();
     }
 
     /// Settles what was given up, as clients must, or lets go of its endpoint.
-    async fn settles(&self) -> anyhow::Result<()> {
+    async fn settles(&self, at: usize) -> anyhow::Result<()> {
         if self.trial.scenario.quits && self.trial.terms.outlives {
             let id = self.trial.ids[usize::from(self.who)].get();
             self.trial
@@ -372,35 +413,37 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         bench.settling &= !(1 << self.who);
         match self.client().is_broken() {
             // What became of its verb, and so whether it has left, is known when it is dead.
-            true => bench.turns.closes(self.who),
-            false => bench.closes(self.who),
+            true => bench.locks[at].turns.closes(self.who),
+            false => bench.locks[at].closes(self.who),
         }
         bench.remember();
         Ok(())
     }
 
-    fn leaves(&self) {
+    fn leaves(&self, at: usize) {
         let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
-        bench.ledger.leave(who);
-        bench.tries.leaves(who);
-        bench.leases.retain(|&(other, _)| other != who);
+        let lock = &mut bench.locks[at];
+        lock.ledger.leave(who);
+        lock.tries.leaves(who);
+        lock.leases.retain(|&(other, _)| other != who);
         bench.remember();
-        bench.tell(|line| *line = format!("client {who}  leaves"));
+        let place = bench.named(at);
+        bench.tell(|line| *line = format!("client {who}  leaves{place}"));
     }
 
     /// It holds exclusively from now on, if its time is not over.
-    fn upgrades(&self, expires: Option<Nanos>) {
+    fn upgrades(&self, at: usize, expires: Option<Nanos>) {
         let (who, trial) = (self.who, &self.trial);
         let bench = &mut *trial.bench.borrow_mut();
         if trial.handle.incarnation(MEMORY) != self.incarnation {
             return;
         }
-        bench.leases.retain(|&(other, _)| other != who);
-        bench.leases.extend(expires.map(|end| (who, end)));
-        if !trial.leases_end(bench).contains(&who) {
+        bench.locks[at].leases.retain(|&(other, _)| other != who);
+        bench.locks[at].leases.extend(expires.map(|end| (who, end)));
+        if !trial.leases_end(bench).contains(&(at, who)) {
             self.buries(bench);
-            bench.ledger.upgrade(who);
-            bench.tries.leaves(who);
+            bench.locks[at].ledger.upgrade(who);
+            bench.locks[at].tries.leaves(who);
             bench.tell(|line| *line = format!("client {who}  upgrades"));
         }
         bench.remember();
@@ -413,18 +456,18 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         }
         for (other, id) in (0..).zip(self.trial.ids.iter().map(Cell::get)) {
             if !self.client().endpoint().is_alive(id) {
-                bench.ledger.leave(other);
-                bench.turns.leaves(other);
+                bench.buries(other);
+                bench.locks.iter_mut().for_each(|lock| lock.turns.leaves(other));
             }
         }
     }
 
     /// It is granted the lock, with the token of a hold that was handed on so often.
     /// Whether it learns that in time.
-    fn enters(&self, access: Access, token: (Option<Token>, u32), expires: Option<Nanos>) -> bool {
+    fn enters(&self, at: usize, access: Access, token: Turned, expires: Option<Nanos>) -> bool {
         let (who, trial) = (self.who, &self.trial);
         let bench = &mut *trial.bench.borrow_mut();
-        bench.inside |= 1 << who;
+        bench.locks[at].inside |= 1 << who;
         if bench.stops.is_granted(who) {
             trial.handle.abandon();
         }
@@ -432,8 +475,8 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             bench.tell(|line| *line = format!("client {who}  learns of a grant of the old memory"));
             return false;
         }
-        bench.leases.extend(expires.map(|end| (who, end)));
-        if trial.leases_end(bench).contains(&who) {
+        bench.locks[at].leases.extend(expires.map(|end| (who, end)));
+        if trial.leases_end(bench).contains(&(at, who)) {
             bench.remember();
             bench.tell(|line| *line = format!("client {who}  is granted too late"));
             return false;
@@ -441,9 +484,9 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         self.buries(bench);
         if bench.crew != Crew::ALONE {
             // It passes all of whom it is sure that they are in line.
-            bench.turns.acts(who);
+            bench.locks[at].turns.acts(who);
         }
-        let mut passed = bench.turns.enters(who);
+        let mut passed = bench.locks[at].turns.enters(who);
         // Whoever gave up is carried to its grant and out again unseen, and may let readers in.
         passed.writer_kept_out = passed.writer_kept_out.filter(|_| !trial.scenario.may_give_up());
         let in_order = bench.order_outlives_counts || bench.befell.wraps == 0;
@@ -451,26 +494,32 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             bench.bypassed.get_or_insert(story);
         }
         let turn = if bench.crew.tells_turns { token.1 } else { 0 };
-        let mut token = bench.judged(who, access, token.0, turn);
+        let mut token = bench.judged(at, who, access, (token.0, turn));
         if trial.terms.lease_ns.is_some() && !trial.scenario.is_timely() {
             // Nothing is promised but that a holder's token tells whether its time is over; and a
             // reader's not even that where readers' releases may be late.
-            bench.ledger.leave_all();
+            bench.locks[at].ledger.leave_all();
             token = token.filter(|_| access == Access::Exclusive || trial.terms.readers_tell());
-            if token.is_some_and(|token| bench.granted.comes_late(access, token)) {
+            if token.is_some_and(|token| bench.locks[at].granted.comes_late(access, token)) {
                 bench.befell.stale += 1;
                 bench.remember();
                 bench.tell(|line| *line = format!("client {who}  is too late, token {token:?}"));
                 return false;
             }
         }
-        bench.ledger.enter(who, access, token);
-        bench.tries.enters(who, access == Access::Shared);
+        bench.locks[at].ledger.enter(who, access, token);
+        bench.locks[at].tries.enters(who, access == Access::Shared);
         if let (true, Access::Exclusive, Some(token)) = (trial.scenario.fenced, access, token) {
-            bench.goods.sends(trial.ids[usize::from(who)].get(), token, &trial.handle);
+            bench.locks[at].goods.sends(
+                trial.ids[usize::from(who)].get(),
+                at,
+                token,
+                &trial.handle,
+            );
         }
+        let place = bench.named(at);
         bench.tell(|line| {
-            *line = format!("client {who}  enters ({access:?}, token {token:?})");
+            *line = format!("client {who}  enters{place} ({access:?}, token {token:?})");
         });
         bench.remember();
         true
@@ -484,9 +533,10 @@ impl ClientView {
         Options::new(if looks { self.handle.incarnation(MEMORY) as u16 } else { 1 })
     }
 
-    /// The lock's word as it is now.
-    fn whole_word(&self) -> u128 {
-        let half = |offset| u128::from(self.handle.peek(self.word.plus(offset)));
+    /// A lock's word as it is now.
+    fn whole_word(&self, at: usize) -> u128 {
+        let word = self.layout.word(at);
+        let half = |offset| u128::from(self.handle.peek(word.plus(offset)));
         half(0) | half(8) << 64
     }
 
@@ -519,35 +569,44 @@ impl ClientView {
             What::Restart(reset) => {
                 self.handle.reset_node(MEMORY, reset);
                 // Whoever holds has lost it, and learns that when it next posts a verb.
-                bench.ledger.leave_all();
-                bench.leases.clear();
-                bench.count.restarts(self.whole_word());
+                for (at, lock) in bench.locks.iter_mut().enumerate() {
+                    lock.ledger.leave_all();
+                    lock.leases.clear();
+                    lock.count.restarts(self.whole_word(at));
+                }
                 bench.befell.restarts += 1;
                 bench.remember();
             }
         }
     }
 
-    /// Whoever holds until a time that has come, by its own clock, holds no longer.
-    fn leases_end(&self, bench: &mut Bench) -> Vec<u16> {
-        let is_over = |(who, end): (u16, Nanos)| {
-            let id = self.ids[usize::from(who)].get();
-            (self.handle.clock(id) >= end).then_some(who)
+    /// Whoever holds until a time that has come, by its own clock, holds no longer: which lock, and
+    /// who.
+    fn leases_end(&self, bench: &mut Bench) -> Vec<(usize, u16)> {
+        let is_over =
+            |end: Nanos, who: u16| self.handle.clock(self.ids[usize::from(who)].get()) >= end;
+        let leases = |(at, lock): (usize, &Judges)| {
+            let over = lock.leases.iter().filter(|&&(who, end)| is_over(end, who));
+            over.map(|&(who, _)| (at, who)).collect::<Vec<_>>()
         };
-        let over: Vec<u16> = bench.leases.iter().copied().filter_map(is_over).collect();
-        for &who in &over {
-            bench.leases.retain(|&(other, _)| other != who);
-            bench.ledger.leave(who);
+        let over: Vec<_> = bench.locks.iter().enumerate().flat_map(leases).collect();
+        for &(at, who) in &over {
+            bench.locks[at].leases.retain(|&(other, _)| other != who);
+            bench.locks[at].ledger.leave(who);
             bench.befell.overstayed += 1;
-            bench.tell(|line| *line = format!("client {who}  has held to the end of its lease"));
+            let place = bench.named(at);
+            bench.tell(|line| {
+                *line = format!("client {who}  has held{place} to the end of its lease");
+            });
         }
         over
     }
 }
 
 impl Clerk for ClientView {
-    fn opens(&self, who: u16) {
-        self.bench.borrow_mut().count.opens(who);
+    fn opens(&self, who: u16, lock: Addr) {
+        let at = self.layout.lock(lock).expect("clients open locks");
+        self.bench.borrow_mut().locks[at].count.opens(who);
     }
 }
 
@@ -586,7 +645,8 @@ impl ClientView {
         for (index, &(_, what)) in self.scenario.mishaps_anywhere.iter().enumerate() {
             // Who holds may keep what it has, and is paused elsewhere.
             let bench = self.bench.borrow();
-            let (holds, left) = (bench.inside >> who & 1 != 0, bench.mishaps_left[index]);
+            let holds = bench.locks.iter().any(|lock| lock.inside >> who & 1 != 0);
+            let left = bench.mishaps_left[index];
             drop(bench);
             if waits && what != What::Stop || holds && what == What::Stop {
                 continue;

@@ -9,7 +9,7 @@ use farlock_sim::{Choice, Ratio, SimEndpoint};
 
 use super::halt::STOPPED_NS_MAX;
 use super::member::{ClientView, Member};
-use super::{EVENTS_MAX, PROTECTED, Trial};
+use super::{EVENTS_MAX, Trial};
 use crate::points::Watched;
 
 /// To the ledger.
@@ -24,8 +24,8 @@ pub(super) struct Newcomer<E: Endpoint, L: RecordLock<E>> {
 impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
     /// One that remembers nothing of others who sat there.
     fn new(trial: ClientView, endpoint: SimEndpoint, lock: &L, wrap: fn(Watched) -> E) -> Self {
-        let (number, word) = (endpoint.id().index - 1, trial.word);
-        let endpoint = wrap(Watched::new(endpoint, number, word, word.plus(PROTECTED), None));
+        let number = endpoint.id().index - 1;
+        let endpoint = wrap(Watched::new(endpoint, number, trial.layout, None));
         let client = Client::new(endpoint, lock.clone(), trial.options());
         Self { trial, client }
     }
@@ -33,7 +33,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
     /// Tries the lock, and releases it if it gets it. Whether it did; `None` if that went wrong.
     async fn tries(&self, mode: Mode) -> Option<bool> {
         self.begins();
-        let tried = self.client.try_acquire(self.trial.word, mode).await.ok()?;
+        let tried = self.client.try_acquire(self.trial.layout.word(0), mode).await.ok()?;
         {
             let befell = &mut self.trial.bench.borrow_mut().befell;
             befell.tries += 1;
@@ -46,13 +46,15 @@ impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
     /// Acquires the lock and releases it. Whether that went well.
     async fn acquires(&self, mode: Mode) -> bool {
         self.begins();
-        let Ok(guard) = self.client.acquire(self.trial.word, mode).await else { return false };
+        let Ok(guard) = self.client.acquire(self.trial.layout.word(0), mode).await else {
+            return false;
+        };
         self.comes_and_goes(mode, guard).await
     }
 
     fn begins(&self) {
         let number = self.client.endpoint().id().index - 1;
-        self.trial.bench.borrow_mut().count.opens(number);
+        self.trial.bench.borrow_mut().only().count.opens(number);
     }
 
     async fn comes_and_goes(&self, mode: Mode, guard: Guard<'_, E, L>) -> bool {
@@ -64,10 +66,10 @@ impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
             let bench = &mut *self.trial.bench.borrow_mut();
             // The dead hold nothing.
             let dead = (0..self.trial.scenario.clients).filter(|who| living >> who & 1 == 0);
-            dead.for_each(|who| bench.ledger.leave(who));
-            let token = bench.judged(number, access, guard.token(), 0);
-            bench.ledger.enter(NEWCOMER, access, token);
-            bench.ledger.leave(NEWCOMER);
+            dead.for_each(|who| bench.buries(who));
+            let token = bench.judged(0, number, access, (guard.token(), 0));
+            bench.only().ledger.enter(NEWCOMER, access, token);
+            bench.only().ledger.leave(NEWCOMER);
             bench.tell(|line| *line = format!("a newcomer enters ({access:?}, token {token:?})"));
             bench.remember();
         }
@@ -114,7 +116,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             }
         }
         // The dead may have to be awaited by who does more than try.
-        let bereaved = self.dead() & !trial.bench.borrow().withdrawn != 0;
+        let bereaved = self.dead() & !trial.bench.borrow().locks[0].withdrawn != 0;
         if !declares.withdraws || !shares || !alone || bereaved {
             return true;
         }
@@ -130,13 +132,13 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     fn others_in_the_way(&self) -> u64 {
         let (trial, living) = (&self.trial, self.trial.living());
         let bench = trial.bench.borrow();
-        let mut gone = if trial.terms.declares.withdraws { bench.withdrawn } else { 0 };
+        let mut gone = if trial.terms.declares.withdraws { bench.locks[0].withdrawn } else { 0 };
         for (who, id) in trial.ids.iter().enumerate() {
             if trial.handle.is_stopped(id.get()) || trial.handle.is_due(id.get()) {
                 gone &= !(1 << who);
             }
         }
-        bench.tries.in_the_way(self.who, living & !gone)
+        bench.locks[0].tries.in_the_way(self.who, living & !gone)
     }
 
     fn dead(&self) -> u64 {

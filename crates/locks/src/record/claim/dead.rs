@@ -68,11 +68,13 @@ impl Readers {
         if seen.holder() != 0 {
             self.trust_ns = Some(self.fresh_ns);
             self.watched.clear();
-            match living_holder(site, seen).await? {
-                Some(holder) => self.watched.push(holder),
-                None => return bury_writer(site, seen).await.map(Some),
-            }
-            return Ok(None);
+            return Ok(match living_writer(site, seen).await? {
+                Ok(writer) => {
+                    self.watched.push(writer);
+                    None
+                }
+                Err(found) => Some(found),
+            });
         }
         if self.trust_ns != Some(0) {
             return Ok(None);
@@ -166,16 +168,47 @@ async fn living_holder<E: WideAtomics>(
     Ok(None)
 }
 
+/// The writer that the word names, if it lives. If not, or if that hold is over, the word as it is
+/// without it.
+async fn living_writer<E: WideAtomics>(
+    site: &Site<'_, E>,
+    seen: ClaimWord,
+) -> Result<Result<EndpointId, ClaimWord>, Fault> {
+    if let Some(writer) = living_holder(site, seen).await? {
+        return Ok(Ok(writer));
+    }
+    let now = read_word(site).await?;
+    if !is_still_held(seen, now) {
+        return Ok(Err(now));
+    }
+    Ok(match living_holder(site, seen).await? {
+        Some(writer) => Ok(writer),
+        None => Err(bury_writer(site, seen).await?),
+    })
+}
+
+/// Whether the lock is held `now` as was `seen` before.
+///
+/// The halves of what is read may be of different moments. But every release counts: if the count
+/// is as it was seen when the dead are taken off, nobody has released since it was seen, and the
+/// holders, which are read here after that, are those of all the time from here on.
+fn is_still_held(seen: ClaimWord, now: ClaimWord) -> bool {
+    let held = |word: ClaimWord| (word.readers(), word.holder(), word.count());
+    held(now) == held(seen)
+}
+
 /// The living who hold the lock, or may, where the word counts readers. `None` if readers came or
 /// went meanwhile.
 async fn living_readers<E: WideAtomics>(
     site: &Site<'_, E>,
-    word: ClaimWord,
+    seen: ClaimWord,
 ) -> Result<Option<Inside>, Fault> {
+    if !is_still_held(seen, read_word(site).await?) {
+        return Ok(None);
+    }
     let inside = Inside::of(agent::participants(site.endpoint, site.lock, site.slot()).await?);
     let now = read_word(site).await?;
-    let held = |word: ClaimWord| (word.readers(), word.holder(), word.count());
-    Ok((held(now) == held(word)).then_some(inside))
+    Ok(is_still_held(seen, now).then_some(inside))
 }
 
 /// Ends the hold of a dead writer. Returns the word as it is then.
@@ -294,9 +327,9 @@ impl Claim {
         doubts: &mut Doubts,
     ) -> Result<Obstacle, Fault> {
         if seen.holder() != 0 {
-            return Ok(match living_holder(site, seen).await? {
-                Some(_) => Obstacle::Living,
-                None => Obstacle::Buried(bury_writer(site, seen).await?),
+            return Ok(match living_writer(site, seen).await? {
+                Ok(_) => Obstacle::Living,
+                Err(found) => Obstacle::Buried(found),
             });
         }
         if mode == Mode::Exclusive && seen.readers() > 0 {

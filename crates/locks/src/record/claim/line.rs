@@ -10,7 +10,9 @@
 //! * when the one before is dead and was first or holding; if that one was in mid-line, it takes
 //!   its place behind the one before that;
 //! * when the lock has been free for a while, and the one before gives no sign of life: it is
-//!   stopped.
+//!   stopped;
+//! * when nothing is known of the one before, a while later, whether the lock is free or not: a
+//!   lock that many want is never free for long.
 //!
 //! A waiter that runs gives a sign whenever somebody behind it asks, which those do that could have
 //! the lock and see nobody take it. While the lock is held nobody asks, and nobody looks at a
@@ -119,6 +121,8 @@ struct Watch {
     is_calm: bool,
     /// How often it was looked at since then.
     looks: u32,
+    /// For how many intervals nothing has been known of the one before.
+    lost: u64,
 }
 
 impl Watch {
@@ -137,8 +141,14 @@ impl Watch {
         self.could_have && self.intervals >= LOOKS_IN_VAIN
     }
 
-    fn woken(&mut self, woken: Woken) {
+    /// Whether a waiter of which nobody knows where it stands has waited long enough.
+    fn is_lost_for_long(&self) -> bool {
+        self.lost >= LOOKS_IN_VAIN
+    }
+
+    fn woken(&mut self, woken: Woken, is_lost: bool) {
         let is_elapsed = woken == Woken::Elapsed;
+        self.lost += u64::from(is_elapsed && is_lost);
         self.intervals += u64::from(is_elapsed && self.could_have);
         let nothing_moved = is_elapsed || self.is_calm && woken != Woken::Changed;
         self.is_calm = nothing_moved && !self.could_have;
@@ -149,7 +159,7 @@ impl Watch {
     fn survivors(&self) -> [u64; 3] {
         let count = self.seen.filter(|_| self.could_have).map_or(0, |word| word.count() + 1);
         let flags = u64::from(self.could_have) | u64::from(self.is_calm) << 1;
-        [count, self.sign, self.intervals << 2 | flags]
+        [count, self.sign, self.lost << 32 | self.intervals << 2 | flags]
     }
 }
 
@@ -196,6 +206,10 @@ impl Claim {
             let (before, reported) = match Position::of(site) {
                 Position::First => return Ok(()),
                 Position::Out => panic!("a waiter stands in line"),
+                Position::Lost if watch.is_lost_for_long() => {
+                    Position::First.take(site);
+                    return Ok(());
+                }
                 Position::Lost => (None, true),
                 Position::Behind(before, reported) => (Some(before), reported),
             };
@@ -307,7 +321,7 @@ impl Claim {
         if watch.is_calm {
             holders.woken(woken, poll);
         }
-        watch.woken(woken);
+        watch.woken(woken, Position::of(site) == Position::Lost);
     }
 
     /// Claims the lock when nobody holds it, as the first in line. `None`: withdrawn, and has left.
@@ -558,7 +572,10 @@ async fn look_before<E: WideAtomics>(
     let word = read_word(site).await?;
     Ok(match record.map(|record| record.phase) {
         Some(Phase::Held | Phase::Leaving) => Before::Gone,
-        Some(Phase::Waiting | Phase::Withdrawn | Phase::Claiming) if published.is_of(before) => {
+        // A later user of its place has not published where that one stands.
+        Some(Phase::Waiting | Phase::Withdrawn | Phase::Claiming) | None
+            if published.is_of(before) =>
+        {
             published.place_before().map_or(Before::Gone, Before::Stood)
         }
         // It died between its first verb and what it published next.

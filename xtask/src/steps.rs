@@ -218,6 +218,10 @@ pub(crate) const CI: &[Step] = &[
             ),
             lab!("check --mode exhaustive --clients 2 --cancels 2 --visits --budget 6s --json"),
             lab!("check --mode exhaustive --clients 2 --crashes 1 --tries --json"),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --tries shared --visits --budget 6s \
+                 --json"
+            ),
             lab!("check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 6s --json"),
             lab!(
                 "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --visits \

@@ -261,7 +261,7 @@ mod tests {
         is_consistent(&player, &Scenario { mishaps_anywhere, ..base.clone() });
         let hold_ns = VISITED_NS;
         let visited = Scenario { visited: true, cancel_anywhere: 2, hold_ns, ..base };
-        is_consistent(&player, &visited.clone().trying());
+        is_consistent(&player, &visited.clone().trying(false));
         is_consistent(&player, &Scenario { quits: true, cancel_anywhere: 1, ..visited });
     }
 }

@@ -55,6 +55,15 @@ pub enum Mode {
     Museum,
 }
 
+/// How tries want a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Tried {
+    /// As other acquisitions: some shared, some alone.
+    Mixed,
+    /// All shared.
+    Shared,
+}
+
 /// What to check.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
@@ -112,8 +121,8 @@ pub struct CheckArgs {
     pub stops: u32,
     /// In mode `exhaustive`: whatever the last client acquires is a try. Modes that draw scenarios
     /// draw this too. For locks whose tries tell the truth; others are left out.
-    #[arg(long)]
-    pub tries: bool,
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "mixed")]
+    pub tries: Option<Tried>,
     /// In mode `exhaustive`: holders stay until nothing else can happen, and then a newcomer tries.
     /// Modes that draw scenarios draw this too. For locks whose tries tell the truth or whose
     /// waiters withdraw; others are left out.
@@ -362,7 +371,10 @@ fn check(
                 visited: args.visits,
                 quits: args.quits,
                 hold_ns: if args.visits { VISITED_NS } else { 0 },
-                ..if args.tries { mixed.trying() } else { mixed }
+                ..match args.tries {
+                    Some(how) => mixed.trying(how == Tried::Shared),
+                    None => mixed,
+                }
             };
             let explored = exhaustive::explore(player, &scenario, budget, tick);
             (row.schedules, row.states) = (explored.schedules, explored.states);
@@ -401,7 +413,7 @@ fn is_held_to(args: &CheckArgs, subject: &str) -> bool {
     let Ok(player) = subjects::player(subject) else { return true };
     let says = player.declares();
     let stops = args.stops == 0 || says.passes;
-    let tries = !args.tries || says.tries;
+    let tries = args.tries.is_none() || says.tries;
     let visits = !args.visits || says.tries || says.withdraws;
     let quits = !args.quits || says.withdraws;
     let is_held = stops && tries && visits && quits;
@@ -502,7 +514,7 @@ mod tests {
             cancels: 0,
             pauses: 0,
             stops: 0,
-            tries: false,
+            tries: None,
             visits: false,
             quits: false,
             losses: 0,

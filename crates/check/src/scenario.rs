@@ -326,11 +326,12 @@ impl Scenario {
         self
     }
 
-    /// Whatever the last client acquires is a try.
-    pub fn trying(mut self) -> Self {
+    /// Whatever the last client acquires is a try, and shared if `shares`.
+    pub fn trying(mut self, shares: bool) -> Self {
         let rounds = u32::from(self.acquisitions);
         let before = self.all() - rounds;
         self.tries = (before..self.all().min(64)).fold(0, |mask, bit| mask | 1 << bit);
+        self.shared |= if shares { self.tries } else { 0 };
         self
     }
 

@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn a_refusal_beside_the_dead_is_found_and_beside_the_living_is_none() {
         for (anywhere, found) in [(1, true), (0, false)] {
-            let scenario = Scenario { anywhere, ..Scenario::plain("cas-nb", 3, 1).trying() };
+            let scenario = Scenario { anywhere, ..Scenario::plain("cas-nb", 3, 1).trying(false) };
             let explored = explored("cas-nb", Claim::TriesTellTruth, &scenario);
             assert_eq!(explored.catch.is_some(), found, "{:?}", explored.catch);
             assert!(explored.befell.tries_refused > 0, "{:?}", explored.befell);
@@ -370,7 +370,7 @@ mod tests {
         let player = player(lock).expect("a registered lock");
         let all = Declares { tries: true, withdraws: true, passes: true };
         assert_eq!(player.declares(), all);
-        let trying = Scenario::plain(lock, 2, 1).mixed().trying();
+        let trying = Scenario::plain(lock, 2, 1).mixed().trying(false);
         for scenario in [
             stopped(lock, 2, 2),
             withdrawn(lock, false),

@@ -396,13 +396,16 @@ impl Bench {
         }
         if let Some(at) = on_word {
             crew.clone().for_each(|who| self.locks[at].count.sees(who, effect.new));
-            self.remember();
             let changes = effect.old != effect.new;
+            if who < self.clients && self.is_watched {
+                self.locks[at].acts(crew.clone(), changes);
+            }
             if who < self.clients && self.order.gets_in_line(changes) {
                 self.locks[at].gets_in_line(crew);
                 let wraps = |field: &&Field| field.of(effect.new) < field.of(effect.old);
                 self.befell.wraps += self.counts.iter().filter(wraps).count() as u64;
             }
+            self.remember();
         }
         let is_client = who < self.clients;
         self.tell(|line| {
@@ -451,6 +454,8 @@ impl Trial {
             hasty: scenario.hasty,
             slow_completions: scenario.slow,
             clocks_decide: terms.lease_ns.is_some(),
+            // Who tries a lock that is held for long loses patience.
+            words_keep: scenario.tries != 0 && scenario.hold_ns > 0,
             adds_within_ns: terms.adds_within_ns.filter(|_| scenario.is_timely()),
             events_max: Some(EVENTS_MAX),
             ..Config::default()

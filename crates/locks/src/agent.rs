@@ -65,6 +65,11 @@ impl SecondLook {
         let next_ns = (self.next_ns * 2).min(LEAVING_NS.1);
         std::mem::replace(&mut self.next_ns, next_ns)
     }
+
+    /// What it carries from one wait to the next, as a number.
+    pub(crate) const fn survivor(&self) -> u64 {
+        self.next_ns
+    }
 }
 
 /// Every living client but this slot's own that opens, awaits or holds `lock`, in the order of

@@ -99,6 +99,26 @@ fn a_try_beside_a_free_lock_passes_over_the_stopped() {
     assert!(stopped.wait().unwrap().success());
 }
 
+/// Who tries to share the lock with its reader is refused for the sake of a writer that waits, at
+/// once, however often it tries; if the writer is stopped, it shares it.
+#[test]
+fn a_try_to_share_does_not_overtake_a_waiting_writer() {
+    let stage = Stage::new();
+    let mut holder = stage.farlock(&["lock", "t", "-s", "--", "sleep", "100"]).spawn().unwrap();
+    stage.until(|| stage.ls().contains(&format!("\"pid\":{},", holder.id())));
+    let mut writer = waiter(&stage, "-x", "written");
+    for limit in [["-w", "0"], ["-w", "0.3"], ["-w", "0"]] {
+        let (status, _, _) = stage.run(&["lock", "-s", limit[0], limit[1], "t", "true"]);
+        assert_eq!(status, 1, "{limit:?}");
+    }
+    kill(pid(&writer), Signal::STOP);
+    assert_eq!(stage.run(&["lock", "-s", "-n", "t", "true"]).0, 0);
+    kill(pid(&writer), Signal::CONT);
+    kill(pid(&holder), Signal::TERM);
+    holder.wait().unwrap();
+    assert!(writer.wait().unwrap().success());
+}
+
 /// Kills a holder whose command has said something, and then tries.
 fn try_after_a_kill(is_group: bool) {
     let stage = Stage::new();

@@ -131,7 +131,7 @@ impl Core {
             candidates: Vec::new(),
             last: 0,
             abandoned: false,
-            disturbed: config.clocks_decide,
+            disturbed: config.clocks_decide || config.words_keep,
             clocks_decide: config.clocks_decide,
             adds_within_ns: config.adds_within_ns,
             halted: Vec::new(),

@@ -135,7 +135,10 @@ impl Core {
             let watch = &mut self.watches.slab[state.key as u32 as usize];
             assert!(watch.generation == (state.key >> 32) as u32, "this wait has ended");
             watch.task = self.current;
-            let over = watch.elapsed || watch.deadline.is_some_and(|end| end <= self.now);
+            // Where clocks decide nothing, what the time is must not either: its timer does.
+            let by_clock = self.mode == Mode::Timed || self.clocks_decide;
+            let over =
+                watch.elapsed || by_clock && watch.deadline.is_some_and(|end| end <= self.now);
             let woken = match (watch.changed, over) {
                 (true, _) => Woken::Changed,
                 (_, true) => Woken::Elapsed,
@@ -247,6 +250,7 @@ impl Core {
         let watch = &mut self.watches.slab[index as usize];
         let (task, word) = (watch.task, watch.word);
         watch.looking = false;
+        watch.elapsed |= word.is_none();
         // It may have changed and changed back; then nobody noticed.
         if let Some((addr, old)) = word
             && !self.has_changed(index, addr, old)

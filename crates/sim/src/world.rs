@@ -66,6 +66,9 @@ pub struct Config {
     /// clock, too, if nothing else can happen, as they do in any case from the moment at which
     /// somebody crashes or is paused.
     pub clocks_decide: bool,
+    /// Explored mode: words may be kept as they are for long, so that waits on them end by the
+    /// clock, if nothing else can happen, though nobody has crashed or is paused.
+    pub words_keep: bool,
     /// Explored mode, where clocks decide: within how many nanoseconds from when it is posted a
     /// verb that adds takes effect, if ever. What adds cannot tell that it comes late, so that a
     /// lock may have to assume a bound; every other verb takes effect at any time.
@@ -91,6 +94,7 @@ impl Default for Config {
             poll_interval_ns: 1_862,
             hasty: true,
             clocks_decide: false,
+            words_keep: false,
             adds_within_ns: None,
             slow_completions: false,
             events_max: None,

@@ -33,6 +33,9 @@ pub(super) struct Judges {
     pub(super) inside: u64,
     /// A bit for each client that gave up waiting, and has not left.
     pub(super) withdrawn: u64,
+    /// A bit for each client that is in line: from an atomic of its own that changed the word until
+    /// it is granted the lock, or gives up.
+    pub(super) in_line: u64,
 }
 
 impl Judges {
@@ -51,8 +54,15 @@ impl Judges {
         if self.sharing >> who & 1 != 0 { Access::Shared } else { Access::Exclusive }
     }
 
+    /// `who` is not in line any more.
+    pub(super) fn leaves_line(&mut self, who: u16) {
+        self.in_line &= !(1 << who);
+        self.tries.is_through(who);
+    }
+
     /// `who` neither has the lock nor wants it any more.
     pub(super) fn closes(&mut self, who: u16) {
+        self.leaves_line(who);
         self.turns.closes(who);
         self.tries.closes(who);
         self.busy &= !(1 << who);
@@ -61,12 +71,29 @@ impl Judges {
     }
 
     /// An atomic on the lock's word got one of these in line, if it is sure who.
-    pub(super) fn gets_in_line(&mut self, mut crew: std::ops::Range<u16>) {
-        let all = crew.clone().fold(0, |all, who| all | 1_u64 << who);
-        let sure = |who: &u16| self.busy & all == 1 << who;
-        if let Some(who) = crew.find(sure) {
+    pub(super) fn gets_in_line(&mut self, crew: std::ops::Range<u16>) {
+        if let Some(who) = self.sole(crew) {
             self.turns.acts(who);
         }
+    }
+
+    /// An atomic of one of these took effect on the lock's word: it got in line if it changed that,
+    /// or else it tries.
+    pub(super) fn acts(&mut self, crew: std::ops::Range<u16>, changes: bool) {
+        let Some(who) = self.sole(crew) else { return };
+        let bit = 1 << who;
+        if self.tries.trying() & bit != 0 {
+            let excluded = if self.sharing & bit != 0 { !self.sharing } else { u64::MAX };
+            self.tries.finds_in_line(who, self.in_line & excluded);
+        } else if changes {
+            self.in_line |= bit & !self.inside & !self.withdrawn;
+        }
+    }
+
+    /// The only one of these that wants the lock or has it.
+    fn sole(&self, mut crew: std::ops::Range<u16>) -> Option<u16> {
+        let all = crew.clone().fold(0, |all, who| all | 1_u64 << who);
+        crew.find(|who: &u16| self.busy & all == 1 << who)
     }
 
     /// What is known of exclusion, tokens, leases and the goods, as a part of the state.
@@ -83,6 +110,6 @@ impl Judges {
 
     /// What is known of tries and of those who withdrew.
     pub(super) fn watched_ghost(&self) -> u64 {
-        mix(mix(self.inside, self.withdrawn), self.tries.ghost())
+        mix(mix(self.inside, self.withdrawn), mix(self.tries.ghost(), self.in_line))
     }
 }

@@ -192,7 +192,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let (who, word) = (self.who, self.trial.layout.word(at));
         let writer = mode == Mode::Exclusive || !L::SHARES;
         let access = if writer { Access::Exclusive } else { Access::Shared };
-        self.trial.bench.borrow_mut().locks[at].opens(who, access);
+        self.trial.opens(at, who, access);
         let granted = match is_try {
             true => {
                 self.tries(at, access);
@@ -242,7 +242,9 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             Some(Err(ReleaseError::Lost)) if self.trial.terms.lease_ns.is_some() => {}
             Some(released) => released?,
         }
-        self.trial.bench.borrow_mut().locks[at].closes(self.who);
+        let bench = &mut *self.trial.bench.borrow_mut();
+        bench.locks[at].closes(self.who);
+        bench.remember();
         Ok(())
     }
 
@@ -258,7 +260,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let (who, scenario) = (self.who, &self.trial.scenario);
         let access = if L::UPDATES { Access::Update } else { Access::Exclusive };
         let at = scenario.lock(who, round);
-        self.trial.bench.borrow_mut().locks[at].opens(who, access);
+        self.trial.opens(at, who, access);
         let polls_left = Cell::new(scenario.polls(who, round));
         let gives_up = || self.gives_up(&polls_left);
         let update = self.client().update(self.trial.layout.word(at));
@@ -363,6 +365,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         {
             let bench = &mut *self.trial.bench.borrow_mut();
             bench.locks[at].turns.leaves(self.who);
+            bench.locks[at].leaves_line(self.who);
             bench.locks[at].withdrawn |= 1 << self.who;
             bench.remember();
         }
@@ -508,6 +511,15 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             }
         }
         bench.locks[at].ledger.enter(who, access, token);
+        let overtaken = bench.locks[at].tries.overtaken(who);
+        bench.locks[at].leaves_line(who);
+        if overtaken != 0 && trial.lets_nobody_wait_for_nothing() {
+            bench.objects(format!(
+                "client {who} tried ({access:?}) and got the lock, though others that run ({}) \
+                 were in line before it did",
+                members(overtaken)
+            ));
+        }
         bench.locks[at].tries.enters(who, access == Access::Shared);
         if let (true, Access::Exclusive, Some(token)) = (trial.scenario.fenced, access, token) {
             bench.locks[at].goods.sends(
@@ -526,11 +538,33 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     }
 }
 
+/// These clients, by their numbers.
+fn members(mask: u64) -> String {
+    let members: Vec<_> =
+        (0..64).filter(|who| mask >> who & 1 != 0).map(|who| who.to_string()).collect();
+    members.join(", ")
+}
+
 impl ClientView {
+    /// Whether those in line do what they can before waits end by the clock: nobody is stopped or
+    /// dead, and time passes only when nothing else can happen.
+    fn lets_nobody_wait_for_nothing(&self) -> bool {
+        let scenario = &self.scenario;
+        let is_calm = !scenario.hasty && !scenario.is_deadly() && !scenario.may_pause();
+        is_calm && self.terms.declares.tries && self.terms.declares.passes
+    }
+
     /// What a client is made with that begins now.
     pub(super) fn options(&self) -> Options {
         let looks = self.terms.looks_at_incarnation;
         Options::new(if looks { self.handle.incarnation(MEMORY) as u16 } else { 1 })
+    }
+
+    /// `who` wants a lock.
+    fn opens(&self, at: usize, who: u16, access: Access) {
+        let bench = &mut *self.bench.borrow_mut();
+        bench.locks[at].opens(who, access);
+        bench.remember();
     }
 
     /// A lock's word as it is now.

@@ -400,7 +400,7 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
     #[inline(always)]
     fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
         // What has come late must not fill the mailbox.
-        if mode == Mode::Exclusive && sort_mail(site).is_asked {
+        if mode == Mode::Exclusive && sort_mail(site).is_followed {
             return None;
         }
         Some(Self::exit(site, grant))
@@ -408,7 +408,7 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
 
     #[inline(always)]
     fn close(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Posted> {
-        if mode == Mode::Exclusive && sort_mail(site).is_asked {
+        if mode == Mode::Exclusive && sort_mail(site).is_followed {
             return None;
         }
         // Each verb in a place of its own, where its masks are constants.

@@ -1,4 +1,4 @@
-//! Whether a try that failed had a reason to.
+//! Whether a try that failed had a reason to, and whether one that did not overtook a waiter.
 
 use crate::history::mix;
 
@@ -8,7 +8,7 @@ use crate::history::mix;
 /// A try may fail if at some moment between its first verb and its end a client that lives has the
 /// lock incompatibly, or wants it, or is about to release it: whoever may be in the way counts, so
 /// that this judge never objects wrongly.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tries {
     /// A bit for each client that has or wants the lock: from before its first verb until it has
     /// released the lock, or has left the line, or its try has failed.
@@ -21,6 +21,8 @@ pub struct Tries {
     sharing: u64,
     /// Those of them that have had a reason to fail.
     excused: u64,
+    /// Of each that tries: those that have been in line since before it did, and whom it excludes.
+    ahead: Vec<(u16, u64)>,
 }
 
 impl Tries {
@@ -39,6 +41,28 @@ impl Tries {
         let compatible = if shared { self.reading } else { 0 };
         let in_the_way = self.concerned & counting & !compatible & !bit;
         self.excused = self.excused & !bit | if in_the_way == 0 { 0 } else { bit };
+    }
+
+    /// A bit for each client that tries.
+    pub fn trying(&self) -> u64 {
+        self.trying
+    }
+
+    /// A verb of `who`, which tries, took effect: the first found these in line whom it excludes.
+    pub fn finds_in_line(&mut self, who: u16, ahead: u64) {
+        if !self.ahead.iter().any(|&(other, _)| other == who) {
+            self.ahead.push((who, ahead));
+        }
+    }
+
+    /// `who` is not in line any more.
+    pub fn is_through(&mut self, who: u16) {
+        self.ahead.iter_mut().for_each(|(_, ahead)| *ahead &= !(1 << who));
+    }
+
+    /// Those whom `who` would overtake if its try were granted now.
+    pub fn overtaken(&self, who: u16) -> u64 {
+        self.ahead.iter().find(|&&(other, _)| other == who).map_or(0, |&(_, ahead)| ahead)
     }
 
     /// `who` has the lock, and shares it or not.
@@ -78,6 +102,8 @@ impl Tries {
     }
 
     fn ends(&mut self, who: u16) {
+        self.is_through(who);
+        self.ahead.retain(|&(other, _)| other != who);
         self.trying &= !(1 << who);
         self.excused &= !(1 << who);
     }
@@ -85,7 +111,8 @@ impl Tries {
     /// What this judge adds to the state of a world.
     pub fn ghost(&self) -> u64 {
         let who = mix(self.concerned, self.reading);
-        mix(mix(who, self.trying), mix(self.sharing & self.trying, self.excused))
+        let trying = mix(mix(who, self.trying), mix(self.sharing & self.trying, self.excused));
+        self.ahead.iter().fold(trying, |sum, &(who, ahead)| mix(sum, mix(who.into(), ahead)))
     }
 }
 

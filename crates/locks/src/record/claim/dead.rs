@@ -6,17 +6,22 @@
 //! are dead for whom no living client's record speaks. Whoever finds that takes them off the word,
 //! by a verb that compares what was seen, and counts a release, so that no token comes twice.
 
-use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Slot, Verb, Wait, WideAtomics, Woken};
+use farlock_fabric::{
+    EndpointId, Fault, Mailbox, MaskedCas, Nanos, Slot, Verb, Wait, WideAtomics, Woken,
+};
 
 use super::door::{enter_free, granted, pass};
 use super::doubt::{Doubts, Inside};
+use super::letter::{Kind, message};
 use super::line::{LOOK_NS, read_word};
-use super::{Claim, ClaimWord, Grant, HOLD_MASK, LINE_MASK, matched, name_of, next, swapped};
+use super::{
+    Claim, ClaimWord, Grant, HOLD_MASK, LINE_MASK, Place, matched, name_of, next, swapped, turn_of,
+};
 use crate::Mode;
 use crate::agent::{self, Participant, SecondLook};
 use crate::event::Event;
 use crate::site::Site;
-use crate::slot::{Phase, SlotRecord};
+use crate::slot::{self, Phase, SlotRecord};
 
 /// How long readers are trusted before anybody looks whether they live, in nanoseconds.
 const TRUST_NS: Nanos = 100_000;
@@ -28,11 +33,11 @@ const DOUBT_NS: Nanos = 1_000_000;
 /// The most peers watched in one wait.
 const WATCHED_MAX: usize = 64;
 
-/// How long a try waits beside a free lock for those in line, before it passes over them, in
-/// nanoseconds.
-const PASS_OVER_NS: Nanos = 100_000_000;
-/// In how many parts it waits that long.
-const PASS_OVER_STEPS: u32 = 4;
+/// How long a try waits for a sign of life of those in line, before it passes over them, in
+/// nanoseconds: 100 ms in all, in parts, since whoever lives mostly answers soon.
+const PASS_OVER_NS: [Nanos; 4] = [1_000_000, 4_000_000, 20_000_000, 75_000_000];
+/// The most of those in line that a try asks for a sign of life.
+const ASKED_MAX: usize = 64;
 /// How often a try looks again since others changed the word.
 const LOOKS_MAX: u32 = 64;
 
@@ -136,6 +141,7 @@ impl Readers {
     /// What it carries from one wait to the next, as a number.
     pub(super) fn survivor(&self) -> u64 {
         let trust = self.trust_ns.map_or(u64::MAX, |trust| trust + 1) ^ self.doubts.survivor();
+        let trust = trust ^ self.second_look.survivor().rotate_left(32);
         self.watched.iter().fold(trust, |sum, peer| sum.rotate_left(7) ^ peer.bits())
     }
 }
@@ -260,8 +266,9 @@ async fn bury<E: WideAtomics>(
 impl Claim {
     /// A try that found the lock taken: looks whether its holders live.
     ///
-    /// Beside a free lock whose line somebody living stands in it waits until that one has claimed
-    /// it, for at most 100 ms: then it passes over those in line, who are stopped.
+    /// Where nobody who holds the lock keeps it out, but somebody stands in line, it asks those for
+    /// a sign of life, and is in vain when it sees one. After 100 ms without it passes over them:
+    /// they are stopped.
     pub(super) async fn try_past_the_dead<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
@@ -269,19 +276,12 @@ impl Claim {
         mut seen: ClaimWord,
     ) -> Result<Option<Grant>, Fault> {
         let ticket = site.acquisition();
-        let (mut steps, mut doubts) = (0, Doubts::default());
+        let (mut steps, mut doubts, mut asked) = (0, Doubts::default(), Asked::default());
         for looks in 0..LOOKS_MAX {
             site.publish_ticket(Phase::Trying, mode, 0, ticket);
-            let memory = [steps.into(), looks.into(), doubts.survivor(), site.signs()];
-            let [steps_now, looks_now, doubted, signs] = memory;
-            site.endpoint.checkpoint(&[
-                seen.watched(),
-                seen.count(),
-                steps_now,
-                looks_now,
-                doubted,
-                signs,
-            ]);
+            let (so_far, held) = ((steps as u64) << 32 | u64::from(looks), seen.watched());
+            let known = [doubts.survivor(), asked.survivor(), site.signs()];
+            site.endpoint.checkpoint(&[held, seen.count(), so_far, known[0], known[1], known[2]]);
             let line = match self.obstacle(site, mode, seen, &mut doubts).await? {
                 Obstacle::Living => return Ok(None),
                 Obstacle::Doubtful => {
@@ -297,14 +297,18 @@ impl Claim {
             let op = match line {
                 Line::Nobody => enter_free(site, mode, seen),
                 Line::Dead => take_over(site, mode, seen),
-                Line::Waits if steps < PASS_OVER_STEPS => {
+                Line::Waits(_) if steps == PASS_OVER_NS.len() => pass_over(site, mode, seen),
+                Line::Waits(waiters) => {
+                    asked.ask(site, &waiters).await?;
                     let before = seen;
-                    seen = self.await_claim(site, seen).await?;
+                    seen = self.await_claim(site, seen, PASS_OVER_NS[steps]).await?;
+                    if asked.is_answered(site).await? {
+                        return Ok(None);
+                    }
                     let is_as_before = seen.count() == before.count() && seen.is_free_for(mode);
                     steps = if is_as_before { steps + 1 } else { 0 };
                     continue;
                 }
-                Line::Waits => pass_over(site, mode, seen),
             };
             site.publish_ticket(Phase::Claiming, mode, 0, ticket);
             site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
@@ -349,13 +353,12 @@ impl Claim {
         if seen.tail() == 0 {
             return Ok(Obstacle::None(Line::Nobody));
         }
-        let present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
-        let waits = |p: &Participant| {
+        let mut waiters = agent::participants(site.endpoint, site.lock, site.slot()).await?;
+        waiters.retain(|p| {
             use Phase::{Claiming, Coming, Opening, Waiting};
             matches!(p.record.phase, Waiting | Claiming | Opening | Coming)
-        };
-        let line = if present.iter().any(waits) { Line::Waits } else { Line::Dead };
-        Ok(Obstacle::None(line))
+        });
+        Ok(Obstacle::None(if waiters.is_empty() { Line::Dead } else { Line::Waits(waiters) }))
     }
 
     /// Gives readers that may be inside a while to say so.
@@ -372,10 +375,11 @@ impl Claim {
         &self,
         site: &Site<'_, E>,
         seen: ClaimWord,
+        at_most_ns: Nanos,
     ) -> Result<ClaimWord, Fault> {
         let wait = Wait {
             word: Some((site.lock, seen.watched())),
-            interval: Some(PASS_OVER_NS / Nanos::from(PASS_OVER_STEPS)),
+            interval: Some(at_most_ns),
             patience: self.patience_in_line(),
             ..Wait::default()
         };
@@ -401,8 +405,69 @@ enum Line {
     Nobody,
     /// None that lives and wants the lock.
     Dead,
-    /// A living waiter.
-    Waits,
+    /// These, who live.
+    Waits(Vec<Participant>),
+}
+
+/// Those in line that were asked for a sign of life, and of each how many it had given before.
+#[derive(Debug, Default)]
+struct Asked(Vec<(Place, u64)>);
+
+impl Asked {
+    /// Asks these, if they have not been asked: those that are in line, and not too many.
+    async fn ask<E: WideAtomics>(
+        &mut self,
+        site: &Site<'_, E>,
+        waiters: &[Participant],
+    ) -> Result<(), Fault> {
+        for waiter in waiters {
+            if !matches!(waiter.record.phase, Phase::Waiting | Phase::Claiming) {
+                continue;
+            }
+            let mailbox = Mailbox { endpoint: waiter.endpoint, slot: waiter.slot };
+            let place = Place { mailbox, turn: turn_of(waiter.record.ticket) };
+            let is_known = self.0.iter().any(|&(other, _)| other == place);
+            if is_known || self.0.len() == ASKED_MAX {
+                continue;
+            }
+            let signs = signs_of(site, place).await?;
+            match site
+                .endpoint
+                .send(mailbox, message(Kind::Ask, site.lock, Place::of(site), place))
+                .await
+            {
+                Ok(()) => self.0.push((place, signs)),
+                Err(Fault::MailboxFull | Fault::PeerGone) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one of them lives, and runs.
+    async fn is_answered<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<bool, Fault> {
+        for &(place, signs) in &self.0 {
+            if signs_of(site, place).await? != signs {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What it carries from one look to the next, as a number.
+    fn survivor(&self) -> u64 {
+        self.0
+            .iter()
+            .fold(0, |sum: u64, &(place, signs)| sum.rotate_left(7) ^ place.bits() ^ signs << 50)
+    }
+}
+
+/// How many signs of life the slot of this place has given.
+async fn signs_of<E: WideAtomics>(site: &Site<'_, E>, place: Place) -> Result<u64, Fault> {
+    let Mailbox { endpoint, slot } = place.mailbox;
+    let record = site.endpoint.record(endpoint.index, slot);
+    site.endpoint.read64(record.plus(slot::SIGN as u64 * 8)).await?;
+    Ok(site.endpoint.old() as u64)
 }
 
 /// The verb by which a try passes over the line, whose waiters are stopped. A reader may come

@@ -1,4 +1,4 @@
-//! What those in line tell each other: three kinds of message, and a word of the slot record.
+//! What those in line tell each other: four kinds of message, and a word of the slot record.
 
 use farlock_fabric::{Addr, Envelope, Mailbox, Message, WideAtomics, word};
 
@@ -75,6 +75,8 @@ pub(super) enum Kind {
     First = 7,
     /// You do not hold the lock by that acquisition, if you have not said so by now.
     Doubt = 8,
+    /// I am not in line. Give a sign of life.
+    Ask = 9,
 }
 
 /// A message of this kind from one place in line to another.
@@ -95,7 +97,9 @@ const CELLS_MIN: u32 = 4;
 pub(super) struct Mail {
     /// This one is the first in line.
     pub(super) is_first: bool,
-    /// One behind it has reported, or asks for a sign of life.
+    /// One behind it has reported.
+    pub(super) is_followed: bool,
+    /// That one, or another, asks for a sign of life.
     pub(super) is_asked: bool,
     /// The mailbox was full, or nearly: what else was sent may have found no room.
     pub(super) was_full: bool,
@@ -127,8 +131,9 @@ fn sort<E: WideAtomics>(site: Site<'_, E>, first: Envelope) -> Mail {
                 // Of two the later: the earlier one has left.
                 let place = Place { mailbox: Mailbox::from_bits(head.from()), turn: head.sent() };
                 site.set_behind(place.bits());
-                mail.is_asked = true;
+                (mail.is_followed, mail.is_asked) = (true, true);
             }
+            kind if kind == Kind::Ask as u64 && concerns => mail.is_asked = true,
             _ => site.event(Event::StaleMessage { lock }),
         }
     }

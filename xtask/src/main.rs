@@ -59,6 +59,10 @@ fn run(args: &[String]) -> Result<ExitCode> {
     }
     let root = root();
     let Some((command, rest)) = args.split_first() else { bail!("{USAGE}") };
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        println!("{USAGE}");
+        return Ok(ExitCode::SUCCESS);
+    }
     match command.as_str() {
         "ci" => {
             let whole = Duration::from_secs(steps::WHOLE_MINUTES * 60);

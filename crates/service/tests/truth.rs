@@ -147,6 +147,22 @@ fn try_after_a_kill(is_group: bool) {
     }
 }
 
+/// Whoever is to kill the command of a killed `farlock` is stopped then, and goes on to do so.
+#[test]
+fn a_stopped_guardian_does_not_outlast_its_farlock() {
+    let stage = Stage::new();
+    let mut holder = stage.hold("t", "sleep 100");
+    let children = format!("/proc/{0}/task/{0}/children", holder.id());
+    let guardians = std::fs::read_to_string(children).unwrap();
+    for guardian in guardians.split_whitespace() {
+        let guardian = rustix::process::Pid::from_raw(guardian.parse().unwrap()).unwrap();
+        kill(guardian, Signal::STOP);
+    }
+    kill(pid(&holder), Signal::KILL);
+    holder.wait().unwrap();
+    assert_eq!(stage.run(&["lock", "-w", "10", "t", "true"]).0, 0);
+}
+
 #[test]
 fn a_try_after_a_killed_holder_is_granted() {
     try_after_a_kill(false);

@@ -193,6 +193,8 @@ impl Guarding<'_> {
     fn run(&self, parent: Pid) -> io::Result<()> {
         // For those who look at a list of processes.
         let _ = rustix::thread::set_name(c"farlock-guard");
+        // If it is stopped when `farlock` dies, it goes on, and kills what runs below it.
+        set_parent_process_death_signal(Some(Signal::CONT))?;
         family::adopt_orphans();
         let mut program = self.program()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

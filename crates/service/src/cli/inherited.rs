@@ -109,7 +109,7 @@ pub(super) fn heed_children() {
 /// What is said when memory of a region's file is gone, and with which status this program ends.
 const GONE: &[u8] =
     b"farlock: memory of the region is gone: its file was cut short [region-damaged]\n   \
-    hint: `farlock region reset NAME` creates the region anew; tokens go on increasing\n";
+    hint: `farlock region reset REGION` creates the region anew; tokens go on increasing\n";
 const DAMAGED: i32 = 70;
 
 extern "C" fn memory_is_gone(_: i32) {

@@ -16,10 +16,13 @@ use super::{Places, RegionArg};
 /// Run a command while holding a lock.
 ///
 /// The command runs as a part of the caller's job, as it would without `farlock`: it has the same
-/// terminal, signals and open files. Signals sent to `farlock` are passed on to it; SIGTERM leaves
-/// it 10 seconds to end, then it is killed. If `farlock lock` dies, however it dies, the command
-/// and all that it started are killed before anybody else is granted the lock. The lock is released
-/// when the command ends; what it left running in the background goes on without the lock.
+/// terminal, signals and open files. Signals sent to `farlock` are passed on to it, and to what it
+/// started and left in its process group; SIGTERM leaves it 10 seconds to end, then it is killed.
+/// If `farlock lock` dies, however it dies, the command and all that it started are killed before
+/// anybody else is granted the lock. Who kills the whole process group kills those as well that
+/// would see to that: what has left the group then lives on, and nobody is granted the lock until
+/// it ends (`farlock ls` calls it orphaned). The lock is released when the command ends; what it
+/// left running in the background goes on without the lock.
 ///
 /// The command finds in its environment: FARLOCK_NAME, the lock's name; FARLOCK_TOKEN, the fencing
 /// token, a number that grows with every exclusive grant; a shared holder's is above that of the
@@ -29,8 +32,8 @@ use super::{Places, RegionArg};
 /// says so.
 ///
 /// Exit status: the command's own, 128 plus the signal's number if it was killed; 1, or CODE, if
-/// the lock was not granted; 64 for wrong usage, 69 if the region cannot be used, 71 if the system
-/// refuses, 126 or 127 if the command cannot be run or found.
+/// the lock was not granted; 64 for wrong usage, 69 if the region cannot be used, 70 if its memory
+/// is damaged, 71 if the system refuses, 126 or 127 if the command cannot be run or found.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "farlock lock [OPTIONS] NAME [--] COMMAND...\n       \
     farlock lock [OPTIONS] NAME -c SHELL-COMMAND")]
@@ -111,9 +114,10 @@ fn name(given: OsString) -> Result<String, String> {
 
 /// A number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_owned())?;
+    let seconds: f64 =
+        text.parse().map_err(|_| "a number of seconds is expected, 0 or more".to_owned())?;
     let limit = Duration::try_from_secs_f64(seconds);
-    limit.map_err(|_| "so many seconds cannot be waited: 0 to 18446744073709551615 can".to_owned())
+    limit.map_err(|_| "a number of seconds is expected, 0 or more".to_owned())
 }
 
 impl Args {

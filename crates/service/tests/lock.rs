@@ -150,6 +150,28 @@ fn a_holder_whose_region_is_deleted_is_told() {
     assert!(said.contains("the lock 't' was lost while the command ran"), "{said}");
 }
 
+/// Others may hold the lock meanwhile: the end of the command is too late to hear of that.
+#[test]
+fn a_holder_is_told_of_a_deleted_region_while_its_command_runs() {
+    let stage = Stage::new();
+    let (begun, go) = (stage.file("begun"), stage.file("go"));
+    let line = format!(
+        "echo 1 > {}; while [ ! -e {} ]; do sleep .01; done",
+        begun.display(),
+        go.display()
+    );
+    let mut holder = stage.farlock(&["lock", "t", "-c", &line]);
+    let mut holder = holder.stderr(Stdio::piped()).spawn().unwrap();
+    number(&stage, &begun);
+    std::fs::remove_file(stage.dir().join("default")).unwrap();
+    let mut said = String::new();
+    let mut errors = std::io::BufReader::new(holder.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut errors, &mut said).unwrap();
+    assert!(said.contains("the lock 't' is lost, and others may be granted it"), "{said}");
+    std::fs::write(go, "").unwrap();
+    assert!(holder.wait().unwrap().success());
+}
+
 /// It would run its command beside those that found the next region.
 #[test]
 fn a_waiter_whose_region_is_deleted_does_not_run_its_command() {
@@ -464,9 +486,9 @@ fn nobody_is_granted_beside_an_orphan() {
     let mut holder = stage.farlock(&["lock", "t", "--", "sh", "-c", &line]).spawn().unwrap();
     let escaped = Pid::from_raw(number(&stage, &file) as i32).unwrap();
     let guardian = guardian(&holder);
-    kill(guardian, Signal::STOP);
-    kill(pid(&holder), Signal::KILL);
+    kill(pid(&holder), Signal::STOP);
     kill(guardian, Signal::KILL);
+    kill(pid(&holder), Signal::KILL);
     holder.wait().unwrap();
     assert_eq!(stage.run(&["lock", "-w", "0.3", "t", "true"]).0, 1);
     assert!(stage.ls().contains("\"orphaned\""), "{}", stage.ls());

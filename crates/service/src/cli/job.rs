@@ -17,21 +17,25 @@
 //! user's rights are not killed but awaited.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::{getpid, kill_process};
 
 use farlock::Guard;
+use farlock::inspect::shown;
 
 use super::family::{self, Strangers};
 use super::guardian::{Guardian, News, Order};
 use super::inherited::Inherited;
-use super::report::{Exit, Failure};
+use super::report::{Exit, Failure, say};
 use super::terminal::is_in_foreground;
 
 /// Signals that are meant for the command.
@@ -66,7 +70,9 @@ pub(super) struct Job {
 }
 
 /// A command that runs.
-struct Running {
+struct Running<'g> {
+    guard: &'g Guard,
+    region: RegionWatch<'g>,
     guardian: Guardian,
     strangers: Strangers,
     signals: SignalFd,
@@ -92,8 +98,9 @@ impl Job {
         self.guardian.bury();
     }
 
-    /// Runs the command to its end. Its guardian is to be buried when the lock is released.
-    pub(super) fn run(self, guard: &Guard) -> Result<(Ended, Guardian), Failure> {
+    /// Runs the command to its end. Its guardian is to be buried when the lock is released. Says on
+    /// standard error if the lock is lost meanwhile, with the file of its region.
+    pub(super) fn run(self, guard: &Guard, region: &Path) -> Result<(Ended, Guardian), Failure> {
         let Self { guardian, inherited, strangers } = self;
         // What comes from here on is for the command, also before it has begun.
         let passed_on: SigSet =
@@ -104,26 +111,90 @@ impl Job {
             SignalFd::with_flags(&passed_on, flags).map_err(|error| failed(error.into()))?;
         guardian.start(guard.token().get(), guard.tether().as_ref()).map_err(failed)?;
         let received = SigSet::empty();
-        let running = Running { guardian, strangers, signals, received, killed_at: None };
+        let region = RegionWatch::Later(region, Instant::now() + WATCHED_AFTER);
+        let killed_at = None;
+        let running = Running { guard, region, guardian, strangers, signals, received, killed_at };
         running.serve().map_err(failed)
     }
+}
+
+/// Who looks whether the lock is lost while its command runs.
+enum RegionWatch<'g> {
+    /// Nobody yet: the file of the region is watched from then on. To end that takes the kernel
+    /// some milliseconds, which short commands are not to wait for.
+    Later(&'g Path, Instant),
+    /// The kernel.
+    Watched(OwnedFd),
+    /// Nobody: it is lost, or cannot be watched. It is told in the end.
+    Nobody,
+}
+
+/// A command that has run for so long is told of what happens meanwhile.
+const WATCHED_AFTER: Duration = Duration::from_secs(1);
+/// For how long a hold that was looked at is taken for what it was then, at most.
+const LOOKED_AT: Duration = Duration::from_millis(20);
+
+impl RegionWatch<'_> {
+    fn fd(&self) -> Option<&OwnedFd> {
+        if let Self::Watched(fd) = self { Some(fd) } else { None }
+    }
+
+    /// When it begins, if that is to come.
+    fn begins_at(&self) -> Option<Instant> {
+        if let Self::Later(_, at) = *self { Some(at) } else { None }
+    }
+
+    /// Something happened; maybe to the region's file.
+    fn goes_on(&mut self, guard: &Guard, is_touched: bool) {
+        match self {
+            Self::Later(path, at) if Instant::now() >= *at => {
+                *self = watch(path).map_or(Self::Nobody, Self::Watched);
+            }
+            Self::Watched(fd) if is_touched => {
+                // What it was that happened does not matter.
+                let _ = rustix::io::read(&*fd, &mut [0; 4096]);
+                std::thread::sleep(LOOKED_AT);
+            }
+            _ => return,
+        }
+        if let Some(reason) = guard.lost_reason() {
+            say(format_args!(
+                "farlock: the lock '{}' is lost, and others may be granted it while the command \
+                 runs: {reason}",
+                shown(guard.name())
+            ));
+            *self = Self::Nobody;
+        }
+    }
+}
+
+/// Becomes readable when the file is deleted, moved, or changed otherwise than by its users.
+fn watch(path: &Path) -> io::Result<OwnedFd> {
+    let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    inotify::add_watch(&fd, path, WatchFlags::ATTRIB | WatchFlags::MOVE_SELF)?;
+    Ok(fd)
 }
 
 fn failed(error: io::Error) -> Failure {
     Failure::system("the command could not be run", error)
 }
 
-impl Running {
+impl Running<'_> {
     fn serve(mut self) -> io::Result<(Ended, Guardian)> {
         loop {
-            let mut fds = [
+            let mut fds = vec![
                 PollFd::new(self.guardian.line(), PollFlags::IN),
                 PollFd::new(&self.signals, PollFlags::IN),
             ];
-            let left = self.killed_at.map(|at| at.saturating_duration_since(Instant::now()));
+            fds.extend(self.region.fd().map(|fd| PollFd::new(fd, PollFlags::IN)));
+            let until = self.killed_at.into_iter().chain(self.region.begins_at()).min();
+            let left = until.map(|at| at.saturating_duration_since(Instant::now()));
             let left = left.map(|left| Timespec::try_from(left).expect("a grace is short"));
             rustix::io::retry_on_intr(|| poll(&mut fds, left.as_ref()))?;
             let has_news = !fds[0].revents().is_empty();
+            let is_touched = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
+            drop(fds);
+            self.region.goes_on(self.guard, is_touched);
             self.pass_signals_on()?;
             if has_news && let Some(ended) = self.hear()? {
                 return Ok((ended, self.guardian));

@@ -1,6 +1,7 @@
 //! `farlock lock`: run a command while holding a lock, with flock(1)'s letters.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -199,8 +200,9 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     let job = Job::prepare(&words, &args.name)?;
     let label = words.join(OsStr::new(" "));
     let options = places.region(&args.region).labelled(label.to_string_lossy());
+    let region = options.dir.join(&options.name);
     match hold(&args, options) {
-        Ok((session, guard)) => run_under(job, session, guard),
+        Ok((session, guard)) => run_under(job, session, guard, &region),
         Err(failure) => {
             job.cancel();
             if failure.exit != Exit::CONFLICT {
@@ -234,9 +236,9 @@ fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Guard), Failure
     Ok((session, guard))
 }
 
-/// Runs the command, and releases the lock.
-fn run_under(job: Job, session: Session, guard: Guard) -> Result<Exit, Failure> {
-    let (ended, guardian) = job.run(&guard)?;
+/// Runs the command, and releases the lock, of a region with this file.
+fn run_under(job: Job, session: Session, guard: Guard, region: &Path) -> Result<Exit, Failure> {
+    let (ended, guardian) = job.run(&guard, region)?;
     let name = guard.name().to_owned();
     let lost = guard.lost_reason();
     let released = guard.release().blocking();

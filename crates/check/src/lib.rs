@@ -70,9 +70,9 @@ pub struct CheckArgs {
     /// The lock, as the registry names it, or `all`.
     #[arg(long, default_value = "all")]
     pub protocol: String,
-    /// A lock to leave out of `all`.
+    /// A lock to leave out of `all`; may be given several times.
     #[arg(long, value_name = "NAME")]
-    pub but: Option<String>,
+    pub but: Vec<String>,
     /// How.
     #[arg(long, value_enum, default_value = "pct")]
     pub mode: Mode,
@@ -183,7 +183,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         "all" => subjects::all(args),
         one => vec![one.to_owned()],
     };
-    if let Some(but) = &args.but {
+    for but in &args.but {
         let place = subjects.iter().position(|subject| args.protocol == "all" && subject == but);
         let place = place.with_context(|| format!("--but leaves one out of all, not '{but}'"))?;
         subjects.remove(place);
@@ -506,7 +506,7 @@ mod tests {
     fn two(mode: Mode) -> CheckArgs {
         CheckArgs {
             protocol: "all".to_owned(),
-            but: None,
+            but: Vec::new(),
             mode,
             clients: 2,
             acquisitions: 1,

@@ -76,6 +76,8 @@ pub(crate) struct Core {
     pub(crate) on_halt: Option<HaltObserver>,
     /// Explored mode: whose events alone happen, and whether the ends of its waits do.
     pub(crate) alone: Option<(u16, bool)>,
+    /// Explored mode: room for the waits that may end by the clock.
+    waits: Vec<(Nanos, Event)>,
     /// How many endpoints may still crash at any verb, and how often one does.
     pub(crate) crashes_left: u32,
     pub(crate) crash_ratio: Ratio,
@@ -137,6 +139,7 @@ impl Core {
             halted: Vec::new(),
             on_halt: None,
             alone: None,
+            waits: Vec::new(),
             crashes_left: 0,
             crash_ratio: Ratio::NEVER,
             ghost: Rc::default(),
@@ -343,10 +346,13 @@ impl Core {
         let held_back = self.timers.iter().copied().filter(|(time, _)| *time <= due);
         let patient = self.disturbed.then(|| self.watches.patient()).into_iter().flatten();
         let patient = patient.filter(|(time, _)| *time <= due);
-        let waits: Vec<_> = held_back.chain(patient).collect();
+        let mut waits = std::mem::take(&mut self.waits);
+        waits.extend(held_back.chain(patient));
         let mut asleep = self.asleep(&waits);
+        // Most often nothing is pending then.
         let kept = self.pending.clone();
-        self.pending.extend(waits);
+        self.pending.append(&mut waits);
+        self.waits = waits;
         self.soonest_first();
         let chosen = match self.pending.len() {
             0 | 1 => (!self.pending.is_empty()).then_some(0),
@@ -368,22 +374,26 @@ impl Core {
     /// Of several waits of one owner that may end the soonest comes first, in the places that they
     /// have: a schedule that knows owners alone would starve the others.
     fn soonest_first(&mut self) {
-        let mut ends: Vec<_> = (0..).zip(&self.pending).map(|(at, &end)| (at, end)).collect();
-        ends.retain(|(_, (_, event))| matches!(event, Event::Timer(..) | Event::Elapse(_)));
-        let places: Vec<usize> = ends.iter().map(|&(at, _)| at).collect();
-        let owner = |event: Event| self.candidate(event).owner;
-        for end in 1..ends.len() {
-            let (mut at, own) = (end, owner(ends[end].1.1));
-            while let Some(other) = ends[..at].iter().rposition(|&(_, (_, e))| owner(e) == own)
-                && ends[at].1.0 < ends[other].1.0
+        for end in 1..self.pending.len() {
+            let mut at = end;
+            while let Some(other) = self.same_before(at)
+                && self.pending[at].0 < self.pending[other].0
             {
-                ends.swap(at, other);
+                self.pending.swap(at, other);
                 at = other;
             }
         }
-        for (place, (_, end)) in places.into_iter().zip(ends) {
-            self.pending[place] = end;
-        }
+    }
+
+    /// Where the last wait before this one stands that is of the same owner.
+    fn same_before(&self, at: usize) -> Option<usize> {
+        let is_end = |event: Event| matches!(event, Event::Timer(..) | Event::Elapse(_));
+        let owner = |event: Event| self.candidate(event).owner;
+        let own = self.pending[at].1;
+        let is_same = |event: Event| is_end(event) && owner(event) == owner(own);
+        is_end(own)
+            .then(|| self.pending[..at].iter().rposition(|&(_, event)| is_same(event)))
+            .flatten()
     }
 
     /// Takes out whoever is paused beyond the time at which one of these waits ends by the clock:

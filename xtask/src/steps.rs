@@ -233,23 +233,23 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "worlds",
         title: "clients that hold one lock and await another, and that use several slots at once",
-        cap_minutes: 4,
+        cap_minutes: 3,
         commands: &[
             lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 2 --locks 2 --crashes 1 --json"
             ),
             lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 1 --locks 2 --crashes 1 \
-                 --losses 1 --cancels 1 --json"
+                 --losses 1 --cancels 1 --but claim --json"
             ),
-            lab!("check --mode pct --clients 4 --locks 2 --budget 10s --json"),
-            lab!("check --mode random --clients 6 --tasks 2 --locks 3 --budget 15s --json"),
-            lab!("check --mode pct --clients 8 --tasks 2 --locks 2 --budget 15s --json"),
+            lab!("check --mode pct --clients 4 --locks 2 --budget 8s --json"),
+            lab!("check --mode random --clients 6 --tasks 2 --locks 3 --budget 10s --json"),
+            lab!("check --mode pct --clients 8 --tasks 2 --locks 2 --budget 10s --json"),
             // Beside many looks and long waits. Of one acquisition claim does the same, however
             // many may pass.
             lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
-                 --protocol claim:bypass=1 --json"
+                 --protocol claim:bypass=1 --budget 15s --json"
             ),
             lab!(
                 "check --mode exhaustive --acquisitions 1 --tries shared --visits --budget 6s \
@@ -261,7 +261,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "narrow",
         title: "locks whose counts come all the way round within ten acquisitions",
-        cap_minutes: 4,
+        cap_minutes: 3,
         env: NARROW,
         commands: &[
             "cargo test --release --package=farlock-check --test=narrow --target-dir=target/narrow",
@@ -281,7 +281,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "transcripts",
         title: "what the README shows is what happens",
-        cap_minutes: 2,
+        cap_minutes: 1,
         commands: &["xtask transcripts README.md"],
         ..PLAIN
     },
@@ -415,6 +415,10 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "check --mode exhaustive --protocol rma-rw:writers=2:readers=2 --budget 900s --json"
             ),
             lab!("check --mode exhaustive --protocol claim:bypass=1 --budget 1500s --json"),
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
+                 --protocol claim:bypass=1 --json"
+            ),
             lab!(
                 "check --mode exhaustive --protocol claim:bypass=1 --acquisitions 1 --cancels 1 \
                  --json"

@@ -341,7 +341,7 @@ impl Bench {
         })
     }
 
-    /// Who is dead holds nothing.
+    /// The dead hold nothing.
     fn buries(&mut self, who: u16) {
         self.locks.iter_mut().for_each(|lock| lock.ledger.leave(who));
     }
@@ -454,7 +454,7 @@ impl Trial {
             hasty: scenario.hasty,
             slow_completions: scenario.slow,
             clocks_decide: terms.lease_ns.is_some(),
-            // Who tries a lock that is held for long loses patience.
+            // A try of a lock that is held for long loses patience.
             words_keep: scenario.tries != 0 && scenario.hold_ns > 0,
             adds_within_ns: terms.adds_within_ns.filter(|_| scenario.is_timely()),
             events_max: Some(EVENTS_MAX),

@@ -6,6 +6,7 @@ mod stage;
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -131,15 +132,19 @@ fn tokens_increase_also_where_the_region_is_deleted_in_between() {
     }
 }
 
+/// A file that a command writes when it begins, another that it waits for, and its line.
+fn until_told(stage: &Stage) -> (PathBuf, PathBuf, String) {
+    let (begun, go) = (stage.file("begun"), stage.file("go"));
+    let (begins, waits) = (begun.display(), go.display());
+    let line = format!("echo 1 > {begins}; while [ ! -e {waits} ]; do sleep .01; done");
+    (begun, go, line)
+}
+
 #[test]
 fn a_holder_whose_region_is_deleted_is_told() {
     let stage = Stage::new();
-    let (begun, go) = (stage.file("begun"), stage.file("go"));
-    let line = format!(
-        "echo 1 > {}; while [ ! -e {} ]; do sleep .01; done; exit 3",
-        begun.display(),
-        go.display()
-    );
+    let (begun, go, line) = until_told(&stage);
+    let line = format!("{line}; exit 3");
     let mut holder = stage.farlock(&["lock", "t", "-c", &line]);
     let holder = holder.stderr(Stdio::piped()).spawn().unwrap();
     number(&stage, &begun);
@@ -154,12 +159,7 @@ fn a_holder_whose_region_is_deleted_is_told() {
 #[test]
 fn a_holder_is_told_of_a_deleted_region_while_its_command_runs() {
     let stage = Stage::new();
-    let (begun, go) = (stage.file("begun"), stage.file("go"));
-    let line = format!(
-        "echo 1 > {}; while [ ! -e {} ]; do sleep .01; done",
-        begun.display(),
-        go.display()
-    );
+    let (begun, go, line) = until_told(&stage);
     let mut holder = stage.farlock(&["lock", "t", "-c", &line]);
     let mut holder = holder.stderr(Stdio::piped()).spawn().unwrap();
     number(&stage, &begun);
@@ -176,12 +176,7 @@ fn a_holder_is_told_of_a_deleted_region_while_its_command_runs() {
 #[test]
 fn a_waiter_whose_region_is_deleted_does_not_run_its_command() {
     let stage = Stage::new();
-    let (begun, go) = (stage.file("begun"), stage.file("go"));
-    let line = format!(
-        "echo 1 > {}; while [ ! -e {} ]; do sleep .01; done",
-        begun.display(),
-        go.display()
-    );
+    let (begun, go, line) = until_told(&stage);
     let mut holder = stage.farlock(&["lock", "t", "-c", &line]).spawn().unwrap();
     number(&stage, &begun);
     let mut waiter = stage.farlock(&["lock", "t", "--", "echo", "ran"]);

@@ -9,7 +9,7 @@
 //! | dies | what happens |
 //! | --- | --- |
 //! | the command | G tells its status, F releases and ends likewise; what the command left running goes on |
-//! | F, however | G kills all below it, and holds the command's tether until nobody is left |
+//! | F, however | G kills all below it (the kernel lets it go on if it is stopped), and holds the command's tether until nobody is left |
 //! | G | the command dies with it, F kills all that G left, then ends |
 //! | F and G at once | the command dies with G; what it started keeps the lock by the tether until it ends |
 //!
@@ -120,11 +120,11 @@ impl Job {
 
 /// Who looks whether the lock is lost while its command runs.
 enum RegionWatch<'g> {
-    /// Nobody yet: the file of the region is watched from then on. To end that takes the kernel
-    /// some milliseconds, which short commands are not to wait for.
+    /// Nobody yet: the hold is looked at then, and the file of the region watched from then on. To
+    /// end that takes the kernel some milliseconds, which short commands are not to wait for.
     Later(&'g Path, Instant),
     /// The kernel.
-    Watched(OwnedFd),
+    Watched(&'g Path, OwnedFd),
     /// Nobody: it is lost, or cannot be watched. It is told in the end.
     Nobody,
 }
@@ -136,7 +136,7 @@ const LOOKED_AT: Duration = Duration::from_millis(20);
 
 impl RegionWatch<'_> {
     fn fd(&self) -> Option<&OwnedFd> {
-        if let Self::Watched(fd) = self { Some(fd) } else { None }
+        if let Self::Watched(_, fd) = self { Some(fd) } else { None }
     }
 
     /// When it begins, if that is to come.
@@ -146,14 +146,14 @@ impl RegionWatch<'_> {
 
     /// Something happened; maybe to the region's file.
     fn goes_on(&mut self, guard: &Guard, is_touched: bool) {
-        match self {
-            Self::Later(path, at) if Instant::now() >= *at => {
-                *self = watch(path).map_or(Self::Nobody, Self::Watched);
+        match *self {
+            Self::Later(path, at) if Instant::now() >= at => {
+                *self = watch(path).map_or(Self::Nobody, |fd| Self::Watched(path, fd));
             }
-            Self::Watched(fd) if is_touched => {
-                // What it was that happened does not matter.
-                let _ = rustix::io::read(&*fd, &mut [0; 4096]);
-                std::thread::sleep(LOOKED_AT);
+            // What it was does not matter; what it did to the hold shows a little later.
+            Self::Watched(path, _) if is_touched => {
+                *self = Self::Later(path, Instant::now() + LOOKED_AT);
+                return;
             }
             _ => return,
         }

@@ -34,7 +34,7 @@ const DOUBT_NS: Nanos = 1_000_000;
 const WATCHED_MAX: usize = 64;
 
 /// How long a try waits for a sign of life of those in line, before it passes over them, in
-/// nanoseconds: 100 ms in all, in parts, since whoever lives mostly answers soon.
+/// nanoseconds: 100 ms in all, in parts, since the living mostly answer soon.
 const PASS_OVER_NS: [Nanos; 4] = [1_000_000, 4_000_000, 20_000_000, 75_000_000];
 /// The most of those in line that a try asks for a sign of life.
 const ASKED_MAX: usize = 64;

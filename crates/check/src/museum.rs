@@ -101,7 +101,8 @@ mod tests {
         assert!(twins > 20, "{twins}");
     }
 
-    /// A client that resets DSLR's full counters must claim the word first: found with four clients, as this.
+    /// A client that resets DSLR's full counters must claim the word first: found with four
+    /// clients, as this.
     #[test]
     fn a_word_that_came_round_to_the_same_shows_by_its_line() {
         let line: Line = "museum:reset-unclaimed/4x2/t2.o0/hasty-slow/d0.2.never/c1.0.4/\

@@ -31,7 +31,17 @@ fn child() {
         "adder" => add(&region.endpoint().unwrap()),
         "sender" => flood(&region.endpoint().unwrap()),
         "comer" => come_and_go(&options),
+        "creator" => create_and_delete(&options),
         other => panic!("no such part: {other}"),
+    }
+}
+
+/// Creates a region and deletes its file, again and again.
+fn create_and_delete(options: &Options) {
+    say("ready");
+    loop {
+        let _ = std::fs::remove_file(options.dir.join(&options.name));
+        Region::open(options).unwrap();
     }
 }
 
@@ -817,6 +827,32 @@ fn a_process_stopped_while_it_attaches_keeps_nobody_out() {
         until("to attach beside it", || attached.is_finished());
         attached.join().unwrap();
         region.endpoint().unwrap();
+        signal(rustix::process::Signal::CONT);
+    }
+}
+
+/// Nor does one that was stopped while it made the region, wherever it was.
+#[test]
+fn a_process_stopped_while_it_creates_a_region_keeps_nobody_out() {
+    let dir = TestDir::new("stopped-creating");
+    let mut creator = dir.child("creator");
+    assert_eq!(creator.hear(), "ready");
+    let process = rustix::process::Pid::from_raw(creator.pid() as i32).unwrap();
+    let signal = |signal| rustix::process::kill_process(process, signal).unwrap();
+    let mut last = None;
+    for round in 0..200 {
+        std::thread::sleep(Duration::from_micros(300 + round * 7));
+        signal(rustix::process::Signal::STOP);
+        let options = dir.options();
+        let attached = std::thread::spawn(move || {
+            let region = Region::open(&options).unwrap();
+            drop(region.endpoint().unwrap());
+            region.origin()
+        });
+        until("to create beside it", || attached.is_finished());
+        let origin = attached.join().unwrap();
+        assert!(last <= Some(origin), "round {round}: {last:?}, then {origin:?}");
+        last = Some(origin);
         signal(rustix::process::Signal::CONT);
     }
 }

@@ -25,6 +25,10 @@ fn mode_of(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
+fn files_in(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
 fn untrusted(dir: &TestDir) -> &'static str {
     match Region::open(&dir.options()) {
         Err(OpenError::Untrusted { why, .. }) => why,
@@ -38,7 +42,8 @@ fn what_is_made_is_closed_to_others() {
     let _region = dir.region();
     assert_eq!(mode_of(&dir_of(&dir)), 0o700);
     assert_eq!(mode_of(&file_of(&dir)), 0o600);
-    assert_eq!(mode_of(&dir.options().state_dir.join("test.incarnation")), 0o600);
+    let [kept] = files_in(&dir.options().state_dir).try_into().unwrap();
+    assert_eq!(mode_of(&kept), 0o600);
 }
 
 #[test]
@@ -162,11 +167,11 @@ fn a_region_repairs_a_lost_origin() {
     let dir = TestDir::new("repair");
     drop(dir.region());
     let of_region = Region::reset(&dir.options()).unwrap().origin();
-    let kept = dir.options().state_dir.join("test.incarnation");
-    let before = fs::read(&kept).unwrap();
+    let before = files_in(&dir.options().state_dir);
+    assert_eq!(before.len(), 1, "what was drawn before is forgotten");
     fs::remove_dir_all(dir.options().state_dir).unwrap();
     assert_eq!(dir.region().origin(), of_region);
-    assert_eq!(fs::read(&kept).unwrap(), before);
+    assert_eq!(files_in(&dir.options().state_dir), before);
 }
 
 #[test]
@@ -174,9 +179,7 @@ fn exhausted_incarnations_are_an_error() {
     let dir = TestDir::new("exhausted");
     let state = dir.options().state_dir;
     fs::create_dir_all(&state).unwrap();
-    let file = state.join("test.incarnation");
-    fs::write(&file, "65535 0\n").unwrap();
-    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    fs::write(state.join("test.incarnation.65535-0"), "").unwrap();
     let opened = Region::open(&dir.options());
     assert!(matches!(opened, Err(OpenError::IncarnationsExhausted { .. })), "{opened:?}");
 }
@@ -186,8 +189,15 @@ fn a_crashed_creator_and_a_crashed_remover_are_in_nobodys_way() {
     let dir = TestDir::new("leftovers");
     drop(dir.region());
     fs::remove_file(file_of(&dir)).unwrap();
-    fs::write(dir_of(&dir).join(".test.new"), "half a region").unwrap();
+    let (dead, living) = [".test.1.new", ".test.2.new"].map(|name| dir_of(&dir).join(name)).into();
+    for half in [&dead, &living] {
+        fs::write(half, "half a region").unwrap();
+        fs::set_permissions(half, Permissions::from_mode(0o600)).unwrap();
+    }
+    let creator = File::open(&living).unwrap();
+    creator.lock().unwrap();
     let before = dir.region().origin();
+    assert!(!dead.exists() && living.exists());
     // A remover that died between retiring and removing leaves the word at 56 set.
     let file = File::options().write(true).open(file_of(&dir)).unwrap();
     file.write_all_at(&[1], 56).unwrap();
@@ -212,6 +222,27 @@ fn concurrent_creators_make_one_region() {
     let e = regions[7].endpoint().unwrap();
     block_on(&e, e.read64(word)).unwrap();
     assert_eq!(e.old(), 8);
+}
+
+/// Who was stopped after a region had its name, and before it had an origin, is waited for by
+/// nobody; and what was overwritten is not drawn again.
+#[test]
+fn a_region_without_an_origin_gets_one_from_whoever_finds_it() {
+    let dir = TestDir::new("no-origin");
+    let before = dir.region().origin();
+    let file = File::options().write(true).open(file_of(&dir)).unwrap();
+    file.write_all_at(&[0; 8], 16).unwrap();
+    let looking = Options { create: false, read_only: true, ..dir.options() };
+    assert!(matches!(Region::open(&looking), Err(OpenError::Absent { .. })));
+    let region = dir.region();
+    assert!(region.origin() > before && dir.region().origin() == region.origin());
+    let _inhabitant = region.endpoint().unwrap();
+    file.write_all_at(&[0; 8], 16).unwrap();
+    let opened = Region::open(&dir.options());
+    assert!(
+        matches!(opened, Err(OpenError::Malformed { why: Malformed::Incarnation, .. })),
+        "{opened:?}"
+    );
 }
 
 #[test]
@@ -250,7 +281,7 @@ fn more_than_memory_is_an_error_and_leaves_nothing() {
     let opened = Region::open(&huge);
     assert!(matches!(opened, Err(OpenError::NoSpace { .. })), "{opened:?}");
     assert_eq!(Region::list(&dir_of(&dir)).unwrap(), Vec::<String>::new());
-    assert!(!dir_of(&dir).join(".test.new").exists());
+    assert_eq!(files_in(&dir_of(&dir)), Vec::<PathBuf>::new());
 }
 
 /// A small filesystem in memory, for whoever may mount one.

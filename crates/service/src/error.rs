@@ -234,8 +234,7 @@ impl SessionError {
                     .to_owned()
             }
             Self::Open(shm::OpenError::IncarnationUnreadable { .. }) => {
-                "restore the file, or write a number above every incarnation so far into it"
-                    .to_owned()
+                "give it back the name it had, or remove it: the clock has to do then".to_owned()
             }
             Self::Open(shm::OpenError::Name { .. }) => {
                 "use 1 to 200 bytes without a slash, not beginning with a dot".to_owned()

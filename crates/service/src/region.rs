@@ -69,8 +69,8 @@ pub struct RegionOptions {
     pub name: String,
     /// What `farlock ls` calls this process; at most 40 bytes are shown. Empty: its program.
     pub label: String,
-    /// How long to wait for others who create or remove the region at that moment, and may be
-    /// stopped: for ever where `None`.
+    /// How long to wait for others who remove the region at that moment, and may be stopped: for
+    /// ever where `None`.
     pub patience: Option<Duration>,
     /// How many locks all sessions and commands of the region can hold or await at one time, and
     /// one more for each of them. Counts where the region is created.
@@ -111,9 +111,11 @@ impl RegionOptions {
             Some(dir) => (dir, None),
             None => safe_place(usual, &runtime),
         };
+        // By what the rest of the system says of them, those that are relative are none.
+        let home = |name| variable(name).filter(|home| home.is_absolute());
         let state_dir = variable("FARLOCK_STATE_DIR")
-            .or_else(|| variable("XDG_STATE_HOME").map(|home| home.join("farlock")))
-            .or_else(|| variable("HOME").map(|home| home.join(".local/state/farlock")))
+            .or_else(|| home("XDG_STATE_HOME").map(|home| home.join("farlock")))
+            .or_else(|| home("HOME").map(|home| home.join(".local/state/farlock")))
             .unwrap_or_else(|| PathBuf::from("/var/tmp").join(&own));
         Self { instead_of, ..Self::new(dir, state_dir) }
     }
@@ -222,7 +224,9 @@ mod tests {
         let home = of(&[("HOME", "/h")]);
         assert_eq!(home, (dir.clone(), "/h/.local/state/farlock".into()));
         let xdg = of(&[("HOME", "/h"), ("XDG_STATE_HOME", "/x")]);
-        assert_eq!(xdg, (dir, "/x/farlock".into()));
+        assert_eq!(xdg, (dir.clone(), "/x/farlock".into()));
+        let relative = of(&[("HOME", "/h"), ("XDG_STATE_HOME", "x")]);
+        assert_eq!(relative, (dir, "/h/.local/state/farlock".into()));
         let said = of(&[("FARLOCK_DIR", "/d"), ("FARLOCK_STATE_DIR", "/s"), ("HOME", "/h")]);
         assert_eq!(said, ("/d".into(), "/s".into()));
     }

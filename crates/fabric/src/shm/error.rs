@@ -61,19 +61,19 @@ pub enum OpenError {
         /// How large it was to be, in bytes.
         bytes: u64,
     },
-    /// Somebody else, who may be stopped, creates or removes a region, and the time allowed by
+    /// Somebody else, who may be stopped, removes a region, and the time allowed by
     /// [`Options::patience`](super::Options) has passed.
-    #[error("{path:?} is locked by somebody who creates or removes a region there")]
+    #[error("{path:?} is locked by somebody who removes a region there")]
     Locked {
         /// The file that is locked.
         path: PathBuf,
     },
     /// The durable incarnation cannot be understood. Drawing another could repeat an old one.
-    #[error("{path:?} holds no incarnation: {found:?}")]
+    #[error("{path:?} names no incarnation: {found:?}")]
     IncarnationUnreadable {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// What its name ends with.
         found: String,
     },
     /// The region was created anew 65,535 times. Tokens cannot increase any further.

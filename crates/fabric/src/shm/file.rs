@@ -10,7 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 
 use super::error::OpenError;
 
@@ -99,27 +99,43 @@ impl PrivateDir {
         Ok(Some(File::from(fd)))
     }
 
-    /// Makes a new empty file. What a crashed creator left under this name is removed first, so
-    /// the caller holds the directory's lock.
-    pub(super) fn create_file(&self, name: &str) -> Result<File, OpenError> {
-        self.remove_file(name)?;
+    /// Makes a new empty file. `None` where there is something of this name.
+    pub(super) fn create_file(&self, name: &str) -> Result<Option<File>, OpenError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        self.open_file(name, flags)?.ok_or_else(|| self.cannot_hold(name))
+        match self.open_file(name, flags) {
+            Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+                Ok(None)
+            }
+            made => Ok(Some(made?.ok_or_else(|| self.cannot_hold(name))?)),
+        }
+    }
+
+    /// The device and the inode of what has this name, if there is something.
+    pub(super) fn inode(&self, name: &str) -> Result<Option<(u64, u64)>, OpenError> {
+        match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some((stat.st_dev, stat.st_ino))),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(error) => Err(io_error("look for", &self.path_of(name), error.into())),
+        }
     }
 
     /// Removes a file, if it is there. Returns whether it was.
     pub(super) fn remove_file(&self, name: &str) -> Result<bool, OpenError> {
-        match rustix::fs::unlinkat(&self.fd, name, rustix::fs::AtFlags::empty()) {
+        match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::NOENT) => Ok(false),
             Err(error) => Err(io_error("remove", &self.path_of(name), error.into())),
         }
     }
 
-    /// Gives a file another name in one step.
-    pub(super) fn rename(&self, from: &str, to: &str) -> Result<(), OpenError> {
-        rustix::fs::renameat(&self.fd, from, &self.fd, to)
-            .map_err(|error| io_error("rename", &self.path_of(from), error.into()))
+    /// Gives a file a name in one step, unless there is something of that name, or the file is
+    /// gone. Returns whether it did.
+    pub(super) fn rename_new(&self, from: &str, to: &str) -> Result<bool, OpenError> {
+        match rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOENT) => Ok(false),
+            Err(error) => Err(io_error("rename", &self.path_of(from), error.into())),
+        }
     }
 
     /// The directory was removed meanwhile, or is of a kind that holds no files of ours.
@@ -158,6 +174,15 @@ pub(super) fn lock_whole(file: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// The same, at once or not at all. Returns whether it did.
+pub(super) fn try_lock_whole(file: &File) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The same, unless somebody else has it until a time. The system has no such wait, so it asks
 /// again, less and less often.
 fn lock_whole_until(file: &File, until: Instant) -> io::Result<bool> {
@@ -165,10 +190,8 @@ fn lock_whole_until(file: &File, until: Instant) -> io::Result<bool> {
     const PAUSE_MAX: Duration = Duration::from_millis(10);
     let mut pause = PAUSE;
     loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(true),
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        if try_lock_whole(file)? {
+            return Ok(true);
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -4,16 +4,13 @@
 //! time of that day, so what is drawn later is greater by the clock alone: as a service or as a
 //! person, with another home, on a disk that was lost, in a container without one. Counts grow by
 //! one for each grant, far slower than the nanoseconds in which they begin. What was drawn is kept
-//! on disk as well, before the region that carries it can be seen: where the clock went back, the
-//! next one is one day later than the last.
+//! on disk as well, before a region carries it: where the clock went back, the next one is one day
+//! later than the last.
 //!
 //! So tokens go back only where the clock does *and* what was kept is lost or out of reach.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
-use rustix::fs::OFlags;
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::error::OpenError;
 use super::file::{PrivateDir, io_error};
@@ -22,8 +19,10 @@ use super::file::{PrivateDir, io_error};
 const DAY_ZERO: u64 = 20_453;
 const SECONDS_OF_A_DAY: u64 = 24 * 60 * 60;
 
-/// A first count is below this: the nanoseconds of a day have 47 bits.
-pub(super) const FIRST_COUNT_END: u64 = 1 << 47;
+/// The nanoseconds of a day have so many bits.
+const FIRST_COUNT_BITS: u32 = 47;
+/// A first count is below this.
+const FIRST_COUNT_END: u64 = 1 << FIRST_COUNT_BITS;
 
 /// Where the tokens of a region begin. Those of a later one are above all tokens of the one before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,6 +34,18 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// The word of it: not zero, and in the order of origins.
+    pub(super) fn to_word(self) -> u64 {
+        u64::from(self.incarnation) << FIRST_COUNT_BITS | self.first_count
+    }
+
+    /// What a word says; `None` where it is out of range.
+    pub(super) fn of_word(word: u64) -> Option<Self> {
+        let incarnation = u16::try_from(word >> FIRST_COUNT_BITS).ok()?;
+        let first_count = word & (FIRST_COUNT_END - 1);
+        (incarnation != 0).then_some(Self { incarnation, first_count })
+    }
+
     /// The least.
     pub(super) const FIRST: Self = Self { incarnation: 1, first_count: 0 };
 
@@ -77,44 +88,44 @@ impl Origin {
     }
 }
 
-/// Draws the next origin of region `name`, above any drawn before and above `leftover`, which a
-/// region carries. On return it is durable, where the state is within reach.
+/// Draws the next origin of region `name`, above any drawn before and above `floor`, which a region
+/// before it carried. On return it is durable, where the state is within reach. Several may draw at
+/// one time; each draws another one, and nobody waits.
 pub(super) fn draw(
     state: Result<PrivateDir, OpenError>,
     name: &str,
-    leftover: Option<Origin>,
-    until: Option<Instant>,
+    floor: Option<Origin>,
     now: SystemTime,
 ) -> Result<Origin, OpenError> {
-    let exhausted = || OpenError::IncarnationsExhausted { name: name.to_owned() };
+    let next = |last| {
+        let exhausted = || OpenError::IncarnationsExhausted { name: name.to_owned() };
+        Origin::after(last, now).ok_or_else(exhausted)
+    };
     let drawn = state.and_then(|state| {
-        let _lock = state.lock(until)?;
-        let last = read(&state, name)?.max(leftover);
-        let next = Origin::after(last, now).ok_or_else(exhausted)?;
-        write(&state, name, next)?;
-        Ok(next)
+        loop {
+            let next = next(kept(&state, name)?.max(floor))?;
+            if keep(&state, name, next)? {
+                return Ok(next);
+            }
+        }
     });
     match drawn {
-        Err(error) if is_out_of_reach(&error) => Origin::after(leftover, now).ok_or_else(exhausted),
+        Err(error) if is_out_of_reach(&error) => next(floor),
         drawn => drawn,
     }
 }
 
 /// Makes sure that what is kept is at least `seen`, which a region carries. It can be lower only
-/// where it was lost. Waits for nobody unless it is: the file is replaced whole.
+/// where it was lost.
 pub(super) fn repair(
     state: Result<PrivateDir, OpenError>,
     name: &str,
     seen: Origin,
-    until: Option<Instant>,
 ) -> Result<(), OpenError> {
     let repaired = state.and_then(|state| {
-        if read(&state, name)? >= Some(seen) {
-            return Ok(());
-        }
-        let _lock = state.lock(until)?;
-        if read(&state, name)? < Some(seen) {
-            write(&state, name, seen)?;
+        // Asked for by its name, for that is cheaper than to list all.
+        if state.inode(&file_name(name, seen))?.is_none() && kept(&state, name)? < Some(seen) {
+            keep(&state, name, seen)?;
         }
         Ok(())
     });
@@ -145,49 +156,63 @@ fn is_out_of_reach(error: &OpenError) -> bool {
     }
 }
 
-fn file_name(name: &str) -> String {
-    format!("{name}.incarnation")
+/// How the names of the files begin that keep what was drawn for a region. Each is an origin: a
+/// name is made in one step that only one can make, and no step makes what is kept less.
+fn prefix_of(name: &str) -> String {
+    format!("{name}.incarnation.")
 }
 
-/// What is kept: the origin drawn last.
-fn read(state: &PrivateDir, name: &str) -> Result<Option<Origin>, OpenError> {
-    /// Longest content: five digits, a space, fifteen, an end of line, and one more to notice
-    /// excess.
-    const TEXT_BYTES_MAX: u64 = 23;
-    let file_name = file_name(name);
-    let path = state.path_of(&file_name);
-    let Some(file) = state.open_file(&file_name, OFlags::RDONLY)? else {
-        return Ok(None);
-    };
-    let mut bytes = Vec::new();
-    file.take(TEXT_BYTES_MAX)
-        .read_to_end(&mut bytes)
-        .map_err(|source| io_error("read", &path, source))?;
-    let text = String::from_utf8_lossy(&bytes);
-    match parse(&text) {
-        Some(origin) => Ok(Some(origin)),
-        None => Err(OpenError::IncarnationUnreadable { path, found: text.into_owned() }),
+fn file_name(name: &str, origin: Origin) -> String {
+    format!("{}{}-{}", prefix_of(name), origin.incarnation, origin.first_count)
+}
+
+/// The greatest origin that is kept.
+fn kept(state: &PrivateDir, name: &str) -> Result<Option<Origin>, OpenError> {
+    let prefix = prefix_of(name);
+    let mut greatest = None;
+    for file in state.names()? {
+        // Of a region whose name begins as this one does, and goes on.
+        let Some(text) = file.strip_prefix(&prefix).filter(|text| is_numbers(text)) else {
+            continue;
+        };
+        let Some(origin) = parse(text) else {
+            let found = text.to_owned();
+            return Err(OpenError::IncarnationUnreadable { path: state.path_of(&file), found });
+        };
+        greatest = greatest.max(Some(origin));
     }
+    Ok(greatest)
+}
+
+fn is_numbers(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
 fn parse(text: &str) -> Option<Origin> {
-    let line = text.strip_suffix('\n')?;
-    let (incarnation, first_count) = line.split_once(' ').unwrap_or((line, "0"));
+    let (incarnation, first_count) = text.split_once('-')?;
     let origin =
         Origin { incarnation: incarnation.parse().ok()?, first_count: first_count.parse().ok()? };
     (origin >= Origin::FIRST && origin.first_count < FIRST_COUNT_END).then_some(origin)
 }
 
-/// Replaces the file in one step that survives a power failure at any moment.
-fn write(state: &PrivateDir, name: &str, origin: Origin) -> Result<(), OpenError> {
-    let fresh = format!(".{name}.incarnation.new");
-    let path = state.path_of(&fresh);
-    let mut file: File = state.create_file(&fresh)?;
-    file.write_all(format!("{} {}\n", origin.incarnation, origin.first_count).as_bytes())
-        .and_then(|()| file.sync_all())
-        .map_err(|source| io_error("write", &path, source))?;
-    state.rename(&fresh, &file_name(name))?;
-    rustix::fs::fsync(state.fd()).map_err(|e| io_error("make durable", &path, e.into()))
+/// Keeps an origin, so that a power failure does not lose it, and forgets those below it. Returns
+/// whether it was not kept before.
+fn keep(state: &PrivateDir, name: &str, origin: Origin) -> Result<bool, OpenError> {
+    let file_name = file_name(name, origin);
+    let Some(file) = state.create_file(&file_name)? else { return Ok(false) };
+    let path = state.path_of(&file_name);
+    file.sync_all().map_err(|source| io_error("write", &path, source))?;
+    rustix::fs::fsync(state.fd()).map_err(|e| io_error("make durable", &path, e.into()))?;
+    let prefix = prefix_of(name);
+    let older = |file: &String| {
+        let kept = file.strip_prefix(&prefix).and_then(parse);
+        kept.is_some_and(|kept| kept < origin)
+    };
+    for file in state.names()?.into_iter().filter(older) {
+        // One that stays is in nobody's way.
+        let _ = state.remove_file(&file);
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -204,7 +229,7 @@ mod tests {
     }
 
     fn draw_at(dir: &Path, leftover: Option<Origin>, now: SystemTime) -> Origin {
-        draw(PrivateDir::open(dir), "a", leftover, None, now).unwrap()
+        draw(PrivateDir::open(dir), "a", leftover, now).unwrap()
     }
 
     #[test]
@@ -269,8 +294,8 @@ mod tests {
         let dir = TestDir::new("seen");
         let state = dir.path().join("state");
         let seen = Origin { incarnation: 500, first_count: 7 };
-        repair(PrivateDir::open(&state), "a", seen, None).unwrap();
-        repair(PrivateDir::open(&state), "a", Origin::FIRST, None).unwrap();
+        repair(PrivateDir::open(&state), "a", seen).unwrap();
+        repair(PrivateDir::open(&state), "a", Origin::FIRST).unwrap();
         let drawn = draw_at(&state, None, june(0));
         assert_eq!(drawn, Origin { incarnation: 501, first_count: 0 });
         let leftover = Origin { incarnation: 700, first_count: 7 };
@@ -285,10 +310,10 @@ mod tests {
             let source = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
             Err(io_error("create", &state, source))
         };
-        let drawn = draw(refused(), "a", None, None, june(9)).unwrap();
+        let drawn = draw(refused(), "a", None, june(9)).unwrap();
         assert_eq!(Some(drawn), Origin::at(june(9)));
-        assert!(draw(refused(), "a", Some(drawn), None, june(8)).unwrap() > drawn);
-        repair(refused(), "a", drawn, None).unwrap();
+        assert!(draw(refused(), "a", Some(drawn), june(8)).unwrap() > drawn);
+        repair(refused(), "a", drawn).unwrap();
     }
 
     #[test]
@@ -296,7 +321,7 @@ mod tests {
         let dir = TestDir::new("exhausted");
         let state = dir.path().join("state");
         let last = Origin { incarnation: u16::MAX, first_count: 0 };
-        let drawn = draw(PrivateDir::open(&state), "a", Some(last), None, june(0));
+        let drawn = draw(PrivateDir::open(&state), "a", Some(last), june(0));
         assert!(matches!(drawn, Err(OpenError::IncarnationsExhausted { .. })));
     }
 
@@ -305,26 +330,41 @@ mod tests {
         let dir = TestDir::new("unreadable");
         let path = dir.path().join("state");
         let state = PrivateDir::open(&path).unwrap();
-        let contents = [
-            "",
-            "0 0\n",
-            "65536 0\n",
-            "-1 0\n",
-            "x",
-            "1",
-            "1 0",
-            "1 \n",
-            "1 140737488355328\n",
-            "1 0\n\n",
-        ];
-        for content in contents {
-            let mut file = state.create_file("a.incarnation").unwrap();
-            file.write_all(content.as_bytes()).unwrap();
-            let drawn = draw(PrivateDir::open(&path), "a", None, None, june(0));
-            assert!(
-                matches!(drawn, Err(OpenError::IncarnationUnreadable { .. })),
-                "{content:?} gave {drawn:?}"
-            );
+        for damaged in ["", "0-0", "65536-0", "1", "-1-0", "1-", "1-140737488355328", "1-0-"] {
+            let file = state.create_file(&format!("{}{damaged}", prefix_of("a"))).unwrap();
+            let drawn = draw(PrivateDir::open(&path), "a", None, june(0));
+            let is_refused = matches!(drawn, Err(OpenError::IncarnationUnreadable { .. }));
+            assert!(is_refused && file.is_some(), "{damaged:?} gave {drawn:?}");
+            assert!(state.remove_file(&format!("{}{damaged}", prefix_of("a"))).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_is_kept_for_one_region_is_not_anothers() {
+        let dir = TestDir::new("names");
+        let state = PrivateDir::open(&dir.path().join("state")).unwrap();
+        let high = Origin { incarnation: 900, first_count: 1 };
+        for name in ["ab", "a.incarnation", "a.incarnation.1-2", "a.incarnation.x"] {
+            assert!(keep(&state, name, high).unwrap());
+        }
+        assert_eq!(kept(&state, "a").unwrap(), None);
+        assert!(keep(&state, "a", Origin::FIRST).unwrap());
+        assert!(!keep(&state, "a", Origin::FIRST).unwrap());
+        assert_eq!(kept(&state, "a").unwrap(), Some(Origin::FIRST));
+        assert_eq!(kept(&state, "a.incarnation").unwrap(), Some(high));
+    }
+
+    #[test]
+    fn an_origin_is_a_word_and_back() {
+        let end = FIRST_COUNT_END - 1;
+        let rows = [(1, 0), (1, end), (2, 0), (u16::MAX, end)];
+        let origins = rows.map(|(incarnation, first_count)| Origin { incarnation, first_count });
+        assert!(origins.is_sorted_by_key(|origin| origin.to_word()));
+        for origin in origins {
+            assert_eq!(Origin::of_word(origin.to_word()), Some(origin));
+        }
+        for word in [0, end, u64::MAX] {
+            assert_eq!(Origin::of_word(word), None);
         }
     }
 

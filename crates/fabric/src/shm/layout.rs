@@ -1,7 +1,7 @@
 //! What lies where in a region, and the check of a header before anything in it is believed.
 //!
 //! ```text
-//! 0        header          magic, layout, incarnation, capacities, published size
+//! 0        header          magic, layout, origin, capacities, published size
 //! 2 KiB    taken           a bit per place that may be occupied
 //! 4 KiB    parking table   512 bells, a cache line each
 //!          places          one per endpoint: beacon and identity, display, control
@@ -13,11 +13,11 @@
 //! Every offset follows from the capacities, so an attacher computes them and reads none.
 
 use std::mem::size_of;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use super::beacon::LOCK_WORD_OFFSET;
 use super::error::{Malformed, OpenError};
-use super::incarnation::{FIRST_COUNT_END, Origin};
+use super::incarnation::Origin;
 use super::mailbox::Mailcells;
 use super::parking::Bucket;
 use super::place::Place;
@@ -50,20 +50,21 @@ pub(super) const BUCKETS: usize = 512;
 pub(super) const LINE: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"farlock1");
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 const HEADER_BYTES: usize = 4096;
 /// Where the bits of taken places begin, in bytes.
 pub(super) const TAKEN_AT: usize = 2048;
 /// Words of the header that an attacher copies and checks.
 pub(super) const HEADER_WORDS: usize = 12;
 
-/// The beginning of a region. Written once by its creator; `bytes`, `retired`, `cursor`
+/// The beginning of a region. Written once by its creator; `origin`, `bytes`, `retired`, `cursor`
 /// and `lap` change.
 #[repr(C)]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
     pub(super) layout: AtomicU64,
-    pub(super) incarnation: AtomicU64,
+    /// Where the tokens begin; 0 until who found the region drew that, and put it here.
+    pub(super) origin: AtomicU64,
     pub(super) endpoints: AtomicU64,
     pub(super) slots: AtomicU64,
     pub(super) max_bytes: AtomicU64,
@@ -75,14 +76,11 @@ pub(super) struct Header {
     pub(super) created: AtomicU64,
     /// Where the next attacher looks first for a full word of taken places.
     pub(super) cursor: AtomicU64,
-    /// What the counts of tokens begin at.
-    pub(super) first_count: AtomicU64,
+    /// What the origin is drawn above: that of the region that this one follows, or 0.
+    pub(super) floor: AtomicU64,
     /// How often all incarnations of all places were used up.
     pub(super) lap: AtomicU64,
 }
-
-/// Which word of the header says what the counts begin at.
-const FIRST_COUNT_WORD: usize = std::mem::offset_of!(Header, first_count) / 8;
 
 const _: () = assert!(size_of::<Header>() == HEADER_WORDS * 8);
 const _: () = assert!(size_of::<Header>() <= TAKEN_AT);
@@ -148,17 +146,18 @@ impl Layout {
         })
     }
 
-    /// Fills a new region's header. The file is not yet visible to anybody else.
-    pub(super) fn write_header(&self, header: &Header, origin: Origin, bytes: u64, now: u64) {
-        header.layout.store(self.hash(), Ordering::Relaxed);
-        header.incarnation.store(origin.incarnation.into(), Ordering::Relaxed);
-        header.first_count.store(origin.first_count, Ordering::Relaxed);
-        header.endpoints.store(self.capacity.endpoints.into(), Ordering::Relaxed);
-        header.slots.store(self.capacity.slots.into(), Ordering::Relaxed);
-        header.max_bytes.store(self.capacity.max_bytes, Ordering::Relaxed);
-        header.bytes.store(bytes, Ordering::Relaxed);
-        header.created.store(now, Ordering::Relaxed);
-        header.magic.store(MAGIC, Ordering::Release);
+    /// The header of a new region that has no origin yet.
+    pub(super) fn header(
+        &self,
+        floor: Option<Origin>,
+        bytes: u64,
+        now: u64,
+    ) -> [u64; HEADER_WORDS] {
+        let Capacity { endpoints, slots, max_bytes } = self.capacity;
+        let floor = floor.map_or(0, Origin::to_word);
+        let capacity = [endpoints.into(), slots.into(), max_bytes];
+        let [endpoints, slots, max_bytes] = capacity;
+        [MAGIC, self.hash(), 0, endpoints, slots, max_bytes, bytes, 0, now, 0, floor, 0]
     }
 }
 
@@ -185,7 +184,10 @@ pub(super) fn check_capacity(capacity: &Capacity, heap_bytes: u64) -> Result<(),
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sound {
     pub(super) layout: Layout,
-    pub(super) origin: Origin,
+    /// `None` until somebody has drawn one.
+    pub(super) origin: Option<Origin>,
+    /// What it is drawn above.
+    pub(super) floor: Option<Origin>,
     pub(super) bytes: u64,
     pub(super) retired: bool,
 }
@@ -195,16 +197,15 @@ pub(super) fn check_header(
     words: &[u64; HEADER_WORDS],
     file_bytes: u64,
 ) -> Result<Sound, Malformed> {
-    let &[magic, hash, incarnation, endpoints, slots, max_bytes, bytes, retired, ..] = words;
-    let first_count = words[FIRST_COUNT_WORD];
+    let &[magic, hash, origin, endpoints, slots, max_bytes, bytes, retired, _, _, floor, _] = words;
     if magic != MAGIC {
         return Err(Malformed::Magic);
     }
-    let incarnation = u16::try_from(incarnation).map_err(|_| Malformed::Incarnation)?;
-    if incarnation == 0 || first_count >= FIRST_COUNT_END {
-        return Err(Malformed::Incarnation);
-    }
-    let origin = Origin { incarnation, first_count };
+    let origin_of = |word| match word {
+        0 => Ok(None),
+        word => Origin::of_word(word).map(Some).ok_or(Malformed::Incarnation),
+    };
+    let (origin, floor) = (origin_of(origin)?, origin_of(floor)?);
     let capacity = Capacity {
         endpoints: u16::try_from(endpoints).map_err(|_| Malformed::Capacity)?,
         slots: u8::try_from(slots).map_err(|_| Malformed::Capacity)?,
@@ -219,7 +220,7 @@ pub(super) fn check_header(
     if file_bytes < bytes {
         return Err(Malformed::Truncated);
     }
-    Ok(Sound { layout, origin, bytes, retired: retired != 0 })
+    Ok(Sound { layout, origin, floor, bytes, retired: retired != 0 })
 }
 
 /// Checks a published size: whole blocks, some heap, within the maximum.
@@ -238,13 +239,15 @@ mod tests {
         let capacity = Capacity { endpoints: 8, slots: 2, max_bytes: 1 << 30 };
         let layout = Layout::new(capacity);
         let bytes = layout.heap + BLOCK_BYTES;
-        [MAGIC, layout.hash(), 7, 8, 2, 1 << 30, bytes, 0, 99, 0, 5, 0]
+        let floor = Origin { incarnation: 7, first_count: 5 };
+        layout.header(Some(floor), bytes, 99)
     }
 
     #[test]
     fn a_sound_header_is_believed() {
         let sound = check_header(&sound_words(), 1 << 30).unwrap();
-        assert_eq!(sound.origin, Origin { incarnation: 7, first_count: 5 });
+        assert_eq!(sound.origin, None, "nobody has drawn one yet");
+        assert_eq!(sound.floor, Some(Origin { incarnation: 7, first_count: 5 }));
         assert_eq!(sound.layout.capacity.endpoints, 8);
         assert!(!sound.retired);
         assert_eq!(sound.layout.heap % BLOCK_BYTES, 0);
@@ -256,9 +259,9 @@ mod tests {
         let rows = [
             (0, 0, Malformed::Magic),
             (1, 1, Malformed::Layout),
-            (2, 0, Malformed::Incarnation),
-            (2, 1 << 16, Malformed::Incarnation),
-            (10, FIRST_COUNT_END, Malformed::Incarnation),
+            (2, 1, Malformed::Incarnation),
+            (2, u64::MAX, Malformed::Incarnation),
+            (10, 1, Malformed::Incarnation),
             (3, 0, Malformed::Capacity),
             (3, 1 << 16, Malformed::Capacity),
             (3, 9, Malformed::Layout),

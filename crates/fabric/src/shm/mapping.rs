@@ -27,20 +27,30 @@ use super::tether::Tethers;
 use crate::addr::Slot;
 use crate::endpoint::RECORD_WORDS;
 
-/// A mapped region. Unmapped when dropped.
+/// The mapped bytes of a region's file. Unmapped when dropped.
+#[derive(Debug)]
+pub(super) struct Memory {
+    base: NonNull<u8>,
+    /// How many bytes are mapped.
+    bytes: usize,
+    /// How many of them, from the first, the file is known to have.
+    backed: usize,
+}
+
+// SAFETY: what is reached through `base` is atomics, and the base itself never changes.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// A mapped region.
 #[derive(Debug)]
 pub(super) struct Mapping {
-    base: NonNull<u8>,
+    memory: Memory,
     file: File,
     layout: Layout,
     origin: Origin,
     tethers: Tethers,
 }
-
-// SAFETY: what is reached through `base` is atomics, and the base itself never changes.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
 
 /// Copies a file's header once and checks the copy.
 pub(super) fn examine(file: &File) -> io::Result<Result<Sound, Malformed>> {
@@ -59,32 +69,58 @@ pub(super) fn examine(file: &File) -> io::Result<Result<Sound, Malformed>> {
     Ok(check_header(&words, file.metadata()?.len()))
 }
 
-impl Mapping {
+impl Memory {
     /// Maps a file of this layout, which is at least as long as the layout's fixed part.
+    pub(super) fn new(file: &File, layout: &Layout) -> io::Result<Self> {
+        assert!(file.metadata()?.len() > layout.heap, "the file holds the fixed part");
+        let bytes = usize::try_from(layout.capacity.max_bytes);
+        let bytes = bytes.expect("addresses of 64 bits hold a region");
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let base = unsafe {
+            let flags = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, flags, MapFlags::SHARED, file, 0)?
+        };
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero");
+        Ok(Self { base, bytes, backed: layout.heap as usize })
+    }
+
+    /// A reference to something in the fixed part.
+    fn fixed<T>(&self, offset: usize) -> &T {
+        assert!(offset + size_of::<T>() <= self.backed, "within the fixed part");
+        // SAFETY: the fixed part is mapped and backed by the file (asserted in `new`) as long as
+        // `self` lives; the layout puts each type at a multiple of its alignment; the types
+        // consist of atomics and opaque cells.
+        unsafe { &*self.base.as_ptr().add(offset).cast::<T>() }
+    }
+
+    pub(super) fn header(&self) -> &Header {
+        self.fixed(0)
+    }
+
+    pub(super) fn taken(&self) -> &Taken {
+        self.fixed(TAKEN_AT)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: this is the whole mapping made in `new`; references into it borrow `self`, and
+        // endpoints keep `self` alive.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        unmapped.expect("a mapping made here can be unmapped");
+    }
+}
+
+impl Mapping {
+    /// The memory of this file, of a region of this origin.
     pub(super) fn new(
+        memory: Memory,
         file: File,
         layout: Layout,
         origin: Origin,
         tethers: Tethers,
-    ) -> io::Result<Self> {
-        assert!(file.metadata()?.len() > layout.heap, "the file holds the fixed part");
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                Self::mapped_bytes(&layout),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )?
-        };
-        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero");
-        Ok(Self { base, file, layout, origin, tethers })
-    }
-
-    fn mapped_bytes(layout: &Layout) -> usize {
-        usize::try_from(layout.capacity.max_bytes).expect("addresses of 64 bits hold a region")
+    ) -> Self {
+        Self { memory, file, layout, origin, tethers }
     }
 
     pub(super) fn layout(&self) -> &Layout {
@@ -103,21 +139,16 @@ impl Mapping {
         &self.tethers
     }
 
-    /// A reference to something in the fixed part.
     fn fixed<T>(&self, offset: usize) -> &T {
-        assert!(offset + size_of::<T>() <= self.layout.heap as usize, "within the fixed part");
-        // SAFETY: the fixed part is mapped and backed by the file (asserted in `new`) as long as
-        // `self` lives; the layout puts each type at a multiple of its alignment; the types
-        // consist of atomics and opaque cells.
-        unsafe { &*self.base.as_ptr().add(offset).cast::<T>() }
+        self.memory.fixed(offset)
     }
 
     pub(super) fn header(&self) -> &Header {
-        self.fixed(0)
+        self.memory.header()
     }
 
     pub(super) fn taken(&self) -> &Taken {
-        self.fixed(TAKEN_AT)
+        self.memory.taken()
     }
 
     pub(super) fn bucket(&self, number: usize) -> &Bucket {
@@ -158,9 +189,9 @@ impl Mapping {
 
     /// A pointer to the byte at this offset. What may be done with it is up to [`Mapping::bytes`].
     pub(super) fn pointer(&self, offset: usize) -> NonNull<u8> {
-        assert!(offset <= Self::mapped_bytes(&self.layout), "within the mapping");
+        assert!(offset <= self.memory.bytes, "within the mapping");
         // SAFETY: the mapping is one allocation of this many bytes.
-        unsafe { self.base.add(offset) }
+        unsafe { self.memory.base.add(offset) }
     }
 
     /// The words of users.
@@ -181,16 +212,5 @@ impl Mapping {
         check_bytes(&self.layout, bytes).ok()?;
         let file_bytes = self.file.metadata().ok()?.len();
         (file_bytes >= bytes).then_some(bytes)
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this is the whole mapping made in `new`; references into it borrow `self`, and
-        // endpoints keep `self` alive.
-        let unmapped = unsafe {
-            rustix::mm::munmap(self.base.as_ptr().cast(), Self::mapped_bytes(&self.layout))
-        };
-        unmapped.expect("a mapping made here can be unmapped");
     }
 }

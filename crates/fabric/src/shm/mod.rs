@@ -36,7 +36,8 @@
 //!
 //! | died | what is left | who repairs it, when |
 //! | --- | --- | --- |
-//! | creating a region | a hidden file, perhaps a skipped incarnation | the next creator |
+//! | creating a region | a hidden file | the next creator |
+//! | drawing its origin | a region without one, perhaps a skipped one | whoever opens it draws one |
 //! | attaching | a claimed place | the next attacher |
 //! | attached | a place whose beacon is out | whoever looks or waits, within microseconds |
 //! | keeping a lane | the same; its gate open until then | the same, behind a barrier |

@@ -1,11 +1,15 @@
 //! Regions: created or attached by name, grown, listed, retired.
 //!
-//! A region is a file in a directory of its user. It is built under another name and renamed once
-//! it is whole, under the directory's lock, so nobody sees half a region and a creator that dies
-//! leaves at most a file that the next creator removes.
+//! A region is a file in a directory of its user. It is built under a name of its own and renamed
+//! once it is whole, unless there is one of that name by then: so nobody sees half a region, and a
+//! creator that dies leaves at most a file that the next creator removes. Where its tokens begin is
+//! not its creator's business: whoever finds a region without an origin draws one, and the first
+//! that is put into the header counts. So nobody waits for a creator, wherever it was stopped.
+//!
+//! Who removes a region does so under the directory's lock, and only he takes a file away.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,13 +18,13 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
-use super::error::{GrowError, OpenError};
+use super::error::{GrowError, Malformed, OpenError};
 use super::file::{self, PrivateDir, io_error};
 use super::incarnation::Origin;
 use super::keeper::{Keepers, Process};
 use super::latch::Latch;
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
-use super::mapping::{self, Mapping};
+use super::mapping::{self, Mapping, Memory};
 use super::mark::Marks;
 use super::tether::Tethers;
 use super::{fork, incarnation, parking, table, tether, wide};
@@ -54,8 +58,8 @@ pub struct Options {
     pub max_bytes: u64,
     /// Whether a region that is not there is created.
     pub create: bool,
-    /// How long to wait for others who create or remove regions at that moment, and may be stopped:
-    /// for ever where `None`.
+    /// How long to wait for others who remove regions at that moment, and may be stopped: for ever
+    /// where `None`.
     pub patience: Option<Duration>,
     /// Whether endpoints may only read: their writes and atomics end with
     /// [`NoRight`](crate::Fault::NoRight).
@@ -97,6 +101,8 @@ pub struct Region {
 #[derive(Debug)]
 struct Inner {
     mapping: Mapping,
+    /// The device and the inode of its file.
+    inode: (u64, u64),
     name: String,
     label: String,
     read_only: bool,
@@ -128,20 +134,31 @@ impl Region {
             return Err(OpenError::NoWideAtomics);
         }
         check_name(&options.name)?;
-        let until = until(options);
         let dir = PrivateDir::open(&options.dir)?;
-        if let Some(region) = Self::attach(&dir, options, until)? {
-            return Ok(region);
-        }
-        if !options.create {
-            let (name, dir) = (options.name.clone(), options.dir.clone());
-            return Err(OpenError::Absent { name, dir });
-        }
-        let _lock = dir.lock(until)?;
-        // Somebody else may have created it while we waited for the lock.
-        match Self::attach(&dir, options, until)? {
-            Some(region) => Ok(region),
-            None => Self::create(&dir, options, until),
+        Self::open_in(&dir, options, None)
+    }
+
+    /// Attaches to a region, or creates it where it is missing, above an origin.
+    fn open_in(
+        dir: &PrivateDir,
+        options: &Options,
+        mut floor: Option<Origin>,
+    ) -> Result<Self, OpenError> {
+        loop {
+            match Self::attach(dir, options)? {
+                Found::Whole(region) => return Ok(region),
+                _ if !options.create => {
+                    let (name, dir) = (options.name.clone(), options.dir.clone());
+                    return Err(OpenError::Absent { name, dir });
+                }
+                Found::Nothing => {}
+                Found::Retired => {
+                    let _lock = dir.lock(until(options))?;
+                    floor = floor.max(Self::clear_retired(dir, &options.name)?);
+                }
+            }
+            // Somebody else may be quicker; then that one is found.
+            Self::install(dir, options, floor)?;
         }
     }
 
@@ -154,11 +171,11 @@ impl Region {
         check_name(name)?;
         let dir = PrivateDir::open(dir)?;
         let _lock = dir.lock(None)?;
-        Self::remove_locked(&dir, name)
+        let (was_there, _) = Self::remove_locked(&dir, name)?;
+        Ok(was_there)
     }
 
-    /// Removes the region and creates it anew, empty, with the next incarnation. Nobody can
-    /// attach to anything between the two.
+    /// Removes the region and creates it anew, empty, with a later origin.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -167,11 +184,13 @@ impl Region {
             return Err(OpenError::NoWideAtomics);
         }
         check_name(&options.name)?;
-        let until = until(options);
         let dir = PrivateDir::open(&options.dir)?;
-        let _lock = dir.lock(until)?;
-        Self::remove_locked(&dir, &options.name)?;
-        Self::create(&dir, options, until)
+        let floor = {
+            let _lock = dir.lock(until(options))?;
+            let (_, origin) = Self::remove_locked(&dir, &options.name)?;
+            origin
+        };
+        Self::open_in(&dir, options, floor)
     }
 
     /// The names of the regions in a directory, sorted. A directory that is missing has none.
@@ -215,10 +234,12 @@ impl Region {
         self.origin().incarnation
     }
 
-    /// Whether the region's file was deleted, but not by [`Region::remove`]: who opens a region of
-    /// this name finds another one.
+    /// Whether the region's file was deleted or moved, but not by [`Region::remove`]: who opens a
+    /// region of this name finds another one.
     pub fn is_deleted(&self) -> bool {
-        self.mapping().file().metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+        let named = self.mapping().tethers().dir().inode(&self.inner.name);
+        // Who cannot look there knows nothing.
+        named.is_ok_and(|named| named != Some(self.inner.inode))
     }
 
     /// Places for endpoints.
@@ -272,34 +293,40 @@ impl Region {
     }
 
     /// Attaches to a whole and current region, if there is one.
-    fn attach(
-        dir: &PrivateDir,
-        options: &Options,
-        until: Option<Instant>,
-    ) -> Result<Option<Self>, OpenError> {
-        let Some(file) = dir.open_file(&options.name, OFlags::RDWR)? else { return Ok(None) };
+    fn attach(dir: &PrivateDir, options: &Options) -> Result<Found, OpenError> {
+        let Some(file) = dir.open_file(&options.name, OFlags::RDWR)? else {
+            return Ok(Found::Nothing);
+        };
         let path = dir.path_of(&options.name);
         let sound = mapping::examine(&file)
             .map_err(|source| io_error("read", &path, source))?
             .map_err(|why| OpenError::Malformed { path: path.clone(), why })?;
         if sound.retired {
-            return Ok(None);
+            return Ok(Found::Retired);
         }
-        // Who only looks draws no token.
-        if !options.read_only {
-            let state = PrivateDir::open(&options.state_dir);
-            incarnation::repair(state, &options.name, sound.origin, until)?;
-        }
-        Self::map(dir, file, sound.layout, sound.origin, options).map(Some)
+        let memory = Memory::new(&file, &sound.layout).map_err(|e| io_error("map", &path, e))?;
+        let origin = match sound.origin {
+            // Nobody has ever used it.
+            None if !options.create => return Ok(Found::Nothing),
+            None => draw_origin(&memory, &sound, options)?
+                .ok_or(OpenError::Malformed { path, why: Malformed::Incarnation })?,
+            // Who only looks repairs nothing.
+            Some(origin) if options.read_only => origin,
+            Some(origin) => {
+                let state = PrivateDir::open(&options.state_dir);
+                incarnation::repair(state, &options.name, origin)?;
+                origin
+            }
+        };
+        Self::map(dir, file, memory, sound.layout, origin, options).map(Found::Whole)
     }
 
-    /// Creates a region. The caller holds the directory's lock, and there is none of this name,
-    /// or one that was retired and whose remover died.
-    fn create(
+    /// Gives a new region its name, unless there is one of that name by then.
+    fn install(
         dir: &PrivateDir,
         options: &Options,
-        until: Option<Instant>,
-    ) -> Result<Self, OpenError> {
+        floor: Option<Origin>,
+    ) -> Result<(), OpenError> {
         let path = dir.path_of(&options.name);
         let capacity = Capacity {
             endpoints: options.endpoints,
@@ -311,34 +338,44 @@ impl Region {
         let bytes = layout.heap + options.heap_bytes.next_multiple_of(BLOCK_BYTES);
         layout.capacity.max_bytes = capacity.max_bytes.next_multiple_of(BLOCK_BYTES).max(bytes);
 
-        let leftover = Self::sound_of(dir, &options.name)?.map(|sound| sound.origin);
-        let (state, now) = (PrivateDir::open(&options.state_dir), SystemTime::now());
-        let origin = incarnation::draw(state, &options.name, leftover, until, now)?;
-
-        let fresh = format!(".{}.new", options.name);
-        let built = dir.create_file(&fresh).and_then(|file| {
+        remove_abandoned(dir, &options.name)?;
+        let fresh = format!("{}{:016x}{FRESH_SUFFIX}", fresh_prefix(&options.name), random());
+        // Of that name there is none but by a chance that nobody will see.
+        let Some(file) = dir.create_file(&fresh)? else { return Ok(()) };
+        let build = || {
+            let io = |what| {
+                let path = &path;
+                move |source| io_error(what, path, source)
+            };
+            // While it is locked it is not abandoned. It is unlocked when it is a region: who grows
+            // or removes that waits for nobody who was stopped here.
+            if !file::try_lock_whole(&file).map_err(io("lock"))? {
+                return Ok(false);
+            }
             allocate(&file, 0, bytes).map_err(|error| match error {
                 Errno::NOSPC | Errno::FBIG | Errno::DQUOT => {
                     OpenError::NoSpace { path: path.clone(), bytes }
                 }
                 other => io_error("allocate", &path, other.into()),
             })?;
-            let region = Self::map(dir, file, layout, origin, options)?;
-            let header = region.mapping().header();
-            layout.write_header(header, origin, bytes, parking::boot_time());
-            dir.rename(&fresh, &options.name)?;
-            Ok(region)
-        });
-        if built.is_err() {
+            let header = layout.header(floor, bytes, parking::boot_time());
+            let header: Vec<u8> = header.into_iter().flat_map(u64::to_le_bytes).collect();
+            file.write_all_at(&header, 0).map_err(io("write"))?;
+            file::unlock_whole(&file).map_err(io("unlock"))?;
+            dir.rename_new(&fresh, &options.name)
+        };
+        let built = build();
+        if !matches!(built, Ok(true)) {
             // What counts is why it failed; the next creator removes the file too.
             let _ = dir.remove_file(&fresh);
         }
-        built
+        built.map(|_| ())
     }
 
     fn map(
         dir: &PrivateDir,
         file: File,
+        memory: Memory,
         layout: Layout,
         origin: Origin,
         options: &Options,
@@ -351,9 +388,10 @@ impl Region {
         // Here and not when it attaches: in a process that has threads by then it takes 10 ms.
         table::register_for_barriers();
         let tethers = Tethers::new(dir, &options.name, origin).map_err(io("open"))?;
-        let mapping = Mapping::new(file, layout, origin, tethers).map_err(io("map"))?;
+        let metadata = file.metadata().map_err(io("examine"))?;
         let inner = Inner {
-            mapping,
+            inode: (metadata.dev(), metadata.ino()),
+            mapping: Mapping::new(memory, file, layout, origin, tethers),
             name: options.name.clone(),
             label: options.label.clone(),
             read_only: options.read_only,
@@ -368,27 +406,41 @@ impl Region {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The header of the region of this name, if there is a sound one.
-    fn sound_of(dir: &PrivateDir, name: &str) -> Result<Option<Sound>, OpenError> {
+    /// Removes the file of a retired region, whose remover died, if that is what there is. Returns
+    /// its origin. The caller holds the directory's lock.
+    fn clear_retired(dir: &PrivateDir, name: &str) -> Result<Option<Origin>, OpenError> {
         let Some(file) = dir.open_file(name, OFlags::RDWR)? else { return Ok(None) };
-        let examined = mapping::examine(&file)
-            .map_err(|source| io_error("read", &dir.path_of(name), source))?;
-        Ok(examined.ok())
+        let examined = mapping::examine(&file);
+        match examined.map_err(|source| io_error("read", &dir.path_of(name), source))? {
+            Ok(sound) if sound.retired => {
+                tether::remove_all(dir, name)?;
+                dir.remove_file(name)?;
+                Ok(sound.origin.max(sound.floor))
+            }
+            _ => Ok(None),
+        }
     }
 
-    fn remove_locked(dir: &PrivateDir, name: &str) -> Result<bool, OpenError> {
+    /// Retires the region of this name and removes its files. Returns whether it was there, and
+    /// its origin. The caller holds the directory's lock.
+    fn remove_locked(dir: &PrivateDir, name: &str) -> Result<(bool, Option<Origin>), OpenError> {
         let path = dir.path_of(name);
-        if let Some(file) = dir.open_file(name, OFlags::RDWR)? {
-            let examined = mapping::examine(&file).map_err(|e| io_error("read", &path, e))?;
-            if let Ok(sound) = examined {
-                let options = Options::new("", "", name);
-                Self::map(dir, file, sound.layout, sound.origin, &options)?
-                    .retire()
-                    .map_err(|source| io_error("retire", &path, source))?;
-            }
+        // What comes from here on is not what is to be removed.
+        let Some(file) = dir.open_file(name, OFlags::RDWR)? else { return Ok((false, None)) };
+        let mut origin = None;
+        let examined = mapping::examine(&file).map_err(|e| io_error("read", &path, e))?;
+        if let Ok(sound) = examined {
+            origin = sound.origin.max(sound.floor);
+            let memory = Memory::new(&file, &sound.layout);
+            let memory = memory.map_err(|e| io_error("map", &path, e))?;
+            let (layout, options) = (sound.layout, Options::new("", "", name));
+            Self::map(dir, file, memory, layout, origin.unwrap_or(Origin::FIRST), &options)?
+                .retire()
+                .map_err(|source| io_error("retire", &path, source))?;
         }
+        // Before the file: once that is gone, another region may have tethers of that name.
         tether::remove_all(dir, name)?;
-        dir.remove_file(name)
+        Ok((dir.remove_file(name)?, origin))
     }
 
     pub(super) fn mapping(&self) -> &Mapping {
@@ -476,14 +528,79 @@ impl Drop for RegionLock<'_> {
     }
 }
 
+/// What there is of a region's name.
+enum Found {
+    Whole(Region),
+    /// Nothing that can be used; somebody removes it, or died in that.
+    Retired,
+    Nothing,
+}
+
+/// Where the tokens of a region begin that nobody has used: what the first draws that puts it
+/// there. `None` where that word is damaged.
+fn draw_origin(
+    memory: &Memory,
+    sound: &Sound,
+    options: &Options,
+) -> Result<Option<Origin>, OpenError> {
+    let word = &memory.header().origin;
+    let is_inhabited = memory.taken().first_from(1, sound.layout.capacity.places()).is_some();
+    // Whoever moved in did so after it was there.
+    if is_inhabited && word.load(Ordering::SeqCst) == 0 {
+        return Ok(None);
+    }
+    let state = PrivateDir::open(&options.state_dir);
+    let drawn = incarnation::draw(state, &options.name, sound.floor, SystemTime::now())?;
+    match word.compare_exchange(0, drawn.to_word(), Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => Ok(Some(drawn)),
+        Err(of_another) => Ok(Origin::of_word(of_another)),
+    }
+}
+
+/// How names of regions end that are being created.
+const FRESH_SUFFIX: &str = ".new";
+
+/// How they begin.
+fn fresh_prefix(name: &str) -> String {
+    format!(".{name}.")
+}
+
+/// Removes what creators of this region left that died.
+fn remove_abandoned(dir: &PrivateDir, name: &str) -> Result<(), OpenError> {
+    let prefix = fresh_prefix(name);
+    let is_fresh = |file: &String| file.starts_with(&prefix) && file.ends_with(FRESH_SUFFIX);
+    for file_name in dir.names()?.into_iter().filter(is_fresh) {
+        let opened = dir.open_file(&file_name, OFlags::RDWR)?;
+        // Its creator has it locked while it lives; one that has just begun begins anew.
+        if opened.is_some_and(|file| file::try_lock_whole(&file).unwrap_or(false)) {
+            dir.remove_file(&file_name)?;
+        }
+    }
+    Ok(())
+}
+
+/// A number by which concurrent creators differ.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => u64::from_le_bytes(bytes),
+        _ => parking::boot_time() ^ u64::from(std::process::id()) << 32,
+    }
+}
+
 /// Until when an opening with these options waits for others.
 fn until(options: &Options) -> Option<Instant> {
     // A limit beyond what the clock can express is none.
     Instant::now().checked_add(options.patience?)
 }
 
-/// Gives a range of a file its memory, so that no later access can fail.
+/// Gives a range of a file its memory, so that no later access can fail. Beyond what this process
+/// may write the kernel would send a signal; here it is an error.
 fn allocate(file: &File, offset: u64, bytes: u64) -> Result<(), Errno> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if limit.is_some_and(|limit| limit < offset + bytes) {
+        return Err(Errno::FBIG);
+    }
     rustix::io::retry_on_intr(|| {
         rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes)
     })

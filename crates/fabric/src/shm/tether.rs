@@ -41,6 +41,11 @@ impl Tethers {
         Ok(Self { dir: dir.try_clone()?, prefix })
     }
 
+    /// The directory in which they lie, and the region.
+    pub(super) fn dir(&self) -> &PrivateDir {
+        &self.dir
+    }
+
     fn open(&self, index: u16, flags: OFlags) -> io::Result<Option<File>> {
         let opened = self.dir.open_file(&format!("{}{index}", self.prefix), flags);
         opened.map_err(io::Error::other)

@@ -87,9 +87,8 @@ pub(super) struct Args {
     no_fork: bool,
 }
 
-/// How long even those who do not wait for a lock wait for a region that others are creating: it
-/// has to be on disk that it is.
-const CREATION: Duration = Duration::from_secs(1);
+/// How long even those who do not wait for a lock wait for a region that others are removing.
+const REMOVAL: Duration = Duration::from_secs(1);
 
 /// For how long a try waits for the command of a killed `farlock`, which is being killed as well.
 const DYING: Duration = Duration::from_millis(100);
@@ -219,7 +218,7 @@ fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Guard), Failure
     let begun = Instant::now();
     let options = match args.limit() {
         None => options,
-        Some(Duration::ZERO) => options.within(CREATION),
+        Some(Duration::ZERO) => options.within(REMOVAL),
         Some(limit) => options.within(limit),
     };
     let session = Session::open_tethered(&options)?;

@@ -97,6 +97,14 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let options = RegionOptions::for_user();
+    // By a relative one processes of different directories would lock different things.
+    let said = [("FARLOCK_DIR", &options.dir), ("FARLOCK_STATE_DIR", &options.state_dir)];
+    if let Some((variable, dir)) = said.into_iter().find(|(_, dir)| dir.is_relative()) {
+        let what = format_args!("{variable}: {:?} is no absolute path", dir.as_os_str());
+        let refusal = Failure::usage(what, "say where it is from the root: /...");
+        say(&refusal);
+        return refusal.exit.into();
+    }
     if let Some(taken) = &options.instead_of {
         let (taken, dir) = (taken.display(), options.dir.display());
         say(format_args!("farlock: {taken} is somebody else's, so regions are in {dir}"));

@@ -384,7 +384,7 @@ fn who_waits_in_a_removed_region_is_told() {
     });
     stage.until_waiting(2);
     thread::sleep(Duration::from_millis(100));
-    assert_eq!(stage.run(&["region", "remove", "default"]).0, 0);
+    assert_eq!(stage.run(&["region", "remove", "--force", "default"]).0, 0);
     for waiter in threads {
         let told = waiter.join().unwrap();
         let Err(AcquireError::Lost { reason, .. }) = told else { panic!("{told:?}") };

@@ -16,7 +16,8 @@ use super::{Places, RegionArg};
 /// Shows locks that are held or awaited; with --all, every name that the region remembers.
 /// WHO says what somebody does there: holds or waits, "stopped" if its process is; dead, a holder
 /// whose lock the next one who asks takes over; left over, a waiter that died; orphaned, a command
-/// whose `farlock` was killed with its guardian, and which keeps the lock until it ends.
+/// whose `farlock` was killed with its guardian, and which keeps the lock until it ends. FOR is
+/// empty where nobody looked at the clock: programs that need not wait for a lock do not.
 ///
 /// Exit status: 0, whether there are any or not; 64 for wrong usage, 69 if the region cannot be
 /// used, 71 if standard output cannot be written.
@@ -27,7 +28,7 @@ pub(super) struct Args {
     /// List names nobody uses, too.
     #[arg(short, long)]
     all: bool,
-    /// Print one JSON object per lock.
+    /// Print one JSON object per lock; tokens are strings, for they are above 2^53.
     #[arg(long)]
     json: bool,
 }
@@ -73,8 +74,9 @@ struct Person<'a> {
     pid: u32,
     command: &'a str,
     mode: &'static str,
+    /// As text: many readers of JSON know no integers of 64 bits, and would round it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<u64>,
+    token: Option<String>,
     seconds: Option<f64>,
     state: &'static str,
 }
@@ -85,7 +87,7 @@ impl<'a> From<&'a Participant> for Person<'a> {
             pid: participant.pid,
             command: &participant.command,
             mode: mode_name(participant.mode),
-            token: participant.token.map(|token| token.get()),
+            token: participant.token.map(|token| token.to_string()),
             seconds: participant.elapsed.map(|elapsed| elapsed.as_secs_f64()),
             state: participant.life.name(),
         }
@@ -132,7 +134,7 @@ fn table(locks: &[LockView], columns: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["LOCK", "WHO", "MODE", "FOR", "TOKEN", "PID", "COMMAND"]);
+    table.set_header(["LOCK", "WHO", "MODE", "FOR", "PID", "TOKEN", "COMMAND"]);
     for lock in locks {
         if lock.participants.is_empty() {
             table.add_row([name(lock).as_str(), "nobody", "", "", "", "", ""]);
@@ -143,8 +145,8 @@ fn table(locks: &[LockView], columns: Option<usize>) -> String {
                 role(participant).to_owned(),
                 mode_name(participant.mode).to_owned(),
                 participant.elapsed.map(in_words).unwrap_or_default(),
-                participant.token.map(|token| token.to_string()).unwrap_or_default(),
                 participant.pid.to_string(),
+                participant.token.map(|token| token.to_string()).unwrap_or_default(),
                 shown(&participant.command),
             ]);
         }

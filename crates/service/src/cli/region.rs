@@ -1,7 +1,7 @@
 //! `farlock region`: list, remove, reset.
 
 use clap::Subcommand;
-use farlock::inspect::shown;
+use farlock::inspect::{self, Life, LockView, Participant, shown};
 use farlock::{SessionError, Token};
 use farlock_fabric::shm::{Origin, Region};
 
@@ -15,8 +15,8 @@ use super::report::{Exit, Failure, print, say, show};
 /// $XDG_STATE_HOME/farlock, ~/.local/state/farlock or /var/tmp/farlock-UID. Where that is lost,
 /// another one, or cannot be written, tokens increase as long as the clock is not set back.
 ///
-/// Exit status: 0; 1 if there is no region of that name to remove; 64 for wrong usage, 69 if a
-/// region cannot be used, 71 if standard output cannot be written.
+/// Exit status: 0; 1 if there is no region of that name to remove, or one that is in use; 64 for
+/// wrong usage, 69 if a region cannot be used, 71 if standard output cannot be written.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -27,17 +27,42 @@ pub(super) struct Args {
 enum Action {
     /// List the regions there are.
     List,
-    /// Remove a region. Whoever holds or awaits a lock in it is told that it is lost; tokens of
-    /// the next region of this name continue above those of this one.
-    Remove {
-        /// The region's name.
-        name: String,
-    },
-    /// Remove a region and create it anew, empty.
-    Reset {
-        /// The region's name.
-        name: String,
-    },
+    /// Remove a region that nobody holds a lock in. Tokens of the next region of this name continue
+    /// above those of this one.
+    Remove(Doomed),
+    /// Remove a region that nobody holds a lock in, and create it anew, empty.
+    Reset(Doomed),
+}
+
+/// The region that is to be removed.
+#[derive(Debug, clap::Args)]
+struct Doomed {
+    /// The region's name.
+    name: String,
+    /// Also if locks are held or awaited in it: who holds or awaits them is told that they are
+    /// lost.
+    #[arg(short, long)]
+    force: bool,
+}
+
+impl Doomed {
+    /// Refuses if somebody living would lose a lock. A region that cannot be looked at protects
+    /// nobody any more.
+    fn check(&self, places: &Places) -> Result<(), Failure> {
+        let options = places.options.clone().named(&self.name);
+        let locks = match inspect::observe(&options) {
+            Ok(endpoint) if !self.force => inspect::locks(&endpoint).unwrap_or_default(),
+            _ => return Ok(()),
+        };
+        let is_living = |p: &&Participant| p.life != Life::Dead;
+        let at = |lock: LockView| Some((lock.participants.iter().find(is_living)?.clone(), lock));
+        let Some((somebody, lock)) = locks.into_iter().find_map(at) else { return Ok(()) };
+        let (lock, region) = (shown(&lock.entry.name), shown(&self.name));
+        Err(Failure::in_use(
+            format_args!("the region '{region}' is in use: at its lock '{lock}' is {somebody}"),
+            "wait until `farlock ls` lists nobody, or say --force: they are told that they lost it",
+        ))
+    }
 }
 
 pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
@@ -47,14 +72,18 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
             let names = Region::list(&places.options.dir).map_err(open)?;
             print(&names.iter().map(|name| format!("{}\n", shown(name))).collect::<String>())?;
         }
-        Action::Remove { name } => {
+        Action::Remove(doomed) => {
+            doomed.check(places)?;
+            let name = &doomed.name;
             if !Region::remove(&places.options.dir, name).map_err(open)? {
                 let dir = places.options.dir.display();
                 say(format_args!("farlock: there is no region '{}' in {dir}", shown(name)));
                 return Ok(Exit::CONFLICT);
             }
         }
-        Action::Reset { name } => {
+        Action::Reset(doomed) => {
+            doomed.check(places)?;
+            let name = &doomed.name;
             let options = places.options.clone().named(name);
             let region = Region::reset(&options.to_shm()).map_err(open)?;
             let Origin { incarnation, first_count } = region.origin();

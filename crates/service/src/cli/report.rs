@@ -96,6 +96,12 @@ impl Failure {
         Self { exit: Exit::USAGE, code: "usage", what, hint }
     }
 
+    /// What is asked for would take something from somebody.
+    pub(super) fn in_use(what: impl fmt::Display, hint: &str) -> Self {
+        let (what, hint) = (what.to_string(), hint.to_owned());
+        Self { exit: Exit::CONFLICT, code: "region-in-use", what, hint }
+    }
+
     /// The same, ending with another status.
     pub(super) fn exiting(self, exit: Exit) -> Self {
         Self { exit, ..self }

@@ -156,8 +156,8 @@ pub(super) fn wake_all(word: &AtomicU32) {
 }
 
 /// Sleeps until one of the futexes is woken or differs from its value, or `timeout` nanoseconds
-/// have passed, or for no reason.
-pub(super) fn sleep(sources: &[Source], timeout: Nanos) {
+/// have passed, or for no reason. Returns whether it slept on all of them until the time was over.
+pub(super) fn sleep(sources: &[Source], timeout: Nanos) -> bool {
     /// What the kernel takes at once.
     const SOURCES_MAX: usize = 128;
     let shown = &sources[..sources.len().min(SOURCES_MAX)];
@@ -179,6 +179,7 @@ pub(super) fn sleep(sources: &[Source], timeout: Nanos) {
     if slept == Err(rustix::io::Errno::NOSYS) {
         sleep_on_first(sources, timeout.min(POLL_NS));
     }
+    slept == Err(rustix::io::Errno::TIMEDOUT) && shown.len() == sources.len()
 }
 
 /// What kernels before 5.16 can do: sleep on one futex, and look at the others once in a while.
@@ -213,8 +214,10 @@ mod tests {
         let bell = Bell::default();
         std::thread::scope(|scope| {
             let (bell, armed) = (&bell, bell.arm());
-            scope.spawn(move || sleep(&[Source::of(bell.futex(), armed)], LOOK_AGAIN_NS));
+            let slept = move || sleep(&[Source::of(bell.futex(), armed)], LOOK_AGAIN_NS);
+            let slept = scope.spawn(slept);
             bell.ring();
+            assert!(!slept.join().unwrap(), "it was woken");
         });
         assert_eq!(bell.0.load(Ordering::Relaxed) & ARMED, 0);
     }
@@ -244,7 +247,7 @@ mod tests {
         let bell = Bell::default();
         let armed = bell.arm();
         let before = boot_time();
-        sleep(&[Source::of(bell.futex(), armed)], 2_000_000);
+        assert!(sleep(&[Source::of(bell.futex(), armed)], 2_000_000));
         assert!(boot_time() - before >= 2_000_000);
     }
 

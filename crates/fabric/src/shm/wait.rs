@@ -24,6 +24,10 @@ pub(super) struct Parked {
     waits: Vec<Pending>,
     sources: Vec<(u64, Source)>,
     beacons: Vec<(u64, u16)>,
+    /// The waits that nothing woke until the last resort did.
+    overslept: Vec<u64>,
+    /// How many of them had a reason to end.
+    late: u64,
     /// The key of the last wait that began.
     last_key: u64,
 }
@@ -34,6 +38,8 @@ struct Pending {
     waker: Waker,
     /// When to look again at the latest.
     until: Nanos,
+    /// Whether that is for the case alone that a wake-up is lost.
+    is_last_resort: bool,
 }
 
 impl Parked {
@@ -41,6 +47,7 @@ impl Parked {
         self.waits.retain(|wait| wait.key != key);
         self.sources.retain(|source| source.0 != key);
         self.beacons.retain(|beacon| beacon.0 != key);
+        self.overslept.retain(|overslept| *overslept != key);
     }
 }
 
@@ -109,6 +116,9 @@ impl<K> Shm<K> {
         cx: &mut Context<'_>,
     ) -> Poll<Woken> {
         if let Some(woken) = self.look(wait) {
+            if state.begun {
+                self.note_late(state);
+            }
             return self.end_with(state, woken);
         }
         let first = !state.begun;
@@ -122,7 +132,8 @@ impl<K> Shm<K> {
             if first {
                 // Whoever could end this wait may be another task of this thread: let it run.
                 let until = state.deadline.unwrap_or(0);
-                let pending = Pending { key: state.key, waker: cx.waker().clone(), until };
+                let (key, waker) = (state.key, cx.waker().clone());
+                let pending = Pending { key, waker, until, is_last_resort: false };
                 self.parked.borrow_mut().waits.push(pending);
                 return Poll::Pending;
             }
@@ -134,6 +145,18 @@ impl<K> Shm<K> {
             return self.end_with(state, woken);
         }
         Poll::Pending
+    }
+
+    /// A wait that has begun has a reason to end. Where nothing woke it, its wake-up was lost.
+    fn note_late(&self, state: &WaitState) {
+        let mut parked = self.parked.borrow_mut();
+        parked.late += u64::from(parked.overslept.contains(&state.key));
+    }
+
+    /// How often a wait of this endpoint slept until its last resort, 2 s, though it had a reason
+    /// to end: a wake-up was lost. Whoever dies between a change and its ring loses some.
+    pub fn late_wakes(&self) -> u64 {
+        self.parked.borrow().late
     }
 
     pub(super) fn forget_wait(&self, state: &mut WaitState) {
@@ -258,8 +281,8 @@ impl<K> Shm<K> {
         let mut guard = self.parked.borrow_mut();
         let parked = &mut *guard;
         parked.forget(key);
-        let mut until = boot_time() + LOOK_AGAIN_NS;
-        until = until.min(state.deadline.unwrap_or(until));
+        let last_resort = boot_time() + LOOK_AGAIN_NS;
+        let mut until = last_resort.min(state.deadline.unwrap_or(last_resort));
         if let Some((addr, _)) = wait.word {
             match self.heap_offset(addr) {
                 Some(at) => {
@@ -295,7 +318,8 @@ impl<K> Shm<K> {
             until = until.min(boot_time() + (POLL_NS << state.naps.min(NAPS_MAX)));
             state.naps = state.naps.saturating_add(1);
         }
-        parked.waits.push(Pending { key, waker: waker.clone(), until });
+        let is_last_resort = until == last_resort;
+        parked.waits.push(Pending { key, waker: waker.clone(), until, is_last_resort });
     }
 }
 
@@ -309,9 +333,16 @@ impl<K> Shm<K> {
         sources.extend(self.parked.borrow().sources.iter().map(|source| source.1));
     }
 
-    /// A sleep is over. Nothing is pending any more: every task looks again and arms again.
-    fn take_pending(&self, woken: &mut Vec<Pending>) {
-        let mut parked = self.parked.borrow_mut();
+    /// A sleep is over, by its timer if it was woken by nothing else. Nothing is pending any more:
+    /// every task looks again and arms again.
+    fn take_pending(&self, is_by_timer: bool, woken: &mut Vec<Pending>) {
+        let mut guard = self.parked.borrow_mut();
+        let parked = &mut *guard;
+        if is_by_timer {
+            let overslept = |wait: &&Pending| wait.is_last_resort && wait.until <= boot_time();
+            let keys = parked.waits.iter().filter(overslept).map(|wait| wait.key);
+            parked.overslept.extend(keys);
+        }
         // The kernel wakes one watcher of a dead thread's beacon; that one wakes the others.
         for (_, index) in parked.beacons.drain(..) {
             let place = self.region.mapping().place(index).expect("a watched place");
@@ -345,17 +376,18 @@ pub fn park_all<'e, K: 'static>(
 ) -> bool {
     let Some(until) = endpoints.clone().filter_map(Shm::looks_again).min() else { return false };
     let left = until.saturating_sub(boot_time());
+    let mut is_by_timer = false;
     if let Some(source) = unparker.listen()
         && left > 0
     {
         // First, so that it is never the one too many.
         let mut sources = vec![source];
         endpoints.clone().for_each(|endpoint| endpoint.add_sources(&mut sources));
-        parking::sleep(&sources, left);
+        is_by_timer = parking::sleep(&sources, left);
     }
     unparker.hear();
     let mut woken = Vec::new();
-    endpoints.for_each(|endpoint| endpoint.take_pending(&mut woken));
+    endpoints.for_each(|endpoint| endpoint.take_pending(is_by_timer, &mut woken));
     for wait in woken {
         wait.waker.wake();
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use farlock_fabric::Endpoint;
+use farlock_fabric::hook::Hook;
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{AcquireError, Client, Mode, Options, RecordLock};
@@ -97,8 +98,14 @@ impl Visitor<Struck<ShmEndpoint>> for Sailor<'_> {
         ledger.sit_down(args.seat, endpoint.id());
         let options = Options::new(region.incarnation());
         let client = Client::new(endpoint, lock, options);
+        let mut late = 0;
         while ledger.weather() != Weather::Over {
             cycle(args, &region, &client, &ledger)?;
+            let now = client.endpoint().inner().late_wakes();
+            if now > late {
+                ledger.woken_late(args.seat, now - late);
+                late = now;
+            }
         }
         client.block_on(client.settle());
         Ok(())

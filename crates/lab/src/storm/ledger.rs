@@ -51,6 +51,8 @@ enum Field {
     WaitsSince = 4,
     /// The longest wait that ended here, in nanoseconds.
     LongestWait = 5,
+    /// Waits that a timer ended, though their reason had come.
+    Late = 6,
 }
 
 impl<'a> Ledger<'a> {
@@ -137,6 +139,16 @@ impl<'a> Ledger<'a> {
         }
         self.field(seat, Field::Acquired).fetch_add(1, Ordering::SeqCst);
         self.field(seat, Field::LongestWait).fetch_max(waited, Ordering::SeqCst);
+    }
+
+    /// So many more waits of the client in this seat were ended late, by a timer.
+    pub fn woken_late(&self, seat: usize, waits: u64) {
+        self.field(seat, Field::Late).fetch_add(waits, Ordering::SeqCst);
+    }
+
+    /// How many waits were ended late.
+    pub fn late_wakes(&self) -> u64 {
+        self.over_seats(Field::Late).sum()
     }
 
     /// The client in this seat is about to release.

@@ -157,6 +157,7 @@ fn storm(args: &StormArgs, protocol: &str, kills: u64) -> anyhow::Result<Row> {
         violations: ledger.violations(),
         stalls: storm.stalls,
         longest_wait_ns: ledger.longest_wait(),
+        late_wakes: ledger.late_wakes(),
         seconds: begun.elapsed().as_secs_f64(),
         seed: args.seed,
     };

@@ -34,6 +34,8 @@ pub struct Row {
     pub stalls: u64,
     /// The longest wait that ended with a grant.
     pub longest_wait_ns: Nanos,
+    /// Waits that a timer ended, though their reason had come: lost wake-ups.
+    pub late_wakes: u64,
     /// Wall time.
     pub seconds: f64,
     /// The seed.
@@ -44,13 +46,14 @@ impl Row {
     /// Fails if anything was violated or anybody stalled, but for the canary: if nothing was
     /// violated there, nobody looked.
     pub fn pass(&self) -> anyhow::Result<()> {
-        let Self { protocol, violations, stalls, .. } = self;
+        let Self { protocol, violations, stalls, late_wakes, .. } = self;
         if protocol == CANARY {
             ensure!(*violations > 0, "{CANARY} excludes nobody, and no judge saw it");
         } else {
             ensure!(*violations == 0, "{protocol}: {violations} violations");
         }
         ensure!(*stalls == 0, "{protocol}: {stalls} clients wait for ever");
+        ensure!(*late_wakes == 0, "{protocol}: {late_wakes} waits were woken by a timer alone");
         Ok(())
     }
 
@@ -73,6 +76,7 @@ pub fn table(rows: &[Row]) -> Table {
         "violations",
         "stalls",
         "longest wait",
+        "late",
         "seconds",
     ]);
     for row in rows {
@@ -86,6 +90,7 @@ pub fn table(rows: &[Row]) -> Table {
             row.violations.to_string(),
             row.stalls.to_string(),
             format!("{:.1} ms", row.longest_wait_ns as f64 / 1e6),
+            row.late_wakes.to_string(),
             format!("{:.1}", row.seconds),
         ]);
     }
@@ -113,5 +118,7 @@ mod tests {
             let row = Row { protocol, violations, stalls, ..Row::default() };
             assert_eq!(row.pass().is_ok(), passes, "{row:?}");
         }
+        let late = Row { protocol: "mcs".to_owned(), late_wakes: 1, ..Row::default() };
+        assert!(late.pass().is_err());
     }
 }

@@ -5,6 +5,7 @@
 //! | exclusion | no hold overlaps one that is alone; who was killed has held until just before the kill. Holders that found a mark of the living say so themselves |
 //! | tokens | of holders alone increase strictly in the order in which they entered; a shared one is at least the last before it and below the next |
 //! | waits | who waits, and runs, is granted within [`BOUND_NS`] of the last moment at which somebody living held; each further waiter that is stopped meanwhile may cost [`PASS_NS`] more |
+//! | order | of those that asked later no more are granted before one that waits and is not stopped than may pass all who stand in line |
 //! | tries | are refused only if some living process held incompatibly or waited meanwhile |
 //!
 //! A process that is stopped after its grant, before it could say that it holds, holds until it
@@ -56,6 +57,10 @@ pub struct Verdict {
     pub delayed: u64,
     /// The longest that one of the living waited while nobody living held, in nanoseconds.
     pub worst_delay_ns: u64,
+    /// Operations that more overtook than may.
+    pub overtaken: u64,
+    /// By how many one that was not stopped was overtaken at most.
+    pub overtaken_max: u64,
     /// Operations of the living that were still waiting in the end.
     pub stalled: u64,
     /// Operations that failed as nothing should.
@@ -127,6 +132,8 @@ pub struct Known {
     pub entering_ns: u64,
     /// Whether grants have tokens.
     pub tokens: bool,
+    /// How many that asked later may be granted before one that waits and runs, if that is said.
+    pub passes_max: Option<u64>,
 }
 
 /// Judges a whole log.
@@ -145,10 +152,42 @@ pub fn judge(records: &[Record], known: Known) -> Verdict {
             story.judge_tokens(ops, &mut verdict);
         }
         story.judge_waits(ops, &mut verdict);
+        story.judge_order(ops, known.passes_max, &mut verdict);
         story.judge_tries(ops, &mut verdict);
         story.measure_takeovers(ops, &mut verdict);
     }
     verdict
+}
+
+/// Which of so many ranks were inserted, counted by a Fenwick tree.
+struct Ranks {
+    sums: Vec<u64>,
+    inserted: u64,
+}
+
+impl Ranks {
+    fn new(ranks: usize) -> Self {
+        Self { sums: vec![0; ranks + 1], inserted: 0 }
+    }
+
+    fn insert(&mut self, rank: usize) {
+        self.inserted += 1;
+        let mut at = rank + 1;
+        while let Some(sum) = self.sums.get_mut(at) {
+            *sum += 1;
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    /// How many above this one.
+    fn above(&self, rank: usize) -> u64 {
+        let (mut below, mut at) = (0, rank + 1);
+        while at > 0 {
+            below += self.sums[at];
+            at &= at - 1;
+        }
+        self.inserted - below
+    }
 }
 
 /// The log, sorted out.
@@ -326,6 +365,32 @@ impl Story {
             if open && self.fate(op).killed.is_none() && end == self.over {
                 verdict.stalled += 1;
                 verdict.object(op, "still waits in the end", self.begun);
+            }
+        }
+    }
+
+    /// Looks how many that asked later were granted before one that waited, and was not stopped.
+    fn judge_order(&self, ops: &[&Op], passes_max: Option<u64>, verdict: &mut Verdict) {
+        let mut entered: Vec<(u64, usize)> =
+            (0..).zip(ops).filter_map(|(rank, op)| Some((op.entered?, rank))).collect();
+        entered.sort_unstable();
+        let mut waits: Vec<(u64, usize)> =
+            (0..).zip(ops).map(|(rank, op)| (self.waited_until(op), rank)).collect();
+        waits.sort_unstable();
+        let (mut granted, mut entered) = (Ranks::new(ops.len()), entered.into_iter().peekable());
+        for (until, rank) in waits {
+            while let Some((_, rank)) = entered.next_if(|(at, _)| *at < until) {
+                granted.insert(rank);
+            }
+            let op = ops[rank];
+            if self.stopped(op).iter().any(|stop| meet(*stop, (op.asked, until))) {
+                continue;
+            }
+            let passes = granted.above(rank);
+            verdict.overtaken_max = verdict.overtaken_max.max(passes);
+            if passes_max.is_some_and(|max| passes > max) {
+                verdict.overtaken += 1;
+                verdict.object(op, &format!("{passes} that asked later came first"), self.begun);
             }
         }
     }
@@ -581,7 +646,7 @@ mod tests {
         }
 
         fn judged(self) -> Verdict {
-            judge(&self.0, Known { entering_ns: 20 * MS, tokens: true })
+            judge(&self.0, Known { entering_ns: 20 * MS, tokens: true, passes_max: Some(2) })
         }
     }
 
@@ -641,6 +706,23 @@ mod tests {
             told.add(at, 2, What::Refused, Refusal::TimedOut as u64).judged().delayed
         };
         assert_eq!((timed_out(100), timed_out(200)), (0, 1));
+    }
+
+    /// One waits while four that came later hold, one after the other.
+    #[test]
+    fn who_is_overtaken_too_often_is_seen() {
+        let told = |granted| {
+            let four = (0..4).fold(told().holds(0, 1, 3, 1), |told, n| {
+                told.holds(3 + n, 10 + 10 * n, 12 + 10 * n, 10 + n)
+            });
+            four.holds(2, granted, granted + 1, 2)
+        };
+        let counts = |verdict: Verdict| (verdict.overtaken, verdict.overtaken_max);
+        assert_eq!(counts(told(4).judged()), (0, 0));
+        assert_eq!(counts(told(25).judged()), (0, 2));
+        assert_eq!(counts(told(45).judged()), (1, 4));
+        let stopped = told(45).add(5, 2, What::Stops, 0).add(6, 2, What::Continues, 0);
+        assert_eq!(counts(stopped.judged()), (0, 0), "it was passed over");
     }
 
     /// A waiter is stopped while another holds, who releases; a third waits until the stopped one

@@ -49,6 +49,9 @@ const SECONDS: f64 = 100.0;
 const SECONDS_A_BLOW: f64 = 0.1;
 /// Locks by default: one that half of all ask for, and others that are often free.
 const LOCKS: u16 = 4;
+/// How many may pass whoever waits, for each that stands in line: the bound of the lock of sessions
+/// between two grants of the line, and the one that is granted.
+const PASSES: u64 = 65;
 
 /// What is stormed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -201,7 +204,8 @@ impl Storm<'_> {
         crew.end()?;
         let (entering_ns, tokens) = (self.face.entering_ns(), self.taken == Taken::Farlock);
         let log = Reader::open(self.dir)?.news()?;
-        let verdict = judge::judge(&log, Known { entering_ns, tokens });
+        let passes_max = tokens.then(|| PASSES * u64::from(self.clients));
+        let verdict = judge::judge(&log, Known { entering_ns, tokens, passes_max });
         let mut takeover = Latency::default();
         verdict.takeovers.iter().for_each(|nanos| takeover.record(*nanos));
         Ok(Row {
@@ -225,6 +229,8 @@ impl Storm<'_> {
             token_errors: verdict.token_errors,
             delayed: verdict.delayed,
             worst_delay_ns: verdict.worst_delay_ns,
+            overtaken: verdict.overtaken,
+            overtaken_max: verdict.overtaken_max,
             stalled: verdict.stalled,
             failures: verdict.failures,
             takeovers: takeover.count(),

@@ -54,6 +54,10 @@ pub struct Row {
     pub delayed: u64,
     /// The longest such wait.
     pub worst_delay_ns: u64,
+    /// Acquisitions that more overtook than may.
+    pub overtaken: u64,
+    /// By how many one was overtaken at most.
+    pub overtaken_max: u64,
     /// Acquisitions that were never granted.
     pub stalled: u64,
     /// Operations and processes that failed as nothing should.
@@ -86,6 +90,7 @@ impl Row {
             (self.token_errors, "tokens were out of order"),
             (self.refused_wrongly, "tries were refused though nobody living was there"),
             (self.delayed, "acquisitions waited too long"),
+            (self.overtaken, "acquisitions were overtaken too often"),
             (self.stalled, "acquisitions were never granted"),
             (self.failures, "operations failed"),
         ] {
@@ -116,10 +121,12 @@ pub fn table(row: &Row) -> Table {
         ("takeovers", grouped(row.takeovers)),
         ("takeover p50, p99", format!("{}, {}", duration(takeover.p50), duration(takeover.p99))),
         ("longest wait beside nobody", duration(row.worst_delay_ns)),
+        ("overtaken by at most", grouped(row.overtaken_max)),
         ("OVERLAPS", grouped(row.overlaps)),
         ("TOKENS OUT OF ORDER", grouped(row.token_errors)),
         ("REFUSED WRONGLY", grouped(row.refused_wrongly)),
         ("DELAYED", grouped(row.delayed)),
+        ("OVERTAKEN", grouped(row.overtaken)),
         ("STALLED", grouped(row.stalled)),
         ("FAILURES", grouped(row.failures)),
         ("seconds", format!("{:.1}", row.seconds)),
@@ -142,6 +149,7 @@ mod tests {
             Row { token_errors: 1, ..good.clone() },
             Row { refused_wrongly: 1, ..good.clone() },
             Row { delayed: 1, ..good.clone() },
+            Row { overtaken: 1, ..good.clone() },
             Row { stalled: 1, ..good.clone() },
             Row { failures: 1, ..good.clone() },
             Row { kills: 2, ..good.clone() },

@@ -189,6 +189,7 @@ impl ClientView {
         bench.tell(|line| *line = format!("client {who}  goes on"));
         bench.stops.stopped &= !(1 << who);
         bench.stops.undecided &= !(1 << who);
+        bench.locks.iter_mut().for_each(|lock| lock.tries.goes_on(who));
         bench.remember();
     }
 }

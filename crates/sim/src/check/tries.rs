@@ -32,6 +32,13 @@ impl Tries {
         self.concerned |= 1 << who;
     }
 
+    /// `who` was stopped, and goes on: what it wanted before, it wants now as well.
+    pub fn goes_on(&mut self, who: u16) {
+        if self.concerned & 1 << who != 0 {
+            self.excused |= self.trying & !(1 << who);
+        }
+    }
+
     /// `who`, which has opened, wants it at once or not at all. Of the others those in `counting`
     /// may be in its way: they live, and have not been stopped for longer than the lock minds.
     pub fn tries(&mut self, who: u16, shared: bool, counting: u64) {
@@ -167,6 +174,19 @@ mod tests {
             }
         };
         assert!(fails(false, ALL, dead) && !fails(false, ALL & !(1 << 1), dead));
+    }
+
+    /// A waiter that was stopped goes on beside a try, which is stopped meanwhile.
+    #[test]
+    fn the_stopped_are_none_until_they_go_on() {
+        let stopped = |goes_on: bool| {
+            fails(false, ALL & !(1 << 1), |tries, begun| match begun {
+                false => tries.opens(1),
+                true if goes_on => tries.goes_on(1),
+                true => tries.goes_on(2),
+            })
+        };
+        assert!(stopped(true) && !stopped(false));
     }
 
     #[test]

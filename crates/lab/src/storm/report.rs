@@ -11,6 +11,10 @@ use serde::Serialize;
 /// The lock that excludes nobody.
 pub const CANARY: &str = "none";
 
+/// Nobody may wait longer, with a dozen clients that hold for microseconds on few processors: a
+/// repair takes milliseconds, and every sleep ends after 2 s.
+const WAIT_MAX_NS: Nanos = 1_000_000_000;
+
 /// What came of a storm over one lock.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
@@ -46,13 +50,19 @@ impl Row {
     /// Fails if anything was violated or anybody stalled, but for the canary: if nothing was
     /// violated there, nobody looked.
     pub fn pass(&self) -> anyhow::Result<()> {
-        let Self { protocol, violations, stalls, late_wakes, .. } = self;
+        let Self { protocol, violations, stalls, longest_wait_ns, late_wakes, .. } = self;
         if protocol == CANARY {
             ensure!(*violations > 0, "{CANARY} excludes nobody, and no judge saw it");
         } else {
             ensure!(*violations == 0, "{protocol}: {violations} violations");
         }
         ensure!(*stalls == 0, "{protocol}: {stalls} clients wait for ever");
+        let longest = *longest_wait_ns;
+        ensure!(
+            longest < WAIT_MAX_NS,
+            "{protocol}: a wait of {:.0} ms, though holds take less than one",
+            longest as f64 / 1e6
+        );
         ensure!(*late_wakes == 0, "{protocol}: {late_wakes} waits were woken by a timer alone");
         Ok(())
     }
@@ -118,6 +128,8 @@ mod tests {
             let row = Row { protocol, violations, stalls, ..Row::default() };
             assert_eq!(row.pass().is_ok(), passes, "{row:?}");
         }
+        let long = Row { longest_wait_ns: WAIT_MAX_NS, ..Row::default() };
+        assert!(long.pass().is_err());
         let late = Row { protocol: "mcs".to_owned(), late_wakes: 1, ..Row::default() };
         assert!(late.pass().is_err());
     }

@@ -40,12 +40,17 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// From which others are drawn.
+fn scenario_of(exhibit: &Exhibit, subject: &str) -> Scenario {
+    Scenario { locks: exhibit.locks, ..Scenario::plain(subject, CLIENTS, ACQUISITIONS) }
+}
+
 /// Looks for one exhibit.
 pub fn find(exhibit: &Exhibit, budget: u64, seed: u64) -> anyhow::Result<ExhibitRow> {
     let subject = format!("{MUSEUM}{}", exhibit.name);
     let player = subjects::player(&subject)?;
     let faults = player.faults(exhibit.repairs);
-    let base = Scenario::plain(&subject, CLIENTS, ACQUISITIONS);
+    let base = scenario_of(exhibit, &subject);
     let mut hunt = Hunt::new(&player, Mix::Standard, seed);
     let catch = hunt.search(&base, faults, Budget::Schedules(budget), |_| {});
     let catch = catch.map(|catch| shrink(&player, catch));
@@ -90,7 +95,7 @@ mod tests {
         let mut twins = 0;
         for exhibit in subjects::exhibits() {
             let Some(player) = subjects::twin(exhibit) else { continue };
-            let base = Scenario::plain(exhibit.name, CLIENTS, ACQUISITIONS);
+            let base = scenario_of(exhibit, exhibit.name);
             let faults = player.faults(exhibit.repairs);
             let mut hunt = Hunt::new(&player, Mix::Standard, 1);
             let catch = hunt.search(&base, faults, Budget::Schedules(1_500), |_| {});

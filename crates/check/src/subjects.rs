@@ -84,9 +84,9 @@ pub fn all(args: &CheckArgs) -> Vec<String> {
     all.extend(LOCALS.map(str::to_owned));
     all.extend(canary.into_iter().map(str::to_owned));
     if args.mode == Mode::Exhaustive {
-        let ends = args.clients > 2 && args.crashes + args.losses > 0 || args.restarts > 0;
+        let ends = args.clients() > 2 && args.crashes + args.losses > 0 || args.restarts > 0;
         let faults = args.crashes + args.losses + args.cancels + args.pauses + args.stops;
-        let is_long = args.clients > 2 && (args.acquisitions > 1 || faults > 0)
+        let is_long = args.clients() > 2 && (args.acquisitions > 1 || faults > 0)
             || args.acquisitions > 2 && faults > 0
             || args.acquisitions > 1 && faults + u32::from(args.locks) - 1 > 1;
         let waits_holding = args.locks > 1 && args.acquisitions > 1;
@@ -114,6 +114,7 @@ pub const UNFENCED: Exhibit = Exhibit {
     settles: true,
     repairs: true,
     order: Claim::Nothing,
+    locks: 1,
 };
 
 /// Another one: clients that attach to a restarted memory node, and do not look which incarnation

@@ -5,10 +5,10 @@ use std::any::TypeId;
 use farlock_fabric::WideAtomics;
 
 use super::flaws::{
-    DeathUnwatched, FEW_TICKETS, ForgottenHandover, GenerationBySize, LateRelease, LeaseOverlooked,
-    OpeningUnpublished, ReadersNotAwaited, RepairWithoutDrain, RepairerOverlooked, ResetOverlooked,
-    ResetUnclaimed, Sound, SuspectedIsNotDead, UnbumpedGeneration, Untagged, WrappedCounter,
-    ZombieWrite,
+    DeathUnwatched, FEW_TICKETS, ForgottenHandover, GenerationBySize, HoldsForever, LateRelease,
+    LeaseOverlooked, LostIsDone, OfAnotherLock, OpeningUnpublished, ReadersNotAwaited,
+    RepairWithoutDrain, RepairerOverlooked, ResetOverlooked, ResetUnclaimed, Sound,
+    SuspectedIsNotDead, UnbumpedGeneration, Untagged, WrappedCounter, ZombieWrite,
 };
 use super::lease_flaws::{LateReader, LateWriter, RenewalUnread};
 use super::printed_repairs::{EpochZeroed, UndoneByAdding};
@@ -35,6 +35,8 @@ pub struct Exhibit {
     pub repairs: bool,
     /// What it claims: mostly an order of grants.
     pub order: Claim,
+    /// How many locks it takes to show it.
+    pub locks: u16,
 }
 
 /// An order of grants, or what else an exhibit is held to.
@@ -66,8 +68,10 @@ pub trait ExhibitVisitor<E: WideAtomics> {
 }
 
 macro_rules! exhibits {
-    ($($name:literal, $flaw:ty, $lock:expr, $settles:literal, $repairs:literal, $order:ident,
-        $story:literal;)+) => {
+    (@locks) => { 1 };
+    (@locks $locks:literal) => { $locks };
+    ($($name:literal, $flaw:ty, $lock:expr, $settles:literal, $repairs:literal,
+        $order:ident $(at $locks:literal locks)?, $story:literal;)+) => {
         /// Every exhibit.
         pub const EXHIBITS: &[Exhibit] = &[$(
             Exhibit {
@@ -76,6 +80,7 @@ macro_rules! exhibits {
                 settles: $settles,
                 repairs: $repairs,
                 order: Claim::$order,
+                locks: exhibits!(@locks $($locks)?),
             }
         ),+];
 
@@ -122,6 +127,18 @@ exhibits! {
         "DSLR as printed, turn tested first: a reader's reset passes over earlier readers";
     "untagged-messages", Untagged, Mcs::default(), true, true, Nothing,
         "notes are believed whatever generation they name";
+    "notes-of-another-lock", OfAnotherLock, Mcs::default(), true, true, Nothing at 2 locks,
+        "notes are believed whatever lock they name";
+    "news-of-another-lock", OfAnotherLock, every_writer(), true, true, Nothing at 2 locks,
+        "the same in ShiftLock, whose readers hear of their turn by other ways";
+    "lost-is-done", LostIsDone, Mcs::default(), true, true, Nothing,
+        "a slot goes on where it does not know what became of its verb";
+    "lost-reader-goes-on", LostIsDone, every_writer(), true, true, Nothing,
+        "the same in ShiftLock, where a reader's verb adds";
+    "holds-forever", HoldsForever, Mcs::default(), true, true, Nothing,
+        "who has released says that it holds until it acquires again";
+    "reads-forever", HoldsForever, patient_shiftlock(), true, true, Nothing,
+        "the same in ShiftLock, of whose readers the word knows only how many they are";
     "late-release", LateRelease, every_writer(), true, true, Nothing,
         "a release after a repair counts like any other";
     "lost-wake-up", Sound, LostWakeUp::default(), true, false, Nothing,

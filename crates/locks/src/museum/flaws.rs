@@ -3,9 +3,10 @@
 //! The story of each is its documentation. All are found by the standard mix of schedules within
 //! the budget that the museum's test states.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
-use farlock_fabric::{MaskedCas, MaskedFaa, Message, Nanos, Verb, Wait};
+use farlock_fabric::{Fault, MaskedCas, MaskedFaa, Message, Nanos, Slot, Verb, Wait};
 
 use super::tampered::Flaw;
 use crate::record::dslr::DslrWord;
@@ -36,7 +37,7 @@ pub struct Untagged {
 }
 
 impl Flaw for Untagged {
-    fn publishes(&self, word: usize, value: u64) -> bool {
+    fn publishes(&self, _: Slot, word: usize, value: u64) -> bool {
         match word {
             slot::LOCK => self.lock.set(value),
             slot::STATE => self.generation.set(SlotWord(value).generation()),
@@ -45,13 +46,57 @@ impl Flaw for Untagged {
         true
     }
 
-    fn receives(&self, mut message: Message) -> Option<Message> {
+    fn receives(&self, _: Slot, mut message: Message) -> Option<Message> {
         if !is_note(&message, Kind::Reset) {
             let released = Released(message[2]);
             message[1] = self.lock.get();
             message[2] = released.with(Released::GENERATION, self.generation.get()).0;
         }
         Some(message)
+    }
+}
+
+/// Notes are believed whatever lock they name: a slot that has come to another one takes what is
+/// still said of the first for news of that.
+#[derive(Debug, Default)]
+pub struct OfAnotherLock {
+    /// At which lock each slot is.
+    at: RefCell<BTreeMap<Slot, u64>>,
+}
+
+impl Flaw for OfAnotherLock {
+    fn publishes(&self, slot: Slot, word: usize, value: u64) -> bool {
+        if word == slot::LOCK {
+            self.at.borrow_mut().insert(slot, value);
+        }
+        true
+    }
+
+    fn receives(&self, slot: Slot, mut message: Message) -> Option<Message> {
+        message[1] = self.at.borrow().get(&slot).copied().unwrap_or_default();
+        Some(message)
+    }
+}
+
+/// A completion that was lost is taken for one that came: what the verb found is what the one
+/// before it did, and its slot goes on.
+#[derive(Debug, Default)]
+pub struct LostIsDone;
+
+impl Flaw for LostIsDone {
+    fn completes(&self, became: Result<(), Fault>) -> Result<(), Fault> {
+        if became == Err(Fault::Lost) { Ok(()) } else { became }
+    }
+}
+
+/// The record of a slot that has released says that it holds, until its next acquisition: whoever
+/// repairs waits for that.
+#[derive(Debug, Default)]
+pub struct HoldsForever;
+
+impl Flaw for HoldsForever {
+    fn publishes(&self, _: Slot, word: usize, value: u64) -> bool {
+        word != slot::STATE || SlotWord(value).phase() != Phase::Idle as u64
     }
 }
 
@@ -140,14 +185,14 @@ pub struct GenerationBySize {
 }
 
 impl Flaw for GenerationBySize {
-    fn publishes(&self, word: usize, value: u64) -> bool {
+    fn publishes(&self, _: Slot, word: usize, value: u64) -> bool {
         if word == slot::STATE {
             self.generation.set(SlotWord(value).generation());
         }
         true
     }
 
-    fn receives(&self, message: Message) -> Option<Message> {
+    fn receives(&self, _: Slot, message: Message) -> Option<Message> {
         let newer = Released(message[2]).generation() > self.generation.get();
         (newer || !is_note(&message, Kind::Reset)).then_some(message)
     }
@@ -161,7 +206,7 @@ pub struct LeaseOverlooked {
 }
 
 impl Flaw for LeaseOverlooked {
-    fn publishes(&self, word: usize, value: u64) -> bool {
+    fn publishes(&self, _: Slot, word: usize, value: u64) -> bool {
         if word == slot::STATE {
             self.holds.set(SlotWord(value).phase() == Phase::Held as u64);
         }
@@ -261,7 +306,7 @@ impl Flaw for DeathUnwatched {
 pub struct OpeningUnpublished;
 
 impl Flaw for OpeningUnpublished {
-    fn publishes(&self, word: usize, value: u64) -> bool {
+    fn publishes(&self, _: Slot, word: usize, value: u64) -> bool {
         word != slot::STATE || SlotWord(value).phase() != Phase::Opening as u64
     }
 }
@@ -271,7 +316,7 @@ impl Flaw for OpeningUnpublished {
 pub struct ReadersNotAwaited;
 
 impl Flaw for ReadersNotAwaited {
-    fn receives(&self, mut message: Message) -> Option<Message> {
+    fn receives(&self, _: Slot, mut message: Message) -> Option<Message> {
         if is_note(&message, Kind::ModeChanged) {
             message[0] = Head(message[0]).with(Head::KIND, Kind::Handover as u64).0;
         }
@@ -284,7 +329,7 @@ impl Flaw for ReadersNotAwaited {
 pub struct ResetOverlooked;
 
 impl Flaw for ResetOverlooked {
-    fn receives(&self, message: Message) -> Option<Message> {
+    fn receives(&self, _: Slot, message: Message) -> Option<Message> {
         (!is_note(&message, Kind::Reset)).then_some(message)
     }
 }

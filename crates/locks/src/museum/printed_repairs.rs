@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use farlock_fabric::{Addr, MaskedCas, Verb};
+use farlock_fabric::{Addr, MaskedCas, Slot, Verb};
 
 use super::tampered::Flaw;
 use crate::record::dslr_64::Dslr64Word;
@@ -35,7 +35,7 @@ enum Seen {
 }
 
 impl Flaw for EpochZeroed {
-    fn publishes(&self, word: usize, value: u64) -> bool {
+    fn publishes(&self, _: Slot, word: usize, value: u64) -> bool {
         if word == slot::LOCK {
             self.lock.set(value);
         }

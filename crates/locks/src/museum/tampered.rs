@@ -35,15 +35,21 @@ pub trait Flaw: fmt::Debug {
         let _ = words;
     }
 
-    /// What the protocol believes that a message says; `None`: it overlooks it.
-    fn receives(&self, message: Message) -> Option<Message> {
+    /// What the protocol believes that a message to this slot says; `None`: it overlooks it.
+    fn receives(&self, slot: Slot, message: Message) -> Option<Message> {
+        let _ = slot;
         Some(message)
     }
 
-    /// Whether this word of a slot record is published at all.
-    fn publishes(&self, word: usize, value: u64) -> bool {
-        let _ = (word, value);
+    /// Whether this word of a slot's record is published at all.
+    fn publishes(&self, slot: Slot, word: usize, value: u64) -> bool {
+        let _ = (slot, word, value);
         true
+    }
+
+    /// What the protocol believes that became of a verb.
+    fn completes(&self, became: Result<(), Fault>) -> Result<(), Fault> {
+        became
     }
 
     /// Whether the protocol believes that a peer lives.
@@ -94,7 +100,10 @@ impl<E: Endpoint> Endpoint for Tampered<E> {
         {
             self.inner.abandon(ticket);
         }
-        self.inner.post(verb)
+        match self.inner.post(verb) {
+            Posted::Done(became) => Posted::Done(self.flaw.completes(became)),
+            pending => pending,
+        }
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
@@ -102,7 +111,7 @@ impl<E: Endpoint> Endpoint for Tampered<E> {
     }
 
     fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        self.inner.poll_posted(ticket, cx)
+        self.inner.poll_posted(ticket, cx).map(|became| self.flaw.completes(became))
     }
 
     fn abandon(&self, ticket: Ticket) {
@@ -126,7 +135,7 @@ impl<E: Endpoint> Endpoint for Tampered<E> {
     fn receive(&self, slot: Slot) -> Option<Envelope> {
         loop {
             let mut envelope = self.inner.receive(slot)?;
-            if let Some(message) = self.flaw.receives(envelope.message) {
+            if let Some(message) = self.flaw.receives(slot, envelope.message) {
                 envelope.message = message;
                 return Some(envelope);
             }
@@ -155,7 +164,7 @@ impl<E: Endpoint> Endpoint for Tampered<E> {
     }
 
     fn publish(&self, slot: Slot, word: usize, value: u64) {
-        if self.flaw.publishes(word, value) {
+        if self.flaw.publishes(slot, word, value) {
             self.inner.publish(slot, word, value);
         }
     }

@@ -197,13 +197,13 @@ pub(crate) const CI: &[Step] = &[
             ),
             lab!(
                 "check --mode exhaustive --protocol claim:bypass=1 --acquisitions 1 --cancels 1 \
-                 --budget 10s --json"
+                 --budget 10s --partial --json"
             ),
             // Tries, withdrawals and stops, of locks that say something of them.
             lab!("check --mode exhaustive --clients 2 --acquisitions 1 --stops 2 --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --stops 1 --budget 6s --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --stops 2 --budget 6s --json"),
-            lab!("check --mode exhaustive --clients 2 --stops 2 --budget 6s --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --stops 1 --budget 6s --partial --json"),
+            lab!("check --mode exhaustive --acquisitions 1 --stops 2 --budget 6s --partial --json"),
+            lab!("check --mode exhaustive --clients 2 --stops 2 --budget 6s --partial --json"),
             lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 1 --stops 1 --crashes 1 --json"
             ),
@@ -215,14 +215,21 @@ pub(crate) const CI: &[Step] = &[
                  --json"
             ),
             lab!(
-                "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 6s --json"
+                "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 6s \
+                 --partial --json"
             ),
-            lab!("check --mode exhaustive --clients 2 --cancels 2 --visits --budget 6s --json"),
+            lab!(
+                "check --mode exhaustive --clients 2 --cancels 2 --visits --budget 6s --partial \
+                 --json"
+            ),
             lab!("check --mode exhaustive --clients 2 --crashes 1 --tries --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 6s --json"),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 6s \
+                 --partial --json"
+            ),
             lab!(
                 "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --visits \
-                 --budget 6s --json"
+                 --budget 6s --partial --json"
             ),
             lab!("check --mode pct --budget 40s --json"),
             lab!("check --mode random --budget 15s --json"),
@@ -253,11 +260,11 @@ pub(crate) const CI: &[Step] = &[
             // many may pass.
             lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
-                 --protocol claim:bypass=1 --budget 15s --json"
+                 --protocol claim:bypass=1 --budget 15s --partial --json"
             ),
             lab!(
                 "check --mode exhaustive --acquisitions 1 --tries shared --visits --budget 6s \
-                 --json"
+                 --partial --json"
             ),
         ],
         ..PLAIN
@@ -412,13 +419,16 @@ pub(crate) const NIGHTLY: &[Step] = &[
         commands: &[
             lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 1 --crashes 1 --restarts 1 \
-                 --budget 1500s --json"
+                 --budget 1500s --partial --json"
             ),
             lab!("check --mode exhaustive --protocol rma-rw --json"),
             lab!(
-                "check --mode exhaustive --protocol rma-rw:writers=2:readers=2 --budget 900s --json"
+                "check --mode exhaustive --protocol rma-rw:writers=2:readers=2 --budget 900s \
+                 --partial --json"
             ),
-            lab!("check --mode exhaustive --protocol claim:bypass=1 --budget 1500s --json"),
+            lab!(
+                "check --mode exhaustive --protocol claim:bypass=1 --budget 1500s --partial --json"
+            ),
             lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
                  --protocol claim:bypass=1 --json"
@@ -427,13 +437,25 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "check --mode exhaustive --protocol claim:bypass=1 --acquisitions 1 --cancels 1 \
                  --json"
             ),
-            lab!("check --mode exhaustive --clients 3 --acquisitions 3 --budget 1500s --json"),
-            lab!("check --mode exhaustive --clients 4 --acquisitions 1 --budget 1500s --json"),
-            lab!("check --mode exhaustive --crashes 1 --budget 1500s --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --crashes 2 --budget 1500s --json"),
-            lab!("check --mode exhaustive --cancels 1 --budget 1500s --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --pauses 1 --budget 1500s --json"),
-            lab!("check --mode exhaustive --losses 1 --budget 1500s --json"),
+            lab!(
+                "check --mode exhaustive --clients 3 --acquisitions 3 --budget 1500s --partial \
+                 --json"
+            ),
+            lab!(
+                "check --mode exhaustive --clients 4 --acquisitions 1 --budget 1500s --partial \
+                 --json"
+            ),
+            lab!("check --mode exhaustive --crashes 1 --budget 1500s --partial --json"),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --crashes 2 --budget 1500s --partial \
+                 --json"
+            ),
+            lab!("check --mode exhaustive --cancels 1 --budget 1500s --partial --json"),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --pauses 1 --budget 1500s --partial \
+                 --json"
+            ),
+            lab!("check --mode exhaustive --losses 1 --budget 1500s --partial --json"),
             lab!(
                 "check --mode exhaustive --protocol dslr-64:lease=10000000 --acquisitions 1 \
                  --crashes 1 --json"
@@ -446,14 +468,21 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "check --mode exhaustive --protocol dslr-64:lease=10000000 --clients 2 \
                  --acquisitions 1 --restarts 1 --json"
             ),
-            lab!("check --mode exhaustive --acquisitions 1 --stops 2 --budget 1500s --json"),
-            lab!("check --mode exhaustive --clients 2 --stops 1 --crashes 1 --budget 1500s --json"),
             lab!(
-                "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 1500s \
+                "check --mode exhaustive --acquisitions 1 --stops 2 --budget 1500s --partial \
                  --json"
             ),
             lab!(
-                "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 1500s --json"
+                "check --mode exhaustive --clients 2 --stops 1 --crashes 1 --budget 1500s \
+                 --partial --json"
+            ),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 1500s \
+                 --partial --json"
+            ),
+            lab!(
+                "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 1500s \
+                 --partial --json"
             ),
             lab!("check --mode pct --clients 5 --acquisitions 3 --budget 1800s --json"),
             lab!("check --mode crash --clients 4 --acquisitions 2 --budget 1800s --json"),
@@ -466,11 +495,11 @@ pub(crate) const NIGHTLY: &[Step] = &[
         cap_minutes: 120,
         env: NARROW,
         commands: &[
-            narrow!("check --mode exhaustive --acquisitions 4 --budget 1500s --json"),
-            narrow!("check --mode exhaustive --crashes 1 --budget 1500s --json"),
+            narrow!("check --mode exhaustive --acquisitions 4 --budget 1500s --partial --json"),
+            narrow!("check --mode exhaustive --crashes 1 --budget 1500s --partial --json"),
             narrow!(
                 "check --mode exhaustive --acquisitions 1 --crashes 2 --near-wrap 1 --budget 900s \
-                 --json"
+                 --partial --json"
             ),
             narrow!("check --mode pct --acquisitions 6 --protocol mcs --budget 600s --json"),
             narrow!("check --mode pct --acquisitions 6 --protocol shiftlock --budget 600s --json"),

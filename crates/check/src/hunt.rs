@@ -51,13 +51,17 @@ impl std::str::FromStr for Budget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse =
-            |_| format!("'{text}' is neither a number of schedules nor one of seconds (60s)");
-        match text.strip_suffix('s') {
-            Some(seconds) => {
-                seconds.parse().map(|s| Self::Time(Duration::from_secs(s))).map_err(refuse)
+        let (number, is_time) = match text.strip_suffix('s') {
+            Some(seconds) => (seconds, true),
+            None => (text, false),
+        };
+        match number.parse() {
+            Ok(0) => Err("a budget of nothing checks nothing".to_owned()),
+            Ok(seconds) if is_time => Ok(Self::Time(Duration::from_secs(seconds))),
+            Ok(schedules) => Ok(Self::Schedules(schedules)),
+            Err(_) => {
+                Err(format!("'{text}' is neither a number of schedules nor one of seconds (60s)"))
             }
-            None => text.parse().map(Self::Schedules).map_err(refuse),
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod verdict;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
@@ -76,13 +77,9 @@ pub struct CheckArgs {
     /// How.
     #[arg(long, value_enum, default_value = "pct")]
     pub mode: Mode,
-    /// How many clients.
-    #[arg(
-        long,
-        default_value_t = 3,
-        value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64)
-    )]
-    pub clients: u16,
+    /// How many clients; where nothing is said, 4 in modes `pct` and `random`, and 3 in the others.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64))]
+    pub clients: Option<u16>,
     /// How many acquisitions of each.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub acquisitions: u16,
@@ -154,12 +151,84 @@ pub struct CheckArgs {
     /// has happened in 1,000 schedules.
     #[arg(long)]
     pub budget: Option<Budget>,
+    /// In mode `exhaustive`: an exploration that the budget ends has passed as well. Without this
+    /// it ends with status 3.
+    #[arg(long)]
+    pub partial: bool,
     /// Decides everything.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Prints a line of JSON for each lock.
     #[arg(long)]
     pub json: bool,
+}
+
+impl CheckArgs {
+    /// How many clients there are.
+    fn clients(&self) -> u16 {
+        /// Of those that explore everything, and of those that sample.
+        const CLIENTS: [u16; 2] = [3, 4];
+        let samples = matches!(self.mode, Mode::Random | Mode::Pct);
+        self.clients.unwrap_or(CLIENTS[usize::from(samples)])
+    }
+
+    /// Refuses what does not go together.
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.stops == 0 || self.restarts + self.losses == 0,
+            "of who is stopped it must be known what becomes of its verbs"
+        );
+        ensure!(
+            self.locks == 1 && self.tasks == 1 || self.stops == 0 && !self.visits && !self.quits,
+            "who is stopped, and who visits, looks at one lock and at clients of one task"
+        );
+        ensure!(
+            self.tasks == 1 || matches!(self.mode, Mode::Random | Mode::Pct),
+            "modes random and pct alone play clients of several tasks"
+        );
+        Ok(())
+    }
+
+    /// Refuses what the one lock that is named does not have; of others tells.
+    fn check_for(&self, subject: &str) -> anyhow::Result<()> {
+        let lacking = self.lacking(subject, &subjects::player(subject)?).join(", ");
+        if !lacking.is_empty() && self.protocol != "all" {
+            bail!(Unchecked(format!("{subject} does not have what is asked: {lacking}")));
+        } else if !lacking.is_empty() {
+            eprintln!("{subject}: without {lacking}, which it does not have");
+        }
+        Ok(())
+    }
+
+    /// What is asked for that this lock does not have, and so is not played.
+    fn lacking(&self, subject: &str, player: &Player) -> Vec<&'static str> {
+        let explores = self.mode == Mode::Exhaustive;
+        let is_timed = subjects::TIMED.contains(&subject);
+        let asked = [
+            (self.mode == Mode::Crash && !player.outlives, "--mode crash"),
+            (self.crashes > 0 && !player.outlives, "--crashes"),
+            (self.losses > 0 && !player.outlives, "--losses"),
+            (self.restarts > 0 && !player.outlives, "--restarts"),
+            (self.pauses > 0 && explores && is_timed, "--pauses"),
+            (self.updates && !player.faults(false).updates, "--updates"),
+        ];
+        asked.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect()
+    }
+}
+
+/// Nobody objected, but what was asked for was not checked, or not to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unchecked(String);
+
+impl Unchecked {
+    /// The exit status of a program that ends with this.
+    pub const STATUS: u8 = 3;
+}
+
+/// How a program ends in which checking failed with this error.
+pub fn status(error: &anyhow::Error) -> ExitCode {
+    if error.is::<Unchecked>() { ExitCode::from(Unchecked::STATUS) } else { ExitCode::FAILURE }
 }
 
 /// Without a budget, schedules for each lock.
@@ -173,7 +242,7 @@ pub struct ReplayArgs {
 }
 
 /// Checks, prints, and fails if a judge objected to a lock other than the canary, or to none of its
-/// runs.
+/// runs; with [`Unchecked`] if that is not known.
 pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let _quiet = Quiet::begin();
     if args.mode == Mode::Museum {
@@ -190,21 +259,12 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     }
     subjects.retain(|subject| is_held_to(args, subject));
     if subjects.is_empty() {
-        eprintln!("nothing was checked");
-        return Ok(());
+        bail!(Unchecked("nothing was checked".to_owned()));
     }
-    ensure!(
-        args.stops == 0 || args.restarts + args.losses == 0,
-        "of who is stopped it must be known what becomes of its verbs"
-    );
-    ensure!(
-        args.locks == 1 && args.tasks == 1 || args.stops == 0 && !args.visits && !args.quits,
-        "who is stopped, and who visits, looks at one lock and at clients of one task"
-    );
-    ensure!(
-        args.tasks == 1 || matches!(args.mode, Mode::Random | Mode::Pct),
-        "modes random and pct alone play clients of several tasks"
-    );
+    args.check()?;
+    for subject in &subjects {
+        args.check_for(subject)?;
+    }
     if args.mode == Mode::Exhaustive
         && let Some(subject) = subjects.iter().find(|subject| !subjects::can_explore(subject))
     {
@@ -230,7 +290,24 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
             }
         }
     }
-    rows.iter().try_for_each(|row| pass(row, args.clients))
+    rows.iter().try_for_each(|row| pass(row, args.clients()))?;
+    let unchecked: Vec<&str> = rows.iter().filter_map(|row| left(args, row)).collect();
+    ensure!(
+        unchecked.is_empty(),
+        Unchecked(format!(
+            "the budget ended it: {}; give more, or say --partial",
+            unchecked.join(", ")
+        ))
+    );
+    Ok(())
+}
+
+/// A lock that was not checked as it should have been.
+fn left<'r>(args: &CheckArgs, row: &'r Row) -> Option<&'r str> {
+    let is_whole = args.mode != Mode::Exhaustive || row.complete || args.partial;
+    // The canary is left when it has failed; nobody dies of those that nobody outlives.
+    let is_played = row.schedules > 0 || args.mode == Mode::Crash;
+    (!(is_whole && is_played) && row.protocol != "none").then_some(&row.protocol)
 }
 
 /// Checks these locks, as many at one time as there are processors. Each row is `told` in the
@@ -327,7 +404,7 @@ struct Scenarios {
 impl Scenarios {
     fn of(args: &CheckArgs, subject: &str) -> Self {
         let (locks, tasks) = (args.locks, args.tasks);
-        let plain = Scenario::plain(subject, args.clients, args.acquisitions);
+        let plain = Scenario::plain(subject, args.clients(), args.acquisitions);
         let base = Scenario { locks, tasks, ..plain };
         let mixed = base.clone().mixed().at_locks(locks);
         Self { mixed: if args.updates { mixed.updating() } else { mixed }, base }
@@ -349,7 +426,7 @@ fn check(
     let mut row = Row {
         protocol: subject.to_owned(),
         mode: format!("{:?}", args.mode).to_lowercase(),
-        clients: args.clients,
+        clients: args.clients(),
         acquisitions: args.acquisitions,
         seed: args.seed,
         ..Row::default()
@@ -494,362 +571,4 @@ impl Drop for Quiet {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::scenario::Faults;
-    use super::*;
-
-    fn no_bars() -> MultiProgress {
-        MultiProgress::with_draw_target(indicatif::ProgressDrawTarget::hidden())
-    }
-
-    /// Two clients that acquire once each.
-    fn two(mode: Mode) -> CheckArgs {
-        CheckArgs {
-            protocol: "all".to_owned(),
-            but: Vec::new(),
-            mode,
-            clients: 2,
-            acquisitions: 1,
-            crashes: 0,
-            cancels: 0,
-            pauses: 0,
-            stops: 0,
-            tries: None,
-            visits: false,
-            quits: false,
-            losses: 0,
-            restarts: 0,
-            updates: false,
-            near_wrap: 0,
-            locks: 1,
-            tasks: 1,
-            budget: None,
-            seed: 1,
-            json: false,
-        }
-    }
-
-    /// Nobody objects to this run.
-    fn is_in_order(line: &str) {
-        let line: Line = line.parse().expect("a line");
-        let player = subjects::player(&line.scenario.subject).expect("a registered lock");
-        let (verdict, _) = hunt::replay(&player, &line);
-        assert_eq!(verdict.finding, None, "{line}");
-    }
-
-    /// The rows of all locks, by all processors: one slow lock does not keep a test for itself.
-    fn rows(args: CheckArgs) -> Vec<Row> {
-        let mut rows = Vec::new();
-        let told = |row| {
-            rows.push(row);
-            Ok(())
-        };
-        check_all(&args, &subjects::all(&args), &no_bars(), told).expect("registered locks");
-        rows
-    }
-
-    #[test]
-    fn every_schedule_of_two_clients_is_explored_and_only_the_canary_fails() {
-        for row in rows(CheckArgs { acquisitions: 2, ..two(Mode::Exhaustive) }) {
-            assert_eq!(row.complete, row.protocol != "none", "{row:?}");
-            pass(&row, 2).expect("locks pass and the canary does not");
-        }
-    }
-
-    #[test]
-    fn every_death_of_one_of_two_clients_is_explored_and_repaired() {
-        for row in rows(CheckArgs { crashes: 1, ..two(Mode::Exhaustive) }) {
-            pass(&row, 2).expect("locks pass and the canary does not");
-            let player = subjects::player(&row.protocol).expect("a registered lock");
-            let repaired = row.recoveries > 0 || !player.outlives;
-            assert!(row.protocol == "none" || row.complete && repaired, "{row:?}");
-        }
-    }
-
-    /// Readers of one client join a hold of it, and it is handed on, under every fault.
-    #[test]
-    fn tasks_hand_locks_on_and_share_them_whatever_befalls_them() {
-        for subject in ["local:shiftlock", "local:dslr", "local:cas", "local:rma-rw"] {
-            let player = subjects::player(subject).expect("a registered lock");
-            let args = CheckArgs { clients: 4, acquisitions: 2, ..two(Mode::Pct) };
-            let row = check(&args, subject, &player, Budget::Schedules(4_000), 0, &no_bars());
-            pass(&row, 4).expect("whoever lives is granted");
-            assert!(row.befell.given_up > 0 && row.befell.pauses > 0, "{row:?}");
-        }
-    }
-
-    /// Nothing is called complete of which a part may be missing.
-    #[test]
-    fn a_lock_whose_states_look_alike_is_not_explored() {
-        let named = |mode| CheckArgs { protocol: "local:shiftlock".to_owned(), ..two(mode) };
-        let refused = run(&named(Mode::Exhaustive)).expect_err("it cannot be complete");
-        assert!(refused.to_string().contains("local:mcs"), "{refused}");
-        run(&CheckArgs { budget: Some(Budget::Schedules(100)), ..named(Mode::Pct) })
-            .expect("it is played");
-    }
-
-    /// Whatever is given up at whatever moment is withdrawn or released, and nobody waits for it.
-    #[test]
-    fn two_clients_give_up_wherever_they_wait() {
-        let args = CheckArgs { cancels: 2, ..two(Mode::Exhaustive) };
-        for row in rows(args) {
-            pass(&row, 2).expect("locks pass and the canary does not");
-            let explored = row.complete && row.befell.given_up > 0;
-            assert!(row.protocol == "none" || explored, "{row:?}");
-        }
-    }
-
-    /// Whoever does not know what became of a verb ends; then its lock is repaired as after a
-    /// death.
-    #[test]
-    fn any_completion_of_two_clients_is_lost() {
-        let args = CheckArgs { losses: 1, ..two(Mode::Exhaustive) };
-        for row in rows(args) {
-            pass(&row, 2).expect("locks pass and the canary does not");
-            let player = subjects::player(&row.protocol).expect("a registered lock");
-            let lost = row.befell.lost > 0 || !player.outlives;
-            assert!(row.protocol == "none" || row.complete && lost, "{row:?}");
-        }
-    }
-
-    /// Nobody of the old incarnation succeeds in anything, those of the new one are granted, with
-    /// higher tokens, whatever the old one has left in the memory.
-    #[test]
-    fn the_memory_restarts_at_any_verb_of_two_clients() {
-        let args = CheckArgs { restarts: 1, ..two(Mode::Exhaustive) };
-        for row in rows(args) {
-            pass(&row, 2).expect("locks pass and the canary does not");
-            let player = subjects::player(&row.protocol).expect("a registered lock");
-            let came_back = row.befell.came_back > 0 || !player.outlives;
-            assert!(row.protocol == "none" || row.complete && came_back, "{row:?}");
-        }
-    }
-
-    /// A completion that is lost while its client settles what it gave up: `settle` reports
-    /// nothing, but the client says that it is broken.
-    #[test]
-    fn a_loss_in_settling_is_no_secret() {
-        let args = CheckArgs { losses: 1, cancels: 1, ..two(Mode::Exhaustive) };
-        let player = subjects::player("mcs").expect("a registered lock");
-        let row = check(&args, "mcs", &player, Budget::Schedules(u64::MAX), 0, &no_bars());
-        pass(&row, 2).expect("nobody waits for ever");
-        assert!(row.complete && row.befell.lost > 0 && row.befell.given_up > 0, "{row:?}");
-    }
-
-    /// Who is stopped keeps what it has, unless it has a lease, and nobody else is the worse for
-    /// it.
-    #[test]
-    fn two_clients_are_stopped_at_any_verb() {
-        let args = CheckArgs { pauses: 2, ..two(Mode::Exhaustive) };
-        for row in rows(args) {
-            pass(&row, 2).expect("locks pass and the canary does not");
-            let timed = subjects::TIMED.contains(&&*row.protocol);
-            let explored = row.complete && (row.befell.pauses > 0 || timed);
-            assert!(row.protocol == "none" || explored, "{row:?}");
-            assert_eq!(
-                row.befell.overstayed > 0,
-                subjects::LEASED.contains(&&*row.protocol),
-                "{row:?}"
-            );
-        }
-    }
-
-    /// Locks whose word has no count that wraps.
-    const NO_COUNTS: [&str; 8] =
-        ["none", "cas", "cas-nb", "retry-on-fail", "drtm", "rma-rw", "rpc", "rpc-ro"];
-
-    #[test]
-    fn counts_wrap_in_every_schedule_and_change_nothing() {
-        let args = CheckArgs { crashes: 1, near_wrap: 1, ..two(Mode::Exhaustive) };
-        for row in rows(args) {
-            pass(&row, 2).expect("locks pass and the canary does not");
-            let name = row.protocol.split(':').next().expect("a text has a first part");
-            let counts = !NO_COUNTS.contains(&name);
-            assert_eq!(row.befell.wraps > 0, counts, "{row:?}");
-            assert!(row.protocol == "none" || row.complete, "{row:?}");
-        }
-    }
-
-    #[test]
-    fn a_few_schedules_with_everything_that_can_go_wrong() {
-        let budget = Some(Budget::Schedules(400 * subjects::all(&two(Mode::Pct)).len() as u64));
-        let twice = |mode| CheckArgs { acquisitions: 2, budget, ..two(mode) };
-        for row in [rows(twice(Mode::Pct)), rows(twice(Mode::Random))].concat() {
-            pass(&row, 2).expect("locks pass and the canary does not");
-        }
-    }
-
-    /// A pause short of a lease, around it and beyond it, at any verb: whoever overstays its lease
-    /// knows, and nobody is let in beside a holder whose lease has not ended.
-    #[test]
-    fn a_holder_that_is_paused_beyond_its_lease_has_lost_the_lock() {
-        for subject in subjects::LEASED {
-            let player = subjects::player(subject).expect("a registered lock");
-            let mut hunt = Hunt::new(&player, Mix::Standard, 3);
-            let (base, faults) = (Scenario::plain(subject, 3, 2), player.faults(true));
-            let catch = hunt.search(&base, faults, Budget::Schedules(3_000), |_| {});
-            assert_eq!(catch.map(|catch| catch.line.to_string()), None);
-            assert!(hunt.befell.pauses > 100 && hunt.befell.overstayed > 10, "{:?}", hunt.befell);
-        }
-    }
-
-    /// Clocks decide nothing where there are no leases, however they jump. With leases they decide
-    /// who is inside as long as they go as the contract says, and tokens decide beyond that.
-    #[test]
-    fn clocks_that_go_wrong_cost_nobody_but_tokens_tell() {
-        for subject in ["cas", "mcs", "dslr"].into_iter().chain(subjects::LEASED) {
-            let player = subjects::player(subject).expect("a registered lock");
-            let mut hunt = Hunt::new(&player, Mix::Standard, 5);
-            let (base, faults) = (Scenario::plain(subject, 3, 2), player.faults(true));
-            let catch = hunt.search(&base, faults, Budget::Schedules(4_000), |_| {});
-            assert_eq!(catch.map(|catch| catch.line.to_string()), None);
-            assert!(hunt.befell.bad_clocks > 500, "{subject}: {:?}", hunt.befell);
-        }
-    }
-
-    /// A client learns of its grant after three leases, of which its slow clock shows less than
-    /// one. Meanwhile another has taken the lock away, and given it back.
-    #[test]
-    fn who_learns_of_its_grant_too_late_has_the_lower_token() {
-        let line = format!("{}/2x1/m0.0.pause.30000000/k0.-900000000/0", subjects::LEASED[0]);
-        let player = subjects::player(subjects::LEASED[0]).expect("a registered lock");
-        let (verdict, _) = hunt::replay(&player, &line.parse().expect("a line"));
-        assert_eq!((verdict.finding, verdict.befell.stale), (None, 1));
-    }
-
-    /// A reader with a fast clock loses patience with a writer, takes the lock away and reads. Then
-    /// the writer, whose slow clock shows that its lease has not ended, learns of its grant: its
-    /// token is below the reader's, and nobody else's was higher. The judge compared with writers'
-    /// tokens alone, and took what comes late for what is granted out of order.
-    #[test]
-    fn a_reader_may_have_the_higher_token_before_which_a_writer_comes_late() {
-        let line = "shiftlock:lease=10000000:strict/2x1/s1/m1.0.pause.10000001/\
-                    k0.9000000000+1.-900000000/0.w";
-        let player = subjects::player(subjects::LEASED[2]).expect("a registered lock");
-        let (verdict, _) = hunt::replay(&player, &line.parse().expect("a line"));
-        assert_eq!((verdict.finding, verdict.befell.stale), (None, 1));
-    }
-
-    /// Without `strict` a reader's release adds, and far beyond the contract of clocks it comes
-    /// after a reset, hides a reader of the next generation from a writer, and so gives both the
-    /// same token. That is what the page says; writers' tokens grow all the same.
-    #[test]
-    fn readers_that_add_too_late_spoil_readers_tokens_alone() {
-        for line in [
-            "shiftlock:lease=10000000/3x2/sc/hasty/k2.9000000000/\
-             0.w-2.1c-2.1c-1.g-2.g-1.1c-1.g-1.g-1.1c-1.w-3.1c",
-            "shiftlock:lease=10000000/3x2/s30/hasty-slow/m2.1.pause.5000000/k1.-900000000/\
-             0.1c-1.g-1.w-1.g-5.w-1.g-1.w-1.1c-1.1c-1.w-1.w-2.g-3.w-6.w",
-        ] {
-            let player = subjects::player(subjects::LEASED[1]).expect("a registered lock");
-            let (verdict, _) = hunt::replay(&player, &line.parse().expect("a line"));
-            assert_eq!(verdict.finding, None, "{line}");
-        }
-    }
-
-    #[test]
-    fn what_is_found_is_shrunk_and_its_line_shows_it_again() {
-        let player = subjects::player("none").expect("a registered lock");
-        let mut hunt = Hunt::new(&player, Mix::Standard, 7);
-        let base = Scenario::plain("none", 4, 3);
-        let found = hunt.search(&base, Faults::ALL, Budget::Schedules(100), |_| {});
-        let small = shrink(&player, found.expect("the canary is found at once"));
-        assert_eq!((small.line.scenario.clients, small.line.scenario.acquisitions), (2, 1));
-        assert!(small.line.trail.len() <= 2, "{}", small.line);
-        let line: Line = small.line.to_string().parse().expect("a line is a line");
-        let (verdict, _) = hunt::replay(&player, &line);
-        assert_eq!(verdict.finding, Some(small.finding));
-    }
-
-    /// A reader that was stopped around its claim stood for another that had died inside, and a
-    /// message found no room beside those that asked for a sign of life.
-    #[test]
-    fn nobody_waits_for_the_doubtful_or_for_what_found_no_room() {
-        for line in [
-            "claim:bypass=1/2x2/s6/dany1/many1.stop/\
-             6.w-3.g-2.w-3.g-2.w-3.g-2.w-3.g-3.w-1.1-2.g-2.w-1.1-3.1",
-            "claim:bypass=1/2x2/s5/y2fca31ef6fca31e9/slow/h1000000/m0.1.pause.30000000/visited/\
-             0.w-5.g-4.w",
-            "claim:bypass=1/2x2/s5/y2393ab30e393ab31/h1000000/m0.1.stop+0.3.stop/visited/0.w-3.g",
-            "claim/3x1/s2/many2.stop/\
-             4.w-2.1c-2.g-1.w-2.1c-2.g-1.w-2.1c-2.g-1.w-2.1c-3.1-1.1c-8.1c-8.1c-g.1c-8.1c-c.w-1.1-\
-             1.1c",
-            "claim:bypass=1/3x2/s31/t2.o0/hasty-slow/recorded/\
-             0.1c-1.w-9.w-3.g-1.1c-6.w-1.1-3.1-n.1-3.1-2.w-1.1c-8.1-b.w-8.1c-2.1-9.1-d.1c-1.1-9.1-\
-             8.g",
-        ] {
-            is_in_order(line);
-        }
-    }
-
-    /// The halves of a word that is read are of different moments: what was seen of the holders was
-    /// of one before the count, and the lock came round to the same. A search for the dead
-    /// looks at the holders again.
-    #[test]
-    fn nobody_is_buried_by_halves_of_a_word_that_are_of_different_moments() {
-        for line in [
-            "claim/6x2/s15d/t4.o0/hasty/l3.d7747048cc24e8af.10.10/x2/c0.0.1/m1.2.pause.5000000/0.1\
-             d-1.h-1.29-1.g-1.1c-2.h-2.g-4.1c-1.28-1.1c-1.1d-1.h-1.29-1.g-2.28-2.h-2.28-3.g-1.28-1\
-             .h-1.28-2.29-1.29-2.g-3.1c-1.h-2.1-3.1-1.1c-1.1d-2.g-1.1-4.28-2.g-1.1c-2.g-1.h-2.1c-1\
-             .28-1.1d-1.28-2.29-1.1c-1.28-1.1-4.1d-2.28-3.g-2.h-1.1c-1.28-1.g-2.1d-1.1-3.1-1.29-1.\
-             g-1.1-3.2-3.28-1.29-1.1d-1.28-2.29-1.1c-2.1d-1.28-1.g-2.28-2.1c-2.1d-1.g-j.29-1.1c-2.\
-             29-7.1-4.1c-6.28-1.1-9.1c",
-            "claim/6x2/sa6/t4.o0/hasty/l3.fdecc2ca76ab7a0e.400.400/x2/c5.0.8/m4.21.pause.5000000+4\
-             .1.pause.22500000+0.11.pause.100000000/recorded/0.1d-2.29-1.1d-1.g-1.h-1.28-2.1c-1.h-\
-             1.1d-1.g-1.28-1.h-2.h-1.1c-1.28-1.1c-1.1d-1.29-1.29-2.h-3.1c-2.1d-1.g-5.1d-1.h-1.1c-1\
-             .1d-1.g-1.g-1.h-2.28-1.g-2.28-1.1c-1.h-1.1c-1.g-2.28-1.h-1.1c-1.28-a.g-1.28-5.29-1.1c\
-             -1.1d-2.28-2.1c-1.29-2.1d-1.29-4.g-1.h-3.28-1.29-1.29-4.1c-1.g-1.28-5.1d-1.h-1.28-1.2\
-             9-3.1-4.g-7.1-3.1-3.28-2.1-7.1-1.h-2.1-8.28-1.1-4.h-5.1-3.1-j.h-l.1-4.h-1.28-1.h-a.1-\
-             5.1-a.1-6.29",
-        ] {
-            is_in_order(line);
-        }
-    }
-
-    /// A client that holds one lock and awaits another, in every schedule with a death, and with a
-    /// lost completion beside somebody who gives up.
-    #[test]
-    fn who_holds_one_lock_and_awaits_another_is_explored_whole() {
-        let two = CheckArgs { locks: 2, ..two(Mode::Exhaustive) };
-        for args in [
-            CheckArgs { acquisitions: 2, crashes: 1, ..two.clone() },
-            CheckArgs { losses: 1, cancels: 1, ..two },
-        ] {
-            for subject in ["mcs", "shiftlock", "dslr", "cas"] {
-                let player = subjects::player(subject).expect("a registered lock");
-                let budget = Budget::Schedules(u64::MAX);
-                let row = check(&args, subject, &player, budget, 0, &no_bars());
-                assert!(row.complete && row.violations + row.stalls == 0, "{row:?}");
-            }
-        }
-    }
-
-    /// Clients of several slots each, at several locks, under every fault.
-    #[test]
-    fn slots_of_one_client_are_clients_to_each_other() {
-        for mode in [Mode::Pct, Mode::Random] {
-            let args = CheckArgs { clients: 6, acquisitions: 2, locks: 3, tasks: 2, ..two(mode) };
-            for subject in ["claim", "mcs", "dslr", "local:shiftlock"] {
-                let player = subjects::player(subject).expect("a registered lock");
-                let row = check(&args, subject, &player, Budget::Schedules(2_000), 0, &no_bars());
-                pass(&row, 6).expect("whoever lives is granted");
-                assert!(row.befell.given_up > 0 && row.befell.pauses > 0, "{row:?}");
-            }
-        }
-    }
-
-    /// A holder, a waiter behind it, and a dead client behind both. Who came next began a new
-    /// generation and died before it had told the waiter. The holder found its lock repaired, had
-    /// nothing left to release, and went; the waiter watched the holder, which lived, for ever.
-    /// Whoever leaves a broken line without handing over now tells the rest of it.
-    #[test]
-    fn a_waiter_is_not_forgotten_when_the_repairer_dies_before_it_tells() {
-        for line in [
-            "shiftlock/4x1/s0/t0.o0/plain/d1.5.never+2.1.executed/c/1.1s-2.1c",
-            "mcs/4x2/s0/t0.o0/slow/d0.5.never+2.9.never/c/\
-             0.w-1.g-3.1s-e.g-1.w-2.g-3.1s-6.1c-3.w-1.1c-1.w-2.1s",
-        ] {
-            is_in_order(line);
-        }
-    }
-}
+mod tests;

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("farlock-check: {error:#}");
-            ExitCode::FAILURE
+            farlock_check::status(&error)
         }
     }
 }

@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("farlock-lab: {error:#}");
-            ExitCode::FAILURE
+            check::status(&error)
         }
     }
 }

@@ -283,6 +283,13 @@ pub(crate) const CI: &[Step] = &[
                  --crashes 1 --json"
             ),
             narrow!("check --mode exhaustive --acquisitions 1 --crashes 2 --protocol mcs --json"),
+            narrow!(
+                "check --mode exhaustive --clients 2 --acquisitions 3 --protocol claim:bypass=1 \
+                 --json"
+            ),
+            narrow!(
+                "check --mode pct --acquisitions 4 --protocol claim:bypass=1 --budget 10s --json"
+            ),
             narrow!("check --mode pct --acquisitions 4 --protocol mcs --budget 10s --json"),
             narrow!("check --mode pct --acquisitions 4 --protocol shiftlock --budget 10s --json"),
             narrow!("check --mode pct --acquisitions 4 --protocol dslr --budget 10s --json"),

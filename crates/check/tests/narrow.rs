@@ -6,7 +6,8 @@
 //! In an ordinary build the same runs find nothing, also where counts begin near their wrap.
 
 use farlock_check::exhaustive::explore;
-use farlock_check::hunt::{Budget, DEPTHS};
+use farlock_check::hunt::{self, Budget, DEPTHS};
+use farlock_check::line::Line;
 use farlock_check::scenario::{Death, Scenario};
 use farlock_check::subjects;
 use farlock_check::verdict::Objection;
@@ -39,6 +40,20 @@ fn goes_wrong(scenario: &Scenario) -> bool {
             player.play(&scenario, oracle).finding.is_some()
         })
     })
+}
+
+/// A waiter looks at the one before it when that one has left the line, has passed, and is in line
+/// again, behind the waiter. Turns that counted acquisitions had come round to the same: each waited
+/// for the other.
+#[test]
+fn who_has_passed_and_waits_again_is_not_the_one_before() {
+    let subject = "claim:bypass=1";
+    let player = subjects::player(subject).expect("a registered lock");
+    let line: Line = format!("{subject}/2x3/1.w-1.g-1.w-1.g").parse().expect("a line");
+    assert_eq!(hunt::replay(&player, &line).0.finding, None);
+    let scenario = Scenario::plain(subject, 2, if NARROW { 3 } else { 2 });
+    let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
+    assert!(explored.catch.is_none() && explored.complete, "{explored:?}");
 }
 
 #[test]

@@ -62,15 +62,16 @@ pub(crate) struct Notes {
     pub(crate) opened_at: Cell<Nanos>,
     /// Whether nobody wants any more what this slot waits for.
     pub(crate) withdrawn: Cell<bool>,
-    /// Which of its acquisitions the slot is at; wraps.
+    /// Which of its acquisitions the slot is at: the lower [`NUMBER_BITS`] count all of them, the
+    /// upper ones those in which it stood in line; both wrap.
     pub(crate) acquisition: Cell<u32>,
     /// Where it stands in line, as its lock puts it; zero is nowhere.
     pub(crate) position: Cell<u64>,
     /// How often it was asked for a sign of life; wraps.
     pub(crate) signs: Cell<u64>,
-    /// Which of its acquisitions is doubted; zero is none.
+    /// Which of its acquisitions is doubted, by its number; or [`NO_NUMBER`].
     pub(crate) doubted: Cell<u32>,
-    /// Which of its acquisitions holds, for doubts come too late; zero is none.
+    /// Which of its acquisitions holds, for doubts come too late; or [`NO_NUMBER`].
     pub(crate) believed: Cell<u32>,
 }
 
@@ -86,8 +87,8 @@ impl Notes {
             acquisition: Cell::new(0),
             position: Cell::new(0),
             signs: Cell::new(0),
-            doubted: Cell::new(0),
-            believed: Cell::new(0),
+            doubted: Cell::new(NO_NUMBER),
+            believed: Cell::new(NO_NUMBER),
         }
     }
 }
@@ -97,10 +98,23 @@ impl Notes {
     pub(crate) fn mixed_into(&self, hash: u64) -> u64 {
         const PRIME: u64 = 0x0100_0000_01b3;
         let (hint, turn) = (self.hint.get(), self.turn.get());
-        [self.hint_lock.get(), hint as u64, (hint >> 64) as u64, turn.began, turn.length]
+        let stood = u64::from(self.acquisition.get() >> NUMBER_BITS);
+        [self.hint_lock.get(), hint as u64, (hint >> 64) as u64, turn.began, turn.length, stood]
             .iter()
             .fold(hash, |hash, word| (hash ^ word).wrapping_mul(PRIME).rotate_left(29))
     }
+}
+
+/// The bits of an acquisition that count all acquisitions of its slot. Those above them count how
+/// often that stood in line.
+pub(crate) const NUMBER_BITS: u32 = 26;
+/// No acquisition has this number.
+const NO_NUMBER: u32 = u32::MAX;
+
+/// The number of an acquisition among all of its slot.
+#[inline(always)]
+pub(crate) const fn number_of(acquisition: u32) -> u32 {
+    acquisition & ((1 << NUMBER_BITS) - 1)
 }
 
 /// Signs of life are told apart among so many.
@@ -121,12 +135,26 @@ impl<E: Endpoint> Site<'_, E> {
         self.me.slot
     }
 
-    /// The slot's next acquisition begins. Returns which it is.
+    /// The slot's next acquisition begins, in which it may stand in line. Returns which it is.
     #[inline(always)]
     pub(crate) fn begin_acquisition(&self) -> u32 {
-        let acquisition = self.notes.acquisition.get().wrapping_add(1);
+        const NEXT: u32 = 1 << NUMBER_BITS | 1;
+        let acquisition = self.notes.acquisition.get().wrapping_add(NEXT);
         self.notes.acquisition.set(acquisition);
         acquisition
+    }
+
+    /// The slot has not stood in line in this acquisition, and will not: where it does the next
+    /// time is told apart from where it did the last time, however many there are between.
+    #[inline(always)]
+    pub(crate) fn stood_in_no_line(&self) {
+        self.notes.acquisition.set(self.acquisition().wrapping_sub(1 << NUMBER_BITS));
+    }
+
+    /// It may, after all.
+    #[inline]
+    pub(crate) fn may_stand_in_line(&self) {
+        self.notes.acquisition.set(self.acquisition().wrapping_add(1 << NUMBER_BITS));
     }
 
     /// What the lock's word probably is: as this slot left it.
@@ -220,20 +248,21 @@ impl<E: Endpoint> Site<'_, E> {
 
     /// Another client doubts that the slot will hold its lock by this acquisition.
     pub(crate) fn set_doubted(&self) {
-        if self.notes.believed.get() != self.acquisition() {
-            self.notes.doubted.set(self.acquisition());
+        let number = number_of(self.acquisition());
+        if self.notes.believed.get() != number {
+            self.notes.doubted.set(number);
         }
     }
 
     /// The slot holds its lock by this acquisition: doubts come too late from now on.
     pub(crate) fn set_believed(&self) {
-        self.notes.believed.set(self.acquisition());
+        self.notes.believed.set(number_of(self.acquisition()));
     }
 
     /// Whether one does.
     #[inline(always)]
     pub(crate) fn is_doubted(&self) -> bool {
-        self.notes.doubted.get() == self.acquisition()
+        self.notes.doubted.get() == number_of(self.acquisition())
     }
 
     /// Gives a sign of life, which is seen in the slot's record.

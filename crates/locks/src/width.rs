@@ -23,6 +23,8 @@ pub const PASSING: u32 = bits(12, 1);
 pub const READERS: u32 = bits(15, 3);
 /// The same where the word has less room for them.
 pub const CLAIM_READERS: u32 = bits(12, 3);
+/// How often a slot has got in line, as the last in line says in the word.
+pub const LINES: u32 = bits(6, 1);
 /// The count in a word is behind the one that travels by less than two to the power of this. More
 /// clients must not be in line.
 pub const LAG: u32 = bits(20, 1);

@@ -17,7 +17,7 @@ use farlock_fabric::{
 use super::{Mode, RecordLock, TokenSource, Tried};
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
-use crate::site::Site;
+use crate::site::{NUMBER_BITS, Site};
 use crate::slot::Phase;
 use crate::width;
 use letter::sort_mail;
@@ -30,8 +30,8 @@ word! {
         /// The writer that holds the lock: the index of its endpoint, and above that the low bits
         /// of the endpoint's incarnation. Zero is nobody.
         HOLDER holder: 22,
-        /// Which of its acquisitions the tail got in line with; wraps.
-        TURN turn: 6,
+        /// Which of the times that it stood in line this is of the tail's; wraps.
+        TURN turn: 6 => width::LINES,
         /// The last in line: a packed mailbox, or nobody. A writer that found the lock free is the
         /// first and last in line while it holds.
         TAIL tail: 40,
@@ -101,10 +101,14 @@ impl Place {
     }
 }
 
-/// As much of the number of an acquisition as a word holds.
+/// As much as a word holds of how often the slot of an acquisition has stood in line.
+///
+/// Others in line may look late whom they stand behind. Until then nobody gets in front of them but
+/// those that pass, who stand in no line: so a slot stands in line once more at most, behind them,
+/// and its turn is another one, however often it has passed.
 #[inline(always)]
 const fn turn_of(acquisition: u32) -> u64 {
-    acquisition as u64 & ClaimWord::TURN.max()
+    (acquisition >> NUMBER_BITS) as u64 & ClaimWord::TURN.max()
 }
 
 /// What the word calls an endpoint that holds the lock alone.
@@ -471,8 +475,11 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
             site.left(old);
             return Tried::Granted(door::granted(site, mode, &op, old));
         }
-        let is_free = found.tail() == 0 && found.is_free_for(mode);
-        if is_free { Tried::Again(old) } else { Tried::Busy }
+        if found.tail() == 0 && found.is_free_for(mode) {
+            return Tried::Again(old);
+        }
+        site.stood_in_no_line();
+        Tried::Busy
     }
 
     async fn try_beside(

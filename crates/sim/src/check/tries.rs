@@ -30,6 +30,8 @@ impl Tries {
     pub fn opens(&mut self, who: u16) {
         self.excused |= self.trying & !(1 << who);
         self.concerned |= 1 << who;
+        // Who was inside when the memory restarted comes back, and is not.
+        self.reading &= !(1 << who);
     }
 
     /// `who` was stopped, and goes on: what it wanted before, it wants now as well.
@@ -205,6 +207,19 @@ mod tests {
             }
         };
         assert!(fails(true, ALL, leaves));
+    }
+
+    /// A reader comes back after a restart of the memory, and wants the lock again.
+    #[test]
+    fn who_opens_is_not_inside() {
+        let comes_back = |tries: &mut Tries, begun: bool| {
+            if !begun {
+                tries.opens(1);
+                tries.enters(1, true);
+                tries.opens(1);
+            }
+        };
+        assert!(fails(true, ALL, comes_back));
     }
 
     #[test]

@@ -273,6 +273,20 @@ impl Claim {
         &self,
         site: &Site<'_, E>,
         mode: Mode,
+        seen: ClaimWord,
+    ) -> Result<Option<Grant>, Fault> {
+        site.may_stand_in_line();
+        let granted = self.look_past_the_dead(site, mode, seen).await?;
+        if granted.is_none() {
+            site.stood_in_no_line();
+        }
+        Ok(granted)
+    }
+
+    async fn look_past_the_dead<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
         mut seen: ClaimWord,
     ) -> Result<Option<Grant>, Fault> {
         let ticket = site.acquisition();

@@ -99,7 +99,7 @@ pub(super) fn pass<E: WideAtomics>(
 
 /// The grant by a verb that found the word as it wanted it.
 #[inline(always)]
-pub(super) fn granted<E>(
+pub(super) fn granted<E: WideAtomics>(
     site: &Site<'_, E>,
     mode: Mode,
     op: &MaskedCas<u128>,
@@ -110,7 +110,11 @@ pub(super) fn granted<E>(
         Mode::Exclusive if op.swap_mask & ClaimWord::TAIL.mask() != 0 => Rank::Head,
         Mode::Exclusive => Rank::Passer,
     };
-    Grant { count: ClaimWord(found).count(), acquisition: site.acquisition(), rank }
+    let acquisition = site.acquisition();
+    if rank != Rank::Head {
+        site.stood_in_no_line();
+    }
+    Grant { count: ClaimWord(found).count(), acquisition, rank }
 }
 
 impl Claim {
@@ -235,6 +239,7 @@ impl Claim {
             is_alone = false;
         }
         if site.is_withdrawn() {
+            site.stood_in_no_line();
             return Ok(Came::Left);
         }
         if !is_believed(site) {

@@ -15,7 +15,7 @@
 use farlock_fabric::{EndpointId, Fault, Mailbox, Slot, WideAtomics};
 
 use super::Place;
-use super::letter::{Kind, message, sort_mail};
+use super::letter::{doubt_of, sort_mail};
 use crate::Mode;
 use crate::agent::Participant;
 use crate::site::Site;
@@ -106,9 +106,9 @@ async fn tell<E: WideAtomics>(
     site: &Site<'_, E>,
     (endpoint, slot, ticket): Suspect,
 ) -> Result<bool, Fault> {
-    let to = Place { mailbox: Mailbox { endpoint, slot }, turn: super::turn_of(ticket) };
-    let doubt = message(Kind::Doubt, site.lock, Place::of(site), to);
-    match site.endpoint.send(to.mailbox, doubt).await {
+    let to = Mailbox { endpoint, slot };
+    let doubt = doubt_of(site.lock, Place::of(site), ticket);
+    match site.endpoint.send(to, doubt).await {
         Ok(()) => Ok(true),
         Err(Fault::MailboxFull | Fault::PeerGone) => Ok(false),
         Err(fault) => Err(fault),

@@ -4,16 +4,16 @@ use farlock_fabric::{Addr, Envelope, Mailbox, Message, WideAtomics, word};
 
 use super::{Place, turn_of};
 use crate::event::Event;
-use crate::site::Site;
+use crate::site::{Site, number_of};
 
 word! {
     /// The first word of a message. Its kinds are those that no other lock's messages have.
     struct Head: u64 {
         /// A [`Kind`].
         KIND kind: 8,
-        /// Which of the receiver's acquisitions it concerns.
+        /// Which of the receiver's places in line it concerns; of a doubt, which acquisition.
         TO to: 6,
-        /// Which of the sender's acquisitions it concerns.
+        /// Which of the sender's places in line it concerns.
         SENT sent: 6,
         /// Zero.
         REST rest: 4,
@@ -27,9 +27,9 @@ word! {
     pub(super) struct Published: u64 {
         /// The one before it: a packed mailbox, or nobody.
         BEFORE before: 40,
-        /// With which acquisition.
+        /// Which of its places in line that is.
         BEFORE_TURN before_turn: 6,
-        /// Which acquisition of its owner this is of.
+        /// Which of its owner's this is.
         TURN turn: 6,
         /// The low bits of its owner's incarnation.
         INCARNATION incarnation: 12,
@@ -89,6 +89,16 @@ pub(super) fn message(kind: Kind, lock: Addr, from: Place, to: Place) -> Message
     [head.0, lock.bits(), 0, 0]
 }
 
+/// A message that doubts this acquisition of its receiver.
+pub(super) fn doubt_of(lock: Addr, from: Place, ticket: u32) -> Message {
+    let head = Head::new()
+        .with(Head::KIND, Kind::Doubt as u64)
+        .with(Head::TO, number_of(ticket).into())
+        .with(Head::SENT, from.turn)
+        .with(Head::FROM, from.mailbox.bits());
+    [head.0, lock.bits(), 0, 0]
+}
+
 /// The fewest messages that fill a mailbox, by the contract.
 const CELLS_MIN: u32 = 4;
 
@@ -105,8 +115,8 @@ pub(super) struct Mail {
     pub(super) was_full: bool,
 }
 
-/// Takes all mail of this slot. Remembers who is behind; drops what concerns another lock or
-/// another acquisition.
+/// Takes all mail of this slot. Remembers who is behind; drops what concerns another lock, another
+/// place in line or another acquisition.
 #[inline(always)]
 pub(super) fn sort_mail<E: WideAtomics>(site: &Site<'_, E>) -> Mail {
     // An uncontended release finds no mail, and keeps its site in registers.
@@ -123,10 +133,13 @@ fn sort<E: WideAtomics>(site: Site<'_, E>, first: Envelope) -> Mail {
         mail.was_full = letters >= CELLS_MIN;
         let [head, lock, ..] = envelope.message;
         let (head, lock) = (Head(head), Addr::from_bits(lock));
-        let concerns = lock == site.lock && head.to() == turn_of(site.acquisition());
+        let acquisition = site.acquisition();
+        let concerns = lock == site.lock && head.to() == turn_of(acquisition);
+        let number = u64::from(number_of(acquisition)) & Head::TO.max();
+        let doubts = lock == site.lock && head.to() == number;
         match head.kind() {
             kind if kind == Kind::First as u64 && concerns => mail.is_first = true,
-            kind if kind == Kind::Doubt as u64 && concerns => site.set_doubted(),
+            kind if kind == Kind::Doubt as u64 && doubts => site.set_doubted(),
             kind if kind == Kind::Behind as u64 && concerns => {
                 // Of two the later: the earlier one has left.
                 let place = Place { mailbox: Mailbox::from_bits(head.from()), turn: head.sent() };

@@ -311,6 +311,17 @@ fn nobody_waits_for_the_doubtful_or_for_what_found_no_room() {
     }
 }
 
+/// A reader that is stopped with its claim has a mailbox full of requests for a sign of life, in
+/// which a doubt finds no room: it stood for a reader that had died inside.
+#[test]
+fn a_full_mailbox_keeps_nobody_from_being_doubted() {
+    is_in_order(
+        "claim:bypass=1/4x4/s110/y25999eed2599100c/t2.o0/slow/d1.16.late/m2.5.stop/\
+         1.w-1.1s-1.1c-3.1s-1.g-1.w-1.1c-1.g-1.w-1.g-2.w-1.1s-1.1-3.1-1.1c-1.g-1.1s-2.1c-2.1-3.1-\
+         1.g-3.1s-1.1c-1.g-1.1c-3.1s",
+    );
+}
+
 /// A try is stopped for good while the waiter that was stopped before it goes on: then there is
 /// somebody in its way.
 #[test]

@@ -43,8 +43,8 @@ fn goes_wrong(scenario: &Scenario) -> bool {
 }
 
 /// A waiter looks at the one before it when that one has left the line, has passed, and is in line
-/// again, behind the waiter. Turns that counted acquisitions had come round to the same: each waited
-/// for the other.
+/// again, behind the waiter. Turns that counted acquisitions had come round to the same: each
+/// waited for the other.
 #[test]
 fn who_has_passed_and_waits_again_is_not_the_one_before() {
     let subject = "claim:bypass=1";

@@ -156,6 +156,13 @@ pub trait Endpoint: 'static {
     /// Takes the oldest message out of a slot's mailbox. Local: no verb.
     fn receive(&self, slot: Slot) -> Option<Envelope>;
 
+    /// Whether a slot's mailbox holds something that [`Endpoint::receive`] does not give yet, since
+    /// its sender is still writing it.
+    fn has_unread(&self, slot: Slot) -> bool {
+        let _ = slot;
+        false
+    }
+
     /// Begins a wait, or goes on with it; `state` is [`WaitState::default`] at first. The only
     /// place where time passes.
     fn poll_wait(

@@ -144,6 +144,17 @@ impl<E: Endpoint> Site<'_, E> {
         acquisition
     }
 
+    /// If another client doubts that the slot holds its lock by this acquisition, goes on as by the
+    /// next one, where it stands. It must be certain that it does not hold by this one.
+    #[inline]
+    pub(crate) fn begin_anew_if_doubted(&self) {
+        if self.is_doubted() {
+            let acquisition = self.acquisition();
+            let stood = acquisition & !number_of(u32::MAX);
+            self.notes.acquisition.set(stood | number_of(acquisition.wrapping_add(1)));
+        }
+    }
+
     /// The slot has not stood in line in this acquisition, and will not: where it does the next
     /// time is told apart from where it did the last time, however many there are between.
     #[inline(always)]

@@ -182,6 +182,10 @@ impl<H: Hook> Endpoint for H {
     }
 
     #[inline(always)]
+    fn has_unread(&self, slot: Slot) -> bool {
+        self.inner().has_unread(slot)
+    }
+
     fn receive(&self, slot: Slot) -> Option<Envelope> {
         Hook::receive(self, slot)
     }

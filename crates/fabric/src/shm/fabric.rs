@@ -71,6 +71,11 @@ impl<K: 'static> Endpoint for Shm<K> {
     }
 
     #[inline(always)]
+    fn has_unread(&self, slot: Slot) -> bool {
+        !self.is_mailbox_empty(slot)
+    }
+
+    #[inline(always)]
     fn receive(&self, slot: Slot) -> Option<Envelope> {
         if !self.has_mail(slot) {
             return None;

@@ -132,6 +132,10 @@ impl<E: Endpoint> Endpoint for Tampered<E> {
         words
     }
 
+    fn has_unread(&self, slot: Slot) -> bool {
+        self.inner.has_unread(slot)
+    }
+
     fn receive(&self, slot: Slot) -> Option<Envelope> {
         loop {
             let mut envelope = self.inner.receive(slot)?;

@@ -282,6 +282,7 @@ impl Claim {
     ) -> Result<Result<Grant, ClaimWord>, Fault> {
         let mut attempts = 0;
         while let Some(op) = self.way_in(site, mode, seen) {
+            site.begin_anew_if_doubted();
             site.publish_ticket(Phase::Opening, mode, 0, site.acquisition());
             site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
             let found = site.endpoint.old();

@@ -10,6 +10,10 @@
 //! that was doubted, and a while later has still not said that it holds, is not inside and will not
 //! be by that acquisition, whatever its verb has done or will do.
 //!
+//! The mailbox of who is stopped may be full. So a reader that finds as much mail as fills one, or
+//! mail that is still being written, is doubted as well. Whoever is doubted before it claims the
+//! lock goes on as by another acquisition, and loses nothing.
+//!
 //! A while is long enough for a processor to show others what it has stored.
 
 use farlock_fabric::{EndpointId, Fault, Mailbox, Slot, WideAtomics};
@@ -109,8 +113,9 @@ async fn tell<E: WideAtomics>(
     let to = Mailbox { endpoint, slot };
     let doubt = doubt_of(site.lock, Place::of(site), ticket);
     match site.endpoint.send(to, doubt).await {
-        Ok(()) => Ok(true),
-        Err(Fault::MailboxFull | Fault::PeerGone) => Ok(false),
+        // A reader that finds its mailbox full takes itself for doubted.
+        Ok(()) | Err(Fault::MailboxFull) => Ok(true),
+        Err(Fault::PeerGone) => Ok(false),
         Err(fault) => Err(fault),
     }
 }
@@ -119,5 +124,5 @@ async fn tell<E: WideAtomics>(
 #[inline(always)]
 pub(super) fn is_believed<E: WideAtomics>(site: &Site<'_, E>) -> bool {
     sort_mail(site);
-    !site.is_doubted()
+    !(site.is_doubted() || site.endpoint.has_unread(site.slot()))
 }

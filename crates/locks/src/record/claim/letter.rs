@@ -150,6 +150,10 @@ fn sort<E: WideAtomics>(site: Site<'_, E>, first: Envelope) -> Mail {
             _ => site.event(Event::StaleMessage { lock }),
         }
     }
+    // A doubt that found no room is one all the same.
+    if mail.was_full || site.endpoint.has_unread(site.slot()) {
+        site.set_doubted();
+    }
     mail
 }
 

@@ -402,6 +402,7 @@ impl Claim {
         seen: ClaimWord,
     ) -> Result<Result<Grant, ClaimWord>, Fault> {
         let op = claiming(site, mode, seen);
+        site.begin_anew_if_doubted();
         let acquisition = site.acquisition();
         site.publish_ticket(Phase::Claiming, mode, 0, site.acquisition());
         site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;

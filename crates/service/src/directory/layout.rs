@@ -111,13 +111,13 @@ impl Link {
     }
 
     /// The link's next value, in this state.
-    pub(super) const fn turned(self, state: State) -> Self {
-        self.with(Self::STATE, state as u64).with(Self::NUMBER, self.number() + 1)
+    pub(super) fn turned(self, state: State) -> Self {
+        self.with(Self::STATE, state as u64).with(Self::NUMBER, self.number() + steps().links)
     }
 
     /// The link's next value, before another record.
-    pub(super) const fn before(self, next: u64) -> Self {
-        self.with(Self::NEXT, next).with(Self::NUMBER, self.number() + 1)
+    pub(super) fn before(self, next: u64) -> Self {
+        self.with(Self::NEXT, next).with(Self::NUMBER, self.number() + steps().links)
     }
 
     /// The link's next value, while `owner` prepares the record.
@@ -144,9 +144,37 @@ fn short(owner: EndpointId) -> u64 {
 
 impl Chain {
     /// The chain's next value, with this first record.
-    pub(super) const fn beginning_with(self, record: u64) -> Self {
-        Self::new().with(Self::CHANGES, self.changes() + 1).with(Self::FIRST, record)
+    pub(super) fn beginning_with(self, record: u64) -> Self {
+        Self::new().with(Self::CHANGES, self.changes() + steps().chains).with(Self::FIRST, record)
     }
+}
+
+/// By how much each change raises what tells the values of a word apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps {
+    pub(super) links: u64,
+    pub(super) chains: u64,
+}
+
+impl Steps {
+    pub(super) const SOUND: Self = Self { links: 1, chains: 1 };
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+fn steps() -> Steps {
+    Steps::SOUND
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Tests plant directories here whose words are not told apart.
+    pub(super) static STEPS: std::cell::Cell<Steps> = const { std::cell::Cell::new(Steps::SOUND) };
+}
+
+#[cfg(test)]
+fn steps() -> Steps {
+    STEPS.get()
 }
 
 /// A word as it lies in memory: beside what it and its address come to, so that a half that was

@@ -9,6 +9,8 @@ use farlock_locks::slot;
 use farlock_sim::schedule::{Director, Exhaustive, Pct, Random, Schedule};
 use farlock_sim::{Config, Ended, Handle, Mode, Ratio, SimEndpoint, Weakness, World, mix};
 
+use super::super::facts::Wanted;
+use super::super::layout::{STEPS, Steps};
 use super::super::{Directory, DirectoryError, Kind, Layout, Located};
 use super::KIND;
 
@@ -37,6 +39,36 @@ enum Flaw {
     Trusting,
     /// What it forgets had no tokens.
     Forgetful,
+    /// Names are compared by their first letters.
+    ByLetter,
+    /// Names are compared by the chain that they are in.
+    ByChain,
+    /// A record that is used again has the link it had.
+    UntoldLinks,
+    /// A chain that was changed and changed back is as it was.
+    UntoldChains,
+}
+
+impl Flaw {
+    /// The name by which this one is looked for.
+    fn compares(self, name: &str, layout: &Layout) -> String {
+        match self {
+            Self::ByLetter => name[..1].to_owned(),
+            Self::ByChain => {
+                let chain = Wanted::new(name, KIND.name).unwrap().chain(layout);
+                format!("chain {chain}")
+            }
+            _ => name.to_owned(),
+        }
+    }
+
+    fn steps(self) -> Steps {
+        match self {
+            Self::UntoldLinks => Steps { links: 0, ..Steps::SOUND },
+            Self::UntoldChains => Steps { chains: 0, ..Steps::SOUND },
+            _ => Steps::SOUND,
+        }
+    }
 }
 
 /// Who uses what, and the tokens so far.
@@ -116,7 +148,8 @@ impl Member {
             Flaw::Forgetful => |_| 0,
             _ => KIND.count,
         };
-        let found = directory.enter(&self.endpoint, name, Kind { count, ..KIND }, aim).await?;
+        let entered = self.crowd.flaw.compares(name, &directory.layout);
+        let found = directory.enter(&self.endpoint, &entered, Kind { count, ..KIND }, aim).await?;
         known.insert(name, found);
         Ok(found)
     }
@@ -159,6 +192,7 @@ struct Played {
 
 impl Crowd {
     fn play<S: Schedule + 'static>(self, director: &Director<S>) -> Option<Played> {
+        STEPS.set(self.flaw.steps());
         let oracle = director.begin()?;
         let clients = self.uses.len() as u16;
         let config = Config {
@@ -297,4 +331,29 @@ fn a_client_that_trusts_what_it_found_once_is_found_out() {
 #[should_panic(expected = "had token")]
 fn tokens_that_are_forgotten_are_found_out() {
     Crowd { flaw: Flaw::Forgetful, ..SIX }.sample(1, 2_000);
+}
+
+#[test]
+#[should_panic(expected = " at ")]
+fn names_that_begin_alike_are_told_apart() {
+    const USES: &[&[&str]] = &[&["a1", "b1"], &["a2", "b2"], &["b1", "a1"]];
+    Crowd { uses: USES, records: 6, flaw: Flaw::ByLetter, ..FEW }.sample(1, 2_000);
+}
+
+#[test]
+#[should_panic(expected = " at ")]
+fn names_of_one_chain_are_told_apart() {
+    Crowd { records: 3, flaw: Flaw::ByChain, ..SIX }.sample(1, 2_000);
+}
+
+#[test]
+#[should_panic(expected = "had token")]
+fn a_record_used_again_is_another() {
+    Crowd { flaw: Flaw::UntoldLinks, ..SIX }.sample(1, 2_000);
+}
+
+#[test]
+#[should_panic(expected = "had token")]
+fn a_chain_that_was_changed_back_is_another() {
+    Crowd { flaw: Flaw::UntoldChains, ..SIX }.sample(1, 2_000);
 }

@@ -240,7 +240,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "worlds",
         title: "clients that hold one lock and await another, and that use several slots at once",
-        cap_minutes: 3,
+        cap_minutes: 2,
         commands: &[
             lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 2 --locks 2 --crashes 1 --json"
@@ -272,7 +272,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "narrow",
         title: "locks whose counts come all the way round within ten acquisitions",
-        cap_minutes: 3,
+        cap_minutes: 4,
         env: NARROW,
         commands: &[
             "cargo test --release --package=farlock-check --test=narrow --target-dir=target/narrow",
@@ -284,15 +284,11 @@ pub(crate) const CI: &[Step] = &[
             ),
             narrow!("check --mode exhaustive --acquisitions 1 --crashes 2 --protocol mcs --json"),
             narrow!(
-                "check --mode exhaustive --clients 2 --acquisitions 3 --protocol claim:bypass=1 \
-                 --json"
+                "check --mode pct --acquisitions 4 --protocol claim:bypass=1 --budget 6s --json"
             ),
-            narrow!(
-                "check --mode pct --acquisitions 4 --protocol claim:bypass=1 --budget 10s --json"
-            ),
-            narrow!("check --mode pct --acquisitions 4 --protocol mcs --budget 10s --json"),
-            narrow!("check --mode pct --acquisitions 4 --protocol shiftlock --budget 10s --json"),
-            narrow!("check --mode pct --acquisitions 4 --protocol dslr --budget 10s --json"),
+            narrow!("check --mode pct --acquisitions 4 --protocol mcs --budget 6s --json"),
+            narrow!("check --mode pct --acquisitions 4 --protocol shiftlock --budget 6s --json"),
+            narrow!("check --mode pct --acquisitions 4 --protocol dslr --budget 6s --json"),
         ],
         ..PLAIN
     },

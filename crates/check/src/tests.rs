@@ -365,7 +365,8 @@ fn who_holds_one_lock_and_awaits_another_is_explored_whole() {
         CheckArgs { acquisitions: 2, crashes: 1, ..two.clone() },
         CheckArgs { losses: 1, cancels: 1, ..two },
     ] {
-        for subject in ["mcs", "shiftlock", "dslr", "cas"] {
+        // Of all locks the step `worlds` explores the same.
+        for subject in ["mcs", "cas"] {
             let player = subjects::player(subject).expect("a registered lock");
             let budget = Budget::Schedules(u64::MAX);
             let row = check(&args, subject, &player, budget, 0, &no_bars());

@@ -252,7 +252,7 @@ const SIGNALS: Cases = &[
     (
         "the group gets TERM",
         "setsid -w bash -c 'trap \"\" USR2; LOCK NAME bash -c \"trap : USR2; sleep .3; \
-         echo out\" & sleep .1; trap \"echo term\" TERM; kill -TERM 0; wait; \
+         echo out\" & sleep .1; trap \"echo term\" TERM; kill -TERM 0; wait; sleep .3; \
          LOCK -n NAME echo free'",
     ),
 ];

@@ -807,54 +807,55 @@ fn a_stopped_process_cannot_delay_a_revocation_between_verbs() {
     assert_eq!(holder.hear(), "Err(Revoked)");
 }
 
-/// A process that was stopped on its way into the region kept everybody else out of it.
-#[test]
-fn a_process_stopped_while_it_attaches_keeps_nobody_out() {
-    let dir = TestDir::new("stopped-attaching");
-    let region = dir.region();
-    let mut comer = dir.child("comer");
-    assert_eq!(comer.hear(), "ready");
-    let process = rustix::process::Pid::from_raw(comer.pid() as i32).unwrap();
+/// Stops a child in this part at 200 moments, and does something beside it each time, in a thread
+/// of its own: it must not be waited for.
+fn beside_a_stopped<T: Send + 'static>(
+    dir: &TestDir,
+    part: &str,
+    act: impl Fn(Options) -> T + Copy + Send + 'static,
+    mut done: impl FnMut(T),
+) {
+    let mut child = dir.child(part);
+    assert_eq!(child.hear(), "ready");
+    let process = rustix::process::Pid::from_raw(child.pid() as i32).unwrap();
     let signal = |signal| rustix::process::kill_process(process, signal).unwrap();
     for round in 0..200 {
         std::thread::sleep(Duration::from_micros(300 + round * 7));
         signal(rustix::process::Signal::STOP);
         let options = dir.options();
-        let attached = std::thread::spawn(move || {
-            let region = Region::open(&options).unwrap();
-            drop((region.endpoint().unwrap(), region.lane(true).unwrap()));
-        });
-        until("to attach beside it", || attached.is_finished());
-        attached.join().unwrap();
-        region.endpoint().unwrap();
+        let acting = std::thread::spawn(move || act(options));
+        until("what is done beside it", || acting.is_finished());
+        done(acting.join().unwrap());
         signal(rustix::process::Signal::CONT);
     }
+}
+
+/// A process that was stopped on its way into the region kept everybody else out of it.
+#[test]
+fn a_process_stopped_while_it_attaches_keeps_nobody_out() {
+    let dir = TestDir::new("stopped-attaching");
+    let region = dir.region();
+    let attach = |options: Options| {
+        let region = Region::open(&options).unwrap();
+        drop((region.endpoint().unwrap(), region.lane(true).unwrap()));
+    };
+    beside_a_stopped(&dir, "comer", attach, |()| drop(region.endpoint().unwrap()));
 }
 
 /// Nor does one that was stopped while it made the region, wherever it was.
 #[test]
 fn a_process_stopped_while_it_creates_a_region_keeps_nobody_out() {
     let dir = TestDir::new("stopped-creating");
-    let mut creator = dir.child("creator");
-    assert_eq!(creator.hear(), "ready");
-    let process = rustix::process::Pid::from_raw(creator.pid() as i32).unwrap();
-    let signal = |signal| rustix::process::kill_process(process, signal).unwrap();
+    let create = |options: Options| {
+        let region = Region::open(&options).unwrap();
+        drop(region.endpoint().unwrap());
+        region.origin()
+    };
     let mut last = None;
-    for round in 0..200 {
-        std::thread::sleep(Duration::from_micros(300 + round * 7));
-        signal(rustix::process::Signal::STOP);
-        let options = dir.options();
-        let attached = std::thread::spawn(move || {
-            let region = Region::open(&options).unwrap();
-            drop(region.endpoint().unwrap());
-            region.origin()
-        });
-        until("to create beside it", || attached.is_finished());
-        let origin = attached.join().unwrap();
-        assert!(last <= Some(origin), "round {round}: {last:?}, then {origin:?}");
+    beside_a_stopped(&dir, "creator", create, |origin| {
+        assert!(last <= Some(origin), "{last:?}, then {origin:?}");
         last = Some(origin);
-        signal(rustix::process::Signal::CONT);
-    }
+    });
 }
 
 /// Whom an attacher killed on its way was about to replace is replaced by the next.

@@ -1,4 +1,4 @@
-//! Wake-ups in shared memory: whoever sleeps is woken by what it waits for, not by a timer.
+//! Wake-ups in shared memory: a sleeper is woken by what it waits for, not by a timer.
 #![cfg(all(feature = "shm", target_os = "linux"))]
 #![allow(clippy::unwrap_used)]
 

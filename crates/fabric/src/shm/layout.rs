@@ -63,7 +63,7 @@ pub(super) const HEADER_WORDS: usize = 12;
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
     pub(super) layout: AtomicU64,
-    /// Where the tokens begin; 0 until who found the region drew that, and put it here.
+    /// Where the tokens begin; 0 until an attacher has drawn that, and put it here.
     pub(super) origin: AtomicU64,
     pub(super) endpoints: AtomicU64,
     pub(super) slots: AtomicU64,

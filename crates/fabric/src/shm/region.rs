@@ -3,10 +3,10 @@
 //! A region is a file in a directory of its user. It is built under a name of its own and renamed
 //! once it is whole, unless there is one of that name by then: so nobody sees half a region, and a
 //! creator that dies leaves at most a file that the next creator removes. Where its tokens begin is
-//! not its creator's business: whoever finds a region without an origin draws one, and the first
+//! not its creator's business: an attacher that finds no origin there draws one, and the first
 //! that is put into the header counts. So nobody waits for a creator, wherever it was stopped.
 //!
-//! Who removes a region does so under the directory's lock, and only he takes a file away.
+//! A remover works under the directory's lock, and only a remover takes a file away.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -238,7 +238,7 @@ impl Region {
     /// region of this name finds another one.
     pub fn is_deleted(&self) -> bool {
         let named = self.mapping().tethers().dir().inode(&self.inner.name);
-        // Who cannot look there knows nothing.
+        // Where the directory cannot be looked at, nothing is known.
         named.is_ok_and(|named| named != Some(self.inner.inode))
     }
 
@@ -310,7 +310,7 @@ impl Region {
             None if !options.create => return Ok(Found::Nothing),
             None => draw_origin(&memory, &sound, options)?
                 .ok_or(OpenError::Malformed { path, why: Malformed::Incarnation })?,
-            // Who only looks repairs nothing.
+            // A handle that only reads repairs nothing.
             Some(origin) if options.read_only => origin,
             Some(origin) => {
                 let state = PrivateDir::open(&options.state_dir);

@@ -30,7 +30,7 @@ impl Tries {
     pub fn opens(&mut self, who: u16) {
         self.excused |= self.trying & !(1 << who);
         self.concerned |= 1 << who;
-        // Who was inside when the memory restarted comes back, and is not.
+        // A holder of before a restart of the memory comes back, and holds nothing.
         self.reading &= !(1 << who);
     }
 

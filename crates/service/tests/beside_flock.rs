@@ -242,12 +242,12 @@ const SIGNALS: Cases = &[
     ),
     (
         "a holder gets TERM",
-        "env --default-signal LOCK NAME sleep 5 & p=$!; sleep .3; kill -TERM $p; wait $p; \
+        "env --default-signal LOCK NAME sleep 2 & p=$!; sleep .3; kill -TERM $p; wait $p; \
          echo $?; LOCK -n NAME echo free",
     ),
     (
         "a holder gets KILL",
-        "LOCK NAME sleep 5 & p=$!; sleep .3; kill -KILL $p; wait $p; LOCK -w .5 NAME echo free",
+        "LOCK NAME sleep 2 & p=$!; sleep .3; kill -KILL $p; wait $p; LOCK -w .5 NAME echo free",
     ),
     (
         "the group gets TERM",

@@ -88,6 +88,16 @@ fn trial(
     registry::visit(spec, trial).expect("the lock is registered")
 }
 
+/// This lock, but whoever waits looks rarely: some of the default spend nearly all of a trial on
+/// looking at a word that a dead client keeps as it is.
+fn looking_rarely(spec: &str) -> String {
+    match spec.split(':').next() {
+        Some("shiftlock") if !spec.contains(":poll=") => format!("{spec}:poll=20000"),
+        Some("dslr" | "dslr-64") if !spec.contains(":omega=") => format!("{spec}:omega=50000"),
+        _ => spec.to_owned(),
+    }
+}
+
 /// Whether this lock outlives clients that die.
 fn outlives_clients(spec: &str) -> bool {
     struct Outlives;
@@ -104,17 +114,19 @@ fn outlives_clients(spec: &str) -> bool {
 /// About as many verbs as the shortest run of a client has.
 const VERBS: u64 = 24;
 
-/// How often a death is tried.
-const SEEDS: u64 = 6;
+/// How often a death is tried. One trial of them looks as often as the lock does by default.
+const SEEDS: u64 = 8;
 
 /// One client dies at each of its first verbs, in each of the three ways.
 #[test]
 fn one_death_at_any_verb() {
     for spec in specs().filter(|spec| *spec != "none" && outlives_clients(spec)) {
         let (mut survived, noticed) = (0, Rc::default());
+        let rarely = looking_rarely(spec);
         for verb in 0..VERBS {
             for outcome in OUTCOMES {
                 for seed in 0..SEEDS {
+                    let spec = if seed == verb % SEEDS { spec } else { &rarely };
                     survived += trial(spec, seed, vec![(seed % CLIENTS, verb, outcome)], &noticed);
                 }
             }
@@ -122,7 +134,7 @@ fn one_death_at_any_verb() {
         let trials = VERBS * OUTCOMES.len() as u64 * SEEDS;
         let noticed = noticed.get();
         assert!(noticed > trials / 8, "{spec}: {noticed} events in {trials} trials");
-        assert!(survived < VERBS as usize * 3 * 6 / 2, "{}: most deaths happen", spec);
+        assert!(survived < trials as usize / 2, "{}: most deaths happen", spec);
     }
 }
 
@@ -130,7 +142,9 @@ fn one_death_at_any_verb() {
 #[test]
 fn two_deaths() {
     for spec in specs().filter(|spec| *spec != "none" && outlives_clients(spec)) {
-        for seed in 0..400 {
+        let rarely = looking_rarely(spec);
+        for seed in 0..600 {
+            let spec = if seed % 8 == 0 { spec } else { &rarely };
             let outcome = |n: u64| OUTCOMES[(seed / n % 3) as usize];
             let deaths = vec![(0, seed * 7 % 31, outcome(1)), (1, 8 + seed * 11 % 37, outcome(3))];
             trial(spec, seed, deaths, &Rc::default());

@@ -1,10 +1,5 @@
-//! The `farlock` command.
+//! The `farlock` command. It begins in `cli/inherited.rs`.
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), no_main)]
 
 mod cli;
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    cli::main()
-}

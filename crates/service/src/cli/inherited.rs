@@ -2,46 +2,69 @@
 //!
 //! A command under a lock is to find what it would find without one: the same blocked and ignored
 //! signals, the same closed descriptors. This program changes them for itself, so it remembers
-//! them. The runtime changes some before `main`, so they are looked at before that.
+//! them, from the first: it begins where the C library hands the process over ([`main`]), before
+//! the runtime of Rust would change some.
 //!
 //! The one module of the command line with unsafe code.
 #![allow(unsafe_code)]
 
-use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::ffi::{CStr, OsStr, OsString};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::process::Pid;
 
 use super::report::Exit;
 
-/// Bits of [`BEFORE`]: that a standard descriptor was closed, by its number.
-const CLOSED: [u8; 3] = [1, 2, 4];
-/// That SIGPIPE was ignored.
-const PIPE_IGNORED: u8 = 8;
+/// Whether SIGPIPE was ignored at the start.
+static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// What the runtime changes before `main`.
-static BEFORE: AtomicU8 = AtomicU8::new(0);
+/// What a program of Rust that panicked ends with.
+const PANICKED: i32 = 101;
 
-/// Has [`before_main`] called by the C library, before the runtime of Rust begins.
-// SAFETY: the section is a list of functions to call, of this type: the C library passes arguments
-// that such a function may leave alone.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CALLED_BEFORE_MAIN: extern "C" fn() = before_main;
+/// Where the program begins, instead of in the runtime of Rust. That would prepare for a message
+/// when the stack overflows, which costs each start a twentieth of its time.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, expect(dead_code, reason = "tests begin in their harness"))]
+extern "C" fn main(count: libc::c_int, words: *const *const libc::c_char) -> libc::c_int {
+    let words = (0..usize::try_from(count).unwrap_or(0)).map(|n| {
+        // SAFETY: the C library passes so many words, each of which ends with a zero byte.
+        let word = unsafe { CStr::from_ptr(*words.add(n)) };
+        OsStr::from_bytes(word.to_bytes()).to_owned()
+    });
+    let words: Vec<OsString> = words.collect();
+    prepare();
+    // Who panics has said why.
+    let status =
+        std::panic::catch_unwind(|| super::main(words)).map_or(PANICKED, |exit| exit.0.into());
+    // What could not be written is reported where it is printed.
+    let _ = io::stdout().flush();
+    status
+}
 
-extern "C" fn before_main() {
-    let mut found = 0;
-    for (fd, bit) in CLOSED.into_iter().enumerate() {
+/// Prepares what every program of Rust relies on: that nothing else takes the number of a standard
+/// descriptor, and that to write to where nobody reads is an error.
+fn prepare() {
+    for fd in 0..=2 {
         // SAFETY: asking for the flags of a descriptor changes nothing, whether it is open or not.
-        if unsafe { libc::fcntl(fd as i32, libc::F_GETFD) } == -1 {
-            found |= bit;
+        // What is opened gets the lowest number that is free, and is closed to other programs.
+        unsafe {
+            if libc::fcntl(fd, libc::F_GETFD) == -1 {
+                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            }
         }
     }
-    if is_ignored(libc::SIGPIPE) {
-        found |= PIPE_IGNORED;
-    }
-    BEFORE.store(found, Ordering::Relaxed);
+    // A heap of its own for each thread would take longer to make than all that is put there.
+    #[cfg(target_env = "gnu")]
+    // SAFETY: nothing is allocated by another thread yet.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1)
+    };
+    PIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    // SAFETY: no function of this program is called by the signal.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
 fn is_ignored(signal: i32) -> bool {
@@ -59,14 +82,13 @@ fn is_ignored(signal: i32) -> bool {
 pub(super) struct Inherited {
     /// Signals that are blocked.
     blocked: SigSet,
-    before: u8,
 }
 
 impl Inherited {
     /// Looks at this process, which has not changed its signals yet.
     pub(super) fn look() -> io::Result<Self> {
         let blocked = SigSet::thread_get_mask()?;
-        Ok(Self { blocked, before: BEFORE.load(Ordering::Relaxed) })
+        Ok(Self { blocked })
     }
 
     /// Whether a signal does not reach a program that was started like this.
@@ -81,14 +103,7 @@ impl Inherited {
 
     /// Makes everything as it was given, for a command that takes this process over.
     pub(super) fn restore(&self) -> io::Result<()> {
-        for (fd, bit) in CLOSED.into_iter().enumerate() {
-            if self.before & bit != 0 {
-                // SAFETY: the runtime opened it in place of a closed one, and this process uses
-                // no standard descriptor from here on, but to say why the command does not run.
-                unsafe { libc::close(fd as i32) };
-            }
-        }
-        if self.before & PIPE_IGNORED == 0 {
+        if !PIPE_WAS_IGNORED.load(Ordering::Relaxed) {
             by_default(libc::SIGPIPE);
         }
         self.unblock()

@@ -16,7 +16,7 @@ mod region;
 mod report;
 mod terminal;
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
@@ -65,33 +65,31 @@ impl Places {
     }
 }
 
-/// Runs the command line.
-pub(crate) fn main() -> ExitCode {
+/// Runs the command line, of these words.
+fn main(words: Vec<OsString>) -> Exit {
     inherited::end_where_memory_is_gone();
-    let mut arguments = std::env::args_os();
-    match arguments.nth(1) {
-        Some(first) if first == demo::ACTOR => return demo::act(arguments).into(),
-        _ => {}
+    if words.get(1).is_some_and(|first| first == demo::ACTOR) {
+        return demo::act(words.into_iter().skip(2));
     }
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) => {
-            let given: Vec<_> = std::env::args_os().skip(1).collect();
+            let given = words.get(1..).unwrap_or_default();
             if error.kind() == ErrorKind::MissingRequiredArgument
                 && given.first().is_some_and(|command| command == "lock")
                 && let Some(refusal) = lock::refuse_descriptor(&given[1..])
             {
                 say(&refusal);
-                return refusal.exit.into();
+                return refusal.exit;
             }
             let printed = printed(error.print());
             // Help and version are no errors, unless they cannot be printed.
             return match printed {
-                _ if error.use_stderr() => Exit::USAGE.into(),
-                Ok(()) => Exit::OK.into(),
+                _ if error.use_stderr() => Exit::USAGE,
+                Ok(()) => Exit::OK,
                 Err(failure) => {
                     say(&failure);
-                    failure.exit.into()
+                    failure.exit
                 }
             };
         }
@@ -103,17 +101,17 @@ pub(crate) fn main() -> ExitCode {
         let what = format_args!("{variable}: {:?} is no absolute path", dir.as_os_str());
         let refusal = Failure::usage(what, "say where it is from the root: /...");
         say(&refusal);
-        return refusal.exit.into();
+        return refusal.exit;
     }
     if let Some(taken) = &options.instead_of {
         let (taken, dir) = (taken.display(), options.dir.display());
         say(format_args!("farlock: {taken} is somebody else's, so regions are in {dir}"));
     }
     match run(cli.command, &Places { options }) {
-        Ok(exit) => exit.into(),
+        Ok(exit) => exit,
         Err(failure) => {
             say(&failure);
-            failure.exit.into()
+            failure.exit
         }
     }
 }

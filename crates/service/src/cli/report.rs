@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::process::ExitCode;
 
 use farlock::directory::DirectoryError;
 use farlock::{AcquireError, SessionError};
@@ -30,12 +29,6 @@ impl Exit {
     /// A process that was killed by this signal.
     pub(super) fn killed_by(signal: i32) -> Self {
         Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit.0)
     }
 }
 

@@ -7,6 +7,7 @@ mod files;
 mod length;
 mod links;
 mod locks;
+mod promises;
 mod rust;
 mod words;
 
@@ -23,7 +24,7 @@ const NOT_OURS: [&str; 3] = [".git", "target", "results/scratch"];
 type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// Every rule, with the name that people see.
-const RULES: [(&str, Rule); 12] = [
+const RULES: [(&str, Rule); 13] = [
     ("parses", rust::parses),
     ("function length", length::functions),
     ("file length", length::files),
@@ -36,6 +37,7 @@ const RULES: [(&str, Rule); 12] = [
     ("named pages", words::named_pages),
     ("banned words", words::banned),
     ("locks", locks::kept),
+    ("promises", promises::kept),
 ];
 
 /// Something that breaks a rule.

@@ -220,9 +220,8 @@ impl Story {
                     fate.stops.push(Stop { ordered: record.time, seen: None, ended: over });
                 }
                 What::Stopped => {
-                    fate.stops.iter_mut().for_each(|stop| {
-                        stop.seen = stop.seen.or(Some(record.time));
-                    });
+                    let open = fate.stops.iter_mut().filter(|stop| stop.ended == over);
+                    open.for_each(|stop| stop.seen = stop.seen.or(Some(record.time)));
                 }
                 What::Continues => {
                     let open = fate.stops.iter_mut().filter(|stop| stop.ended == over);
@@ -743,6 +742,11 @@ mod tests {
         let asked = asked.add(21, 2, What::Stops, 0).add(22, 2, What::Stopped, 0);
         assert_eq!(asked.add(200, 2, What::Continues, 0).judged().delayed, 2);
         assert_eq!(stopped(41, 42).delayed, 1);
+        // A stop of those below it is not seen; of a later one nothing is learnt about it.
+        let below = told().holds(0, 1, 20, 1).holds(2, 401, 405, 2).holds(3, 406, 407, 3);
+        let below = below.add(21, 2, What::Stops, 0).add(400, 2, What::Continues, 0);
+        let again = below.add(402, 2, What::Stops, 0).add(403, 2, What::Stopped, 0);
+        assert_eq!(again.add(404, 2, What::Continues, 0).judged().delayed, 0);
     }
 
     #[test]

@@ -274,6 +274,13 @@ fn what_cannot_be_written_is_said() {
         assert_eq!(status, 71, "{said}");
         assert!(said.contains("standard output"), "{said}");
     }
+    for asked in ["ls", "--help"] {
+        let mut shell = stage.program("sh");
+        let farlock = env!("CARGO_BIN_EXE_farlock");
+        shell.args(["-c", "exec \"$@\" >&-", "sh", farlock, asked]);
+        let (status, _, said) = ended(shell.output().unwrap());
+        assert!(status == 71 && said.contains("standard output"), "{asked}: {status} {said}");
+    }
 }
 
 /// As a service and as a person, before and after a reboot, on a fresh disk: the region's file is

@@ -20,6 +20,8 @@ use super::report::Exit;
 
 /// Whether SIGPIPE was ignored at the start.
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+/// Whether standard output was closed then.
+static OUTPUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// What a program of Rust that panicked ends with.
 const PANICKED: i32 = 101;
@@ -52,6 +54,7 @@ fn prepare() {
         // What is opened gets the lowest number that is free, and is closed to other programs.
         unsafe {
             if libc::fcntl(fd, libc::F_GETFD) == -1 {
+                OUTPUT_WAS_CLOSED.fetch_or(fd == libc::STDOUT_FILENO, Ordering::Relaxed);
                 libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
             }
         }
@@ -65,6 +68,14 @@ fn prepare() {
     PIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
     // SAFETY: no function of this program is called by the signal.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
+/// Whether what is printed arrives anywhere.
+pub(super) fn output_is_open() -> io::Result<()> {
+    match OUTPUT_WAS_CLOSED.load(Ordering::Relaxed) {
+        true => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        false => Ok(()),
+    }
 }
 
 fn is_ignored(signal: i32) -> bool {

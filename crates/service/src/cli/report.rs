@@ -7,6 +7,8 @@ use farlock::directory::DirectoryError;
 use farlock::{AcquireError, SessionError};
 use farlock_fabric::shm::OpenError;
 
+use super::inherited;
+
 /// An exit status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Exit(pub(super) u8);
@@ -51,7 +53,8 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 
 /// Whether what a command was asked for is printed. A reader that went away has seen enough.
 pub(super) fn printed(outcome: io::Result<()>) -> Result<(), Failure> {
-    match outcome.and_then(|()| io::stdout().flush()) {
+    let arrives = inherited::output_is_open();
+    match arrives.and(outcome).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure {
             exit: Exit::SYSTEM,
             code: "output",

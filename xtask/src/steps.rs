@@ -249,6 +249,10 @@ pub(crate) const CI: &[Step] = &[
                 "check --mode exhaustive --clients 2 --acquisitions 1 --locks 2 --crashes 1 \
                  --losses 1 --cancels 1 --but claim --json"
             ),
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 1 --locks 2 --transactions \
+                 --crashes 1 --cancels 1 --json"
+            ),
             // Without drtm: who waits there by a clock that goes a hundred times slower than a
             // holder's polls for longer than a run has events.
             lab!("check --mode pct --clients 4 --locks 2 --but drtm --budget 8s --json"),

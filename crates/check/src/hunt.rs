@@ -293,6 +293,7 @@ fn plainer_acquisitions(scenario: &Scenario, push: &mut dyn FnMut(Change<'_>)) {
     push(&|s| (s.shared, s.nests) = (s.shared & all, s.nests & all));
     push(&|s| s.nested_shared &= s.nests);
     push(&|s| s.tries = 0);
+    push(&|s| s.transacts = false);
     push(&|s| s.tasks = (s.tasks - 1).max(1));
     push(&|s| s.locks = (s.locks - 1).max(1));
     if scenario.locks == 1 {

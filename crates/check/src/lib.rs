@@ -142,6 +142,11 @@ pub struct CheckArgs {
     /// is to write. Modes that draw scenarios draw this too, of locks that have such holds.
     #[arg(long)]
     pub updates: bool,
+    /// In mode `exhaustive`: who acquires one lock within the hold of another does so in a
+    /// transaction, which asks for the first one twice. Modes that draw scenarios draw this too,
+    /// where there are several locks.
+    #[arg(long)]
+    pub transactions: bool,
     /// So many acquisitions before counts in the lock's word wrap; 0: they begin at zero. Modes
     /// that draw scenarios draw this too.
     #[arg(long, default_value_t = 0)]
@@ -183,6 +188,10 @@ impl CheckArgs {
             "who is stopped, and who visits, looks at one lock and at clients of one task"
         );
         ensure!(
+            !self.transactions || self.locks > 1 && self.tasks == 1,
+            "transactions take several locks, and are of clients of one task"
+        );
+        ensure!(
             self.tasks == 1 || matches!(self.mode, Mode::Random | Mode::Pct),
             "modes random and pct alone play clients of several tasks"
         );
@@ -211,6 +220,7 @@ impl CheckArgs {
             (self.restarts > 0 && !player.outlives, "--restarts"),
             (self.pauses > 0 && explores && is_timed, "--pauses"),
             (self.updates && !player.faults(false).updates, "--updates"),
+            (self.transactions && !player.transacts(), "--transactions"),
         ];
         asked.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect()
     }
@@ -405,7 +415,8 @@ impl Scenarios {
     fn of(args: &CheckArgs, subject: &str) -> Self {
         let (locks, tasks) = (args.locks, args.tasks);
         let plain = Scenario::plain(subject, args.clients(), args.acquisitions);
-        let base = Scenario { locks, tasks, ..plain };
+        let transacts = args.transactions;
+        let base = Scenario { locks, tasks, transacts, ..plain };
         let mixed = base.clone().mixed().at_locks(locks);
         Self { mixed: if args.updates { mixed.updating() } else { mixed }, base }
     }

@@ -23,6 +23,7 @@ const RECORDED: &str = "recorded";
 /// A newcomer tries where holders stay, and who gives up lets go of its endpoint.
 const VISITED: &str = "visited";
 const QUITS: &str = "quits";
+const TRANSACTS: &str = "txn";
 
 /// A run: what is played, and how its schedule differs from the obvious one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,6 +60,9 @@ impl fmt::Display for Line {
         let anywhere = (s.anywhere > 0).then(|| format!("{ANYWHERE}{}", s.anywhere));
         if s.locks > 1 {
             write!(f, "/l{}.{:x}.{:x}.{:x}", s.locks, s.aims, s.nests, s.nested_shared)?;
+        }
+        if s.transacts {
+            write!(f, "/{TRANSACTS}")?;
         }
         if s.tasks > 1 {
             write!(f, "/x{}", s.tasks)?;
@@ -145,6 +149,7 @@ fn parse_option(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
         RECORDED => scenario.recorded = true,
         VISITED => scenario.visited = true,
         QUITS => scenario.quits = true,
+        TRANSACTS => scenario.transacts = true,
         _ => return parse_pace(scenario, option),
     }
     Ok(())

@@ -146,6 +146,8 @@ mod tests {
             "stale-incarnation",
             "same-token",
             "never-back",
+            "weaker-mode",
+            "first-mode",
             "try-believes-the-dead",
             "ghost-in-line",
             "waits-for-the-stopped",

@@ -72,6 +72,8 @@ pub struct Scenario {
     pub nests: u64,
     /// A bit for each of those that is shared.
     pub nested_shared: u64,
+    /// Who acquires a lock within the hold of another one does so in a transaction.
+    pub transacts: bool,
     /// A bit for each acquisition that is shared: client by client, each from its first on.
     pub shared: u64,
     /// A bit for each acquisition, in the same order, that is to update. If it is not shared, it is
@@ -203,6 +205,7 @@ impl Scenario {
             aims: 0,
             nests: 0,
             nested_shared: 0,
+            transacts: false,
             shared: 0,
             updates: 0,
             tries: 0,
@@ -390,6 +393,10 @@ impl Scenario {
         self.updates = if faults.updates && draw(2) == 1 { draw(u32::MAX).into() } else { 0 };
         self.draw_declared(oracle, faults);
         self.draw_locks(oracle);
+        let may_transact = self.locks > 1 && self.tasks == 1 && !faults.holds;
+        self.transacts = may_transact && oracle.pick(Choice::Event, 3) == 0;
+        // Of who is in a transaction the judge of tries does not know what it holds already.
+        self.tries = if self.transacts { 0 } else { self.tries };
     }
 
     /// At which locks acquisitions are.

@@ -11,7 +11,7 @@ use farlock_sim::check::Register;
 use crate::order::Order;
 use crate::points::Watched;
 use crate::scenario::Declares;
-use crate::trial::{Crew, Player, Terms};
+use crate::trial::{Asks, Crew, Player, Terms};
 use crate::{CheckArgs, Mode};
 
 /// What an option of a lock must be so that waiting for the dead takes few events: ShiftLock trusts
@@ -139,9 +139,28 @@ pub const NEVER_BACK: Exhibit = Exhibit {
     ..UNFENCED
 };
 
+/// Another one: transactions that ask for a lock twice.
+pub const WEAKER_MODE: Exhibit = Exhibit {
+    name: "weaker-mode",
+    story: "a transaction that asks for a lock in two modes has it in the weaker one",
+    locks: 2,
+    ..UNFENCED
+};
+
+/// Another one, likewise.
+pub const FIRST_MODE: Exhibit = Exhibit {
+    name: "first-mode",
+    story: "a transaction that asks for a lock in two modes has it in the one that it named first",
+    ..WEAKER_MODE
+};
+
+/// Exhibits that are no locks.
+const OTHERS: [&Exhibit; 6] =
+    [&UNFENCED, &STALE_INCARNATION, &SAME_TOKEN, &NEVER_BACK, &WEAKER_MODE, &FIRST_MODE];
+
 /// Every exhibit.
 pub fn exhibits() -> impl Iterator<Item = &'static Exhibit> {
-    EXHIBITS.iter().chain([&UNFENCED, &STALE_INCARNATION, &SAME_TOKEN, &NEVER_BACK])
+    EXHIBITS.iter().chain(OTHERS)
 }
 
 /// Before the name of an exhibit.
@@ -149,9 +168,14 @@ pub const MUSEUM: &str = "museum:";
 
 /// A player of this subject.
 pub fn player(subject: &str) -> anyhow::Result<Player> {
-    if let Some(name) = subject.strip_prefix(MUSEUM) {
-        return exhibit(name);
+    match subject.strip_prefix(MUSEUM) {
+        Some(name) => exhibit(name),
+        None => player_asking(subject, Asks::ForAll),
     }
+}
+
+/// A player of this lock, whose clients' transactions ask for their locks so.
+fn player_asking(subject: &str, asks: Asks) -> anyhow::Result<Player> {
     let lock = subject.strip_prefix(LOCAL).unwrap_or(subject);
     let name = lock.split(':').next().unwrap_or(lock);
     let [sleeper, cas, other] = PAUSE_NS;
@@ -163,7 +187,7 @@ pub fn player(subject: &str) -> anyhow::Result<Player> {
     let option = PATIENT.iter().find(|(patient, _)| *patient == name);
     let spec = option.map_or(lock.to_owned(), |(_, option)| format!("{lock}:{option}"));
     let crew = if lock == subject { Crew::ALONE } else { CREW };
-    Ok(registry::visit(&spec, MakePlayer { pause_ns, crew, ..MakePlayer::SOUND })?)
+    Ok(registry::visit(&spec, MakePlayer { pause_ns, crew, asks, ..MakePlayer::SOUND })?)
 }
 
 fn exhibit(name: &str) -> anyhow::Result<Player> {
@@ -174,6 +198,10 @@ fn exhibit(name: &str) -> anyhow::Result<Player> {
     if name == STALE_INCARNATION.name {
         let maker = MakePlayer { looks_at_incarnation: false, ..MakePlayer::SOUND };
         return Ok(registry::visit("mcs", maker)?);
+    }
+    let asks = [(WEAKER_MODE, Asks::ForTheWeaker), (FIRST_MODE, Asks::ForTheFirst)];
+    if let Some((_, asks)) = asks.into_iter().find(|(exhibit, _)| exhibit.name == name) {
+        return player_asking("shiftlock", asks);
     }
     if name == SAME_TOKEN.name {
         let crew = Crew { tells_turns: false, ..CREW };
@@ -222,6 +250,8 @@ struct MakePlayer {
     crew: Crew,
     /// What an exhibit claims.
     claim: Claim,
+    /// What transactions make of the locks that are asked of them.
+    asks: Asks,
 }
 
 impl MakePlayer {
@@ -234,6 +264,7 @@ impl MakePlayer {
         pause_ns: LEASE_NS,
         crew: Crew::ALONE,
         claim: Claim::Nothing,
+        asks: Asks::ForAll,
     };
 
     /// What the lock says of tries, withdrawals and stops, or an exhibit claims.
@@ -268,6 +299,7 @@ impl MakePlayer {
             crew: self.crew,
             updates: L::UPDATES && self.crew == Crew::ALONE,
             declares: self.declares::<W, L>(lease_ns.is_some()),
+            asks: self.asks,
         }
     }
 }

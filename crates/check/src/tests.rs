@@ -25,6 +25,7 @@ fn two(mode: Mode) -> CheckArgs {
         losses: 0,
         restarts: 0,
         updates: false,
+        transactions: false,
         near_wrap: 0,
         locks: 1,
         tasks: 1,

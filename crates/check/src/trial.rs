@@ -4,6 +4,7 @@ mod halt;
 mod judges;
 mod member;
 mod newcomer;
+mod transacted;
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
@@ -32,6 +33,7 @@ use crate::verdict::{Befell, Finding, Objection, Verdict, message, recoveries};
 use halt::{Findings, Halts, Recorder, Stops};
 use judges::Judges;
 use member::{ClientView, Member};
+pub use transacted::Asks;
 
 /// The memory node, with all there is.
 const MEMORY: NodeId = NodeId(0);
@@ -84,6 +86,8 @@ pub struct Terms {
     pub updates: bool,
     /// What it says of tries, withdrawals and stops.
     pub declares: Declares,
+    /// What transactions make of the locks that are asked of them.
+    pub asks: Asks,
 }
 
 /// Clients of a scenario that act on one endpoint, as its tasks: they live and die together, and
@@ -132,6 +136,11 @@ impl Terms {
         Self { crew, order, declares, updates: false, ..self }
     }
 
+    /// Whether clients take several locks in transactions. One whose lease ends may be begun again.
+    fn transact(&self) -> bool {
+        self.crew == Crew::ALONE && self.lease_ns.is_none()
+    }
+
     /// Whether the token of a reader tells that its time is over, too, however late verbs are.
     fn readers_tell(&self) -> bool {
         self.adds_within_ns.is_none()
@@ -171,6 +180,11 @@ impl Player {
         let (lease_ns, holds) = (self.terms.pause_ns, self.terms.lease_ns.is_some());
         let (updates, declares) = (self.terms.updates, self.terms.declares);
         Faults { deaths, lease_ns, holds, updates, declares, ..Faults::ALL }
+    }
+
+    /// Whether its clients take several locks in transactions.
+    pub fn transacts(&self) -> bool {
+        self.terms.transact()
     }
 
     /// What the lock says of tries, withdrawals and stops.
@@ -471,6 +485,8 @@ impl Trial {
         // time, everybody seems to be.
         let passed_over = scenario.hasty && terms.declares.passes;
         let in_any_order = in_any_order || scenario.is_watched() || passed_over;
+        // Who is granted the first lock of a transaction is known to be when it has all of them.
+        let in_any_order = in_any_order || scenario.transacts;
         let others = u32::from(scenario.clients.div_ceil(terms.crew.tasks)) - 1;
         let judges = |_| Judges {
             turns: Turns::of_one_line(terms.order.one_line, scenario.slow),

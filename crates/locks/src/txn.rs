@@ -107,13 +107,13 @@ pub enum Abort {
     #[error("the transaction begins again")]
     Again,
     /// A lock could not be acquired.
-    #[error("a lock was not acquired: {0}")]
-    Acquire(AcquireError),
+    #[error("a lock was not acquired")]
+    Acquire(#[source] AcquireError),
     /// A lock could not be released.
-    #[error("a lock was not released: {0}")]
-    Release(ReleaseError),
+    #[error("a lock was not released")]
+    Release(#[source] ReleaseError),
     /// A verb of the transaction failed.
-    #[error("the fabric failed: {0}")]
+    #[error("the fabric failed")]
     Fabric(#[from] Fault),
 }
 

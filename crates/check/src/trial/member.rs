@@ -96,7 +96,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         Self { trial, lock, table, who, ..*self }
     }
 
-    fn client(&self) -> &Client<E, L> {
+    pub(super) fn client(&self) -> &Client<E, L> {
         self.table.client()
     }
 
@@ -112,9 +112,10 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         for round in self.first..self.trial.scenario.acquisitions {
             let client = self.client();
             client.endpoint().checkpoint(&[u64::from(round), client.memory()]);
-            let done = match self.is_to_update(round) {
-                true => self.updates(round).await,
-                false => self.cycle(round).await,
+            let done = match self.transaction(round) {
+                Some(nested) => self.transacts(round, nested).await,
+                None if self.is_to_update(round) => self.updates(round).await,
+                None => self.cycle(round).await,
             };
             if done.as_ref().is_err_and(|error| is_due_to(error, Fault::Stale)) {
                 return self.comes_back(round);
@@ -231,7 +232,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     }
 
     /// Its release came to this, or was given up.
-    async fn parts(
+    pub(super) async fn parts(
         &self,
         at: usize,
         released: Option<Result<(), ReleaseError>>,
@@ -246,6 +247,13 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         bench.locks[at].closes(self.who);
         bench.remember();
         Ok(())
+    }
+
+    /// What else a transaction acquires, if it acquires in one.
+    fn transaction(&self, round: u16) -> Option<(usize, Mode)> {
+        let scenario = &self.trial.scenario;
+        let may = scenario.transacts && self.trial.terms.transact();
+        scenario.nested(self.who, round).filter(|_| may)
     }
 
     /// Whether it acquires to update. Where clocks do not decide as they should, tokens alone tell
@@ -305,7 +313,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     }
 
     /// Stays inside, and uses what the lock protects where that is recorded. `None` if it gives up.
-    async fn looks(
+    pub(super) async fn looks(
         &self,
         at: usize,
         access: Access,
@@ -342,7 +350,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     }
 
     /// Whether this client, which is to wait, gives up instead.
-    fn gives_up(&self, polls_left: &Cell<Option<u32>>) -> bool {
+    pub(super) fn gives_up(&self, polls_left: &Cell<Option<u32>>) -> bool {
         let left = polls_left.get().map(|left| left - 1);
         polls_left.set(left.filter(|&left| left > 0));
         let (handle, bench) = (&self.trial.handle, &self.trial.bench);
@@ -362,14 +370,17 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
 
     /// It gave up while it waited for the lock.
     async fn withdraws(&self, at: usize) -> anyhow::Result<()> {
-        {
-            let bench = &mut *self.trial.bench.borrow_mut();
-            bench.locks[at].turns.leaves(self.who);
-            bench.locks[at].leaves_line(self.who);
-            bench.locks[at].withdrawn |= 1 << self.who;
-            bench.remember();
-        }
+        self.is_withdrawn(at);
         self.settles(at).await
+    }
+
+    /// It is in line no more, or leaves it while it settles.
+    pub(super) fn is_withdrawn(&self, at: usize) {
+        let bench = &mut *self.trial.bench.borrow_mut();
+        bench.locks[at].turns.leaves(self.who);
+        bench.locks[at].leaves_line(self.who);
+        bench.locks[at].withdrawn |= 1 << self.who;
+        bench.remember();
     }
 
     /// It tries the lock from now on.
@@ -398,7 +409,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
     }
 
     /// Settles what was given up, as clients must, or lets go of its endpoint.
-    async fn settles(&self, at: usize) -> anyhow::Result<()> {
+    pub(super) async fn settles(&self, at: usize) -> anyhow::Result<()> {
         if self.trial.scenario.quits && self.trial.terms.outlives {
             let id = self.trial.ids[usize::from(self.who)].get();
             self.trial
@@ -423,7 +434,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         Ok(())
     }
 
-    fn leaves(&self, at: usize) {
+    pub(super) fn leaves(&self, at: usize) {
         let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
         let lock = &mut bench.locks[at];
         lock.ledger.leave(who);
@@ -467,7 +478,13 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
 
     /// It is granted the lock, with the token of a hold that was handed on so often.
     /// Whether it learns that in time.
-    fn enters(&self, at: usize, access: Access, token: Turned, expires: Option<Nanos>) -> bool {
+    pub(super) fn enters(
+        &self,
+        at: usize,
+        access: Access,
+        token: Turned,
+        expires: Option<Nanos>,
+    ) -> bool {
         let (who, trial) = (self.who, &self.trial);
         let bench = &mut *trial.bench.borrow_mut();
         bench.locks[at].inside |= 1 << who;
@@ -561,7 +578,7 @@ impl ClientView {
     }
 
     /// `who` wants a lock.
-    fn opens(&self, at: usize, who: u16, access: Access) {
+    pub(super) fn opens(&self, at: usize, who: u16, access: Access) {
         let bench = &mut *self.bench.borrow_mut();
         bench.locks[at].opens(who, access);
         bench.remember();
@@ -695,7 +712,7 @@ impl ClientView {
 }
 
 /// The output of a future, unless its caller gives up when it is pending: then it is dropped.
-async fn unless<F: Future>(future: F, gives_up: impl Fn() -> bool) -> Option<F::Output> {
+pub(super) async fn unless<F: Future>(future: F, gives_up: impl Fn() -> bool) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(move |cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),

@@ -1,0 +1,93 @@
+//! Transactions of a client: cycles in which one acquisition is nested in another, of locks that
+//! need no tasks.
+//!
+//! Each asks for its first lock twice, the second time in the mode of the second lock, and so is to
+//! have it in the stronger of both modes. The judges are told that mode, whichever it was granted.
+
+use std::cell::Cell;
+
+use farlock_fabric::{Addr, WideAtomics};
+use farlock_locks::txn::{Options, Txn};
+use farlock_locks::{Mode, RecordLock};
+use farlock_sim::check::Access;
+
+use super::member::{Member, unless};
+
+/// What a transaction makes of the locks that are asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Asks {
+    /// It asks for all, as it should.
+    #[default]
+    ForAll,
+    /// Of what is asked for twice it takes the weaker mode: an exhibit.
+    ForTheWeaker,
+    /// Of what is asked for twice it takes the mode that came first: another one.
+    ForTheFirst,
+}
+
+impl Asks {
+    fn made_of(self, mut asked: Vec<(Addr, Mode)>) -> Vec<(Addr, Mode)> {
+        match self {
+            Self::ForAll => return asked,
+            Self::ForTheWeaker => asked.sort(),
+            Self::ForTheFirst => asked.sort_by_key(|&(lock, _)| lock),
+        }
+        asked.dedup_by_key(|&mut (lock, _)| lock);
+        asked
+    }
+}
+
+impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
+    /// A cycle as a transaction.
+    pub(super) async fn transacts(
+        &self,
+        round: u16,
+        (next, other): (usize, Mode),
+    ) -> anyhow::Result<()> {
+        let (who, scenario, layout) = (self.who, &self.trial.scenario, self.trial.layout);
+        let (at, mode) = (scenario.lock(who, round), scenario.mode(who, round));
+        let polls_left = Cell::new(scenario.polls(who, round));
+        let gives_up = || self.gives_up(&polls_left);
+        let access = |mode| match mode {
+            Mode::Shared if L::SHARES => Access::Shared,
+            _ => Access::Exclusive,
+        };
+        let held = [(at, access(mode.max(other))), (next, access(other))];
+        held.into_iter().for_each(|(at, access)| self.trial.opens(at, who, access));
+
+        let asked = [(at, mode), (next, other), (at, other)].map(|(at, m)| (layout.word(at), m));
+        let asked = self.trial.terms.asks.made_of(asked.into());
+        let options = Options { patience_ns: None, ..Options::default() };
+        let mut txn = Txn::begin(self.client(), options);
+        if unless(txn.lock_all(&asked), gives_up).await.transpose()?.is_none() {
+            drop(txn);
+            held.into_iter().for_each(|(at, _)| self.is_withdrawn(at));
+            for (at, _) in held {
+                self.settles(at).await?;
+            }
+            return Ok(());
+        }
+        for (at, access) in held {
+            let guard = txn.guard(layout.word(at)).expect("all were granted");
+            self.enters(at, access, (guard.token(), 0), guard.expires());
+        }
+        let mut used = Some(());
+        for (at, access) in held {
+            if used.is_some() {
+                used = self.looks(at, access, round, gives_up).await?;
+            }
+        }
+        held.into_iter().for_each(|(at, _)| self.leaves(at));
+        let committed = match used {
+            None => {
+                drop(txn);
+                None
+            }
+            Some(()) => unless(txn.commit(), gives_up).await.transpose()?,
+        };
+        for (at, _) in held {
+            self.parts(at, committed.map(Ok)).await?;
+        }
+        Ok(())
+    }
+}

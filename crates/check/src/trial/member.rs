@@ -531,20 +531,12 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let overtaken = bench.locks[at].tries.overtaken(who);
         bench.locks[at].leaves_line(who);
         if overtaken != 0 && trial.lets_nobody_wait_for_nothing() {
-            bench.objects(format!(
-                "client {who} tried ({access:?}) and got the lock, though others that run ({}) \
-                 were in line before it did",
-                members(overtaken)
-            ));
+            bench.objects(passes_those_that_run(who, access, overtaken));
         }
         bench.locks[at].tries.enters(who, access == Access::Shared);
         if let (true, Access::Exclusive, Some(token)) = (trial.scenario.fenced, access, token) {
-            bench.locks[at].goods.sends(
-                trial.ids[usize::from(who)].get(),
-                at,
-                token,
-                &trial.handle,
-            );
+            let id = trial.ids[usize::from(who)].get();
+            bench.locks[at].goods.sends(id, at, token, &trial.handle);
         }
         let place = bench.named(at);
         bench.tell(|line| {
@@ -553,6 +545,15 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         bench.remember();
         true
     }
+}
+
+/// What is said of a try that got the lock before these clients.
+fn passes_those_that_run(who: u16, access: Access, overtaken: u64) -> String {
+    format!(
+        "client {who} tried ({access:?}) and got the lock, though others that run ({}) were in \
+         line before it did",
+        members(overtaken)
+    )
 }
 
 /// These clients, by their numbers.

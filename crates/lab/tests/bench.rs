@@ -80,7 +80,11 @@ fn between_processes_every_lock_and_rival_but_the_canary_excludes() {
 
 #[test]
 fn the_blocking_face_excludes_too() {
-    assert_judged(&rows("--clients 3 --reads 50 --locks 2 --acquisitions 3000 --face blocking"));
+    // Holds are long enough that all are there before the first one has done them all.
+    assert_judged(&rows(
+        "--clients 3 --reads 50 --locks 2 --acquisitions 3000 --face blocking --hold-ns 2000 \
+         --placement spread",
+    ));
 }
 
 #[test]

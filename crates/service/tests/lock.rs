@@ -5,7 +5,7 @@
 mod stage;
 
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -426,6 +426,24 @@ fn limits_are_kept_while_others_remove_the_region() {
     limited(&["ls"], 0, 1000);
     drop(locks);
     limited(&["lock", "-n", "t", "true"], 0, 3000);
+}
+
+/// Whenever it comes: before there is a command, while that is forked, and when it runs.
+#[test]
+fn a_signal_to_the_group_is_not_lost_while_the_command_starts() {
+    const TRIALS: u64 = 150;
+    let stage = Stage::new();
+    for trial in 0..TRIALS {
+        // Not ignored, whatever whoever runs the tests has ignored.
+        let mut command = stage.program("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_farlock"), "lock", "t"]);
+        let mut begun = command.args(["sleep", "0.3"]).process_group(0).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(trial * 6_000 / TRIALS));
+        let signal = [Signal::TERM, Signal::INT, Signal::HUP][trial as usize % 3];
+        rustix::process::kill_process_group(pid(&begun), signal).unwrap();
+        let status = begun.wait().unwrap();
+        assert_eq!(status.signal(), Some(signal.as_raw()), "after {trial} of {TRIALS}: {status}");
+    }
 }
 
 #[test]

@@ -6,7 +6,9 @@
 //! what is typed at a terminal reaches the command and leaves the guardian to look after it.
 //!
 //! It also serves as an echo: a signal that was sent to the whole group waits at the guardian too,
-//! so what is passed on reaches the command once.
+//! so what is passed on reaches the command once. Of what comes in the microseconds in which the
+//! command is forked it cannot tell whether that reached it, and passes it on: a signal may come
+//! twice then, and is never lost.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -216,20 +218,23 @@ impl Guarding<'_> {
             Fork::Child => self.execute(me, &program, tether.as_ref()),
         };
         let mut running = Running { pid, is_stopped: false, echoes: 0, _tether: tether };
+        // What the group was sent before the command was there did not reach it.
+        while news.read_signal()?.is_some() {}
+        let mut is_told = false;
         loop {
-            let mut fds =
-                [PollFd::new(&self.line, PollFlags::IN), PollFd::new(&news, PollFlags::IN)];
-            rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
-            let is_told = !fds[0].revents().is_empty();
-            while let Some(signal) = news.read_signal()? {
-                running.echoes |= 1 << (signal.ssi_signo - 1);
-            }
             if let Some(status) = self.look(&mut running) {
                 self.tell(News::Ended(status));
                 return Ok(());
             }
             if is_told && self.obey(&mut running)? {
                 return Ok(());
+            }
+            let mut fds =
+                [PollFd::new(&self.line, PollFlags::IN), PollFd::new(&news, PollFlags::IN)];
+            rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
+            is_told = !fds[0].revents().is_empty();
+            while let Some(signal) = news.read_signal()? {
+                running.echoes |= 1 << (signal.ssi_signo - 1);
             }
         }
     }

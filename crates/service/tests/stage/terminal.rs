@@ -40,9 +40,11 @@ impl Shell {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let terminal = File::from(rustix::fs::open(name, flags, Mode::empty()).unwrap());
         let side = || Stdio::from(terminal.try_clone().unwrap());
-        // A leader of a session, whose terminal this becomes.
-        let mut command = stage.program("setsid");
-        command.args(["--ctty", "--wait", "sh", "-i"]).stdin(side()).stdout(side()).stderr(side());
+        // A leader of a session, whose terminal this becomes. What whoever runs the tests ignores,
+        // as those do that are in the background, shells would go on ignoring.
+        let mut command = stage.program("env");
+        command.args(["--default-signal", "setsid", "--ctty", "--wait", "sh", "-i"]);
+        command.stdin(side()).stdout(side()).stderr(side());
         command.env("PS1", "").env_remove("ENV").env("FARLOCK", env!("CARGO_BIN_EXE_farlock"));
         let shell = command.spawn().unwrap();
         let mut shell = Self { person: person.into(), shell, shown: String::new() };

@@ -107,11 +107,11 @@ pub(crate) const CI: &[Step] = &[
     },
     Step {
         name: "shuttle",
-        title: "range locks in many orders of four threads",
+        title: "range locks, and sleeping in shared memory, in many orders of a few threads",
         cap_minutes: 2,
         env: &[("RUSTFLAGS", "--cfg=shuttle")],
-        commands: &["cargo test --release --package=farlock-local --test=shuttle \
-                --target-dir=target/shuttle"],
+        commands: &["cargo test --release --package=farlock-local --package=farlock-fabric \
+                --test=shuttle --target-dir=target/shuttle"],
         ..PLAIN
     },
     Step {
@@ -408,15 +408,15 @@ pub(crate) const NIGHTLY: &[Step] = &[
     },
     Step {
         name: "shuttle-million",
-        title: "range locks in a million orders of four threads",
+        title: "the same in a million orders",
         cap_minutes: 60,
         env: &[
             ("RUSTFLAGS", "--cfg=shuttle"),
             ("FARLOCK_SCHEDULES", "1000000"),
             ("FARLOCK_SEED", "2"),
         ],
-        commands: &["cargo test --release --package=farlock-local --test=shuttle \
-                --target-dir=target/shuttle"],
+        commands: &["cargo test --release --package=farlock-local --package=farlock-fabric \
+                --test=shuttle --target-dir=target/shuttle"],
         ..PLAIN
     },
     Step {

@@ -11,9 +11,9 @@
 //! different process namespaces understand each other.
 #![allow(unsafe_code)]
 
+use super::primitive::{AtomicU32, Ordering};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
 
@@ -131,6 +131,6 @@ impl Beacon {
 
     /// Wakes everybody who watches. Whoever finds a beacon out does this.
     pub(super) fn pass_on(&self) {
-        super::parking::wake_all(self.word());
+        super::primitive::wake_all(self.word());
     }
 }

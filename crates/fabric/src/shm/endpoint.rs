@@ -4,10 +4,10 @@
 //! word by one comparison and one addition.
 #![allow(unsafe_code)]
 
+use super::primitive::{AtomicU64, Ordering};
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::AttachError;
 use super::keeper::{Keeper, Kept};

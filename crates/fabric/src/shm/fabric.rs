@@ -1,6 +1,6 @@
 //! The contract, kept by an endpoint of shared memory.
 
-use std::sync::atomic::Ordering;
+use super::primitive::Ordering;
 use std::task::{Context, Poll};
 
 use super::endpoint::Shm;

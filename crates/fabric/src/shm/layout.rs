@@ -12,8 +12,8 @@
 //!
 //! Every offset follows from the capacities, so an attacher computes them and reads none.
 
+use super::primitive::AtomicU64;
 use std::mem::size_of;
-use std::sync::atomic::AtomicU64;
 
 use super::beacon::LOCK_WORD_OFFSET;
 use super::error::{Malformed, OpenError};

@@ -17,7 +17,7 @@
 //! A sender that dies between claim and swap blocks nobody: the receiver passes over its cell. It
 //! learns of the death as it learns of any other, by watching the beacon while it waits.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::primitive::{AtomicU64, Ordering};
 
 use super::parking::Bell;
 use super::wide::Wide;

@@ -6,11 +6,11 @@
 //! are a value, so what other processes write is never undefined here, only unexpected.
 #![allow(unsafe_code)]
 
+use super::primitive::{AtomicU64, Ordering};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -208,7 +208,7 @@ impl Mapping {
     /// The published size, if it is one the region can have and the file is that long: every byte
     /// below it can be touched.
     pub(super) fn bytes(&self) -> Option<u64> {
-        let bytes = self.header().bytes.load(std::sync::atomic::Ordering::Acquire);
+        let bytes = self.header().bytes.load(Ordering::Acquire);
         check_bytes(&self.layout, bytes).ok()?;
         let file_bytes = self.file.metadata().ok()?.len();
         (file_bytes >= bytes).then_some(bytes)

@@ -55,6 +55,8 @@ mod error;
 mod fabric;
 mod file;
 mod fork;
+#[cfg(not(shuttle))]
+mod futexes;
 mod incarnation;
 mod keeper;
 mod latch;
@@ -62,9 +64,12 @@ mod layout;
 mod mailbox;
 mod mapping;
 mod mark;
+#[cfg(shuttle)]
+pub mod model;
 mod mutex;
 mod parking;
 mod place;
+mod primitive;
 mod region;
 mod results;
 mod robust;
@@ -87,6 +92,8 @@ pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
 pub use mutex::{SystemGuard, SystemKind, SystemMutexes};
 pub use parking::Unparker;
 pub use place::LABEL_BYTES;
+#[cfg(shuttle)]
+pub use primitive::Planted;
 pub use region::{Options, REGION, Region};
 pub use robust::OwnThread;
 pub use table::EndpointInfo;

@@ -9,16 +9,13 @@
 //! A sleeper that dies leaves an armed bell behind: the next change rings once in vain and
 //! disarms it. A changer that dies between its change and its ring leaves sleepers behind: every
 //! sleep ends after [`LOOK_AGAIN_NS`] at the latest.
-#![allow(unsafe_code)]
 
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::thread::{ClockId, futex};
 use rustix::time::Timespec;
 
 use super::layout::BUCKETS;
+use super::primitive::{AtomicU32, Ordering, Planted, Source, planted, wake_all};
 use crate::endpoint::Nanos;
 
 /// The longest sleep: 2 s. It bounds what two crashes at the worst moment, or a suspended machine,
@@ -35,6 +32,9 @@ const RING: u32 = 2;
 #[repr(transparent)]
 #[derive(Debug, Default)]
 pub(super) struct Bell(AtomicU32);
+
+/// A bell on which nobody sleeps.
+pub(super) static UNHEARD: Bell = Bell(AtomicU32::new(0));
 
 impl Bell {
     /// The word a sleeper sleeps on.
@@ -59,6 +59,10 @@ impl Bell {
     #[cold]
     #[inline(never)]
     fn ring_armed(&self) {
+        if planted(Planted::WakesFirst) {
+            wake_all(&self.0);
+            return self.advance();
+        }
         self.advance();
         wake_all(&self.0);
     }
@@ -124,7 +128,8 @@ impl Unparker {
     pub(super) fn listen(&self) -> Option<Source> {
         let word = self.inner.bell.arm();
         let is_used = Bell::rings(word) != self.inner.heard.load(Ordering::Relaxed);
-        (!is_used).then(|| Source::of(self.inner.bell.futex(), word))
+        (!is_used || planted(Planted::UnparkForgotten))
+            .then(|| Source::of(self.inner.bell.futex(), word))
     }
 
     /// A park returns: what happened until now has ended it.
@@ -134,79 +139,18 @@ impl Unparker {
     }
 }
 
-/// A futex to sleep on while it has a value.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
-    futex: NonNull<AtomicU32>,
-    expected: u32,
-}
-
-impl Source {
-    /// The futex must outlive its last [`sleep`]: an endpoint keeps its region mapped, and whoever
-    /// parks keeps its unparker.
-    pub(super) fn of(futex: &AtomicU32, expected: u32) -> Self {
-        Self { futex: NonNull::from(futex), expected }
-    }
-}
-
-/// Wakes everybody who sleeps on this word.
-pub(super) fn wake_all(word: &AtomicU32) {
-    // The only failures are bad arguments; a wake of nobody is none.
-    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
-}
-
-/// Sleeps until one of the futexes is woken or differs from its value, or `timeout` nanoseconds
-/// have passed, or for no reason. Returns whether it slept on all of them until the time was over.
-pub(super) fn sleep(sources: &[Source], timeout: Nanos) -> bool {
-    /// What the kernel takes at once.
-    const SOURCES_MAX: usize = 128;
-    let shown = &sources[..sources.len().min(SOURCES_MAX)];
-    let timeout = if shown.len() < sources.len() { timeout.min(POLL_NS) } else { timeout };
-    let deadline = nanos_of(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
-        .saturating_add(timeout);
-    let mut waits = [futex::Wait::new(); SOURCES_MAX];
-    for (wait, source) in waits.iter_mut().zip(shown) {
-        wait.val = source.expected.into();
-        wait.uaddr = futex::WaitPtr::new(source.futex.as_ptr().cast());
-        wait.flags = futex::WaitFlags::SIZE_U32;
-    }
-    let slept = futex::waitv(
-        &waits[..shown.len()],
-        futex::WaitvFlags::empty(),
-        Some(&timespec_of(deadline)),
-        ClockId::Monotonic,
-    );
-    if slept == Err(rustix::io::Errno::NOSYS) {
-        sleep_on_first(sources, timeout.min(POLL_NS));
-    }
-    slept == Err(rustix::io::Errno::TIMEDOUT) && shown.len() == sources.len()
-}
-
-/// What kernels before 5.16 can do: sleep on one futex, and look at the others once in a while.
-#[cold]
-fn sleep_on_first(sources: &[Source], timeout: Nanos) {
-    let Some(first) = sources.first() else { return };
-    // SAFETY: `Source::of` demands that the futex outlives this sleep.
-    let word = unsafe { first.futex.as_ref() };
-    let _ = futex::wait(word, futex::Flags::empty(), first.expected, Some(&timespec_of(timeout)));
-}
-
 /// The boot-time clock, in nanoseconds: it counts suspended time.
 pub(super) fn boot_time() -> Nanos {
     nanos_of(rustix::time::clock_gettime(rustix::time::ClockId::Boottime))
 }
 
-fn nanos_of(time: Timespec) -> Nanos {
+pub(super) fn nanos_of(time: Timespec) -> Nanos {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-fn timespec_of(nanos: Nanos) -> Timespec {
-    let tv_sec = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX);
-    Timespec { tv_sec, tv_nsec: (nanos % 1_000_000_000) as _ }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::primitive::sleep;
     use super::*;
 
     #[test]

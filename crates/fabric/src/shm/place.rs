@@ -1,6 +1,6 @@
 //! A place in the table of endpoints: who is in it, whether it lives, whether it may go on.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use super::primitive::{AtomicU32, AtomicU64, Ordering};
 
 use super::beacon::Beacon;
 use crate::error::Fault;

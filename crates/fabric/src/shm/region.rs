@@ -8,10 +8,10 @@
 //!
 //! A remover works under the directory's lock, and only a remover takes a file away.
 
+use super::primitive::{AtomicU64, Ordering};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 

@@ -16,10 +16,11 @@ use std::cell::RefCell;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 
 use super::beacon::OWNER_MASK;
 use super::place::Place;
+use super::primitive::AtomicU32;
 use super::region::Region;
 use crate::endpoint::NotSend;
 

@@ -5,8 +5,8 @@
 //! Whoever finds both gone vacates the place; from then on a look at one word tells the death.
 //! Where a lane executes the verbs, other rules come first ([`keeper`](super::keeper)).
 
+use super::primitive::{Ordering, fence};
 use std::io;
-use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};

@@ -10,7 +10,7 @@
 //! it is used again, what a dead client left in its record can be looked at for a while, and an
 //! attacher looks at 64 places at most, unless the table is full.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::primitive::{AtomicU64, Ordering};
 
 use super::latch::Latch;
 use super::layout::PLACES_MAX;

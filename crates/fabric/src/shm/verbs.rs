@@ -4,11 +4,11 @@
 //! followed by a look at the bell of its line. An uncontended 128-bit compare-and-swap with a good
 //! hint is one locked instruction and some ten others.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use super::primitive::{AtomicU64, Ordering, Planted, fence, planted};
 
 use super::endpoint::Shm;
 use super::layout::LINE;
-use super::parking::{Bell, boot_time, bucket_of};
+use super::parking::{Bell, UNHEARD, boot_time, bucket_of};
 use super::table::Vital;
 use super::wide::Wide;
 use crate::addr::{Addr, Mailbox};
@@ -168,7 +168,12 @@ impl<K> Shm<K> {
     /// change: what is loaded after a locked instruction waits for it.
     #[inline(always)]
     fn bell(&self, at: u64) -> &Bell {
-        &self.bucket(bucket_of(at)).bell
+        let bell = &self.bucket(bucket_of(at)).bell;
+        if planted(Planted::RingsEarly) {
+            bell.ring();
+            return &UNHEARD;
+        }
+        bell
     }
 }
 

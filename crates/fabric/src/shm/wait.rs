@@ -7,13 +7,13 @@
 //! that the pending waits of some endpoints armed, and then wakes all their tasks: each looks again
 //! and arms again.
 
+use super::primitive::{Ordering, Planted, Source, planted, sleep};
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use super::endpoint::Shm;
 use super::mailbox::Next;
-use super::parking::{self, LOOK_AGAIN_NS, POLL_NS, Source, Unparker, boot_time, bucket_of};
+use super::parking::{LOOK_AGAIN_NS, POLL_NS, Unparker, boot_time, bucket_of};
 use super::table::Vital;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{Nanos, Park, Patience, Wait, WaitState, Woken};
@@ -141,7 +141,9 @@ impl<K> Shm<K> {
         }
         self.arm(wait, state, cx.waker());
         // What changed before the bell was armed rang in vain.
-        if let Some(woken) = self.look(wait) {
+        if !planted(Planted::LooksOnce)
+            && let Some(woken) = self.look(wait)
+        {
             return self.end_with(state, woken);
         }
         Poll::Pending
@@ -237,7 +239,9 @@ impl<K> Shm<K> {
                 return false;
             }
             // It may have finished just before it died.
-            if cells.next(receiver, position) == Next::Coming(sender) {
+            if cells.next(receiver, position) == Next::Coming(sender)
+                || planted(Planted::PassesOver)
+            {
                 cells.free(receiver, position);
                 self.advance(slot);
             }
@@ -383,7 +387,7 @@ pub fn park_all<'e, K: 'static>(
         // First, so that it is never the one too many.
         let mut sources = vec![source];
         endpoints.clone().for_each(|endpoint| endpoint.add_sources(&mut sources));
-        is_by_timer = parking::sleep(&sources, left);
+        is_by_timer = sleep(&sources, left);
     }
     unparker.hear();
     let mut woken = Vec::new();

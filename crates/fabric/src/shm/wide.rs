@@ -6,7 +6,7 @@
 //! the judge of whether the processor has the instruction, and the implementation elsewhere.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::primitive::{AtomicU64, Ordering, point};
 
 use portable_atomic::AtomicU128;
 
@@ -55,6 +55,7 @@ impl Wide {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn compare_exchange(&self, old: u128, new: u128) -> Result<(), u128> {
+        point();
         let (low, high): (u64, u64);
         let equal: u8;
         // SAFETY: `self` is 16 bytes on a 16-byte boundary that are valid for atomic writes, and
@@ -87,6 +88,7 @@ impl Wide {
     #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
     pub fn compare_exchange(&self, old: u128, new: u128) -> Result<(), u128> {
+        point();
         // SAFETY: a `Wide` has the size and alignment of an `AtomicU128`, both are changed only by
         // atomic instructions, and `is_supported` has ruled out a lock beside the word.
         let whole = unsafe { &*std::ptr::from_ref(self).cast::<AtomicU128>() };

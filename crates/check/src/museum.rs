@@ -148,6 +148,7 @@ mod tests {
             "never-back",
             "weaker-mode",
             "first-mode",
+            "settles-one",
             "try-believes-the-dead",
             "ghost-in-line",
             "waits-for-the-stopped",

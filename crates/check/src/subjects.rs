@@ -11,7 +11,7 @@ use farlock_sim::check::Register;
 use crate::order::Order;
 use crate::points::Watched;
 use crate::scenario::Declares;
-use crate::trial::{Asks, Crew, Player, Terms};
+use crate::trial::{Asks, Crew, Player, Settles, Terms};
 use crate::{CheckArgs, Mode};
 
 /// What an option of a lock must be so that waiting for the dead takes few events: ShiftLock trusts
@@ -154,9 +154,24 @@ pub const FIRST_MODE: Exhibit = Exhibit {
     ..WEAKER_MODE
 };
 
+/// Another one: clients that forget a slot.
+pub const SETTLES_ONE: Exhibit = Exhibit {
+    name: "settles-one",
+    story: "of two locks that a client gave up it settles one and forgets the other",
+    locks: 2,
+    ..UNFENCED
+};
+
 /// Exhibits that are no locks.
-const OTHERS: [&Exhibit; 6] =
-    [&UNFENCED, &STALE_INCARNATION, &SAME_TOKEN, &NEVER_BACK, &WEAKER_MODE, &FIRST_MODE];
+const OTHERS: [&Exhibit; 7] = [
+    &UNFENCED,
+    &STALE_INCARNATION,
+    &SAME_TOKEN,
+    &NEVER_BACK,
+    &WEAKER_MODE,
+    &FIRST_MODE,
+    &SETTLES_ONE,
+];
 
 /// Every exhibit.
 pub fn exhibits() -> impl Iterator<Item = &'static Exhibit> {
@@ -203,6 +218,10 @@ fn exhibit(name: &str) -> anyhow::Result<Player> {
     if let Some((_, asks)) = asks.into_iter().find(|(exhibit, _)| exhibit.name == name) {
         return player_asking("shiftlock", asks);
     }
+    if name == SETTLES_ONE.name {
+        let maker = MakePlayer { settles: Settles::One, ..MakePlayer::SOUND };
+        return Ok(registry::visit("mcs", maker)?);
+    }
     if name == SAME_TOKEN.name {
         let crew = Crew { tells_turns: false, ..CREW };
         return Ok(registry::visit("mcs", MakePlayer { crew, ..MakePlayer::SOUND })?);
@@ -232,12 +251,13 @@ fn maker_of(exhibit: &Exhibit) -> MakePlayer {
         Claim::OneMayPass => Order { writers: Some(1), ..Order::default() },
         Claim::WritersKeepReadersOut => Order { readers: Some(u16::MAX), ..Order::default() },
     });
-    let (settles, claim) = (exhibit.settles, exhibit.order);
+    let settles = if exhibit.settles { Settles::All } else { Settles::Nothing };
+    let claim = exhibit.order;
     MakePlayer { settles, order, claim, pause_ns: PAUSE_NS[2], ..MakePlayer::SOUND }
 }
 
 struct MakePlayer {
-    settles: bool,
+    settles: Settles,
     /// The order that the lock is held to; `None`: to that which it promises.
     order: Option<Order>,
     /// The register outside.
@@ -257,7 +277,7 @@ struct MakePlayer {
 impl MakePlayer {
     /// Of a lock as it is.
     const SOUND: Self = Self {
-        settles: true,
+        settles: Settles::All,
         order: None,
         register: Register::FENCED,
         looks_at_incarnation: true,

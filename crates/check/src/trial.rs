@@ -61,8 +61,8 @@ pub struct Notes {
 pub struct Terms {
     /// The order in which it is granted while nobody dies.
     pub order: Order,
-    /// Clients settle what they gave up, as they must.
-    pub settles: bool,
+    /// What clients settle of what they gave up.
+    pub settles: Settles,
     /// It outlives clients that die.
     pub outlives: bool,
     /// The register outside that exclusive holders write with their tokens.
@@ -88,6 +88,17 @@ pub struct Terms {
     pub declares: Declares,
     /// What transactions make of the locks that are asked of them.
     pub asks: Asks,
+}
+
+/// What a client settles of what it gave up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settles {
+    /// All, as it must.
+    All,
+    /// One slot, and it forgets the others: an exhibit.
+    One,
+    /// Nothing: another one.
+    Nothing,
 }
 
 /// Clients of a scenario that act on one endpoint, as its tasks: they live and die together, and

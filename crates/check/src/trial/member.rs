@@ -19,7 +19,7 @@ use super::super::points::{Alarm, Clerk, Watched};
 use super::super::scenario::Scenario;
 use super::super::verdict::{is_due_to, recoveries};
 use super::judges::Judges;
-use super::{ANYWHERE_ONE_IN, Bench, Crew, MEMORY, SharedBench, Terms, Turned};
+use super::{ANYWHERE_ONE_IN, Bench, Crew, MEMORY, Settles, SharedBench, Terms, Turned};
 use crate::layout::Layout;
 
 /// What a client sees of its run.
@@ -420,8 +420,10 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             // This task is dropped where it stands.
             return std::future::pending().await;
         }
-        if self.trial.terms.settles {
-            self.client().settle().await;
+        match self.trial.terms.settles {
+            Settles::All => self.client().settle().await,
+            Settles::One => self.client().settle_one().await,
+            Settles::Nothing => {}
         }
         let bench = &mut *self.trial.bench.borrow_mut();
         bench.settling &= !(1 << self.who);

@@ -111,7 +111,7 @@ pub(crate) const CI: &[Step] = &[
         cap_minutes: 2,
         env: &[("RUSTFLAGS", "--cfg=shuttle")],
         commands: &["cargo test --release --package=farlock-local --package=farlock-fabric \
-                --test=shuttle --target-dir=target/shuttle"],
+                --package=farlock-locks --test=shuttle --target-dir=target/shuttle"],
         ..PLAIN
     },
     Step {
@@ -416,7 +416,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
             ("FARLOCK_SEED", "2"),
         ],
         commands: &["cargo test --release --package=farlock-local --package=farlock-fabric \
-                --test=shuttle --target-dir=target/shuttle"],
+                --package=farlock-locks --test=shuttle --target-dir=target/shuttle"],
         ..PLAIN
     },
     Step {

@@ -10,6 +10,7 @@
 #[path = "shm_support/mod.rs"]
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
@@ -35,7 +36,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// Half of the schedules by PCT, half by tossing a coin at every access.
 fn explore(name: &str, mistake: Option<Planted>, scene: fn(&Region)) {
-    let (mut left, mut seed) = (setting("FARLOCK_SCHEDULES", 5_000), setting("FARLOCK_SEED", 1));
+    let (mut left, mut seed) = (setting("FARLOCK_SCHEDULES", 20_000), setting("FARLOCK_SEED", 1));
     while left > 0 {
         let dir = TestDir::new(name);
         let region = dir.region();
@@ -223,15 +224,15 @@ fn last_words(region: &Region) {
 
 /// An unpark ends the park that there is, or the next one.
 fn unparks(region: &Region) {
-    static DONE: AtomicU64 = AtomicU64::new(0);
-    DONE.store(0, Ordering::SeqCst);
+    let done = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&done);
     let (told, _hear) = channel();
     let (lend, borrow) = channel::<Unparker>();
     let at = word(region, 0);
     let parker = client(region, &told, move |e| {
         lend.send(e.unparker()).unwrap();
         let mut wait = Box::pin(changed(&e, at, 0));
-        while DONE.load(Ordering::SeqCst) < 2 {
+        while seen.load(Ordering::SeqCst) < 2 {
             let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
             assert_eq!(wait.as_mut().poll(&mut cx), Poll::Pending);
             e.park();
@@ -241,7 +242,7 @@ fn unparks(region: &Region) {
     });
     let unparker = borrow.recv().unwrap();
     for _ in 0..2 {
-        DONE.fetch_add(1, Ordering::SeqCst);
+        done.fetch_add(1, Ordering::SeqCst);
         unparker.unpark();
     }
     parker.join().unwrap();

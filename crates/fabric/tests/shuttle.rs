@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-use farlock_fabric::shm::model::{play, undisturbed};
+use farlock_fabric::shm::model::{play, take_part, undisturbed};
 use farlock_fabric::shm::{Planted, Region, ShmEndpoint, Unparker};
 use farlock_fabric::{
     Addr, Endpoint, EndpointId, Fault, Mailbox, Park, Slot, Verb, Wait, Woken, block_on,
@@ -36,7 +36,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// Half of the schedules by PCT, half by tossing a coin at every access.
 fn explore(name: &str, mistake: Option<Planted>, scene: fn(&Region)) {
-    let (mut left, mut seed) = (setting("FARLOCK_SCHEDULES", 20_000), setting("FARLOCK_SEED", 1));
+    let (mut left, mut seed) = (setting("FARLOCK_SCHEDULES", 10_000), setting("FARLOCK_SEED", 1));
     while left > 0 {
         let dir = TestDir::new(name);
         let region = dir.region();
@@ -70,9 +70,11 @@ where
 {
     let (region, told) = (region.clone(), told.clone());
     thread::spawn(move || {
-        let endpoint = undisturbed(|| region.endpoint().unwrap());
-        told.send(endpoint.id()).unwrap();
-        act(endpoint)
+        take_part(|| {
+            let endpoint = undisturbed(|| region.endpoint().unwrap());
+            told.send(endpoint.id()).unwrap();
+            act(endpoint)
+        })
     })
 }
 

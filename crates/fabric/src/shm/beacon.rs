@@ -11,12 +11,12 @@
 //! different process namespaces understand each other.
 #![allow(unsafe_code)]
 
-use super::primitive::{AtomicU32, Ordering};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 
 use rustix::thread::futex;
 
+use super::primitive::{AtomicU32, Ordering};
 use super::robust;
 
 /// Where in a mutex its futex word lies, in bytes. [`Beacon::light`] checks it.

@@ -4,7 +4,6 @@
 //! word by one comparison and one addition.
 #![allow(unsafe_code)]
 
-use super::primitive::{AtomicU64, Ordering};
 use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -15,6 +14,7 @@ use super::mailbox::Mailcells;
 use super::mapping::Mapping;
 use super::parking::{Bucket, Unparker};
 use super::place::Control;
+use super::primitive::{AtomicU64, Ordering};
 use super::region::{REGION, Region};
 use super::results::Results;
 use super::wait::{Parked, Spinning};
@@ -378,7 +378,7 @@ fn seed(given: Option<u64>, id: EndpointId) -> u64 {
         match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
             Ok(8) => u64::from_le_bytes(bytes),
             // No secret hangs on these numbers: different at every start is enough.
-            _ => super::parking::boot_time(),
+            _ => super::primitive::boot_time(),
         }
     });
     // Endpoints of one seed draw different numbers.

@@ -1,10 +1,9 @@
 //! The contract, kept by an endpoint of shared memory.
 
-use super::primitive::Ordering;
 use std::task::{Context, Poll};
 
 use super::endpoint::Shm;
-use super::parking::boot_time;
+use super::primitive::{Ordering, boot_time};
 use super::region::REGION;
 use super::table::Vital;
 use crate::addr::{Addr, EndpointId, Slot};

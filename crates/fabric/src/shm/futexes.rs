@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use rustix::thread::{ClockId, futex};
 use rustix::time::Timespec;
 
-use super::parking::{POLL_NS, nanos_of};
+use super::parking::POLL_NS;
 use super::primitive::AtomicU32;
 use crate::endpoint::Nanos;
 
@@ -65,6 +65,15 @@ fn sleep_on_first(sources: &[Source], timeout: Nanos) {
     // SAFETY: `Source::of` demands that the futex outlives this sleep.
     let word = unsafe { first.futex.as_ref() };
     let _ = futex::wait(word, futex::Flags::empty(), first.expected, Some(&timespec_of(timeout)));
+}
+
+/// The boot-time clock, in nanoseconds: it counts suspended time.
+pub(super) fn boot_time() -> Nanos {
+    nanos_of(rustix::time::clock_gettime(ClockId::Boottime))
+}
+
+fn nanos_of(time: Timespec) -> Nanos {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn timespec_of(nanos: Nanos) -> Timespec {

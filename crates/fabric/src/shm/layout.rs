@@ -12,7 +12,6 @@
 //!
 //! Every offset follows from the capacities, so an attacher computes them and reads none.
 
-use super::primitive::AtomicU64;
 use std::mem::size_of;
 
 use super::beacon::LOCK_WORD_OFFSET;
@@ -21,6 +20,7 @@ use super::incarnation::Origin;
 use super::mailbox::Mailcells;
 use super::parking::Bucket;
 use super::place::Place;
+use super::primitive::AtomicU64;
 use super::taken::Taken;
 use crate::endpoint::RECORD_WORDS;
 

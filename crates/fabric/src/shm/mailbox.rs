@@ -17,9 +17,8 @@
 //! A sender that dies between claim and swap blocks nobody: the receiver passes over its cell. It
 //! learns of the death as it learns of any other, by watching the beacon while it waits.
 
-use super::primitive::{AtomicU64, Ordering};
-
 use super::parking::Bell;
+use super::primitive::{AtomicU64, Ordering};
 use super::wide::Wide;
 use crate::addr::EndpointId;
 use crate::endpoint::{Envelope, Nanos};

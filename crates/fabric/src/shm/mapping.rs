@@ -6,7 +6,6 @@
 //! are a value, so what other processes write is never undefined here, only unexpected.
 #![allow(unsafe_code)]
 
-use super::primitive::{AtomicU64, Ordering};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -22,6 +21,7 @@ use super::layout::{
 use super::mailbox::Mailcells;
 use super::parking::Bucket;
 use super::place::Place;
+use super::primitive::{AtomicU64, Ordering};
 use super::taken::Taken;
 use super::tether::Tethers;
 use crate::addr::Slot;

@@ -1,6 +1,7 @@
 //! The same as [`primitive`](super::primitive) names, under a scheduler: before every access
-//! shuttle chooses which thread goes on, and a sleep ends by a wake-up alone, never by its timer,
-//! so that a wake-up that is lost is a deadlock.
+//! shuttle chooses which thread goes on. Time passes only when all who take part sleep, up to the
+//! end of the shortest sleep; one whose end is far away, as that of a wait for something that must
+//! be told, ends by a wake-up alone. So a wake-up that is lost is a deadlock.
 //!
 //! Shuttle's threads take turns on one thread of the system. What that thread owns, as the mutexes
 //! of its endpoints' beacons, they own together: nobody dies here but by dropping its endpoint.
@@ -15,6 +16,7 @@ pub use std::sync::atomic::Ordering;
 
 use shuttle::sync::{Condvar, Mutex};
 
+use super::parking::LOOK_AGAIN_NS;
 use super::primitive::Planted;
 use crate::endpoint::Nanos;
 
@@ -23,14 +25,37 @@ thread_local! {
     static PLAYS: Cell<bool> = const { Cell::new(false) };
     static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
     static SLEEPERS: RefCell<Vec<Sleeper>> = const { RefCell::new(Vec::new()) };
+    /// How many take part.
+    static PLAYERS: Cell<usize> = const { Cell::new(0) };
+    static NOW: Cell<Nanos> = const { Cell::new(0) };
 }
+
+/// Sleeps that last longer end by a wake-up alone: half of that after which every wait looks again.
+const TIMER_MAX: Nanos = LOOK_AGAIN_NS / 2;
 
 /// Plays a scene, with this mistake.
 pub fn play<T>(mistake: Option<Planted>, scene: impl FnOnce() -> T) -> T {
     // What a schedule left behind that ended in a panic is no part of this one.
     SLEEPERS.take();
+    PLAYERS.set(0);
     PLANTED.set(mistake);
     during(true, scene)
+}
+
+/// Takes part in a scene, on a thread of its own. Others who sleep may wait for it.
+pub fn take_part<T>(part: impl FnOnce() -> T) -> T {
+    struct Leaves;
+    impl Drop for Leaves {
+        fn drop(&mut self) {
+            PLAYERS.set(PLAYERS.get().saturating_sub(1));
+            if !std::thread::panicking() {
+                pass_time();
+            }
+        }
+    }
+    PLAYERS.set(PLAYERS.get() + 1);
+    let _leaves = Leaves;
+    part()
 }
 
 /// Does something in a scene as if it took no time.
@@ -147,13 +172,28 @@ atomic!(AtomicU64, u64);
 struct Sleeper {
     /// Where the words lie on which it does.
     words: Vec<*const AtomicU32>,
+    /// When it wakes by itself.
+    until: Option<Nanos>,
     bed: Arc<Bed>,
+}
+
+impl Sleeper {
+    fn wakes(self, by: Woken) {
+        *self.bed.woken.lock().expect("nobody panics with it") = Some(by);
+        self.bed.wakes.notify_one();
+    }
 }
 
 #[derive(Default)]
 struct Bed {
-    is_awake: Mutex<bool>,
-    woken: Condvar,
+    woken: Mutex<Option<Woken>>,
+    wakes: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    ByWord,
+    ByTimer,
 }
 
 /// A word to sleep on while it has a value.
@@ -169,8 +209,9 @@ impl Source {
     }
 }
 
-/// Sleeps until one of these words is woken, unless one of them has another value.
-pub(super) fn sleep(sources: &[Source], _: Nanos) -> bool {
+/// Sleeps until one of these words is woken or differs from its value, or `timeout` nanoseconds
+/// have passed. Returns whether that ended it.
+pub(super) fn sleep(sources: &[Source], timeout: Nanos) -> bool {
     point();
     // The kernel compares and goes to sleep under a lock: nobody is chosen in between.
     let differs = |source: &Source| {
@@ -182,13 +223,40 @@ pub(super) fn sleep(sources: &[Source], _: Nanos) -> bool {
         return false;
     }
     let words = sources.iter().map(|source| source.word).collect();
+    let until = (timeout < TIMER_MAX).then(|| NOW.get() + timeout);
     let bed = Arc::<Bed>::default();
-    SLEEPERS.with_borrow_mut(|sleepers| sleepers.push(Sleeper { words, bed: Arc::clone(&bed) }));
-    let mut is_awake = bed.is_awake.lock().expect("nobody panics with it");
-    while !*is_awake {
-        is_awake = bed.woken.wait(is_awake).expect("nobody panics with it");
+    let sleeper = Sleeper { words, until, bed: Arc::clone(&bed) };
+    SLEEPERS.with_borrow_mut(|sleepers| sleepers.push(sleeper));
+    pass_time();
+    let mut woken = bed.woken.lock().expect("nobody panics with it");
+    loop {
+        match *woken {
+            Some(by) => return by == Woken::ByTimer,
+            None => woken = bed.wakes.wait(woken).expect("nobody panics with it"),
+        }
     }
-    false
+}
+
+/// Where all who take part sleep, the one that sleeps for the shortest time wakes.
+fn pass_time() {
+    let first = SLEEPERS.with_borrow_mut(|sleepers| {
+        if sleepers.len() < PLAYERS.get() {
+            return None;
+        }
+        let timed = sleepers.iter().enumerate().filter_map(|(at, s)| Some((s.until?, at)));
+        let (until, at) = timed.min()?;
+        NOW.set(NOW.get().max(until));
+        Some(sleepers.remove(at))
+    });
+    if let Some(sleeper) = first {
+        sleeper.wakes(Woken::ByTimer);
+    }
+}
+
+/// The time in the scene, in nanoseconds. Looking at it takes one.
+pub(super) fn boot_time() -> Nanos {
+    NOW.set(NOW.get() + 1);
+    NOW.get()
 }
 
 /// Wakes whoever sleeps on this word.
@@ -197,8 +265,5 @@ pub(super) fn wake_all(word: &AtomicU32) {
     let woken: Vec<_> = SLEEPERS.with_borrow_mut(|sleepers| {
         sleepers.extract_if(.., |sleeper| sleeper.words.contains(&ptr::from_ref(word))).collect()
     });
-    for sleeper in woken {
-        *sleeper.bed.is_awake.lock().expect("nobody panics with it") = true;
-        sleeper.bed.woken.notify_one();
-    }
+    woken.into_iter().for_each(|sleeper| sleeper.wakes(Woken::ByWord));
 }

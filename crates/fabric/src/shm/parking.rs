@@ -12,8 +12,6 @@
 
 use std::sync::Arc;
 
-use rustix::time::Timespec;
-
 use super::layout::BUCKETS;
 use super::primitive::{AtomicU32, Ordering, Planted, Source, planted, wake_all};
 use crate::endpoint::Nanos;
@@ -139,18 +137,9 @@ impl Unparker {
     }
 }
 
-/// The boot-time clock, in nanoseconds: it counts suspended time.
-pub(super) fn boot_time() -> Nanos {
-    nanos_of(rustix::time::clock_gettime(rustix::time::ClockId::Boottime))
-}
-
-pub(super) fn nanos_of(time: Timespec) -> Nanos {
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::primitive::sleep;
+    use super::super::primitive::{boot_time, sleep};
     use super::*;
 
     #[test]

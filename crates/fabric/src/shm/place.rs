@@ -1,8 +1,7 @@
 //! A place in the table of endpoints: who is in it, whether it lives, whether it may go on.
 
-use super::primitive::{AtomicU32, AtomicU64, Ordering};
-
 use super::beacon::Beacon;
+use super::primitive::{AtomicU32, AtomicU64, Ordering};
 use crate::error::Fault;
 
 crate::word! {

@@ -1,14 +1,14 @@
-//! What shared memory is made of: atomics, and sleeping until one of them is rung.
+//! What shared memory is made of: atomics, a clock, and sleeping until one of them is rung.
 //!
 //! What threads share is written on what this module exports, so that a build with `--cfg shuttle`
 //! runs the same text under a scheduler that chooses who goes on before every access. It never
 //! decides anything: it names things.
 
 #[cfg(not(shuttle))]
-pub(super) use super::futexes::{Source, sleep, wake_all};
+pub(super) use super::futexes::{Source, boot_time, sleep, wake_all};
 #[cfg(shuttle)]
 pub(super) use super::model::{
-    AtomicU32, AtomicU64, Ordering, Source, fence, planted, point, sleep, wake_all,
+    AtomicU32, AtomicU64, Ordering, Source, boot_time, fence, planted, point, sleep, wake_all,
 };
 #[cfg(not(shuttle))]
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -8,7 +8,6 @@
 //!
 //! A remover works under the directory's lock, and only a remover takes a file away.
 
-use super::primitive::{AtomicU64, Ordering};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -26,8 +25,9 @@ use super::latch::Latch;
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
 use super::mapping::{self, Mapping, Memory};
 use super::mark::Marks;
+use super::primitive::{AtomicU64, Ordering};
 use super::tether::Tethers;
-use super::{fork, incarnation, parking, table, tether, wide};
+use super::{fork, incarnation, primitive, table, tether, wide};
 use crate::addr::{Addr, RegionId};
 
 /// The region id in every address of a shared-memory region: a process sees one region a handle.
@@ -358,7 +358,7 @@ impl Region {
                 }
                 other => io_error("allocate", &path, other.into()),
             })?;
-            let header = layout.header(floor, bytes, parking::boot_time());
+            let header = layout.header(floor, bytes, primitive::boot_time());
             let header: Vec<u8> = header.into_iter().flat_map(u64::to_le_bytes).collect();
             file.write_all_at(&header, 0).map_err(io("write"))?;
             file::unlock_whole(&file).map_err(io("unlock"))?;
@@ -584,7 +584,7 @@ fn random() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(8) => u64::from_le_bytes(bytes),
-        _ => parking::boot_time() ^ u64::from(std::process::id()) << 32,
+        _ => primitive::boot_time() ^ u64::from(std::process::id()) << 32,
     }
 }
 

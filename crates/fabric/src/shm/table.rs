@@ -5,7 +5,6 @@
 //! Whoever finds both gone vacates the place; from then on a look at one word tells the death.
 //! Where a lane executes the verbs, other rules come first ([`keeper`](super::keeper)).
 
-use super::primitive::{Ordering, fence};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -17,8 +16,8 @@ use super::latch::Latch;
 use super::layout::BUCKETS;
 use super::mapping::Mapping;
 use super::mark;
-use super::parking::boot_time;
 use super::place::{Identity, Phase, Place};
+use super::primitive::{Ordering, boot_time, fence};
 use super::region::Region;
 use super::taken;
 use crate::addr::{EndpointId, Slot};

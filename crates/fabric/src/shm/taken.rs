@@ -10,10 +10,9 @@
 //! it is used again, what a dead client left in its record can be looked at for a while, and an
 //! attacher looks at 64 places at most, unless the table is full.
 
-use super::primitive::{AtomicU64, Ordering};
-
 use super::latch::Latch;
 use super::layout::PLACES_MAX;
+use super::primitive::{AtomicU64, Ordering};
 
 const WORD_BITS: u16 = 64;
 const WORDS: usize = (PLACES_MAX / WORD_BITS) as usize;

@@ -4,11 +4,10 @@
 //! followed by a look at the bell of its line. An uncontended 128-bit compare-and-swap with a good
 //! hint is one locked instruction and some ten others.
 
-use super::primitive::{AtomicU64, Ordering, Planted, fence, planted};
-
 use super::endpoint::Shm;
 use super::layout::LINE;
-use super::parking::{Bell, UNHEARD, boot_time, bucket_of};
+use super::parking::{Bell, UNHEARD, bucket_of};
+use super::primitive::{AtomicU64, Ordering, Planted, boot_time, fence, planted};
 use super::table::Vital;
 use super::wide::Wide;
 use crate::addr::{Addr, Mailbox};

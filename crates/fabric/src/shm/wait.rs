@@ -7,13 +7,13 @@
 //! that the pending waits of some endpoints armed, and then wakes all their tasks: each looks again
 //! and arms again.
 
-use super::primitive::{Ordering, Planted, Source, planted, sleep};
 use std::cell::Cell;
 use std::task::{Context, Poll, Waker};
 
 use super::endpoint::Shm;
 use super::mailbox::Next;
-use super::parking::{LOOK_AGAIN_NS, POLL_NS, Unparker, boot_time, bucket_of};
+use super::parking::{LOOK_AGAIN_NS, POLL_NS, Unparker, bucket_of};
+use super::primitive::{Ordering, Planted, Source, boot_time, planted, sleep};
 use super::table::Vital;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{Nanos, Park, Patience, Wait, WaitState, Woken};

@@ -6,9 +6,9 @@
 //! the judge of whether the processor has the instruction, and the implementation elsewhere.
 #![allow(unsafe_code)]
 
-use super::primitive::{AtomicU64, Ordering, point};
-
 use portable_atomic::AtomicU128;
+
+use super::primitive::{AtomicU64, Ordering, point};
 
 #[cfg(target_endian = "big")]
 compile_error!("a 128-bit word has its low half first: little-endian machines only");

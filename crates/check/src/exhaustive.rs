@@ -12,7 +12,7 @@ use crate::hunt::{Budget, Catch};
 use crate::line::Line;
 use crate::scenario::Scenario;
 use crate::trial::Player;
-use crate::verdict::{Befell, Finding, Objection};
+use crate::verdict::{Befell, Finding, Objection, Promise};
 
 /// What an exploration came to.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +83,8 @@ fn circle(player: &Player, scenario: &Scenario, doomed: Vec<u64>) -> Option<Catc
     }
     let story = format!("of {count} states, this the first, no schedule leads to an end");
     let line = Line { scenario: scenario.clone(), trail };
-    Some(Catch { line, finding: Finding { objection: Objection::Stall, story } })
+    let (objection, promise) = (Objection::Stall, Promise::Progress);
+    Some(Catch { line, finding: Finding { objection, promise, story } })
 }
 
 #[cfg(test)]

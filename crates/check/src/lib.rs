@@ -20,6 +20,7 @@ pub mod subjects;
 pub mod tokens;
 pub mod trial;
 pub mod verdict;
+pub mod words;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -29,6 +30,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
+use farlock_locks::registry;
 use farlock_sim::Reset;
 use farlock_sim::schedule::{Director, Replay};
 use indicatif::{MultiProgress, ProgressBar};
@@ -557,10 +559,25 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
         println!("{step:>5}  {what}");
     }
     match verdict.finding {
-        Some(finding) => println!("{:?}: {}", finding.objection, finding.story),
+        Some(finding) => {
+            println!("{:?}: {}", finding.objection, finding.story);
+            println!("broken: {}{}", finding.promise.describe(), page_of(&args.line.scenario));
+        }
         None => println!("nothing to object to, {} events", verdict.events),
     }
     Ok(())
+}
+
+/// Where the promise of a lock of the registry stands, as the end of a line.
+fn page_of(scenario: &Scenario) -> String {
+    let lock = scenario.subject.strip_prefix(subjects::LOCAL).unwrap_or(&scenario.subject);
+    let name = lock.split(':').next().unwrap_or(lock);
+    let is_registered = registry::RECORD_LOCKS.iter().any(|lock| lock.name == name);
+    if is_registered {
+        format!("; docs/protocols/{name}.md says how it is kept")
+    } else {
+        String::new()
+    }
 }
 
 /// While this lives, a panic prints nothing: it is a finding, and its message is its story.

@@ -11,9 +11,7 @@ use std::task::{Context, Poll};
 
 use farlock_fabric::hook::Hook;
 use farlock_fabric::word::Field;
-use farlock_fabric::{
-    Addr, Endpoint, Link, Mailbox, Message, Posted, Slot, Verb, Wait, WaitState, Woken,
-};
+use farlock_fabric::{Addr, Endpoint, Link, Message, Posted, Slot, Verb, Wait, WaitState, Woken};
 use farlock_locks::Mode;
 use farlock_locks::record::queue::Note;
 use farlock_locks::slot::{self, Phase, SlotWord};
@@ -159,12 +157,6 @@ impl fmt::Display for Named {
             },
         }
     }
-}
-
-/// Who is sent a message, by this address of a mailbox.
-pub fn receiver(addr: Addr) -> String {
-    let to = Mailbox::from_bits(addr.bits());
-    format!("to client {}", to.endpoint.index.wrapping_sub(1))
 }
 
 /// What a kind of verb is called.

@@ -404,3 +404,40 @@ fn a_waiter_is_not_forgotten_when_the_repairer_dies_before_it_tells() {
         is_in_order(line);
     }
 }
+
+/// Whoever reads a replay need not know where a run keeps its words.
+#[test]
+fn a_replay_names_what_happens() {
+    let said = |line: &str| {
+        let line: Line = line.parse().expect("a line");
+        let player = subjects::player(&line.scenario.subject).expect("a subject");
+        let mut notes = Notes { timeline: Some(Vec::new()), ..Notes::default() };
+        let oracle = Director::new(Replay::new(line.trail.clone())).begin().expect("one run");
+        player.play_noting(&line.scenario, oracle, &mut notes);
+        notes.timeline.expect("it was asked for").join("\n")
+    };
+    let said_of = |line: &str, parts: &[&str]| {
+        let said = said(line);
+        for part in parts {
+            assert!(said.contains(part), "{part} is not in:\n{said}");
+        }
+    };
+    said_of(
+        "mcs/2x1/t0.o0/d0.1.late/0.1e",
+        &[
+            "client 0  dies",
+            "client 0  its verb on the way takes effect late",
+            "is known to be dead",
+        ],
+    );
+    said_of(
+        "mcs/2x1/t0.o0/m0.0.lost.executed/0.1e",
+        &["client 0  will not learn of its next verb"],
+    );
+    said_of(
+        "shiftlock:poll=15000000/2x1/t0.o0/0.1e",
+        &["tail nobody -> client 0", "epoch 0 -> 1", "visitor  masked-cas128 lock  tail nobody"],
+    );
+    said_of("claim/2x1/t0.o0/d0.1.never/0.1e", &["client 0's record: held, exclusive"]);
+    said_of("dslr-64/2x1/t0.o0/0.1e", &["max_x 0 -> 1"]);
+}

@@ -7,7 +7,6 @@ mod newcomer;
 mod transacted;
 
 use std::cell::{Cell, RefCell};
-use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -18,18 +17,19 @@ use farlock_locks::slot::{self, Phase};
 use farlock_locks::{Client, Mode, RecordLock, Token};
 use farlock_sim::check::{Access, History, Register, Turns};
 use farlock_sim::{
-    Choice, Config, Effect, Ended, Handle, Kind, Mode as WorldMode, NodeId, Oracle, Packet, Ratio,
-    SimEndpoint, World, mix,
+    Choice, Config, Effect, Ended, Fate, Handle, Kind, Mode as WorldMode, NodeId, Oracle, Packet,
+    Ratio, SimEndpoint, World, mix,
 };
 
 use crate::goods::{Deed, Goods};
 use crate::layout::Layout;
 use crate::mishap::RATE_PPB_MAX;
 use crate::order::Order;
-use crate::points::{Watched, Witness, kind_name, receiver};
+use crate::points::{Watched, Witness};
 use crate::scenario::{Declares, Faults, Scenario};
 use crate::tokens::Tokens;
-use crate::verdict::{Befell, Finding, Objection, Verdict, message, recoveries};
+use crate::verdict::{Befell, Finding, Objection, Promise, Verdict, message, recoveries};
+use crate::words::{self, Words};
 use halt::{Findings, Halts, Recorder, Stops};
 use judges::Judges;
 use member::{ClientView, Member};
@@ -276,6 +276,8 @@ struct Bench {
     visiting: Option<String>,
     /// What was said of the lock that is not so.
     untrue: Option<String>,
+    /// What its words are called.
+    words: Words,
 }
 
 /// A hold's token, and how often the hold was handed on.
@@ -350,7 +352,7 @@ impl Bench {
     }
 
     /// What a judge of a lock objects to.
-    fn violation(&mut self) -> Option<String> {
+    fn violation(&mut self) -> Option<(Promise, String)> {
         let locks = &self.locks;
         let of_lock = |at: usize, story: String| match locks.len() {
             1 => story,
@@ -359,11 +361,12 @@ impl Bench {
         let held = locks.iter().enumerate().find_map(|(at, lock)| {
             lock.ledger.violation().map(|story| of_lock(at, story.to_owned()))
         });
-        let told = held.or_else(|| self.bypassed.take()).or_else(|| self.untrue.take());
-        told.or_else(|| {
-            let goods = |(at, lock): (usize, &Judges)| Some(of_lock(at, lock.goods.violation()?));
-            locks.iter().enumerate().find_map(goods)
-        })
+        let held = held.map(|story| (Promise::Exclusion, story));
+        let passed = || Some((Promise::Order, self.bypassed.take()?));
+        let untrue = || Some((Promise::Said, self.untrue.take()?));
+        let goods = |(at, lock): (usize, &Judges)| Some(of_lock(at, lock.goods.violation()?));
+        let spoilt = || Some((Promise::Goods, locks.iter().enumerate().find_map(goods)?));
+        held.or_else(passed).or_else(untrue).or_else(spoilt)
     }
 
     /// The dead hold nothing.
@@ -432,23 +435,28 @@ impl Bench {
             }
             self.remember();
         }
-        let is_client = who < self.clients;
-        self.tell(|line| {
-            let name = if is_client { format!("client {who}") } else { "visitor".to_owned() };
-            let _ = write!(line, "{name}  {:<14}", kind_name(effect.kind));
-            let _ = match effect.kind {
-                Kind::Send => write!(line, "{}", receiver(effect.addr)),
-                _ => match layout.place(effect.addr) {
-                    Some(place) => write!(line, "{}", layout.name(place)),
-                    None => write!(line, "record+{}", effect.addr.offset()),
-                },
-            };
-            let _ = match effect.kind {
-                Kind::Send => write!(line, "  {:#x}", effect.old),
-                _ if effect.old == effect.new => write!(line, "  {:#x}", effect.old),
-                _ => write!(line, "  {:#x} -> {:#x}", effect.old, effect.new),
-            };
-        });
+        if self.notes.timeline.is_some() {
+            let what = self.words.effect(effect, layout, |seat| self.name(seat));
+            let name = self.name(seat);
+            self.tell(|line| *line = format!("{name}  {what}"));
+        }
+    }
+
+    /// Something befalls an endpoint.
+    fn befalls(&mut self, id: EndpointId, fate: Fate) {
+        let name = self.name(id.index);
+        self.tell(|line| *line = format!("{name}  {}", words::fate(fate)));
+    }
+
+    /// Who sits there.
+    fn name(&self, seat: u16) -> String {
+        match self.who(seat) {
+            Some(who) => format!("client {who}"),
+            None if seat == 0 => "nobody".to_owned(),
+            None if seat == self.clients + 1 => "visitor".to_owned(),
+            None if seat == self.clients + 2 => "server".to_owned(),
+            None => "newcomer".to_owned(),
+        }
     }
 }
 
@@ -514,10 +522,16 @@ impl Trial {
             clients: scenario.clients,
             crew: terms.crew,
             is_watched: scenario.is_watched(),
+            words: Words { fields: &[], slots: terms.crew.slots(scenario) },
             notes,
             ..Bench::default()
         }));
         let seer = Rc::clone(&bench);
+        if seer.borrow().notes.timeline.is_some() {
+            let seer = Rc::clone(&bench);
+            let befalls = move |id, fate| seer.borrow_mut().befalls(id, fate);
+            world.observe_fates(Box::new(befalls));
+        }
         world.observe(Box::new(move |effect| seer.borrow_mut().sees(effect, layout)));
         if scenario.fenced {
             let outside = Rc::clone(&bench);
@@ -631,6 +645,7 @@ impl Trial {
         let (steps, bench) = (self.scenario.near_wrap, &mut *self.bench.borrow_mut());
         let word = lock.near_wrap(steps);
         bench.may_be_late = lock.lease_ns().is_some() && !self.scenario.is_timely();
+        bench.words.fields = L::FIELDS;
         let count = Tokens::of(L::FIELDS, if steps > 0 { word } else { 0 });
         bench.locks.iter_mut().for_each(|lock| lock.count = count);
         let last = lock.near_wrap(1);
@@ -726,7 +741,7 @@ impl Trial {
 
     fn judge(&self, ended: std::thread::Result<Ended>) -> Verdict {
         let mut bench = self.bench.borrow_mut();
-        let finding = |objection, story: String| Some(Finding { objection, story });
+        let finding = |objection, promise, story| Some(Finding { objection, promise, story });
         let locks = &bench.locks;
         let mut verdict = Verdict {
             events: self.handle.stats().events,
@@ -749,17 +764,17 @@ impl Trial {
         let histories = bench.locks.iter_mut().map(|lock| lock.goods.take_history());
         bench.notes.history = histories.reduce(|first, _| first).expect("there is a lock");
         verdict.finding = match (broken, bench.failure.take(), ended) {
-            (Some(story), ..) => finding(Objection::Violation, story),
-            (_, _, Err(panic)) => finding(Objection::Panic, message(&*panic)),
+            (Some((promise, story)), ..) => finding(Objection::Violation, promise, story),
+            (_, _, Err(panic)) => finding(Objection::Panic, Promise::Sense, message(&*panic)),
             (_, _, Ok(Ended::Deadlock(tasks))) => {
                 let story = format!("nothing can happen, {} wait", tasks.len());
-                finding(Objection::Stall, bench.stops.told_of(story))
+                finding(Objection::Stall, Promise::Progress, bench.stops.told_of(story))
             }
             (_, _, Ok(Ended::Budget(tasks) | Ended::TimeUp(tasks))) => {
                 let story = format!("{EVENTS_MAX} events, and {} still wait", tasks.len());
-                finding(Objection::Stall, bench.stops.told_of(story))
+                finding(Objection::Stall, Promise::Progress, bench.stops.told_of(story))
             }
-            (_, Some(story), _) => finding(Objection::Leak, story),
+            (_, Some(story), _) => finding(Objection::Leak, Promise::Idle, story),
             (_, None, Ok(Ended::Finished)) => {
                 verdict.ended = true;
                 None

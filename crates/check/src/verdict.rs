@@ -16,11 +16,47 @@ pub enum Objection {
     Panic,
 }
 
+/// What was promised that is not kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Promise {
+    /// Nobody beside a writer, and tokens that grow.
+    Exclusion,
+    /// The order of grants.
+    Order,
+    /// What the lock says of tries, withdrawals and stops.
+    Said,
+    /// What a lock with tokens protects: a register outside, and words that are read and written.
+    Goods,
+    /// Whoever lives is granted.
+    Progress,
+    /// When all have left everything is as before.
+    Idle,
+    /// The lock never finds itself where it cannot be.
+    Sense,
+}
+
+impl Promise {
+    /// Which it is, and the judge of `docs/faults.md` that found it broken.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Exclusion => "exclusion and growing tokens (judge: ledger)",
+            Self::Order => "the order of grants (judge: turns)",
+            Self::Said => "tries, withdrawals and stops (judges: tries, newcomers, stops)",
+            Self::Goods => "what the lock protects (judges: fence, linearizability)",
+            Self::Progress => "progress (judges: deadlock and livelock, stops)",
+            Self::Idle => "idleness afterwards (judge: visitor)",
+            Self::Sense => "states that the lock holds to be impossible",
+        }
+    }
+}
+
 /// What was found in a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// What kind of thing it is.
     pub objection: Objection,
+    /// What was promised.
+    pub promise: Promise,
     /// What happened, in a line.
     pub story: String,
 }

@@ -5,6 +5,8 @@
 
 use farlock_fabric::{Addr, EndpointId, Nanos, Verb};
 
+use crate::fault::Outcome;
+
 /// The kind of a verb.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
@@ -75,6 +77,22 @@ pub struct Effect {
 /// Sees every effect as it takes place. It must not touch the world.
 pub type Observer = Box<dyn FnMut(&Effect)>;
 
+/// What befalls an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It dies.
+    Dies,
+    /// One of its verbs was on its way when it died; this becomes of it.
+    Strands(Outcome),
+    /// Its death is known from now on.
+    IsKnownDead,
+    /// It will not learn of the completion of the verb that it posts; this becomes of that.
+    Loses(Outcome),
+}
+
+/// Sees what befalls endpoints as it does. It must not touch the world.
+pub type FateObserver = Box<dyn FnMut(EndpointId, Fate)>;
+
 /// What a world has done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
@@ -98,12 +116,13 @@ impl Stats {
 pub(crate) struct History {
     hash: u64,
     pub(crate) observer: Option<Observer>,
+    pub(crate) fate_observer: Option<FateObserver>,
     pub(crate) stats: Stats,
 }
 
 impl History {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { hash: seed, observer: None, stats: Stats::default() }
+        Self { hash: seed, observer: None, fate_observer: None, stats: Stats::default() }
     }
 
     pub(crate) fn hash(&self) -> u64 {
@@ -117,6 +136,14 @@ impl History {
         self.hash = mix(self.hash ^ what, effect.old as u64);
         if let Some(observer) = &mut self.observer {
             observer(effect);
+        }
+    }
+
+    /// Something befalls an endpoint.
+    #[cold]
+    pub(crate) fn tell(&mut self, id: EndpointId, fate: Fate) {
+        if let Some(observer) = &mut self.fate_observer {
+            observer(id, fate);
         }
     }
 

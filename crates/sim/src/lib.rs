@@ -52,7 +52,7 @@ mod world;
 
 pub use fabric::SimEndpoint;
 pub use fault::{Outcome, Ratio, Weakness};
-pub use history::{Effect, Kind, Observer, Stats, mix};
+pub use history::{Effect, Fate, FateObserver, Kind, Observer, Stats, mix};
 pub use memory::{NodeId, Reset};
 pub use nic::Nic;
 pub use oracle::{Candidate, Candidates, Choice, Oracle, Seeded, StepKind};

@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::fault::Outcome;
 use crate::flight::Due;
 use crate::flight::NONE;
-use crate::history::Kind;
+use crate::history::{Fate, Kind};
 use crate::oracle::Choice;
 use crate::queue::Event;
 use crate::world::RECORDS;
@@ -372,6 +372,7 @@ impl Core {
         self.unburied.push(id);
         self.disturbed = true;
         self.history.note(self.now, id.bits());
+        self.history.tell(id, Fate::Dies);
         let (least, most) = (self.weakness.detection_ns_min, self.weakness.detection_ns_max);
         let more = self.oracle.pick(Choice::Detection, most.saturating_sub(least) + 1);
         let known = self.now + u64::from(least) + u64::from(more);
@@ -387,6 +388,7 @@ impl Core {
     /// Decides what becomes of a chain whose endpoint crashed.
     fn strand(&mut self, head: u32, outcome: Option<Outcome>, known: Nanos) {
         let flight = self.flights.at_mut(head);
+        let owner = flight.owner;
         flight.chain.abandoned = true;
         if flight.chain.done {
             self.flights.remove(head);
@@ -394,6 +396,7 @@ impl Core {
         }
         let outcome = outcome
             .unwrap_or_else(|| Outcome::ALL[self.oracle.pick(Choice::CrashOutcome, 3) as usize]);
+        self.history.tell(owner, Fate::Strands(outcome));
         match outcome {
             Outcome::Executed => {}
             Outcome::Late => {
@@ -413,6 +416,7 @@ impl Core {
         seat.life = Life::Dead;
         seat.mailboxes.iter_mut().for_each(VecDeque::clear);
         self.history.note(self.now, id.bits() << 32);
+        self.history.tell(id, Fate::IsKnownDead);
         self.wake_watchers_of(id);
     }
 }

@@ -15,7 +15,7 @@ use farlock_fabric::{EndpointId, Fault, Link, Nanos, Posted, Ticket, Verb};
 use crate::core::Core;
 use crate::fault::{Outcome, Ratio};
 use crate::flight::NONE;
-use crate::history::Kind;
+use crate::history::{Fate, Kind};
 use crate::memory::NodeId;
 use crate::oracle::Choice;
 use crate::queue::Event;
@@ -153,6 +153,7 @@ impl Core {
         const OUTCOMES: [Outcome; 3] = [Outcome::Executed, Outcome::Late, Outcome::Never];
         let outcome =
             outcome.unwrap_or_else(|| OUTCOMES[self.oracle.pick(Choice::LostOutcome, 3) as usize]);
+        self.history.tell(owner, Fate::Loses(outcome));
         if outcome == Outcome::Executed {
             return;
         }

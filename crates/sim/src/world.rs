@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::fabric::SimEndpoint;
 use crate::fault::{Outcome, Ratio, Weakness};
 use crate::flight::NONE;
-use crate::history::{Kind, Observer, Stats};
+use crate::history::{FateObserver, Kind, Observer, Stats};
 use crate::memory::{Node, NodeId, Reset};
 use crate::nic::{Nic, NicState};
 use crate::oracle::{Choice, Oracle, Seeded};
@@ -572,6 +572,11 @@ impl Handle {
     /// Shows every effect from now on to this observer.
     pub fn observe(&self, observer: Observer) {
         self.shared.core.borrow_mut().history.observer = Some(observer);
+    }
+
+    /// Shows what befalls endpoints from now on to this observer.
+    pub fn observe_fates(&self, observer: FateObserver) {
+        self.shared.core.borrow_mut().history.fate_observer = Some(observer);
     }
 
     /// An endpoint sends a packet to what is outside of the world. It arrives at any later time,

@@ -154,10 +154,12 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
 
     /// It does not know what became of a verb, and lets go of its endpoint, as clients must.
     fn ends(&self) {
-        let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
-        bench.befell.lost += 1;
-        bench.tell(|line| *line = format!("client {who}  does not know, and ends"));
-        let id = self.trial.ids[usize::from(who)].get();
+        {
+            let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
+            bench.befell.lost += 1;
+            bench.tell(|line| *line = format!("client {who}  does not know, and ends"));
+        }
+        let id = self.trial.ids[usize::from(self.who)].get();
         self.trial.handle.kill_with(id, Outcome::Executed);
     }
 

@@ -460,6 +460,14 @@ impl Bench {
     }
 }
 
+/// Where there is a timeline, it tells what befalls endpoints.
+fn show_fates(world: &World, bench: &SharedBench) {
+    if bench.borrow().notes.timeline.is_some() {
+        let seer = Rc::clone(bench);
+        world.observe_fates(Box::new(move |id, fate| seer.borrow_mut().befalls(id, fate)));
+    }
+}
+
 /// A run.
 struct Trial {
     scenario: Rc<Scenario>,
@@ -527,11 +535,7 @@ impl Trial {
             ..Bench::default()
         }));
         let seer = Rc::clone(&bench);
-        if seer.borrow().notes.timeline.is_some() {
-            let seer = Rc::clone(&bench);
-            let befalls = move |id, fate| seer.borrow_mut().befalls(id, fate);
-            world.observe_fates(Box::new(befalls));
-        }
+        show_fates(&world, &bench);
         world.observe(Box::new(move |effect| seer.borrow_mut().sees(effect, layout)));
         if scenario.fenced {
             let outside = Rc::clone(&bench);

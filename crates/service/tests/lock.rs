@@ -351,6 +351,24 @@ fn a_full_region_is_listed() {
 }
 
 /// A region's file that is cut short under those who use it: a status of its own, not a signal.
+/// At whichever instruction of its start a command is: what a thread does with its signals must not
+/// keep out the one that tells.
+#[test]
+fn a_region_cut_short_under_who_starts_ends_that_with_a_status() {
+    const TRIALS: u64 = 120;
+    for trial in 0..TRIALS {
+        let stage = Stage::new();
+        assert_eq!(stage.run(&["lock", "t", "true"]).0, 0);
+        let file = std::fs::File::options().write(true).open(stage.dir().join("default")).unwrap();
+        let mut starting = stage.farlock(&["lock", "t", "-w", "1", "true"]);
+        let mut child = starting.stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(trial * 5_000 / TRIALS));
+        file.set_len([0, 4096, 8192][trial as usize % 3]).unwrap();
+        let status = child.wait().unwrap();
+        assert!(matches!(status.code(), Some(0 | 69 | 70)), "trial {trial}: {status}");
+    }
+}
+
 #[test]
 fn a_region_cut_short_ends_commands_with_a_status() {
     let stage = Stage::new();
@@ -556,6 +574,31 @@ fn a_killed_holder_takes_those_along_that_left_its_group() {
     holder.wait().unwrap();
     assert_eq!(stage.run(&["lock", "-w", "10", "t", "true"]).0, 0);
     assert!(!is_running(escaped));
+}
+
+/// The guardian cannot leave what the command left running before the lock is released.
+#[test]
+fn a_killed_holder_takes_those_along_whose_command_dies_with_it() {
+    for trial in 0..30 {
+        let stage = Stage::new();
+        let (line, file) = escaping(&stage);
+        let mut holder = stage.farlock(&["lock", "t", "--", "sh", "-c", &line]).spawn().unwrap();
+        let escaped = number(&stage, &file) as i32;
+        let command = guardian(&holder);
+        let command = std::fs::read_to_string(format!("/proc/{command}/task/{command}/children"));
+        let command = command.unwrap().split_whitespace().next().unwrap().parse().unwrap();
+        let command = Pid::from_raw(command).unwrap();
+        if trial % 2 == 0 {
+            kill(command, Signal::TERM);
+            kill(pid(&holder), Signal::KILL);
+        } else {
+            kill(pid(&holder), Signal::KILL);
+            kill(command, Signal::TERM);
+        }
+        holder.wait().unwrap();
+        assert_eq!(stage.run(&["lock", "-w", "5", "t", "true"]).0, 0, "trial {trial}");
+        assert!(!is_running(escaped), "trial {trial}");
+    }
 }
 
 #[test]

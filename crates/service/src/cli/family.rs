@@ -68,6 +68,18 @@ pub(super) fn signal(command: Pid, signal: Signal) {
     }
 }
 
+/// Whether nobody is below this process. Those who have ended are waited for.
+pub(super) fn is_empty() -> bool {
+    loop {
+        match rustix::io::retry_on_intr(|| wait(WaitOptions::NOHANG)) {
+            Ok(Some(_)) => {}
+            Ok(None) => return false,
+            // No child: nobody below.
+            Err(_) => return true,
+        }
+    }
+}
+
 /// Kills all below this process, but for strangers, and returns when all are gone: those that may
 /// not be killed when they end by themselves. `known` is one that is killed where the system lists
 /// none; `ended` is told of each that was waited for.

@@ -46,6 +46,8 @@ pub(super) enum Order {
     Look,
     /// Kill the command and all below it.
     Kill,
+    /// The lock is released, or was not granted: what is left below may go on.
+    Leave,
 }
 
 /// What a guardian tells.
@@ -121,8 +123,9 @@ impl Guardian {
         &self.line
     }
 
-    /// Waits until it has ended.
+    /// Waits until it has ended, for which there is nothing left to guard.
     pub(super) fn bury(self) {
+        self.tell(Order::Leave);
         drop(self.line);
         // A child of ours, which nobody else waits for.
         let _ = rustix::io::retry_on_intr(|| waitpid(Some(self.pid), WaitOptions::empty()));
@@ -224,7 +227,7 @@ impl Guarding<'_> {
         loop {
             if let Some(status) = self.look(&mut running) {
                 self.tell(News::Ended(status));
-                return Ok(());
+                return self.leave();
             }
             if is_told && self.obey(&mut running)? {
                 return Ok(());
@@ -237,6 +240,19 @@ impl Guarding<'_> {
                 running.echoes |= 1 << (signal.ssi_signo - 1);
             }
         }
+    }
+
+    /// The command has ended. What it left running goes on when the lock is released; if `farlock`
+    /// dies before that, it is killed before anybody else is granted.
+    fn leave(&self) -> io::Result<()> {
+        while !family::is_empty() {
+            match receive(&self.line, &mut RecvAncillaryBuffer::default())? {
+                Some(Order::Leave) => break,
+                None | Some(Order::Kill) => family::end(&Strangers::default(), None, |_, _| {}),
+                Some(Order::Run(_) | Order::Pass(_) | Order::Look) => {}
+            }
+        }
+        Ok(())
     }
 
     fn tell(&self, news: News) {
@@ -274,6 +290,7 @@ impl Guarding<'_> {
         };
         match receive(&self.line, &mut RecvAncillaryBuffer::default())? {
             Some(Order::Run(_)) => panic!("a command is run once"),
+            Some(Order::Leave) => panic!("nobody leaves a command that runs"),
             Some(Order::Look) => self.tell(News::Asked(running.is_stopped)),
             Some(Order::Pass(number)) => {
                 let bit = 1 << (number - 1);

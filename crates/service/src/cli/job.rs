@@ -38,14 +38,25 @@ use super::inherited::Inherited;
 use super::report::{Exit, Failure, say};
 use super::terminal::is_in_foreground;
 
-/// Signals that are meant for the command.
-const PASSED_ON: [Signal; 6] = [
+/// Signals that are meant for the command: all but those that say that this process itself went
+/// wrong, that stop it, or that its children ended.
+const PASSED_ON: [Signal; 16] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
     Signal::SIGTERM,
+    Signal::SIGALRM,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGXCPU,
+    Signal::SIGXFSZ,
+    Signal::SIGPWR,
+    Signal::SIGSTKFLT,
+    Signal::SIGIO,
+    Signal::SIGURG,
+    Signal::SIGWINCH,
 ];
 
 /// How long a command has to end after SIGTERM, before it is killed.

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use farlock_fabric::shm::{AttachError, Keeper, Lane, Region, park_all};
 use farlock_fabric::{Addr, Endpoint, Patience, Wait, block_on};
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal};
 
 use super::hub::{Hub, Inbox};
 use super::name::Name;
@@ -82,6 +82,16 @@ pub(super) enum Tether {
     Free,
 }
 
+/// Signals are for the program's own threads, but for those by which a thread is told that it went
+/// wrong itself: blocked, they would kill it, whatever the program does about them.
+fn keep_signals_out() {
+    let mut blocked = SigSet::all();
+    let own = [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGFPE, Signal::SIGILL, Signal::SIGSYS];
+    own.into_iter().for_each(|signal| blocked.remove(signal));
+    // If they stay, nothing is lost.
+    let _ = blocked.thread_block();
+}
+
 /// Starts the thread of a session. It has its first places when this returns.
 pub(super) fn start(
     region: Region,
@@ -91,8 +101,7 @@ pub(super) fn start(
     let thread = std::thread::Builder::new()
         .name("farlock".to_owned())
         .spawn(move || {
-            // Signals are for the program's own threads. If they stay, nothing is lost.
-            let _ = SigSet::all().thread_block();
+            keep_signals_out();
             // Where the system does not let it the C library's list serves, which peers can damage.
             let _own = region.own_thread();
             match Worker::new(region, tether) {

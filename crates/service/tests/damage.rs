@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farlock::{RegionOptions, ReleaseError, Session};
+use farlock::{RegionOptions, Session};
 use stage::{Stage, kill, now_ns, pid};
 
 /// How long the actors use a region.
@@ -84,7 +84,7 @@ fn use_locks(options: &RegionOptions, seed: u64) {
                 let to = now_ns();
                 let well = match guard.release().blocking() {
                     Ok(()) => "well",
-                    Err(ReleaseError::Lost { .. }) => "lost",
+                    Err(error) => error.code(),
                 };
                 let how = if shares { "shared" } else { "alone" };
                 println!("{name} {how} {from} {to} {well}");
@@ -244,6 +244,26 @@ fn overlapping(holds: &[Hold]) -> Option<(Hold, Hold)> {
         }
     }
     None
+}
+
+/// Whoever ends a session waits for its verbs to end, and not for what only looks like one.
+#[test]
+fn a_session_of_an_overwritten_region_ends_soon() {
+    for pattern in [u64::MAX, 1 << 32 | 1, 0] {
+        let stage = Stage::new();
+        let session = stage.session();
+        session.lock("t").exclusive().blocking().unwrap().release().blocking().unwrap();
+        let file = File::options().write(true).open(file_of(&stage, "default").unwrap()).unwrap();
+        let words = file.metadata().unwrap().len() as usize / 8;
+        file.write_all_at(&pattern.to_le_bytes().repeat(words), 0).unwrap();
+        let begun = Instant::now();
+        drop(session);
+        assert!(
+            begun.elapsed() < Duration::from_millis(800),
+            "{pattern:#x}: {:?}",
+            begun.elapsed()
+        );
+    }
 }
 
 /// 100 by day; at night thirty times as many.

@@ -162,6 +162,11 @@ impl Control {
         self.busy.load(Ordering::Acquire) != 0
     }
 
+    /// Whether what says so was overwritten.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 1
+    }
+
     /// Runs the effect of a verb of the owner, unless the gate is closed.
     ///
     /// Two plain stores and a load; the ordering that they lack is supplied by the revoker, who

@@ -310,13 +310,13 @@ impl Mapping {
     /// starved, or what says so was damaged.
     pub(super) fn stop_lane(&self, id: EndpointId) -> bool {
         /// A verb takes nanoseconds; its thread, one of this process, may be starved as long as
-        /// this many naps of 1 ms last.
-        const NAPS_MAX: u32 = 1_000;
+        /// this many naps of 1 ms last. Who gives up loses a place until its thread ends.
+        const NAPS_MAX: u32 = 100;
         const YIELDS_MAX: u32 = 1000;
         let place = self.place(id.index).expect("an endpoint has a place");
         self.silence(place, place.identity(), id);
         let has_ended = (0..YIELDS_MAX + NAPS_MAX).any(|turn| {
-            if !place.control.is_busy() {
+            if !place.control.is_busy() || place.control.is_damaged() {
                 return true;
             }
             if turn < YIELDS_MAX {
@@ -327,7 +327,7 @@ impl Mapping {
             false
         });
         self.wake(id.index);
-        has_ended
+        has_ended && !place.control.is_damaged()
     }
 
     /// Closes the gate of a lane, and makes sure that every thread has seen it closed, or ends,

@@ -62,7 +62,7 @@ impl fmt::Display for Token {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Token({}:{})", self.incarnation(), self.count())
+        write!(f, "Token({})", self.0)
     }
 }
 

@@ -99,6 +99,7 @@ pub enum AcquireError {
 
 /// Why a release did not go as it should.
 #[derive(Clone, PartialEq, Debug, Error)]
+#[non_exhaustive]
 pub enum ReleaseError {
     /// The lock was lost before it was released.
     #[error("the lock '{}' was lost before its release: {reason}", shown(.name))]
@@ -303,6 +304,26 @@ impl AcquireError {
             Self::Forked { .. } => "open a session after the fork".to_owned(),
             Self::Directory { source, .. } => source.hint(),
             Self::Lost { .. } => "open a new session".to_owned(),
+        }
+    }
+}
+
+impl ReleaseError {
+    /// A stable name of what happened.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Lost { .. } => "lost",
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Lost { .. } => {
+                "others may have had the lock: what its token let through stands, what comes with \
+                 an older one is to be refused"
+                    .to_owned()
+            }
         }
     }
 }

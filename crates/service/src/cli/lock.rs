@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use farlock::inspect::{Life, Participant, in_words, shown};
 use farlock::session::Request;
-use farlock::{AcquireError, Guard, RegionOptions, ReleaseError, Session};
+use farlock::{AcquireError, Guard, LostReason, RegionOptions, ReleaseError, Session};
 use rustix::process::Signal;
 
 use super::job::{self, Ended, Job};
@@ -58,7 +58,8 @@ pub(super) struct Args {
         allow_negative_numbers = true)]
     wait: Option<Duration>,
     /// Exit with CODE if the lock is not granted in time.
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::CONFLICT.0)]
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::CONFLICT.0,
+        value_parser = status, allow_negative_numbers = true)]
     conflict_exit_code: u8,
     /// Say on standard error when the lock was granted, with its token.
     #[arg(short, long)]
@@ -107,6 +108,14 @@ fn try_beside_the_dying(request: impl Fn() -> Request) -> Result<Guard, AcquireE
     }
 }
 
+/// Why a lock was lost, if that is why it was not released well.
+fn reason_of(error: ReleaseError) -> Option<LostReason> {
+    match error {
+        ReleaseError::Lost { reason, .. } => Some(reason),
+        _ => None,
+    }
+}
+
 /// The name of a lock.
 fn name(given: OsString) -> Result<String, String> {
     given.into_string().map_err(|_| "a name is text in UTF-8".to_owned())
@@ -114,10 +123,17 @@ fn name(given: OsString) -> Result<String, String> {
 
 /// A number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 =
-        text.parse().map_err(|_| "a number of seconds is expected, 0 or more".to_owned())?;
-    let limit = Duration::try_from_secs_f64(seconds);
-    limit.map_err(|_| "a number of seconds is expected, 0 or more".to_owned())
+    let expected = || "a number of seconds is expected, 0 or more".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| expected())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| match seconds > 0.0 {
+        true => "that is too long: leave -w out to wait for ever".to_owned(),
+        false => expected(),
+    })
+}
+
+/// An exit status.
+fn status(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| "a status from 0 to 255 is expected".to_owned())
 }
 
 impl Args {
@@ -243,7 +259,7 @@ fn run_under(job: Job, session: Session, guard: Guard, region: &Path) -> Result<
     let released = guard.release().blocking();
     drop(session);
     guardian.bury();
-    let lost = lost.or(released.err().map(|ReleaseError::Lost { reason, .. }| reason));
+    let lost = lost.or(released.err().and_then(reason_of));
     if let Some(reason) = lost {
         let name = shown(&name);
         say(format_args!("farlock: the lock '{name}' was lost while the command ran: {reason}"));

@@ -7,13 +7,15 @@ use farlock::inspect::{self, Life, LockView, Participant, in_words, shown, shown
 use farlock::{DEFAULT_REGION, Mode, SessionError};
 use farlock_fabric::shm::OpenError;
 use serde::Serialize;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::report::{Exit, Failure, print, say};
 use super::{Places, RegionArg};
 
 /// List locks, who holds them and who waits.
 ///
-/// Shows locks that are held or awaited; with --all, every name that the region remembers.
+/// Shows locks that are held or awaited, or whose holder is dead; with --all, every name that the
+/// region remembers.
 /// WHO says what somebody does there: holds or waits, "stopped" if its process is; dead, a holder
 /// whose lock the next one who asks takes over; left over, a waiter that died; orphaned, a command
 /// whose `farlock` was killed with its guardian, and which keeps the lock until it ends. FOR is
@@ -46,7 +48,9 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         }
         Err(error) => return Err(error.into()),
     };
-    locks.retain(|lock| args.all || !lock.participants.is_empty());
+    // Who died while it waited is in nobody's way.
+    let counts = |p: &Participant| p.is_holder || p.life != Life::Dead;
+    locks.retain(|lock| args.all || lock.participants.iter().any(counts));
     let text = if args.json { json(&locks) } else { table(&locks, columns()) };
     print(&text)?;
     Ok(Exit::OK)
@@ -152,13 +156,26 @@ fn table(locks: &[LockView], columns: Option<usize>) -> String {
         }
     }
     let cut = |line: String| match columns {
-        Some(columns) if line.trim_end().chars().count() > columns => {
-            line.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
-        }
-        _ => line.trim_end().to_owned(),
+        Some(columns) => cut(line.trim_end(), columns),
+        None => line.trim_end().to_owned(),
     };
     let lines: Vec<String> = table.lines().map(cut).collect();
     lines.join("\n") + "\n"
+}
+
+/// As much of a line as so many columns of a terminal show, and whether there is more.
+fn cut(line: &str, columns: usize) -> String {
+    if line.width() <= columns {
+        return line.to_owned();
+    }
+    let mut left = columns.saturating_sub(1);
+    let fits = |c: &char| {
+        let width = c.width().unwrap_or(0);
+        let fits = width <= left;
+        left -= if fits { width } else { left };
+        fits
+    };
+    line.chars().take_while(fits).chain(['…']).collect()
 }
 
 /// How wide the terminal is that standard output goes to, if it goes to one.
@@ -195,6 +212,11 @@ mod tests {
             assert!(table.lines().all(|line| line.chars().count() <= columns), "{table}");
         }
         assert!(table(&locks, Some(80)).contains("holds, stopped"));
+        for (line, columns, shown) in
+            [("日本日本", 8, "日本日本"), ("日本日本", 7, "日本日…"), ("日本日本", 6, "日本…")]
+        {
+            assert_eq!(cut(line, columns), shown, "in {columns} columns");
+        }
         assert!(table(&locks, None).contains("forty of them"));
     }
 }

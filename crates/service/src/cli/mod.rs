@@ -18,8 +18,8 @@ mod terminal;
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use farlock::{DEFAULT_REGION, RegionOptions};
 
 use report::{Exit, Failure, printed, say};
@@ -82,11 +82,8 @@ fn main(words: Vec<OsString>) -> Exit {
                 say(&refusal);
                 return refusal.exit;
             }
-            let printed = printed(error.print());
-            // Help and version are no errors, unless they cannot be printed.
-            return match printed {
-                _ if error.use_stderr() => Exit::USAGE,
-                Ok(()) => Exit::OK,
+            return match asked_for(&error, given) {
+                Ok(exit) => exit,
                 Err(failure) => {
                     say(&failure);
                     failure.exit
@@ -116,6 +113,41 @@ fn main(words: Vec<OsString>) -> Exit {
     }
 }
 
+/// Prints help or the version, if that was asked for; else says what is wrong with the words.
+fn asked_for(error: &clap::Error, given: &[OsString]) -> Result<Exit, Failure> {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            printed(error.print())?;
+            return Ok(Exit::OK);
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // What is to be read stands there, whether it can be read or not.
+            let _ = error.print();
+            return Ok(Exit::USAGE);
+        }
+        _ => {}
+    }
+    let text = error.to_string();
+    // What follows is the usage, which the help has too.
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let what: Vec<&str> = what.trim_start_matches("error: ").lines().map(str::trim).collect();
+    let known = Cli::command();
+    let command = given.first().and_then(|first| known.find_subcommand(first));
+    let help = match command {
+        Some(command) => format!("`farlock {} --help` says what there is", command.get_name()),
+        None => "`farlock --help` says what there is".to_owned(),
+    };
+    let meant = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand].into_iter().find_map(
+        |kind| match error.get(kind)? {
+            ContextValue::String(meant) => Some(meant.clone()),
+            ContextValue::Strings(meant) => Some(meant.join("' or '")),
+            _ => None,
+        },
+    );
+    let hint = meant.map_or(help.clone(), |meant| format!("is '{meant}' meant? {help}"));
+    Err(Failure::usage(what.join(" "), &hint))
+}
+
 fn run(command: Command, places: &Places) -> Result<Exit, Failure> {
     match command {
         Command::Demo(args) => demo::run(&args),
@@ -128,7 +160,6 @@ fn run(command: Command, places: &Places) -> Result<Exit, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -15,7 +15,7 @@ use super::report::{Exit, Failure, print, say, show};
 /// $XDG_STATE_HOME/farlock, ~/.local/state/farlock or /var/tmp/farlock-UID. Where that is lost,
 /// another one, or cannot be written, tokens increase as long as the clock is not set back.
 ///
-/// Exit status: 0; 1 if there is no region of that name to remove, or one that is in use; 64 for
+/// Exit status: 0; 1 if there is no region of that name, or one that is in use; 64 for
 /// wrong usage, 69 if a region cannot be used, 71 if standard output cannot be written.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -63,6 +63,13 @@ impl Doomed {
             "wait until `farlock ls` lists nobody, or say --force: they are told that they lost it",
         ))
     }
+
+    /// Says that there is no such region.
+    fn is_absent(&self, places: &Places) -> Exit {
+        let (name, dir) = (shown(&self.name), places.options.dir.display());
+        say(format_args!("farlock: there is no region '{name}' in {dir}"));
+        Exit::CONFLICT
+    }
 }
 
 pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
@@ -76,14 +83,15 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
             doomed.check(places)?;
             let name = &doomed.name;
             if !Region::remove(&places.options.dir, name).map_err(open)? {
-                let dir = places.options.dir.display();
-                say(format_args!("farlock: there is no region '{}' in {dir}", shown(name)));
-                return Ok(Exit::CONFLICT);
+                return Ok(doomed.is_absent(places));
             }
         }
         Action::Reset(doomed) => {
             doomed.check(places)?;
             let name = &doomed.name;
+            if !Region::list(&places.options.dir).map_err(open)?.contains(name) {
+                return Ok(doomed.is_absent(places));
+            }
             let options = places.options.clone().named(name);
             let region = Region::reset(&options.to_shm()).map_err(open)?;
             let Origin { incarnation, first_count } = region.origin();

@@ -120,6 +120,7 @@ impl From<SessionError> for Failure {
         let exit = match error {
             SessionError::Thread(_) => Exit::SYSTEM,
             SessionError::Open(OpenError::Locked { .. }) => Exit::CONFLICT,
+            SessionError::Open(OpenError::Name { .. }) => Exit::USAGE,
             _ => Exit::UNAVAILABLE,
         };
         Self { exit, code, what: error.to_string(), hint }

@@ -142,7 +142,7 @@ pub(super) fn contention(
     let two = summary.check(
         "every token was above the one before",
         out_of_order == 0,
-        format!("{out_of_order} were not"),
+        format!("{sum} tokens, {out_of_order} of them not"),
     );
     show.end(&[one, two]);
     Ok(())

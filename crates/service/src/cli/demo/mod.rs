@@ -20,7 +20,7 @@ use signal_hook::iterator::Signals;
 
 pub(super) use actor::{NAME as ACTOR, main as act};
 
-use super::report::{Exit, Failure, show};
+use super::report::{Exit, Failure, print, show};
 
 /// See what farlock does, in real processes on this machine, in less than half a minute.
 ///
@@ -30,13 +30,22 @@ use super::report::{Exit, Failure, show};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Seconds for each of the first two acts.
-    #[arg(long, value_name = "SECONDS", default_value_t = 4, value_parser = seconds())]
+    #[arg(long, value_name = "SECONDS", default_value_t = 4, value_parser = seconds)]
     seconds: u64,
 }
 
-fn seconds() -> clap::builder::RangedU64ValueParser {
-    clap::value_parser!(u64).range(1..=30)
+/// A number of seconds for an act.
+fn seconds(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=30).contains(seconds));
+    seconds.ok_or_else(|| "a whole number from 1 to 30 is expected".to_owned())
 }
+
+const WHAT_NEXT: &str = "\
+What next:
+  farlock lock backup -- sh -c 'echo token $FARLOCK_TOKEN'   run under a lock
+  farlock lock -n backup -- true                            fail rather than wait
+  farlock ls                                                who holds what
+";
 
 /// A claim and whether it held.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -157,11 +166,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     acts::contention(&stage, time, &mut summary)?;
     acts::sharing(&stage, time, &mut summary)?;
     acts::take_over(&stage, &mut summary)?;
-    show(format_args!("\n{}", summary.table()));
-    show("What next:");
-    show("  farlock lock backup -- sh -c 'echo token $FARLOCK_TOKEN'   run under a lock");
-    show("  farlock lock -n backup -- true                            fail rather than wait");
-    show("  farlock ls                                                who holds what");
+    // Where this does not arrive, nothing before it did.
+    print(&format!("\n{}{WHAT_NEXT}", summary.table()))?;
     Ok(if summary.checks.iter().all(|check| check.holds) { Exit::OK } else { Exit::CONFLICT })
 }
 

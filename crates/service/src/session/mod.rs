@@ -67,6 +67,7 @@ impl Drop for Root {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
+            progress::stay_awake(|| thread.is_finished());
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }

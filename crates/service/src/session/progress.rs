@@ -119,8 +119,28 @@ pub(super) fn start(
             }
         })
         .map_err(SessionError::Thread)?;
-    let hub = reported.recv().expect("the thread reports before it ends")?;
-    Ok((hub, thread))
+    let mut early = None;
+    stay_awake(|| {
+        early = reported.try_recv().ok();
+        early.is_some()
+    });
+    let report = match early {
+        Some(report) => report,
+        None => reported.recv().expect("the thread reports before it ends"),
+    };
+    Ok((report?, thread))
+}
+
+/// Lets others run until something is done that takes a thread some tens of microseconds, or for so
+/// long at most: to sleep and be woken takes as long again.
+pub(super) fn stay_awake(mut is_done: impl FnMut() -> bool) {
+    const YIELDS: u32 = 500;
+    for _ in 0..YIELDS {
+        if is_done() {
+            return;
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Tells everybody that the session has ended, however its thread did.

@@ -95,7 +95,7 @@ pub fn table(rows: &[Row]) -> Table {
         "in repair",
         "violations",
         "stalls",
-        "bypass",
+        "passed",
         "/s",
     ]);
     for row in rows {

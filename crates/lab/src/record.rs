@@ -145,7 +145,8 @@ pub fn table(rows: &[Row]) -> Table {
     table.load_style(UTF8_BORDERS_ONLY);
     let alone = rows.iter().all(|row| row.clients == 1 && row.fabric == "shm");
     let mut header = vec!["lock", "acquisitions/s", "p50", "p99", "p99.9", "max"];
-    header.extend(["atomics", "reads", "writes", "sends"]);
+    let counted = rows.iter().any(|row| row.per_acquisition != PerAcquisition::default());
+    header.extend(if counted { ["atomics", "reads", "writes", "sends"].as_slice() } else { &[] });
     let txn = rows.iter().any(|row| row.txn.is_some());
     header.extend(if txn { ["aborts", "given up"].as_slice() } else { &[] });
     header.extend(if alone { ["async", "blocking"].as_slice() } else { &["fairness"] });
@@ -156,7 +157,7 @@ pub fn table(rows: &[Row]) -> Table {
     header.push("violations");
     table.set_header(header);
     for row in rows {
-        let mut cells = cells(row, alone);
+        let mut cells = cells(row, alone, counted);
         let ratio =
             |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
         cells.extend(flock.then(|| ratio(row.ratio_to_flock)));
@@ -171,27 +172,46 @@ pub fn table(rows: &[Row]) -> Table {
     table
 }
 
-fn cells(row: &Row, alone: bool) -> Vec<String> {
-    let verbs = &row.per_acquisition;
+fn cells(row: &Row, alone: bool, counted: bool) -> Vec<String> {
+    let verbs = row.per_acquisition;
     let mut cells = vec![row.protocol.clone(), grouped(row.goodput_per_s.round() as u64)];
     let acquire = &row.acquire_ns;
     cells.extend([acquire.p50, acquire.p99, acquire.p999, acquire.max].map(duration));
     let counts = [verbs.atomics, verbs.reads, verbs.writes, verbs.sends];
-    cells.extend(counts.map(|count| format!("{count:.2}")));
+    // Of who uses no client, nobody counts verbs.
+    let count = |count| match verbs == PerAcquisition::default() {
+        true => "-".to_owned(),
+        false => format!("{count:.2}"),
+    };
+    cells.extend(counts.map(count).into_iter().filter(|_| counted));
     cells.extend(row.txn.iter().flat_map(|txn| [txn.aborts, txn.given_up]).map(grouped));
     if alone {
+        // What was measured at its one face stands there.
+        let is_there = |face| row.measured_at == "client" || row.face == face;
         let faces = [
-            (row.cycle_ns.awaited, row.ratio_to_raw.awaited),
-            (row.cycle_ns.blocking, row.ratio_to_raw.blocking),
+            (is_there("async"), row.cycle_ns.awaited, row.ratio_to_raw.awaited),
+            (is_there("blocking"), row.cycle_ns.blocking, row.ratio_to_raw.blocking),
         ];
-        cells.extend(faces.map(|(cycle, ratio)| match (cycle, ratio) {
-            (Some(cycle), Some(ratio)) => format!("{cycle:.1} ns  {ratio:.2} x raw"),
+        cells.extend(faces.map(|(is_there, cycle, ratio)| match (cycle, ratio) {
+            (Some(cycle), Some(ratio)) if is_there => {
+                format!("{}  {}", cycle_in(cycle), times(ratio))
+            }
             _ => "-".to_owned(),
         }));
     } else {
         cells.push(format!("{:.3}", row.fairness_jain));
     }
     cells
+}
+
+/// The time of a cycle, in the unit that suits it.
+fn cycle_in(nanos: f64) -> String {
+    if nanos < 10_000.0 { format!("{nanos:.1} ns") } else { duration(nanos.round() as u64) }
+}
+
+/// So many times the floor.
+fn times(ratio: f64) -> String {
+    if ratio < 1_000.0 { format!("{ratio:.2} x raw") } else { format!("{ratio:.0} x raw") }
 }
 
 /// A duration in the unit that suits it.

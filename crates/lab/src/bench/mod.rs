@@ -387,8 +387,8 @@ impl<'a> Bench<'a> {
     /// Through which face the row of this subject was measured.
     fn face_of(&self, subject: &str) -> &'static str {
         match rival(subject) {
-            Some(Rival::Session) => "blocking",
             Some(Rival::SessionAsync) => "async",
+            Some(_) => "blocking",
             _ if self.args.face == Face::Async => "async",
             _ => "blocking",
         }

@@ -120,7 +120,13 @@ impl Job {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals =
             SignalFd::with_flags(&passed_on, flags).map_err(|error| failed(error.into()))?;
-        guardian.start(guard.token().get(), guard.tether().as_ref()).map_err(failed)?;
+        match guardian.start(guard.token().get(), guard.tether().as_ref()) {
+            // It was killed before there was anything to run.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return Ok((Ended::Guardian, guardian));
+            }
+            started => started.map_err(failed)?,
+        }
         let received = SigSet::empty();
         let region = RegionWatch::Later(region, Instant::now() + WATCHED_AFTER);
         let killed_at = None;

@@ -19,11 +19,11 @@ use super::{Places, RegionArg};
 /// The command runs as a part of the caller's job, as it would without `farlock`: it has the same
 /// terminal, signals and open files. Signals sent to `farlock` are passed on to it, and to what it
 /// started and left in its process group; SIGTERM leaves it 10 seconds to end, then it is killed.
-/// If `farlock lock` dies, however it dies, the command and all that it started are killed before
-/// anybody else is granted the lock. Who kills the whole process group kills those as well that
-/// would see to that: what has left the group then lives on, and nobody is granted the lock until
-/// it ends (`farlock ls` calls it orphaned). The lock is released when the command ends; what it
-/// left running in the background goes on without the lock.
+/// The lock is released when the command ends; what it left running in the background goes on
+/// without the lock. If `farlock lock` is killed, the command and all that it started are killed
+/// before anybody else is granted the lock. That is done by a second process, farlock-guard: where
+/// both are killed at once, with the whole process group say, what still runs of the command lives
+/// on, and nobody is granted the lock until it ends (`farlock ls` calls it orphaned).
 ///
 /// The command finds in its environment: FARLOCK_NAME, the lock's name; FARLOCK_TOKEN, the fencing
 /// token, a number that grows with every exclusive grant; a shared holder's is above that of the

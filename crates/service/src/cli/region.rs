@@ -6,7 +6,7 @@ use farlock::{SessionError, Token};
 use farlock_fabric::shm::{Origin, Region};
 
 use super::Places;
-use super::report::{Exit, Failure, print, say, show};
+use super::report::{Exit, Failure, print, show};
 
 /// List, remove or reset regions.
 ///
@@ -64,11 +64,10 @@ impl Doomed {
         ))
     }
 
-    /// Says that there is no such region.
-    fn is_absent(&self, places: &Places) -> Exit {
+    /// There is no such region.
+    fn absent(&self, places: &Places) -> Failure {
         let (name, dir) = (shown(&self.name), places.options.dir.display());
-        say(format_args!("farlock: there is no region '{name}' in {dir}"));
-        Exit::CONFLICT
+        Failure::absent(format_args!("there is no region '{name}' in {dir}"))
     }
 }
 
@@ -83,14 +82,14 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
             doomed.check(places)?;
             let name = &doomed.name;
             if !Region::remove(&places.options.dir, name).map_err(open)? {
-                return Ok(doomed.is_absent(places));
+                return Err(doomed.absent(places));
             }
         }
         Action::Reset(doomed) => {
             doomed.check(places)?;
             let name = &doomed.name;
             if !Region::list(&places.options.dir).map_err(open)?.contains(name) {
-                return Ok(doomed.is_absent(places));
+                return Err(doomed.absent(places));
             }
             let options = places.options.clone().named(name);
             let region = Region::reset(&options.to_shm()).map_err(open)?;

@@ -92,6 +92,12 @@ impl Failure {
         Self { exit: Exit::USAGE, code: "usage", what, hint }
     }
 
+    /// There is no region of that name.
+    pub(super) fn absent(what: impl fmt::Display) -> Self {
+        let hint = "`farlock region list` names those there are".to_owned();
+        Self { exit: Exit::CONFLICT, code: "region-absent", what: what.to_string(), hint }
+    }
+
     /// What is asked for would take something from somebody.
     pub(super) fn in_use(what: impl fmt::Display, hint: &str) -> Self {
         let (what, hint) = (what.to_string(), hint.to_owned());

@@ -434,6 +434,31 @@ fn a_release_after_the_regions_file_was_deleted_is_not_ok() {
     }
 }
 
+/// A session that has told one holder of its end grants nothing more, neither by the places that
+/// its names keep nor by a new one.
+#[test]
+fn a_session_that_told_of_a_deleted_region_grants_nothing_more() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let (held, kept, new) = (session.lock("held"), session.lock("kept"), session.lock("new"));
+    kept.exclusive().blocking().unwrap().release().blocking().unwrap();
+    let late = session.lock("late").exclusive().blocking().unwrap();
+    let guard = held.exclusive().blocking().unwrap();
+    std::fs::remove_file(stage.dir().join("default")).unwrap();
+    assert_eq!(guard.lost_reason(), Some(LostReason::RegionGone));
+    // Its place would be kept for the next acquisition.
+    assert!(late.release().blocking().is_err());
+    for lock in [&kept, &new, &session.lock("late")] {
+        for request in [lock.exclusive().at_once(), lock.shared().at_once(), lock.shared()] {
+            let Err(AcquireError::Lost { reason, .. }) = request.clone().blocking() else {
+                panic!("{request:?} was granted");
+            };
+            assert_eq!(reason, LostReason::RegionGone);
+        }
+    }
+    assert!(guard.release().blocking().is_err());
+}
+
 #[test]
 fn a_hold_goes_from_mode_to_mode() {
     let stage = Stage::new();

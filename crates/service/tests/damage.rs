@@ -246,24 +246,28 @@ fn overlapping(holds: &[Hold]) -> Option<(Hold, Hold)> {
     None
 }
 
-/// Whoever ends a session waits for its verbs to end, and not for what only looks like one.
+/// The end of a session waits for its verbs to end, and not for what only looks like one: that took
+/// a second for each of its places, and a thousand yields where others keep the processors busy.
+/// The quickest of some counts.
 #[test]
 fn a_session_of_an_overwritten_region_ends_soon() {
     for pattern in [u64::MAX, 1 << 32 | 1, 0] {
-        let stage = Stage::new();
-        let session = stage.session();
-        session.lock("t").exclusive().blocking().unwrap().release().blocking().unwrap();
-        let file = File::options().write(true).open(file_of(&stage, "default").unwrap()).unwrap();
-        let words = file.metadata().unwrap().len() as usize / 8;
-        file.write_all_at(&pattern.to_le_bytes().repeat(words), 0).unwrap();
-        let begun = Instant::now();
-        drop(session);
-        assert!(
-            begun.elapsed() < Duration::from_millis(800),
-            "{pattern:#x}: {:?}",
-            begun.elapsed()
-        );
+        let is_soon = |_| end_of_an_overwritten_session(pattern) < Duration::from_millis(800);
+        assert!((0..8).any(is_soon), "{pattern:#x}");
     }
+}
+
+/// How long a session takes to end after its region was overwritten.
+fn end_of_an_overwritten_session(pattern: u64) -> Duration {
+    let stage = Stage::new();
+    let session = stage.session();
+    session.lock("t").exclusive().blocking().unwrap().release().blocking().unwrap();
+    let file = File::options().write(true).open(file_of(&stage, "default").unwrap()).unwrap();
+    let words = file.metadata().unwrap().len() as usize / 8;
+    file.write_all_at(&pattern.to_le_bytes().repeat(words), 0).unwrap();
+    let begun = Instant::now();
+    drop(session);
+    begun.elapsed()
 }
 
 /// 100 by day; at night thirty times as many.

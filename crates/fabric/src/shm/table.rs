@@ -307,25 +307,26 @@ impl Mapping {
 
     /// Refuses the verbs of this endpoint's lane from now on, and waits for the one under way, if
     /// there is one. The caller's thread keeps the place. `false`: it does not end; its thread is
-    /// starved, or what says so was damaged.
+    /// starved, or what says so was damaged. Then the place is lost until the caller's thread ends.
+    ///
+    /// Turns are no bound: where many want the processors a yield lasts as long as they please.
     pub(super) fn stop_lane(&self, id: EndpointId) -> bool {
-        /// A verb takes nanoseconds; its thread, one of this process, may be starved as long as
-        /// this many naps of 1 ms last. Who gives up loses a place until its thread ends.
-        const NAPS_MAX: u32 = 100;
-        const YIELDS_MAX: u32 = 1000;
+        /// A verb takes nanoseconds: its thread was interrupted. Naps leave it a processor.
+        const YIELDS: Duration = Duration::from_millis(1);
+        const NAP: Duration = Duration::from_millis(1);
         let place = self.place(id.index).expect("an endpoint has a place");
         self.silence(place, place.identity(), id);
-        let has_ended = (0..YIELDS_MAX + NAPS_MAX).any(|turn| {
+        let begun = Instant::now();
+        let has_ended = loop {
             if !place.control.is_busy() || place.control.is_damaged() {
-                return true;
+                break true;
             }
-            if turn < YIELDS_MAX {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(Duration::from_millis(1));
+            match begun.elapsed() {
+                waited if waited < YIELDS => std::thread::yield_now(),
+                waited if waited < WITHIN_A_VERB_MAX => std::thread::sleep(NAP),
+                _ => break false,
             }
-            false
-        });
+        };
         self.wake(id.index);
         has_ended && !place.control.is_damaged()
     }

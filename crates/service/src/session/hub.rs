@@ -76,6 +76,13 @@ struct Losses {
     made: u64,
 }
 
+/// The kernel's coarse clock, in nanoseconds.
+#[inline(always)]
+fn coarse_tick() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that can panic runs under these mutexes.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -202,9 +209,15 @@ impl Hub {
     /// find another region of that name, and the session has ended.
     #[inline]
     pub(super) fn finds_region(&self) -> bool {
-        let now = clock_gettime(ClockId::MonotonicCoarse);
-        let tick = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        tick == self.seen_at.load(Ordering::Relaxed) || self.look_for_region(tick)
+        let tick = coarse_tick();
+        let was_seen = tick == self.seen_at.load(Ordering::Relaxed) && self.check().is_ok();
+        was_seen || self.look_for_region(tick)
+    }
+
+    /// The same, whatever was seen at this tick.
+    #[cold]
+    pub(super) fn finds_region_now(&self) -> bool {
+        self.look_for_region(coarse_tick())
     }
 
     #[cold]

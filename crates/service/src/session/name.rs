@@ -177,6 +177,7 @@ impl Name {
         self.check_fork()?;
         let mut line = self.line();
         if line.is_clear()
+            && self.hub.check().is_ok()
             && let Some(found) = line.found
             && let Some(place) = &mut line.place
         {
@@ -412,8 +413,8 @@ impl Name {
         if let Err(reason) = self.hub.check() {
             return Some(reason);
         }
-        if self.hub.region.is_deleted() {
-            return Some(LostReason::RegionGone);
+        if !self.hub.finds_region_now() {
+            return self.hub.check().err();
         }
         let line = self.line();
         let endpoint = line.place.as_ref()?.seat.endpoint();
@@ -490,6 +491,7 @@ impl Name {
     #[inline]
     pub(super) fn try_acquire(&self, mode: Mode) -> Result<Option<Tried>, AcquireError> {
         self.check_fork()?;
+        self.hub.check().map_err(|reason| self.lost(reason))?;
         let mut line = self.line();
         if line.hold == Hold::Alone || line.hold != Hold::Nothing && mode == Mode::Exclusive {
             return Ok(Some(Tried::Busy));

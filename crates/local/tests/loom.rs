@@ -255,6 +255,28 @@ fn a_late_thread_that_does_not_find_out_on_the_fast_path_is_found() {
 }
 
 #[test]
+fn a_reader_that_validates_finds_out_that_an_entry_was_used_again() {
+    every_order(AtMost(3), || scenes::an_entry_comes_back_behind_a_reader(Planted::No));
+}
+
+#[test]
+#[should_panic]
+fn a_reader_that_does_not_look_again_is_found() {
+    every_order(AtMost(3), || scenes::an_entry_comes_back_behind_a_reader(Planted::NoSecondLook));
+}
+
+#[test]
+fn a_writer_that_validates_finds_out_that_an_entry_was_used_again() {
+    every_order(AtMost(3), || scenes::an_entry_comes_back_before_a_writer(Planted::No));
+}
+
+#[test]
+#[should_panic]
+fn a_writer_that_does_not_look_again_is_found() {
+    every_order(AtMost(3), || scenes::an_entry_comes_back_before_a_writer(Planted::NoSecondLook));
+}
+
+#[test]
 fn a_deadline_leaves_nothing_behind() {
     for preference in [Preference::Readers, Preference::Writers] {
         every_order(AtMost(3), move || scenes::a_deadline_comes(preference));

@@ -178,12 +178,26 @@ fn an_entry_used_again_unnoticed_by_the_fast_path_is_found() {
 }
 
 #[test]
+#[should_panic]
+fn a_reader_that_does_not_look_again_is_found() {
+    hunt(|| scenes::an_entry_comes_back_behind_a_reader(Planted::NoSecondLook));
+}
+
+#[test]
+#[should_panic]
+fn a_writer_that_does_not_look_again_is_found() {
+    hunt(|| scenes::an_entry_comes_back_before_a_writer(Planted::NoSecondLook));
+}
+
+#[test]
 fn what_is_planted_is_what_fails() {
     explore(|| {
         scenes::figure_1(Preference::Readers, Planted::No);
         scenes::writer_gives_way(Planted::No);
         scenes::an_entry_comes_back(Planted::No);
         scenes::an_entry_comes_back_alone(Planted::No);
+        scenes::an_entry_comes_back_behind_a_reader(Planted::No);
+        scenes::an_entry_comes_back_before_a_writer(Planted::No);
     });
 }
 

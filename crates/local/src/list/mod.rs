@@ -173,7 +173,7 @@ impl<const RW: bool> List<RW> {
             let Some(found) = skip_released(link, word) else { return Check::Raced };
             let Some((entry, next)) = found else { return Check::Passed };
             let theirs = entry.claim();
-            if !link.still(word) {
+            if !self.finds_unchanged(link, word) {
                 return Check::Raced;
             }
             if theirs.range.start() > range.last() {
@@ -194,7 +194,7 @@ impl<const RW: bool> List<RW> {
             let Some(found) = skip_released(link, word) else { return Check::Raced };
             let Some((entry, next)) = found else { return Check::Raced };
             let theirs = entry.claim();
-            if !link.still(word) {
+            if !self.finds_unchanged(link, word) {
                 return Check::Raced;
             }
             if std::ptr::eq(entry, mine) {
@@ -205,6 +205,17 @@ impl<const RW: bool> List<RW> {
             }
             (link, word) = (&entry.next, next);
         }
+    }
+
+    /// Whether what was read of the entry that `link` leads to was that entry's: it was still in
+    /// the list afterwards, and so was not used again before.
+    #[inline(always)]
+    fn finds_unchanged(&self, link: &Link, word: Word) -> bool {
+        #[cfg(any(loom, shuttle))]
+        if self.planted == Planted::NoSecondLook {
+            return true;
+        }
+        link.still(word)
     }
 
     /// Gives a range back.

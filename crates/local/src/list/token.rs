@@ -44,6 +44,8 @@ pub enum Planted {
     Reinsert,
     /// Nobody looks again after inserting.
     NoValidation,
+    /// Who looks again takes what an entry says now for what it said in its place.
+    NoSecondLook,
     /// An entry is used again while late threads still look at it, and they do not find out.
     Reuse,
     /// The same, but only where the fast path uses it again.

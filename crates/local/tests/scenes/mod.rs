@@ -108,6 +108,65 @@ pub(crate) fn an_entry_comes_back_alone(planted: Planted) {
     lock.unlock(all);
 }
 
+/// A reader that has inserted its range before a held one of a writer looks for it behind a third
+/// one, which is released and comes back far behind both.
+pub(crate) fn an_entry_comes_back_behind_a_reader(planted: Planted) {
+    let lock = Arc::new(ListRw::planted(Preference::Readers, planted));
+    let place = Arc::new(Place::new());
+    let writer = lock.lock(range(10, 12));
+    let between = lock.lock_shared(range(8, 9));
+    let late = thread::spawn({
+        let (lock, place) = (lock.clone(), place.clone());
+        move || {
+            if let Some(token) = lock.try_lock_shared(range(5, 20)) {
+                place.read();
+                lock.unlock(token);
+            }
+        }
+    });
+    place.write_while(|| {
+        lock.unlock(between);
+        lock.unlock(lock.lock_shared(range(50, 60)));
+        lock.unlock(lock.lock_shared(range(70, 80)));
+        late.join().unwrap();
+    });
+    lock.unlock(writer);
+    let all = lock.try_lock(Range::FULL).expect("everybody has left");
+    lock.unlock(all);
+}
+
+/// A writer that has inserted its range looks from the head on for readers that it overlaps; the
+/// entry that it begins at is released, and comes back behind such a reader.
+pub(crate) fn an_entry_comes_back_before_a_writer(planted: Planted) {
+    let lock = Arc::new(ListRw::planted(Preference::Readers, planted));
+    let place = Arc::new(Place::new());
+    let first = lock.lock_shared(range(0, 1));
+    let far = lock.lock_shared(range(25, 26));
+    let late = thread::spawn({
+        let (lock, place) = (lock.clone(), place.clone());
+        move || {
+            if let Some(token) = lock.try_lock(range(30, 35)) {
+                place.write();
+                lock.unlock(token);
+            }
+        }
+    });
+    if let Some(reader) = lock.try_lock_shared(range(20, 40)) {
+        lock.unlock(first);
+        lock.unlock(lock.lock_shared(range(2, 3)));
+        let again = lock.lock_shared(range(28, 29));
+        place.read();
+        lock.unlock(again);
+        lock.unlock(reader);
+    } else {
+        lock.unlock(first);
+    }
+    late.join().unwrap();
+    lock.unlock(far);
+    let all = lock.try_lock(Range::FULL).expect("everybody has left");
+    lock.unlock(all);
+}
+
 /// Visits the place if it finds it free, however late it is to take it.
 fn late_visitor(lock: &Arc<ListEx>, place: &Arc<Place>) -> thread::JoinHandle<()> {
     let (lock, place) = (lock.clone(), place.clone());

@@ -149,6 +149,7 @@ mod tests {
             "weaker-mode",
             "first-mode",
             "settles-one",
+            "settles-last",
             "try-believes-the-dead",
             "ghost-in-line",
             "waits-for-the-stopped",

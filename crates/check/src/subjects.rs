@@ -52,8 +52,9 @@ const MANY_VERBED: [&str; 2] = ["claim", "claim:bypass=1"];
 /// Before the name of a lock that a client's tasks hand on among themselves.
 pub const LOCAL: &str = "local:";
 
-/// Such locks: one whose holds are all handed on, and one with readers.
-const LOCALS: [&str; 2] = ["local:mcs", "local:shiftlock"];
+/// Such locks: one whose holds are all handed on, one with readers, and such whose holds end.
+const LOCALS: [&str; 4] =
+    ["local:mcs", "local:shiftlock", "local:dslr:lease=10000000", "local:shiftlock:lease=10000000"];
 
 /// The clients there.
 const CREW: Crew = Crew { tasks: 2, handovers_max: 1, tells_turns: true };
@@ -157,13 +158,20 @@ pub const FIRST_MODE: Exhibit = Exhibit {
 /// Another one: clients that forget a slot.
 pub const SETTLES_ONE: Exhibit = Exhibit {
     name: "settles-one",
-    story: "of two locks that a client gave up it settles one and forgets the other",
+    story: "of two locks that a client gave up it settles the one in its first slot alone",
     locks: 2,
     ..UNFENCED
 };
 
+/// Another one, likewise.
+pub const SETTLES_LAST: Exhibit = Exhibit {
+    name: "settles-last",
+    story: "of two locks that a client gave up it settles the one in its last slot alone",
+    ..SETTLES_ONE
+};
+
 /// Exhibits that are no locks.
-const OTHERS: [&Exhibit; 7] = [
+const OTHERS: [&Exhibit; 8] = [
     &UNFENCED,
     &STALE_INCARNATION,
     &SAME_TOKEN,
@@ -171,6 +179,7 @@ const OTHERS: [&Exhibit; 7] = [
     &WEAKER_MODE,
     &FIRST_MODE,
     &SETTLES_ONE,
+    &SETTLES_LAST,
 ];
 
 /// Every exhibit.
@@ -218,8 +227,9 @@ fn exhibit(name: &str) -> anyhow::Result<Player> {
     if let Some((_, asks)) = asks.into_iter().find(|(exhibit, _)| exhibit.name == name) {
         return player_asking("shiftlock", asks);
     }
-    if name == SETTLES_ONE.name {
-        let maker = MakePlayer { settles: Settles::One, ..MakePlayer::SOUND };
+    if name == SETTLES_ONE.name || name == SETTLES_LAST.name {
+        let settles = Settles::One { last: name == SETTLES_LAST.name };
+        let maker = MakePlayer { settles, ..MakePlayer::SOUND };
         return Ok(registry::visit("mcs", maker)?);
     }
     if name == SAME_TOKEN.name {

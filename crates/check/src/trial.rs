@@ -95,8 +95,11 @@ pub struct Terms {
 pub enum Settles {
     /// All, as it must.
     All,
-    /// One slot, and it forgets the others: an exhibit.
-    One,
+    /// One slot, and it forgets the others: two exhibits.
+    One {
+        /// The last one, rather than the first.
+        last: bool,
+    },
     /// Nothing: another one.
     Nothing,
 }

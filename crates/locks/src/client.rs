@@ -195,12 +195,13 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
         Settle { client: self }
     }
 
-    /// A mistake, for the museum: settles one slot, and forgets all others that were left behind.
+    /// A mistake, for the museum: settles one slot, the first or the last, and forgets all others
+    /// that were left behind.
     #[cfg(feature = "museum")]
-    pub async fn settle_one(&self) {
+    pub async fn settle_one(&self, last: bool) {
         let left = self.core.unsettled.get();
         if left != 0 {
-            let index = left.trailing_zeros() as u8;
+            let index = if last { left.ilog2() } else { left.trailing_zeros() } as u8;
             std::future::poll_fn(|cx| self.core.poll_settle_slot(index, cx)).await;
         }
         self.core.unsettled.set(0);

@@ -172,16 +172,28 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         let Some((guard, access)) = self.comes(at, mode, is_try, &gives_up).await? else {
             return Ok(());
         };
-        let mut used = self.looks(at, access, round, gives_up).await?;
-        if let (true, Some((at, mode))) = (used.is_some(), scenario.nested(who, round)) {
-            self.trial.handle.another_part();
-            if let Some((guard, access)) = self.comes(at, mode, false, &gives_up).await? {
-                used = self.looks(at, access, round, &gives_up).await?;
-                self.goes(at, guard, used, &gives_up).await?;
-            }
-            self.trial.handle.another_part();
-        }
+        let used = self.looks(at, access, round, gives_up).await?;
+        let used = self.nests(round, used, &gives_up).await?;
         self.goes(at, guard, used, &gives_up).await
+    }
+
+    /// Acquires and releases another lock within a hold, if it is to, and was not given up.
+    async fn nests(
+        &self,
+        round: u16,
+        used: Option<()>,
+        gives_up: impl Fn() -> bool,
+    ) -> anyhow::Result<Option<()>> {
+        let nested = self.trial.scenario.nested(self.who, round);
+        let (Some(()), Some((at, mode))) = (used, nested) else { return Ok(used) };
+        let mut used = used;
+        self.trial.handle.another_part();
+        if let Some((guard, access)) = self.comes(at, mode, false, &gives_up).await? {
+            used = self.looks(at, access, round, &gives_up).await?;
+            self.goes(at, guard, used, &gives_up).await?;
+        }
+        self.trial.handle.another_part();
+        Ok(used)
     }
 
     /// Acquires a lock, or tries it; `None` if that was given up or in vain.
@@ -279,6 +291,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         };
         let in_time = self.enters(at, access, (guard.token(), 0), guard.expires());
         let looked = self.looks(at, Access::Update, round, gives_up).await?;
+        let looked = self.nests(round, looked, gives_up).await?;
         if looked.is_none() || scenario.mode(who, round) == Mode::Shared {
             self.leaves(at);
             if looked.is_none() {
@@ -424,7 +437,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         }
         match self.trial.terms.settles {
             Settles::All => self.client().settle().await,
-            Settles::One => self.client().settle_one().await,
+            Settles::One { last } => self.client().settle_one(last).await,
             Settles::Nothing => {}
         }
         let bench = &mut *self.trial.bench.borrow_mut();

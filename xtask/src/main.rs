@@ -40,8 +40,8 @@ usage: cargo xtask COMMAND
   transcripts FILE...          runs the console blocks of Markdown files
   races SUBJECT                tests under ThreadSanitizer
   deny                         licences, sources and duplicates of dependencies
-  mutants [ARGUMENT...]        small changes of the locks that tests must notice; the arguments are
-                               cargo-mutants' own";
+  mutants [PART...]            small changes that tests must notice: this night's, those that
+                               --seed COMMIT draws, one in N by --of N";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,14 +1,19 @@
-//! Changes the locks in hundreds of small ways and sees whether a test notices.
+//! Changes the program in hundreds of small ways and sees whether a test notices.
 //!
-//! What is not mutated, and why, stands in `.cargo/mutants.toml`. A change that no test notices is
-//! a survivor. They are listed, and the share of those that were noticed must not fall. All changes
-//! take more than a day, so a night tries every so manieth: the next night the ones after them.
+//! What is not mutated, and why, stands in `.cargo/mutants.toml`. Each part of the program has its
+//! judges: the quickest that knows it first, the next for what that one let through. A change that
+//! none notices is a survivor. Those that change nothing that anybody could see stand in
+//! `.cargo/survivors`, each with its reason; of the rest so many in a hundred must be noticed.
+//!
+//! All changes take days, so a night tries every so manieth: the next night the ones after them, or
+//! those that a seed draws.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::skips::Skip;
@@ -16,24 +21,106 @@ use crate::tools::{self, MUTANTS};
 
 /// The step, and the skip where the tool cannot be had.
 const STEP: &str = "mutants";
-/// Of a hundred changes so many must be noticed.
-const SCORE_MIN: u64 = 80;
-
+/// Of a hundred changes that somebody could see so many must be noticed.
+const SCORE_MIN: u64 = 90;
 /// Nights in which every change is tried once.
-const NIGHTS: u64 = 8;
+const NIGHTS: u64 = 28;
+/// Where changes stand that nobody can see.
+const SURVIVORS: &str = ".cargo/survivors";
+
+/// A part of the program, and who judges its changes, one after the other.
+struct Part {
+    name: &'static str,
+    package: &'static str,
+    files: &'static [&'static str],
+    judges: &'static [Judge],
+}
+
+/// Tests that know a part.
+struct Judge {
+    /// Whose tests.
+    package: &'static str,
+    /// What `cargo test` is told beside that.
+    words: &'static [&'static str],
+    /// What the compiler is told.
+    flags: &'static str,
+    /// After so many seconds a run of them is taken to hang, as a lock may that was changed.
+    seconds_max: u64,
+}
+
+const TESTS: Judge = Judge { package: "", words: &[], flags: "", seconds_max: 150 };
+
+const PARTS: &[Part] = &[
+    Part {
+        name: "list",
+        package: "farlock-local",
+        files: &["crates/local/src/list/**"],
+        judges: &[
+            Judge { package: "farlock-local", ..TESTS },
+            Judge {
+                package: "farlock-local",
+                words: &["--test=shuttle"],
+                flags: "--cfg=shuttle",
+                ..TESTS
+            },
+            Judge {
+                package: "farlock-local",
+                words: &["--test=loom"],
+                flags: "--cfg=loom",
+                seconds_max: 300,
+            },
+        ],
+    },
+    Part {
+        name: "shm",
+        package: "farlock-fabric",
+        files: &["crates/fabric/src/shm/**"],
+        judges: &[
+            Judge { package: "farlock-fabric", ..TESTS },
+            Judge {
+                package: "farlock-fabric",
+                words: &["--test=shuttle"],
+                flags: "--cfg=shuttle",
+                ..TESTS
+            },
+            Judge { package: "farlock", words: &["--tests"], ..TESTS },
+        ],
+    },
+    Part {
+        name: "service",
+        package: "farlock",
+        files: &["crates/service/src/directory/**", "crates/service/src/session/**"],
+        judges: &[
+            Judge { package: "farlock", words: &["--lib"], ..TESTS },
+            Judge { package: "farlock", words: &["--tests"], ..TESTS },
+        ],
+    },
+    Part {
+        name: "locks",
+        package: "farlock-locks",
+        files: &["crates/locks/src/**"],
+        judges: &[
+            Judge { package: "farlock-locks", words: &["--tests"], ..TESTS },
+            Judge { package: "farlock-check", words: &["--lib"], seconds_max: 300, ..TESTS },
+        ],
+    },
+];
 
 /// How a run went.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Score {
     /// A test failed, or ran far longer than ever.
     noticed: u64,
-    /// No test noticed.
+    /// No test noticed, and it stands on no list.
     survivors: Vec<String>,
+    /// No test noticed, and none can.
+    unseen: u64,
     /// It did not compile.
     unviable: u64,
 }
 
-/// Tries this night's changes, or those that `arguments` choose in the tool's own words.
+/// Tries this night's changes, or those that the arguments choose: `--seed COMMIT` for others,
+/// `--of N` for one in so many, names for some parts alone.
 ///
 /// # Errors
 /// A program does not start, or what it wrote cannot be read.
@@ -43,23 +130,26 @@ pub(crate) fn run(root: &Path, target: &Path, arguments: &[String]) -> Result<Ex
         println!("{}", Skip { id: STEP.to_owned(), reason });
         return Ok(ExitCode::SUCCESS);
     };
-    let output = target.join("mutants");
-    std::fs::create_dir_all(&output)?;
-    let tonight = tonight(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs());
-    let chosen = if arguments.is_empty() { &tonight } else { arguments };
-    println!("changes: {}", chosen.join(" "));
-    let status = Command::new(program)
-        .args(["mutants", "--package=farlock-locks", "--output"])
-        .arg(&output)
-        .args(chosen)
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .status()
-        .with_context(|| format!("{} does not start", MUTANTS.name))?;
-    // Survivors and time-outs are outcomes; anything else is a failure of the tool.
-    ensure!(matches!(status.code(), Some(0 | 2 | 3)), "{}: {status}", MUTANTS.name);
-    let outcomes = std::fs::read(output.join("mutants.out/outcomes.json"))?;
-    let score = Score::of(&serde_json::from_slice(&outcomes)?)?;
+    let night = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / (24 * 60 * 60);
+    let chosen = Chosen::of(arguments, night)?;
+    let unseen = survivors(&std::fs::read_to_string(root.join(SURVIVORS))?)?;
+    let mut outcomes = BTreeMap::new();
+    for part in PARTS.iter().filter(|part| chosen.has(part)) {
+        println!("{}: one in {}, from the {}th on", part.name, chosen.of, chosen.share);
+        for (number, judge) in part.judges.iter().enumerate() {
+            let output = target.join("mutants").join(part.name);
+            if number == 0 && output.exists() {
+                std::fs::remove_dir_all(&output)?;
+            }
+            std::fs::create_dir_all(&output)?;
+            let found = judge.judge(part, &chosen, number > 0, root, &program, &output)?;
+            let Some(found) = found else { break };
+            for (name, outcome) in summaries(&found)? {
+                outcomes.insert(name, outcome);
+            }
+        }
+    }
+    let score = Score::of(&outcomes, &unseen)?;
     for survivor in &score.survivors {
         println!("survived: {survivor}");
     }
@@ -68,29 +158,129 @@ pub(crate) fn run(root: &Path, target: &Path, arguments: &[String]) -> Result<Ex
     Ok(if enough { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What chooses the changes of the night that is so many seconds after 1970.
-fn tonight(seconds: u64) -> Vec<String> {
-    const DAY_SECONDS: u64 = 24 * 60 * 60;
-    let night = seconds / DAY_SECONDS % NIGHTS;
-    vec!["--sharding=round-robin".to_owned(), format!("--shard={night}/{NIGHTS}")]
+impl Judge {
+    /// Has the changes of a part tested, or those that earlier judges let through. `None`: there
+    /// were none.
+    fn judge(
+        &self,
+        part: &Part,
+        chosen: &Chosen,
+        goes_on: bool,
+        root: &Path,
+        program: &Path,
+        output: &Path,
+    ) -> Result<Option<Value>> {
+        let mut command = Command::new(program);
+        command.args(["mutants", "--no-shuffle", "--sharding=round-robin", "--output"]).arg(output);
+        command.arg(format!("--shard={}/{}", chosen.share, chosen.of));
+        command.arg(format!("--package={}", part.package));
+        command.args(part.files.iter().map(|files| format!("--file={files}")));
+        command.arg(format!("--test-package={}", self.package));
+        command.arg(format!("--timeout={}", self.seconds_max));
+        command.args(goes_on.then_some("--iterate")).arg("--").args(self.words);
+        if !self.flags.is_empty() {
+            command.env("RUSTFLAGS", self.flags);
+        }
+        let status = command
+            .current_dir(root)
+            .stdin(Stdio::null())
+            .status()
+            .with_context(|| format!("{} does not start", MUTANTS.name))?;
+        // Survivors and time-outs are outcomes; anything else is a failure of the tool.
+        ensure!(matches!(status.code(), Some(0 | 2 | 3)), "{}: {status}", MUTANTS.name);
+        let outcomes = std::fs::read(output.join("mutants.out/outcomes.json"));
+        Ok(outcomes.ok().map(|outcomes| serde_json::from_slice(&outcomes)).transpose()?)
+    }
+}
+
+/// Which changes are tried.
+#[derive(PartialEq, Eq, Debug)]
+struct Chosen {
+    /// The first of them.
+    share: u64,
+    /// And then every so manieth.
+    of: u64,
+    /// In these parts; in all, where none is named.
+    parts: Vec<String>,
+}
+
+impl Chosen {
+    fn of(arguments: &[String], night: u64) -> Result<Self> {
+        let mut chosen = Self { share: 0, of: NIGHTS, parts: Vec::new() };
+        let mut seed = night;
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("{word} of what?"));
+            match word.as_str() {
+                "--seed" => {
+                    let digits: String = value()?.chars().take(12).collect();
+                    seed = u64::from_str_radix(&digits, 16).context("a seed is a commit's hash")?;
+                }
+                "--of" => chosen.of = value()?.parse().context("one in how many?")?,
+                name if PARTS.iter().any(|part| part.name == name) => {
+                    chosen.parts.push(name.to_owned());
+                }
+                other => {
+                    let parts: Vec<_> = PARTS.iter().map(|part| part.name).collect();
+                    bail!("{other} is no part: {}", parts.join(", "));
+                }
+            }
+        }
+        ensure!(chosen.of > 0, "one in 0 is none");
+        chosen.share = seed % chosen.of;
+        Ok(chosen)
+    }
+
+    fn has(&self, part: &Part) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|name| name == part.name)
+    }
+}
+
+/// The list of changes that nobody can see: `CHANGE # REASON`, one a line, without line numbers.
+fn survivors(text: &str) -> Result<BTreeMap<String, String>> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let entry = |line: &str| {
+        let (change, reason) = line.split_once(" # ").with_context(|| format!("no # in {line}"))?;
+        Ok((change.trim().to_owned(), reason.trim().to_owned()))
+    };
+    lines.map(entry).collect()
+}
+
+/// A change without the line and column that it was at.
+fn lasting(name: &str) -> String {
+    let mut parts = name.splitn(4, ':');
+    let (file, at) = (parts.next().unwrap_or(name), (parts.next(), parts.next()));
+    match (at, parts.next()) {
+        ((Some(_), Some(_)), Some(change)) => format!("{file}: {}", change.trim()),
+        _ => name.to_owned(),
+    }
+}
+
+/// What became of each change.
+fn summaries(outcomes: &Value) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    for outcome in outcomes["outcomes"].as_array().context("there are no outcomes")? {
+        let mutant = &outcome["scenario"]["Mutant"];
+        if mutant.is_null() {
+            continue;
+        }
+        let summary = outcome["summary"].as_str().context("an outcome has no summary")?;
+        let name = mutant["name"].as_str().context("a mutant has no name")?;
+        found.push((name.to_owned(), summary.to_owned()));
+    }
+    Ok(found)
 }
 
 impl Score {
-    /// The score of what the tool wrote.
-    fn of(outcomes: &Value) -> Result<Self> {
+    /// The score of what became of each change.
+    fn of(outcomes: &BTreeMap<String, String>, unseen: &BTreeMap<String, String>) -> Result<Self> {
         let mut score = Self::default();
-        for outcome in outcomes["outcomes"].as_array().context("there are no outcomes")? {
-            let mutant = &outcome["scenario"]["Mutant"];
-            if mutant.is_null() {
-                continue;
-            }
-            match outcome["summary"].as_str().context("an outcome has no summary")? {
+        for (name, summary) in outcomes {
+            match summary.as_str() {
                 "CaughtMutant" | "Timeout" => score.noticed += 1,
                 "Unviable" => score.unviable += 1,
-                _ => {
-                    let name = mutant["name"].as_str().context("a mutant has no name")?;
-                    score.survivors.push(name.to_owned());
-                }
+                _ if unseen.contains_key(&lasting(name)) => score.unseen += 1,
+                _ => score.survivors.push(name.clone()),
             }
         }
         ensure!(score.noticed + score.survivors.len() as u64 > 0, "nothing was tried");
@@ -103,9 +293,11 @@ impl Score {
 
     fn line(&self) -> String {
         format!(
-            "{} changes noticed, {} survived, {} did not compile: {} %, wanted {SCORE_MIN} %",
+            "{} changes noticed, {} survived, {} that nobody can see, {} did not compile: {} %, \
+             wanted {SCORE_MIN} %",
             self.noticed,
             self.survivors.len(),
+            self.unseen,
             self.unviable,
             self.percent()
         )
@@ -116,31 +308,54 @@ impl Score {
 mod tests {
     use super::*;
 
-    fn outcome(summary: &str) -> Value {
-        serde_json::json!({"scenario": {"Mutant": {"name": summary}}, "summary": summary})
+    fn outcome(name: &str, summary: &str) -> Value {
+        serde_json::json!({"scenario": {"Mutant": {"name": name}}, "summary": summary})
     }
 
     #[test]
-    fn the_score_is_the_share_of_what_compiled_that_was_noticed() {
-        let summaries = ["CaughtMutant", "Timeout", "CaughtMutant", "MissedMutant", "Unviable"];
-        let mut outcomes: Vec<Value> = summaries.map(outcome).into();
+    fn the_score_is_the_share_of_what_could_be_seen_that_was() {
+        let all = [
+            ("a.rs:1:2: x in A::b", "CaughtMutant"),
+            ("a.rs:2:2: x in A::b", "Timeout"),
+            ("a.rs:3:2: y in A::b", "CaughtMutant"),
+            ("a.rs:4:2: z in A::b", "MissedMutant"),
+            ("a.rs:5:2: w in A::b", "MissedMutant"),
+            ("a.rs:6:2: x in A::b", "Unviable"),
+        ];
+        let mut outcomes: Vec<_> = all.map(|(name, summary)| outcome(name, summary)).into();
         outcomes.push(serde_json::json!({"scenario": "Baseline", "summary": "Success"}));
-        let score = Score::of(&serde_json::json!({"outcomes": outcomes})).unwrap();
-        assert_eq!((score.noticed, score.unviable, score.percent()), (3, 1, 75));
-        assert_eq!(score.survivors, ["MissedMutant"]);
+        let found = summaries(&serde_json::json!({"outcomes": outcomes})).unwrap();
+        let unseen = survivors("# why\n\na.rs: w in A::b # it is the same\n").unwrap();
+        let score = Score::of(&found.into_iter().collect(), &unseen).unwrap();
+        assert_eq!((score.noticed, score.unseen, score.unviable, score.percent()), (3, 1, 1, 75));
+        assert_eq!(score.survivors, ["a.rs:4:2: z in A::b"]);
     }
 
     #[test]
-    fn each_night_has_its_share_of_the_changes() {
-        let nights: std::collections::BTreeSet<_> =
-            (0..NIGHTS).map(|night| tonight(1_800_000_000 + night * 86_400)).collect();
-        assert_eq!(nights.len() as u64, NIGHTS);
-        assert_eq!(tonight(0)[1], "--shard=0/8");
+    fn each_night_and_each_seed_has_its_share_of_the_changes() {
+        let shares: std::collections::BTreeSet<_> =
+            (0..NIGHTS).map(|night| Chosen::of(&[], 20_000 + night).unwrap().share).collect();
+        assert_eq!(shares.len() as u64, NIGHTS);
+        let words = ["--seed", "14ad204", "--of", "100", "locks"].map(str::to_owned);
+        let chosen = Chosen::of(&words, 0).unwrap();
+        assert_eq!((chosen.share, chosen.of), (0x14ad204 % 100, 100));
+        assert!(chosen.has(&PARTS[3]) && !chosen.has(&PARTS[0]));
+        assert!(Chosen::of(&["lock".to_owned()], 0).is_err());
     }
 
     #[test]
     fn a_run_that_tried_nothing_has_no_score() {
-        assert!(Score::of(&serde_json::json!({"outcomes": []})).is_err());
-        assert!(Score::of(&serde_json::json!({})).is_err());
+        assert!(Score::of(&BTreeMap::new(), &BTreeMap::new()).is_err());
+        assert!(summaries(&serde_json::json!({})).is_err());
+    }
+
+    #[test]
+    fn the_list_of_survivors_is_one_and_names_files_that_are_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let list = survivors(&std::fs::read_to_string(root.join(SURVIVORS)).unwrap()).unwrap();
+        for (change, reason) in list {
+            let file = change.split(':').next().unwrap();
+            assert!(root.join(file).is_file() && !reason.is_empty(), "{change}");
+        }
     }
 }

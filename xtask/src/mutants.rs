@@ -48,7 +48,7 @@ struct Judge {
     seconds_max: u64,
 }
 
-const TESTS: Judge = Judge { package: "", words: &[], flags: "", seconds_max: 150 };
+const TESTS: Judge = Judge { package: "", words: &[], flags: "", seconds_max: 60 };
 
 const PARTS: &[Part] = &[
     Part {
@@ -56,7 +56,7 @@ const PARTS: &[Part] = &[
         package: "farlock-local",
         files: &["crates/local/src/list/**"],
         judges: &[
-            Judge { package: "farlock-local", ..TESTS },
+            Judge { package: "farlock-local", seconds_max: 20, ..TESTS },
             Judge {
                 package: "farlock-local",
                 words: &["--test=shuttle"],
@@ -83,7 +83,7 @@ const PARTS: &[Part] = &[
                 flags: "--cfg=shuttle",
                 ..TESTS
             },
-            Judge { package: "farlock", words: &["--tests"], ..TESTS },
+            Judge { package: "farlock", words: &["--tests"], seconds_max: 180, ..TESTS },
         ],
     },
     Part {
@@ -92,7 +92,7 @@ const PARTS: &[Part] = &[
         files: &["crates/service/src/directory/**", "crates/service/src/session/**"],
         judges: &[
             Judge { package: "farlock", words: &["--lib"], ..TESTS },
-            Judge { package: "farlock", words: &["--tests"], ..TESTS },
+            Judge { package: "farlock", words: &["--tests"], seconds_max: 180, ..TESTS },
         ],
     },
     Part {
@@ -100,7 +100,7 @@ const PARTS: &[Part] = &[
         package: "farlock-locks",
         files: &["crates/locks/src/**"],
         judges: &[
-            Judge { package: "farlock-locks", words: &["--tests"], ..TESTS },
+            Judge { package: "farlock-locks", words: &["--tests"], seconds_max: 180, ..TESTS },
             Judge { package: "farlock-check", words: &["--lib"], seconds_max: 300, ..TESTS },
         ],
     },

@@ -253,6 +253,11 @@ pub(crate) const CI: &[Step] = &[
                 "check --mode exhaustive --clients 2 --acquisitions 1 --locks 2 --transactions \
                  --crashes 1 --cancels 1 --json"
             ),
+            // Holds to update, with others in them.
+            lab!(
+                "check --mode exhaustive --clients 2 --acquisitions 2 --locks 2 --updates \
+                 --crashes 1 --protocol dslr --json"
+            ),
             // Without drtm: who waits there by a clock that goes a hundred times slower than a
             // holder's polls for longer than a run has events.
             lab!("check --mode pct --clients 4 --locks 2 --but drtm --budget 8s --json"),

@@ -242,25 +242,42 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             drop(guard);
             return self.settles(at).await;
         }
-        self.parts(at, unless(guard.release(), gives_up).await).await
+        let expires = guard.expires();
+        self.parts(at, expires, unless(guard.release(), gives_up).await).await
     }
 
-    /// Its release came to this, or was given up.
+    /// The release of a hold that ended by itself at this time came to this, or was given up.
     pub(super) async fn parts(
         &self,
         at: usize,
+        expires: Option<Nanos>,
         released: Option<Result<(), ReleaseError>>,
     ) -> anyhow::Result<()> {
         match released {
             None => return self.settles(at).await,
-            // Its time was over; nobody minds.
-            Some(Err(ReleaseError::Lost)) if self.trial.terms.lease_ns.is_some() => {}
+            Some(Err(ReleaseError::Lost)) if expires.is_some() => self.is_told_of_a_loss(expires),
             Some(released) => released?,
         }
         let bench = &mut *self.trial.bench.borrow_mut();
         bench.locks[at].closes(self.who);
         bench.remember();
         Ok(())
+    }
+
+    /// It was told that it lost the lock. Where clocks go as they should its time is over then, by
+    /// its own clock, or the memory is another one.
+    fn is_told_of_a_loss(&self, expires: Option<Nanos>) {
+        let (who, trial) = (self.who, &self.trial);
+        let now = trial.handle.clock(trial.ids[usize::from(who)].get());
+        let is_explained = expires.is_none_or(|end| now >= end)
+            || !trial.scenario.is_timely()
+            || trial.scenario.restarts() > 0;
+        if !is_explained {
+            trial.bench.borrow_mut().objects(format!(
+                "client {who} was told that it lost the lock, though its lease has not ended and \
+                 nothing befell the memory"
+            ));
+        }
     }
 
     /// What else a transaction acquires, if it acquires in one.
@@ -298,14 +315,17 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
                 drop(guard);
                 return self.settles(at).await;
             }
-            return self.parts(at, unless(guard.release(), gives_up).await).await;
+            let expires = guard.expires();
+            return self.parts(at, expires, unless(guard.release(), gives_up).await).await;
         }
+        let expires = guard.expires();
         let Some(upgraded) = unless(guard.upgrade(), gives_up).await else {
             self.leaves(at);
             return self.settles(at).await;
         };
         let guard = match upgraded {
-            Err(UpgradeError::Lost) if self.trial.terms.lease_ns.is_some() => {
+            Err(UpgradeError::Lost) if expires.is_some() => {
+                self.is_told_of_a_loss(expires);
                 self.leaves(at);
                 self.trial.bench.borrow_mut().locks[at].closes(who);
                 return Ok(());
@@ -324,7 +344,8 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             drop(guard);
             return self.settles(at).await;
         }
-        self.parts(at, unless(guard.release(), gives_up).await).await
+        let expires = guard.expires();
+        self.parts(at, expires, unless(guard.release(), gives_up).await).await
     }
 
     /// Stays inside, and uses what the lock protects where that is recorded. `None` if it gives up.

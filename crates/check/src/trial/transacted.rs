@@ -86,7 +86,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             Some(()) => unless(txn.commit(), gives_up).await.transpose()?,
         };
         for (at, _) in held {
-            self.parts(at, committed.map(Ok)).await?;
+            self.parts(at, None, committed.map(Ok)).await?;
         }
         Ok(())
     }

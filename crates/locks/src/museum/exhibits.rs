@@ -10,7 +10,7 @@ use super::flaws::{
     RepairWithoutDrain, RepairerOverlooked, ResetOverlooked, ResetUnclaimed, Sound,
     SuspectedIsNotDead, UnbumpedGeneration, Untagged, WrappedCounter, ZombieWrite,
 };
-use super::lease_flaws::{LateReader, LateWriter, RenewalUnread};
+use super::lease_flaws::{LateReader, LateWriter, ReaderLost, RenewalUnread, WriterLost};
 use super::printed_repairs::{EpochZeroed, UndoneByAdding};
 use super::rma_printed::{ResetBySubtracting, WaitsForReset};
 use super::tampered::Tampered;
@@ -153,6 +153,10 @@ exhibits! {
         "of two generations the larger number is the newer";
     "lease-overlooked", LeaseOverlooked, leased(), true, true, Nothing,
         "a holder whose lease has ended releases all the same";
+    "reader-lost", ReaderLost, leased_shiftlock(), true, true, Nothing,
+        "a reader that releases within its lease is told that it lost the lock";
+    "writer-lost", WriterLost, leased_shiftlock(), true, true, Nothing,
+        "a writer that hands over within its lease is told that it lost the lock";
     "late-reader", LateReader, leased_shiftlock(), true, true, Nothing,
         "ShiftLock as printed: a reader whose lease has ended takes another off";
     "late-writer", LateWriter, leased_shiftlock(), true, true, Nothing,

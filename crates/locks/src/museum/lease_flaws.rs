@@ -100,3 +100,45 @@ impl Flaw for RenewalUnread {
         self.believed.finds(old)
     }
 }
+
+/// A release that is refused though its time is not over: what it compared was another's, say. The
+/// verbs of one mode's releases are those that swap this.
+fn takes_for_over(of: u128, believed: &Believed, verb: &Verb<'_>) {
+    let is_such = matches!(verb, Verb::MaskedCas128 { op, .. } if op.swap_mask & of == of);
+    believed.0.set(is_such.then_some((u128::MAX, ShiftWord::GENERATION.mask())));
+}
+
+/// What a verb found, with another generation if it was such a release.
+fn of_another_time(believed: &Believed, old: u128) -> u128 {
+    believed.0.get().map_or(old, |_| old ^ ShiftWord::GENERATION.place(1))
+}
+
+/// A reader's release is believed to have come too late, whenever it comes.
+#[derive(Debug, Default)]
+pub struct ReaderLost(Believed);
+
+impl Flaw for ReaderLost {
+    fn posts<'v>(&self, verb: Verb<'v>) -> Option<Verb<'v>> {
+        takes_for_over(LEAVES, &self.0, &verb);
+        Some(verb)
+    }
+
+    fn finds(&self, old: u128) -> u128 {
+        of_another_time(&self.0, old)
+    }
+}
+
+/// A writer's release that hands over is believed to have come too late, whenever it comes.
+#[derive(Debug, Default)]
+pub struct WriterLost(Believed);
+
+impl Flaw for WriterLost {
+    fn posts<'v>(&self, verb: Verb<'v>) -> Option<Verb<'v>> {
+        takes_for_over(HANDS_OVER, &self.0, &verb);
+        Some(verb)
+    }
+
+    fn finds(&self, old: u128) -> u128 {
+        of_another_time(&self.0, old)
+    }
+}

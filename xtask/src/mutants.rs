@@ -145,7 +145,11 @@ pub(crate) fn run(root: &Path, target: &Path, arguments: &[String]) -> Result<Ex
             let found = judge.judge(part, &chosen, number > 0, root, &program, &output)?;
             let Some(found) = found else { break };
             for (name, outcome) in summaries(&found)? {
-                outcomes.insert(name, outcome);
+                // What hung is tried again, and was noticed.
+                let known = outcomes.entry(name).or_insert_with(String::new);
+                if !is_noticed(known) {
+                    *known = outcome;
+                }
             }
         }
     }
@@ -256,6 +260,10 @@ fn lasting(name: &str) -> String {
     }
 }
 
+fn is_noticed(summary: &str) -> bool {
+    matches!(summary, "CaughtMutant" | "Timeout")
+}
+
 /// What became of each change.
 fn summaries(outcomes: &Value) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
@@ -277,7 +285,7 @@ impl Score {
         let mut score = Self::default();
         for (name, summary) in outcomes {
             match summary.as_str() {
-                "CaughtMutant" | "Timeout" => score.noticed += 1,
+                noticed if is_noticed(noticed) => score.noticed += 1,
                 "Unviable" => score.unviable += 1,
                 _ if unseen.contains_key(&lasting(name)) => score.unseen += 1,
                 _ => score.survivors.push(name.clone()),

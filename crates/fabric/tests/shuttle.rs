@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use farlock_fabric::shm::model::{play, take_part, undisturbed};
-use farlock_fabric::shm::{Planted, Region, ShmEndpoint, Unparker};
+use farlock_fabric::shm::{Options, Planted, Region, ShmEndpoint, Unparker};
 use farlock_fabric::{
     Addr, Endpoint, EndpointId, Fault, Mailbox, Park, Slot, Verb, Wait, Woken, block_on,
 };
@@ -224,6 +224,46 @@ fn last_words(region: &Region) {
     receiver.join().unwrap();
 }
 
+/// Who leaves while a child of its command has its tether is gone, and whoever waits is told.
+fn leaves_a_child(region: &Region) {
+    let (told, hear): (_, Receiver<EndpointId>) = channel();
+    let (whom, from) = channel::<EndpointId>();
+    let watcher = client(region, &told, move |e| {
+        let peers = [from.recv().unwrap()];
+        let wait = || Wait { peers: &peers, ..Wait::default() };
+        while block_on(&e, e.wait(wait())) != Woken::PeerGone(peers[0]) {}
+        leaves(e);
+    });
+    hear.recv().unwrap();
+    let region = region.clone();
+    let leaver = thread::spawn(move || {
+        take_part(|| {
+            let e = undisturbed(|| region.endpoint_tethered().unwrap());
+            let child = undisturbed(|| e.tether_fd().unwrap().try_clone_to_owned().unwrap());
+            whom.send(e.id()).unwrap();
+            leaves(e);
+            child
+        })
+    });
+    let child = leaver.join().unwrap();
+    watcher.join().unwrap();
+    drop(child);
+}
+
+/// The places of those that left children behind are others' soon, while the children live.
+fn children_keep_no_place(mistake: Option<Planted>) {
+    let scene = || {
+        let dir = TestDir::new("children");
+        let region = Region::open(&Options { endpoints: 2, ..dir.options() }).unwrap();
+        let mut children = Vec::new();
+        for _ in 0..6 {
+            let e = region.endpoint_tethered().expect("there is a place");
+            children.push(e.tether_fd().unwrap().try_clone_to_owned().unwrap());
+        }
+    };
+    play(mistake, || undisturbed(scene));
+}
+
 /// An unpark ends the park that there is, or the next one.
 fn unparks(region: &Region) {
     let done = Arc::new(AtomicU64::new(0));
@@ -265,6 +305,24 @@ fn messages_wake_who_waits_for_them() {
 #[test]
 fn an_unpark_is_not_lost() {
     explore("unparks", None, unparks);
+}
+
+#[test]
+fn a_child_that_lives_on_keeps_nothing_of_an_endpoint_that_left() {
+    explore("leaves-a-child", None, leaves_a_child);
+    children_keep_no_place(None);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn an_orphan_that_was_left_in_a_place_is_found() {
+    explore("leaves-orphan", Some(Planted::LeavesOrphan), leaves_a_child);
+}
+
+#[test]
+#[should_panic(expected = "there is a place")]
+fn a_tether_that_is_left_with_a_child_is_found() {
+    children_keep_no_place(Some(Planted::LeavesTether));
 }
 
 #[test]

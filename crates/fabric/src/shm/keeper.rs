@@ -32,6 +32,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use super::error::AttachError;
+use super::primitive::{Planted, planted};
 use super::region::Region;
 use super::tether::Tether;
 use crate::addr::EndpointId;
@@ -112,12 +113,16 @@ impl Drop for Keeper {
         }
         let mapping = self.region.mapping();
         let is_over = !self.has_lane || mapping.stop_lane(self.id);
-        if let Some(tether) = self.tether.take() {
+        let tether = self.tether.take();
+        let is_orphaned = tether.is_some() && planted(Planted::LeavesOrphan);
+        if let Some(tether) = tether
+            && !planted(Planted::LeavesTether)
+        {
             tether.release();
             mapping.tethers().remove(self.id.index);
         }
         // Else the place stays this thread's until that ends: a verb may still take effect.
-        if is_over {
+        if is_over && !is_orphaned {
             mapping.move_out(self.id);
         }
         self.region.keepers().remove(self.thread);

@@ -13,7 +13,7 @@ pub(super) use super::model::{
 #[cfg(not(shuttle))]
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// A mistake in how threads sleep and wake each other, planted so that tests find it.
+/// A mistake in how threads sleep, wake each other and leave, planted so that tests find it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(not(shuttle), expect(unreachable_pub, reason = "the scheduler's tests plant them"))]
 pub enum Planted {
@@ -27,6 +27,10 @@ pub enum Planted {
     UnparkForgotten,
     /// A message whose sender ended is passed over without a second look at it.
     PassesOver,
+    /// Who leaves while a child has its tether leaves the child in its place.
+    LeavesOrphan,
+    /// Who leaves while a child has its tether leaves the tether held.
+    LeavesTether,
 }
 
 /// Whether this mistake is made.

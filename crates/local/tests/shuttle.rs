@@ -184,12 +184,6 @@ fn a_reader_that_does_not_look_again_is_found() {
 }
 
 #[test]
-#[should_panic]
-fn a_writer_that_does_not_look_again_is_found() {
-    hunt(|| scenes::an_entry_comes_back_before_a_writer(Planted::NoSecondLook));
-}
-
-#[test]
 fn what_is_planted_is_what_fails() {
     explore(|| {
         scenes::figure_1(Preference::Readers, Planted::No);

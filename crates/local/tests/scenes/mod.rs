@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -142,27 +143,30 @@ pub(crate) fn an_entry_comes_back_before_a_writer(planted: Planted) {
     let place = Arc::new(Place::new());
     let first = lock.lock_shared(range(0, 1));
     let far = lock.lock_shared(range(25, 26));
-    let late = thread::spawn({
-        let (lock, place) = (lock.clone(), place.clone());
+    // Beside the place, which shows those alone that are there at one time.
+    let is_read = Arc::new(AtomicBool::new(false));
+    let readers = thread::spawn({
+        let (lock, place, is_read) = (lock.clone(), place.clone(), is_read.clone());
         move || {
-            if let Some(token) = lock.try_lock(range(30, 35)) {
-                place.write();
-                lock.unlock(token);
+            let reader = lock.try_lock_shared(range(20, 40));
+            is_read.store(reader.is_some(), Ordering::SeqCst);
+            lock.unlock(first);
+            lock.unlock(lock.lock_shared(range(2, 3)));
+            let again = lock.lock_shared(range(28, 29));
+            if reader.is_some() {
+                place.read();
             }
+            // They are held beyond the end of this thread.
+            (reader, again)
         }
     });
-    if let Some(reader) = lock.try_lock_shared(range(20, 40)) {
-        lock.unlock(first);
-        lock.unlock(lock.lock_shared(range(2, 3)));
-        let again = lock.lock_shared(range(28, 29));
-        place.read();
-        lock.unlock(again);
-        lock.unlock(reader);
-    } else {
-        lock.unlock(first);
+    if let Some(writer) = lock.try_lock(range(30, 35)) {
+        place.write();
+        assert!(!is_read.load(Ordering::SeqCst), "a reader holds as well");
+        lock.unlock(writer);
     }
-    late.join().unwrap();
-    lock.unlock(far);
+    let (reader, again) = readers.join().unwrap();
+    reader.into_iter().chain([again, far]).for_each(|token| lock.unlock(token));
     let all = lock.try_lock(Range::FULL).expect("everybody has left");
     lock.unlock(all);
 }

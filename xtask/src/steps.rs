@@ -231,8 +231,7 @@ pub(crate) const CI: &[Step] = &[
                 "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --visits \
                  --budget 6s --partial --json"
             ),
-            lab!("check --mode pct --budget 40s --json"),
-            lab!("check --mode random --budget 15s --json"),
+            lab!("check --mode mixed --budget 55s --json"),
             lab!("check --mode crash --json"),
         ],
         ..PLAIN
@@ -260,11 +259,13 @@ pub(crate) const CI: &[Step] = &[
             ),
             // Without drtm: who waits there by a clock that goes a hundred times slower than a
             // holder's polls for longer than a run has events.
-            lab!("check --mode pct --clients 4 --locks 2 --but drtm --budget 8s --json"),
+            lab!("check --mode mixed --clients 4 --locks 2 --but drtm --budget 8s --json"),
             lab!(
-                "check --mode random --clients 6 --tasks 2 --locks 3 --but drtm --budget 10s --json"
+                "check --mode mixed --clients 6 --tasks 2 --locks 3 --but drtm --budget 10s --json"
             ),
-            lab!("check --mode pct --clients 8 --tasks 2 --locks 2 --but drtm --budget 10s --json"),
+            lab!(
+                "check --mode mixed --clients 8 --tasks 2 --locks 2 --but drtm --budget 10s --json"
+            ),
             // Beside many looks and long waits. Of one acquisition claim does the same, however
             // many may pass.
             lab!(

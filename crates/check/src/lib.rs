@@ -50,12 +50,21 @@ pub enum Mode {
     Random,
     /// Schedules with few preemptions at random places, depths 2 to 6.
     Pct,
+    /// Both, mixed as finds planted bugs in locks of that kind.
+    Mixed,
     /// Every schedule of one scenario, readers and writers mixed.
     Exhaustive,
     /// Every verb of every role is a death, with each of its three ends.
     Crash,
     /// Every exhibit of the museum, which must be found.
     Museum,
+}
+
+impl Mode {
+    /// Whether scenarios and their schedules are drawn.
+    fn samples(self) -> bool {
+        matches!(self, Self::Random | Self::Pct | Self::Mixed)
+    }
 }
 
 /// How tries want a lock.
@@ -175,7 +184,7 @@ impl CheckArgs {
     fn clients(&self) -> u16 {
         /// Of those that explore everything, and of those that sample.
         const CLIENTS: [u16; 2] = [3, 4];
-        let samples = matches!(self.mode, Mode::Random | Mode::Pct);
+        let samples = self.mode.samples();
         self.clients.unwrap_or(CLIENTS[usize::from(samples)])
     }
 
@@ -194,7 +203,7 @@ impl CheckArgs {
             "transactions take several locks, and are of clients of one task"
         );
         ensure!(
-            self.tasks == 1 || matches!(self.mode, Mode::Random | Mode::Pct),
+            self.tasks == 1 || self.mode.samples(),
             "modes random and pct alone play clients of several tasks"
         );
         Ok(())
@@ -446,8 +455,12 @@ fn check(
     };
     let tick = |schedules| bar.set_position(schedules);
     let catch = match args.mode {
-        Mode::Random | Mode::Pct => {
-            let mix = if args.mode == Mode::Pct { Mix::Pct } else { Mix::Random };
+        Mode::Random | Mode::Pct | Mode::Mixed => {
+            let mix = match args.mode {
+                Mode::Random => Mix::Random,
+                Mode::Pct => Mix::Pct,
+                _ => Mix::Standard,
+            };
             hunt(&mut row, player, Hunt::new(player, mix, seed), &base, budget, tick)
         }
         Mode::Museum => unreachable!("the museum has rows of its own"),

@@ -379,7 +379,7 @@ fn who_holds_one_lock_and_awaits_another_is_explored_whole() {
 /// Clients of several slots each, at several locks, under every fault.
 #[test]
 fn slots_of_one_client_are_clients_to_each_other() {
-    for mode in [Mode::Pct, Mode::Random] {
+    for mode in [Mode::Pct, Mode::Random, Mode::Mixed] {
         let args = CheckArgs { clients: Some(6), acquisitions: 2, locks: 3, tasks: 2, ..two(mode) };
         for subject in ["claim", "mcs", "dslr", "local:shiftlock"] {
             let player = subjects::player(subject).expect("a registered lock");

@@ -201,6 +201,11 @@ impl Player {
         self.terms.transact()
     }
 
+    /// Whether its holds end by themselves.
+    pub fn is_leased(&self) -> bool {
+        self.terms.lease_ns.is_some()
+    }
+
     /// What the lock says of tries, withdrawals and stops.
     pub fn declares(&self) -> Declares {
         self.terms.declares

@@ -225,7 +225,9 @@ impl SessionError {
                 format!("`farlock lock --region {name} NAME -- COMMAND` creates it")
             }
             Self::Open(shm::OpenError::NoSpace { .. }) => {
-                "make room there, or put FARLOCK_DIR on another filesystem in memory".to_owned()
+                "make room there, or raise the limit on files (ulimit -f) if there is one, or put \
+                 FARLOCK_DIR on another filesystem in memory"
+                    .to_owned()
             }
             Self::Open(shm::OpenError::Malformed { .. }) => {
                 "no farlock of this version made it; `farlock region remove` removes it".to_owned()

@@ -313,6 +313,11 @@ pub fn shown(name: &str) -> String {
     shown_within(name, SHOWN_MAX)
 }
 
+/// The same, but whole: for programs, and for people who want to copy it.
+pub fn shown_whole(name: &str) -> String {
+    shown_within(name, usize::MAX)
+}
+
 /// The same, at another length.
 pub fn shown_within(name: &str, longest: usize) -> String {
     let mut text = String::new();

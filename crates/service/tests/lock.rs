@@ -191,6 +191,36 @@ fn a_region_in_use_is_removed_by_force_alone() {
     assert!(said.contains("the lock 't' was lost while the command ran"), "{said}");
 }
 
+/// A waiter that was killed is in nobody's way, and shown to those alone who want to see all.
+#[test]
+fn who_died_while_it_waited_is_not_listed() {
+    let stage = Stage::new();
+    let _holder = stage.session().lock("t").exclusive().blocking().unwrap();
+    let mut waiter = stage.farlock(&["lock", "t", "true"]).spawn().unwrap();
+    stage.until_waiting(1);
+    waiter.kill().unwrap();
+    waiter.wait().unwrap();
+    let listed = |words: &[&str]| stage.run(words).1;
+    let (shown, json) = (listed(&["ls"]), listed(&["ls", "--json"]));
+    assert!(shown.contains("holds") && !shown.contains("left over"), "{shown}");
+    assert!(json.contains("\"waiters\":[]"), "{json}");
+    let all = listed(&["ls", "--all"]);
+    assert!(all.contains("left over"), "{all}");
+}
+
+/// What is printed for a program is whole.
+#[test]
+fn long_names_are_cut_for_terminals_alone() {
+    let stage = Stage::new();
+    let (region, name) = ("r".repeat(200), "n".repeat(255));
+    let run = |words: &[&str]| stage.run(words).1;
+    let line = format!("\"$0\" ls --region {region}");
+    let words = ["lock", "--region", &region, &name, "--", "sh", "-c", &line];
+    let listed = run(&[&words[..], &[env!("CARGO_BIN_EXE_farlock")]].concat());
+    assert!(listed.contains(&name), "{listed}");
+    assert_eq!(run(&["region", "list"]), format!("{region}\n"));
+}
+
 /// By a relative directory, what is locked would depend on where one is.
 #[test]
 fn a_relative_directory_is_refused() {

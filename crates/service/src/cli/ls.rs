@@ -3,7 +3,9 @@
 use std::io;
 
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
-use farlock::inspect::{self, Life, LockView, Participant, in_words, shown, shown_within};
+use farlock::inspect::{
+    self, Life, LockView, Participant, in_words, shown, shown_whole, shown_within,
+};
 use farlock::{DEFAULT_REGION, Mode, SessionError};
 use farlock_fabric::shm::OpenError;
 use serde::Serialize;
@@ -17,9 +19,10 @@ use super::{Places, RegionArg};
 /// Shows locks that are held or awaited, or whose holder is dead; with --all, every name that the
 /// region remembers.
 /// WHO says what somebody does there: holds or waits, "stopped" if its process is; dead, a holder
-/// whose lock the next one who asks takes over; left over, a waiter that died; orphaned, a command
-/// whose `farlock` was killed with its guardian, and which keeps the lock until it ends. FOR is
-/// empty where nobody looked at the clock: programs that need not wait for a lock do not.
+/// whose lock the next one who asks takes over; orphaned, a command whose `farlock` was killed with
+/// its guardian, and which keeps the lock until it ends; left over, with --all, a waiter that died,
+/// and is in nobody's way. FOR is empty where nobody looked at the clock: programs that need not
+/// wait for a lock do not. PID is the program's that has the lock: of commands, farlock's.
 ///
 /// Exit status: 0, whether there are any or not; 64 for wrong usage, 69 if the region cannot be
 /// used, 71 if standard output cannot be written.
@@ -27,7 +30,7 @@ use super::{Places, RegionArg};
 pub(super) struct Args {
     #[command(flatten)]
     region: RegionArg,
-    /// List names nobody uses, too.
+    /// List names nobody uses, too, and who died while it waited.
     #[arg(short, long)]
     all: bool,
     /// Print one JSON object per lock; tokens are strings, for they are above 2^53.
@@ -48,9 +51,12 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         }
         Err(error) => return Err(error.into()),
     };
-    // Who died while it waited is in nobody's way.
-    let counts = |p: &Participant| p.is_holder || p.life != Life::Dead;
-    locks.retain(|lock| args.all || lock.participants.iter().any(counts));
+    if !args.all {
+        // Who died while it waited is in nobody's way.
+        let counts = |p: &Participant| p.is_holder || p.life != Life::Dead;
+        locks.iter_mut().for_each(|lock| lock.participants.retain(counts));
+        locks.retain(|lock| !lock.participants.is_empty());
+    }
     let text = if args.json { json(&locks) } else { table(&locks, columns()) };
     print(&text)?;
     Ok(Exit::OK)
@@ -132,7 +138,7 @@ fn table(locks: &[LockView], columns: Option<usize>) -> String {
         return "no lock is held or awaited\n".to_owned();
     }
     let name = |lock: &LockView| match columns {
-        None => shown(&lock.entry.name),
+        None => shown_whole(&lock.entry.name),
         Some(columns) => shown_within(&lock.entry.name, NAME_MIN.max(columns / 3)),
     };
     let mut table = Table::new();

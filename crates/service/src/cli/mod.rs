@@ -30,7 +30,8 @@ use report::{Exit, Failure, printed, say};
 #[command(after_help = "First things to try:\n  \
     farlock demo\n  \
     farlock lock backup -- sh -c 'echo $FARLOCK_TOKEN'\n  \
-    farlock lock backup -- sleep 60 &  farlock ls")]
+    farlock lock backup -- sleep 60 &\n  \
+    farlock ls")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -1,7 +1,7 @@
 //! `farlock region`: list, remove, reset.
 
 use clap::Subcommand;
-use farlock::inspect::{self, Life, LockView, Participant, shown};
+use farlock::inspect::{self, Life, LockView, Participant, shown, shown_whole};
 use farlock::{SessionError, Token};
 use farlock_fabric::shm::{Origin, Region};
 
@@ -76,7 +76,9 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     match &args.action {
         Action::List => {
             let names = Region::list(&places.options.dir).map_err(open)?;
-            print(&names.iter().map(|name| format!("{}\n", shown(name))).collect::<String>())?;
+            print(
+                &names.iter().map(|name| format!("{}\n", shown_whole(name))).collect::<String>(),
+            )?;
         }
         Action::Remove(doomed) => {
             doomed.check(places)?;

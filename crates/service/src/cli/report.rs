@@ -153,6 +153,7 @@ impl From<AcquireError> for Failure {
             AcquireError::TimedOut { .. } => {
                 "wait longer, or see with `farlock ls` who else waits".to_owned()
             }
+            AcquireError::Lost { .. } => "ask again: nothing was run".to_owned(),
             _ => error.hint(),
         };
         let exit = match error {

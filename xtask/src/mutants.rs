@@ -25,6 +25,8 @@ const STEP: &str = "mutants";
 const SCORE_MIN: u64 = 90;
 /// Nights in which every change is tried once.
 const NIGHTS: u64 = 28;
+/// Of each scene, where a judge plays schedules in a build that is not optimised.
+const SCHEDULES: &str = "1000";
 /// Where changes stand that nobody can see.
 const SURVIVORS: &str = ".cargo/survivors";
 
@@ -61,7 +63,7 @@ const PARTS: &[Part] = &[
                 package: "farlock-local",
                 words: &["--test=shuttle"],
                 flags: "--cfg=shuttle",
-                ..TESTS
+                seconds_max: 300,
             },
             Judge {
                 package: "farlock-local",
@@ -81,7 +83,7 @@ const PARTS: &[Part] = &[
                 package: "farlock-fabric",
                 words: &["--test=shuttle"],
                 flags: "--cfg=shuttle",
-                ..TESTS
+                seconds_max: 300,
             },
             Judge { package: "farlock", words: &["--tests"], seconds_max: 180, ..TESTS },
         ],
@@ -181,9 +183,11 @@ impl Judge {
         command.args(part.files.iter().map(|files| format!("--file={files}")));
         command.arg(format!("--test-package={}", self.package));
         command.arg(format!("--timeout={}", self.seconds_max));
-        command.args(goes_on.then_some("--iterate")).arg("--").args(self.words);
+        command.args(goes_on.then_some("--iterate"));
+        // Of what is built as well as of what is run: other tests may not build with these flags.
+        command.args(self.words.iter().map(|word| format!("--cargo-arg={word}")));
         if !self.flags.is_empty() {
-            command.env("RUSTFLAGS", self.flags);
+            command.env("RUSTFLAGS", self.flags).env("FARLOCK_SCHEDULES", SCHEDULES);
         }
         let status = command
             .current_dir(root)

@@ -312,6 +312,31 @@ mod tests {
         assert_eq!(*biased.lock(), 3 * TIMES_FIRST + 2);
     }
 
+    /// A thread has one slot: while it says that the thread is inside one, it cannot say that of
+    /// another.
+    #[test]
+    fn who_is_inside_one_does_not_become_the_favourite_of_another() {
+        let (outer, inner) = (Biased::new(0_u32), Biased::new(0_u32));
+        for _ in 0..TIMES_FIRST {
+            *outer.lock() += 1;
+        }
+        let inside = outer.lock();
+        for _ in 0..4 * TIMES_FIRST {
+            *inner.lock() += 1;
+            assert_eq!(is_favourite(&inner), None);
+        }
+        let has_entered = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _guard = outer.lock();
+                has_entered.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!has_entered.load(Ordering::SeqCst), "two are inside");
+            drop(inside);
+        });
+    }
+
     /// Threads come and go in rows of all lengths, so that favours are given and ended all the
     /// time; each looks whether it is alone, in memory that is not atomic.
     #[test]

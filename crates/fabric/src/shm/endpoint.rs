@@ -384,3 +384,24 @@ fn seed(given: Option<u64>, id: EndpointId) -> u64 {
     // Endpoints of one seed draw different numbers.
     seed ^ id.bits().wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn words_fit_up_to_the_last_one() {
+        for (at, count, words, does) in [
+            (0, 10, 10, true),
+            (0, 11, 10, false),
+            (72, 1, 10, true),
+            (72, 2, 10, false),
+            // Not even nothing lies behind the end, nor between words.
+            (80, 0, 10, false),
+            (4, 1, 10, false),
+            (u64::MAX, 1, 10, false),
+        ] {
+            assert_eq!(fits(at, count, words), does, "{count} at {at} of {words}");
+        }
+    }
+}

@@ -215,3 +215,23 @@ pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> Op
 fn untrusted(path: &Path, why: &'static str) -> OpenError {
     OpenError::Untrusted { path: path.to_owned(), why }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_of_others_is_waited_for_until_a_time() {
+        let path = std::env::temp_dir().join(format!("farlock-whole-{}", std::process::id()));
+        let one = File::create(&path).unwrap();
+        let other = File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let soon = || Instant::now() + Duration::from_millis(2);
+        assert!(lock_whole_until(&one, Instant::now()).unwrap());
+        assert!(!lock_whole_until(&other, soon()).unwrap(), "the first has it");
+        unlock_whole(&one).unwrap();
+        assert!(lock_whole_until(&other, soon()).unwrap());
+        assert!(!try_lock_whole(&one).unwrap());
+    }
+}

@@ -244,6 +244,29 @@ mod tests {
     }
 
     #[test]
+    fn capacities_are_possible_up_to_their_bounds() {
+        let most =
+            Capacity { endpoints: ENDPOINTS_MAX, slots: SLOTS_MAX, max_bytes: REGION_BYTES_MAX };
+        let heap_bytes = REGION_BYTES_MAX - Layout::new(most).heap;
+        assert!(check_capacity(&most, heap_bytes).is_ok());
+        let more = |what: &'static str, capacity: Capacity, heap_bytes| {
+            let Err(OpenError::Capacity { what: told, .. }) = check_capacity(&capacity, heap_bytes)
+            else {
+                panic!("{what}")
+            };
+            assert_eq!(told, what);
+        };
+        let (endpoints, slots) = (ENDPOINTS_MAX + 1, SLOTS_MAX + 1);
+        more("endpoints", Capacity { endpoints, ..most }, 1);
+        more("endpoints", Capacity { endpoints: 0, ..most }, 1);
+        more("slots", Capacity { slots, ..most }, 1);
+        more("slots", Capacity { slots: 0, ..most }, 1);
+        more("max_bytes", Capacity { max_bytes: REGION_BYTES_MAX + 1, ..most }, 1);
+        more("heap_bytes", most, heap_bytes + 1);
+        more("heap_bytes", most, 0);
+    }
+
+    #[test]
     fn a_sound_header_is_believed() {
         let sound = check_header(&sound_words(), 1 << 30).unwrap();
         assert_eq!(sound.origin, None, "nobody has drawn one yet");

@@ -17,6 +17,8 @@
 //! A sender that dies between claim and swap blocks nobody: the receiver passes over its cell. It
 //! learns of the death as it learns of any other, by watching the beacon while it waits.
 
+use std::time::{Duration, Instant};
+
 use super::parking::Bell;
 use super::primitive::{AtomicU64, Ordering};
 use super::wide::Wide;
@@ -103,9 +105,10 @@ impl Mailcells {
     /// still be writing into the cell it claimed. Returns false where such a sender did not finish
     /// in time; nothing is lost by trying another place.
     pub(super) fn reset(&self, receiver: u16, is_writing: impl Fn(EndpointId) -> bool) -> bool {
-        /// Yields of the processor granted to a sender to finish a message.
-        const YIELDS_MAX: u32 = 1000;
-        let mut yields = 0;
+        /// What is granted to senders to finish their messages, which takes nanoseconds. Turns are
+        /// no bound: where many want the processors each lasts as long as they please.
+        const PATIENCE: Duration = Duration::from_millis(1);
+        let mut until = None;
         for position in 0..CELLS {
             let state = &self.cell(position).state;
             let fresh = CellState::at(receiver, position, CellPhase::Free);
@@ -113,10 +116,9 @@ impl Mailcells {
                 let old = state.load_torn();
                 let claimed = CellState(old as u64).is_in(CellPhase::Claimed);
                 if claimed && is_writing(EndpointId::from_bits((old >> 64) as u64)) {
-                    if yields == YIELDS_MAX {
+                    if *until.get_or_insert_with(|| Instant::now() + PATIENCE) <= Instant::now() {
                         return false;
                     }
-                    yields += 1;
                     std::thread::yield_now();
                 } else if state.compare_exchange(old, fresh.0.into()).is_ok() {
                     break;

@@ -2,8 +2,8 @@
 //! less to look up, map and bind at each start, which is what a short command under a lock waits
 //! for. Where the compiler has no such archive the shared one serves.
 //!
-//! It is linked to lie at one address, for the same reason: two thousand pointers in its tables would
-//! have to be moved at each start, in pages that the guardian's fork then copies (1 to 7 % of
+//! It is linked to lie at one address, for the same reason: two thousand pointers in its tables
+//! would have to be moved at each start, in pages that the guardian's fork then copies (1 to 7 % of
 //! `farlock lock x -- true`, the more the busier the machine). Its libraries, stack and heap lie
 //! anywhere, as ever.
 

@@ -65,6 +65,15 @@ impl Mode {
     fn samples(self) -> bool {
         matches!(self, Self::Random | Self::Pct | Self::Mixed)
     }
+
+    /// Which schedules those are.
+    fn mix(self) -> Mix {
+        match self {
+            Self::Random => Mix::Random,
+            Self::Pct => Mix::Pct,
+            _ => Mix::Standard,
+        }
+    }
 }
 
 /// How tries want a lock.
@@ -456,12 +465,7 @@ fn check(
     let tick = |schedules| bar.set_position(schedules);
     let catch = match args.mode {
         Mode::Random | Mode::Pct | Mode::Mixed => {
-            let mix = match args.mode {
-                Mode::Random => Mix::Random,
-                Mode::Pct => Mix::Pct,
-                _ => Mix::Standard,
-            };
-            hunt(&mut row, player, Hunt::new(player, mix, seed), &base, budget, tick)
+            hunt(&mut row, player, Hunt::new(player, args.mode.mix(), seed), &base, budget, tick)
         }
         Mode::Museum => unreachable!("the museum has rows of its own"),
         Mode::Exhaustive => {

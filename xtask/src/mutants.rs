@@ -102,6 +102,7 @@ const PARTS: &[Part] = &[
         package: "farlock-locks",
         files: &["crates/locks/src/**"],
         judges: &[
+            Judge { package: "farlock-locks", words: &["--lib", "--test=explored"], ..TESTS },
             Judge { package: "farlock-locks", words: &["--tests"], seconds_max: 180, ..TESTS },
             Judge { package: "farlock-check", words: &["--lib"], seconds_max: 300, ..TESTS },
         ],

@@ -297,6 +297,37 @@ mod tests {
 
     const BASE: Addr = Addr::new(RegionId(1), 4096);
 
+    /// Undoes `value ^ value >> by`.
+    fn unshifted(mixed: u64, by: u32) -> u64 {
+        (0..64 / by).fold(mixed, |value, _| mixed ^ value >> by)
+    }
+
+    /// What times an odd number is 1, by Newton's steps.
+    fn inverse(odd: u64) -> u64 {
+        (0..6).fold(odd, |x, _| x.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(x))))
+    }
+
+    /// Two words never have one mark or seal: what was mixed can be told.
+    #[test]
+    fn mixing_loses_nothing() {
+        let unmix = |mixed: u64| {
+            let mixed = unshifted(mixed, 31).wrapping_mul(inverse(0x94d0_49bb_1331_11eb));
+            let mixed = unshifted(mixed, 27).wrapping_mul(inverse(0xbf58_476d_1ce4_e5b9));
+            unshifted(mixed, 30)
+        };
+        let words = (0..64).map(|bit| 1 << bit).chain([0, u64::MAX, MARK, 0x0123_4567_89ab_cdef]);
+        for word in words {
+            assert_eq!(unmix(mix(word)), word, "{word:#x}");
+        }
+    }
+
+    /// Whoever takes a directory of one size for one of another would find nothing in it.
+    #[test]
+    fn directories_of_other_sizes_have_other_marks() {
+        let marks: std::collections::BTreeSet<_> = (1..10_000).map(mark_of).collect();
+        assert!(marks.len() > 9_990, "{}", marks.len());
+    }
+
     #[test]
     fn four_mebibytes_hold_ten_thousand_names() {
         let layout = Layout::largest(BASE, 4 << 20).unwrap();

@@ -21,7 +21,7 @@ use crate::tools::{self, MUTANTS};
 
 /// The step, and the skip where the tool cannot be had.
 const STEP: &str = "mutants";
-/// Of a hundred changes that somebody could see so many must be noticed.
+/// Of a hundred changes that a test could see so many must be noticed.
 const SCORE_MIN: u64 = 90;
 /// Nights in which every change is tried once.
 const NIGHTS: u64 = 28;
@@ -30,7 +30,7 @@ const SCHEDULES: &str = "1000";
 /// Where changes stand that nobody can see.
 const SURVIVORS: &str = ".cargo/survivors";
 
-/// A part of the program, and who judges its changes, one after the other.
+/// A part of the program, and the judges of its changes, one after the other.
 struct Part {
     name: &'static str,
     package: &'static str,

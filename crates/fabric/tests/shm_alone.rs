@@ -9,7 +9,7 @@ use farlock_fabric::shm::{Options, Region};
 use farlock_fabric::{Endpoint, Mailbox, Slot, Verb, block_on};
 use support::TestDir;
 
-/// Who only looks takes no place of those who act, and needs none of them to be free.
+/// A reader takes no place of an endpoint that acts, and needs none of those to be free.
 #[test]
 fn a_reader_has_places_of_its_own() {
     let dir = TestDir::new("reader-places");
@@ -40,7 +40,7 @@ fn words_that_were_read_are_copied() {
     }
 }
 
-/// Mail is unread from when somebody begins to write it until it was received.
+/// Mail is unread from when its sender begins to write it until it was received.
 #[test]
 fn an_empty_mailbox_has_nothing_unread() {
     let dir = TestDir::new("unread");

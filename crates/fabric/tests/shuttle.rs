@@ -224,7 +224,7 @@ fn last_words(region: &Region) {
     receiver.join().unwrap();
 }
 
-/// Who leaves while a child of its command has its tether is gone, and whoever waits is told.
+/// An owner that leaves while a child of its command has its tether is gone, and a waiter is told.
 fn leaves_a_child(region: &Region) {
     let (told, hear): (_, Receiver<EndpointId>) = channel();
     let (whom, from) = channel::<EndpointId>();

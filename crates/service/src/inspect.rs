@@ -313,7 +313,7 @@ pub fn shown(name: &str) -> String {
     shown_within(name, SHOWN_MAX)
 }
 
-/// The same, but whole: for programs, and for people who want to copy it.
+/// The same, but whole: for programs, and to be copied.
 pub fn shown_whole(name: &str) -> String {
     shown_within(name, usize::MAX)
 }

@@ -191,9 +191,9 @@ fn a_region_in_use_is_removed_by_force_alone() {
     assert!(said.contains("the lock 't' was lost while the command ran"), "{said}");
 }
 
-/// A waiter that was killed is in nobody's way, and shown to those alone who want to see all.
+/// A waiter that was killed is in nobody's way, and listed with `--all` alone.
 #[test]
-fn who_died_while_it_waited_is_not_listed() {
+fn a_waiter_that_died_is_not_listed() {
     let stage = Stage::new();
     let _holder = stage.session().lock("t").exclusive().blocking().unwrap();
     let mut waiter = stage.farlock(&["lock", "t", "true"]).spawn().unwrap();

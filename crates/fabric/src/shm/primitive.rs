@@ -27,9 +27,9 @@ pub enum Planted {
     UnparkForgotten,
     /// A message whose sender ended is passed over without a second look at it.
     PassesOver,
-    /// Who leaves while a child has its tether leaves the child in its place.
+    /// An owner that leaves while a child has its tether leaves the child in its place.
     LeavesOrphan,
-    /// Who leaves while a child has its tether leaves the tether held.
+    /// An owner that leaves while a child has its tether leaves the tether held.
     LeavesTether,
 }
 

@@ -44,7 +44,7 @@ pub enum Planted {
     Reinsert,
     /// Nobody looks again after inserting.
     NoValidation,
-    /// Who looks again takes what an entry says now for what it said in its place.
+    /// The second look takes what an entry says now for what it said in its place.
     NoSecondLook,
     /// An entry is used again while late threads still look at it, and they do not find out.
     Reuse,

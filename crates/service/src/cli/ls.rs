@@ -19,7 +19,7 @@ use super::{Places, RegionArg};
 /// Shows locks that are held or awaited, or whose holder is dead; with --all, every name that the
 /// region remembers.
 /// WHO says what somebody does there: holds or waits, "stopped" if its process is; dead, a holder
-/// whose lock the next one who asks takes over; orphaned, a command whose `farlock` was killed with
+/// whose lock the next one that asks takes over; orphaned, a command whose `farlock` was killed with
 /// its guardian, and which keeps the lock until it ends; left over, with --all, a waiter that died,
 /// and is in nobody's way. FOR is empty where nobody looked at the clock: programs that need not
 /// wait for a lock do not. PID is the program's that has the lock: of commands, farlock's.
@@ -30,7 +30,7 @@ use super::{Places, RegionArg};
 pub(super) struct Args {
     #[command(flatten)]
     region: RegionArg,
-    /// List names nobody uses, too, and who died while it waited.
+    /// List names nobody uses, too, and waiters that died.
     #[arg(short, long)]
     all: bool,
     /// Print one JSON object per lock; tokens are strings, for they are above 2^53.
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         Err(error) => return Err(error.into()),
     };
     if !args.all {
-        // Who died while it waited is in nobody's way.
+        // A waiter that died is in nobody's way.
         let counts = |p: &Participant| p.is_holder || p.life != Life::Dead;
         locks.iter_mut().for_each(|lock| lock.participants.retain(counts));
         locks.retain(|lock| !lock.participants.is_empty());

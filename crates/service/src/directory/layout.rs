@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Whoever takes a directory of one size for one of another would find nothing in it.
+    /// A client that took a directory of one size for one of another would find nothing in it.
     #[test]
     fn directories_of_other_sizes_have_other_marks() {
         let marks: std::collections::BTreeSet<_> = (1..10_000).map(mark_of).collect();

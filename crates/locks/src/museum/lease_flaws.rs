@@ -101,44 +101,24 @@ impl Flaw for RenewalUnread {
     }
 }
 
-/// A release that is refused though its time is not over: what it compared was another's, say. The
-/// verbs of one mode's releases are those that swap this.
-fn takes_for_over(of: u128, believed: &Believed, verb: &Verb<'_>) {
-    let is_such = matches!(verb, Verb::MaskedCas128 { op, .. } if op.swap_mask & of == of);
-    believed.0.set(is_such.then_some((u128::MAX, ShiftWord::GENERATION.mask())));
-}
-
-/// What a verb found, with another generation if it was such a release.
-fn of_another_time(believed: &Believed, old: u128) -> u128 {
-    believed.0.get().map_or(old, |_| old ^ ShiftWord::GENERATION.place(1))
-}
-
-/// A reader's release is believed to have come too late, whenever it comes.
+/// A release that is believed to have come too late, whenever it comes: of those whose verb swaps
+/// all of `OF`. What it compared was another hold's, say.
 #[derive(Debug, Default)]
-pub struct ReaderLost(Believed);
+pub struct ToldLost<const OF: u128>(Cell<bool>);
 
-impl Flaw for ReaderLost {
+/// A reader is told so.
+pub type ReaderLost = ToldLost<LEAVES>;
+/// A writer that hands over is told so.
+pub type WriterLost = ToldLost<HANDS_OVER>;
+
+impl<const OF: u128> Flaw for ToldLost<OF> {
     fn posts<'v>(&self, verb: Verb<'v>) -> Option<Verb<'v>> {
-        takes_for_over(LEAVES, &self.0, &verb);
+        let is_such = matches!(&verb, Verb::MaskedCas128 { op, .. } if op.swap_mask & OF == OF);
+        self.0.set(is_such);
         Some(verb)
     }
 
     fn finds(&self, old: u128) -> u128 {
-        of_another_time(&self.0, old)
-    }
-}
-
-/// A writer's release that hands over is believed to have come too late, whenever it comes.
-#[derive(Debug, Default)]
-pub struct WriterLost(Believed);
-
-impl Flaw for WriterLost {
-    fn posts<'v>(&self, verb: Verb<'v>) -> Option<Verb<'v>> {
-        takes_for_over(HANDS_OVER, &self.0, &verb);
-        Some(verb)
-    }
-
-    fn finds(&self, old: u128) -> u128 {
-        of_another_time(&self.0, old)
+        if self.0.get() { old ^ ShiftWord::GENERATION.place(1) } else { old }
     }
 }

@@ -164,10 +164,7 @@ impl Name {
         }
         let fail = |waiter: Arc<Waiter>| waiter.settle(Outcome::Failed(self.lost(reason)));
         let wakes = failed.into_iter().map(fail).collect();
-        // With a place at hand nobody would ask whether the session has ended.
-        let idle = line.idle_place();
         drop(line);
-        idle.into_iter().for_each(|place| self.give_back(place));
         After { wakes, job: None }.run(&self.hub);
     }
 }

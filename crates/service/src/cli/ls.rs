@@ -19,10 +19,10 @@ use super::{Places, RegionArg};
 /// Shows locks that are held or awaited, or whose holder is dead; with --all, every name that the
 /// region remembers.
 /// WHO says what somebody does there: holds or waits, "stopped" if its process is; dead, a holder
-/// whose lock the next one that asks takes over; orphaned, a command whose `farlock` was killed with
-/// its guardian, and which keeps the lock until it ends; left over, with --all, a waiter that died,
-/// and is in nobody's way. FOR is empty where nobody looked at the clock: programs that need not
-/// wait for a lock do not. PID is the program's that has the lock: of commands, farlock's.
+/// whose lock the next one that asks takes over; orphaned, a command whose `farlock` was killed
+/// with its guardian, and which keeps the lock until it ends; left over, with --all, a waiter that
+/// died, and is in nobody's way. FOR is empty where nobody looked at the clock: programs that need
+/// not wait for a lock do not. PID is the program's that has the lock: of commands, farlock's.
 ///
 /// Exit status: 0, whether there are any or not; 64 for wrong usage, 69 if the region cannot be
 /// used, 71 if standard output cannot be written.

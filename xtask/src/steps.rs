@@ -176,7 +176,7 @@ pub(crate) const CI: &[Step] = &[
             // Long enough for turns to be over.
             lab!(
                 "check --mode exhaustive --clients 2 --acquisitions 8 --protocol \
-                 shiftlock:bypass=1:ways=1 --json"
+                 shiftlock:bypass=1:newcomer-yields=1 --json"
             ),
             lab!(
                 "check --mode exhaustive --acquisitions 1 --updates --crashes 1 --protocol dslr \

@@ -19,7 +19,7 @@ use crate::hunt::{Budget, Catch, DEPTHS};
 use crate::line::Line;
 use crate::points::{Point, Witness};
 use crate::scenario::{Death, Faults, Scenario};
-use crate::trial::{Notes, Player};
+use crate::trial::{Player, RunLog};
 use crate::verdict::Befell;
 
 /// Runs without a death, which show the ordinary verbs.
@@ -190,8 +190,8 @@ impl<'p> Field<'p> {
         });
         let oracle = self.director.begin().expect("there is always another random schedule");
         let seen = Rc::new(Seen::new(Rc::clone(&self.director)));
-        let mut notes = Notes { witness: Some(seen.clone()), ..Notes::default() };
-        let verdict = self.player.play_noting(&scenario, oracle, &mut notes);
+        let mut log = RunLog { witness: Some(seen.clone()), ..RunLog::default() };
+        let verdict = self.player.play_noting(&scenario, oracle, &mut log);
         let trail = self.director.trail();
         self.came.schedules += 1;
         self.came.by_depth[depth as usize] += 1;
@@ -375,7 +375,7 @@ mod tests {
             &[
                 "shiftlock",
                 "shiftlock:bypass=1",
-                "shiftlock:bypass=1:ways=1",
+                "shiftlock:bypass=1:newcomer-yields=1",
                 "shiftlock:strict",
                 "shiftlock:n=1:keep",
             ],

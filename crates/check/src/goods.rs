@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::scenario::{Faults, Scenario};
     use crate::subjects;
-    use crate::trial::Notes;
+    use crate::trial::RunLog;
 
     /// The definition, without the cleverness of the judge: some order of the deeds that returned
     /// and of some that did not, in which whoever returned before another was called comes first.
@@ -189,12 +189,12 @@ mod tests {
                 scenario.recorded = true;
                 // What a restart leaves of the words is no hold's doing.
                 scenario.mishaps.clear();
-                let mut notes = Notes::default();
+                let mut log = RunLog::default();
                 let oracle = director.begin().expect("there is always another random schedule");
-                player.play_noting(&scenario, oracle, &mut notes);
-                let verdict = notes.history.check(Pair::default()).is_ok();
-                assert_eq!(verdict, has_an_order(&notes.history), "{:?}", notes.history);
-                judged += u32::from(notes.history.len() > 4);
+                player.play_noting(&scenario, oracle, &mut log);
+                let verdict = log.history.check(Pair::default()).is_ok();
+                assert_eq!(verdict, has_an_order(&log.history), "{:?}", log.history);
+                judged += u32::from(log.history.len() > 4);
                 explained += u32::from(verdict);
             }
             assert!(judged > 300, "{subject}: {judged}");

@@ -40,7 +40,7 @@ use line::Line;
 use mishap::What;
 use report::Row;
 use scenario::{CLIENTS_MAX, LOCKS_MAX, Scenario, TASKS_MAX, VISITED_NS};
-use trial::{Notes, Player};
+use trial::{Player, RunLog};
 use verdict::Objection;
 
 /// How locks are checked.
@@ -570,9 +570,9 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     let player = subjects::player(&args.line.scenario.subject)?;
     let director = Director::new(Replay::new(args.line.trail.clone()));
     let oracle = director.begin().expect("a replay has one run");
-    let mut notes = Notes { timeline: Some(Vec::new()), ..Notes::default() };
-    let verdict = player.play_noting(&args.line.scenario, oracle, &mut notes);
-    for (step, what) in notes.timeline.unwrap_or_default().iter().enumerate() {
+    let mut log = RunLog { timeline: Some(Vec::new()), ..RunLog::default() };
+    let verdict = player.play_noting(&args.line.scenario, oracle, &mut log);
+    for (step, what) in log.timeline.unwrap_or_default().iter().enumerate() {
         println!("{step:>5}  {what}");
     }
     match verdict.finding {

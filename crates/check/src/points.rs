@@ -199,7 +199,7 @@ pub trait Alarm {
 }
 
 /// Is told by clients when they begin to acquire, for the first time or again.
-pub trait Clerk {
+pub trait OpeningObserver {
     /// A record of client `who` says from now on that it opens this lock.
     fn opens(&self, who: u16, lock: Addr);
 }
@@ -210,7 +210,7 @@ pub struct Watched {
     who: u16,
     witness: Option<Rc<dyn Witness>>,
     alarm: Option<Rc<dyn Alarm>>,
-    clerk: Option<Rc<dyn Clerk>>,
+    observer: Option<Rc<dyn OpeningObserver>>,
     alarm_at: std::cell::Cell<u64>,
     layout: Layout,
     state: std::cell::Cell<SlotWord>,
@@ -235,7 +235,7 @@ impl Watched {
             who,
             witness,
             alarm: None,
-            clerk: None,
+            observer: None,
             alarm_at: std::cell::Cell::new(u64::MAX),
             layout,
             state: std::cell::Cell::new(SlotWord::new()),
@@ -258,9 +258,9 @@ impl Watched {
         self
     }
 
-    /// The same endpoint, with a clerk.
-    pub fn overseen(self, clerk: Rc<dyn Clerk>) -> Self {
-        Self { clerk: Some(clerk), ..self }
+    /// The same endpoint, with a observer.
+    pub fn observed(self, observer: Rc<dyn OpeningObserver>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     fn before(&self, verb: &Verb<'_>) -> Option<(u64, Point)> {
@@ -326,10 +326,10 @@ impl Hook for Watched {
         }
         if word == slot::STATE {
             self.state.set(SlotWord(value));
-            if let Some(clerk) = &self.clerk
+            if let Some(observer) = &self.observer
                 && SlotWord(value).phase() == Phase::Opening as u64
             {
-                clerk.opens(self.who, aim.get());
+                observer.opens(self.who, aim.get());
             }
         }
         self.inner.publish(slot, word, value);

@@ -64,7 +64,7 @@ const VARIANTS: &[&str] = &[
     "shiftlock:n=1",
     "shiftlock:n=1:keep",
     "shiftlock:bypass=1",
-    "shiftlock:bypass=1:ways=1",
+    "shiftlock:bypass=1:newcomer-yields=1",
     "claim:bypass=1",
     "shiftlock:strict",
     "shiftlock:attempts=2",

@@ -411,10 +411,10 @@ fn a_replay_names_what_happens() {
     let said = |line: &str| {
         let line: Line = line.parse().expect("a line");
         let player = subjects::player(&line.scenario.subject).expect("a subject");
-        let mut notes = Notes { timeline: Some(Vec::new()), ..Notes::default() };
+        let mut log = RunLog { timeline: Some(Vec::new()), ..RunLog::default() };
         let oracle = Director::new(Replay::new(line.trail.clone())).begin().expect("one run");
-        player.play_noting(&line.scenario, oracle, &mut notes);
-        notes.timeline.expect("it was asked for").join("\n")
+        player.play_noting(&line.scenario, oracle, &mut log);
+        log.timeline.expect("it was asked for").join("\n")
     };
     let said_of = |line: &str, parts: &[&str]| {
         let said = said(line);

@@ -1,8 +1,8 @@
 //! One run: a world, its clients, its judges, and what they found.
 
+mod contestant;
 mod halt;
 mod judges;
-mod member;
 mod newcomer;
 mod transacted;
 
@@ -30,9 +30,9 @@ use crate::scenario::{Declares, Faults, Scenario};
 use crate::tokens::Tokens;
 use crate::verdict::{Befell, Finding, Objection, Promise, Verdict, message, recoveries};
 use crate::words::{self, Words};
+use contestant::{ClientView, Contestant};
 use halt::{Findings, Halts, Recorder, Stops};
 use judges::Judges;
-use member::{ClientView, Member};
 pub use transacted::Asks;
 
 /// The memory node, with all there is.
@@ -47,7 +47,7 @@ pub const EVENTS_MAX: u64 = 20_000;
 
 /// What a run notes besides its verdict.
 #[derive(Default)]
-pub struct Notes {
+pub struct RunLog {
     /// What happened, a line each.
     pub timeline: Option<Vec<String>>,
     /// Who is told of each verb.
@@ -170,7 +170,7 @@ pub struct Player {
     terms: Terms,
 }
 
-type Play = Box<dyn Fn(&Scenario, Box<dyn Oracle>, &mut Notes) -> Verdict>;
+type Play = Box<dyn Fn(&Scenario, Box<dyn Oracle>, &mut RunLog) -> Verdict>;
 
 impl Player {
     /// A player of this lock, whose clients act through what `wrap` makes of their endpoints.
@@ -180,11 +180,11 @@ impl Player {
         L: RecordLock<E>,
     {
         let known = Findings::default();
-        let play = move |scenario: &Scenario, oracle: Box<dyn Oracle>, notes: &mut Notes| {
+        let play = move |scenario: &Scenario, oracle: Box<dyn Oracle>, log: &mut RunLog| {
             let answers = Rc::default();
             let oracle = Recorder::around(oracle, &answers, scenario);
-            let trial = Trial::new(scenario, oracle, terms, notes);
-            trial.play(&lock, wrap, notes, (answers, Rc::clone(&known)))
+            let trial = Trial::new(scenario, oracle, terms, log);
+            trial.play(&lock, wrap, log, (answers, Rc::clone(&known)))
         };
         Self { play: Box::new(play), fields: L::FIELDS, outlives: terms.outlives, terms }
     }
@@ -224,7 +224,7 @@ impl Player {
 
     /// One run.
     pub fn play(&self, scenario: &Scenario, oracle: Box<dyn Oracle>) -> Verdict {
-        (self.play)(scenario, oracle, &mut Notes::default())
+        (self.play)(scenario, oracle, &mut RunLog::default())
     }
 
     /// One run, of which more is noted.
@@ -232,9 +232,9 @@ impl Player {
         &self,
         scenario: &Scenario,
         oracle: Box<dyn Oracle>,
-        notes: &mut Notes,
+        log: &mut RunLog,
     ) -> Verdict {
-        (self.play)(scenario, oracle, notes)
+        (self.play)(scenario, oracle, log)
     }
 }
 
@@ -261,7 +261,7 @@ struct Bench {
     bypassed: Option<String>,
     /// How often somebody found another dead, repaired a lock or began again.
     recoveries: u64,
-    notes: Notes,
+    log: RunLog,
     /// Whether somebody may be granted the lock when its time is over.
     may_be_late: bool,
     /// The fields of the lock's word that count.
@@ -295,7 +295,7 @@ type SharedBench = Rc<RefCell<Bench>>;
 
 impl Bench {
     fn tell(&mut self, what: impl FnOnce(&mut String)) {
-        if let Some(timeline) = &mut self.notes.timeline {
+        if let Some(timeline) = &mut self.log.timeline {
             let mut line = String::new();
             what(&mut line);
             timeline.push(line);
@@ -443,7 +443,7 @@ impl Bench {
             }
             self.remember();
         }
-        if self.notes.timeline.is_some() {
+        if self.log.timeline.is_some() {
             let what = self.words.effect(effect, layout, |seat| self.name(seat));
             let name = self.name(seat);
             self.tell(|line| *line = format!("{name}  {what}"));
@@ -470,7 +470,7 @@ impl Bench {
 
 /// Where there is a timeline, it tells what befalls endpoints.
 fn show_fates(world: &World, bench: &SharedBench) {
-    if bench.borrow().notes.timeline.is_some() {
+    if bench.borrow().log.timeline.is_some() {
         let seer = Rc::clone(bench);
         world.observe_fates(Box::new(move |id, fate| seer.borrow_mut().befalls(id, fate)));
     }
@@ -490,7 +490,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(scenario: &Scenario, oracle: Box<dyn Oracle>, terms: Terms, notes: &mut Notes) -> Self {
+    fn new(scenario: &Scenario, oracle: Box<dyn Oracle>, terms: Terms, log: &mut RunLog) -> Self {
         let terms = terms.of(scenario);
         let newcomers = u16::from(scenario.is_watched());
         let config = Config {
@@ -512,7 +512,7 @@ impl Trial {
         let world = World::with_oracle(config, oracle);
         let region = world.region(world.node(), Layout::bytes(scenario.locks));
         let layout = Layout::new(region, scenario.locks);
-        let notes = std::mem::take(notes);
+        let log = std::mem::take(log);
         // A lease that ends puts everybody in line anew, as a death does, and may a pause.
         let paused_out = scenario.may_pause() && !terms.order_outlives_pauses;
         let in_any_order = scenario.is_deadly() || terms.lease_ns.is_some() || paused_out;
@@ -539,7 +539,7 @@ impl Trial {
             crew: terms.crew,
             is_watched: scenario.is_watched(),
             words: Words { fields: &[], slots: terms.crew.slots(scenario) },
-            notes,
+            log,
             ..Bench::default()
         }));
         let seer = Rc::clone(&bench);
@@ -565,7 +565,7 @@ impl Trial {
         mut self,
         lock: &L,
         wrap: fn(Watched) -> E,
-        notes: &mut Notes,
+        log: &mut RunLog,
         known: (halt::Answers, Findings),
     ) -> Verdict {
         let lock = self.set_out(lock, wrap);
@@ -581,7 +581,7 @@ impl Trial {
         }));
         self.handle.observe_halts(None);
         let verdict = self.judge(ended);
-        *notes = std::mem::take(&mut self.bench.borrow_mut().notes);
+        *log = std::mem::take(&mut self.bench.borrow_mut().log);
         verdict
     }
 
@@ -629,10 +629,13 @@ impl Trial {
         for (first, endpoint) in firsts.zip(endpoints) {
             let id = self.ids[usize::from(first)].get();
             let whos = first..(first + crew.tasks).min(clients);
-            let mut members = Member::crew(self.clone_for_client(), &lock, wrap, endpoint, whos);
+            let mut members =
+                Contestant::crew(self.clone_for_client(), &lock, wrap, endpoint, whos);
             match members.len() {
                 1 => drop(self.handle.spawn(id, members.remove(0).run())),
-                _ => drop(self.handle.spawn(id, together(members.into_iter().map(Member::run)))),
+                _ => {
+                    drop(self.handle.spawn(id, together(members.into_iter().map(Contestant::run))))
+                }
             }
         }
         lock
@@ -774,7 +777,7 @@ impl Trial {
         }
         let broken = bench.violation();
         let histories = bench.locks.iter_mut().map(|lock| lock.goods.take_history());
-        bench.notes.history = histories.reduce(|first, _| first).expect("there is a lock");
+        bench.log.history = histories.reduce(|first, _| first).expect("there is a lock");
         verdict.finding = match (broken, bench.failure.take(), ended) {
             (Some((promise, story)), ..) => finding(Objection::Violation, promise, story),
             (_, _, Err(panic)) => finding(Objection::Panic, Promise::Sense, message(&*panic)),

@@ -4,7 +4,7 @@
 use farlock_fabric::hook::{Counted, Counts};
 use farlock_fabric::shm::ShmEndpoint;
 use farlock_fabric::{Addr, Endpoint, Nanos, Park};
-use farlock_locks::local::{self, Table};
+use farlock_locks::local::{self, HandoverTable};
 use farlock_locks::{Client, Guard, Mode, RecordLock};
 use farlock_sim::SimEndpoint;
 
@@ -109,7 +109,7 @@ impl<E: Counting, L: RecordLock<E>> Subject for AsyncFace<E, L> {
 
 /// The same by tasks of one client that hand locks on among themselves.
 pub struct SharedFace<E: Counting, L: RecordLock<E>> {
-    table: Table<E, L>,
+    table: HandoverTable<E, L>,
     site: Site<E, L>,
 }
 
@@ -117,7 +117,7 @@ impl<E: Counting, L: RecordLock<E>> SharedFace<E, L> {
     /// A client whose locks lie one after the other from `locks` on, and whose tasks hand a hold on
     /// so often.
     pub fn new(client: Client<E, L>, locks: Addr, handovers_max: u32) -> Self {
-        let table = Table::new(client.clone(), handovers_max);
+        let table = HandoverTable::new(client.clone(), handovers_max);
         Self { table, site: Site { client, locks } }
     }
 }

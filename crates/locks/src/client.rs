@@ -126,7 +126,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
         }
         let count = usize::from(self.core.slots.endpoint.slots()).min(SLOTS_MAX);
         let slots = &self.core.slots.slots[..count];
-        slots.iter().fold(0, |hash, slot| slot.notes.mixed_into(hash))
+        slots.iter().fold(0, |hash, slot| slot.cache.mixed_into(hash))
     }
 
     /// Acquires the lock whose word lies at `lock`.
@@ -388,7 +388,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
 
     /// What a holder is told of a release that took more than one verb.
     #[cold]
-    fn parted(&self, index: u8, released: Result<(), Fault>) -> Result<(), ReleaseError> {
+    fn release_result(&self, index: u8, released: Result<(), Fault>) -> Result<(), ReleaseError> {
         released?;
         let lost = self.lost.get() & 1 << index;
         if lost == 0 { Ok(()) } else { Err(ReleaseError::Lost) }

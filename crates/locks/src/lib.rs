@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 #![allow(async_fn_in_trait, reason = "protocol futures stay on their endpoint's thread")]
 
-pub mod agent;
 mod client;
 pub mod event;
 pub mod local;
@@ -17,6 +16,7 @@ pub mod local;
 pub mod museum;
 pub mod record;
 pub mod registry;
+pub mod repair;
 mod seat;
 pub mod site;
 pub mod slot;

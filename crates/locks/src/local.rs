@@ -33,12 +33,12 @@ pub const HANDOVERS_MAX: u32 = 8;
 ///
 /// Tasks wake each other by the wakers that they are polled with. Where those do nothing, as in
 /// [`Client::block_on`], run them [`together`].
-pub struct Table<E: Endpoint, L: RecordLock<E>> {
+pub struct HandoverTable<E: Endpoint, L: RecordLock<E>> {
     client: Client<E, L>,
     places: Rc<RefCell<Places>>,
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Table<E, L> {
+impl<E: Endpoint, L: RecordLock<E>> HandoverTable<E, L> {
     /// The most that `handovers_max` may be: a token tells so many turns apart.
     pub const HANDOVERS_LIMIT: u32 = (1 << Token::TURN_BITS) - 1;
 
@@ -46,7 +46,7 @@ impl<E: Endpoint, L: RecordLock<E>> Table<E, L> {
     /// it is given back to the fabric; 0 for never: then nobody waits for another task.
     ///
     /// # Panics
-    /// If `handovers_max` is above [`Table::HANDOVERS_LIMIT`].
+    /// If `handovers_max` is above [`HandoverTable::HANDOVERS_LIMIT`].
     pub fn new(client: Client<E, L>, handovers_max: u32) -> Self {
         assert!(handovers_max <= Self::HANDOVERS_LIMIT, "a token has room for each turn");
         Self { client, places: Rc::new(RefCell::new(Places::new(handovers_max))) }
@@ -124,21 +124,21 @@ impl<E: Endpoint, L: RecordLock<E>> Table<E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Clone for Table<E, L> {
+impl<E: Endpoint, L: RecordLock<E>> Clone for HandoverTable<E, L> {
     fn clone(&self) -> Self {
         Self { client: self.client.clone(), places: Rc::clone(&self.places) }
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Table<E, L> {
+impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for HandoverTable<E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("client", &self.client).finish_non_exhaustive()
+        f.debug_struct("HandoverTable").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
 /// A task in line here. Dropped, it leaves the line, and what it was given meanwhile goes on.
 struct Waiting<'t, E: Endpoint, L: RecordLock<E>> {
-    table: &'t Table<E, L>,
+    table: &'t HandoverTable<E, L>,
     lock: Addr,
     /// `None` once its answer was taken.
     waiter: Option<Rc<Waiter>>,
@@ -172,7 +172,7 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Waiting<'_, E, L> {
 /// A task that asks the fabric for all that are in line here. Dropped before it was granted the
 /// lock, it leaves that to the next.
 struct Lead<'t, E: Endpoint, L: RecordLock<E>> {
-    table: &'t Table<E, L>,
+    table: &'t HandoverTable<E, L>,
     lock: Addr,
 }
 
@@ -198,7 +198,7 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Lead<'_, E, L> {
 /// has posted may still take effect.
 #[must_use = "a lock is held as long as its guard lives"]
 pub struct Guard<'t, E: Endpoint, L: RecordLock<E>> {
-    table: &'t Table<E, L>,
+    table: &'t HandoverTable<E, L>,
     lock: Addr,
     /// The slot of the client's own hold.
     index: u8,

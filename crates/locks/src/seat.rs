@@ -182,7 +182,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     /// A verb failed; nothing is held.
     pub async fn wait(&self) -> Result<bool, Fault> {
         // A wait that was dropped before it stood in line gets in line anew.
-        let stands = self.slots.slot(SLOT).notes.position.get() != 0;
+        let stands = self.slots.slot(SLOT).cache.position.get() != 0;
         let old = self.old.get().filter(|_| !stands);
         let waited = self.slots.wait(SLOT, old).await;
         self.old.set(None);

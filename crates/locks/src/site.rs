@@ -20,7 +20,7 @@ pub struct Site<'a, E> {
     pub lock: Addr,
     /// Who this slot is: what a queue's tail names.
     pub me: Mailbox,
-    pub(crate) notes: &'a Notes,
+    pub(crate) cache: &'a SlotCache,
     pub(crate) events: &'a Cell<EventCounts>,
 }
 
@@ -33,29 +33,29 @@ impl<E> Clone for Site<'_, E> {
 
 impl<E> Copy for Site<'_, E> {}
 
-/// How long a slot that had to wait acquires before it gives way to others.
+/// How long a slot that had to wait acquires before it yields to others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Turn {
+pub struct Barging {
     /// The count of releases when it acquired at last.
     pub began: u64,
     /// How many releases later the turn is over.
     pub length: u64,
 }
 
-impl Turn {
+impl Barging {
     /// Of a slot that nobody waits for.
     pub const ENDLESS: Self = Self { began: 0, length: u64::MAX };
 }
 
 /// What a slot remembers besides its grant.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct SlotCache {
     /// The lock whose word `hint` guesses.
     pub(crate) hint_lock: Cell<u64>,
     /// What that lock's whole word was when this slot let go of it.
     pub(crate) hint: Cell<u128>,
     /// The turn of this slot at that lock.
-    pub(crate) turn: Cell<Turn>,
+    pub(crate) barging: Cell<Barging>,
     /// The one that reported to be next in line; nobody is zero.
     pub(crate) successor: Cell<u64>,
     /// When the opening verb was posted, where a lease counts from there.
@@ -75,12 +75,12 @@ pub(crate) struct Notes {
     pub(crate) believed: Cell<u32>,
 }
 
-impl Notes {
+impl SlotCache {
     pub(crate) const fn new() -> Self {
         Self {
             hint_lock: Cell::new(0),
             hint: Cell::new(0),
-            turn: Cell::new(Turn::ENDLESS),
+            barging: Cell::new(Barging::ENDLESS),
             successor: Cell::new(0),
             opened_at: Cell::new(0),
             withdrawn: Cell::new(false),
@@ -93,15 +93,22 @@ impl Notes {
     }
 }
 
-impl Notes {
+impl SlotCache {
     /// A hash of what is acted upon in the next acquisition.
     pub(crate) fn mixed_into(&self, hash: u64) -> u64 {
         const PRIME: u64 = 0x0100_0000_01b3;
-        let (hint, turn) = (self.hint.get(), self.turn.get());
+        let (hint, barging) = (self.hint.get(), self.barging.get());
         let stood = u64::from(self.acquisition.get() >> NUMBER_BITS);
-        [self.hint_lock.get(), hint as u64, (hint >> 64) as u64, turn.began, turn.length, stood]
-            .iter()
-            .fold(hash, |hash, word| (hash ^ word).wrapping_mul(PRIME).rotate_left(29))
+        [
+            self.hint_lock.get(),
+            hint as u64,
+            (hint >> 64) as u64,
+            barging.began,
+            barging.length,
+            stood,
+        ]
+        .iter()
+        .fold(hash, |hash, word| (hash ^ word).wrapping_mul(PRIME).rotate_left(29))
     }
 }
 
@@ -124,7 +131,7 @@ impl<E> Site<'_, E> {
     /// Which of its acquisitions the slot is at.
     #[inline(always)]
     pub(crate) fn acquisition(&self) -> u32 {
-        self.notes.acquisition.get()
+        self.cache.acquisition.get()
     }
 }
 
@@ -139,8 +146,8 @@ impl<E: Endpoint> Site<'_, E> {
     #[inline(always)]
     pub(crate) fn begin_acquisition(&self) -> u32 {
         const NEXT: u32 = 1 << NUMBER_BITS | 1;
-        let acquisition = self.notes.acquisition.get().wrapping_add(NEXT);
-        self.notes.acquisition.set(acquisition);
+        let acquisition = self.cache.acquisition.get().wrapping_add(NEXT);
+        self.cache.acquisition.set(acquisition);
         acquisition
     }
 
@@ -151,7 +158,7 @@ impl<E: Endpoint> Site<'_, E> {
         if self.is_doubted() {
             let acquisition = self.acquisition();
             let stood = acquisition & !number_of(u32::MAX);
-            self.notes.acquisition.set(stood | number_of(acquisition.wrapping_add(1)));
+            self.cache.acquisition.set(stood | number_of(acquisition.wrapping_add(1)));
         }
     }
 
@@ -159,49 +166,49 @@ impl<E: Endpoint> Site<'_, E> {
     /// time is told apart from where it did the last time, however many there are between.
     #[inline(always)]
     pub(crate) fn stood_in_no_line(&self) {
-        self.notes.acquisition.set(self.acquisition().wrapping_sub(1 << NUMBER_BITS));
+        self.cache.acquisition.set(self.acquisition().wrapping_sub(1 << NUMBER_BITS));
     }
 
     /// It may, after all.
     #[inline]
     pub(crate) fn may_stand_in_line(&self) {
-        self.notes.acquisition.set(self.acquisition().wrapping_add(1 << NUMBER_BITS));
+        self.cache.acquisition.set(self.acquisition().wrapping_add(1 << NUMBER_BITS));
     }
 
     /// What the lock's word probably is: as this slot left it.
     #[inline(always)]
     pub fn hint(&self) -> Option<u128> {
         // Loaded in any case: one branch less, and the load is never wasted where it counts.
-        let hint = self.notes.hint.get();
-        (self.notes.hint_lock.get() == self.lock.bits()).then_some(hint)
+        let hint = self.cache.hint.get();
+        (self.cache.hint_lock.get() == self.lock.bits()).then_some(hint)
     }
 
     /// Remembers how this slot left the lock's word.
     #[inline(always)]
     pub fn left(&self, word: u128) {
         // A store less where nothing changes: the next locked instruction waits for every store.
-        if self.notes.hint_lock.get() != self.lock.bits() {
-            self.notes.hint_lock.set(self.lock.bits());
+        if self.cache.hint_lock.get() != self.lock.bits() {
+            self.cache.hint_lock.set(self.lock.bits());
         }
-        self.notes.hint.set(word);
+        self.cache.hint.set(word);
     }
 
     /// The turn of this slot at this lock.
     #[inline(always)]
-    pub fn turn(&self) -> Turn {
-        self.notes.turn.get()
+    pub fn barging(&self) -> Barging {
+        self.cache.barging.get()
     }
 
     /// Begins a turn.
     #[inline]
-    pub fn set_turn(&self, turn: Turn) {
-        self.notes.turn.set(turn);
+    pub fn set_barging(&self, barging: Barging) {
+        self.cache.barging.set(barging);
     }
 
     /// The one that reported to be next in line.
     #[inline]
     pub fn successor(&self) -> Option<Mailbox> {
-        match self.notes.successor.get() {
+        match self.cache.successor.get() {
             0 => None,
             bits => Some(Mailbox::from_bits(bits)),
         }
@@ -210,76 +217,76 @@ impl<E: Endpoint> Site<'_, E> {
     /// The same as a number, for loops that carry it from turn to turn; nobody is zero.
     #[inline]
     pub(crate) fn successor_bits(&self) -> u64 {
-        self.notes.successor.get()
+        self.cache.successor.get()
     }
 
     /// Remembers or forgets the next in line.
     #[inline]
     pub fn set_successor(&self, successor: Option<Mailbox>) {
-        self.notes.successor.set(successor.map_or(0, Mailbox::bits));
+        self.cache.successor.set(successor.map_or(0, Mailbox::bits));
     }
 
     /// Remembers the one behind in line, as its lock puts it.
     #[inline]
     pub(crate) fn set_behind(&self, behind: u64) {
-        self.notes.successor.set(behind);
+        self.cache.successor.set(behind);
     }
 
     /// The one behind in line, once.
     #[inline]
     pub(crate) fn take_behind(&self) -> Option<u64> {
-        Some(self.notes.successor.take()).filter(|behind| *behind != 0)
+        Some(self.cache.successor.take()).filter(|behind| *behind != 0)
     }
 
     /// Where the slot stands in line, as its lock puts it; zero is nowhere.
     #[inline]
     pub(crate) fn position(&self) -> u64 {
-        self.notes.position.get()
+        self.cache.position.get()
     }
 
     /// Remembers where the slot stands in line.
     #[inline]
     pub(crate) fn set_position(&self, position: u64) {
-        self.notes.position.set(position);
+        self.cache.position.set(position);
     }
 
     /// The slot stands in no line, and nobody is behind it.
     #[inline]
     pub(crate) fn forget_position(&self) {
-        self.notes.position.set(0);
-        self.notes.successor.set(0);
+        self.cache.position.set(0);
+        self.cache.successor.set(0);
     }
 
     /// The signs of life that the slot has given, and whether its acquisition is doubted, as a
     /// number that changes with each.
     #[inline]
     pub(crate) fn signs(&self) -> u64 {
-        self.notes.signs.get() | u64::from(self.is_doubted()) << 8
+        self.cache.signs.get() | u64::from(self.is_doubted()) << 8
     }
 
     /// Another client doubts that the slot will hold its lock by this acquisition.
     pub(crate) fn set_doubted(&self) {
         let number = number_of(self.acquisition());
-        if self.notes.believed.get() != number {
-            self.notes.doubted.set(number);
+        if self.cache.believed.get() != number {
+            self.cache.doubted.set(number);
         }
     }
 
     /// The slot holds its lock by this acquisition: doubts come too late from now on.
     pub(crate) fn set_believed(&self) {
-        self.notes.believed.set(number_of(self.acquisition()));
+        self.cache.believed.set(number_of(self.acquisition()));
     }
 
     /// Whether one does.
     #[inline(always)]
     pub(crate) fn is_doubted(&self) -> bool {
-        self.notes.doubted.get() == number_of(self.acquisition())
+        self.cache.doubted.get() == number_of(self.acquisition())
     }
 
     /// Gives a sign of life, which is seen in the slot's record.
     pub(crate) fn give_sign(&self) {
-        let signs = (self.notes.signs.get() + 1) % SIGNS;
-        self.notes.signs.set(signs);
+        let signs = (self.cache.signs.get() + 1) % SIGNS;
+        self.cache.signs.set(signs);
         self.endpoint.publish(self.slot(), slot::SIGN, signs);
     }
 
@@ -299,19 +306,19 @@ impl<E: Endpoint> Site<'_, E> {
     /// When the opening verb was posted, where a lease counts from there.
     #[inline]
     pub fn opened_at(&self) -> Nanos {
-        self.notes.opened_at.get()
+        self.cache.opened_at.get()
     }
 
     /// Remembers that the opening verb is posted at this time.
     #[inline]
     pub fn opens_at(&self, now: Nanos) {
-        self.notes.opened_at.set(now);
+        self.cache.opened_at.set(now);
     }
 
     /// Whether nobody wants any more what this slot waits for: then leave.
     #[inline]
     pub fn is_withdrawn(&self) -> bool {
-        self.notes.withdrawn.get()
+        self.cache.withdrawn.get()
     }
 
     /// Publishes what this slot is doing at this lock.

@@ -14,7 +14,7 @@ use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Posted, Slot, Ticket};
 use crate::client::Options;
 use crate::event::EventCounts;
 use crate::record::{Mode, RecordLock, TokenSource, Tried};
-use crate::site::{Notes, Site};
+use crate::site::{Site, SlotCache};
 use crate::slot::{self, Phase, SlotWord};
 use crate::token::Token;
 
@@ -36,7 +36,7 @@ pub(crate) struct Slots<E: Endpoint, L: RecordLock<E>, const N: usize> {
 /// cycle touches one line of it.
 #[repr(C, align(128))]
 pub(crate) struct SlotState<G> {
-    pub(crate) notes: Notes,
+    pub(crate) cache: SlotCache,
     pub(crate) lock: Cell<Addr>,
     pub(crate) grant: Cell<Option<G>>,
     pub(crate) mode: Cell<Mode>,
@@ -48,7 +48,7 @@ impl<G> SlotState<G> {
             lock: Cell::new(Addr::from_bits(0)),
             mode: Cell::new(Mode::Shared),
             grant: Cell::new(None),
-            notes: Notes::new(),
+            cache: SlotCache::new(),
         }
     }
 }
@@ -114,7 +114,7 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
             endpoint: &self.endpoint,
             lock,
             me: Mailbox { endpoint: self.endpoint.id(), slot: Slot(index) },
-            notes: &self.slot(index).notes,
+            cache: &self.slot(index).cache,
             events: &self.events,
         }
     }
@@ -158,8 +158,8 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
         let slot = self.slot(index);
         slot.mode.set(mode);
         // A store less where nothing changes: the opening verb waits for every store.
-        if slot.notes.withdrawn.get() {
-            slot.notes.withdrawn.set(false);
+        if slot.cache.withdrawn.get() {
+            slot.cache.withdrawn.set(false);
         }
         self.announce(index, lock, mode);
     }
@@ -283,7 +283,7 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
 
     /// The owner wants no more what the slot waits for, or does again.
     pub(crate) fn withdraw(&self, index: u8, withdrawn: bool) {
-        self.slot(index).notes.withdrawn.set(withdrawn);
+        self.slot(index).cache.withdrawn.set(withdrawn);
     }
 
     /// The first verb of an attempt that never waits; `None` where a server grants.

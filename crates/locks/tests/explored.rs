@@ -18,7 +18,7 @@ const SPECS: &[&str] = &[
     "shiftlock:poll=15000000",
     "shiftlock:n=1:poll=15000000",
     "shiftlock:bypass=1:poll=15000000",
-    "shiftlock:bypass=1:ways=1:poll=15000000",
+    "shiftlock:bypass=1:newcomer-yields=1:poll=15000000",
     "dslr:omega=2500000",
     "dslr-64:max=3:omega=2500000",
 ];

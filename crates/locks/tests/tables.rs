@@ -4,7 +4,7 @@
 mod scene;
 
 use farlock_fabric::Endpoint;
-use farlock_locks::record::table::Table;
+use farlock_locks::record::table::TableLock;
 use farlock_locks::{Client, Mode, Options};
 use farlock_sim::{Config, World};
 use scene::{Member, Scene};
@@ -27,10 +27,10 @@ impl Role {
         more == Self::X || (less, more) == (Self::S, Self::Ix)
     }
 
-    fn lock(self) -> Table {
+    fn lock(self) -> TableLock {
         let mut lock = match self {
-            Self::S | Self::X => Table::whole(),
-            Self::Is | Self::Ix => Table::rows(),
+            Self::S | Self::X => TableLock::whole(),
+            Self::Is | Self::Ix => TableLock::rows(),
         };
         // Who waits by the clock looks so seldom that waiting takes few events.
         lock.waiting.omega_ns = 2_500_000;
@@ -79,7 +79,7 @@ impl scene::Judge for Judge {
     }
 }
 
-async fn come_and_go(member: Member<Table, Judge>, role: Role, rounds: u16) {
+async fn come_and_go(member: Member<TableLock, Judge>, role: Role, rounds: u16) {
     for round in 0..rounds {
         member.begins(round);
         let acquired = member.client.acquire(member.word, role.mode()).await;
@@ -143,7 +143,7 @@ fn a_stream_of_readers_lets_a_writer_of_rows_in() {
     let world = World::new(Config::default());
     let (handle, word) = (world.handle(), world.region(world.node(), 64));
     for _ in 0..3 {
-        let reads = Client::new(handle.endpoint(), Table::whole(), Options::default());
+        let reads = Client::new(handle.endpoint(), TableLock::whole(), Options::default());
         world.spawn(reads.endpoint().id(), async move {
             loop {
                 let guard = reads.shared(word).await.expect("acquires");
@@ -152,7 +152,7 @@ fn a_stream_of_readers_lets_a_writer_of_rows_in() {
             }
         });
     }
-    let writes = Client::new(handle.endpoint(), Table::rows(), Options::default());
+    let writes = Client::new(handle.endpoint(), TableLock::rows(), Options::default());
     world.block_on(async {
         writes.endpoint().sleep(1_000_000).await;
         for _ in 0..10 {

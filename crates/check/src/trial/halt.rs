@@ -14,8 +14,8 @@ use farlock_fabric::{EndpointId, Nanos, WideAtomics};
 use farlock_locks::RecordLock;
 use farlock_sim::{Candidates, Choice, Ended, Oracle, Ratio, mix};
 
-use super::member::ClientView;
-use super::{EVENTS_MAX, Notes, Scenario, Trial};
+use super::contestant::ClientView;
+use super::{EVENTS_MAX, RunLog, Scenario, Trial};
 use crate::layout::Layout;
 use crate::mishap::What;
 use crate::points::Watched;
@@ -276,8 +276,8 @@ impl<E: WideAtomics, L: RecordLock<E>> Halts<E, L> {
     fn finds_out(&self) -> bool {
         let answers = self.answers.borrow().clone();
         let oracle = Box::new(Playback { answers, at: 0 });
-        let (scenario, notes) = (&*self.trial.scenario, &mut Notes::default());
-        let mut again = Trial::new(scenario, oracle, self.trial.terms, notes);
+        let (scenario, log) = (&*self.trial.scenario, &mut RunLog::default());
+        let mut again = Trial::new(scenario, oracle, self.trial.terms, log);
         let found = self.trial.bench.borrow().stops.found.clone();
         {
             let stops = &mut again.bench.borrow_mut().stops;

@@ -7,8 +7,8 @@ use farlock_locks::{Client, Guard, Mode, RecordLock};
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Ratio, SimEndpoint};
 
+use super::contestant::{ClientView, Contestant};
 use super::halt::STOPPED_NS_MAX;
-use super::member::{ClientView, Member};
 use super::{EVENTS_MAX, Trial};
 use crate::points::Watched;
 
@@ -77,7 +77,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
     }
 }
 
-impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
+impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
     /// This client holds, and has stayed until nothing else could happen: now a newcomer tries.
     pub(super) async fn is_visited(&self, access: Access) {
         let trial = &self.trial;

@@ -11,7 +11,7 @@ use farlock_locks::txn::{Options, Txn};
 use farlock_locks::{Mode, RecordLock};
 use farlock_sim::check::Access;
 
-use super::member::{Member, unless};
+use super::contestant::{Contestant, unless};
 
 /// What a transaction makes of the locks that are asked of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,7 +37,7 @@ impl Asks {
     }
 }
 
-impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
+impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
     /// A cycle as a transaction.
     pub(super) async fn transacts(
         &self,

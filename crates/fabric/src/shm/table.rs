@@ -134,8 +134,8 @@ impl Region {
             self.mark(latch).map_err(io("mark a place"))?;
         }
         let id = EndpointId { index, incarnation };
-        let furnished = mapping.furnish(self, id, tether.is_some(), has_lane);
-        let keeper = furnished.map(|done| done.then(|| Keeper::new(self, id, tether, has_lane)));
+        let initialised = mapping.initialise(self, id, tether.is_some(), has_lane);
+        let keeper = initialised.map(|done| done.then(|| Keeper::new(self, id, tether, has_lane)));
         // Who retires the region closes the gate of everybody whom it finds moved in.
         let keeper = match keeper {
             Ok(Some(_)) if self.is_retired() => Err(AttachError::Stale),
@@ -271,7 +271,7 @@ impl Mapping {
 
     /// Prepares a claimed place and moves in. Returns false where a message to the former owner
     /// is still being written.
-    fn furnish(
+    fn initialise(
         &self,
         region: &Region,
         id: EndpointId,
@@ -379,11 +379,11 @@ impl Mapping {
         if !identity.is(Phase::Occupied, id.incarnation) {
             return Vital::Dead;
         }
-        if place.beacon.is_lit() { Vital::Alive } else { self.inquest(place, identity, id) }
+        if place.beacon.is_lit() { Vital::Alive } else { self.confirm_death(place, identity, id) }
     }
 
     #[cold]
-    fn inquest(&self, place: &Place, identity: Identity, id: EndpointId) -> Vital {
+    fn confirm_death(&self, place: &Place, identity: Identity, id: EndpointId) -> Vital {
         if identity.lane() != 0 {
             self.end_lane(place, identity, id);
         }

@@ -1,6 +1,6 @@
 //! A client in a storm: acquires and releases until it is told to stop, or killed.
 //!
-//! It deals the blows that its environment names to itself, at the boundaries of its verbs, and
+//! It deals the strikes that its environment names to itself, at the boundaries of its verbs, and
 //! enters its death in the ledger before it dies.
 
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{AcquireError, Client, Mode, Options, RecordLock};
 use rustix::process::Signal;
 
-use super::blow::{Blow, Deed, Struck};
 use super::ledger::{Ledger, Weather};
 use super::region_options;
+use super::strike::{Deed, Strike, Struck};
 use crate::child;
 
-/// The variable that names the blows of a client.
-pub const BLOWS: &str = "FARLOCK_STORM_BLOWS";
+/// The variable that names the strikes of a client.
+pub const STRIKES: &str = "FARLOCK_STORM_STRIKES";
 
 /// Of so many acquisitions one gives up early.
 const GIVE_UP_ONE_IN: u64 = 16;
@@ -50,8 +50,8 @@ pub struct StormClientArgs {
     #[arg(long)]
     pub locks: usize,
     /// When it is killed and stopped, as DEED:SIDE:MOMENT:NUMBER each.
-    #[arg(long, env = BLOWS, value_delimiter = ',')]
-    pub blows: Vec<Blow>,
+    #[arg(long, env = STRIKES, value_delimiter = ',')]
+    pub strikes: Vec<Strike>,
 }
 
 /// Takes part in a storm.
@@ -59,27 +59,27 @@ pub fn run(args: &StormClientArgs) -> anyhow::Result<()> {
     child::die_with(args.parent, "storm")?;
     let region = Region::open(&region_options(&args.dir, "storm"))?;
     let (log, locks, seats) = (region.clone(), args.locks, args.seats);
-    let endpoint = Struck::new(region.endpoint()?, &args.blows, move |blow| {
-        strike(&Ledger::new(log.words(), locks, seats), blow);
+    let endpoint = Struck::new(region.endpoint()?, &args.strikes, move |strike| {
+        deal(&Ledger::new(log.words(), locks, seats), strike);
     });
-    let sailor = Sailor { args, region, endpoint };
-    registry::visit(&args.protocol, sailor)?
+    let client = StormClient { args, region, endpoint };
+    registry::visit(&args.protocol, client)?
 }
 
-struct Sailor<'a> {
+struct StormClient<'a> {
     args: &'a StormClientArgs,
     region: Region,
     endpoint: Struck<ShmEndpoint>,
 }
 
-/// Deals this process a blow, unless the storm is over.
-fn strike(ledger: &Ledger<'_>, blow: Blow) {
+/// Deals this process a strike, unless the storm is over.
+fn deal(ledger: &Ledger<'_>, strike: Strike) {
     if ledger.weather() != Weather::Storm {
         return;
     }
-    let signal = match blow.deed {
+    let signal = match strike.deed {
         Deed::Kill => {
-            ledger.dies_at(blow.moment);
+            ledger.dies_at(strike.moment);
             Signal::KILL
         }
         Deed::Stop => Signal::STOP,
@@ -89,7 +89,7 @@ fn strike(ledger: &Ledger<'_>, blow: Blow) {
         .expect("a process may signal itself");
 }
 
-impl Visitor<Struck<ShmEndpoint>> for Sailor<'_> {
+impl Visitor<Struck<ShmEndpoint>> for StormClient<'_> {
     type Output = anyhow::Result<()>;
 
     fn visit<L: RecordLock<Struck<ShmEndpoint>>>(self, lock: L) -> anyhow::Result<()> {

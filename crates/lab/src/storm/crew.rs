@@ -12,22 +12,22 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::StormArgs;
-use super::blow::{Blow, Deed, Moment};
-use super::client::BLOWS;
+use super::client::STRIKES;
 use super::ledger::{Ledger, Weather};
+use super::strike::{Deed, Moment, Strike};
 use crate::child;
 
 /// The longest stop of a client that is stopped, in microseconds.
 const STOP_US_MAX: u64 = 5_000;
 /// A client is stopped at so many moments at most before it dies.
 const STOPS_MAX: usize = 2;
-/// A blow falls on the 2^11-th of its moments at the latest: a client's work of milliseconds.
+/// A strike falls on the 2^11-th of its moments at the latest: a client's work of milliseconds.
 const NTH_DOUBLINGS: u32 = 11;
 /// The same for moments that are rarer, because somebody else must have acted first.
 const RARE_DOUBLINGS: u32 = 6;
 /// A client whose moment does not come dies at this one of all its moments at the latest.
 const LIFE_MAX: u64 = 1 << 13;
-/// Of so many blows from outside one stops its victim instead of killing it.
+/// Of so many strikes from outside one stops its victim instead of killing it.
 const STOP_ONE_IN: u32 = 5;
 
 /// The processes of a storm. Those that are left are killed when it is dropped.
@@ -163,31 +163,31 @@ impl<'a> Crew<'a> {
             .args(["--seat", &seat.to_string()])
             .args(["--seats", &args.clients.to_string()])
             .args(["--locks", &args.locks().to_string()])
-            .env_remove(BLOWS)
+            .env_remove(STRIKES)
             .stdin(Stdio::null());
         if weather == Weather::Storm {
-            let blows: Vec<String> = self.draw().iter().map(Blow::to_string).collect();
-            command.env(BLOWS, blows.join(","));
+            let strikes: Vec<String> = self.draw().iter().map(Strike::to_string).collect();
+            command.env(STRIKES, strikes.join(","));
         }
         command.spawn().context("cannot start a client")
     }
 
     /// What befalls the next client: stops, a death at a moment of some kind, and a death in case
     /// that moment never comes.
-    fn draw(&mut self) -> Vec<Blow> {
+    fn draw(&mut self) -> Vec<Strike> {
         let chance = &mut self.chance;
         let stops = chance.random_range(0..=STOPS_MAX);
         let deeds = [Deed::Kill].into_iter().chain(std::iter::repeat_n(Deed::Stop, stops));
-        let mut blows: Vec<Blow> = deeds
+        let mut strikes: Vec<Strike> = deeds
             .map(|deed| {
                 let moment = Moment::ALL[chance.random_range(0..Moment::ALL.len())];
                 let rare = matches!(moment, Moment::Receive | Moment::Wait | Moment::Repair);
                 let doublings = if rare { RARE_DOUBLINGS } else { NTH_DOUBLINGS };
-                Blow::draw(deed, moment, doublings, chance)
+                Strike::draw(deed, moment, doublings, chance)
             })
             .collect();
-        let last = Blow::draw(Deed::Kill, Moment::Any, 0, chance);
-        blows.push(Blow { nth: chance.random_range(1..=LIFE_MAX), ..last });
-        blows
+        let last = Strike::draw(Deed::Kill, Moment::Any, 0, chance);
+        strikes.push(Strike { nth: chance.random_range(1..=LIFE_MAX), ..last });
+        strikes
     }
 }

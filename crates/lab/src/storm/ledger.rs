@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farlock_fabric::{EndpointId, Nanos};
 use farlock_locks::{Mode, Token};
 
-use super::blow::Moment;
+use super::strike::Moment;
 
 /// Words in a line: each lock, seat and token has a line of its own.
 const LINE: usize = 8;
@@ -28,9 +28,9 @@ pub struct Ledger<'a> {
 /// How the weather is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weather {
-    /// Blows fall.
+    /// Strikes fall.
     Storm = 0,
-    /// No more blows: every survivor must get what it waits for.
+    /// No more strikes: every survivor must get what it waits for.
     Calm = 1,
     /// Nobody shall begin anything any more.
     Over = 2,

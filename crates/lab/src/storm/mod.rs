@@ -1,16 +1,16 @@
 //! `farlock-lab storm`: real processes on shared memory are killed, stopped and started again, most
-//! of them at the boundaries of their verbs ([`blow`]), the others at any moment.
+//! of them at the boundaries of their verbs ([`strike`]), the others at any moment.
 //!
 //! What is judged: that nobody living holds beside anybody living, that tokens grow, that no
 //! survivor waits for long, and that every lock is free in the end. The judges ([`ledger`]) share
 //! nothing with the protocols.
 
-pub mod blow;
 pub mod client;
 mod crew;
 pub mod faces;
 pub mod ledger;
 pub mod report;
+pub mod strike;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -26,18 +26,18 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::scratch::Scratch;
-use blow::Moment;
 use crew::Crew;
 use faces::Face;
 use farlock_check::subjects;
 use ledger::{Ledger, Weather};
 use report::Row;
+use strike::Moment;
 
 /// A survivor that waits longer than this is said to wait for ever.
 const STALL: Duration = Duration::from_secs(5);
 /// In the end every survivor is granted so many times more.
 const LAST_GRANTS: u64 = 20;
-/// The longest time between two blows from outside, in microseconds.
+/// The longest time between two strikes from outside, in microseconds.
 const LULL_US_MAX: u64 = 20_000;
 /// Kills by default.
 const KILLS: u64 = 10_000;
@@ -183,14 +183,14 @@ impl Storm<'_> {
         };
         bar.println(protocol);
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(args.seed);
-        let mut next_blow = Instant::now();
+        let mut next_strike = Instant::now();
         while self.crew.kills < kills {
             std::thread::sleep(TICK);
             self.crew.tend(&self.ledger)?;
             bar.set_position(self.crew.kills);
-            if Instant::now() >= next_blow {
+            if Instant::now() >= next_strike {
                 self.crew.strike()?;
-                next_blow += Duration::from_micros(chance.random_range(0..LULL_US_MAX));
+                next_strike += Duration::from_micros(chance.random_range(0..LULL_US_MAX));
             }
             self.look_for_stalls();
         }

@@ -28,9 +28,9 @@ struct Sleeper {
     waker: Waker,
 }
 
-struct Table([Queue; QUEUES]);
+struct ParkingTable([Queue; QUEUES]);
 
-impl Table {
+impl ParkingTable {
     #[cfg(not(any(loom, shuttle)))]
     const fn new() -> Self {
         Self([const { Queue(Mutex::new(Sleepers { waiting: Vec::new(), tickets: 0 })) }; QUEUES])
@@ -48,7 +48,7 @@ impl Table {
 
 of_process! {
     /// One for all lists: a lock costs no memory for waiting.
-    static TABLE: Table = Table::new();
+    static TABLE: ParkingTable = ParkingTable::new();
 }
 
 /// A place in a queue.

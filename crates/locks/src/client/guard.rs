@@ -97,7 +97,7 @@ impl<E: Park, L: RecordLock<E>> Guard<'_, E, L> {
             Some(released) => released.map_err(ReleaseError::from),
             None => {
                 let released = this.client.block_on_slot(this.index);
-                this.client.core.parted(this.index, released)
+                this.client.core.release_result(this.index, released)
             }
         }
     }
@@ -141,7 +141,7 @@ impl<E: Endpoint, L: RecordLock<E>> Release<'_, E, L> {
         let At::InLine(in_line) = &mut self.at else {
             panic!("a finished release is not polled again");
         };
-        Pin::new(in_line).poll(cx).map(|result| self.client.core.parted(self.index, result))
+        Pin::new(in_line).poll(cx).map(|result| self.client.core.release_result(self.index, result))
     }
 }
 

@@ -18,9 +18,9 @@
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Patience, Verb, Wait, Woken};
 
 use crate::Mode;
-use crate::agent::{self, Participant, SecondLook};
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
+use crate::repair::{self, Participant, SecondLook};
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::width;
@@ -587,7 +587,7 @@ impl Doubt {
         matters: impl Fn(&Participant) -> bool,
     ) -> Result<Vec<Participant>, Fault> {
         self.gone = false;
-        let present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
+        let present = repair::participants(site.endpoint, site.lock, site.slot()).await?;
         self.watched.clear();
         let watched = present.iter().filter(|&p| matters(p)).map(|p| p.endpoint);
         self.watched.extend(watched.take(WATCHED_MAX));

@@ -146,7 +146,7 @@ pub struct Claim {
     pub bypass: u8,
     /// How often a newcomer gives its processor up before it gets in line. `None`: 5 times where
     /// every verb completes at once, else never.
-    pub ways: Option<u8>,
+    pub newcomer_yields: Option<u8>,
     /// The pause between two reads where a wait cannot watch memory, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -155,13 +155,14 @@ pub struct Claim {
 
 impl Default for Claim {
     fn default() -> Self {
-        Self { bypass: 0, ways: None, poll_ns: POLL_NS, patience: Patience::DEFAULT }
+        Self { bypass: 0, newcomer_yields: None, poll_ns: POLL_NS, patience: Patience::DEFAULT }
     }
 }
 
 impl Claim {
-    /// `bypass=COUNT`: how many newcomers may pass between two of the line; `ways=COUNT`: how often
-    /// a newcomer gives way before it gets in line; `poll=NANOS`: the pause between two reads where
+    /// `bypass=COUNT`: how many newcomers may pass between two of the line;
+    /// `newcomer-yields=COUNT`: how often
+    /// a newcomer yields before it gets in line; `poll=NANOS`: the pause between two reads where
     /// a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`: how a waiter spends its time
     /// before it sleeps.
     pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
@@ -172,8 +173,8 @@ impl Claim {
                     Ok(bypass) => lock.bypass = bypass,
                     Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
                 },
-                "ways" => match value.parse() {
-                    Ok(ways) => lock.ways = Some(ways),
+                "newcomer-yields" => match value.parse() {
+                    Ok(yields) => lock.newcomer_yields = Some(yields),
                     Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
                 },
                 "poll" => match value.parse() {
@@ -396,7 +397,7 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
         }
         let granted = self.wait_for_turn(site, mode).await?;
         if let Some(grant) = granted {
-            self.begin_turn(site, grant, false);
+            self.begin_barging(site, grant, false);
         }
         Ok(granted)
     }

@@ -12,9 +12,9 @@ use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns,
 };
 use super::{Mode, RecordLock, TokenSource, Tried, expected_word, tried_word};
-use crate::agent::Participant;
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
+use crate::repair::Participant;
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::width;
@@ -356,7 +356,7 @@ impl Dslr64 {
                 }
                 break;
             }
-            // Of two that claim, one gives way, and the other waits for that.
+            // Of two that claim, one yields, and the other waits for that.
             let me = (site.endpoint.id(), site.slot());
             if !others.all(|p| p.record.generation == CLAIMS && me < (p.endpoint, p.slot)) {
                 break;

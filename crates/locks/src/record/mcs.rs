@@ -9,9 +9,9 @@ use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
 };
 use super::{Mode, RecordLock, TokenSource, Tried};
-use crate::agent;
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
+use crate::repair;
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::width;
@@ -117,7 +117,7 @@ impl Mcs {
         }
         site.set_successor(None);
         site.publish(Phase::Repairing, Mode::Exclusive, next);
-        if !agent::drain(site, next).await? {
+        if !repair::drain(site, next).await? {
             return Ok(None);
         }
         // Above every count that can have travelled with the lock: before the theft, and after it
@@ -192,7 +192,7 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
                 return Ok(grant);
             }
             site.event(Event::Restarted { lock: site.lock });
-            agent::dismiss(site, next_generation(McsWord(old).generation())).await?;
+            repair::dismiss(site, next_generation(McsWord(old).generation())).await?;
             site.set_successor(None);
             site.publish(Phase::Opening, Mode::Exclusive, 0);
             site.endpoint.masked_cas128(site.lock, Self::enqueue(site), None).await?;
@@ -253,7 +253,7 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
             ]);
             if old.is_some_and(|old| McsWord(old).generation() != generation) {
                 site.event(Event::Superseded { lock: site.lock });
-                return agent::dismiss(site, next_generation(generation)).await;
+                return repair::dismiss(site, next_generation(generation)).await;
             }
             if let Some(successor) = await_successor(site, generation, self.patience).await? {
                 site.set_successor(None);
@@ -268,7 +268,7 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
             }
             // The successor died: take the lock over and release it again.
             match self.repair(site, generation).await? {
-                None => return agent::dismiss(site, next_generation(generation)).await,
+                None => return repair::dismiss(site, next_generation(generation)).await,
                 Some(again) => grant = again,
             }
             old = None;

@@ -128,7 +128,7 @@ pub type Server = Pin<Box<dyn Future<Output = ()>>>;
 /// The value is the protocol's parameters and its state of one client (a backoff, say). `Grant` is
 /// what a holder must remember until it releases.
 ///
-/// A crash leaves behind what each protocol's page says; [`agent`](crate::agent) repairs it.
+/// A crash leaves behind what each protocol's page says; [`repair`](crate::repair) repairs it.
 pub trait RecordLock<E: Endpoint>: Clone + 'static {
     /// Bytes of the lock's word, and its alignment. Zero bytes are a free lock.
     const BYTES: u64;

@@ -9,8 +9,8 @@ use farlock_fabric::{
     word,
 };
 
-use crate::agent;
 use crate::event::Event;
+use crate::repair;
 use crate::site::Site;
 use crate::width;
 
@@ -201,7 +201,7 @@ pub async fn await_successor<E: Endpoint>(
             return Ok(None);
         }
         site.endpoint.checkpoint(&[generation]);
-        if !agent::await_report(site, patience, SUCCESSOR_CHECK_NS).await? {
+        if !repair::await_report(site, patience, SUCCESSOR_CHECK_NS).await? {
             return Ok(None);
         }
     }

@@ -146,7 +146,7 @@ impl<E: Endpoint> RecordLock<E> for Rpc {
 
 /// Answers clients for ever.
 async fn serve<E: Endpoint>(endpoint: Rc<E>, bypasses: u32) {
-    let mut table = Table { bypasses, locks: BTreeMap::new() };
+    let mut table = LockTable { bypasses, locks: BTreeMap::new() };
     loop {
         for slot in (0..endpoint.slots()).map(Slot) {
             let mut answers = Vec::new();
@@ -179,7 +179,7 @@ async fn any_mail<E: Endpoint>(endpoint: &E) {
 }
 
 /// What the server knows.
-struct Table {
+struct LockTable {
     bypasses: u32,
     /// The locks that somebody has.
     locks: BTreeMap<Addr, Held>,
@@ -204,7 +204,7 @@ struct Asked {
 
 type Answers = Vec<(Mailbox, Letter)>;
 
-impl Table {
+impl LockTable {
     /// Takes a message, and says what is to be answered.
     fn take(&mut self, message: &Message, answers: &mut Answers) {
         let Some(letter) = Letter::decode(message) else { return };
@@ -310,7 +310,7 @@ mod tests {
 
     /// Who is granted when these things are said, one after another.
     fn granted(bypasses: u32, said: &[(u16, Subject, Mode)]) -> Vec<u16> {
-        let mut table = Table { bypasses, locks: BTreeMap::new() };
+        let mut table = LockTable { bypasses, locks: BTreeMap::new() };
         let mut answers = Vec::new();
         for &(index, subject, mode) in said {
             let lock = Addr::new(RegionId(1), 64);
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn what_nobody_has_is_forgotten() {
-        let mut table = Table { bypasses: 0, locks: BTreeMap::new() };
+        let mut table = LockTable { bypasses: 0, locks: BTreeMap::new() };
         for subject in [Request, Release, Release] {
             let lock = Addr::new(RegionId(1), 64);
             let letter = Letter { subject, count: 1, from: who(1), lock };

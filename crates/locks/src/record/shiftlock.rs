@@ -20,9 +20,9 @@ use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
 };
 use super::{Mode, RecordLock, TokenSource, Tried};
-use crate::agent;
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
+use crate::repair;
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::width;
@@ -93,7 +93,7 @@ pub struct ShiftLock {
     pub bypass: u8,
     /// How often a newcomer that may pass gives its processor up before it gets in line. `None`: 5
     /// times where every verb completes at once, else never.
-    pub ways: Option<u8>,
+    pub newcomer_yields: Option<u8>,
     /// Whether a writer whose turn it is to let readers in keeps the lock among writers as long as
     /// no reader waits (section 3.5.2, future work).
     pub keep: bool,
@@ -106,7 +106,14 @@ pub struct ShiftLock {
 impl Default for ShiftLock {
     fn default() -> Self {
         let (poll_ns, patience) = (POLL_NS, Patience::DEFAULT);
-        Self { writers_max: WRITERS_MAX, bypass: 0, ways: None, keep: false, poll_ns, patience }
+        Self {
+            writers_max: WRITERS_MAX,
+            bypass: 0,
+            newcomer_yields: None,
+            keep: false,
+            poll_ns,
+            patience,
+        }
     }
 }
 
@@ -121,7 +128,8 @@ impl ShiftLock {
     }
 
     /// `n=COUNT`: writers in a row before the readers' turn; `bypass=COUNT`: how many may pass
-    /// between two of them; `ways=COUNT`: how often a newcomer gives way before it gets in line;
+    /// between two of them; `newcomer-yields=COUNT`: how often a newcomer yields before it gets in
+    /// line;
     /// `keep`: the readers' turn is passed over while none waits;
     /// `poll=NANOS`: the pause between two reads where a wait cannot watch memory; `spins=COUNT`,
     /// `yields=COUNT`: how a waiter spends its time before it sleeps.
@@ -140,8 +148,8 @@ impl ShiftLock {
                 Ok(bypass) => self.bypass = bypass,
                 Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
             },
-            "ways" => match value.parse() {
-                Ok(ways) => self.ways = Some(ways),
+            "newcomer-yields" => match value.parse() {
+                Ok(yields) => self.newcomer_yields = Some(yields),
                 Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
             },
             "keep" if value.is_empty() => self.keep = true,
@@ -406,7 +414,7 @@ impl ShiftLock {
         grant: Grant,
     ) -> Result<Option<()>, Fault> {
         let Some(note) = self.count_release(site, grant).await? else {
-            agent::dismiss(site, next_generation(grant.released.generation())).await?;
+            repair::dismiss(site, next_generation(grant.released.generation())).await?;
             return Ok(Some(()));
         };
         let told = tell(site, successor, &note).await?;
@@ -521,7 +529,7 @@ impl ShiftLock {
         }
         site.set_successor(None);
         site.publish(Phase::Repairing, Mode::Exclusive, next);
-        if !agent::drain(site, next).await? {
+        if !repair::drain(site, next).await? {
             return Ok(None);
         }
         let Some(released) = self.bury(site, stolen, next).await? else { return Ok(None) };
@@ -645,12 +653,12 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
                 Mode::Shared => self.wait_shared(site, ShiftWord(old)).await?,
             };
             if let Some(grant) = granted {
-                self.begin_turn(site, grant, false);
+                self.begin_barging(site, grant, false);
                 return Ok(grant);
             }
             site.event(Event::Restarted { lock: site.lock });
             if mode == Mode::Exclusive {
-                agent::dismiss(site, next_generation(ShiftWord(old).generation())).await?;
+                repair::dismiss(site, next_generation(ShiftWord(old).generation())).await?;
             }
             site.set_successor(None);
             site.publish(Phase::Opening, mode, 0);
@@ -711,7 +719,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         let generation = grant.released.generation();
         if old.is_some_and(|old| ShiftWord(old).generation() != generation) {
             site.event(Event::Superseded { lock: site.lock });
-            return agent::dismiss(site, next_generation(generation)).await;
+            return repair::dismiss(site, next_generation(generation)).await;
         }
         assert!(grant.streak > 0, "nobody else ends the hold of who passed the line");
         if let Some(successor) = await_successor(site, generation, self.patience).await? {
@@ -723,7 +731,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         // The successor died: take the lock over, and release it again.
         match self.repair(site, generation, Mode::Exclusive).await? {
             Some(grant) => self.release_exclusive(site, grant).await,
-            None => agent::dismiss(site, next_generation(generation)).await,
+            None => repair::dismiss(site, next_generation(generation)).await,
         }
     }
 

@@ -8,8 +8,8 @@ use farlock_fabric::{EndpointId, Fault, MaskedCas, MaskedFaa, Verb, WideAtomics,
 
 use super::bakery::{Doubt, Waiting};
 use super::{Mode, RecordLock, TokenSource, Tried, expected_word, tried_word};
-use crate::agent::Participant;
 use crate::event::Event;
+use crate::repair::Participant;
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::width;
@@ -153,7 +153,7 @@ pub struct Grant {
 
 /// A lock on a table.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct TableLock {
     /// What this client's locks are about.
     pub part: Part,
     /// How waiters spend their time.
@@ -163,7 +163,7 @@ pub struct Table {
     pub looks_max: u32,
 }
 
-impl Table {
+impl TableLock {
     /// Of a client that locks whole tables.
     pub fn whole() -> Self {
         Self { part: Part::Whole, waiting: Waiting::default(), looks_max: LOOKS_MAX }
@@ -271,7 +271,7 @@ impl Table {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for Table {
+impl<E: WideAtomics> RecordLock<E> for TableLock {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = TableWord::FIELDS;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint};
-use farlock_locks::local::{Table, together};
+use farlock_locks::local::{HandoverTable, together};
 use farlock_locks::{AcquireError, Mode, RecordLock};
 
 use crate::cases::IN_LINE_STEPS;
@@ -17,11 +17,14 @@ use crate::{Case, Promise, Stage, Task, client};
 /// How often a hold is handed on here, at most.
 const HANDOVERS_MAX: u32 = 3;
 
-fn table<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: &L) -> Table<S::Endpoint, L> {
-    Table::new(client(stage, lock), HANDOVERS_MAX)
+fn table<S: Stage, L: RecordLock<S::Endpoint>>(
+    stage: &mut S,
+    lock: &L,
+) -> HandoverTable<S::Endpoint, L> {
+    HandoverTable::new(client(stage, lock), HANDOVERS_MAX)
 }
 
-fn judged<E: Endpoint, L: RecordLock<E>>(_: &Table<E, L>, mode: Mode) -> Mode {
+fn judged<E: Endpoint, L: RecordLock<E>>(_: &HandoverTable<E, L>, mode: Mode) -> Mode {
     if L::SHARES { mode } else { Mode::Exclusive }
 }
 
@@ -35,7 +38,7 @@ struct Came {
 
 /// Acquires, stays for `hold` nanoseconds, releases; the ledger watches.
 async fn cycle<E: Endpoint, L: RecordLock<E>>(
-    table: &Table<E, L>,
+    table: &HandoverTable<E, L>,
     lock: Addr,
     mode: Mode,
     (who, hold): (u64, u64),

@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 use farlock_fabric::{Addr, Nanos, SyncedClock, WideAtomics};
 use farlock_locks::record::Server;
-use farlock_locks::record::table::Table;
+use farlock_locks::record::table::TableLock;
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Options, RecordLock};
 
@@ -95,7 +95,7 @@ pub(crate) fn play<S: Stage, C: Case>(mut stage: impl FnMut() -> S) {
     }
     let mut stage = stage();
     let player = Player::<'_, S, C> { stage: &mut stage, spec: "table", case: PhantomData };
-    player.visit(Table::whole());
+    player.visit(TableLock::whole());
 }
 
 struct Player<'s, S, C> {

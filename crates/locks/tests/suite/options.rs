@@ -25,7 +25,7 @@ fn what_no_lock_can_do_is_refused() {
         "shiftlock:n=0",
         "shiftlock:poll=0",
         "shiftlock:bypass=256",
-        "shiftlock:bypass=1:ways=256",
+        "shiftlock:bypass=1:newcomer-yields=256",
         "shiftlock:max=3",
         "dslr:omega=0",
         "dslr:fixed=0",
@@ -51,7 +51,7 @@ fn what_no_lock_can_do_is_refused() {
 #[test]
 fn the_least_and_the_most_are_taken() {
     for spec in [
-        "shiftlock:n=1:poll=1:bypass=255:ways=255",
+        "shiftlock:n=1:poll=1:bypass=255:newcomer-yields=255",
         "shiftlock:n=65535",
         "dslr:omega=1:fixed=1",
         "dslr:lease=10000:slots-max=1024:slots=1024",

@@ -1,4 +1,4 @@
-//! Bounded bypass among clients that outnumber processors: when they give way, and how often.
+//! Bounded bypass among clients that outnumber processors: when they yield, and how often.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,8 +9,8 @@ use farlock_locks::record::shiftlock::ShiftLock;
 use farlock_locks::{Client, Options};
 use farlock_sim::{Config, Ended, Handle, SimEndpoint, World};
 
-/// How often a newcomer gives way here.
-const WAYS: u8 = 3;
+/// How often a newcomer yields here.
+const YIELDS: u8 = 3;
 /// Releases in a turn: four rounds of the count, with one that may pass in each.
 const TURN: u64 = 8;
 /// How often a turn is doubled before there are none.
@@ -23,7 +23,7 @@ const TIME_NS_MAX: Nanos = 10_000_000_000;
 type Counting = Client<Counted<SimEndpoint>, ShiftLock>;
 
 fn client(handle: &Handle) -> Counting {
-    let lock = ShiftLock { bypass: 1, ways: Some(WAYS), ..ShiftLock::default() };
+    let lock = ShiftLock { bypass: 1, newcomer_yields: Some(YIELDS), ..ShiftLock::default() };
     Client::new(Counted::new(handle.endpoint()), lock, Options::new(1))
 }
 
@@ -56,8 +56,8 @@ fn a_newcomer_gives_way_so_often_and_then_gets_in_line() {
     assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
     assert!(waiting.take().is_some());
     let cost = cost.get();
-    // It looks after each time that it gave way; then it reports to the holder before.
-    assert_eq!((cost.reads, cost.sends), (u64::from(WAYS), 1));
+    // It looks after each time that it yielded; then it reports to the holder before.
+    assert_eq!((cost.reads, cost.sends), (u64::from(YIELDS), 1));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn who_is_alone_gives_way_ever_more_seldom() {
         let turn = cycles(&client, word, TURN - 1).await;
         assert_eq!((turn.atomics, turn.reads, turn.waits), (2 * (TURN - 1), 0, 0));
         for doubled in 1..=DOUBLINGS {
-            // The turn is over: it looks, gives way, looks again, and nobody has acquired.
+            // The turn is over: it looks, yields, looks again, and nobody has acquired.
             let turn = cycles(&client, word, TURN << doubled).await;
             assert_eq!((turn.atomics, turn.reads, turn.waits), ((2 * TURN) << doubled, 2, 1));
         }
@@ -103,5 +103,5 @@ fn who_is_not_alone_gives_way_in_every_turn() {
         });
     }
     assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
-    assert!(waits.get() >= 2 * 40, "gave way and waited {} times", waits.get());
+    assert!(waits.get() >= 2 * 40, "yielded and waited {} times", waits.get());
 }

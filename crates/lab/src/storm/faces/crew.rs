@@ -30,7 +30,7 @@ const STOPPED_MAX: usize = 2;
 /// meanwhile, and those who wait are spared: they are to find out whether it stands in their way.
 const LONG_STOP_US: std::ops::Range<u64> = 250_000..400_000;
 const SHORT_STOP_US_MAX: u64 = 10_000;
-/// Whom a blow is to meet: somebody who waits, who holds, who waits longest, or anybody.
+/// Whom a strike is to meet: somebody who waits, who holds, who waits longest, or anybody.
 const WAITER: u32 = 1;
 const HOLDER: u32 = 2;
 const FIRST: u32 = 3;
@@ -128,7 +128,7 @@ impl Phase {
     }
 }
 
-/// Whom a blow meets.
+/// Whom a strike meets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reach {
     /// The process alone.

@@ -46,7 +46,7 @@ const CALM_MAX: Duration = Duration::from_secs(5);
 const KILLS: u64 = 200;
 /// How long a storm may last by default, in seconds: as such, and for each kill and stop.
 const SECONDS: f64 = 100.0;
-const SECONDS_A_BLOW: f64 = 0.1;
+const SECONDS_A_STRIKE: f64 = 0.1;
 /// Locks by default: one that half of all ask for, and others that are often free.
 const LOCKS: u16 = 4;
 /// How many may pass whoever waits, for each that stands in line: the bound of the lock of sessions
@@ -88,7 +88,7 @@ impl Face {
         }
     }
 
-    /// The mean time between two blows: who is killed must have had time to start.
+    /// The mean time between two strikes: who is killed must have had time to start.
     const fn lull_us(self) -> u64 {
         match self {
             Self::Session => 6_000,
@@ -152,7 +152,7 @@ pub(super) fn run(args: &StormArgs, face: Face) -> anyhow::Result<()> {
     let scratch = Scratch::new()?;
     let kills = args.kills.unwrap_or(KILLS);
     let stops = args.stops.unwrap_or(kills);
-    let enough = SECONDS + (kills + stops) as f64 * SECONDS_A_BLOW;
+    let enough = SECONDS + (kills + stops) as f64 * SECONDS_A_STRIKE;
     let storm = Storm {
         face,
         dir: scratch.path(),
@@ -246,18 +246,18 @@ impl Storm<'_> {
     fn rage(&self, crew: &mut Crew<'_>) -> anyhow::Result<()> {
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(!self.seed);
         let begun = Instant::now();
-        let mut next_blow = begun;
+        let mut next_strike = begun;
         while crew.kills < self.kills || crew.stops < self.stops {
             if begun.elapsed() > self.limit {
                 break;
             }
             std::thread::sleep(TICK);
             crew.tend()?;
-            if Instant::now() < next_blow {
+            if Instant::now() < next_strike {
                 continue;
             }
-            next_blow = Instant::now();
-            next_blow += Duration::from_micros(chance.random_range(0..2 * self.face.lull_us()));
+            next_strike = Instant::now();
+            next_strike += Duration::from_micros(chance.random_range(0..2 * self.face.lull_us()));
             let kills_left = self.kills.saturating_sub(crew.kills);
             let stops_left = self.stops.saturating_sub(crew.stops);
             if chance.random_range(0..kills_left + stops_left) < kills_left {

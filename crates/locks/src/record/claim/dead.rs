@@ -18,8 +18,8 @@ use super::{
     Claim, ClaimWord, Grant, HOLD_MASK, LINE_MASK, Place, matched, name_of, next, swapped, turn_of,
 };
 use crate::Mode;
-use crate::agent::{self, Participant, SecondLook};
 use crate::event::Event;
+use crate::repair::{self, Participant, SecondLook};
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotRecord};
 
@@ -212,7 +212,7 @@ async fn living_readers<E: WideAtomics>(
     if !is_still_held(seen, read_word(site).await?) {
         return Ok(None);
     }
-    let inside = Inside::of(agent::participants(site.endpoint, site.lock, site.slot()).await?);
+    let inside = Inside::of(repair::participants(site.endpoint, site.lock, site.slot()).await?);
     let now = read_word(site).await?;
     Ok(is_still_held(seen, now).then_some(inside))
 }
@@ -367,7 +367,7 @@ impl Claim {
         if seen.tail() == 0 {
             return Ok(Obstacle::None(Line::Nobody));
         }
-        let mut waiters = agent::participants(site.endpoint, site.lock, site.slot()).await?;
+        let mut waiters = repair::participants(site.endpoint, site.lock, site.slot()).await?;
         waiters.retain(|p| {
             use Phase::{Claiming, Coming, Opening, Waiting};
             matches!(p.record.phase, Waiting | Claiming | Opening | Coming)

@@ -5,35 +5,35 @@
 //! the count, so at most `bypass` pass between two of the line, and no word need say how many have.
 //!
 //! Where clients outnumber processors, most that wait do not run, and a lock that is kept for the
-//! line waits until the first in line does. So a newcomer that cannot claim the lock first *gives
-//! way*: it yields its processor a few times, and gets in line only if that did not help. Then few
-//! are in line, and those run. And who acquires again and again without a wait gives way when its
-//! *turn* is over, as long as others acquire meanwhile: they may be waiting for its processor.
+//! line waits until the first in line does. So a newcomer that cannot claim the lock first
+//! *yields* its processor a few times, and gets in line only if that did not help. Then few are in
+//! line, and those run. And who acquires again and again without a wait yields when it has *barged*
+//! enough, as long as others acquire meanwhile: they may be waiting for its processor.
 
 use farlock_fabric::{Fault, MaskedCas, Nanos, Patience, Posted, Verb, Wait, WideAtomics};
 
 use super::doubt::is_believed;
 use super::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
 use crate::Mode;
-use crate::site::{Site, Turn};
+use crate::site::{Barging, Site};
 use crate::slot::Phase;
 
-/// Attempts to claim the lock before a newcomer gives way. Each fails because another succeeded.
+/// Attempts to claim the lock before a newcomer yields. Each fails because another succeeded.
 const ATTEMPTS: u32 = 2;
 /// The same of a reader among readers, which fails where another reader came or left meanwhile.
 const ATTEMPTS_AMONG_READERS: u32 = 64;
 
-/// How often a newcomer gives way where it may have a processor to give. A kernel may take a yield
+/// How often a newcomer yields where it may have a processor to give. A kernel may take a yield
 /// for the rest of a time slice, so that each in vain costs a slice: no more of them than help.
-const WAYS: u8 = 5;
+const NEWCOMER_YIELDS: u8 = 5;
 
 /// A turn is over when the count has gone round so often since it began. Measured of 1, 4 and 16: 1
 /// costs a quarter of the rate, 16 sometimes a whole time slice of waiting.
-const ROUNDS_A_TURN: u64 = 4;
+const ROUNDS_OF_BARGING: u64 = 4;
 /// A turn in which nobody else acquired doubles the next one. After so many of them there are none.
 const DOUBLINGS_MAX: u32 = 12;
 
-/// Where newcomers give way few are in line: they spin briefly and then sleep, since whoever yields
+/// Where newcomers yield few are in line: they spin briefly and then sleep, since whoever yields
 /// in line holds up all behind.
 const IN_A_SHORT_LINE: Patience = Patience { spins: Patience::BRIEF, yields: 0 };
 
@@ -140,10 +140,10 @@ impl Claim {
         if is_given { self.patience } else { IN_A_SHORT_LINE }
     }
 
-    /// Whether this slot gives way before it acquires again.
+    /// Whether this slot yields before it acquires again.
     #[inline(always)]
-    fn is_turn_over<E: WideAtomics>(&self, site: &Site<'_, E>) -> bool {
-        let turn = site.turn();
+    fn has_barged_enough<E: WideAtomics>(&self, site: &Site<'_, E>) -> bool {
+        let turn = site.barging();
         turn.length != u64::MAX && site.hint().is_some_and(|left| has_ended(turn, ClaimWord(left)))
     }
 
@@ -162,7 +162,7 @@ impl Claim {
     #[inline(always)]
     pub(super) fn attempt<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
         let (addr, hint) = (site.lock, site.hint());
-        if self.is_turn_over(site) {
+        if self.has_barged_enough(site) {
             return Verb::Read { addr, words: 2 };
         }
         let op = match self.expects(site, mode) {
@@ -176,7 +176,7 @@ impl Claim {
     #[inline(always)]
     pub(super) fn post_attempt<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> Posted {
         let (addr, hint) = (site.lock, site.hint());
-        if self.is_turn_over(site) {
+        if self.has_barged_enough(site) {
             return site.endpoint.post(Verb::Read { addr, words: 2 });
         }
         match self.expects(site, mode) {
@@ -199,7 +199,7 @@ impl Claim {
         mode: Mode,
         found: u128,
     ) -> Option<Grant> {
-        if self.is_turn_over(site) {
+        if self.has_barged_enough(site) {
             return None;
         }
         match self.expects(site, mode) {
@@ -222,19 +222,19 @@ impl Claim {
         mut seen: ClaimWord,
     ) -> Result<Came, Fault> {
         let mut is_alone = false;
-        if self.is_turn_over(site) {
+        if self.has_barged_enough(site) {
             let left = seen.count();
-            seen = self.give_way(site).await?;
+            seen = self.yield_and_read(site).await?;
             is_alone = seen.count() == left;
         }
-        for ways_left in (0..=self.ways::<E>()).rev() {
-            match self.come_in(site, mode, seen).await? {
+        for yields_left in (0..=self.newcomer_yields::<E>()).rev() {
+            match self.barge(site, mode, seen).await? {
                 Ok(grant) => {
-                    self.begin_turn(site, grant, is_alone);
+                    self.begin_barging(site, grant, is_alone);
                     return Ok(Came::Granted(grant));
                 }
-                Err(found) if ways_left == 0 => seen = found,
-                Err(_) => seen = self.give_way(site).await?,
+                Err(found) if yields_left == 0 => seen = found,
+                Err(_) => seen = self.yield_and_read(site).await?,
             }
             is_alone = false;
         }
@@ -251,30 +251,30 @@ impl Claim {
         Ok(Came::InLine)
     }
 
-    /// How often a newcomer gives way before it gets in line.
-    fn ways<E: WideAtomics>(&self) -> u8 {
-        let default = if E::NOW && self.bypass > 0 { WAYS } else { 0 };
-        self.ways.unwrap_or(default)
+    /// How often a newcomer yields before it gets in line.
+    fn newcomer_yields<E: WideAtomics>(&self) -> u8 {
+        let default = if E::NOW && self.bypass > 0 { NEWCOMER_YIELDS } else { 0 };
+        self.newcomer_yields.unwrap_or(default)
     }
 
-    /// The turn of a slot that has just acquired begins, after it had to wait or after it gave way.
+    /// The turn of a slot that has just acquired begins, after it had to wait or after it yielded.
     /// A yield that finds nobody may have been too short for others, hence the longer turns.
-    pub(super) fn begin_turn<E: WideAtomics>(
+    pub(super) fn begin_barging<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         grant: Grant,
         is_alone: bool,
     ) {
-        let first = ROUNDS_A_TURN * (u64::from(self.bypass) + 1);
-        let length = if is_alone { site.turn().length.saturating_mul(2) } else { first };
-        let is_wanted = self.ways::<E>() > 0 && length <= first << DOUBLINGS_MAX;
-        let turn = Turn { began: grant.count, length };
-        site.set_turn(if is_wanted { turn } else { Turn::ENDLESS });
+        let first = ROUNDS_OF_BARGING * (u64::from(self.bypass) + 1);
+        let length = if is_alone { site.barging().length.saturating_mul(2) } else { first };
+        let is_wanted = self.newcomer_yields::<E>() > 0 && length <= first << DOUBLINGS_MAX;
+        let turn = Barging { began: grant.count, length };
+        site.set_barging(if is_wanted { turn } else { Barging::ENDLESS });
     }
 
     /// Claims a lock whose word was found to be this without getting in line, or returns what it
     /// found instead. Only meanwhile its record says that it may be inside.
-    async fn come_in<E: WideAtomics>(
+    async fn barge<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         mode: Mode,
@@ -305,7 +305,7 @@ impl Claim {
     }
 
     /// Lets others run, and looks at the word again.
-    async fn give_way<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
+    async fn yield_and_read<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
         const NO_LONGER: Option<Nanos> = Some(0);
         let patience = Patience { spins: 0, yields: 1 };
         site.endpoint.wait(Wait { interval: NO_LONGER, patience, ..Wait::default() }).await;
@@ -316,6 +316,6 @@ impl Claim {
 
 /// Whether a turn was over when the lock's word was left so.
 #[inline(always)]
-fn has_ended(turn: Turn, left: ClaimWord) -> bool {
+fn has_ended(turn: Barging, left: ClaimWord) -> bool {
     left.count().wrapping_sub(turn.began) & ClaimWord::COUNT.max() >= turn.length
 }

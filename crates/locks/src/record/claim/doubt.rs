@@ -21,7 +21,7 @@ use farlock_fabric::{EndpointId, Fault, Mailbox, Slot, WideAtomics};
 use super::Place;
 use super::letter::{doubt_of, sort_mail};
 use crate::Mode;
-use crate::agent::Participant;
+use crate::repair::Participant;
 use crate::site::Site;
 use crate::slot::Phase;
 

@@ -8,10 +8,10 @@
 //! writers of the line, and no word need say how many have.
 //!
 //! Where clients outnumber processors, most that wait do not run, and a lock that is closed waits
-//! until the one that is first in line does. So a newcomer that cannot acquire first *gives way*:
-//! it yields its processor a few times, and gets in line only if that did not help. Then few are in
-//! line, and those run. And who acquires again and again without a wait gives way when its *turn*
-//! is over, as long as others acquire meanwhile: they may be waiting for its processor.
+//! until the one that is first in line does. So a newcomer that cannot acquire first *yields*
+//! its processor a few times, and gets in line only if that did not help. Then few are in
+//! line, and those run. And who acquires again and again without a wait yields when it has
+//! *barged* enough, as long as others acquire meanwhile: they may be waiting for its processor.
 
 use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Patience, Verb, Wait, WideAtomics};
 
@@ -19,26 +19,26 @@ use super::{
     End, Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, UPPER_HALF, add, found_free,
 };
 use crate::Mode;
-use crate::agent::Participant;
 use crate::record::bakery::Doubt;
-use crate::site::{Site, Turn};
+use crate::repair::Participant;
+use crate::site::{Barging, Site};
 use crate::slot::Phase;
 use crate::token::Token;
 
-/// Attempts to acquire before a newcomer gives way. Each fails because another acquired.
+/// Attempts to acquire before a newcomer yields. Each fails because another acquired.
 const ATTEMPTS: u32 = 2;
 
-/// How often a newcomer gives way where it may have a processor to give. A kernel may take a yield
+/// How often a newcomer yields where it may have a processor to give. A kernel may take a yield
 /// for the rest of a time slice, so that each in vain costs a slice: no more of them than help.
-const WAYS: u8 = 5;
+const NEWCOMER_YIELDS: u8 = 5;
 
 /// A turn is over when the count has gone round so often since it began. Measured of 1, 4 and 16: 1
 /// costs a quarter of the rate, 16 sometimes a whole time slice of waiting.
-const ROUNDS_A_TURN: u64 = 4;
+const ROUNDS_OF_BARGING: u64 = 4;
 /// A turn in which nobody else acquired doubles the next one. After so many of them there are none.
 const DOUBLINGS_MAX: u32 = 12;
 
-/// Where newcomers give way few are in line: they spin briefly and then sleep, since whoever yields
+/// Where newcomers yield few are in line: they spin briefly and then sleep, since whoever yields
 /// in line holds up all behind.
 const IN_A_SHORT_LINE: Patience = Patience { spins: Patience::BRIEF, yields: 0 };
 
@@ -79,10 +79,10 @@ impl ShiftLock {
         }
     }
 
-    /// Whether this slot gives way before it acquires again.
+    /// Whether this slot yields before it acquires again.
     #[inline(always)]
-    fn is_turn_over<E: WideAtomics>(&self, site: &Site<'_, E>) -> bool {
-        let turn = site.turn();
+    fn has_barged_enough<E: WideAtomics>(&self, site: &Site<'_, E>) -> bool {
+        let turn = site.barging();
         turn.length != u64::MAX && site.hint().is_some_and(|left| has_ended(turn, ShiftWord(left)))
     }
 
@@ -96,7 +96,7 @@ impl ShiftLock {
     /// The same as a verb, or a look at the word if the turn is over.
     #[inline(always)]
     pub(super) fn attempt_verb<E: WideAtomics>(&self, site: &Site<'_, E>) -> Verb<'static> {
-        if self.is_turn_over(site) {
+        if self.has_barged_enough(site) {
             return Verb::Read { addr: site.lock, words: 2 };
         }
         Verb::MaskedCas128 { addr: site.lock, op: self.attempt(site), hint: site.hint() }
@@ -109,7 +109,7 @@ impl ShiftLock {
         site: &Site<'_, E>,
         found: ShiftWord,
     ) -> Option<Grant> {
-        if self.is_turn_over(site) {
+        if self.has_barged_enough(site) {
             return None;
         }
         let op = self.attempt(site);
@@ -124,19 +124,19 @@ impl ShiftLock {
         mut seen: ShiftWord,
     ) -> Result<Result<Grant, ShiftWord>, Fault> {
         let mut is_alone = false;
-        if self.is_turn_over(site) {
+        if self.has_barged_enough(site) {
             let left = seen.released();
-            seen = self.give_way(site).await?;
+            seen = self.yield_and_read(site).await?;
             is_alone = seen.released() == left;
         }
-        for ways_left in (0..=self.ways::<E>()).rev() {
-            match self.come_in(site, seen).await? {
+        for yields_left in (0..=self.newcomer_yields::<E>()).rev() {
+            match self.barge(site, seen).await? {
                 Ok(grant) => {
-                    self.begin_turn(site, grant, is_alone);
+                    self.begin_barging(site, grant, is_alone);
                     return Ok(Ok(grant));
                 }
-                Err(found) if ways_left == 0 => seen = found,
-                Err(_) => seen = self.give_way(site).await?,
+                Err(found) if yields_left == 0 => seen = found,
+                Err(_) => seen = self.yield_and_read(site).await?,
             }
             is_alone = false;
         }
@@ -145,29 +145,29 @@ impl ShiftLock {
         Ok(found_free(Mode::Exclusive, found).ok_or(found))
     }
 
-    /// How often a newcomer gives way before it gets in line.
-    fn ways<E: WideAtomics>(&self) -> u8 {
-        self.ways.unwrap_or(if E::NOW { WAYS } else { 0 })
+    /// How often a newcomer yields before it gets in line.
+    fn newcomer_yields<E: WideAtomics>(&self) -> u8 {
+        self.newcomer_yields.unwrap_or(if E::NOW { NEWCOMER_YIELDS } else { 0 })
     }
 
-    /// The turn of a slot that has just acquired begins, after it had to wait or after it gave way.
+    /// The turn of a slot that has just acquired begins, after it had to wait or after it yielded.
     /// A yield that finds nobody may have been too short for others, hence the longer turns.
-    pub(super) fn begin_turn<E: WideAtomics>(
+    pub(super) fn begin_barging<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         grant: Grant,
         is_alone: bool,
     ) {
-        let first = ROUNDS_A_TURN * (u64::from(self.bypass) + 1);
-        let length = if is_alone { site.turn().length.saturating_mul(2) } else { first };
-        let is_wanted = self.ways::<E>() > 0 && length <= first << DOUBLINGS_MAX;
-        let turn = Turn { began: grant.released.count(), length };
-        site.set_turn(if is_wanted { turn } else { Turn::ENDLESS });
+        let first = ROUNDS_OF_BARGING * (u64::from(self.bypass) + 1);
+        let length = if is_alone { site.barging().length.saturating_mul(2) } else { first };
+        let is_wanted = self.newcomer_yields::<E>() > 0 && length <= first << DOUBLINGS_MAX;
+        let turn = Barging { began: grant.released.count(), length };
+        site.set_barging(if is_wanted { turn } else { Barging::ENDLESS });
     }
 
     /// Acquires a lock whose word was found to be this without getting in line, or returns what it
     /// found instead.
-    async fn come_in<E: WideAtomics>(
+    async fn barge<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         mut seen: ShiftWord,
@@ -188,7 +188,7 @@ impl ShiftLock {
     }
 
     /// Lets others run, and looks at the word again.
-    async fn give_way<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ShiftWord, Fault> {
+    async fn yield_and_read<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ShiftWord, Fault> {
         const NO_LONGER: Option<Nanos> = Some(0);
         let patience = Patience { spins: 0, yields: 1 };
         site.endpoint.wait(Wait { interval: NO_LONGER, patience, ..Wait::default() }).await;
@@ -275,7 +275,7 @@ pub(super) fn has_passed<E: WideAtomics>(
 
 /// Whether a turn was over when the lock's word was left so.
 #[inline(always)]
-fn has_ended(turn: Turn, left: ShiftWord) -> bool {
+fn has_ended(turn: Barging, left: ShiftWord) -> bool {
     left.count().wrapping_sub(turn.began) & ShiftWord::COUNT.max() >= turn.length
 }
 

@@ -7,11 +7,11 @@ use farlock_fabric::{Fault, MaskedCas, Nanos, Verb, WideAtomics};
 
 use super::lease::Term;
 use super::{Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, add, found_free};
-use crate::agent;
 use crate::event::Event;
 use crate::record::queue::next_generation;
 use crate::record::{Mode, RecordLock, TokenSource, Tried};
 use crate::registry::{SpecError, SpecOptions};
+use crate::repair;
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -245,7 +245,7 @@ impl<E: WideAtomics> RecordLock<E> for Extended {
             }
             site.event(Event::Restarted { lock: site.lock });
             if self.lease.is_none() && mode == Mode::Exclusive {
-                agent::dismiss(site, next_generation(old.generation())).await?;
+                repair::dismiss(site, next_generation(old.generation())).await?;
             }
             site.set_successor(None);
             site.publish(Phase::Opening, mode, 0);

@@ -3,7 +3,7 @@
 use farlock_fabric::{EndpointId, Fault, Nanos, WideAtomics, Woken};
 
 use crate::Mode;
-use crate::agent::{self, SecondLook};
+use crate::repair::{self, SecondLook};
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -60,7 +60,7 @@ impl Suspicion {
         if self.trust_ns != 0 {
             return Ok(false);
         }
-        let mut present = agent::participants(site.endpoint, site.lock, site.slot()).await?;
+        let mut present = repair::participants(site.endpoint, site.lock, site.slot()).await?;
         present.retain(|p| p.record.mode == Mode::Shared);
         let none_held = present.iter().all(|p| p.record.phase != Phase::Held);
         let is_sure = present.is_empty() || (none_held && self.none_held);

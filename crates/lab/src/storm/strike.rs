@@ -1,6 +1,6 @@
-//! Blows: where, at the boundary of a verb, a process is killed or stopped.
+//! Strikes: where, at the boundary of a verb, a process is killed or stopped.
 //!
-//! A blow is data, `kill:after:send:3`, and [`Struck`] is the hook that deals it: it counts what
+//! A strike is data, `kill:after:send:3`, and [`Struck`] is the hook that deals it: it counts what
 //! passes through an endpoint and strikes before the third message goes out, or when it has taken
 //! effect and its sender does not know. What a strike does is not this module's business.
 //!
@@ -79,7 +79,7 @@ impl Moment {
         Self::Hold,
     ];
 
-    /// Its name in a blow.
+    /// Its name in a strike.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Any => "any",
@@ -112,7 +112,7 @@ impl Moment {
 
 /// A kill or a stop, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Blow {
+pub struct Strike {
     /// What is done.
     pub deed: Deed,
     /// On which side.
@@ -123,8 +123,8 @@ pub struct Blow {
     pub nth: u64,
 }
 
-impl Blow {
-    /// A blow at a moment of chance's choice, its number as likely small as large, up to
+impl Strike {
+    /// A strike at a moment of chance's choice, its number as likely small as large, up to
     /// 2^`doublings`.
     pub fn draw(deed: Deed, moment: Moment, doublings: u32, chance: &mut impl Rng) -> Self {
         let receives = moment == Moment::Receive;
@@ -144,7 +144,7 @@ impl Blow {
     }
 }
 
-impl fmt::Display for Blow {
+impl fmt::Display for Strike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let deed = match self.deed {
             Deed::Kill => "kill",
@@ -158,13 +158,13 @@ impl fmt::Display for Blow {
     }
 }
 
-impl FromStr for Blow {
+impl FromStr for Strike {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let words: Vec<&str> = text.split(':').collect();
         let [deed, side, moment, nth] = words[..] else {
-            bail!("a blow is DEED:SIDE:MOMENT:NUMBER, not '{text}'");
+            bail!("a strike is DEED:SIDE:MOMENT:NUMBER, not '{text}'");
         };
         let deed = match deed {
             "kill" => Deed::Kill,
@@ -187,20 +187,20 @@ impl FromStr for Blow {
 /// An endpoint at whose verbs its process is struck. Its verbs complete within their post.
 pub struct Struck<E> {
     inner: E,
-    /// The blows to come, each with how many of its moments are left.
-    blows: RefCell<Vec<(Blow, u64)>>,
-    strike: Box<dyn Fn(Blow)>,
+    /// The strikes to come, each with how many of its moments are left.
+    strikes: RefCell<Vec<(Strike, u64)>>,
+    strike: Box<dyn Fn(Strike)>,
     /// A peer was found dead, and nothing was granted since.
     repairing: Cell<bool>,
 }
 
 impl<E: Endpoint> Struck<E> {
-    /// `strike` does each blow's deed when its moment has come, once.
-    pub fn new(inner: E, blows: &[Blow], strike: impl Fn(Blow) + 'static) -> Self {
+    /// `strike` does each strike's deed when its moment has come, once.
+    pub fn new(inner: E, strikes: &[Strike], strike: impl Fn(Strike) + 'static) -> Self {
         const { assert!(E::NOW, "the boundaries of a verb on its way are not known here") };
-        let blows = blows.iter().map(|blow| (*blow, blow.nth)).collect();
-        let (blows, strike) = (RefCell::new(blows), Box::new(strike));
-        Self { inner, blows, strike, repairing: Cell::new(false) }
+        let strikes = strikes.iter().map(|strike| (*strike, strike.nth)).collect();
+        let (strikes, strike) = (RefCell::new(strikes), Box::new(strike));
+        Self { inner, strikes, strike, repairing: Cell::new(false) }
     }
 
     /// The caller holds a lock while `hold` runs.
@@ -216,14 +216,14 @@ impl<E: Endpoint> Struck<E> {
         done
     }
 
-    /// Deals the blows whose time is now.
+    /// Deals the strikes whose time is now.
     fn pass(&self, moment: Moment, side: Side) {
         let repairing = self.repairing.get();
         let mut due = Vec::new();
-        self.blows.borrow_mut().retain_mut(|(blow, left)| {
-            *left -= u64::from(blow.is_about(moment, side, repairing));
+        self.strikes.borrow_mut().retain_mut(|(strike, left)| {
+            *left -= u64::from(strike.is_about(moment, side, repairing));
             if *left == 0 {
-                due.push(*blow);
+                due.push(*strike);
             }
             *left > 0
         });
@@ -307,8 +307,8 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
 
-    /// An endpoint under these blows, and each blow that fell with what the first word of the heap
-    /// was at that time.
+    /// An endpoint under these strikes, and each strike that fell with what the first word of the
+    /// heap was at that time.
     struct Scene {
         endpoint: Struck<ShmEndpoint>,
         region: Region,
@@ -317,17 +317,19 @@ mod tests {
     }
 
     impl Scene {
-        fn new(blows: &[&str]) -> Self {
+        fn new(strikes: &[&str]) -> Self {
             let scratch = Scratch::new().expect("a test can make a directory");
             let options =
-                Options::new(scratch.path().join("region"), scratch.path().join("state"), "blow");
+                Options::new(scratch.path().join("region"), scratch.path().join("state"), "strike");
             let region = Region::open(&options).expect("a test can make a region");
-            let blows: Vec<Blow> = blows.iter().map(|blow| blow.parse().expect("a blow")).collect();
+            let strikes: Vec<Strike> =
+                strikes.iter().map(|strike| strike.parse().expect("a strike")).collect();
             let fell = Rc::new(RefCell::new(Vec::new()));
             let (log, memory) = (Rc::clone(&fell), region.clone());
             let inner = region.endpoint().expect("a place is free");
-            let endpoint = Struck::new(inner, &blows, move |blow| {
-                log.borrow_mut().push((blow.to_string(), memory.words()[0].load(Ordering::SeqCst)));
+            let endpoint = Struck::new(inner, &strikes, move |strike| {
+                log.borrow_mut()
+                    .push((strike.to_string(), memory.words()[0].load(Ordering::SeqCst)));
             });
             Self { endpoint, region, fell, _scratch: scratch }
         }
@@ -347,8 +349,8 @@ mod tests {
         }
     }
 
-    fn fallen(blow: &str, word: u64) -> (String, u64) {
-        (blow.to_owned(), word)
+    fn fallen(strike: &str, word: u64) -> (String, u64) {
+        (strike.to_owned(), word)
     }
 
     #[test]
@@ -356,16 +358,16 @@ mod tests {
         let chance = &mut Xoshiro256PlusPlus::seed_from_u64(1);
         for moment in Moment::ALL {
             for deed in [Deed::Kill, Deed::Stop] {
-                let blow = Blow::draw(deed, moment, 9, chance);
-                assert_eq!(blow.to_string().parse::<Blow>().expect("a blow"), blow);
-                assert!((1..=512).contains(&blow.nth), "{blow}");
+                let strike = Strike::draw(deed, moment, 9, chance);
+                assert_eq!(strike.to_string().parse::<Strike>().expect("a strike"), strike);
+                assert!((1..=512).contains(&strike.nth), "{strike}");
             }
         }
         for wrong in ["", "kill", "kill:before:read", "maim:before:read:1", "kill:at:read:1"] {
-            assert!(wrong.parse::<Blow>().is_err(), "{wrong}");
+            assert!(wrong.parse::<Strike>().is_err(), "{wrong}");
         }
         for wrong in ["kill:after:nap:1", "stop:after:read:0", "stop:after:read:x"] {
-            assert!(wrong.parse::<Blow>().is_err(), "{wrong}");
+            assert!(wrong.parse::<Strike>().is_err(), "{wrong}");
         }
     }
 

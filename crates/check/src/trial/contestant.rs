@@ -8,14 +8,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, WideAtomics};
-use farlock_locks::local::{Guard, Table};
+use farlock_locks::local::{Guard, HandoverTable};
 use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, UpgradeError};
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Handle, Outcome, Ratio, SimEndpoint};
 
 use super::super::goods::use_pair;
 use super::super::mishap::{Mishap, What};
-use super::super::points::{Alarm, Clerk, Watched};
+use super::super::points::{Alarm, OpeningObserver, Watched};
 use super::super::scenario::Scenario;
 use super::super::verdict::{is_due_to, recoveries};
 use super::judges::Judges;
@@ -36,11 +36,11 @@ pub(super) struct ClientView {
 }
 
 /// A client on its way through its acquisitions.
-pub(super) struct Member<E: Endpoint, L: RecordLock<E>> {
+pub(super) struct Contestant<E: Endpoint, L: RecordLock<E>> {
     pub(super) trial: ClientView,
     pub(super) lock: L,
     pub(super) wrap: fn(Watched) -> E,
-    table: Table<E, L>,
+    table: HandoverTable<E, L>,
     pub(super) who: u16,
     /// Its first acquisition in this life.
     first: u16,
@@ -48,7 +48,7 @@ pub(super) struct Member<E: Endpoint, L: RecordLock<E>> {
     incarnation: u32,
 }
 
-impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
+impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
     /// The clients that act on this endpoint.
     pub(super) fn crew(
         trial: ClientView,
@@ -72,13 +72,13 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
         whos: Range<u16>,
         first: u16,
     ) -> Self {
-        let witness = trial.bench.borrow().notes.witness.clone();
+        let witness = trial.bench.borrow().log.witness.clone();
         let incarnation = trial.handle.incarnation(MEMORY);
         let (who, handovers_max) = (whos.start, trial.terms.crew.handovers_max);
         let endpoint = Watched::new(endpoint, who, trial.layout, witness);
         let mut endpoint = endpoint.joint(whos.len() > 1);
         if whos.len() == 1 {
-            endpoint = endpoint.overseen(Rc::new(trial.clone()));
+            endpoint = endpoint.observed(Rc::new(trial.clone()));
         }
         // What befalls a verb with a number befalls it in the first life.
         let is_due = incarnation == 1 || trial.scenario.mishaps.is_empty();
@@ -86,7 +86,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Member<E, L> {
             endpoint = endpoint.alarmed(Rc::new(trial.clone()));
         }
         let client = Client::new(wrap(endpoint), lock.clone(), trial.options());
-        let table = Table::new(client, handovers_max);
+        let table = HandoverTable::new(client, handovers_max);
         Self { trial, lock, wrap, table, who, first, incarnation }
     }
 
@@ -693,7 +693,7 @@ impl ClientView {
     }
 }
 
-impl Clerk for ClientView {
+impl OpeningObserver for ClientView {
     fn opens(&self, who: u16, lock: Addr) {
         let at = self.layout.lock(lock).expect("clients open locks");
         self.bench.borrow_mut().locks[at].count.opens(who);

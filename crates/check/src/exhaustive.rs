@@ -219,10 +219,10 @@ mod tests {
             ("dslr", false),
             ("dslr-64", false),
             ("mcs", true),
-            (subjects::LEASED[0], false),
-            (subjects::LEASED[1], false),
-            (subjects::LEASED[2], true),
-            (subjects::LEASED[3], false),
+            ("dslr:lease=10000000", false),
+            ("shiftlock:lease=10000000", false),
+            ("shiftlock:lease=10000000:strict", true),
+            ("dslr-64:lease=10000000", false),
             ("local:mcs", false),
         ] {
             let player = subjects::player(subject).expect("a registered lock");

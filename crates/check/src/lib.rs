@@ -232,7 +232,7 @@ impl CheckArgs {
     /// What is asked for that this lock does not have, and so is not played.
     fn lacking(&self, subject: &str, player: &Player) -> Vec<&'static str> {
         let explores = self.mode == Mode::Exhaustive;
-        let is_timed = subjects::TIMED.contains(&subject);
+        let is_timed = subjects::word_tells_time(subject);
         let asked = [
             (self.mode == Mode::Crash && !player.outlives, "--mode crash"),
             (self.crashes > 0 && !player.outlives, "--crashes"),
@@ -533,7 +533,7 @@ fn is_held_to(args: &CheckArgs, subject: &str) -> bool {
 /// What befalls clients anywhere.
 fn mishaps_of(args: &CheckArgs, subject: &str, player: &Player) -> Vec<(u32, What)> {
     let losses = if player.outlives { args.losses } else { 0 };
-    let pauses = if subjects::TIMED.contains(&subject) { 0 } else { args.pauses };
+    let pauses = if subjects::word_tells_time(subject) { 0 } else { args.pauses };
     let pause = What::Pause(player.pause_anywhere_ns());
     let restarts = if player.outlives { args.restarts } else { 0 };
     let restart = What::Restart(Reset::Kept);

@@ -1,7 +1,5 @@
 //! The order in which a lock promises to be granted, and what a grant out of it is called.
 
-use farlock_fabric::Endpoint;
-use farlock_locks::RecordLock;
 use farlock_sim::check::Passed;
 
 /// What order a lock is held to.
@@ -21,15 +19,15 @@ pub struct Order {
 
 impl Order {
     /// What this lock promises.
-    pub fn promised<E: Endpoint, L: RecordLock<E>>(lock: &L) -> Self {
-        let (writers, readers) = (lock.bypass_max(), lock.writers_before_reader());
-        Self { writers, readers, passes: None, one_line: L::READERS_IN_LINE }
+    pub fn promised(order: farlock_locks::Order) -> Self {
+        let (writers, readers) = (order.bypass_max, order.writers_before_reader);
+        Self { writers, readers, passes: None, one_line: order.readers_in_line }
     }
 
     /// What is left of it where clients hand their holds on so often among their tasks: if the lock
     /// is first come, first served, each of the others has one hold before who is in line.
-    pub fn handed_on<E: Endpoint, L: RecordLock<E>>(lock: &L, handovers_max: u32) -> Self {
-        let in_order = lock.bypass_max() == Some(0);
+    pub fn handed_on(order: farlock_locks::Order, handovers_max: u32) -> Self {
+        let in_order = order.bypass_max == Some(0);
         Self { passes: in_order.then_some(1 + handovers_max), ..Self::default() }
     }
 

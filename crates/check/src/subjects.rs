@@ -4,8 +4,8 @@ use anyhow::Context;
 use farlock_fabric::{Nanos, WideAtomics};
 use farlock_locks::museum::exhibits::{self, Claim, EXHIBITS, Exhibit, ExhibitVisitor};
 use farlock_locks::record::bakery::LEASE_NS;
-use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
-use farlock_locks::{RecordLock, Token};
+use farlock_locks::registry::{self, LockInfo, RECORD_LOCKS, Visitor};
+use farlock_locks::{Promises, Proof, RecordLock, Token};
 use farlock_sim::check::Register;
 
 use crate::order::Order;
@@ -14,76 +14,69 @@ use crate::scenario::Declares;
 use crate::trial::{Asks, Crew, Player, Settles, Terms};
 use crate::{CheckArgs, Mode};
 
-/// What an option of a lock must be so that waiting for the dead takes few events: ShiftLock trusts
-/// readers for 30 ms, and looks at them as often as its polling interval says. DrTM tries at once;
-/// besides, it must be told how far clocks may lie apart that the checker lets drift.
-const PATIENT: &[(&str, &str)] = &[
-    ("drtm", "retry=500000:delta=100000"),
-    ("shiftlock", "poll=15000000"),
-    ("dslr", "omega=2500000"),
-    ("dslr-64", "omega=2500000"),
-    ("claim", "poll=15000000"),
-];
-
-/// Locks whose clients sleep until somebody wakes them, or poll seldom: where they have no lease,
-/// pauses are measured by this. Of the others, who poll almost without a pause, they are short: no
-/// pause must use up a run's events.
-const SLEEPERS: [&str; 7] = ["dslr", "dslr-64", "mcs", "shiftlock", "claim", "rpc", "rpc-ro"];
-/// By what pauses are measured of sleepers, of cas, which waits ever longer, and of the others.
-const PAUSE_NS: [Nanos; 3] = [LEASE_NS, 100_000, 100];
-
-/// Locks whose holders hold until a time.
-pub const LEASED: [&str; 4] = [
-    "dslr:lease=10000000",
-    "shiftlock:lease=10000000",
-    "shiftlock:lease=10000000:strict",
-    "dslr-64:lease=10000000",
-];
-
-/// Locks of which every schedule takes too long for every change where one of three clients ends,
-/// or the memory restarts: whoever looks late waits for all to be void. That is explored at night.
-const WIDE: [&str; 1] = [LEASED[3]];
-
-/// Locks of which every schedule takes too long for every change where three clients acquire twice,
-/// or acquire thrice or are three while something befalls one: their verbs are many. Lines of their
-/// own explore some of that.
-const MANY_VERBED: [&str; 2] = ["claim", "claim:bypass=1"];
-
 /// Before the name of a lock that a client's tasks hand on among themselves.
 pub const LOCAL: &str = "local:";
-
-/// Such locks: one whose holds are all handed on, one with readers, and such whose holds end.
-const LOCALS: [&str; 4] =
-    ["local:mcs", "local:shiftlock", "local:dslr:lease=10000000", "local:shiftlock:lease=10000000"];
 
 /// The clients there.
 const CREW: Crew = Crew { tasks: 2, handovers_max: 1, tells_turns: true };
 
-/// Options worth a row of their own.
-const VARIANTS: &[&str] = &[
-    "shiftlock:n=1",
-    "shiftlock:n=1:keep",
-    "shiftlock:bypass=1",
-    "shiftlock:bypass=1:newcomer-yields=1",
-    "claim:bypass=1",
-    "shiftlock:strict",
-    "shiftlock:attempts=2",
-    "dslr-64:max=3",
-];
+/// The leases of the locks that are checked with leases, in nanoseconds.
+const LEASES_NS: Nanos = LEASE_NS;
 
-/// Locks whose word tells the time: while somebody is paused, or waits as the holder of another
-/// lock, others find new words without end, so that only modes which draw scenarios play that.
-pub const TIMED: [&str; 1] = ["drtm"];
+/// The names of every lock of the registry under the options that this picks of its proof.
+fn names(pick: impl Fn(&Proof) -> &'static [&'static str]) -> Vec<String> {
+    let of = |lock: &LockInfo| {
+        let name = lock.name;
+        let spec = |options: &&str| spec([name, options]);
+        pick(&proof(name)).iter().map(spec).collect::<Vec<_>>()
+    };
+    RECORD_LOCKS.iter().flat_map(of).collect()
+}
+
+/// A name with options, of which some may be none.
+fn spec<const PARTS: usize>(parts: [&str; PARTS]) -> String {
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(":")
+}
+
+/// How a registered lock is proved.
+fn proof(name: &str) -> Proof {
+    promises(name).proof
+}
+
+fn promises(spec: &str) -> Promises {
+    let lock = spec.strip_prefix(LOCAL).unwrap_or(spec);
+    registry::promises(lock).unwrap_or(Promises::EXCLUSION)
+}
+
+/// Every lock of the registry, and its variants, without leases.
+pub fn plain() -> Vec<String> {
+    let names_of_all = RECORD_LOCKS.iter().map(|lock| lock.name.to_owned());
+    names_of_all.chain(names(|proof| proof.variants)).collect()
+}
+
+/// Locks whose holders hold until a time.
+pub fn leased() -> Vec<String> {
+    let lease = format!("lease={LEASES_NS}");
+    let of = |lock: &LockInfo| {
+        let leased = proof(lock.name).leased;
+        leased.iter().map(|options| spec([lock.name, options, &lease])).collect::<Vec<_>>()
+    };
+    RECORD_LOCKS.iter().flat_map(of).collect()
+}
+
+/// Whether the word of this lock tells the time.
+pub fn word_tells_time(subject: &str) -> bool {
+    promises(subject).proof.word_tells_time
+}
 
 /// Names of all locks that are checked so where none is named, the canary last.
 pub fn all(args: &CheckArgs) -> Vec<String> {
-    let names = RECORD_LOCKS.iter().map(|lock| lock.name);
-    let (canary, locks): (Vec<_>, Vec<_>) = names.partition(|&name| name == "none");
-    let mut all: Vec<String> = locks.into_iter().map(str::to_owned).collect();
-    all.extend(VARIANTS.iter().map(|&name| name.to_owned()));
-    all.extend(LEASED.map(str::to_owned));
-    all.extend(LOCALS.map(str::to_owned));
-    all.extend(canary.into_iter().map(str::to_owned));
+    let (mut all, canary): (Vec<_>, Vec<_>) =
+        plain().into_iter().partition(|name| promises(name).excludes);
+    all.extend(leased());
+    all.extend(names(|proof| proof.handed_on).iter().map(|lock| format!("{LOCAL}{lock}")));
+    all.extend(canary);
     if args.mode == Mode::Exhaustive {
         let ends = args.clients() > 2 && args.crashes + args.losses > 0 || args.restarts > 0;
         let faults = args.crashes + args.losses + args.cancels + args.pauses + args.stops;
@@ -92,10 +85,12 @@ pub fn all(args: &CheckArgs) -> Vec<String> {
             || args.acquisitions > 1 && faults + u32::from(args.locks) - 1 > 1;
         let waits_holding = args.locks > 1 && args.acquisitions > 1;
         all.retain(|lock| {
-            let left_out = waits_holding && TIMED.contains(&&**lock)
-                || ends && WIDE.contains(&&**lock)
-                || is_long && args.budget.is_none() && MANY_VERBED.contains(&&**lock);
-            can_explore(lock) && !left_out
+            let (promises, explores) = (promises(lock), can_explore(lock));
+            let (proof, is_leased) = (promises.proof, promises.lease_ns.is_some());
+            let left_out = waits_holding && proof.word_tells_time
+                || ends && proof.waits_for_void && is_leased
+                || is_long && args.budget.is_none() && proof.has_many_verbs;
+            explores && !left_out
         });
     }
     all
@@ -105,7 +100,8 @@ pub fn all(args: &CheckArgs) -> Vec<String> {
 /// the same at once, as readers do, look like one to a world's state: an exploration would turn
 /// back where it must not.
 pub fn can_explore(subject: &str) -> bool {
-    !subject.starts_with(LOCAL) || subject == LOCALS[0]
+    let Some(lock) = subject.strip_prefix(LOCAL) else { return true };
+    registry::kind(lock).is_ok_and(|kind| !kind.shares())
 }
 
 /// An exhibit that is no lock: what is behind one, and does not look at tokens.
@@ -201,15 +197,8 @@ pub fn player(subject: &str) -> anyhow::Result<Player> {
 /// A player of this lock, whose clients' transactions ask for their locks so.
 fn player_asking(subject: &str, asks: Asks) -> anyhow::Result<Player> {
     let lock = subject.strip_prefix(LOCAL).unwrap_or(subject);
-    let name = lock.split(':').next().unwrap_or(lock);
-    let [sleeper, cas, other] = PAUSE_NS;
-    let pause_ns = match name {
-        "cas" => cas,
-        _ if SLEEPERS.contains(&name) => sleeper,
-        _ => other,
-    };
-    let option = PATIENT.iter().find(|(patient, _)| *patient == name);
-    let spec = option.map_or(lock.to_owned(), |(_, option)| format!("{lock}:{option}"));
+    let proof = registry::promises(lock)?.proof;
+    let (pause_ns, spec) = (proof.pause_ns, spec([lock, proof.patient]));
     let crew = if lock == subject { Crew::ALONE } else { CREW };
     Ok(registry::visit(&spec, MakePlayer { pause_ns, crew, asks, ..MakePlayer::SOUND })?)
 }
@@ -263,7 +252,7 @@ fn maker_of(exhibit: &Exhibit) -> MakePlayer {
     });
     let settles = if exhibit.settles { Settles::All } else { Settles::Nothing };
     let claim = exhibit.order;
-    MakePlayer { settles, order, claim, pause_ns: PAUSE_NS[2], ..MakePlayer::SOUND }
+    MakePlayer { settles, order, claim, pause_ns: Proof::PLAIN.pause_ns, ..MakePlayer::SOUND }
 }
 
 struct MakePlayer {
@@ -298,37 +287,38 @@ impl MakePlayer {
     };
 
     /// What the lock says of tries, withdrawals and stops, or an exhibit claims.
-    fn declares<W: WideAtomics, L: RecordLock<W>>(&self, leased: bool) -> Declares {
-        if leased || self.crew != Crew::ALONE {
+    fn declares(&self, promises: &Promises) -> Declares {
+        if promises.lease_ns.is_some() || self.crew != Crew::ALONE {
             return Declares::NOTHING;
         }
         Declares {
-            tries: L::TRIES_TELL_TRUTH || self.claim == Claim::TriesTellTruth,
-            withdraws: L::WITHDRAWS || self.claim == Claim::Withdraws,
-            passes: L::PASSES_OVER_STOPPED || self.claim == Claim::PassesOverStopped,
+            tries: promises.tries_tell_truth || self.claim == Claim::TriesTellTruth,
+            withdraws: promises.withdraws || self.claim == Claim::Withdraws,
+            passes: promises.passes_over_stopped || self.claim == Claim::PassesOverStopped,
         }
     }
 
     fn terms<W: WideAtomics, L: RecordLock<W>>(&self, lock: &L) -> Terms {
+        let promises = lock.promises();
         let order = self.order.unwrap_or_else(|| match self.crew {
-            Crew::ALONE => Order::promised(lock),
-            crew => Order::handed_on(lock, crew.handovers_max),
+            Crew::ALONE => Order::promised(promises.order),
+            crew => Order::handed_on(promises.order, crew.handovers_max),
         });
-        let (outlives, lease_ns) = (L::OUTLIVES_CLIENTS, lock.lease_ns());
+        let (outlives, lease_ns) = (promises.outlives_clients, promises.lease_ns);
         Terms {
             order,
             settles: self.settles,
             outlives,
             looks_at_incarnation: self.looks_at_incarnation,
-            order_outlives_pauses: L::ORDER_OUTLIVES_PAUSES,
-            leaves_mail: L::LEAVES_MAIL,
+            order_outlives_pauses: promises.order.outlives_pauses,
+            leaves_mail: promises.leaves_mail,
             register: self.register,
             lease_ns,
-            adds_within_ns: lock.adds_within_ns(),
+            adds_within_ns: promises.adds_within_ns,
             pause_ns: lease_ns.unwrap_or(self.pause_ns),
             crew: self.crew,
-            updates: L::UPDATES && self.crew == Crew::ALONE,
-            declares: self.declares::<W, L>(lease_ns.is_some()),
+            updates: lock.updates().is_some() && self.crew == Crew::ALONE,
+            declares: self.declares(&promises),
             asks: self.asks,
         }
     }

@@ -173,28 +173,24 @@ fn two_clients_are_stopped_at_any_verb() {
     let args = CheckArgs { pauses: 2, ..two(Mode::Exhaustive) };
     for row in rows(args) {
         pass(&row, 2).expect("locks pass and the canary does not");
-        let timed = subjects::TIMED.contains(&&*row.protocol);
+        let timed = subjects::word_tells_time(&row.protocol);
         let explored = row.complete && (row.befell.pauses > 0 || timed);
         assert!(row.protocol == "none" || explored, "{row:?}");
         assert_eq!(
             row.befell.overstayed > 0,
-            subjects::LEASED.contains(&&*row.protocol),
+            subjects::leased().contains(&row.protocol),
             "{row:?}"
         );
     }
 }
-
-/// Locks whose word has no count that wraps.
-const NO_COUNTS: [&str; 8] =
-    ["none", "cas", "cas-nb", "retry-on-fail", "drtm", "rma-rw", "rpc", "rpc-ro"];
 
 #[test]
 fn counts_wrap_in_every_schedule_and_change_nothing() {
     let args = CheckArgs { crashes: 1, near_wrap: 1, ..two(Mode::Exhaustive) };
     for row in rows(args) {
         pass(&row, 2).expect("locks pass and the canary does not");
-        let name = row.protocol.split(':').next().expect("a text has a first part");
-        let counts = !NO_COUNTS.contains(&name);
+        let lock = row.protocol.strip_prefix(subjects::LOCAL).unwrap_or(&row.protocol);
+        let counts = registry::kind(lock).expect("a registered lock").near_wrap(1) != 0;
         assert_eq!(row.befell.wraps > 0, counts, "{row:?}");
         assert!(row.protocol == "none" || row.complete, "{row:?}");
     }
@@ -213,7 +209,7 @@ fn a_few_schedules_with_everything_that_can_go_wrong() {
 /// knows, and nobody is let in beside a holder whose lease has not ended.
 #[test]
 fn a_holder_that_is_paused_beyond_its_lease_has_lost_the_lock() {
-    for subject in subjects::LEASED {
+    for subject in &subjects::leased() {
         let player = subjects::player(subject).expect("a registered lock");
         let mut hunt = Hunt::new(&player, Mix::Standard, 3);
         let (base, faults) = (Scenario::plain(subject, 3, 2), player.faults(true));
@@ -227,7 +223,9 @@ fn a_holder_that_is_paused_beyond_its_lease_has_lost_the_lock() {
 /// who is inside as long as they go as the contract says, and tokens decide beyond that.
 #[test]
 fn clocks_that_go_wrong_cost_nobody_but_tokens_tell() {
-    for subject in ["cas", "mcs", "dslr"].into_iter().chain(subjects::LEASED) {
+    for subject in
+        &[["cas", "mcs", "dslr"].map(str::to_owned).to_vec(), subjects::leased()].concat()
+    {
         let player = subjects::player(subject).expect("a registered lock");
         let mut hunt = Hunt::new(&player, Mix::Standard, 5);
         let (base, faults) = (Scenario::plain(subject, 3, 2), player.faults(true));
@@ -241,8 +239,9 @@ fn clocks_that_go_wrong_cost_nobody_but_tokens_tell() {
 /// one. Meanwhile another has taken the lock away, and given it back.
 #[test]
 fn who_learns_of_its_grant_too_late_has_the_lower_token() {
-    let line = format!("{}/2x1/m0.0.pause.30000000/k0.-900000000/0", subjects::LEASED[0]);
-    let player = subjects::player(subjects::LEASED[0]).expect("a registered lock");
+    const LEASED: &str = "dslr:lease=10000000";
+    let line = format!("{LEASED}/2x1/m0.0.pause.30000000/k0.-900000000/0");
+    let player = subjects::player(LEASED).expect("a registered lock");
     let (verdict, _) = hunt::replay(&player, &line.parse().expect("a line"));
     assert_eq!((verdict.finding, verdict.befell.stale), (None, 1));
 }
@@ -255,7 +254,7 @@ fn who_learns_of_its_grant_too_late_has_the_lower_token() {
 fn a_reader_may_have_the_higher_token_before_which_a_writer_comes_late() {
     let line = "shiftlock:lease=10000000:strict/2x1/s1/m1.0.pause.10000001/\
                 k0.9000000000+1.-900000000/0.w";
-    let player = subjects::player(subjects::LEASED[2]).expect("a registered lock");
+    let player = subjects::player("shiftlock:lease=10000000:strict").expect("a registered lock");
     let (verdict, _) = hunt::replay(&player, &line.parse().expect("a line"));
     assert_eq!((verdict.finding, verdict.befell.stale), (None, 1));
 }
@@ -271,7 +270,7 @@ fn readers_that_add_too_late_spoil_readers_tokens_alone() {
         "shiftlock:lease=10000000/3x2/s30/hasty-slow/m2.1.pause.5000000/k1.-900000000/\
          0.1c-1.g-1.w-1.g-5.w-1.g-1.w-1.1c-1.1c-1.w-1.w-2.g-3.w-6.w",
     ] {
-        let player = subjects::player(subjects::LEASED[1]).expect("a registered lock");
+        let player = subjects::player("shiftlock:lease=10000000").expect("a registered lock");
         let (verdict, _) = hunt::replay(&player, &line.parse().expect("a line"));
         assert_eq!(verdict.finding, None, "{line}");
     }

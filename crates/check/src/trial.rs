@@ -599,7 +599,7 @@ impl Trial {
         let id = |who: u16| Cell::new(endpoints[usize::from(who / crew.tasks)].id());
         self.ids = (0..clients).map(id).collect();
         let mut lock = lock.clone();
-        if L::SERVED {
+        if lock.promises().served {
             self.begin_service(&mut lock, wrap);
         }
         let steady = self.scenario.restarts() == 0 && self.terms.lease_ns.is_none();
@@ -651,7 +651,7 @@ impl Trial {
         let endpoint = self.handle.endpoint_at(number + 1);
         let id = endpoint.id();
         let endpoint = wrap(Watched::new(endpoint, number, self.layout, None));
-        self.handle.spawn_server(id, lock.serve(Rc::new(endpoint)).expect("it is served"));
+        self.handle.spawn_server(id, lock.server().expect("it is served").serve(Rc::new(endpoint)));
     }
 
     /// The lock's counts begin shortly before they wrap, if they are to. It is seen when they do,
@@ -659,13 +659,13 @@ impl Trial {
     fn begin_counts<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L) {
         let (steps, bench) = (self.scenario.near_wrap, &mut *self.bench.borrow_mut());
         let word = lock.near_wrap(steps);
-        bench.may_be_late = lock.lease_ns().is_some() && !self.scenario.is_timely();
+        bench.may_be_late = lock.promises().lease_ns.is_some() && !self.scenario.is_timely();
         bench.words.fields = L::FIELDS;
         let count = Tokens::of(L::FIELDS, if steps > 0 { word } else { 0 });
         bench.locks.iter_mut().for_each(|lock| lock.count = count);
         let last = lock.near_wrap(1);
         bench.counts = L::FIELDS.iter().filter(|f| f.of(last) != 0).copied().collect();
-        bench.order_outlives_counts = L::ORDER_OUTLIVES_COUNTS;
+        bench.order_outlives_counts = lock.promises().order.outlives_counts;
         if steps > 0 {
             bench.tell(|line| *line = format!("counts wrap after {steps} steps"));
             for addr in self.layout.locks().map(|at| self.layout.word(at)) {
@@ -724,7 +724,8 @@ impl Trial {
         let client = Client::new(endpoint, lock.clone(), self.clone_for_client().options());
         let (bench, layout) = (Rc::clone(&self.bench), self.layout);
         // Who may pass a line learns nothing of its dead; one in so many must get in line.
-        let visits = if bereaved || leased { 1 + lock.bypass_max().unwrap_or(0) } else { 0 };
+        let visits =
+            if bereaved || leased { 1 + lock.promises().order.bypass_max.unwrap_or(0) } else { 0 };
         // A try finds the dead by itself, where the lock says so.
         let tries = self.terms.declares.tries && visits > 0 && !leased;
         let tries = tries && self.handle.happens(Choice::Mishap, Ratio::one_in(2));

@@ -17,6 +17,7 @@ use std::task::{Context, Poll};
 use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Park, Posted, Slot, Ticket, Waiting, block_on};
 
 use crate::event::EventCounts;
+use crate::promise::Granted;
 use crate::record::{Mode, RecordLock, Tried};
 use crate::slots::{Closing, Opening, SlotState, Slots, Tries};
 use crate::token::Token;
@@ -121,7 +122,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     /// survivor of [`Endpoint::checkpoint`] where a loop acquires in each turn.
     #[doc(hidden)]
     pub fn memory(&self) -> u64 {
-        if !self.core.slots.kind.acts_on_memory() {
+        if !self.core.slots.kind.promises().acts_on_memory {
             return 0;
         }
         let count = usize::from(self.core.slots.endpoint.slots()).min(SLOTS_MAX);
@@ -372,7 +373,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             }
         }
         let mut task = work.task.take().expect("a slot that waits for no verb has a task");
-        let is_leased = slot.grant.get().and_then(L::expires).is_some();
+        let is_leased = slot.grant.get().and_then(Granted::expires).is_some();
         let before = self.slots.events.get();
         let polled = task.as_mut().poll(cx);
         // Nobody but this task has had events meanwhile.
@@ -466,10 +467,12 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     fn try_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
         let slots = &self.slots;
         let mut tried = None;
-        if E::NOW && !L::SERVED {
+        if E::NOW && !slots.kind.promises().served {
             match slots.try_now(index) {
                 Ok(Tried::Granted(grant)) => return Some(self.tried(index, Ok(Some(grant)))),
-                Ok(_) if !L::TRIES_TELL_TRUTH => return Some(self.tried(index, Ok(None))),
+                Ok(_) if !slots.kind.promises().tries_tell_truth => {
+                    return Some(self.tried(index, Ok(None)));
+                }
                 Err(fault) => return Some(self.tried(index, Err(fault))),
                 Ok(_) => tried = Some(slots.endpoint.old()),
             }

@@ -14,6 +14,7 @@ pub mod event;
 pub mod local;
 #[cfg(feature = "museum")]
 pub mod museum;
+mod promise;
 pub mod record;
 pub mod registry;
 pub mod repair;
@@ -27,7 +28,8 @@ mod wait;
 pub mod width;
 
 pub use client::{Acquire, Client, Guard, Options, Release, Settle, UpdateGuard};
-pub use record::{Mode, RecordLock, TokenSource, Tried};
+pub use promise::{AnyKind, Granted, LockKind, Order, Promises, Proof, TokenSource};
+pub use record::{Mode, RecordLock, Tried};
 pub use seat::{Attempt, Closed, Opened, Seat};
 pub use token::Token;
 pub use wait::{Timeout, within};

@@ -4,6 +4,7 @@
 use farlock_fabric::{EndpointId, Patience, SyncedClock, WideAtomics};
 use thiserror::Error;
 
+use crate::promise::{AnyKind, Promises};
 use crate::record::{RecordLock, record_locks};
 
 /// What is known of a lock without an endpoint.
@@ -13,6 +14,15 @@ pub struct LockInfo {
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
+    /// The module of it.
+    pub module: &'static str,
+}
+
+impl LockInfo {
+    /// Its page in `docs/protocols`, without the ending.
+    pub fn page(&self) -> String {
+        self.module.replace('_', "-")
+    }
 }
 
 /// Why a lock's name was not understood.
@@ -98,7 +108,7 @@ macro_rules! define {
         $name:literal, $module:ident::$lock:ident $(or $other:ident)?, $summary:literal, $make:expr;
     )+) => {
         /// Every record lock, in the order of lists and tables.
-        pub const RECORD_LOCKS: &[LockInfo] = &[$(LockInfo { name: $name, summary: $summary }),+];
+        pub const RECORD_LOCKS: &[LockInfo] = &[$(LockInfo { name: $name, summary: $summary, module: stringify!($module) }),+];
 
         /// Makes the lock that `spec` names (`name` or `name:option=value`) and visits it.
         pub fn visit<E: WideAtomics + SyncedClock, V: Visitor<E>>(
@@ -119,6 +129,23 @@ macro_rules! define {
                 _ => Err(unknown(name)),
             }
         }
+
+        /// The kind of lock that `spec` names, without an endpoint.
+        pub fn kind(spec: &str) -> Result<Box<dyn AnyKind>, SpecError> {
+            let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
+            match name {
+                $($name => {
+                    let options = SpecOptions { lock: $name, rest };
+                    $(if let Some(lock) = crate::record::$module::$other::from_options(options)? {
+                        return Ok(Box::new(lock));
+                    })?
+                    use crate::record::$module::$lock;
+                    let make: fn(SpecOptions<'_>) -> Result<$lock, SpecError> = $make;
+                    Ok(Box::new(make(options)?))
+                })+
+                _ => Err(unknown(name)),
+            }
+        }
     };
 }
 
@@ -130,6 +157,11 @@ pub fn served_by(spec: &str, server: Option<EndpointId>) -> String {
         Some(server) => format!("{spec}:server={}", server.bits()),
         None => spec.to_owned(),
     }
+}
+
+/// What the lock that `spec` names promises.
+pub fn promises(spec: &str) -> Result<Promises, SpecError> {
+    Ok(kind(spec)?.promises())
 }
 
 fn unknown(name: &str) -> SpecError {

@@ -6,7 +6,7 @@
 //! [`Seat::open`] and [`Seat::close`]: a verb each.
 //!
 //! Every verb of its endpoint completes at once ([`Endpoint::NOW`]), so that only waiting for
-//! others waits. Where the lock withdraws ([`RecordLock::WITHDRAWS`]) a wait may be dropped at any
+//! others waits. Where the lock withdraws ([`Promises::withdraws`](crate::Promises::withdraws)) a wait may be dropped at any
 //! point, and another one, maybe on another thread, goes on where it was.
 //!
 //! A seat that is dropped while it holds or awaits leaves what a crash of its endpoint would.
@@ -17,7 +17,7 @@ use std::fmt;
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Verb};
 
 use crate::client::{Options, true_mode};
-use crate::record::{Mode, RecordLock, Tried};
+use crate::record::{Convert, Mode, RecordLock, Tried};
 use crate::slot::{self, Phase, SlotRecord};
 use crate::slots::{Closing, Opening, Slots, now};
 use crate::token::Token;
@@ -65,7 +65,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     /// A seat at the first slot of `endpoint`, for `kind` locks.
     pub fn new(endpoint: E, kind: L, options: Options) -> Self {
         const { assert!(E::NOW, "a seat's verbs complete at once") };
-        const { assert!(!L::SERVED, "a seat asks no server") };
+        assert!(!kind.promises().served, "a seat asks no server");
         Self { slots: Slots::new(endpoint, kind, options), old: Cell::new(None) }
     }
 
@@ -198,7 +198,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     /// From its next [`Seat::wait`] on it waits for the lock in this mode, where it may go on with
     /// a wait that was dropped.
     pub fn wait_as(&self, mode: Mode) {
-        assert!(L::WITHDRAWS, "waits of this lock are not dropped");
+        assert!(self.slots.kind.promises().withdraws, "waits of this lock are not dropped");
         self.slots.slot(SLOT).mode.set(true_mode::<E, L>(mode));
     }
 
@@ -212,7 +212,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
         self.slots.take(SLOT, lock, mode);
         let tried = match self.slots.try_now(SLOT) {
             Ok(Tried::Granted(grant)) => Ok(Some(grant)),
-            Ok(_) if L::TRIES_TELL_TRUTH => {
+            Ok(_) if self.slots.kind.promises().tries_tell_truth => {
                 self.old.set(Some(self.slots.endpoint.old()));
                 return Ok(Attempt::Doubtful);
             }
@@ -270,9 +270,11 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
         self.slots.hand_over(SLOT, old).await?;
         Ok(superseded() == before)
     }
+}
 
+impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
     /// Begins an exclusive hold anew for another task of its owner, with the next token: see
-    /// [`RecordLock::renew`]. `false`, and nothing has changed: release it instead.
+    /// [`Convert::renew`]. `false`, and nothing has changed: release it instead.
     ///
     /// # Errors
     /// A verb failed.
@@ -282,7 +284,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
         Ok(self.hold_as(Mode::Exclusive, renewed))
     }
 
-    /// Makes an exclusive hold a shared one: see [`RecordLock::downgrade`].
+    /// Makes an exclusive hold a shared one: see [`Convert::downgrade`].
     ///
     /// # Errors
     /// A verb failed.
@@ -292,7 +294,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
         Ok(self.hold_as(Mode::Shared, downgraded))
     }
 
-    /// Makes a shared hold an exclusive one if no other is inside: see [`RecordLock::try_upgrade`].
+    /// Makes a shared hold an exclusive one if no other is inside: see [`Convert::try_upgrade`].
     ///
     /// # Errors
     /// A verb failed.

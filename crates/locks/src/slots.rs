@@ -13,7 +13,8 @@ use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Posted, Slot, Ticket};
 
 use crate::client::Options;
 use crate::event::EventCounts;
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::promise::{Granted, TokenSource};
+use crate::record::{Mode, RecordLock, Tried};
 use crate::site::{Site, SlotCache};
 use crate::slot::{self, Phase, SlotWord};
 use crate::token::Token;
@@ -130,7 +131,7 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     pub(crate) fn token(&self, index: u8) -> Option<Token> {
         match L::TOKENS {
             TokenSource::Nowhere => None,
-            TokenSource::Word => Some(self.options.token(L::count(self.grant(index)))),
+            TokenSource::Word => Some(self.options.token(self.grant(index).count())),
         }
     }
 
@@ -176,10 +177,10 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     pub(crate) fn hold(&self, index: u8, mode: Mode, grant: L::Grant) {
         self.slot(index).grant.set(Some(grant));
         if L::TOKENS == TokenSource::Word {
-            let token = self.options.token(L::count(grant));
+            let token = self.options.token(grant.count());
             self.endpoint.publish(Slot(index), slot::TOKEN, token.get());
         }
-        self.publish(index, Phase::Held, mode, L::generation(grant), L::ticket(grant));
+        self.publish(index, Phase::Held, mode, grant.generation(), grant.ticket());
     }
 
     /// The slot was granted its lock. Whether it holds it from now on; else it is to acquire anew.
@@ -281,6 +282,17 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
         }
     }
 
+    /// Acquires the lock exclusively, for a hold that nothing withdraws.
+    pub(crate) async fn acquire(&self, site: &Site<'_, E>) -> Result<L::Grant, Fault> {
+        let mode = Mode::Exclusive;
+        self.endpoint.completion(self.kind.open(site, mode)).await?;
+        let old = self.endpoint.old();
+        match self.kind.opened(site, mode, old) {
+            Some(grant) => Ok(grant),
+            None => self.kind.wait_in_line(site, mode, old).await,
+        }
+    }
+
     /// The owner wants no more what the slot waits for, or does again.
     pub(crate) fn withdraw(&self, index: u8, withdrawn: bool) {
         self.slot(index).cache.withdrawn.set(withdrawn);
@@ -290,7 +302,8 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     #[inline]
     pub(crate) fn first_try(&self, index: u8) -> Option<Posted> {
         let (site, mode) = (self.site(index), self.slot(index).mode.get());
-        (!L::SERVED).then(|| self.endpoint.post(self.kind.trying(&site, mode, None)))
+        (!self.kind.promises().served)
+            .then(|| self.endpoint.post(self.kind.trying(&site, mode, None)))
     }
 
     /// Goes on with attempts that never wait. `Busy`: the old word is with the endpoint.
@@ -301,7 +314,9 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     ) -> Result<Tried<L::Grant>, Fault> {
         let (site, mode, mut seen) = (self.site(index), self.slot(index).mode.get(), None);
         let Some(mut posted) = posted else {
-            let tried = self.kind.try_server(&site, mode).await?;
+            let mut kind = self.kind.clone();
+            let server = kind.server().expect("a lock that no verb acquires is served");
+            let tried = server.try_server(site, mode).await?;
             return Ok(tried.map_or(Tried::Busy, Tried::Granted));
         };
         for _ in 0..TRY_ATTEMPTS_MAX {

@@ -36,7 +36,7 @@ impl Visitor<SimEndpoint> for Exploration {
 
     fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
         let Self { spec, clients, rounds, deaths } = self;
-        if deaths == 0 || L::OUTLIVES_CLIENTS {
+        if deaths == 0 || lock.promises().outlives_clients {
             let scene = Scene { title: &spec, clients, deaths, word: 0 };
             scene.explore(|_| lock.clone(), |member| come_and_go(member, rounds));
         }

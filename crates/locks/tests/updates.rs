@@ -48,13 +48,14 @@ impl Visitor<SimEndpoint> for Exploration {
 
     fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
         let word = if self.near_wrap > 0 { lock.near_wrap(self.near_wrap) } else { 0 };
+        let updates = lock.updates().is_some();
         let (clients, deaths) = (self.roles.len() as u16, self.deaths);
         let scene = Scene { title: &self, clients, deaths, word };
         scene.explore(
             |_| lock.clone(),
             |member| {
                 let role = self.roles[usize::from(member.who)];
-                Actor { member, role, near_wrap: self.near_wrap.into() }.live(self.rounds)
+                Actor { member, role, updates, near_wrap: self.near_wrap.into() }.live(self.rounds)
             },
         );
     }
@@ -69,6 +70,8 @@ impl Exploration {
 struct Actor<L: RecordLock<SimEndpoint>> {
     member: Member<L, Ledger>,
     role: Role,
+    /// Whether readers stay beside holds to update.
+    updates: bool,
     /// Where counts begin so that they wrap.
     near_wrap: u64,
 }
@@ -97,7 +100,7 @@ impl<L: RecordLock<SimEndpoint>> Actor<L> {
     async fn updates(&self) {
         let member = &self.member;
         // Where readers do not stay, nobody may be there.
-        let access = if L::UPDATES { Access::Update } else { Access::Exclusive };
+        let access = if self.updates { Access::Update } else { Access::Exclusive };
         let guard = member.client.update(member.word).await.expect("the living are granted");
         let token = guard.token();
         self.visits(access, token).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use farlock_fabric::shm;
 use farlock_locks::record::claim::{Claim, ClaimWord};
-use farlock_locks::{RecordLock, TokenSource};
+use farlock_locks::{LockKind, TokenSource};
 
 use crate::directory::Kind;
 
@@ -39,7 +39,7 @@ pub fn lock_protocol() -> Protocol {
 
 /// A lock without fencing tokens is none that a service hands out.
 const _: () = {
-    let tokens = <Protocol as RecordLock<shm::ShmEndpoint>>::TOKENS;
+    let tokens = Protocol::TOKENS;
     assert!(matches!(tokens, TokenSource::Word), "a service needs fencing tokens");
 };
 

@@ -297,7 +297,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
     /// A cycle of somebody who reads, and then writes, if it is not to share.
     async fn updates(&self, round: u16) -> anyhow::Result<()> {
         let (who, scenario) = (self.who, &self.trial.scenario);
-        let access = if L::UPDATES { Access::Update } else { Access::Exclusive };
+        let access = if self.trial.terms.updates { Access::Update } else { Access::Exclusive };
         let at = scenario.lock(who, round);
         self.trial.opens(at, who, access);
         let polls_left = Cell::new(scenario.polls(who, round));

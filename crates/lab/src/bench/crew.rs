@@ -259,7 +259,7 @@ const SERVICE_CHECK_NS: Nanos = 1_000_000;
 impl Service {
     /// The server of this lock; `None` if it needs none.
     fn start(region: &Region, subject: &str, is_lock: bool) -> anyhow::Result<Option<Self>> {
-        if !is_lock || !registry::visit::<ShmEndpoint, _>(subject, IsServed)? {
+        if !is_lock || !registry::promises(subject)?.served {
             return Ok(None);
         }
         let (region, subject, over) = (region.clone(), subject.to_owned(), Arc::default());
@@ -290,17 +290,6 @@ impl Drop for Service {
     }
 }
 
-/// Asks whether a lock needs a server.
-struct IsServed;
-
-impl Visitor<ShmEndpoint> for IsServed {
-    type Output = bool;
-
-    fn visit<L: RecordLock<ShmEndpoint>>(self, _: L) -> bool {
-        L::SERVED
-    }
-}
-
 /// Serves until it is over.
 struct Serve<'a> {
     endpoint: ShmEndpoint,
@@ -312,7 +301,7 @@ impl Visitor<ShmEndpoint> for Serve<'_> {
 
     fn visit<L: RecordLock<ShmEndpoint>>(self, mut lock: L) {
         let endpoint = Rc::new(self.endpoint);
-        let mut server = lock.serve(Rc::clone(&endpoint)).expect("it needs a server");
+        let mut server = lock.server().expect("it needs a server").serve(Rc::clone(&endpoint));
         let mut sleep = endpoint.sleep(SERVICE_CHECK_NS);
         let until_over = poll_fn(|cx| {
             assert!(server.as_mut().poll(cx).is_pending(), "a server never ends");

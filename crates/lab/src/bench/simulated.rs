@@ -90,12 +90,10 @@ impl Visitor<SimEndpoint> for OneServer<'_> {
     type Output = Option<EndpointId>;
 
     fn visit<L: RecordLock<SimEndpoint>>(self, mut lock: L) -> Self::Output {
-        if !L::SERVED {
-            return None;
-        }
+        let server = lock.server()?;
         let endpoint = self.0.endpoint();
         let id = endpoint.id();
-        self.0.spawn_server(id, lock.serve(Rc::new(endpoint))?);
+        self.0.spawn_server(id, server.serve(Rc::new(endpoint)));
         Some(id)
     }
 }

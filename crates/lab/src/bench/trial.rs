@@ -2,11 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farlock_fabric::shm::ShmEndpoint;
 use farlock_fabric::{Addr, Nanos};
-use farlock_locks::RecordLock;
 use farlock_locks::local::together;
-use farlock_locks::registry::{self, SpecError, Visitor};
+use farlock_locks::registry::{self, SpecError};
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{Control, Course, Failure, Laps, Tally, drive};
@@ -112,16 +110,9 @@ pub struct LockFacts {
 
 /// The facts of this lock, with its counts so many acquisitions before their wrap.
 pub fn facts(lock: &str, steps: u16) -> Result<LockFacts, SpecError> {
-    struct Facts(u16);
-    impl Visitor<ShmEndpoint> for Facts {
-        type Output = LockFacts;
-
-        fn visit<L: RecordLock<ShmEndpoint>>(self, lock: L) -> LockFacts {
-            let leased = lock.lease_ns().is_some();
-            LockFacts { bytes: L::BYTES, leased, near_wrap: lock.near_wrap(self.0) }
-        }
-    }
-    registry::visit(lock, Facts(steps))
+    let kind = registry::kind(lock)?;
+    let leased = kind.promises().lease_ns.is_some();
+    Ok(LockFacts { bytes: kind.bytes(), leased, near_wrap: kind.near_wrap(steps) })
 }
 
 /// What came of a trial.

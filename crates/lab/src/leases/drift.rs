@@ -153,7 +153,7 @@ fn play(args: &DriftArgs, lock: &str, drift_ppm: u32) -> anyhow::Result<Row> {
         clients: args.clients,
         days: args.days,
         drift_ppm,
-        lease_ns: registry::visit(lock, LeaseOf)?,
+        lease_ns: registry::promises(lock)?.lease_ns.unwrap_or(0),
         verdict: inside.verdict(),
         abandoned: all.abandoned,
         lost: all.lost,
@@ -163,16 +163,6 @@ fn play(args: &DriftArgs, lock: &str, drift_ppm: u32) -> anyhow::Result<Row> {
         seed: args.seed,
         provenance: Provenance::here(),
     })
-}
-
-struct LeaseOf;
-
-impl Visitor<Simulated> for LeaseOf {
-    type Output = Nanos;
-
-    fn visit<L: RecordLock<Simulated>>(self, lock: L) -> Nanos {
-        lock.lease_ns().unwrap_or(0)
-    }
 }
 
 /// What a client did.
@@ -196,7 +186,7 @@ impl Visitor<Simulated> for Member<'_> {
     type Output = Task<Account>;
 
     fn visit<L: RecordLock<Simulated>>(self, lock: L) -> Task<Account> {
-        let lease_ns = lock.lease_ns().unwrap_or(0);
+        let lease_ns = lock.promises().lease_ns.unwrap_or(0);
         let client = Client::new(Simulated::new(self.world.endpoint()), lock, Options::new(1));
         let id = client.endpoint().id();
         let (handle, inside) = (self.world.handle(), self.inside.clone());

@@ -143,7 +143,7 @@ impl Visitor<Simulated> for Member<'_> {
         let acquisitions = self.course.scaled(ACQUISITIONS_PER_CLIENT);
         let endpoint = self.world.endpoint();
         let id = endpoint.id();
-        let order = Order::promised(&lock);
+        let order = Order::promised(lock.promises().order);
         let client = Client::new(Simulated::new(endpoint), lock, Options::new(1));
         self.world.spawn(id, async move {
             for _ in 0..acquisitions {

@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use farlock_fabric::Endpoint;
 use farlock_fabric::shm::{Region, ShmEndpoint};
-use farlock_locks::RecordLock;
-use farlock_locks::registry::{self, Visitor};
+use farlock_locks::registry;
 
 use crate::bench::placement::Placement;
 use crate::latency::Latency;
@@ -65,10 +64,10 @@ pub struct TakeoverArgs {
 
 /// Takes over, one lock after another. Fails if a judge objects.
 pub fn run(args: &TakeoverArgs) -> anyhow::Result<()> {
-    let protocols = named_or_all(&args.protocol, |name| registry::visit(name, HasLine) == Ok(true));
+    let protocols = named_or_all(&args.protocol, |name| has_line(name).unwrap_or(false));
     let mut rows = Vec::new();
     for protocol in protocols {
-        registry::visit(protocol, HasLine)?;
+        has_line(protocol)?;
         let row = take_over(args, protocol).with_context(|| (*protocol).to_owned())?;
         if args.json {
             println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
@@ -81,15 +80,10 @@ pub fn run(args: &TakeoverArgs) -> anyhow::Result<()> {
     rows.iter().try_for_each(Row::pass)
 }
 
-/// Whether clients of a lock stand in line, and sleep there. Whoever polls is woken by its clock.
-struct HasLine;
-
-impl Visitor<ShmEndpoint> for HasLine {
-    type Output = bool;
-
-    fn visit<L: RecordLock<ShmEndpoint>>(self, lock: L) -> bool {
-        L::OUTLIVES_CLIENTS && lock.bypass_max().is_some()
-    }
+/// Whether clients of a lock stand in line, and sleep there. One that polls is woken by its clock.
+fn has_line(lock: &str) -> anyhow::Result<bool> {
+    let promises = registry::promises(lock)?;
+    Ok(promises.outlives_clients && promises.order.bypass_max.is_some())
 }
 
 /// All deaths of one lock's holders.

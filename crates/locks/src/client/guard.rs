@@ -10,6 +10,7 @@ use farlock_fabric::{Endpoint, Nanos, Park, Slot};
 
 use super::{At, Client, InLine};
 use crate::ReleaseError;
+use crate::promise::Granted;
 use crate::record::{Mode, RecordLock};
 use crate::token::Token;
 
@@ -40,14 +41,14 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
 
     /// The generation of the lock in which it was granted.
     pub fn generation(&self) -> u64 {
-        L::generation(self.grant())
+        self.grant().generation()
     }
 
     /// When this hold ends by the clock of its client's endpoint, if it ends by itself: whoever
     /// holds it longer has lost it, and must not act on what it protects. `None`: it lasts until it
     /// is released.
     pub fn expires(&self) -> Option<Nanos> {
-        L::expires(self.grant())
+        self.grant().expires()
     }
 
     /// Releases the lock. The lock is free when the future resolves; dropped earlier, the release

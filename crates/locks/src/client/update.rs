@@ -1,7 +1,7 @@
 //! A lock held to update: to read what it protects, and to write it later.
 //!
 //! Such a hold leaves the readers inside that came before it, where the lock can
-//! ([`RecordLock::UPDATES`]), and lets nobody else in. [`UpdateGuard::upgrade`] waits until they
+//! ([`RecordLock::updates`]), and lets nobody else in. [`UpdateGuard::upgrade`] waits until they
 //! have left. Two readers that both want to write would wait for each other for ever; two that come
 //! to update cannot, since the second waits for the first to release. It was first told of DSLR
 //! (Yoon, Chowdhury, Mozafari, SIGMOD'18, section 5.2).
@@ -94,7 +94,12 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         let core = Rc::clone(self);
         let task = async move {
             let slots = &core.slots;
-            match slots.kind.acquire_to_update(&slots.site(index)).await {
+            let site = slots.site(index);
+            let acquired = match slots.kind.updates() {
+                Some(updates) => updates.acquire_to_update(site).await,
+                None => slots.acquire(&site).await,
+            };
+            match acquired {
                 Ok(grant) => {
                     slots.hold(index, Mode::Exclusive, grant);
                     Ok(())
@@ -114,7 +119,12 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         let task = async move {
             let slots = &core.slots;
             let (site, grant) = (slots.site(index), slots.grant(index));
-            match slots.kind.upgrade(&site, grant).await {
+            let upgraded = match slots.kind.updates() {
+                Some(updates) => updates.upgrade(site, grant).await,
+                // It is exclusive from the first.
+                None => Ok(Some(grant)),
+            };
+            match upgraded {
                 Ok(Some(grant)) => slots.hold(index, Mode::Exclusive, grant),
                 Ok(None) => {
                     site.event(Event::Superseded { lock: site.lock });

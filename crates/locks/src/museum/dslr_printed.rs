@@ -14,9 +14,10 @@
 
 use farlock_fabric::{Endpoint, Fault, Verb, Wait, Woken};
 
+use crate::promise::{LockKind, Promises, TokenSource};
 use crate::record::bakery::{LEASE_NS, Tickets};
 use crate::record::dslr_64::{Dslr64, Dslr64Word, Grant};
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -65,11 +66,17 @@ impl DslrPrinted {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for DslrPrinted {
+impl LockKind for DslrPrinted {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
     const TOKENS: TokenSource = TokenSource::Nowhere;
 
+    fn promises(&self) -> Promises {
+        Promises::EXCLUSION
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for DslrPrinted {
     as_sound!(Dslr64);
 
     async fn wait_in_line(

@@ -7,8 +7,9 @@
 
 use farlock_fabric::{Fault, Verb, WideAtomics};
 
+use crate::promise::{LockKind, Promises, TokenSource};
 use crate::record::shiftlock::{Grant, ShiftLock};
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -19,11 +20,17 @@ pub struct GivesUp {
     pub sound: ShiftLock,
 }
 
-impl<E: WideAtomics> RecordLock<E> for GivesUp {
+impl LockKind for GivesUp {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const TOKENS: TokenSource = TokenSource::Word;
 
+    fn promises(&self) -> Promises {
+        Promises::EXCLUSION
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for GivesUp {
     as_sound!(ShiftLock);
 
     async fn wait_in_line(

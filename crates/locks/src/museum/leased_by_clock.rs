@@ -4,8 +4,9 @@
 
 use farlock_fabric::{Endpoint, Fault, Nanos, Verb, Wait};
 
+use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::bakery::LEASE_NS;
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
 
 /// The word is the hour until which it is taken, with the slot's index in its low bits.
@@ -16,29 +17,38 @@ pub struct LeasedByClock;
 const WHO_BITS: u32 = 8;
 
 /// What a holder remembers: the word it wrote.
-type Grant = u64;
+#[derive(Clone, Copy, Debug)]
+pub struct Grant(u64);
 
 impl LeasedByClock {
-    fn word<E: Endpoint>(site: &Site<'_, E>) -> u64 {
-        (site.opened_at() + LEASE_NS) << WHO_BITS | u64::from(site.me.endpoint.index)
+    fn word<E: Endpoint>(site: &Site<'_, E>) -> Grant {
+        Grant((site.opened_at() + LEASE_NS) << WHO_BITS | u64::from(site.me.endpoint.index))
     }
 
     fn take<E: Endpoint>(site: &Site<'_, E>, compare: u64) -> Verb<'static> {
         site.opens_at(site.endpoint.now());
-        Verb::Cas64 { addr: site.lock, compare, swap: Self::word(site) }
+        Verb::Cas64 { addr: site.lock, compare, swap: Self::word(site).0 }
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for LeasedByClock {
+impl LockKind for LeasedByClock {
     const BYTES: u64 = 8;
     const SHARES: bool = false;
     const TOKENS: TokenSource = TokenSource::Nowhere;
 
-    type Grant = Grant;
-
-    fn lease_ns(&self) -> Option<Nanos> {
-        Some(LEASE_NS)
+    fn promises(&self) -> Promises {
+        Promises { lease_ns: Some(LEASE_NS), ..Promises::EXCLUSION }
     }
+}
+
+impl Granted for Grant {
+    fn expires(self) -> Option<Nanos> {
+        Some(self.0 >> WHO_BITS)
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for LeasedByClock {
+    type Grant = Grant;
 
     fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {
         Self::take(site, 0)
@@ -71,7 +81,7 @@ impl<E: Endpoint> RecordLock<E> for LeasedByClock {
     }
 
     fn closing(&self, site: &Site<'_, E>, _: Mode, grant: Grant) -> Option<Verb<'static>> {
-        Some(Verb::Cas64 { addr: site.lock, compare: grant, swap: 0 })
+        Some(Verb::Cas64 { addr: site.lock, compare: grant.0, swap: 0 })
     }
 
     fn closed(&self, _: &Site<'_, E>, _: Mode, _: Grant, _: u128) -> bool {
@@ -94,17 +104,5 @@ impl<E: Endpoint> RecordLock<E> for LeasedByClock {
 
     fn tried(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>, old: u128) -> Tried<Grant> {
         if old == 0 { Tried::Granted(Self::word(site)) } else { Tried::Busy }
-    }
-
-    fn generation(_: Grant) -> u64 {
-        0
-    }
-
-    fn expires(grant: Grant) -> Option<Nanos> {
-        Some(grant >> WHO_BITS)
-    }
-
-    fn count(_: Grant) -> u64 {
-        0
     }
 }

@@ -6,8 +6,9 @@
 
 use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
 
+use crate::promise::{LockKind, Promises, TokenSource};
 use crate::record::cas::Cas;
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
 
 /// A spin lock that sleeps through its release.
@@ -22,11 +23,17 @@ impl Default for LostWakeUp {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for LostWakeUp {
+impl LockKind for LostWakeUp {
     const BYTES: u64 = 8;
     const SHARES: bool = false;
     const TOKENS: TokenSource = TokenSource::Nowhere;
 
+    fn promises(&self) -> Promises {
+        Promises::EXCLUSION
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for LostWakeUp {
     type Grant = ();
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -74,13 +81,5 @@ impl<E: WideAtomics> RecordLock<E> for LostWakeUp {
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<()> {
         self.sound.tried(site, mode, seen, old)
-    }
-
-    fn generation((): ()) -> u64 {
-        0
-    }
-
-    fn count((): ()) -> u64 {
-        0
     }
 }

@@ -52,14 +52,6 @@ macro_rules! as_sound {
         ) -> Tried<Self::Grant> {
             self.sound.tried(site, mode, seen, old)
         }
-
-        fn generation(grant: Self::Grant) -> u64 {
-            <$sound as RecordLock<E>>::generation(grant)
-        }
-
-        fn count(grant: Self::Grant) -> u64 {
-            <$sound as RecordLock<E>>::count(grant)
-        }
     };
 }
 

@@ -7,7 +7,8 @@
 
 use farlock_fabric::{Fault, Link, Verb, Wait, WideAtomics};
 
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::promise::{LockKind, Promises, TokenSource};
+use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
 
 /// Where the count lies, in bytes after the lock's address.
@@ -23,11 +24,17 @@ impl RidingRead {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for RidingRead {
+impl LockKind for RidingRead {
     const BYTES: u64 = 16;
     const SHARES: bool = false;
     const TOKENS: TokenSource = TokenSource::Nowhere;
 
+    fn promises(&self) -> Promises {
+        Promises::EXCLUSION
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for RidingRead {
     /// The count as this holder left it; `None` if it has not touched it.
     type Grant = Option<u64>;
 
@@ -91,13 +98,5 @@ impl<E: WideAtomics> RecordLock<E> for RidingRead {
 
     fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, old: u128) -> Tried<Self::Grant> {
         if old as u64 == 0 { Tried::Granted(None) } else { Tried::Busy }
-    }
-
-    fn generation(_: Self::Grant) -> u64 {
-        0
-    }
-
-    fn count(_: Self::Grant) -> u64 {
-        0
     }
 }

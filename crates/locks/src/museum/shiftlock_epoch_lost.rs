@@ -9,8 +9,9 @@
 
 use farlock_fabric::{Fault, Verb, WideAtomics};
 
+use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::shiftlock::{Grant, ShiftLock, ShiftWord};
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
 
 /// ShiftLock that loses the epoch across a handover.
@@ -34,11 +35,29 @@ impl PrintedGrant {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for EpochLost {
+impl LockKind for EpochLost {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const TOKENS: TokenSource = TokenSource::Word;
 
+    fn promises(&self) -> Promises {
+        Promises::EXCLUSION
+    }
+}
+
+impl Granted for PrintedGrant {
+    #[inline(always)]
+    fn generation(self) -> u64 {
+        self.sound.generation()
+    }
+
+    #[inline(always)]
+    fn count(self) -> u64 {
+        self.sound.count()
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for EpochLost {
     type Grant = PrintedGrant;
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -107,13 +126,5 @@ impl<E: WideAtomics> RecordLock<E> for EpochLost {
             Tried::Busy => Tried::Busy,
             Tried::Again(word) => Tried::Again(word),
         }
-    }
-
-    fn generation(grant: PrintedGrant) -> u64 {
-        <ShiftLock as RecordLock<E>>::generation(grant.sound)
-    }
-
-    fn count(grant: PrintedGrant) -> u64 {
-        <ShiftLock as RecordLock<E>>::count(grant.sound)
     }
 }

@@ -7,7 +7,8 @@
 
 use farlock_fabric::{Fault, MaskedCas, Verb, Wait, WideAtomics, word};
 
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::promise::{LockKind, Promises, TokenSource};
+use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
 
 word! {
@@ -39,11 +40,17 @@ impl TornStamp {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for TornStamp {
+impl LockKind for TornStamp {
     const BYTES: u64 = 16;
     const SHARES: bool = false;
     const TOKENS: TokenSource = TokenSource::Nowhere;
 
+    fn promises(&self) -> Promises {
+        Promises::EXCLUSION
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for TornStamp {
     /// The stamp while this slot holds.
     type Grant = u64;
 
@@ -112,13 +119,5 @@ impl<E: WideAtomics> RecordLock<E> for TornStamp {
             false if StampWord(old).holder() == 0 => Tried::Again(old),
             false => Tried::Busy,
         }
-    }
-
-    fn generation(_: u64) -> u64 {
-        0
-    }
-
-    fn count(_: u64) -> u64 {
-        0
     }
 }

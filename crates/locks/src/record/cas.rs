@@ -5,8 +5,9 @@ use std::cell::Cell;
 
 use farlock_fabric::{Endpoint, Fault, Mailbox, Nanos, Verb, Wait};
 
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::promise::{LockKind, Promises, Proof, TokenSource};
 use crate::site::Site;
 
 /// The first backoff: 1,862 ns, which is 4,096 cycles at 2.2 GHz (SMART, OSDI'23, section 4.3, as
@@ -54,11 +55,19 @@ impl Cas {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for Cas {
+impl LockKind for Cas {
     const BYTES: u64 = 8;
     const SHARES: bool = false;
     const TOKENS: TokenSource = TokenSource::Nowhere;
 
+    fn promises(&self) -> Promises {
+        // It waits ever longer.
+        let pause_ns = if self.backoff.is_some() { 100_000 } else { Proof::PLAIN.pause_ns };
+        Promises { proof: Proof { pause_ns, ..Proof::PLAIN }, ..Promises::EXCLUSION }
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for Cas {
     type Grant = ();
 
     #[inline]

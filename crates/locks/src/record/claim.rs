@@ -14,8 +14,9 @@ use farlock_fabric::{
     word,
 };
 
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Convert, Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::{NUMBER_BITS, Site};
 use crate::slot::Phase;
@@ -187,6 +188,11 @@ impl Claim {
         Ok(lock)
     }
 
+    /// Whether waiters are in line where the word is this, as far as it tells.
+    pub fn is_awaited(&self, word: u128) -> bool {
+        ClaimWord(word).tail() != 0
+    }
+
     /// Whether a lock with so many releases is kept for those in line.
     #[inline(always)]
     fn is_closed_at(&self, count: u64) -> bool {
@@ -315,31 +321,54 @@ impl Claim {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for Claim {
+impl LockKind for Claim {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = ClaimWord::FIELDS;
-    const ORDER_OUTLIVES_PAUSES: bool = false;
-    const TRIES_TELL_TRUTH: bool = true;
-    const WITHDRAWS: bool = true;
-    const PASSES_OVER_STOPPED: bool = true;
-    const READERS_IN_LINE: bool = true;
-    const LEAVES_MAIL: bool = true;
     const TOKENS: TokenSource = TokenSource::Word;
 
-    type Grant = Grant;
-
-    fn bypass_max(&self) -> Option<u32> {
-        Some(self.bypass.into())
-    }
-
-    fn acts_on_memory(&self) -> bool {
-        true
+    fn promises(&self) -> Promises {
+        Promises {
+            order: Order {
+                bypass_max: Some(self.bypass.into()),
+                readers_in_line: true,
+                outlives_pauses: false,
+                ..Order::NONE
+            },
+            tries_tell_truth: true,
+            withdraws: true,
+            passes_over_stopped: true,
+            leaves_mail: true,
+            acts_on_memory: true,
+            proof: Proof {
+                variants: &["bypass=1"],
+                patient: "poll=15000000",
+                has_many_verbs: true,
+                ..Proof::SLEEPER
+            },
+            ..Promises::EXCLUSION
+        }
     }
 
     fn near_wrap(&self, steps: u16) -> u128 {
         ClaimWord::COUNT.place(u64::from(steps).wrapping_neg())
     }
+}
+
+impl Granted for Grant {
+    #[inline(always)]
+    fn ticket(self) -> u32 {
+        self.acquisition
+    }
+
+    #[inline(always)]
+    fn count(self) -> u64 {
+        self.count
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for Claim {
+    type Grant = Grant;
 
     #[inline(always)]
     fn begin(&self, site: &Site<'_, E>) -> u32 {
@@ -491,7 +520,9 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
     ) -> Result<Option<Grant>, Fault> {
         self.try_past_the_dead(site, mode, ClaimWord(old)).await
     }
+}
 
+impl<E: WideAtomics> Convert<E> for Claim {
     async fn renew(&self, site: &Site<'_, E>, grant: Grant) -> Result<Option<Grant>, Fault> {
         if grant.rank == Rank::Reader {
             return Ok(None);
@@ -521,17 +552,5 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
 
     async fn try_upgrade(&self, site: &Site<'_, E>, grant: Grant) -> Result<Option<Grant>, Fault> {
         self.make_exclusive(site, grant).await
-    }
-
-    fn is_awaited(&self, word: u128) -> bool {
-        ClaimWord(word).tail() != 0
-    }
-
-    fn ticket(grant: Grant) -> u32 {
-        grant.acquisition
-    }
-
-    fn count(grant: Grant) -> u64 {
-        grant.count
     }
 }

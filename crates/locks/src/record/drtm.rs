@@ -7,8 +7,9 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Fault, Nanos, SyncedClock, Verb, Wait, word};
 
 use super::letter::short_name;
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 
@@ -51,7 +52,8 @@ impl Default for DrTm {
 }
 
 /// When a reader's hold ends by its own clock; `None` for writers.
-pub type Lease = Option<Nanos>;
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lease(Option<Nanos>);
 
 impl DrTm {
     /// `lease=NANOS`: how long readers hold; `delta=NANOS`: how far clocks may differ;
@@ -109,7 +111,7 @@ impl DrTm {
     /// What a reader has of a lease that ends then, if enough is left of it.
     fn shares<E: SyncedClock>(&self, site: &Site<'_, E>, end: Nanos) -> Option<Lease> {
         let enough = end > site.endpoint.now() + self.lease_ns / LEFT_PARTS;
-        enough.then_some(Some(end))
+        enough.then_some(Lease(Some(end)))
     }
 
     /// What this slot has after an attempt with `seen` that found `old`.
@@ -121,8 +123,8 @@ impl DrTm {
         old: DrtmWord,
     ) -> Option<Lease> {
         match mode {
-            Mode::Exclusive => (old == seen).then_some(None),
-            Mode::Shared if old == seen => Some(Some(self.end(site, site.opened_at()))),
+            Mode::Exclusive => (old == seen).then_some(Lease(None)),
+            Mode::Shared if old == seen => Some(Lease(Some(self.end(site, site.opened_at())))),
             Mode::Shared if old.locked() == 0 => self.shares(site, old.value()),
             Mode::Shared => None,
         }
@@ -146,22 +148,38 @@ impl DrTm {
     }
 }
 
-impl<E: SyncedClock> RecordLock<E> for DrTm {
+impl LockKind for DrTm {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = DrtmWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
-    const OUTLIVES_CLIENTS: bool = false;
 
+    fn promises(&self) -> Promises {
+        let lingers_ns = self.lease_ns + GRAIN_NS + 3 * self.clock_error_ns.unwrap_or(0);
+        Promises {
+            outlives_clients: false,
+            lease_ns: Some(self.lease_ns),
+            lingers_ns,
+            proof: Proof {
+                // It is told how far clocks may lie apart that the checker lets drift.
+                patient: "retry=500000:delta=100000",
+                word_tells_time: true,
+                ..Proof::PLAIN
+            },
+            ..Promises::EXCLUSION
+        }
+    }
+}
+
+impl Granted for Lease {
+    #[inline(always)]
+    fn expires(self) -> Option<Nanos> {
+        self.0
+    }
+}
+
+impl<E: SyncedClock> RecordLock<E> for DrTm {
     type Grant = Lease;
-
-    fn lease_ns(&self) -> Option<Nanos> {
-        Some(self.lease_ns)
-    }
-
-    fn lingers_ns(&self, endpoint: &E) -> Nanos {
-        self.lease_ns + GRAIN_NS + 3 * self.clock_error(endpoint)
-    }
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
         self.take(site, mode, DrtmWord::new())
@@ -217,9 +235,5 @@ impl<E: SyncedClock> RecordLock<E> for DrTm {
             None if word.locked() == 0 && self.ends_in(site, word) == 0 => Tried::Again(old),
             None => Tried::Busy,
         }
-    }
-
-    fn expires(lease: Lease) -> Option<Nanos> {
-        lease
     }
 }

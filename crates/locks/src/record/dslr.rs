@@ -8,8 +8,9 @@ use farlock_fabric::{Addr, Fault, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, LeaseOptions, Place, Tickets, Turn, Waiting, backoff_ns,
 };
-use super::{Mode, RecordLock, TokenSource, Tried, expected_word, tried_word};
+use super::{LocalFuture, Mode, RecordLock, Tried, Update, expected_word, tried_word};
 use crate::event::Event;
+use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
@@ -196,6 +197,21 @@ impl Dslr {
         }
     }
 
+    /// Waits for the turn of the same ticket, as one that reads beside nobody.
+    async fn await_readers<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        grant: Grant,
+    ) -> Result<Option<Grant>, Fault> {
+        let (mode, generation) = (Mode::Exclusive, grant.generation.into());
+        let place = Place { mode, beside_readers: false, ticket: grant.ticket, generation };
+        let turn = self.waiting.turn::<DslrWord, E>(site, place, 0).await?;
+        let Turn::Mine { since, .. } = turn else { return Ok(None) };
+        // That a reader has left is progress, after which everybody's patience begins anew.
+        let expires = grant.expires.max(self.waiting.expires(since, self.slots));
+        Ok(Some(Grant { expires, ..grant }))
+    }
+
     /// Gives a ticket back that may have become void: if the generation is the grant's and `served`
     /// was served.
     fn give_back<E>(
@@ -217,17 +233,27 @@ impl Dslr {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for Dslr {
+impl LockKind for Dslr {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = DslrWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
-    const UPDATES: bool = true;
 
-    type Grant = Grant;
-
-    fn bypass_max(&self) -> Option<u32> {
-        Some(0)
+    fn promises(&self) -> Promises {
+        // A reader waits for all writers that are in line when it gets in line, whatever comes later.
+        let order = Order { writers_before_reader: Some(u16::MAX), ..Order::FIFO };
+        Promises {
+            order,
+            lease_ns: self.waiting.lease.map(|lease| lease.ns * Nanos::from(self.slots)),
+            proof: Proof {
+                handed_on: &["lease=10000000"],
+                leased: &[""],
+                patient: "omega=2500000",
+                hurried: "omega=50000",
+                ..Proof::SLEEPER
+            },
+            ..Promises::EXCLUSION
+        }
     }
 
     fn near_wrap(&self, steps: u16) -> u128 {
@@ -240,14 +266,35 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
             .with(DslrWord::COUNT, u64::from(steps).wrapping_neg())
             .0
     }
+}
 
-    fn lease_ns(&self) -> Option<Nanos> {
-        self.waiting.lease.map(|lease| lease.ns * Nanos::from(self.slots))
+impl Granted for Grant {
+    #[inline(always)]
+    fn generation(self) -> u64 {
+        self.generation.into()
     }
 
-    /// All writers that are in line when it gets in line, whatever comes later.
-    fn writers_before_reader(&self) -> Option<u16> {
-        Some(u16::MAX)
+    #[inline(always)]
+    fn expires(self) -> Option<Nanos> {
+        (self.expires != Nanos::MAX).then_some(self.expires)
+    }
+
+    #[inline(always)]
+    fn ticket(self) -> u32 {
+        self.ticket.bits()
+    }
+
+    #[inline(always)]
+    fn count(self) -> u64 {
+        self.count
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for Dslr {
+    type Grant = Grant;
+
+    fn updates(&self) -> Option<&dyn Update<E, Grant>> {
+        Some(self)
     }
 
     #[inline(always)]
@@ -355,41 +402,26 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
         tried_word(self, site, mode, seen, old)
     }
+}
 
-    /// An exclusive ticket whose turn comes early (section 5.2).
-    async fn acquire_to_update(&self, site: &Site<'_, E>) -> Result<Grant, Fault> {
-        site.endpoint.verb(self.opening(site, Mode::Exclusive)).await?;
-        let old = DslrWord(site.endpoint.old());
-        if self.place_to_update(old).is_served(old.served()) {
-            return Ok(self.grant(old, site.opened_at()));
-        }
-        self.in_line(site, |old| self.place_to_update(old), old).await
+/// By an exclusive ticket whose turn comes early (section 5.2).
+impl<E: WideAtomics> Update<E, Grant> for Dslr {
+    fn acquire_to_update<'a>(&'a self, site: Site<'a, E>) -> LocalFuture<'a, Result<Grant, Fault>> {
+        Box::pin(async move {
+            site.endpoint.verb(self.opening(&site, Mode::Exclusive)).await?;
+            let old = DslrWord(site.endpoint.old());
+            if self.place_to_update(old).is_served(old.served()) {
+                return Ok(self.grant(old, site.opened_at()));
+            }
+            self.in_line(&site, |old| self.place_to_update(old), old).await
+        })
     }
 
-    /// Waits for the turn of the same ticket.
-    async fn upgrade(&self, site: &Site<'_, E>, grant: Grant) -> Result<Option<Grant>, Fault> {
-        let (mode, generation) = (Mode::Exclusive, grant.generation.into());
-        let place = Place { mode, beside_readers: false, ticket: grant.ticket, generation };
-        let turn = self.waiting.turn::<DslrWord, E>(site, place, 0).await?;
-        let Turn::Mine { since, .. } = turn else { return Ok(None) };
-        // That a reader has left is progress, after which everybody's patience begins anew.
-        let expires = grant.expires.max(self.waiting.expires(since, self.slots));
-        Ok(Some(Grant { expires, ..grant }))
-    }
-
-    fn generation(grant: Grant) -> u64 {
-        grant.generation.into()
-    }
-
-    fn expires(grant: Grant) -> Option<Nanos> {
-        (grant.expires != Nanos::MAX).then_some(grant.expires)
-    }
-
-    fn ticket(grant: Grant) -> u32 {
-        grant.ticket.bits()
-    }
-
-    fn count(grant: Grant) -> u64 {
-        grant.count
+    fn upgrade<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        grant: Grant,
+    ) -> LocalFuture<'a, Result<Option<Grant>, Fault>> {
+        Box::pin(async move { self.await_readers(&site, grant).await })
     }
 }

@@ -11,8 +11,9 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Verb, word};
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns,
 };
-use super::{Mode, RecordLock, TokenSource, Tried, expected_word, tried_word};
+use super::{Mode, RecordLock, Tried, expected_word, tried_word};
 use crate::event::Event;
+use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::repair::Participant;
 use crate::site::Site;
@@ -398,25 +399,51 @@ fn counts(participant: &Participant) -> bool {
     participant.record.generation != STANDS_BACK
 }
 
-impl<E: Endpoint> RecordLock<E> for Dslr64 {
+impl LockKind for Dslr64 {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = Dslr64Word::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
-    const ORDER_OUTLIVES_COUNTS: bool = false;
 
-    type Grant = Grant;
+    fn promises(&self) -> Promises {
+        // A reader waits for all writers that are in line when it gets in line, whatever comes later.
+        let writers_before_reader = Some(COUNT_MAX);
+        Promises {
+            order: Order { writers_before_reader, outlives_counts: false, ..Order::NONE },
+            proof: Proof {
+                variants: &["max=3"],
+                larger: &["max=4", "lease=4000000:max=12"],
+                leased: &[""],
+                patient: "omega=2500000",
+                hurried: "omega=50000",
+                waits_for_void: true,
+                ..Proof::SLEEPER
+            },
+            ..Promises::EXCLUSION
+        }
+    }
 
     fn near_wrap(&self, steps: u16) -> u128 {
         let before = self.count_max.saturating_sub(steps);
         let tickets = Tickets { x: before, s: before };
         Dslr64Word::new().with_served(tickets).with_taken(tickets).0.into()
     }
+}
 
-    /// All writers that are in line when it gets in line, whatever comes later.
-    fn writers_before_reader(&self) -> Option<u16> {
-        Some(COUNT_MAX)
+impl Granted for Grant {
+    #[inline(always)]
+    fn generation(self) -> u64 {
+        IN_LINE
     }
+
+    #[inline(always)]
+    fn ticket(self) -> u32 {
+        self.ticket.bits()
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for Dslr64 {
+    type Grant = Grant;
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -485,18 +512,6 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
         tried_word(self, site, mode, seen, old)
-    }
-
-    fn generation(_: Grant) -> u64 {
-        IN_LINE
-    }
-
-    fn ticket(grant: Grant) -> u32 {
-        grant.ticket.bits()
-    }
-
-    fn count(_: Grant) -> u64 {
-        0
     }
 }
 

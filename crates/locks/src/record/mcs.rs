@@ -8,8 +8,9 @@ use farlock_fabric::{Fault, Mailbox, MaskedCas, Patience, Verb, WideAtomics, wor
 use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
 };
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::repair;
 use crate::site::Site;
@@ -152,21 +153,39 @@ impl Mcs {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for Mcs {
+impl LockKind for Mcs {
     const BYTES: u64 = 16;
     const SHARES: bool = false;
     const FIELDS: &'static [Field] = McsWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
 
-    type Grant = Grant;
-
-    fn bypass_max(&self) -> Option<u32> {
-        Some(0)
+    fn promises(&self) -> Promises {
+        Promises {
+            order: Order::FIFO,
+            proof: Proof { handed_on: &[""], ..Proof::SLEEPER },
+            ..Promises::EXCLUSION
+        }
     }
 
     fn near_wrap(&self, steps: u16) -> u128 {
         Released::near_wrap(steps)
     }
+}
+
+impl Granted for Released {
+    #[inline(always)]
+    fn generation(self) -> u64 {
+        Self::generation(self)
+    }
+
+    #[inline(always)]
+    fn count(self) -> u64 {
+        Self::count(self)
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for Mcs {
+    type Grant = Grant;
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {
@@ -292,13 +311,5 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
             Some(grant) => Tried::Granted(grant),
             None => Tried::Busy,
         }
-    }
-
-    fn generation(grant: Grant) -> u64 {
-        grant.generation()
-    }
-
-    fn count(grant: Grant) -> u64 {
-        grant.count()
     }
 }

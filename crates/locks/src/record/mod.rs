@@ -55,9 +55,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use farlock_fabric::word::Field;
-use farlock_fabric::{Endpoint, Fault, Nanos, Posted, Verb};
+use farlock_fabric::{Endpoint, Fault, Posted, Verb};
 
+#[cfg(doc)]
+use crate::promise::Promises;
+use crate::promise::{Granted, LockKind};
 use crate::site::Site;
 
 /// How a lock is held.
@@ -68,15 +70,6 @@ pub enum Mode {
     Shared = 0,
     /// Alone.
     Exclusive = 1,
-}
-
-/// Where a protocol's fencing tokens come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TokenSource {
-    /// A count in the lock's word.
-    Word,
-    /// There are none: a service refuses to use this lock.
-    Nowhere,
 }
 
 /// How an attempt that never waits went.
@@ -120,107 +113,87 @@ pub(crate) fn tried_word<E: Endpoint, L: RecordLock<E>>(
     }
 }
 
+/// A future of a protocol, made by an ability that a lock may or may not have.
+pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
 /// What a lock server does, for as long as there are clients. It never ends.
-pub type Server = Pin<Box<dyn Future<Output = ()>>>;
+pub type Server = LocalFuture<'static, ()>;
+
+/// The ability to hold a lock so that shared holders that came before stay: to read what it
+/// protects, and to write it later. Holds to update exclude each other.
+pub trait Update<E: Endpoint, G> {
+    /// Acquires the lock beside the shared holders that came before, but beside no other client
+    /// that may write. Later ones wait. It is released like an exclusive hold.
+    ///
+    /// A crash leaves behind what that of an exclusive client does.
+    fn acquire_to_update<'a>(&'a self, site: Site<'a, E>) -> LocalFuture<'a, Result<G, Fault>>;
+
+    /// Waits until the shared holders have left that were let stay: then the hold is exclusive.
+    /// `None` if others have taken the lock away meanwhile.
+    fn upgrade<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        grant: G,
+    ) -> LocalFuture<'a, Result<Option<G>, Fault>>;
+}
+
+/// The ability to be granted by a server, which clients ask by messages.
+pub trait Serve<E: Endpoint, G> {
+    /// Makes this endpoint the server that clients of this value ask, and says what it does.
+    fn serve(&mut self, endpoint: Rc<E>) -> Server;
+
+    /// Asks for the lock; `None` if another client has it.
+    fn try_server<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        mode: Mode,
+    ) -> LocalFuture<'a, Result<Option<G>, Fault>>;
+}
+
+/// The ability to turn a hold into another one where it stands, by a verb.
+pub trait Convert<E: Endpoint>: RecordLock<E> {
+    /// Begins an exclusive hold anew for another task of its holder, as if it had been released and
+    /// acquired by the task that runs: one release later, with the next token. `None`, and nothing
+    /// has changed: others come first.
+    async fn renew(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+    ) -> Result<Option<Self::Grant>, Fault>;
+
+    /// Makes an exclusive hold a shared one, at once. `None`, and nothing has changed: it cannot.
+    async fn downgrade(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+    ) -> Result<Option<Self::Grant>, Fault>;
+
+    /// Makes a shared hold an exclusive one if no other is inside. `None`, and nothing has changed:
+    /// there is another.
+    async fn try_upgrade(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+    ) -> Result<Option<Self::Grant>, Fault>;
+}
 
 /// A lock on one word of far memory, as the client runs it.
 ///
-/// The value is the protocol's parameters and its state of one client (a backoff, say). `Grant` is
-/// what a holder must remember until it releases.
+/// The value is the protocol's parameters and its state of one client (a backoff, say).
 ///
-/// A crash leaves behind what each protocol's page says; [`repair`](crate::repair) repairs it.
-pub trait RecordLock<E: Endpoint>: Clone + 'static {
-    /// Bytes of the lock's word, and its alignment. Zero bytes are a free lock.
-    const BYTES: u64;
-    /// Whether shared holders really share.
-    const SHARES: bool;
-    /// The fields of the word, lowest first, for whoever shows verbs to people.
-    const FIELDS: &'static [Field] = &[];
-    /// Where tokens come from.
-    const TOKENS: TokenSource;
-    /// Whether it excludes anybody. False for the canary alone, for which judges must cry out.
-    const EXCLUDES: bool = true;
-    /// Whether it outlives clients that die holding or awaiting it. A baseline may not, and is
-    /// judged without deaths.
-    const OUTLIVES_CLIENTS: bool = true;
-    /// Whether the order that it promises holds where its counts wrap or are reset.
-    const ORDER_OUTLIVES_COUNTS: bool = true;
-    /// Whether the order that it promises holds where clients are stopped for long. It may not
-    /// where waiting tells nobody whether a client is dead: a wrong guess then puts all in line
-    /// anew.
-    const ORDER_OUTLIVES_PAUSES: bool = true;
-
-    /// Whether a server grants it, by messages: then no verb acquires or releases it.
-    const SERVED: bool = false;
-
-    /// Whether who holds it to update ([`Client::update`](crate::Client::update)) leaves the
-    /// readers inside that came before. Where not, such a hold is exclusive from the first.
-    const UPDATES: bool = false;
-
-    /// Whether an attempt that never waits fails only if somebody living holds the lock
-    /// incompatibly, or awaits it and is not passed over.
-    const TRIES_TELL_TRUTH: bool = false;
-
-    /// Whether who withdraws is soon as if it had never asked: [`RecordLock::wait_or_leave`] leaves
-    /// where nobody stands behind, and passes on what it is granted elsewhere.
-    const WITHDRAWS: bool = false;
-
-    /// Whether a waiter that is stopped is passed over by those behind it.
-    const PASSES_OVER_STOPPED: bool = false;
-
-    /// Whether readers get in line among the writers, in whose order all are granted.
-    const READERS_IN_LINE: bool = false;
-
-    /// Whether a message may lie in a mailbox whose slot has left: none of this lock grants or ends
-    /// anything, and whoever uses the slot next drops it.
-    const LEAVES_MAIL: bool = false;
-
+/// A crash leaves behind what each protocol's page says; [`repair`](crate::repair) mends it.
+pub trait RecordLock<E: Endpoint>: LockKind {
     /// What a holder remembers.
-    type Grant: Copy + 'static;
+    type Grant: Granted;
 
-    /// If writers are granted in the order in which they got in line, or all are
-    /// ([`RecordLock::READERS_IN_LINE`]): how many that come later may pass between two of those in
-    /// line. 0 is strictly first come, first served; `None` promises
-    /// no order.
-    fn bypass_max(&self) -> Option<u32> {
+    /// The ability to hold it to update; where there is none such a hold is exclusive from the
+    /// first.
+    fn updates(&self) -> Option<&dyn Update<E, Self::Grant>> {
         None
     }
 
-    /// Whether the first verb of an acquisition depends on what its slot remembers of the one
-    /// before, so that an explorer must tell such memories apart. A hint to a verb is none.
-    fn acts_on_memory(&self) -> bool {
-        false
-    }
-
-    /// A free lock's word of which every count of acquisitions or releases wraps, or is reset,
-    /// after so many, and every count of repairs with the next one; zero if it counts nothing.
-    fn near_wrap(&self, steps: u16) -> u128 {
-        let _ = steps;
-        0
-    }
-
-    /// How long this client may hold before others take the lock away, if they do from the living.
-    fn lease_ns(&self) -> Option<Nanos> {
-        None
-    }
-
-    /// Within how long from when it is posted, in nanoseconds, a verb that adds to the word must
-    /// take effect, if ever, for this lock to exclude anybody; `None`: at any time. Where one comes
-    /// later still, no writer is granted a token twice and who comes late has the lower one, but a
-    /// reader's token tells nothing any more.
-    fn adds_within_ns(&self) -> Option<Nanos> {
-        None
-    }
-
-    /// How long a shared hold may keep writers out after its release, where it ends by its lease
-    /// alone.
-    fn lingers_ns(&self, endpoint: &E) -> Nanos {
-        let _ = endpoint;
-        0
-    }
-
-    /// If a waiting writer keeps later readers out: for how many writers a reader waits at most.
-    fn writers_before_reader(&self) -> Option<u16> {
+    /// The ability to be served, where that is how it is granted ([`Promises::served`]).
+    fn server(&mut self) -> Option<&mut dyn Serve<E, Self::Grant>> {
         None
     }
 
@@ -247,12 +220,6 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
         0
     }
 
-    /// Whether somebody is in line where the word is this, as far as it tells.
-    fn is_awaited(&self, word: u128) -> bool {
-        let _ = word;
-        false
-    }
-
     /// The verb that acquires the lock if nobody has it, and gets in line if somebody does.
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static>;
 
@@ -276,7 +243,7 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     ) -> impl Future<Output = Result<Self::Grant, Fault>>;
 
     /// The same for who may withdraw while it waits ([`Site::is_withdrawn`]); `None` if it did and
-    /// has left. Where the lock [`WITHDRAWS`](RecordLock::WITHDRAWS) the future may be dropped at
+    /// has left. Where the lock [withdraws](Promises::withdraws) the future may be dropped at
     /// any of its waits, and another one goes on where it was: then there is no `old` word.
     async fn wait_or_leave(
         &self,
@@ -337,106 +304,5 @@ pub trait RecordLock<E: Endpoint>: Clone + 'static {
     ) -> Result<Option<Self::Grant>, Fault> {
         let _ = (site, mode, old);
         Ok(None)
-    }
-
-    /// Begins an exclusive hold anew for another task of its holder, as if it had been released and
-    /// acquired by who runs: one release later, with the next token. `None`, and nothing has
-    /// changed: others come first, or the lock cannot.
-    async fn renew(
-        &self,
-        site: &Site<'_, E>,
-        grant: Self::Grant,
-    ) -> Result<Option<Self::Grant>, Fault> {
-        let _ = (site, grant);
-        Ok(None)
-    }
-
-    /// Makes an exclusive hold a shared one, at once. `None`, and nothing has changed: the lock
-    /// cannot.
-    async fn downgrade(
-        &self,
-        site: &Site<'_, E>,
-        grant: Self::Grant,
-    ) -> Result<Option<Self::Grant>, Fault> {
-        let _ = (site, grant);
-        Ok(None)
-    }
-
-    /// Makes a shared hold an exclusive one if no other is inside. `None`, and nothing has changed:
-    /// there is another, or the lock cannot.
-    async fn try_upgrade(
-        &self,
-        site: &Site<'_, E>,
-        grant: Self::Grant,
-    ) -> Result<Option<Self::Grant>, Fault> {
-        let _ = (site, grant);
-        Ok(None)
-    }
-
-    /// The same where a server grants: asks it.
-    async fn try_server(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-    ) -> Result<Option<Self::Grant>, Fault> {
-        let _ = (site, mode);
-        Ok(None)
-    }
-
-    /// Acquires the lock to read what it protects, and to write it later: beside the shared holders
-    /// that came before, but beside no other that may write. Who comes later waits. It is released
-    /// like an exclusive hold.
-    ///
-    /// A crash leaves behind what that of an exclusive client does.
-    async fn acquire_to_update(&self, site: &Site<'_, E>) -> Result<Self::Grant, Fault> {
-        site.endpoint.completion(self.open(site, Mode::Exclusive)).await?;
-        let old = site.endpoint.old();
-        match self.opened(site, Mode::Exclusive, old) {
-            Some(grant) => Ok(grant),
-            None => self.wait_in_line(site, Mode::Exclusive, old).await,
-        }
-    }
-
-    /// Waits until the shared holders have left that were let stay: then the hold is exclusive.
-    /// `None` if others have taken the lock away meanwhile.
-    async fn upgrade(
-        &self,
-        site: &Site<'_, E>,
-        grant: Self::Grant,
-    ) -> Result<Option<Self::Grant>, Fault> {
-        let _ = site;
-        Ok(Some(grant))
-    }
-
-    /// Makes this endpoint the server that clients of this value ask, and says what it does; `None`
-    /// where no server grants.
-    fn serve(&mut self, endpoint: Rc<E>) -> Option<Server> {
-        let _ = endpoint;
-        None
-    }
-
-    /// The generation of the lock in which this grant was given; 0 if it counts no repairs.
-    fn generation(grant: Self::Grant) -> u64 {
-        let _ = grant;
-        0
-    }
-
-    /// When this grant ends by its holder's clock, if it does not last as long as the holder lives.
-    fn expires(grant: Self::Grant) -> Option<Nanos> {
-        let _ = grant;
-        None
-    }
-
-    /// The ticket of this grant, where the protocol gives tickets: what the slot record says of it
-    /// while it is held.
-    fn ticket(grant: Self::Grant) -> u32 {
-        let _ = grant;
-        0
-    }
-
-    /// The count of the grant's token; meaningless where [`TokenSource::Nowhere`].
-    fn count(grant: Self::Grant) -> u64 {
-        let _ = grant;
-        0
     }
 }

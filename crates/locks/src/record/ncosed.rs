@@ -9,7 +9,8 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Fault, Mailbox, Nanos, Slot, Verb, Wait, word};
 
 use super::letter::{self, Letter, Subject, mailbox_of, short_name};
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, Tried};
+use crate::promise::{LockKind, Promises, TokenSource};
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -237,19 +238,24 @@ impl NCosed {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for NCosed {
+impl LockKind for NCosed {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = CosedWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
-    const OUTLIVES_CLIENTS: bool = false;
 
-    type Grant = Stale;
+    fn promises(&self) -> Promises {
+        Promises { outlives_clients: false, ..Promises::EXCLUSION }
+    }
 
     fn near_wrap(&self, steps: u16) -> u128 {
         let count = RELEASED_MAX - u64::from(steps);
         CosedWord::new().with(CosedWord::SHARED, count).with(CosedWord::RELEASED, count).0.into()
     }
+}
+
+impl<E: Endpoint> RecordLock<E> for NCosed {
+    type Grant = Stale;
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
         let addr = site.lock;

@@ -3,19 +3,25 @@
 
 use farlock_fabric::{Endpoint, Fault, Verb};
 
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, Tried};
+use crate::promise::{LockKind, Promises, TokenSource};
 use crate::site::Site;
 
 /// Excludes nobody.
 #[derive(Clone, Debug, Default)]
 pub struct NoLock;
 
-impl<E: Endpoint> RecordLock<E> for NoLock {
+impl LockKind for NoLock {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
     const TOKENS: TokenSource = TokenSource::Nowhere;
-    const EXCLUDES: bool = false;
 
+    fn promises(&self) -> Promises {
+        Promises { excludes: false, ..Promises::EXCLUSION }
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for NoLock {
     type Grant = ();
 
     fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {

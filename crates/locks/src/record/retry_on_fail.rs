@@ -5,8 +5,9 @@
 use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Fault, Verb, Wait, word};
 
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::promise::{LockKind, Promises, TokenSource};
 use crate::site::Site;
 
 word! {
@@ -71,13 +72,18 @@ impl RetryOnFail {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for RetryOnFail {
+impl LockKind for RetryOnFail {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = RetryWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
-    const OUTLIVES_CLIENTS: bool = false;
 
+    fn promises(&self) -> Promises {
+        Promises { outlives_clients: false, ..Promises::EXCLUSION }
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for RetryOnFail {
     type Grant = ();
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {

@@ -9,7 +9,8 @@ use farlock_fabric::{
 };
 
 use super::letter::{self, Letter, Subject};
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, Tried};
+use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
@@ -231,18 +232,20 @@ impl RmaRw {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for RmaRw {
+impl LockKind for RmaRw {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = RmaWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
-    const OUTLIVES_CLIENTS: bool = false;
 
-    type Grant = Streak;
-
-    fn bypass_max(&self) -> Option<u32> {
-        Some(0)
+    fn promises(&self) -> Promises {
+        let proof = Proof { larger: &["writers=2:readers=3"], ..Proof::PLAIN };
+        Promises { outlives_clients: false, order: Order::FIFO, proof, ..Promises::EXCLUSION }
     }
+}
+
+impl<E: WideAtomics> RecordLock<E> for RmaRw {
+    type Grant = Streak;
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
         match mode {

@@ -13,7 +13,8 @@ use farlock_fabric::{
 };
 
 use super::letter::{self, Letter, Subject};
-use super::{Mode, RecordLock, Server, TokenSource, Tried};
+use super::{LocalFuture, Mode, RecordLock, Serve, Server, Tried};
+use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
@@ -72,26 +73,28 @@ impl Rpc {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for Rpc {
+impl LockKind for Rpc {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
     const TOKENS: TokenSource = TokenSource::Nowhere;
-    const OUTLIVES_CLIENTS: bool = false;
-    const SERVED: bool = true;
 
+    fn promises(&self) -> Promises {
+        let writers_before_reader = (self.bypasses == 0).then_some(u16::MAX);
+        Promises {
+            outlives_clients: false,
+            order: Order { writers_before_reader, ..Order::FIFO },
+            served: true,
+            proof: Proof::SLEEPER,
+            ..Promises::EXCLUSION
+        }
+    }
+}
+
+impl<E: Endpoint> RecordLock<E> for Rpc {
     type Grant = ();
 
-    fn serve(&mut self, endpoint: Rc<E>) -> Option<Server> {
-        self.server = endpoint.id();
-        Some(Box::pin(serve(endpoint, self.bypasses)))
-    }
-
-    fn bypass_max(&self) -> Option<u32> {
-        Some(0)
-    }
-
-    fn writers_before_reader(&self) -> Option<u16> {
-        (self.bypasses == 0).then_some(u16::MAX)
+    fn server(&mut self) -> Option<&mut dyn Serve<E, ()>> {
+        Some(self)
     }
 
     fn opening(&self, _: &Site<'_, E>, _: Mode) -> Verb<'static> {
@@ -137,10 +140,23 @@ impl<E: Endpoint> RecordLock<E> for Rpc {
     fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, _: u128) -> Tried<()> {
         unreachable!("no verb acquires it")
     }
+}
 
-    async fn try_server(&self, site: &Site<'_, E>, mode: Mode) -> Result<Option<()>, Fault> {
-        let answer = self.request(site, Subject::Try, mode).await?;
-        Ok((answer == Subject::Granted).then_some(()))
+impl<E: Endpoint> Serve<E, ()> for Rpc {
+    fn serve(&mut self, endpoint: Rc<E>) -> Server {
+        self.server = endpoint.id();
+        Box::pin(serve(endpoint, self.bypasses))
+    }
+
+    fn try_server<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        mode: Mode,
+    ) -> LocalFuture<'a, Result<Option<()>, Fault>> {
+        Box::pin(async move {
+            let answer = self.request(&site, Subject::Try, mode).await?;
+            Ok((answer == Subject::Granted).then_some(()))
+        })
     }
 }
 

@@ -19,8 +19,9 @@ use suspicion::Suspicion;
 use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
 };
-use super::{Mode, RecordLock, TokenSource, Tried};
+use super::{Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::repair;
 use crate::site::Site;
@@ -71,6 +72,25 @@ const UPPER_HALF: u64 = 8;
 pub const WRITERS_MAX: u16 = 16;
 /// The pause between two reads of a word that is waited for, in nanoseconds (the artifact's).
 pub const POLL_NS: Nanos = 1_862;
+/// How it is proved, with leases and without.
+const PROOF: Proof = Proof {
+    variants: &[
+        "n=1",
+        "n=1:keep",
+        "bypass=1",
+        "bypass=1:newcomer-yields=1",
+        "strict",
+        "attempts=2",
+    ],
+    larger: &["n=4", "bypass=2", "n=2:keep"],
+    handed_on: &["", "lease=10000000"],
+    leased: &["", "strict", "n=1:keep"],
+    // It trusts readers for 30 ms, and looks at them as often as its polling interval says.
+    patient: "poll=15000000",
+    hurried: "poll=20000",
+    ..Proof::SLEEPER
+};
+
 /// What a holder remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
@@ -579,34 +599,46 @@ impl ShiftLock {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for ShiftLock {
+impl LockKind for ShiftLock {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = ShiftWord::FIELDS;
-    const ORDER_OUTLIVES_PAUSES: bool = false;
     const TOKENS: TokenSource = TokenSource::Word;
 
-    type Grant = Grant;
-
-    fn bypass_max(&self) -> Option<u32> {
-        Some(self.bypass.into())
-    }
-
-    fn is_awaited(&self, word: u128) -> bool {
-        ShiftWord(word).tail() != 0
-    }
-
-    fn acts_on_memory(&self) -> bool {
-        self.bypass > 0
+    fn promises(&self) -> Promises {
+        let writers_in_a_row = self.writers_max.saturating_mul(u16::from(self.bypass) + 1);
+        Promises {
+            order: Order {
+                bypass_max: Some(self.bypass.into()),
+                writers_before_reader: Some(writers_in_a_row),
+                outlives_pauses: false,
+                ..Order::NONE
+            },
+            acts_on_memory: self.bypass > 0,
+            proof: PROOF,
+            ..Promises::EXCLUSION
+        }
     }
 
     fn near_wrap(&self, steps: u16) -> u128 {
         Released::near_wrap(steps) | ShiftWord::GENERATION_LOW.mask()
     }
+}
 
-    fn writers_before_reader(&self) -> Option<u16> {
-        Some(self.writers_max.saturating_mul(u16::from(self.bypass) + 1))
+impl Granted for Grant {
+    #[inline(always)]
+    fn generation(self) -> u64 {
+        self.released.generation()
     }
+
+    #[inline(always)]
+    fn count(self) -> u64 {
+        self.released.count()
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for ShiftLock {
+    type Grant = Grant;
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -759,14 +791,6 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
             Some(_) if mode == Mode::Shared && found.readers() != expected => Tried::Again(old),
             Some(grant) => Tried::Granted(grant),
         }
-    }
-
-    fn generation(grant: Grant) -> u64 {
-        grant.released.generation()
-    }
-
-    fn count(grant: Grant) -> u64 {
-        grant.released.count()
     }
 }
 

@@ -7,8 +7,9 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{EndpointId, Fault, MaskedCas, MaskedFaa, Verb, WideAtomics, word};
 
 use super::bakery::{Doubt, Waiting};
-use super::{Mode, RecordLock, TokenSource, Tried, expected_word, tried_word};
+use super::{Mode, RecordLock, Tried, expected_word, tried_word};
 use crate::event::Event;
+use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
 use crate::repair::Participant;
 use crate::site::Site;
 use crate::slot::Phase;
@@ -271,17 +272,35 @@ impl TableLock {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for TableLock {
+impl LockKind for TableLock {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = TableWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
 
-    type Grant = Grant;
+    fn promises(&self) -> Promises {
+        Promises { proof: Proof::SLEEPER, ..Promises::EXCLUSION }
+    }
 
     fn near_wrap(&self, steps: u16) -> u128 {
         TableWord::new().with(TableWord::COUNT, u64::from(steps).wrapping_neg()).0
     }
+}
+
+impl Granted for Grant {
+    #[inline(always)]
+    fn ticket(self) -> u32 {
+        self.claim as u32
+    }
+
+    #[inline(always)]
+    fn count(self) -> u64 {
+        self.found.count()
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for TableLock {
+    type Grant = Grant;
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -352,14 +371,6 @@ impl<E: WideAtomics> RecordLock<E> for TableLock {
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
         tried_word(self, site, mode, seen, old)
-    }
-
-    fn ticket(grant: Grant) -> u32 {
-        grant.claim as u32
-    }
-
-    fn count(grant: Grant) -> u64 {
-        grant.found.count()
     }
 }
 

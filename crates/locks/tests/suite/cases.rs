@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use farlock_fabric::{Addr, Endpoint, Nanos};
+use farlock_fabric::{Addr, Endpoint, Nanos, SyncedClock};
 use farlock_locks::{AcquireError, Client, Guard, Mode, RecordLock, TokenSource};
 
 use crate::ledger::Ledger;
@@ -296,10 +296,10 @@ impl Case for ReaderIsNotStarved {
 }
 
 /// Waits until a hold in this mode that was released keeps nobody out.
-async fn until_over<E: Endpoint, L: RecordLock<E>>(client: &Client<E, L>, lock: &L, mode: Mode) {
+async fn until_over<E: SyncedClock, L: RecordLock<E>>(client: &Client<E, L>, lock: &L, mode: Mode) {
     let endpoint = client.endpoint();
     if mode == Mode::Shared {
-        endpoint.sleep(lock.lingers_ns(endpoint)).await;
+        endpoint.sleep(crate::lingers_ns(lock, endpoint)).await;
     }
 }
 
@@ -384,7 +384,7 @@ impl Case for Update {
         let (one, other, spec) = (client(stage, &lock), client(stage, &lock), promise.spec);
         let task = async move {
             for upgrades in [false, true] {
-                let early = match L::UPDATES {
+                let early = match lock.updates().is_some() {
                     true => Some(other.shared(word).await.expect("acquires")),
                     false => None,
                 };

@@ -88,27 +88,20 @@ fn trial(
     registry::visit(spec, trial).expect("the lock is registered")
 }
 
-/// This lock, but whoever waits looks rarely: some of the default spend nearly all of a trial on
-/// looking at a word that a dead client keeps as it is.
+/// This lock, but waiters look rarely: some of the default spend nearly all of a trial on looking
+/// at a word that a dead client keeps as it is.
 fn looking_rarely(spec: &str) -> String {
-    match spec.split(':').next() {
-        Some("shiftlock") if !spec.contains(":poll=") => format!("{spec}:poll=20000"),
-        Some("dslr" | "dslr-64") if !spec.contains(":omega=") => format!("{spec}:omega=50000"),
-        _ => spec.to_owned(),
+    let hurried = registry::promises(spec).expect("it is registered").proof.hurried;
+    if hurried.is_empty() || spec.contains(hurried) {
+        return spec.to_owned();
     }
+    format!("{spec}:{hurried}")
 }
 
-/// Whether this lock outlives clients that die.
+/// Whether this lock excludes, and outlives clients that die.
 fn outlives_clients(spec: &str) -> bool {
-    struct Outlives;
-    impl Visitor<SimEndpoint> for Outlives {
-        type Output = bool;
-
-        fn visit<L: RecordLock<SimEndpoint>>(self, _: L) -> bool {
-            L::OUTLIVES_CLIENTS
-        }
-    }
-    registry::visit(spec, Outlives).expect("the lock is registered")
+    let promises = registry::promises(spec).expect("it is registered");
+    promises.excludes && promises.outlives_clients
 }
 
 /// About as many verbs as the shortest run of a client has.
@@ -120,7 +113,7 @@ const SEEDS: u64 = 8;
 /// One client dies at each of its first verbs, in each of the three ways.
 #[test]
 fn one_death_at_any_verb() {
-    for spec in specs().filter(|spec| *spec != "none" && outlives_clients(spec)) {
+    for spec in specs().filter(|spec| outlives_clients(spec)) {
         let (mut survived, noticed) = (0, Rc::default());
         let rarely = looking_rarely(spec);
         for verb in 0..VERBS {
@@ -141,7 +134,7 @@ fn one_death_at_any_verb() {
 /// Two clients die, the second often while it repairs what the first left behind.
 #[test]
 fn two_deaths() {
-    for spec in specs().filter(|spec| *spec != "none" && outlives_clients(spec)) {
+    for spec in specs().filter(|spec| outlives_clients(spec)) {
         let rarely = looking_rarely(spec);
         for seed in 0..600 {
             let spec = if seed % 8 == 0 { spec } else { &rarely };

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint, Nanos};
-use farlock_locks::record::TokenSource;
+use farlock_locks::TokenSource;
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Guard, Mode, Options, RecordLock, ReleaseError};
 use farlock_sim::{Config, Ended, Handle, Ratio, SimEndpoint, Weakness, World};
@@ -41,9 +41,14 @@ fn tell<S: Story>(spec: &str, story: S) {
 }
 
 /// Every lock with leases. No verb is late by as much as one.
-fn leased() -> [String; 5] {
-    ["dslr", "dslr-64", "dslr-64:max=5", "shiftlock", "shiftlock:strict"]
-        .map(|lock| format!("{lock}:lease={LEASE_NS}"))
+fn leased() -> Vec<String> {
+    let mut leased = vec![format!("dslr-64:max=5:lease={LEASE_NS}")];
+    for lock in registry::RECORD_LOCKS {
+        let proof = registry::promises(lock.name).expect("it is registered").proof;
+        let spec = |options: &&str| format!("{}:lease={LEASE_NS}:{options}", lock.name);
+        leased.extend(proof.leased.iter().map(spec));
+    }
+    leased
 }
 
 /// Releases a hold whose lease may have ended.

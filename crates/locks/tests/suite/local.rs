@@ -86,7 +86,7 @@ impl Case for LocalExclusion {
         assert_eq!(ledger.grants(word).len(), 120, "{spec}: every acquisition is granted");
         let (most, all) = (came.turns_max.get(), came.handed_on.get());
         assert!(most <= HANDOVERS_MAX, "{spec}: a hold had {most} turns");
-        let least = if lock.lease_ns().is_some() { 0 } else { 20 };
+        let least = if lock.promises().lease_ns.is_some() { 0 } else { 20 };
         assert!(all >= least, "{spec}: {all} grants were handed on");
     }
 }
@@ -97,7 +97,7 @@ pub(crate) struct RemoteIsNotStarved;
 impl Case for RemoteIsNotStarved {
     fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         // Where counts are reset, whoever comes meanwhile is not in line yet.
-        if !promise.fifo || !L::ORDER_OUTLIVES_COUNTS {
+        if !promise.fifo || !lock.promises().order.outlives_counts {
             return;
         }
         passed_while_in_line(stage, &lock, Mode::Exclusive, promise.spec);
@@ -295,7 +295,7 @@ impl Case for LocalTry {
             held.release().await.expect("releases");
             table.client().settle().await;
             let endpoint = table.client().endpoint();
-            endpoint.sleep(lock.lingers_ns(endpoint)).await;
+            endpoint.sleep(crate::lingers_ns(&lock, endpoint)).await;
             let again = other.try_acquire(word, Mode::Exclusive).await.expect("tries");
             again.expect("the lock is free again").release().await.expect("releases");
         };

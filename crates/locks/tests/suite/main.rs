@@ -59,25 +59,29 @@ pub(crate) struct Promise {
     pub(crate) writers_before_reader: Option<usize>,
 }
 
-/// Options worth a run of their own.
-const VARIANTS: &[&str] = &[
-    "shiftlock:n=1",
-    "shiftlock:n=4",
-    "shiftlock:bypass=2",
-    "shiftlock:n=2:keep:poll=20000",
-    "shiftlock:strict:poll=20000",
-    "shiftlock:attempts=2:poll=20000",
-    "shiftlock:lease=4000000:poll=20000",
-    "dslr:lease=4000000:omega=50000",
-    "dslr-64:lease=4000000:omega=50000",
-    "dslr-64:lease=4000000:omega=50000:max=12",
-    "dslr-64:max=4",
-    "rma-rw:writers=2:readers=3",
-];
+/// The leases here, in nanoseconds.
+pub(crate) const LEASE_NS: Nanos = 4_000_000;
 
-/// Every lock of the registry, and the variants.
+/// Every lock of the registry, its variants, larger ones, and with leases; where it has options,
+/// its clients look at a word about once in a round trip.
 pub(crate) fn specs() -> impl Iterator<Item = &'static str> {
-    registry::RECORD_LOCKS.iter().map(|lock| lock.name).chain(VARIANTS.iter().copied())
+    static SPECS: std::sync::OnceLock<Vec<String>> = std::sync::OnceLock::new();
+    let all = || {
+        let mut all: Vec<_> = registry::RECORD_LOCKS.iter().map(|l| l.name.to_owned()).collect();
+        for lock in registry::RECORD_LOCKS {
+            let proof = registry::promises(lock.name).expect("it is registered").proof;
+            let hurried = if proof.hurried.is_empty() {
+                String::new()
+            } else {
+                format!(":{}", proof.hurried)
+            };
+            let mut add = |options: &str| all.push(format!("{}:{options}{hurried}", lock.name));
+            proof.variants.iter().chain(proof.larger).for_each(|options| add(options));
+            proof.leased.iter().for_each(|options| add(&format!("lease={LEASE_NS}:{options}")));
+        }
+        all
+    };
+    SPECS.get_or_init(all).iter().map(String::as_str)
 }
 
 /// A case: what is played with one lock on one stage.
@@ -108,20 +112,26 @@ impl<S: Stage, C: Case> Visitor<S::Endpoint> for Player<'_, S, C> {
     type Output = ();
 
     fn visit<L: RecordLock<S::Endpoint>>(self, mut lock: L) {
-        if !L::EXCLUDES || (lock.lease_ns().is_some() && !S::PUNCTUAL) {
+        let promises = lock.promises();
+        if !promises.excludes || (promises.lease_ns.is_some() && !S::PUNCTUAL) {
             return;
         }
-        if L::SERVED {
-            let server = lock.serve(Rc::new(self.stage.endpoint())).expect("it is served");
-            self.stage.serve(server);
+        if let Some(server) = lock.server() {
+            let served = server.serve(Rc::new(self.stage.endpoint()));
+            self.stage.serve(served);
         }
         let promise = Promise {
             spec: self.spec,
-            fifo: lock.bypass_max() == Some(0),
-            writers_before_reader: lock.writers_before_reader().map(usize::from),
+            fifo: promises.order.bypass_max == Some(0),
+            writers_before_reader: promises.order.writers_before_reader.map(usize::from),
         };
         C::play(self.stage, lock, promise);
     }
+}
+
+/// How long a shared hold of this lock may keep writers out after its release.
+pub(crate) fn lingers_ns<E: SyncedClock, L: RecordLock<E>>(lock: &L, endpoint: &E) -> Nanos {
+    lock.promises().lingers_ns + 3 * endpoint.clock_error()
 }
 
 /// A client on this stage.

@@ -135,7 +135,7 @@ struct LateRecord;
 impl Case for LateRecord {
     fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         for mode in [Mode::Shared, Mode::Exclusive] {
-            if L::OUTLIVES_CLIENTS && (L::SHARES || mode == Mode::Exclusive) {
+            if lock.promises().outlives_clients && (L::SHARES || mode == Mode::Exclusive) {
                 let ended = stage_late_record(stage, &lock, mode);
                 assert!(ended, "{}: {mode:?} holds: the next one waits for ever", promise.spec);
             }

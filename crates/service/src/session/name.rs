@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 
 use farlock_fabric::shm::{Biased, BiasedGuard, Unparker};
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, Verb, block_on};
-use farlock_locks::{Attempt, Closed, Mode, Opened, RecordLock, Token};
+use farlock_locks::{Attempt, Closed, Mode, Opened, Token};
 
 use super::hub::Hub;
 use super::pool::Place;
@@ -464,7 +464,7 @@ fn close(place: &mut Place, is_seen: bool) -> Result<Closed, Fault> {
 }
 
 fn is_awaited(word: u128) -> bool {
-    RecordLock::<farlock_fabric::shm::Lane>::is_awaited(&lock_protocol(), word)
+    lock_protocol().is_awaited(word)
 }
 
 impl After {

@@ -11,12 +11,13 @@
 use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Fault, Nanos, Verb, Wait, Woken};
 
-use super::{COUNT_MAX, Dslr64, Dslr64Word, IN_LINE, STANDS_BACK};
+use super::{Dslr64, Dslr64Word, IN_LINE, STANDS_BACK};
 use crate::event::Event;
+use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::bakery::{
     BACKOFF_TIMES_MAX, Counters, Lease, LeaseOptions, Place, Stall, Tickets, Turn, backoff_ns,
 };
-use crate::record::{Mode, RecordLock, TokenSource, Tried, expected_word, tried_word};
+use crate::record::{Mode, RecordLock, Tried, expected_word, tried_word};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
@@ -171,27 +172,41 @@ fn is_spoiled(word: Dslr64Word) -> bool {
     word.served().x > word.taken().x
 }
 
-impl<E: Endpoint> RecordLock<E> for Leased {
+impl LockKind for Leased {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = Dslr64Word::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
-    const ORDER_OUTLIVES_COUNTS: bool = false;
 
-    type Grant = Held;
+    fn promises(&self) -> Promises {
+        let lease_ns = self.lease.ns * Nanos::from(self.slots);
+        Promises { lease_ns: Some(lease_ns), ..self.lock.promises() }
+    }
 
     fn near_wrap(&self, steps: u16) -> u128 {
-        <Dslr64 as RecordLock<E>>::near_wrap(&self.lock, steps)
+        self.lock.near_wrap(steps)
+    }
+}
+
+impl Granted for Held {
+    #[inline(always)]
+    fn generation(self) -> u64 {
+        IN_LINE
     }
 
-    fn lease_ns(&self) -> Option<Nanos> {
-        Some(self.lease.ns * Nanos::from(self.slots))
+    #[inline(always)]
+    fn expires(self) -> Option<Nanos> {
+        Some(self.expires)
     }
 
-    /// All writers that are in line when it gets in line, whatever comes later.
-    fn writers_before_reader(&self) -> Option<u16> {
-        Some(COUNT_MAX)
+    #[inline(always)]
+    fn ticket(self) -> u32 {
+        self.ticket.bits()
     }
+}
+
+impl<E: Endpoint> RecordLock<E> for Leased {
+    type Grant = Held;
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -296,21 +311,5 @@ impl<E: Endpoint> RecordLock<E> for Leased {
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Held> {
         tried_word(self, site, mode, seen, old)
-    }
-
-    fn generation(_: Held) -> u64 {
-        IN_LINE
-    }
-
-    fn expires(held: Held) -> Option<Nanos> {
-        Some(held.expires)
-    }
-
-    fn ticket(held: Held) -> u32 {
-        held.ticket.bits()
-    }
-
-    fn count(_: Held) -> u64 {
-        0
     }
 }

@@ -8,8 +8,9 @@ use farlock_fabric::{Fault, MaskedCas, Nanos, Verb, WideAtomics};
 use super::lease::Term;
 use super::{Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, add, found_free};
 use crate::event::Event;
+use crate::promise::{Granted, LockKind, Order, Promises, TokenSource};
 use crate::record::queue::next_generation;
-use crate::record::{Mode, RecordLock, TokenSource, Tried};
+use crate::record::{Mode, RecordLock, Tried};
 use crate::registry::{SpecError, SpecOptions};
 use crate::repair;
 use crate::site::Site;
@@ -179,40 +180,53 @@ impl Extended {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for Extended {
+impl LockKind for Extended {
     const BYTES: u64 = 16;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = ShiftWord::FIELDS;
-    const ORDER_OUTLIVES_PAUSES: bool = false;
     const TOKENS: TokenSource = TokenSource::Word;
 
-    type Grant = Held;
-
-    /// Who attempts is in no line, and a lease that ends puts everybody in line anew.
-    fn bypass_max(&self) -> Option<u32> {
-        (self.attempts == 0 && self.lease.is_none()).then_some(0)
-    }
-
-    fn lease_ns(&self) -> Option<Nanos> {
-        self.lease.map(|term| term.ns)
-    }
-
-    /// A reader's release, without `strict`: what it posts at the end of its lease takes effect
-    /// before anybody has waited for three.
-    fn adds_within_ns(&self) -> Option<Nanos> {
-        self.lease.filter(|_| !self.strict).map(|term| term.ns)
+    fn promises(&self) -> Promises {
+        let plain = self.lock.promises();
+        // A client that attempts is in no line, and a lease that ends puts all in line anew.
+        let in_order = self.attempts == 0 && self.lease.is_none();
+        let order = Order { outlives_pauses: false, ..Order::NONE };
+        // A reader's release, without `strict`: what it posts at the end of its lease takes effect
+        // before any other client has waited for three.
+        let adds = self.lease.filter(|_| !self.strict);
+        Promises {
+            order: if in_order { plain.order } else { order },
+            lease_ns: self.lease.map(|term| term.ns),
+            adds_within_ns: adds.map(|term| term.ns),
+            acts_on_memory: false,
+            ..plain
+        }
     }
 
     fn near_wrap(&self, steps: u16) -> u128 {
-        RecordLock::<E>::near_wrap(&self.lock, steps)
+        self.lock.near_wrap(steps)
+    }
+}
+
+impl Granted for Held {
+    #[inline(always)]
+    fn generation(self) -> u64 {
+        self.grant.released.generation()
     }
 
-    fn writers_before_reader(&self) -> Option<u16> {
-        if self.attempts > 0 || self.lease.is_some() {
-            return None;
-        }
-        RecordLock::<E>::writers_before_reader(&self.lock)
+    #[inline(always)]
+    fn expires(self) -> Option<Nanos> {
+        (self.expires != Nanos::MAX).then_some(self.expires)
     }
+
+    #[inline(always)]
+    fn count(self) -> u64 {
+        self.grant.released.count()
+    }
+}
+
+impl<E: WideAtomics> RecordLock<E> for Extended {
+    type Grant = Held;
 
     #[inline]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -320,17 +334,5 @@ impl<E: WideAtomics> RecordLock<E> for Extended {
             Tried::Busy => Tried::Busy,
             Tried::Again(word) => Tried::Again(word),
         }
-    }
-
-    fn generation(held: Held) -> u64 {
-        held.grant.released.generation()
-    }
-
-    fn expires(held: Held) -> Option<Nanos> {
-        (held.expires != Nanos::MAX).then_some(held.expires)
-    }
-
-    fn count(held: Held) -> u64 {
-        held.grant.released.count()
     }
 }

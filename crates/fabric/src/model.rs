@@ -198,10 +198,6 @@ impl World {
     pub(crate) fn reset(&self) {
         self.0.borrow_mut().incarnation += 1;
     }
-
-    pub(crate) fn load(&self, addr: Addr) -> u64 {
-        self.0.borrow().memory[addr.offset() as usize / 8]
-    }
 }
 
 /// What one verb did.

@@ -2,10 +2,11 @@
 //!
 //! A hook implements [`Hook`] and overrides what it cares for; everything else goes on to the
 //! endpoint inside. The blanket implementations below make every hook an endpoint with the
-//! abilities of the one inside, so hooks nest: `Counted<Traced<Delayed<E>, S>>`.
+//! abilities of the one inside, so hooks nest.
 //!
 //! A hook keeps the contract of the seam, except for the faults it is there to cause. It never
-//! reads a clock, draws chance from elsewhere or blocks.
+//! reads a clock, draws chance from elsewhere or blocks. Counting is the one that many need; what a
+//! judge watches and what a storm strikes they wrap themselves.
 //!
 //! ```
 //! use farlock_fabric::hook::{Counted, Hook};
@@ -21,15 +22,8 @@
 //! ```
 
 mod count;
-mod delay;
-mod fault;
-mod owned;
-mod trace;
 
 pub use count::{Counted, Counts};
-pub use delay::{Delay, Delayed};
-pub use fault::{Effect, Faulty, Kind, Ratio, Rule, When};
-pub use trace::{Event, Outcome, Record, Ring, Sink, Summary, Traced};
 
 use std::task::{Context, Poll};
 
@@ -272,25 +266,5 @@ impl<H: Hook<Inner: Park>> Park for H {
     #[inline(always)]
     fn park(&self) {
         self.inner().park();
-    }
-}
-
-/// Steps of a seeded stream (SplitMix64), so that a hook's chance disturbs no endpoint's.
-#[derive(Clone, Debug)]
-struct Stream(u64);
-
-impl Stream {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// Uniform below `bound`, which is at least 1, by the high half of a product: its bias is below
-    /// `bound` in 2^64.
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }

@@ -155,6 +155,7 @@ macro_rules! conformance_cases {
             atomics_touch_their_word_alone
             random_atomics_match_their_definition
             verbs_in_flight_together_all_take_effect
+            a_verb_completes_within_its_post_where_all_do
             an_abandoned_atomic_takes_effect
             an_abandoned_write_takes_effect;
         chains:
@@ -229,6 +230,7 @@ macro_rules! conformance_cases {
             a_word_that_differs_already_ends_a_wait
             a_word_that_stays_ends_no_wait_but_in_time
             a_watched_word_is_seen_to_change
+            a_change_ends_a_wait_where_memory_is_watched
             whichever_comes_first_ends_a_wait
             a_dropped_wait_leaves_nothing_behind
             many_dropped_waits_leave_nothing_behind

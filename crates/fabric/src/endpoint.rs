@@ -61,8 +61,9 @@ pub struct Envelope {
 /// What ends a wait. Everything that is set ends it; nothing set would be forever and is refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait<'a> {
-    /// The 8-byte word at this address differs from this value. A simulated or remote endpoint
-    /// does not look: it returns [`Woken::Elapsed`] after `interval`, and the caller reads again.
+    /// The 8-byte word at this address differs from this value. An endpoint that does not watch
+    /// memory does not look: it returns [`Woken::Elapsed`] after `interval`, and the caller reads
+    /// again.
     pub word: Option<(Addr, u64)>,
     /// A message lies in this slot's mailbox.
     pub mail: Option<Slot>,
@@ -118,8 +119,21 @@ impl Default for Patience {
 
 /// A client's connection to the fabric: 64-bit verbs, messages, waiting, time and chance.
 pub trait Endpoint: 'static {
-    /// Whether every verb completes within [`Endpoint::post`].
-    const NOW: bool;
+    /// Every verb completes within [`Endpoint::post`]. So [`Posted::Pending`] never comes, and what
+    /// a peer does next takes as long as its processor, not a round trip.
+    const COMPLETES_IN_POST: bool;
+
+    /// A wait looks at [`Wait::word`], so that a change ends it and no interval is needed. Where it
+    /// does not, a waiter polls by the clock, and may miss a word that changes there and back.
+    const WATCHES_MEMORY: bool;
+
+    /// To read the slot records of all endpoints costs no round trips, so that a waiter may look
+    /// around as soon as it doubts, and again after milliseconds.
+    const LOOKS_AROUND_CHEAPLY: bool;
+
+    /// Waiters and holders run on the same processors: a yield may let a holder go on, and work in
+    /// a critical section keeps a processor busy.
+    const SHARES_PROCESSORS: bool;
 
     /// Who this is.
     fn id(&self) -> EndpointId;
@@ -127,7 +141,7 @@ pub trait Endpoint: 'static {
     /// How many slots this endpoint has; their numbers are below this.
     fn slots(&self) -> u8;
 
-    /// Posts one verb. Where [`Endpoint::NOW`] holds it is done on return.
+    /// Posts one verb. Where [`Endpoint::COMPLETES_IN_POST`] it is done on return.
     fn post(&self, verb: Verb<'_>) -> Posted;
 
     /// Posts 1 to [`CHAIN_MAX`](crate::verb::CHAIN_MAX) verbs to one memory node with one doorbell.

@@ -65,6 +65,7 @@ pub(crate) enum Flaw {
     PublishLost,
     PublishMisplaced,
     WaitEarly,
+    WordUnseen,
     MailUnseen,
     DeathUnseen,
     TimeReversed,
@@ -73,7 +74,7 @@ pub(crate) enum Flaw {
 
 impl Flaw {
     /// Every one.
-    pub(crate) const ALL: [Self; 38] = [
+    pub(crate) const ALL: [Self; 39] = [
         Self::CarriesCross,
         Self::CompareIgnoresMask,
         Self::SwapIgnoresMask,
@@ -108,6 +109,7 @@ impl Flaw {
         Self::PublishLost,
         Self::PublishMisplaced,
         Self::WaitEarly,
+        Self::WordUnseen,
         Self::MailUnseen,
         Self::DeathUnseen,
         Self::TimeReversed,
@@ -395,6 +397,7 @@ impl State {
     fn woken(&self, by: EndpointId, wait: &Wait<'_>, deadline: Option<Nanos>) -> Option<Woken> {
         if let Some((addr, value)) = wait.word
             && self.memory[addr.offset() as usize / 8] != value
+            && !self.has(Flaw::WordUnseen)
         {
             return Some(Woken::Changed);
         }
@@ -463,7 +466,10 @@ impl Drop for ModelEndpoint {
 }
 
 impl Endpoint for ModelEndpoint {
-    const NOW: bool = true;
+    const COMPLETES_IN_POST: bool = true;
+    const WATCHES_MEMORY: bool = true;
+    const LOOKS_AROUND_CHEAPLY: bool = true;
+    const SHARES_PROCESSORS: bool = false;
 
     fn id(&self) -> EndpointId {
         self.id

@@ -51,7 +51,7 @@ impl<E: Endpoint, L: RecordLock<E>> Site<E, L> {
     /// A processor is kept busy; a simulated client sleeps.
     pub(crate) async fn work(&self, nanos: Nanos) {
         let endpoint = self.client.endpoint();
-        if E::NOW {
+        if E::SHARES_PROCESSORS {
             let end = endpoint.now() + nanos;
             while endpoint.now() < end {
                 std::hint::spin_loop();

@@ -467,7 +467,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     fn try_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
         let slots = &self.slots;
         let mut tried = None;
-        if E::NOW && !slots.kind.promises().served {
+        if E::COMPLETES_IN_POST && !slots.kind.promises().served {
             match slots.try_now(index) {
                 Ok(Tried::Granted(grant)) => return Some(self.tried(index, Ok(Some(grant)))),
                 Ok(_) if !slots.kind.promises().tries_tell_truth => {
@@ -477,7 +477,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
                 Ok(_) => tried = Some(slots.endpoint.old()),
             }
         }
-        let posted = if E::NOW { None } else { slots.first_try(index) };
+        let posted = if E::COMPLETES_IN_POST { None } else { slots.first_try(index) };
         let core = Rc::clone(self);
         let task = Box::pin(async move {
             let tried = core.keep_trying(index, posted, tried).await;
@@ -596,7 +596,7 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Client<E, L> {
 
 impl<E: Endpoint, L: RecordLock<E>> Drop for Core<E, L> {
     fn drop(&mut self) {
-        if E::NOW {
+        if E::COMPLETES_IN_POST {
             return;
         }
         for work in &self.work {

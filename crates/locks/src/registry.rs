@@ -108,7 +108,9 @@ macro_rules! define {
         $name:literal, $module:ident::$lock:ident $(or $other:ident)?, $summary:literal, $make:expr;
     )+) => {
         /// Every record lock, in the order of lists and tables.
-        pub const RECORD_LOCKS: &[LockInfo] = &[$(LockInfo { name: $name, summary: $summary, module: stringify!($module) }),+];
+        pub const RECORD_LOCKS: &[LockInfo] = &[$(
+            LockInfo { name: $name, summary: $summary, module: stringify!($module) }
+        ),+];
 
         /// Makes the lock that `spec` names (`name` or `name:option=value`) and visits it.
         pub fn visit<E: WideAtomics + SyncedClock, V: Visitor<E>>(

@@ -5,9 +5,9 @@
 //! thread that calls it. It holds or awaits one lock at a time. The uncontended cycle is
 //! [`Seat::open`] and [`Seat::close`]: a verb each.
 //!
-//! Every verb of its endpoint completes at once ([`Endpoint::NOW`]), so that only waiting for
-//! others waits. Where the lock withdraws ([`Promises::withdraws`](crate::Promises::withdraws)) a wait may be dropped at any
-//! point, and another one, maybe on another thread, goes on where it was.
+//! Every verb of its endpoint completes at once ([`Endpoint::COMPLETES_IN_POST`]), so that only
+//! waiting for others waits. Where the lock withdraws ([`Promises::withdraws`]) a wait may be
+//! dropped at any point, and another one, maybe on another thread, goes on where it was.
 //!
 //! A seat that is dropped while it holds or awaits leaves what a crash of its endpoint would.
 
@@ -17,6 +17,8 @@ use std::fmt;
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Verb};
 
 use crate::client::{Options, true_mode};
+#[cfg(doc)]
+use crate::promise::Promises;
 use crate::record::{Convert, Mode, RecordLock, Tried};
 use crate::slot::{self, Phase, SlotRecord};
 use crate::slots::{Closing, Opening, Slots, now};
@@ -64,7 +66,7 @@ const SLOT: u8 = 0;
 impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     /// A seat at the first slot of `endpoint`, for `kind` locks.
     pub fn new(endpoint: E, kind: L, options: Options) -> Self {
-        const { assert!(E::NOW, "a seat's verbs complete at once") };
+        const { assert!(E::COMPLETES_IN_POST, "a seat's verbs complete at once") };
         assert!(!kind.promises().served, "a seat asks no server");
         Self { slots: Slots::new(endpoint, kind, options), old: Cell::new(None) }
     }

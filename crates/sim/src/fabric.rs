@@ -42,7 +42,10 @@ impl std::fmt::Debug for SimEndpoint {
 }
 
 impl Endpoint for SimEndpoint {
-    const NOW: bool = false;
+    const COMPLETES_IN_POST: bool = false;
+    const WATCHES_MEMORY: bool = false;
+    const LOOKS_AROUND_CHEAPLY: bool = false;
+    const SHARES_PROCESSORS: bool = false;
 
     #[inline]
     fn id(&self) -> EndpointId {

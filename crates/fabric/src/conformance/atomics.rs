@@ -2,7 +2,7 @@
 
 use super::{Dice, LONG, SHORT, Stage, load, load_all, store};
 use crate::addr::Addr;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Posted};
 use crate::verb::Verb;
 
 pub fn a_compare_that_holds_swaps<S: Stage>(stage: &mut S) {
@@ -137,6 +137,20 @@ pub fn verbs_in_flight_together_all_take_effect<S: Stage>(stage: &mut S) {
         second.await.expect("it takes effect");
         assert_eq!(load_all(&e, addr, 3).await, [1, 2, 3]);
     });
+}
+
+pub fn a_verb_completes_within_its_post_where_all_do<S: Stage>(stage: &mut S) {
+    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+    let (read, add) = (Verb::Read { addr, words: 1 }, Verb::Faa64 { addr, add: 7 });
+    for (verb, old) in [(read, 0), (add, 0), (read, 7), (add, 7)] {
+        match e.post(verb) {
+            Posted::Done(done) => assert_eq!((done, e.old()), (Ok(()), old)),
+            Posted::Pending(ticket) => {
+                assert!(!S::Endpoint::COMPLETES_IN_POST, "{verb:?} is still on its way");
+                e.abandon(ticket);
+            }
+        }
+    }
 }
 
 pub fn an_abandoned_atomic_takes_effect<S: Stage>(stage: &mut S) {

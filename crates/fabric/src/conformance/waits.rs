@@ -181,6 +181,25 @@ pub fn a_watched_word_is_seen_to_change<S: Stage>(stage: &mut S) {
     });
 }
 
+pub fn a_change_ends_a_wait_where_memory_is_watched<S: Stage>(stage: &mut S) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    stage.run(async {
+        if S::Endpoint::WATCHES_MEMORY {
+            let watch = async {
+                while load(&e, addr).await == 0 {
+                    let woken = e.wait(Wait { word: Some((addr, 0)), ..within(LONG) }).await;
+                    assert_eq!(woken, Woken::Changed, "nothing else can end it");
+                }
+            };
+            let change = async {
+                peer.sleep(SHORT).await;
+                peer.faa64(addr, 1).await.expect("it takes effect");
+            };
+            join(watch, change).await;
+        }
+    });
+}
+
 pub fn whichever_comes_first_ends_a_wait<S: Stage>(stage: &mut S) {
     let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
     let peers = [peer.id()];

@@ -45,7 +45,7 @@ pub trait Hook: 'static {
     /// The kind of endpoint inside.
     type Inner: Endpoint;
 
-    const NOW: bool = <Self::Inner as Endpoint>::NOW;
+    const COMPLETES_IN_POST: bool = <Self::Inner as Endpoint>::COMPLETES_IN_POST;
 
     /// The endpoint inside.
     fn inner(&self) -> &Self::Inner;
@@ -128,7 +128,10 @@ pub trait Hook: 'static {
 }
 
 impl<H: Hook> Endpoint for H {
-    const NOW: bool = <H as Hook>::NOW;
+    const COMPLETES_IN_POST: bool = <H as Hook>::COMPLETES_IN_POST;
+    const WATCHES_MEMORY: bool = H::Inner::WATCHES_MEMORY;
+    const LOOKS_AROUND_CHEAPLY: bool = H::Inner::LOOKS_AROUND_CHEAPLY;
+    const SHARES_PROCESSORS: bool = H::Inner::SHARES_PROCESSORS;
 
     #[inline(always)]
     fn id(&self) -> EndpointId {

@@ -15,7 +15,10 @@ use crate::error::Fault;
 use crate::verb::{CHAIN_MAX, Link, Verb};
 
 impl<K: 'static> Endpoint for Shm<K> {
-    const NOW: bool = true;
+    const COMPLETES_IN_POST: bool = true;
+    const WATCHES_MEMORY: bool = true;
+    const LOOKS_AROUND_CHEAPLY: bool = true;
+    const SHARES_PROCESSORS: bool = true;
 
     #[inline(always)]
     fn id(&self) -> EndpointId {

@@ -197,7 +197,7 @@ pub struct Struck<E> {
 impl<E: Endpoint> Struck<E> {
     /// `strike` does each strike's deed when its moment has come, once.
     pub fn new(inner: E, strikes: &[Strike], strike: impl Fn(Strike) + 'static) -> Self {
-        const { assert!(E::NOW, "the boundaries of a verb on its way are not known here") };
+        const { assert!(E::COMPLETES_IN_POST, "the moments of a verb on its way are unknown") };
         let strikes = strikes.iter().map(|strike| (*strike, strike.nth)).collect();
         let (strikes, strike) = (RefCell::new(strikes), Box::new(strike));
         Self { inner, strikes, strike, repairing: Cell::new(false) }

@@ -83,7 +83,10 @@ impl<E> Tampered<E> {
 }
 
 impl<E: Endpoint> Endpoint for Tampered<E> {
-    const NOW: bool = E::NOW;
+    const COMPLETES_IN_POST: bool = E::COMPLETES_IN_POST;
+    const WATCHES_MEMORY: bool = E::WATCHES_MEMORY;
+    const LOOKS_AROUND_CHEAPLY: bool = E::LOOKS_AROUND_CHEAPLY;
+    const SHARES_PROCESSORS: bool = E::SHARES_PROCESSORS;
 
     fn id(&self) -> EndpointId {
         self.inner.id()

@@ -414,7 +414,7 @@ impl Waiting {
             }
             let late = u64::from(is_late);
             site.endpoint.checkpoint(&[seen, doubt.hash(), stall.quiet_ns, since, late]);
-            let pause_ns = (!E::NOW).then(|| self.pause_ns(place.ahead(served)));
+            let pause_ns = (!E::WATCHES_MEMORY).then(|| self.pause_ns(place.ahead(served)));
             // Soon enough to look again before the word forgets.
             let lease_ns = self.lease.filter(|_| C::FORGETS).map(|lease| lease.ns);
             let interval = [pause_ns, left_ns, lease_ns].into_iter().flatten().min();
@@ -536,7 +536,7 @@ impl Doubt {
     /// Of clients with this lease. Where looking around costs round trips, two leases are waited
     /// first (section 4.6).
     fn of<E: Endpoint>(lease_ns: Nanos) -> Self {
-        let fresh_ns = if E::NOW { TRUST_NS } else { lease_ns.saturating_mul(2) };
+        let fresh_ns = if E::LOOKS_AROUND_CHEAPLY { TRUST_NS } else { lease_ns.saturating_mul(2) };
         let trust_ns = Some(fresh_ns);
         let (watched, second_look) = (Vec::new(), SecondLook::new());
         Self { fresh_ns, trust_ns, seen: 0, watched, gone: false, second_look }
@@ -592,7 +592,8 @@ impl Doubt {
         let watched = present.iter().filter(|&p| matters(p)).map(|p| p.endpoint);
         self.watched.extend(watched.take(WATCHED_MAX));
         let somebody_opens = present.iter().any(|p| p.record.phase == Phase::Opening);
-        self.trust_ns = match (E::NOW, somebody_opens) {
+        // Where memory is watched, no change of the word goes unseen, and none is looked for.
+        self.trust_ns = match (E::WATCHES_MEMORY, somebody_opens) {
             (true, false) => (self.watched.len() == WATCHED_MAX).then_some(TRUST_AGAIN_NS),
             _ => Some(self.fresh_ns),
         };

@@ -47,7 +47,7 @@ impl Cas {
     async fn pause<E: Endpoint>(&self, site: &Site<'_, E>, seen: u64, attempt: u32) {
         let interval = match &self.backoff {
             Some(backoff) => Some(backoff.wait_ns(attempt, site.endpoint.random())),
-            None => (!E::NOW).then_some(0),
+            None => (!E::WATCHES_MEMORY).then_some(0),
         };
         let peers = [Mailbox::from_bits(seen).endpoint];
         let word = Some((site.lock, seen));

@@ -142,7 +142,7 @@ impl DrTm {
             site.endpoint.sleep(self.ends_in(site, seen)).await;
             return;
         }
-        let interval = (!E::NOW).then_some(self.retry_ns);
+        let interval = (!E::WATCHES_MEMORY).then_some(self.retry_ns);
         let word = Some((site.lock, seen.0));
         site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
     }

@@ -240,7 +240,7 @@ impl LockKind for Dslr {
     const TOKENS: TokenSource = TokenSource::Word;
 
     fn promises(&self) -> Promises {
-        // A reader waits for all writers that are in line when it gets in line, whatever comes later.
+        // A reader waits for all writers that are in line when it comes, whatever comes later.
         let order = Order { writers_before_reader: Some(u16::MAX), ..Order::FIFO };
         Promises {
             order,

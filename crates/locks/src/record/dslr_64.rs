@@ -233,7 +233,7 @@ impl Dslr64 {
                 return Ok(());
             }
             site.endpoint.checkpoint(&[seen.0, times, doubt.hash()]);
-            let pause_ns = (!E::NOW).then(|| backoff_ns(times, site.endpoint.random()));
+            let pause_ns = (!E::WATCHES_MEMORY).then(|| backoff_ns(times, site.endpoint.random()));
             doubt.wait(site, seen.0, pause_ns, self.waiting.patience).await;
             times = (times + 1).min(BACKOFF_TIMES_MAX);
         }
@@ -284,7 +284,7 @@ impl Dslr64 {
                 return Ok(());
             }
             site.endpoint.checkpoint(&[seen.0, doubt.hash()]);
-            let pause_ns = (!E::NOW).then_some(self.waiting.omega_ns);
+            let pause_ns = (!E::WATCHES_MEMORY).then_some(self.waiting.omega_ns);
             doubt.wait(site, seen.0, pause_ns, self.waiting.patience).await;
         }
     }
@@ -363,7 +363,7 @@ impl Dslr64 {
                 break;
             }
             site.endpoint.checkpoint(&[claimed.0, doubt.hash()]);
-            let pause_ns = (!E::NOW).then_some(self.waiting.omega_ns);
+            let pause_ns = (!E::WATCHES_MEMORY).then_some(self.waiting.omega_ns);
             doubt.wait(site, claimed.0, pause_ns, self.waiting.patience).await;
             site.endpoint.read64(site.lock).await?;
             claimed = Dslr64Word(site.endpoint.old() as u64);
@@ -406,7 +406,7 @@ impl LockKind for Dslr64 {
     const TOKENS: TokenSource = TokenSource::Nowhere;
 
     fn promises(&self) -> Promises {
-        // A reader waits for all writers that are in line when it gets in line, whatever comes later.
+        // A reader waits for all writers that are in line when it comes, whatever comes later.
         let writers_before_reader = Some(COUNT_MAX);
         Promises {
             order: Order { writers_before_reader, outlives_counts: false, ..Order::NONE },

@@ -152,7 +152,7 @@ impl NCosed {
                 return Ok(());
             }
             site.endpoint.checkpoint(&[seen.0]);
-            let interval = (!E::NOW).then_some(POLL_NS);
+            let interval = (!E::WATCHES_MEMORY).then_some(POLL_NS);
             let word = Some((site.lock, seen.0));
             site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
         }

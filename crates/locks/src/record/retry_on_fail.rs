@@ -35,7 +35,7 @@ impl RetryOnFail {
     /// Waits for another word than `seen`. On shared memory, where trying costs the holder its
     /// cache line, the word is watched; elsewhere the next try comes at once.
     async fn pause<E: Endpoint>(site: &Site<'_, E>, seen: RetryWord) {
-        let interval = (!E::NOW).then_some(0);
+        let interval = (!E::WATCHES_MEMORY).then_some(0);
         let word = Some((site.lock, seen.0));
         site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
     }

@@ -136,7 +136,7 @@ impl RmaRw {
             }
             site.endpoint.checkpoint(&[seen.0]);
             let word = Some((Self::counts(site), seen.0));
-            let interval = (!E::NOW).then_some(POLL_NS);
+            let interval = (!E::WATCHES_MEMORY).then_some(POLL_NS);
             site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
         }
     }

@@ -418,7 +418,7 @@ impl ShiftLock {
 
     /// Polls by the clock where a wait cannot watch memory.
     fn poll_interval<E: WideAtomics>(&self) -> Option<Nanos> {
-        (!E::NOW).then_some(self.poll_ns)
+        (!E::WATCHES_MEMORY).then_some(self.poll_ns)
     }
 }
 

@@ -220,7 +220,7 @@ impl TableLock {
                 }
             }
             site.endpoint.checkpoint(&[seen, doubt.hash(), looks.into()]);
-            let pause_ns = (!E::NOW).then(|| self.waiting.pause_ns(word.sum(others)));
+            let pause_ns = (!E::WATCHES_MEMORY).then(|| self.waiting.pause_ns(word.sum(others)));
             doubt.wait(site, seen, pause_ns, self.waiting.patience).await;
             looks = looks_max.map_or(0, |most| most.min(looks + 1));
         }

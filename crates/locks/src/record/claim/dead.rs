@@ -57,7 +57,7 @@ pub(super) struct Readers {
 
 impl Readers {
     pub(super) fn new<E: WideAtomics>() -> Self {
-        let fresh_ns = if E::NOW { TRUST_NS } else { TRUST_FAR_NS };
+        let fresh_ns = if E::LOOKS_AROUND_CHEAPLY { TRUST_NS } else { TRUST_FAR_NS };
         let (watched, second_look) = (Vec::new(), SecondLook::new());
         let doubts = Doubts::default();
         Self { trust_ns: Some(fresh_ns), fresh_ns, watched, second_look, doubts }
@@ -377,7 +377,7 @@ impl Claim {
 
     /// Gives readers that may be inside a while to say so.
     async fn await_doubtful<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
-        let interval = Some(if E::NOW { DOUBT_NS } else { TRUST_FAR_NS });
+        let interval = Some(if E::COMPLETES_IN_POST { DOUBT_NS } else { TRUST_FAR_NS });
         let patience = self.patience_in_line();
         site.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
         read_word(site).await

@@ -253,7 +253,7 @@ impl Claim {
 
     /// How often a newcomer yields before it gets in line.
     fn newcomer_yields<E: WideAtomics>(&self) -> u8 {
-        let default = if E::NOW && self.bypass > 0 { NEWCOMER_YIELDS } else { 0 };
+        let default = if E::SHARES_PROCESSORS && self.bypass > 0 { NEWCOMER_YIELDS } else { 0 };
         self.newcomer_yields.unwrap_or(default)
     }
 

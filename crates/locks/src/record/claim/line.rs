@@ -285,14 +285,14 @@ impl Claim {
         before: Option<Place>,
         mut withdrawn: bool,
     ) {
-        let is_watching = E::NOW && watch.is_calm;
+        let is_watching = E::WATCHES_MEMORY && watch.is_calm;
         let poll = if is_watching { look_after(watch.looks) } else { Some(LOOK_NS) };
         let interval = if watch.is_calm { holders.interval(poll) } else { poll };
         let deadline = interval.map(|interval| site.endpoint.now().saturating_add(interval));
         let mut peers: Vec<EndpointId> = holders.watched().to_vec();
         peers.extend(before.map(|before| before.mailbox.endpoint));
         // Where memory can be watched, the word wakes only a waiter that sees nothing move.
-        let word = watch.seen.filter(|_| !E::NOW || watch.is_calm);
+        let word = watch.seen.filter(|_| !E::WATCHES_MEMORY || watch.is_calm);
         let word = word.map(|seen| (site.lock, seen.watched()));
         let mut interval = interval;
         let woken = loop {
@@ -373,7 +373,7 @@ impl Claim {
         let memory = [site.successor_bits(), site.signs(), readers.survivor()];
         site.endpoint.checkpoint(&[seen.watched(), memory[0], memory[1], memory[2]]);
         let look_ns = look_after(looks);
-        let poll = if E::NOW { look_ns } else { Some(self.poll_ns) };
+        let poll = if E::WATCHES_MEMORY { look_ns } else { Some(self.poll_ns) };
         let woken = {
             let wait = Wait {
                 word: Some((site.lock, seen.watched())),
@@ -387,7 +387,7 @@ impl Claim {
         };
         readers.woken(woken, poll);
         match woken {
-            Woken::Elapsed if E::NOW => looks + 1,
+            Woken::Elapsed if E::WATCHES_MEMORY => looks + 1,
             Woken::Changed => 0,
             _ => looks,
         }

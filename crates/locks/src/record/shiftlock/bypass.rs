@@ -147,7 +147,7 @@ impl ShiftLock {
 
     /// How often a newcomer yields before it gets in line.
     fn newcomer_yields<E: WideAtomics>(&self) -> u8 {
-        self.newcomer_yields.unwrap_or(if E::NOW { NEWCOMER_YIELDS } else { 0 })
+        self.newcomer_yields.unwrap_or(if E::SHARES_PROCESSORS { NEWCOMER_YIELDS } else { 0 })
     }
 
     /// The turn of a slot that has just acquired begins, after it had to wait or after it yielded.

@@ -321,7 +321,7 @@ impl Extended {
 
     /// How long a wait for a word lasts before it looks again.
     fn poll_leased<E: WideAtomics>(&self, term: Term) -> Nanos {
-        if E::NOW { term.glance_ns() } else { self.lock.poll_ns.min(term.glance_ns()) }
+        if E::WATCHES_MEMORY { term.glance_ns() } else { self.lock.poll_ns.min(term.glance_ns()) }
     }
 }
 

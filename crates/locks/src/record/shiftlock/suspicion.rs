@@ -34,8 +34,8 @@ pub(super) struct Suspicion {
 
 impl Suspicion {
     pub(super) fn new<E: WideAtomics>(poll_ns: Nanos) -> Self {
-        let (trust_ns, step_ns) =
-            if E::NOW { (TRUST_NS, TRUST_NS) } else { (TRUST_FAR_NS, poll_ns) };
+        let trust_ns = fresh_ns::<E>();
+        let step_ns = if E::WATCHES_MEMORY { trust_ns } else { poll_ns };
         Self {
             trust_ns,
             step_ns,
@@ -67,15 +67,14 @@ impl Suspicion {
         let all_watched = present.len() <= WATCHED_MAX;
         self.none_held = none_held;
         self.watched = present.iter().map(|p| p.endpoint).take(WATCHED_MAX).collect();
-        if E::NOW {
-            // A holder that is watched may hold as long as it likes, but it may have left.
-            self.step_ns = match none_held || !all_watched {
-                true => TRUST_AGAIN_NS,
-                false => self.second_look.wait_ns(),
-            };
-            self.trust_ns = self.step_ns;
-        } else {
-            self.trust_ns = TRUST_FAR_NS;
+        // A holder that is watched may hold as long as it likes, but it may have left.
+        self.trust_ns = match none_held || !all_watched {
+            _ if !E::LOOKS_AROUND_CHEAPLY => TRUST_FAR_NS,
+            true => TRUST_AGAIN_NS,
+            false => self.second_look.wait_ns(),
+        };
+        if E::WATCHES_MEMORY {
+            self.step_ns = self.trust_ns;
         }
         Ok(is_sure)
     }
@@ -98,12 +97,17 @@ impl Suspicion {
             }
             Woken::PeerGone(_) => self.gone = true,
             // Somebody left: look anew for who is still there, but not at once.
-            Woken::Changed | Woken::Mail if E::NOW => {
-                (self.trust_ns, self.step_ns) = (TRUST_NS, TRUST_NS);
+            Woken::Changed | Woken::Mail if E::WATCHES_MEMORY => {
+                (self.trust_ns, self.step_ns) = (fresh_ns::<E>(), fresh_ns::<E>());
                 self.second_look = SecondLook::new();
                 self.none_held = false;
             }
             Woken::Changed | Woken::Mail => {}
         }
     }
+}
+
+/// How long readers are trusted that nothing is known of.
+const fn fresh_ns<E: WideAtomics>() -> Nanos {
+    if E::LOOKS_AROUND_CHEAPLY { TRUST_NS } else { TRUST_FAR_NS }
 }

@@ -2,7 +2,7 @@
 //!
 //! A **verb** is a value ([`Verb`]). A protocol is an async function over verbs. An **endpoint**
 //! ([`Endpoint`]) executes them: in a simulation, in memory shared by processes, over a network.
-//! Hooks ([`hook`]) wrap any endpoint to count, trace, delay or lose its verbs.
+//! Hooks ([`hook`]) wrap any endpoint, to count its verbs or to act at some of them.
 //!
 //! # The contract
 //!

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use farlock_fabric::Endpoint;
-use farlock_fabric::hook::Hook;
+use farlock_fabric::hook;
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{AcquireError, Client, Mode, Options, RecordLock};
@@ -101,7 +101,7 @@ impl Visitor<Struck<ShmEndpoint>> for StormClient<'_> {
         let mut late = 0;
         while ledger.weather() != Weather::Over {
             cycle(args, &region, &client, &ledger)?;
-            let now = client.endpoint().inner().late_wakes();
+            let now = hook::Hook::inner(client.endpoint()).late_wakes();
             if now > late {
                 ledger.woken_late(args.seat, now - late);
                 late = now;

@@ -398,7 +398,7 @@ mod tests {
         let slot = Slot(0);
         assert!(Endpoint::receive(&scene.endpoint, slot).is_none());
         assert_eq!(scene.fell(), []);
-        let to = Mailbox { endpoint: scene.endpoint.id(), slot };
+        let to = Mailbox { endpoint: Endpoint::id(&scene.endpoint), slot };
         let sent = scene.endpoint.send(to, [1, 2, 3, 4]);
         block_on(&scene.endpoint, sent).expect("there is room");
         assert!(Endpoint::receive(&scene.endpoint, slot).is_some());

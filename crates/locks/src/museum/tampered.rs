@@ -6,10 +6,10 @@
 use std::fmt;
 use std::task::{Context, Poll};
 
-use farlock_fabric::{Addr, Message};
+use farlock_fabric::hook::Hook;
 use farlock_fabric::{
-    Endpoint, EndpointId, Envelope, Fault, Link, LinkDone, MaskedAtomics, Nanos, Posted, Slot,
-    Ticket, Verb, Wait, WaitState, WideAtomics, Woken,
+    Endpoint, EndpointId, Envelope, Fault, Message, Nanos, Posted, Slot, Ticket, Verb, Wait,
+    WaitState, Woken,
 };
 
 /// A mistake. Each method is a place where it can be made; what is not overridden is right.
@@ -82,18 +82,11 @@ impl<E> Tampered<E> {
     }
 }
 
-impl<E: Endpoint> Endpoint for Tampered<E> {
-    const COMPLETES_IN_POST: bool = E::COMPLETES_IN_POST;
-    const WATCHES_MEMORY: bool = E::WATCHES_MEMORY;
-    const LOOKS_AROUND_CHEAPLY: bool = E::LOOKS_AROUND_CHEAPLY;
-    const SHARES_PROCESSORS: bool = E::SHARES_PROCESSORS;
+impl<E: Endpoint> Hook for Tampered<E> {
+    type Inner = E;
 
-    fn id(&self) -> EndpointId {
-        self.inner.id()
-    }
-
-    fn slots(&self) -> u8 {
-        self.inner.slots()
+    fn inner(&self) -> &E {
+        &self.inner
     }
 
     fn post(&self, verb: Verb<'_>) -> Posted {
@@ -109,34 +102,18 @@ impl<E: Endpoint> Endpoint for Tampered<E> {
         }
     }
 
-    fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
-        self.inner.post_chain(chain)
-    }
-
     fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         self.inner.poll_posted(ticket, cx).map(|became| self.flaw.completes(became))
-    }
-
-    fn abandon(&self, ticket: Ticket) {
-        self.inner.abandon(ticket);
     }
 
     fn old(&self) -> u128 {
         self.flaw.finds(self.inner.old())
     }
 
-    fn link(&self, index: usize) -> LinkDone {
-        self.inner.link(index)
-    }
-
     fn copy_read(&self, index: usize, into: &mut [u64]) -> usize {
         let words = self.inner.copy_read(index, into);
         self.flaw.copies(&mut into[..words]);
         words
-    }
-
-    fn has_unread(&self, slot: Slot) -> bool {
-        self.inner.has_unread(slot)
     }
 
     fn receive(&self, slot: Slot) -> Option<Envelope> {
@@ -158,16 +135,8 @@ impl<E: Endpoint> Endpoint for Tampered<E> {
         self.inner.poll_wait(&self.flaw.waits(*wait), state, cx)
     }
 
-    fn end_wait(&self, state: &mut WaitState) {
-        self.inner.end_wait(state);
-    }
-
     fn now(&self) -> Nanos {
         self.flaw.tells_time(self.inner.now())
-    }
-
-    fn random(&self) -> u64 {
-        self.inner.random()
     }
 
     fn publish(&self, slot: Slot, word: usize, value: u64) {
@@ -176,36 +145,7 @@ impl<E: Endpoint> Endpoint for Tampered<E> {
         }
     }
 
-    fn record(&self, index: u16, slot: Slot) -> Addr {
-        self.inner.record(index, slot)
-    }
-
-    fn endpoints(&self) -> u16 {
-        self.inner.endpoints()
-    }
-
-    fn occupied_from(&self, index: u16) -> Option<u16> {
-        self.inner.occupied_from(index)
-    }
-
-    fn occupant(&self, index: u16) -> Option<EndpointId> {
-        self.inner.occupant(index)
-    }
-
     fn is_alive(&self, id: EndpointId) -> bool {
         self.flaw.believes_alive(self.inner.is_alive(id))
     }
-
-    fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
-        self.inner.revoke(peer)
-    }
-
-    #[track_caller]
-    fn checkpoint(&self, survivors: &[u64]) {
-        self.inner.checkpoint(survivors);
-    }
 }
-
-impl<E: MaskedAtomics> MaskedAtomics for Tampered<E> {}
-
-impl<E: WideAtomics> WideAtomics for Tampered<E> {}

@@ -13,7 +13,6 @@ mod fork;
 mod pct;
 mod random;
 mod replay;
-mod swarm;
 mod trail;
 
 pub use exhaustive::Exhaustive;
@@ -21,7 +20,6 @@ pub use fork::Fork;
 pub use pct::Pct;
 pub use random::Random;
 pub use replay::Replay;
-pub use swarm::swarm;
 pub use trail::{Trail, TrailError};
 
 use std::cell::RefCell;

@@ -14,6 +14,7 @@ pub mod latency;
 pub mod leases;
 pub mod provenance;
 pub mod record;
+mod report;
 pub mod rival;
 pub mod scratch;
 pub mod speed;

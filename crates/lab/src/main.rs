@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use farlock_check as check;
 use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
+use farlock_lab::provenance::Provenance;
 use farlock_lab::{arrbench, face, speed, storm, takeover};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
@@ -61,17 +62,18 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let origin = || Provenance::of(env!("FARLOCK_LAB_COMMIT"));
     let done = match Cli::parse().command {
-        Command::Bench(args) => bench::run(&args),
+        Command::Bench(args) => bench::run(&args, &origin()),
         Command::Check(args) => check::run(&args),
-        Command::Drift(args) => drift::run(&args),
-        Command::LongReads(args) => long_reads::run(&args),
+        Command::Drift(args) => drift::run(&args, &origin()),
+        Command::LongReads(args) => long_reads::run(&args, &origin()),
         Command::Replay(args) => check::replay(&args),
-        Command::Local(command) => arrbench::run(&command),
-        Command::Speed(args) => speed::run(&args),
-        Command::Storm(args) => storm::run(&args),
+        Command::Local(command) => arrbench::run(&command, &origin()),
+        Command::Speed(args) => speed::run(&args, &origin()),
+        Command::Storm(args) => storm::run(&args, &origin()),
         Command::StormClient(args) => storm::client::run(&args),
-        Command::Takeover(args) => takeover::run(&args),
+        Command::Takeover(args) => takeover::run(&args, &origin()),
         Command::TakeoverClient(args) => takeover::client::run(&args),
         Command::Attached(args) => face::attached(&args),
         Command::Inside(args) => face::inside(&args),

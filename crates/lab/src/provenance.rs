@@ -14,10 +14,10 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Of this program on this machine.
-    pub fn here() -> Self {
+    /// Of a program that was built from this commit, on this machine.
+    pub fn of(commit: &str) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { commit: env!("FARLOCK_LAB_COMMIT").to_owned(), cpu: cpu(), cores }
+        Self { commit: commit.to_owned(), cpu: cpu(), cores }
     }
 }
 

@@ -1,11 +1,10 @@
 //! A row: what `bench` says of one subject, as a line of JSON or of a table.
 
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::Summary;
-use crate::provenance::Provenance;
+use crate::report::table_of;
 use crate::transactions::TxnCourse;
 
 /// What was measured of one subject. Rates are of the median round, durations of all.
@@ -81,9 +80,6 @@ pub struct Row {
     /// What transactions came to, if cycles were transactions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub txn: Option<TxnRow>,
-    /// Where the row comes from.
-    #[serde(flatten)]
-    pub provenance: Provenance,
 }
 
 /// What transactions came to. A row's acquisitions are then commits, its times those from a
@@ -141,8 +137,6 @@ pub struct PerFace<T> {
 
 /// Rows as people read them.
 pub fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
     let alone = rows.iter().all(|row| row.clients == 1 && row.fabric == "shm");
     let mut header = vec!["lock", "acquisitions/s", "p50", "p99", "p99.9", "max"];
     let counted = rows.iter().any(|row| row.per_acquisition != PerAcquisition::default());
@@ -155,24 +149,20 @@ pub fn table(rows: &[Row]) -> Table {
     header.extend(flock.then_some("x flock"));
     header.extend(if threads { ["threads", "speedup"].as_slice() } else { &[] });
     header.push("violations");
-    table.set_header(header);
-    for row in rows {
-        let mut cells = cells(row, alone, counted);
+    let cells = |row: &Row| {
+        let mut cells = cells_of(row, alone, counted);
         let ratio =
             |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
         cells.extend(flock.then(|| ratio(row.ratio_to_flock)));
         cells.extend(threads.then(|| row.threads.to_string()));
         cells.extend(threads.then(|| ratio(row.speedup)));
         cells.push(grouped(row.violations));
-        table.add_row(cells);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        cells
+    };
+    table_of(&header, 1, rows.iter().map(cells))
 }
 
-fn cells(row: &Row, alone: bool, counted: bool) -> Vec<String> {
+fn cells_of(row: &Row, alone: bool, counted: bool) -> Vec<String> {
     let verbs = row.per_acquisition;
     let mut cells = vec![row.protocol.clone(), grouped(row.goodput_per_s.round() as u64)];
     let acquire = &row.acquire_ns;

@@ -4,12 +4,12 @@
 //! locks are too; trees and an indexed list are not.
 
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, value_parser};
+use comfy_table::Table;
 use farlock_local::baseline::{Spin, TreeEx, TreeRw};
 use farlock_local::{IndexedLock, ListEx, ListRw, Range, RawRangeLock};
 use nix::fcntl::{FcntlArg, fcntl};
@@ -18,11 +18,12 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
+use super::median;
 use super::published::{POSITIONS, RangeLockCrate, RangeMutexCrate};
 use super::subject::{Exclusive, Named, Subject, chosen};
-use super::{median, table_of};
 use crate::provenance::Provenance;
 use crate::record::grouped;
+use crate::report::{show, table_of};
 use crate::scratch::Scratch;
 
 /// The most ranges held.
@@ -107,12 +108,10 @@ struct Row {
     /// The fastest round.
     cycle_ns_min: f64,
     rounds: usize,
-    #[serde(flatten)]
-    provenance: Provenance,
 }
 
 /// Measures, and prints what was measured.
-pub(super) fn run(args: &HeldArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &HeldArgs, origin: &Provenance) -> anyhow::Result<()> {
     let subjects = chosen(SUBJECTS, &args.locks)?;
     let time = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));
     let mut rows = Vec::new();
@@ -127,22 +126,18 @@ pub(super) fn run(args: &HeldArgs) -> anyhow::Result<()> {
             subjects.iter().zip(cycles).map(|(subject, cycles)| row(subject, held, cycles)),
         );
     }
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        for row in &rows {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
-        }
-        return Ok(());
-    }
-    let mut table = table_of(&["lock", "held", "ns a cycle", "fastest round"], 1);
-    for row in &rows {
+    show(origin, args.json, &rows, table)
+}
+
+fn table(rows: &[Row]) -> Table {
+    let cells = |row: &Row| {
         let figures = [row.cycle_ns, row.cycle_ns_min].map(|ns| format!("{ns:.1}"));
         let mut cells = vec![row.lock.to_owned(), grouped(row.held.into())];
         cells.extend(figures);
-        table.add_row(cells);
-    }
-    writeln!(out, "{table}")?;
-    Ok(())
+        cells
+    };
+    let header = ["lock", "held", "ns a cycle", "fastest round"];
+    table_of(&header, 1, rows.iter().map(cells))
 }
 
 fn row(subject: &HeldInfo, held: u32, cycles: Vec<f64>) -> Row {
@@ -152,7 +147,6 @@ fn row(subject: &HeldInfo, held: u32, cycles: Vec<f64>) -> Row {
         cycle_ns_min: cycles.iter().copied().fold(f64::INFINITY, f64::min),
         rounds: cycles.len(),
         cycle_ns: median(cycles),
-        provenance: Provenance::here(),
     }
 }
 

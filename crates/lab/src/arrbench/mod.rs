@@ -10,12 +10,9 @@ mod skiplist;
 mod space;
 mod subject;
 
-use std::io::Write;
-
 use anyhow::ensure;
 use clap::{Args, Subcommand, ValueEnum, value_parser};
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use farlock_local::RawRangeLock;
 use farlock_local::baseline::Segments;
 use serde::Serialize;
@@ -23,6 +20,7 @@ use serde::Serialize;
 use crate::latency::{Latency, Summary};
 use crate::provenance::Provenance;
 use crate::record::{duration, grouped};
+use crate::report::{show, table_of};
 use array::{Course, Outcome, SLOTS, Variant};
 use subject::{LOCKS, LockInfo};
 
@@ -45,12 +43,12 @@ pub enum LocalCommand {
 }
 
 /// Measures, and prints what was measured.
-pub fn run(command: &LocalCommand) -> anyhow::Result<()> {
+pub fn run(command: &LocalCommand, origin: &Provenance) -> anyhow::Result<()> {
     match command {
-        LocalCommand::Arrbench(args) => arrbench(args),
-        LocalCommand::Held(args) => held::run(args),
-        LocalCommand::Skiplist(args) => skiplist::run(args),
-        LocalCommand::Addrspace(args) => space::run(args),
+        LocalCommand::Arrbench(args) => arrbench(args, origin),
+        LocalCommand::Held(args) => held::run(args, origin),
+        LocalCommand::Skiplist(args) => skiplist::run(args, origin),
+        LocalCommand::Addrspace(args) => space::run(args, origin),
     }
 }
 
@@ -106,30 +104,20 @@ struct Row {
     rounds: usize,
     seconds: f64,
     seed: u64,
-    #[serde(flatten)]
-    provenance: Provenance,
 }
 
-fn arrbench(args: &ArrbenchArgs) -> anyhow::Result<()> {
+fn arrbench(args: &ArrbenchArgs, origin: &Provenance) -> anyhow::Result<()> {
     let locks = subject::chosen(LOCKS, &args.locks)?;
-    warn_of_few_cores(&args.threads);
+    warn_of_few_cores(origin.cores, &args.threads);
     let rows = measure(args, &locks);
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        for row in &rows {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
-        }
-    } else {
-        writeln!(out, "{}", table(&rows))?;
-    }
+    show(origin, args.json, &rows, table)?;
     let violations: u64 = rows.iter().map(|row| row.violations).sum();
     ensure!(violations == 0, "{violations} violations: some lock let threads meet");
     Ok(())
 }
 
 /// Says how many cores there are, and what that means.
-fn warn_of_few_cores(threads: &[u16]) {
-    let cores = Provenance::here().cores;
+fn warn_of_few_cores(cores: usize, threads: &[u16]) {
     eprintln!("cores: {cores}");
     if cores < CORES_TELLING {
         eprintln!("warning: {cores} cores show no scaling, only what sharing and waiting cost");
@@ -188,7 +176,6 @@ fn row(args: &ArrbenchArgs, lock: &LockInfo, setting: &Course, rounds: Vec<Outco
         rounds: rounds.len(),
         seconds: args.seconds,
         seed: args.seed,
-        provenance: Provenance::here(),
     }
 }
 
@@ -196,17 +183,6 @@ fn row(args: &ArrbenchArgs, lock: &LockInfo, setting: &Course, rounds: Vec<Outco
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
-}
-
-/// A table whose first `texts` columns are words and whose others are numbers.
-fn table_of(header: &[&str], texts: usize) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(header.to_vec());
-    for column in table.column_iter_mut().skip(texts) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -222,17 +198,16 @@ fn table(rows: &[Row]) -> Table {
         "max",
         "violations",
     ];
-    let mut table = table_of(&header, 2);
-    for row in rows {
+    let cells = |row: &Row| {
         let acquire = &row.acquire_ns;
         let mut cells = vec![row.lock.to_owned(), row.variant.to_string()];
         cells.extend([row.threads.to_string(), format!("{} %", row.reads)]);
         cells.push(grouped(row.ops_per_s as u64));
         cells.extend([acquire.p50, acquire.p99, acquire.p999, acquire.max].map(duration));
         cells.push(grouped(row.violations));
-        table.add_row(cells);
-    }
-    table
+        cells
+    };
+    table_of(&header, 2, rows.iter().map(cells))
 }
 
 impl std::fmt::Display for Variant {

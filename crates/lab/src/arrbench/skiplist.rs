@@ -3,7 +3,6 @@
 //! Kogan, Dice, Issa, *Scalable Range Locks* (EuroSys'20), section 7.1, figure 4: 8 million keys,
 //! of which half are in. Every kind is filled once; rounds go on with what the last one left.
 
-use std::io::Write;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::{Args, value_parser};
+use comfy_table::Table;
 use farlock_local::baseline::{Park, TreeEx};
 use farlock_local::skiplist::{ByNode, ByRange, Coordination, SkipSet};
 use farlock_local::{IndexedLock, ListEx};
@@ -19,9 +19,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
 use super::subject::{Named, chosen};
-use super::{THREADS_MAX, median, table_of, warn_of_few_cores};
+use super::{THREADS_MAX, median, warn_of_few_cores};
 use crate::provenance::Provenance;
 use crate::record::grouped;
+use crate::report::{show, table_of};
 
 /// Operations in a hundred that search; the others insert and remove by turns of a die.
 const SEARCHES: u8 = 80;
@@ -122,33 +123,26 @@ struct Row {
     /// What a node of the original has more.
     node_bytes_saved: f64,
     rounds: usize,
-    #[serde(flatten)]
-    provenance: Provenance,
 }
 
 /// Measures, and prints what was measured.
-pub(super) fn run(args: &SkiplistArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &SkiplistArgs, origin: &Provenance) -> anyhow::Result<()> {
     let kinds = chosen(KINDS, &args.kinds)?;
-    warn_of_few_cores(&args.threads);
+    warn_of_few_cores(origin.cores, &args.threads);
     let rows = measure(args, &kinds)?;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        for row in &rows {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
-        }
-        return Ok(());
-    }
+    show(origin, args.json, &rows, table)
+}
+
+fn table(rows: &[Row]) -> Table {
     let header = ["kind", "threads", "ops/s", "to node-locks", "bytes a node", "saved"];
-    let mut table = table_of(&header, 1);
-    for row in &rows {
+    let cells = |row: &Row| {
         let ratio = row.ratio_to_original.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
         let mut cells = vec![row.kind.to_owned(), row.threads.to_string()];
         cells.extend([grouped(row.ops_per_s as u64), ratio]);
         cells.extend([row.node_bytes, row.node_bytes_saved].map(|bytes| format!("{bytes:.1}")));
-        table.add_row(cells);
-    }
-    writeln!(out, "{table}")?;
-    Ok(())
+        cells
+    };
+    table_of(&header, 1, rows.iter().map(cells))
 }
 
 fn measure(args: &SkiplistArgs, kinds: &[&Kind]) -> anyhow::Result<Vec<Row>> {
@@ -193,7 +187,6 @@ fn row(
         ops_per_s: median(rates).round(),
         node_bytes,
         node_bytes_saved: KINDS[0].node_bytes_mean() - node_bytes,
-        provenance: Provenance::here(),
     }
 }
 

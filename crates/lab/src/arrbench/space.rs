@@ -5,7 +5,6 @@
 //! pages usable in small steps, touches them, and gives them back when the arena is full. Every
 //! arena reaches its first page by splitting an area, which no speculation can do.
 
-use std::io::Write;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::{Args, value_parser};
+use comfy_table::Table;
 use farlock_local::address_space::{AddressSpace, Counts, PAGE, Protection, Refinement};
 use farlock_local::baseline::{Park, Single, TreeRw};
 use farlock_local::{ListRw, RawRangeRwLock};
@@ -21,9 +21,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
 use super::subject::{Named, chosen};
-use super::{THREADS_MAX, median, table_of, warn_of_few_cores};
+use super::{THREADS_MAX, median, warn_of_few_cores};
 use crate::provenance::Provenance;
 use crate::record::grouped;
+use crate::report::{show, table_of};
 
 /// Pages of an arena: 64 MiB, as glibc reserves.
 const ARENA_PAGES: u64 = 16_384;
@@ -132,23 +133,14 @@ struct Row {
     tree_wait_ns: Option<f64>,
     violations: u64,
     rounds: usize,
-    #[serde(flatten)]
-    provenance: Provenance,
 }
 
 /// Measures, and prints what was measured.
-pub(super) fn run(args: &AddrspaceArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &AddrspaceArgs, origin: &Provenance) -> anyhow::Result<()> {
     let kinds = chosen(KINDS, &args.kinds)?;
-    warn_of_few_cores(&args.threads);
+    warn_of_few_cores(origin.cores, &args.threads);
     let rows = rows(args, &kinds);
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        for row in &rows {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
-        }
-    } else {
-        writeln!(out, "{}", table(&rows))?;
-    }
+    show(origin, args.json, &rows, table)?;
     let violations: u64 = rows.iter().map(|row| row.violations).sum();
     ensure!(violations == 0, "{violations} page faults did not see what their thread had done");
     Ok(())
@@ -197,22 +189,20 @@ fn row(kind: &Kind, threads: u16, rounds: &[Outcome]) -> Row {
             .flatten(),
         violations: rounds.iter().map(|outcome| outcome.violations).sum(),
         rounds: rounds.len(),
-        provenance: Provenance::here(),
     }
 }
 
-fn table(rows: &[Row]) -> comfy_table::Table {
+fn table(rows: &[Row]) -> Table {
     let header = ["kind", "threads", "ops/s", "speculated", "read wait", "write wait", "tree wait"];
-    let mut table = table_of(&header, 1);
-    for row in rows {
+    let cells = |row: &Row| {
         let mut cells = vec![row.kind.to_owned(), row.threads.to_string()];
         cells.push(grouped(row.ops_per_s as u64));
         cells.push(format!("{:.3} %", row.speculated_percent));
         let waits = [row.shared_wait_ns, row.exclusive_wait_ns, row.tree_wait_ns];
         cells.extend(waits.map(|wait| wait.map_or("-".to_owned(), |ns| format!("{ns:.1} ns"))));
-        table.add_row(cells);
-    }
-    table
+        cells
+    };
+    table_of(&header, 1, rows.iter().map(cells))
 }
 
 fn measure<L: Inside>(course: &Course, page_fault: bool, mprotect: bool) -> Outcome {

@@ -11,7 +11,6 @@ pub mod trial;
 pub mod tries;
 pub mod worker;
 
-use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{bail, ensure};
@@ -26,6 +25,7 @@ use crate::drive::{Course, Tally};
 use crate::face::{self, NAMES_MAX, Program};
 use crate::provenance::Provenance;
 use crate::record::{PerAcquisition, PerFace, Quarter, Row, TxnRow, table};
+use crate::report::show;
 use crate::rival::{At, FLOCKS_MAX, MUTEXES_MAX, RIVALS, Rival, measured_at, rival};
 use crate::transactions::{TxnArgs, TxnCourse};
 use crate::workload::{Dist, LOCKS_MAX, Workload};
@@ -181,14 +181,17 @@ fn probability(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// A trial did not come to its end, or a lock other than the canary let holders overlap.
-pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
+pub fn run(args: &BenchArgs, origin: &Provenance) -> anyhow::Result<()> {
     if args.tries {
-        return tries::run(args);
+        return tries::run(args, origin);
     }
     let mut rows = Vec::new();
     for placement in args.placements() {
         let placed = measure(args, placement)?;
-        show(args, placement, &placed)?;
+        if !args.json && args.placements().len() > 1 {
+            println!("clients placed: {}", placement.name());
+        }
+        show(origin, args.json, &placed, table)?;
         rows.extend(placed);
     }
     let broken: Vec<&str> = rows
@@ -198,21 +201,6 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
         .collect();
     ensure!(broken.is_empty(), "holders overlapped: {}", broken.join(", "));
     Ok(())
-}
-
-fn show(args: &BenchArgs, placement: Placement, rows: &[Row]) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        for row in rows {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
-        }
-    } else {
-        if args.placements().len() > 1 {
-            writeln!(out, "clients placed: {}", placement.name())?;
-        }
-        writeln!(out, "{}", table(rows))?;
-    }
-    Ok(out.flush()?)
 }
 
 impl BenchArgs {
@@ -503,7 +491,6 @@ impl<'a> Bench<'a> {
             speedup: single.map(|one| rounded(median_gain(&measured.rounds, one), 1e3)),
             p25: quarter(&measured.rounds, floor, system),
             txn: trial.txn.map(|course| txn_row(course, median)),
-            provenance: Provenance::here(),
         }
     }
 }

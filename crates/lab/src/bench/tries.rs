@@ -5,11 +5,12 @@
 //! little beside a refusal, which names the holder. The rounds of `flock`, tried while another file
 //! description holds it, are interleaved.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use comfy_table::Table;
 use farlock::{AcquireError, Session};
 use farlock_fabric::Nanos;
 use rustix::fs::FlockOperation;
@@ -19,7 +20,8 @@ use super::BenchArgs;
 use super::placement::{core_of, pin};
 use crate::latency::{Latency, Summary};
 use crate::provenance::Provenance;
-use crate::record::duration;
+use crate::record::{duration, grouped};
+use crate::report::{show, table_of};
 use crate::scratch::Scratch;
 use crate::{child, face};
 
@@ -45,33 +47,30 @@ struct Row {
     violations: u64,
     /// How long they took.
     try_ns: Summary,
-    #[serde(flatten)]
-    provenance: Provenance,
 }
 
 /// Measures, and prints what was measured.
-pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &BenchArgs, origin: &Provenance) -> anyhow::Result<()> {
     let cores = args.placements()[0].cores()?;
     pin(core_of(&cores, 0))?;
-    let mut out = std::io::stdout().lock();
-    let mut violations = 0;
+    let mut rows = Vec::new();
     for &attached in &args.attached {
-        for row in measure(attached)? {
-            violations += row.violations;
-            if args.json {
-                writeln!(out, "{}", serde_json::to_string(&row)?)?;
-                continue;
-            }
-            let [p50, p99] = [row.try_ns.p50, row.try_ns.p99].map(duration);
-            let Row { protocol, tries, .. } = row;
-            writeln!(
-                out,
-                "{protocol}: {tries} tries refused, {attached} attached, p50 {p50}, p99 {p99}"
-            )?;
-        }
+        rows.extend(measure(attached)?);
     }
+    show(origin, args.json, &rows, table)?;
+    let violations: u64 = rows.iter().map(|row| row.violations).sum();
     ensure!(violations == 0, "{violations} tries were granted beside a holder");
-    Ok(out.flush()?)
+    Ok(())
+}
+
+fn table(rows: &[Row]) -> Table {
+    let cells = |row: &Row| {
+        let counts = [row.attached.into(), row.tries].map(grouped);
+        let mut cells = vec![row.protocol.to_owned()];
+        cells.extend(counts.into_iter().chain([row.try_ns.p50, row.try_ns.p99].map(duration)));
+        cells
+    };
+    table_of(&["face", "attached", "tries refused", "p50", "p99"], 1, rows.iter().map(cells))
 }
 
 fn measure(attached: u16) -> anyhow::Result<[Row; 2]> {
@@ -83,8 +82,7 @@ fn measure(attached: u16) -> anyhow::Result<[Row; 2]> {
     rustix::fs::flock(&held, FlockOperation::LockExclusive)?;
     let mut rows = [("session", "session"), ("flock", "system")].map(|(protocol, measured_at)| {
         let (tries, violations, try_ns) = (0, 0, Summary::default());
-        let provenance = Provenance::here();
-        Row { protocol, measured_at, attached, tries, violations, try_ns, provenance }
+        Row { protocol, measured_at, attached, tries, violations, try_ns }
     });
     let mut latencies = [Latency::default(), Latency::default()];
     for _ in 0..ROUNDS {

@@ -18,10 +18,11 @@ use farlock_sim::{Config, Ratio, Task, Weakness, World};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::{Inside, Verdict, show};
+use super::{Inside, Verdict};
 use crate::bench::trial;
 use crate::provenance::Provenance;
 use crate::record::grouped;
+use crate::report::{show, table_of};
 use crate::subject::Simulated;
 
 /// The drift that the locks assume, in parts per million; ten times as much must do no harm either,
@@ -83,8 +84,6 @@ struct Row {
     events: u64,
     wall_seconds: f64,
     seed: u64,
-    #[serde(flatten)]
-    provenance: Provenance,
 }
 
 /// Plays, and prints what came of it.
@@ -92,7 +91,7 @@ struct Row {
 /// # Errors
 /// Two held at once though their clocks agreed as well as the locks assume, or ten times worse; or
 /// a token was no higher than one before it.
-pub fn run(args: &DriftArgs) -> anyhow::Result<()> {
+pub fn run(args: &DriftArgs, origin: &Provenance) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for lock in &args.locks_kind {
         ensure!(trial::facts(lock, 0)?.leased, "'{lock}' has no lease");
@@ -101,14 +100,16 @@ pub fn run(args: &DriftArgs) -> anyhow::Result<()> {
         }
     }
     let header = ["lock", "drift", "days", "grants", "abandoned", "lost", "repaired", "overlaps"];
-    show(args.json, &rows, &[header.as_slice(), &["tokens back", "wall"]].concat(), |row| {
+    let header = [header.as_slice(), &["tokens back", "wall"]].concat();
+    let cells = |row: &Row| {
         let verdict = row.verdict;
         let counts = [verdict.grants, row.abandoned, row.lost, row.repaired, verdict.overlaps];
         let mut cells = vec![row.protocol.clone(), format!("{} ppm", row.drift_ppm)];
         cells.extend([row.days.to_string()].into_iter().chain(counts.map(grouped)));
         cells.extend([grouped(verdict.tokens_back), format!("{:.1} s", row.wall_seconds)]);
         cells
-    })?;
+    };
+    show(origin, args.json, &rows, |rows| table_of(&header, 1, rows.iter().map(cells)))?;
     for row in &rows {
         let (name, verdict) = (&row.protocol, row.verdict);
         ensure!(verdict.grants > 0, "{name}: nobody was granted the lock");
@@ -161,7 +162,6 @@ fn play(args: &DriftArgs, lock: &str, drift_ppm: u32) -> anyhow::Result<Row> {
         events: world.stats().events,
         wall_seconds: begun.elapsed().as_secs_f64(),
         seed: args.seed,
-        provenance: Provenance::here(),
     })
 }
 

@@ -17,9 +17,10 @@ use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError};
 use farlock_sim::{Config, Ended, Task, Weakness, World};
 use serde::Serialize;
 
-use super::{Inside, Verdict, percent, show};
+use super::{Inside, Verdict, percent};
 use crate::provenance::Provenance;
 use crate::record::grouped;
+use crate::report::{show, table_of};
 use crate::subject::Simulated;
 
 /// How long a short transaction holds, in nanoseconds, and how long a long one, in leases.
@@ -77,15 +78,13 @@ struct Row {
     #[serde(flatten)]
     verdict: Verdict,
     seed: u64,
-    #[serde(flatten)]
-    provenance: Provenance,
 }
 
 /// Plays, and prints what came of it.
 ///
 /// # Errors
 /// A transaction aborted though its ticket was worth as much as it took, or two held at once.
-pub fn run(args: &LongReadsArgs) -> anyhow::Result<()> {
+pub fn run(args: &LongReadsArgs, origin: &Provenance) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for &long_percent in &args.long {
         for slots in [1, SLOTS] {
@@ -93,7 +92,7 @@ pub fn run(args: &LongReadsArgs) -> anyhow::Result<()> {
         }
     }
     let header = ["long reads", "leases", "commits/s", "long commits/s", "aborts", "aborted"];
-    show(args.json, &rows, &header, |row| {
+    let cells = |row: &Row| {
         let account = row.account;
         let (commits, aborts) = (account.short + account.long, account.cut + account.evicted);
         vec![
@@ -104,7 +103,8 @@ pub fn run(args: &LongReadsArgs) -> anyhow::Result<()> {
             grouped(aborts),
             percent(aborts, commits + aborts),
         ]
-    })?;
+    };
+    show(origin, args.json, &rows, |rows| table_of(&header, 1, rows.iter().map(cells)))?;
     for row in &rows {
         ensure!(row.verdict.overlaps + row.verdict.tokens_back == 0, "two held at once: {row:?}");
         let aborts = row.account.cut + row.account.evicted;
@@ -155,7 +155,6 @@ fn play(args: &LongReadsArgs, long_percent: u8, slots: u16) -> anyhow::Result<Ro
         account,
         verdict,
         seed,
-        provenance: Provenance::here(),
     })
 }
 

@@ -7,11 +7,8 @@ pub mod drift;
 pub mod long_reads;
 
 use std::cell::RefCell;
-use std::io::Write;
 use std::rc::Rc;
 
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
 use farlock_fabric::{Endpoint, Nanos};
 use farlock_locks::{Client, Guard, Mode, RecordLock, Token};
 use serde::Serialize;
@@ -86,33 +83,6 @@ impl Inside {
     fn verdict(&self) -> Verdict {
         self.0.borrow().verdict
     }
-}
-
-/// Prints rows, as lines of JSON or as a table.
-fn show<R: Serialize>(
-    json: bool,
-    rows: &[R],
-    header: &[&str],
-    cells: impl Fn(&R) -> Vec<String>,
-) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    if json {
-        for row in rows {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
-        }
-        return Ok(out.flush()?);
-    }
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(cells(row));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    writeln!(out, "{table}")?;
-    Ok(out.flush()?)
 }
 
 /// A share as people read it.

@@ -9,17 +9,15 @@ mod judged;
 mod locks;
 mod schedules;
 
-use std::io::Write;
-
 use anyhow::ensure;
 use clap::{Args, value_parser};
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use farlock_locks::registry::RECORD_LOCKS;
 use serde::Serialize;
 
 use crate::provenance::Provenance;
 use crate::record::grouped;
+use crate::report::{show, table_of};
 
 /// What to measure.
 #[derive(Clone, Debug, Args)]
@@ -102,8 +100,6 @@ struct Row {
     rounds: u16,
     size: u32,
     seed: u64,
-    #[serde(flatten)]
-    provenance: Provenance,
 }
 
 /// Every figure, in the order of the table.
@@ -118,17 +114,8 @@ fn figures() -> Vec<Figure> {
 ///
 /// # Errors
 /// A judge objected to a run, or a run was not the same each time.
-pub fn run(args: &SpeedArgs) -> anyhow::Result<()> {
-    let rows = measure(args)?;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        for row in &rows {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
-        }
-    } else {
-        writeln!(out, "{}", table(&rows))?;
-    }
-    Ok(out.flush()?)
+pub fn run(args: &SpeedArgs, origin: &Provenance) -> anyhow::Result<()> {
+    show(origin, args.json, &measure(args)?, table)
 }
 
 fn measure(args: &SpeedArgs) -> anyhow::Result<Vec<Row>> {
@@ -165,18 +152,15 @@ fn row(args: &SpeedArgs, figure: &Figure, mut rounds: Vec<Round>) -> Row {
         rounds: args.rounds,
         size: args.size,
         seed: args.seed,
-        provenance: Provenance::here(),
     }
 }
 
 /// Rows as people read them.
 fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(["figure", "of", "clients", "locks", "reads", "", "a second"]);
-    for row in rows {
+    let header = ["figure", "of", "clients", "locks", "reads", "", "a second"];
+    let cells = |row: &Row| {
         let of = &row.parameters;
-        table.add_row([
+        vec![
             of.figure.to_owned(),
             of.subject.to_owned(),
             of.clients.to_string(),
@@ -184,14 +168,9 @@ fn table(rows: &[Row]) -> Table {
             format!("{} %", of.reads),
             of.unit.to_owned(),
             grouped(row.per_second as u64),
-        ]);
-    }
-    for index in [2, 3, 4, 6] {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+        ]
+    };
+    table_of(&header, 2, rows.iter().map(cells))
 }
 
 #[cfg(test)]

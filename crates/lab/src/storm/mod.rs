@@ -25,6 +25,8 @@ use indicatif::ProgressBar;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::provenance::Provenance;
+use crate::report::line;
 use crate::scratch::Scratch;
 use crew::Crew;
 use faces::Face;
@@ -111,9 +113,9 @@ pub(crate) fn named_or_all(name: &str, holds: impl Fn(&str) -> bool) -> Vec<&str
 
 /// Storms, one lock after another. Fails if anything was violated or anybody stalled, but for the
 /// canary, which must be violated.
-pub fn run(args: &StormArgs) -> anyhow::Result<()> {
+pub fn run(args: &StormArgs, origin: &Provenance) -> anyhow::Result<()> {
     if let Some(face) = args.face {
-        return faces::run(args, face);
+        return faces::run(args, face, origin);
     }
     let outlives = |name: &str| subjects::player(name).is_ok_and(|player| player.outlives);
     let protocols = named_or_all(&args.protocol, outlives);
@@ -122,7 +124,7 @@ pub fn run(args: &StormArgs) -> anyhow::Result<()> {
     for protocol in protocols {
         let row = storm(args, protocol, kills).with_context(|| (*protocol).to_owned())?;
         if args.json {
-            println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
+            line(origin, &row)?;
         }
         rows.push(row);
     }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use farlock_fabric::Nanos;
 use serde::Serialize;
+
+use crate::report::table_of;
 
 /// The lock that excludes nobody.
 pub const CANARY: &str = "none";
@@ -74,9 +75,7 @@ impl Row {
 
 /// Rows as people read them.
 pub fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header([
+    let header = [
         "lock",
         "kills",
         "at verbs",
@@ -88,9 +87,9 @@ pub fn table(rows: &[Row]) -> Table {
         "longest wait",
         "late",
         "seconds",
-    ]);
-    for row in rows {
-        table.add_row([
+    ];
+    let cells = |row: &Row| {
+        vec![
             row.protocol.clone(),
             row.kills.to_string(),
             row.at_boundaries().to_string(),
@@ -102,12 +101,9 @@ pub fn table(rows: &[Row]) -> Table {
             format!("{:.1} ms", row.longest_wait_ns as f64 / 1e6),
             row.late_wakes.to_string(),
             format!("{:.1}", row.seconds),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        ]
+    };
+    table_of(&header, 1, rows.iter().map(cells))
 }
 
 #[cfg(test)]

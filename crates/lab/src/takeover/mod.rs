@@ -21,6 +21,7 @@ use farlock_locks::registry;
 use crate::bench::placement::Placement;
 use crate::latency::Latency;
 use crate::provenance::Provenance;
+use crate::report::line;
 use crate::scratch::Scratch;
 use crate::storm::{named_or_all, region_options};
 use board::{Board, Register};
@@ -63,14 +64,14 @@ pub struct TakeoverArgs {
 }
 
 /// Takes over, one lock after another. Fails if a judge objects.
-pub fn run(args: &TakeoverArgs) -> anyhow::Result<()> {
+pub fn run(args: &TakeoverArgs, origin: &Provenance) -> anyhow::Result<()> {
     let protocols = named_or_all(&args.protocol, |name| has_line(name).unwrap_or(false));
     let mut rows = Vec::new();
     for protocol in protocols {
         has_line(protocol)?;
         let row = take_over(args, protocol).with_context(|| (*protocol).to_owned())?;
         if args.json {
-            println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
+            line(origin, &row)?;
         }
         rows.push(row);
     }
@@ -124,7 +125,6 @@ fn take_over(args: &TakeoverArgs, protocol: &str) -> anyhow::Result<Row> {
         late_unfenced,
         violations: board.ledger().violations(),
         seconds: begun.elapsed().as_secs_f64(),
-        provenance: Provenance::here(),
     })
 }
 

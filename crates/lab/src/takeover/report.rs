@@ -1,12 +1,11 @@
 //! What a takeover prints: a line of JSON or a row of a table for each lock.
 
 use anyhow::ensure;
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use serde::Serialize;
 
 use crate::latency::Summary;
-use crate::provenance::Provenance;
+use crate::report::table_of;
 
 /// What came of the deaths of one lock's holders.
 #[derive(Clone, Debug, Serialize)]
@@ -37,9 +36,6 @@ pub struct Row {
     pub violations: u64,
     /// Wall time.
     pub seconds: f64,
-    /// Where the figures come from.
-    #[serde(flatten)]
-    pub provenance: Provenance,
 }
 
 impl Row {
@@ -59,9 +55,7 @@ impl Row {
 
 /// Rows as people read them.
 pub fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header([
+    let header = [
         "lock",
         "waiters",
         "resident",
@@ -74,10 +68,10 @@ pub fn table(rows: &[Row]) -> Table {
         "idle wake-ups",
         "late writes refused",
         "violations",
-    ]);
+    ];
     let micros = |nanos: u64| format!("{:.0} µs", nanos as f64 / 1e3);
-    for row in rows {
-        table.add_row([
+    let cells = |row: &Row| {
+        vec![
             row.protocol.clone(),
             row.waiters.to_string(),
             format!("{} MiB", row.resident_mib),
@@ -90,12 +84,9 @@ pub fn table(rows: &[Row]) -> Table {
             row.idle_wakeups.map_or("-".to_owned(), |woken| woken.to_string()),
             format!("{} of {}", row.late_refused, row.stops),
             row.violations.to_string(),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        ]
+    };
+    table_of(&header, 1, rows.iter().map(cells))
 }
 
 #[cfg(test)]
@@ -117,7 +108,6 @@ mod tests {
             late_unfenced: 3,
             violations: 0,
             seconds: 1.0,
-            provenance: Provenance::here(),
         }
     }
 

@@ -22,7 +22,6 @@ pub mod worker;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use farlock::RegionOptions;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -30,6 +29,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::StormArgs;
 use crate::face;
 use crate::latency::Latency;
+use crate::provenance::Provenance;
+use crate::report::line;
 use crate::scratch::Scratch;
 use crew::Crew;
 use judge::Known;
@@ -148,7 +149,7 @@ fn is_over(dir: &Path) -> bool {
 
 /// Storms, and prints what came of it. Fails if the judge objects, but for the canary: there it
 /// must.
-pub(super) fn run(args: &StormArgs, face: Face) -> anyhow::Result<()> {
+pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::Result<()> {
     let scratch = Scratch::new()?;
     let kills = args.kills.unwrap_or(KILLS);
     let stops = args.stops.unwrap_or(kills);
@@ -180,7 +181,7 @@ pub(super) fn run(args: &StormArgs, face: Face) -> anyhow::Result<()> {
         eprintln!("{}", said.lines().rev().take(5).collect::<Vec<_>>().join("\n"));
     }
     if args.json {
-        println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
+        line(origin, &row)?;
     } else {
         println!("{}", report::table(&row));
     }

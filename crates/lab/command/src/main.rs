@@ -1,4 +1,5 @@
-//! `farlock-lab`: the laboratory's command.
+//! `farlock-lab`: the laboratory's command. It is a package of its own, so that a commit compiles
+//! this file and nothing else.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ fn main() {
     let commit = head.unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=FARLOCK_LAB_COMMIT={commit}{mark}");
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=src");
+    println!("cargo::rerun-if-changed=../..");
     if let Some(log) = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"])
         && std::path::Path::new(&log).exists()
     {

@@ -54,6 +54,11 @@
 //! * A task's waker is called by the thread that grants the lock: one that releases it, or the
 //!   session's. It may panic; it should return soon.
 //! * There is no lease here: a holder that is stopped, not dead, is waited for.
+//!
+//! # Features
+//!
+//! `cli`, on by default, is the `farlock` command. A program that uses the library alone depends on
+//! it with `default-features = false`, and builds no parser of command lines and no tables.
 #![forbid(unsafe_code)]
 
 pub mod directory;

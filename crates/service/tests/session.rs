@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use farlock::{AcquireError, LostReason, Mode, Session};
+use farlock::{AcquireError, LostReason, Mode, RegionOptions, Session};
 use farlock_fabric::shm::Region;
 use rustix::process::Signal;
 use stage::{Stage, kill, now_ns, pid};
@@ -237,6 +237,19 @@ fn computing_actor() {
     }
 }
 
+/// A whole program that names no region, no directory and no label, as `examples/hold.rs`.
+#[test]
+fn default_actor() {
+    if !stage::is_actor() {
+        return;
+    }
+    let session = Session::open(&RegionOptions::for_user()).unwrap();
+    let guard = session.lock("by default").exclusive().blocking().unwrap();
+    println!("holds");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    guard.release().blocking().unwrap();
+}
+
 /// An actor, and what it says.
 struct Actor {
     child: Child,
@@ -245,7 +258,8 @@ struct Actor {
 
 impl Actor {
     fn start(stage: &Stage, actor: &str) -> Self {
-        let mut child = stage.actor(actor).stdout(Stdio::piped()).spawn().unwrap();
+        let mut actor = stage.actor(actor);
+        let mut child = actor.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines: Box::new(lines.map_while(Result::ok)) }
     }
@@ -255,6 +269,25 @@ impl Actor {
         // The test harness prints its own lines, and may print on the same one.
         assert!(self.lines.any(|line| line.ends_with(says)), "it ended before it said '{says}'");
     }
+}
+
+#[test]
+fn a_program_that_says_nothing_of_regions_is_listed_by_the_command() {
+    let stage = Stage::new();
+    let mut holder = Actor::start(&stage, "default_actor");
+    holder.until("holds");
+    let (status, text, _) = stage.run(&["ls"]);
+    let line = text.lines().find(|line| line.contains("by default"));
+    let line = line.unwrap_or_else(|| panic!("status {status}, no such lock: {text}"));
+    let program = std::env::current_exe().unwrap();
+    let program = program.file_name().unwrap().to_str().unwrap();
+    let pid = holder.child.id().to_string();
+    for said in ["holds", "exclusive", &pid, program] {
+        assert!(line.contains(said), "{said} is not in: {line}");
+    }
+    drop(holder.child.stdin.take());
+    assert!(holder.child.wait().unwrap().success(), "its input ended, and it released");
+    assert_eq!(stage.run(&["ls"]).1, "no lock is held or awaited\n");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use syn::{Attribute, Item, Meta};
-
-use super::{File, Finding, Tree, folder, links, name, resolve, rust};
+use super::links;
+use super::targets::{below, modules, roots};
+use super::tree::{File, Finding, Tree, folder, name, resolve};
 
 /// Pages that people and hosting sites look for by name.
 const KNOWN_PAGES: [&str; 5] =
@@ -55,82 +55,10 @@ fn reached(tree: &Tree) -> BTreeSet<String> {
     alive
 }
 
-/// The files of modules that are declared for tests only.
-pub(super) fn of_tests(tree: &Tree) -> BTreeSet<String> {
-    let roots = roots(tree);
-    let mut files = BTreeSet::new();
-    for file in tree.rust() {
-        let Some(syntax) = &file.syntax else { continue };
-        let of_tests = |item: &&Item| matches!(item, Item::Mod(m) if rust::for_tests(&m.attrs));
-        let items: Vec<Item> = syntax.items.iter().filter(of_tests).cloned().collect();
-        let below = below(&file.path, roots.contains(&file.path));
-        files.extend(modules(&items, folder(&file.path), below));
-    }
-    files
-}
-
-/// The folder in which the modules lie that the file at `path` declares.
-fn below(path: &str, is_root: bool) -> &str {
-    let owns_folder = is_root || name(path) == "mod.rs";
-    if owns_folder { folder(path) } else { path.trim_end_matches(".rs") }
-}
-
-/// The roots of targets: where cargo looks by itself, and what manifests name.
-fn roots(tree: &Tree) -> BTreeSet<String> {
-    let mut roots = BTreeSet::new();
-    for manifest in tree.files.iter().filter(|file| name(&file.path) == "Cargo.toml") {
-        let package = folder(&manifest.path);
-        let inside = |path: &str| resolve(package, path);
-        let fixed = ["src/lib.rs", "src/main.rs", "build.rs"].map(inside);
-        roots.extend(fixed.into_iter().flatten());
-        let named = manifest.text.split('"').filter(|word| word.ends_with(".rs"));
-        roots.extend(named.filter_map(inside));
-        for kind in ["src/bin", "examples", "tests", "benches"].map(inside).into_iter().flatten() {
-            let within = tree.rust().filter_map(|file| {
-                let rest = file.path.strip_prefix(&kind)?.strip_prefix('/')?;
-                let is_root = !rest.contains('/')
-                    || rest.split_once('/').is_some_and(|(_, inner)| inner == "main.rs");
-                is_root.then(|| file.path.clone())
-            });
-            roots.extend(within);
-        }
-    }
-    roots
-}
-
-/// The files of the modules that `items` declare. A `#[path]` counts from `beside`, a plain
-/// declaration from `below`; either spelling of a module's file is given.
-fn modules(items: &[Item], beside: &str, below: &str) -> Vec<String> {
-    let mut files = Vec::new();
-    for item in items {
-        let Item::Mod(module) = item else { continue };
-        let name = module.ident.to_string();
-        match (&module.content, path_attribute(&module.attrs)) {
-            (Some((_, inner)), _) => {
-                let inside = format!("{below}/{name}");
-                files.extend(modules(inner, &inside, &inside));
-            }
-            (None, Some(path)) => files.extend(resolve(beside, &path)),
-            (None, None) => {
-                files.extend(resolve(below, &format!("{name}.rs")));
-                files.extend(resolve(below, &format!("{name}/mod.rs")));
-            }
-        }
-    }
-    files
-}
-
-fn path_attribute(attributes: &[Attribute]) -> Option<String> {
-    attributes.iter().find_map(|attribute| match &attribute.meta {
-        Meta::NameValue(pair) if pair.path.is_ident("path") => rust::string(&pair.value),
-        _ => None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::places;
+    use crate::tidy::tree::places;
 
     #[test]
     fn a_module_that_nobody_declares_is_dead() {

@@ -5,7 +5,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Block, ImplItemFn, ItemFn, Signature, TraitItemFn};
 
-use super::{Finding, Tree};
+use super::tree::{Finding, Tree};
 use crate::reasons::Reasons;
 
 /// Lines of a function, from its signature to its closing brace.
@@ -114,7 +114,7 @@ fn unbreakable(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::places;
+    use crate::tidy::tree::places;
 
     #[test]
     fn a_function_of_71_lines_is_found_wherever_it_stands() {

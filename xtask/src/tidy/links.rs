@@ -4,7 +4,7 @@
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use super::{Finding, Tree, folder, resolve};
+use super::tree::{Finding, Tree, folder, resolve};
 
 /// A link of a page.
 struct Link {
@@ -105,7 +105,7 @@ fn slug(heading: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::places;
+    use crate::tidy::tree::places;
 
     fn dead_on(page: &str) -> Vec<String> {
         let other = ("docs/other.md", "# The `word!` macro\n\n## Twice\n\n## Twice\n");

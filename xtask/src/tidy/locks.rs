@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use syn::Item;
 
-use super::{File, Finding, Tree};
+use super::tree::{File, Finding, Tree};
 
 /// What makes a file a protocol: it implements one of these.
 const LOCK_TRAITS: [&str; 2] = ["RecordLock", "RangeLock"];
@@ -58,7 +58,7 @@ fn implements_lock(file: &File) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::places;
+    use crate::tidy::tree::places;
 
     #[test]
     fn a_protocol_without_a_page_is_found() {

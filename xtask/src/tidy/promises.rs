@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use syn::{Item, ItemFn};
 
-use super::{File, Finding, Tree};
+use super::tree::{File, Finding, Tree};
 
 const PAGE: &str = "README.md";
 /// The column of a table of promises that names their tests.
@@ -62,7 +62,7 @@ fn is_test(function: &ItemFn) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::places;
+    use crate::tidy::tree::places;
 
     #[test]
     fn a_promise_that_no_test_keeps_is_found() {

@@ -2,9 +2,10 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ExprMethodCall, ImplItemFn, ItemFn, ItemImpl, ItemMod, Macro, Meta};
+use syn::{ExprMethodCall, ImplItemFn, ItemFn, ItemImpl, ItemMod, Macro, Meta};
 
-use super::{File, Finding, Tree, files};
+use super::targets::{self, for_tests, lines_of_word};
+use super::tree::{File, Finding, Tree};
 
 /// Where `unsafe` may stand: these files, and what lies under these folders.
 const UNSAFE_PLACES: [&str; 6] = [
@@ -43,18 +44,6 @@ pub(super) fn unsafe_in_its_places(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn lines_of_word(tokens: TokenStream, word: &str) -> Vec<usize> {
-    let mut lines = Vec::new();
-    for token in tokens {
-        match token {
-            TokenTree::Group(group) => lines.extend(lines_of_word(group.stream(), word)),
-            TokenTree::Ident(ident) if ident == word => lines.push(ident.span().start().line),
-            _ => {}
-        }
-    }
-    lines
-}
-
 /// The compiler itself keeps `unsafe` out of the crates that need none.
 pub(super) fn unsafe_forbidden(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -83,7 +72,7 @@ fn forbids_unsafe(file: &File) -> bool {
 
 /// Outside tests, what cannot be is said: `expect("why it cannot be")`.
 pub(super) fn no_unwrap(tree: &Tree) -> Vec<Finding> {
-    let of_tests = files::of_tests(tree);
+    let of_tests = targets::of_tests(tree);
     let is_test = |path: &String| path.contains("/tests/") || of_tests.contains(path);
     let mut findings = Vec::new();
     for file in tree.rust().filter(|file| !is_test(&file.path)) {
@@ -138,18 +127,6 @@ impl<'ast> Visit<'ast> for Unwraps {
     }
 }
 
-/// Whether an item exists for tests only: `#[test]`, or a `cfg` that asks for `test`.
-pub(super) fn for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| match &attribute.meta {
-        Meta::Path(path) => path.is_ident("test"),
-        Meta::List(list) if list.path.is_ident("cfg") => {
-            let tokens = list.tokens.to_string();
-            !tokens.contains("not") && !lines_of_word(list.tokens.clone(), "test").is_empty()
-        }
-        _ => false,
-    })
-}
-
 /// The lines of `.unwrap()` among the tokens of a macro, whose syntax only the macro knows.
 fn unwraps_among(tokens: TokenStream) -> Vec<usize> {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
@@ -171,18 +148,10 @@ fn unwraps_among(tokens: TokenStream) -> Vec<usize> {
     lines
 }
 
-/// The string that `expression` is, if it is one.
-pub(super) fn string(expression: &Expr) -> Option<String> {
-    match expression {
-        Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::places;
+    use crate::tidy::tree::places;
 
     #[test]
     fn text_that_is_no_rust_is_found() {

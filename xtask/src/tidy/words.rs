@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{File, Finding, Tree, name};
+use super::tree::{File, Finding, Tree, name};
 
 /// Words, with what is wrong about each. A word stands alone: `XXX` is not found in `XXXX`.
 const BANNED: [(&str, &str); 7] = [
@@ -74,7 +74,7 @@ fn pages_named_in(line: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::places;
+    use crate::tidy::tree::places;
 
     #[test]
     fn unfinished_work_is_found_and_longer_words_are_not() {

@@ -3,7 +3,9 @@
 //! A rule is a function from the tree to its findings; [`RULES`] lists them all. A rule reads, it
 //! never mends.
 
+mod circles;
 mod files;
+mod imports;
 mod length;
 mod links;
 mod locks;
@@ -21,7 +23,7 @@ use anyhow::Result;
 use tree::{Rule, Tree};
 
 /// Every rule, with the name that people see.
-const RULES: [(&str, Rule); 13] = [
+const RULES: [(&str, Rule); 14] = [
     ("parses", rust::parses),
     ("function length", length::functions),
     ("file length", length::files),
@@ -29,6 +31,7 @@ const RULES: [(&str, Rule); 13] = [
     ("unsafe in its places", rust::unsafe_in_its_places),
     ("unsafe forbidden", rust::unsafe_forbidden),
     ("no unwrap", rust::no_unwrap),
+    ("circles of imports", circles::none),
     ("dead files", files::dead),
     ("dead links", links::dead),
     ("named pages", words::named_pages),

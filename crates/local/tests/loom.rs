@@ -6,6 +6,8 @@
 #![cfg(loom)]
 
 mod scenes;
+#[path = "scenes/world_loom.rs"]
+mod world;
 
 use farlock_local::{ListEx, ListRw, Planted, Preference, Range, RawRangeLock, RawRangeRwLock};
 use loom::sync::Arc;
@@ -13,44 +15,6 @@ use scenes::{an_entry_comes_back, an_entry_comes_back_alone, figure_1, writer_gi
 use world::{Place, thread};
 
 use Preemptions::{All, AtMost};
-
-/// What the scenes are played with.
-mod world {
-    use loom::cell::UnsafeCell;
-    pub(crate) use loom::sync::{Condvar, Mutex};
-    pub(crate) use loom::thread;
-
-    /// A place that only holders of ranges over it may visit.
-    pub(crate) struct Place(UnsafeCell<u32>);
-
-    // SAFETY: the locks under test order the accesses; loom fails the test where they do not.
-    unsafe impl Sync for Place {}
-    // SAFETY: an integer may be sent.
-    unsafe impl Send for Place {}
-
-    impl Place {
-        pub(crate) fn new() -> Self {
-            Self(UnsafeCell::new(0))
-        }
-
-        pub(crate) fn write(&self) {
-            self.write_while(|| ());
-        }
-
-        pub(crate) fn write_while(&self, act: impl FnOnce()) {
-            self.0.with_mut(|place| {
-                // SAFETY: loom checks that nobody else is here.
-                unsafe { *place += 1 };
-                act();
-            });
-        }
-
-        pub(crate) fn read(&self) {
-            // SAFETY: loom checks that nobody writes.
-            self.0.with(|place| unsafe { assert!(*place <= 8) });
-        }
-    }
-}
 
 /// Switches between threads that nothing forced.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@
 
 use std::sync::OnceLock;
 
-use super::Protection;
+use super::protection::Protection;
 use crate::Range;
 use crate::primitive::{AtomicU32, AtomicU64, Mutex, Ordering};
 

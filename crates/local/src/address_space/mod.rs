@@ -21,14 +21,15 @@
 //! searcher has locked. On either side of the move the comparison has the same result.
 
 mod areas;
+mod protection;
 
-use std::fmt;
-use std::ops::BitOr;
 use std::time::Instant;
 
 use crate::primitive::{AtomicU64, Ordering};
 use crate::{Range, RawRangeRwLock};
 use areas::{Areas, Id, Seen};
+
+pub use protection::Protection;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -40,43 +41,6 @@ pub const MAP_START: u64 = 1 << 40;
 pub const SPACE_END: u64 = 1 << 47;
 /// Speculations before an `mprotect` takes everything.
 const SPECULATIONS_MAX: u32 = 16;
-
-/// What may be done with the memory of an area.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Protection(u8);
-
-impl Protection {
-    /// Nothing.
-    pub const NONE: Self = Self(0);
-    /// To read.
-    pub const READ: Self = Self(1);
-    /// To write.
-    pub const WRITE: Self = Self(2);
-    /// To execute.
-    pub const EXECUTE: Self = Self(4);
-
-    /// Whether all of `access` is allowed.
-    #[must_use]
-    pub const fn allows(self, access: Self) -> bool {
-        self.0 & access.0 == access.0
-    }
-}
-
-impl BitOr for Protection {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl fmt::Debug for Protection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = |access, letter| if self.allows(access) { letter } else { '-' };
-        let [read, write] = [letter(Self::READ, 'r'), letter(Self::WRITE, 'w')];
-        write!(f, "{read}{write}{}", letter(Self::EXECUTE, 'x'))
-    }
-}
 
 /// An area as a page fault finds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

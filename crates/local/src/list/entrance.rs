@@ -9,11 +9,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use super::impatience::STAND_BACK_YIELDS;
 use super::park::{self, Bell, Place};
 use super::pool::{self, Claim, Entry};
-use super::token::STAND_BACK_YIELDS;
-use super::{Check, List, Obstacle, Preference, Token, Walk};
-use crate::primitive::world_has_ended;
+use super::token::Token;
+#[cfg(any(loom, shuttle))]
+use super::walk::Planted;
+use super::walk::{Check, List, Obstacle, Preference, Walk};
+use crate::primitive::{order_loads_after_insertion, world_has_ended};
 
 /// Looks at an obstacle before sleeping: some two microseconds, what a sleep and a wake-up cost.
 const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
@@ -105,7 +108,7 @@ impl<const RW: bool> List<RW> {
     fn take_beside(&self, mine: &'static Entry, claim: Claim) -> Came {
         match self.walk(mine, claim) {
             Walk::Inserted if self.validates() => {
-                super::order_loads_after_insertion();
+                order_loads_after_insertion();
                 let passed = matches!(self.check(mine, claim), Check::Passed);
                 if passed { Came::Through } else { Came::Inside }
             }
@@ -130,7 +133,7 @@ impl<const RW: bool> List<RW> {
 
     #[cfg(any(loom, shuttle))]
     fn validates(&self) -> bool {
-        RW && self.planted != super::Planted::NoValidation
+        RW && self.planted != Planted::NoValidation
     }
 
     /// An entry of this thread's that says `claim`.
@@ -209,7 +212,7 @@ impl<'a, const RW: bool> Entrance<'a, RW> {
         match self.list.walk(mine, self.claim) {
             Walk::Alone => return Some(self.held(mine)),
             Walk::Inserted if self.list.validates() => {
-                super::order_loads_after_insertion();
+                order_loads_after_insertion();
                 self.inside = Some(mine);
                 return None;
             }
@@ -252,7 +255,7 @@ impl<'a, const RW: bool> Entrance<'a, RW> {
         self.inside = None;
         self.list.release(mine);
         #[cfg(any(loom, shuttle))]
-        if self.list.planted == super::Planted::Reinsert {
+        if self.list.planted == Planted::Reinsert {
             self.outside = Some(mine);
         }
     }

@@ -1,6 +1,6 @@
 //! Meetings in which an error would show, played under loom and under shuttle alike.
 //!
-//! Whoever includes this gives it a `world`: the checker's threads, and a place that only holders
+//! The root beside it has a `world`: the checker's threads, and a place that only holders
 //! of ranges over it may visit.
 
 use std::future::Future;

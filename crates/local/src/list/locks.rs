@@ -1,0 +1,236 @@
+//! The two lists as raw locks.
+
+use std::time::Instant;
+
+use super::entrance::Entrance;
+use super::pool::Claim;
+use super::token::Token;
+#[cfg(any(loom, shuttle))]
+use super::walk::Planted;
+use super::walk::{List, Preference};
+use crate::Range;
+use crate::primitive::const_fn;
+use crate::raw::{RawRangeLock, RawRangeLockTimed, RawRangeRwLock, RawRangeRwLockTimed};
+
+/// Exclusive range locks in a lock-free list: `list-ex`.
+pub struct ListEx {
+    list: List<false>,
+}
+
+/// Reader-writer range locks in a lock-free list: `list-rw`.
+pub struct ListRw {
+    list: List<true>,
+}
+
+impl ListEx {
+    const_fn! {
+        /// A list in which nothing is held.
+        #[must_use]
+        pub fn new() -> Self {
+            Self { list: List::new(Preference::Readers) }
+        }
+    }
+
+    /// A list with an error in it.
+    #[cfg(any(loom, shuttle))]
+    #[must_use]
+    pub fn planted(planted: Planted) -> Self {
+        let mut lock = Self::new();
+        lock.list.plant(planted);
+        lock
+    }
+
+    /// Waits for `range` as the thread `owner`, as [`owner_of_thread`] numbers them.
+    #[inline]
+    pub(crate) fn lock_as(
+        &self,
+        owner: u64,
+        range: Range,
+        deadline: Option<Instant>,
+    ) -> Option<Token> {
+        self.list.lock(Claim { range, shared: false, owner }, deadline)
+    }
+
+    /// Takes `range` as the thread `owner` if nobody is in the way.
+    #[inline]
+    pub(crate) fn try_lock_as(&self, owner: u64, range: Range) -> Option<Token> {
+        self.list.try_lock(Claim { range, shared: false, owner })
+    }
+
+    /// Waits for `range` without blocking a thread. Dropping the future gives up.
+    pub(crate) fn enter(&self, range: Range) -> Entrance<'_, false> {
+        Entrance::new(&self.list, Claim { range, shared: false, owner: 0 })
+    }
+}
+
+impl ListRw {
+    const_fn! {
+        /// A list in which nothing is held.
+        #[must_use]
+        pub fn new(preference: Preference) -> Self {
+            Self { list: List::new(preference) }
+        }
+    }
+
+    /// A list with an error in it.
+    #[cfg(any(loom, shuttle))]
+    #[must_use]
+    pub fn planted(preference: Preference, planted: Planted) -> Self {
+        let mut lock = Self::new(preference);
+        lock.list.plant(planted);
+        lock
+    }
+
+    #[inline]
+    pub(crate) fn lock_as(
+        &self,
+        owner: u64,
+        range: Range,
+        shared: bool,
+        deadline: Option<Instant>,
+    ) -> Option<Token> {
+        self.list.lock(Claim { range, shared, owner }, deadline)
+    }
+
+    #[inline]
+    pub(crate) fn try_lock_as(&self, owner: u64, range: Range, shared: bool) -> Option<Token> {
+        self.list.try_lock(Claim { range, shared, owner })
+    }
+
+    pub(crate) fn enter(&self, range: Range, shared: bool) -> Entrance<'_, true> {
+        Entrance::new(&self.list, Claim { range, shared, owner: 0 })
+    }
+}
+
+impl Default for ListEx {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Default for ListRw {
+    fn default() -> Self {
+        Self::new(Preference::default())
+    }
+}
+
+pub(crate) const NO_DEADLINE: &str = "without a deadline the wait ends with the range";
+
+impl RawRangeLock for ListEx {
+    type Token = Token;
+    const NAME: &'static str = "list-ex";
+
+    #[inline]
+    fn lock(&self, range: Range) -> Token {
+        self.lock_as(0, range, None).expect(NO_DEADLINE)
+    }
+
+    #[inline]
+    fn try_lock(&self, range: Range) -> Option<Token> {
+        self.list.try_lock(Claim { range, shared: false, owner: 0 })
+    }
+
+    #[inline]
+    fn unlock(&self, token: Token) {
+        self.list.release(token.entry);
+    }
+}
+
+impl RawRangeLockTimed for ListEx {
+    fn lock_until(&self, range: Range, deadline: Instant) -> Option<Token> {
+        self.lock_as(0, range, Some(deadline))
+    }
+}
+
+impl RawRangeLock for ListRw {
+    type Token = Token;
+    const NAME: &'static str = "list-rw";
+
+    #[inline]
+    fn lock(&self, range: Range) -> Token {
+        self.lock_as(0, range, false, None).expect(NO_DEADLINE)
+    }
+
+    #[inline]
+    fn try_lock(&self, range: Range) -> Option<Token> {
+        self.list.try_lock(Claim { range, shared: false, owner: 0 })
+    }
+
+    #[inline]
+    fn unlock(&self, token: Token) {
+        self.list.release(token.entry);
+    }
+}
+
+impl RawRangeRwLock for ListRw {
+    #[inline]
+    fn lock_shared(&self, range: Range) -> Token {
+        self.lock_as(0, range, true, None).expect(NO_DEADLINE)
+    }
+
+    #[inline]
+    fn try_lock_shared(&self, range: Range) -> Option<Token> {
+        self.list.try_lock(Claim { range, shared: true, owner: 0 })
+    }
+}
+
+impl RawRangeLockTimed for ListRw {
+    fn lock_until(&self, range: Range, deadline: Instant) -> Option<Token> {
+        self.lock_as(0, range, false, Some(deadline))
+    }
+}
+
+impl RawRangeRwLockTimed for ListRw {
+    fn lock_shared_until(&self, range: Range, deadline: Instant) -> Option<Token> {
+        self.lock_as(0, range, true, Some(deadline))
+    }
+}
+
+/// A number for the calling thread, never 0, by which debug builds notice that it waits for itself.
+pub(crate) fn owner_of_thread() -> u64 {
+    #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+    {
+        std::thread_local! {
+            static HERE: u8 = const { 0 };
+        }
+        HERE.with(|here| std::ptr::from_ref(here).addr() as u64)
+    }
+    #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
+    {
+        0
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::list::impatience::STAND_BACK_YIELDS;
+
+    #[test]
+    fn newcomers_stand_back_for_the_impatient_but_not_for_ever() {
+        let lock = ListEx::new();
+        lock.list.impatience.begin();
+        let mut task = pin!(lock.enter(Range::one(1)));
+        let context = &mut Context::from_waker(Waker::noop());
+        for _ in 0..STAND_BACK_YIELDS {
+            assert!(task.as_mut().poll(context).is_pending());
+        }
+        assert!(task.as_mut().poll(context).is_ready());
+        lock.unlock(lock.lock(Range::one(2)));
+        lock.list.impatience.end();
+    }
+
+    #[test]
+    fn standing_back_does_not_outlast_a_deadline() {
+        let lock = ListEx::new();
+        let held = lock.lock(Range::one(1));
+        lock.list.impatience.begin();
+        assert!(lock.lock_until(Range::one(1), Instant::now()).is_none());
+        lock.list.impatience.end();
+        lock.unlock(held);
+    }
+}

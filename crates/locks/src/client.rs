@@ -17,10 +17,11 @@ use std::task::{Context, Poll};
 use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Park, Posted, Slot, Ticket, Waiting, block_on};
 
 use crate::event::EventCounts;
+use crate::lock::{Lock, Tried};
 use crate::promise::Granted;
-use crate::record::{Mode, RecordLock, Tried};
 use crate::slots::{Closing, Opening, SlotState, Slots, Tries};
 use crate::token::Token;
+use crate::want::{Mode, Want};
 use crate::{AcquireError, ReleaseError};
 
 pub use guard::{Guard, Release};
@@ -52,11 +53,11 @@ impl Options {
 }
 
 /// A client of locks of one kind over one endpoint. Stays on its thread; clones share everything.
-pub struct Client<E: Endpoint, L: RecordLock<E>> {
+pub struct Client<E: Endpoint, L: Lock<E>> {
     core: Rc<Core<E, L>>,
 }
 
-struct Core<E: Endpoint, L: RecordLock<E>> {
+struct Core<E: Endpoint, L: Lock<E>> {
     slots: Slots<E, L, SLOTS_MAX>,
     /// One bit per slot that is free.
     free: Cell<u64>,
@@ -93,7 +94,7 @@ enum Step {
 /// in the slot.
 type Task = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
 
-impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
+impl<E: Endpoint, L: Lock<E>> Client<E, L> {
     /// A client of `kind` locks that uses all of `endpoint`'s slots (at most 64).
     pub fn new(endpoint: E, kind: L, options: Options) -> Self {
         let count = endpoint.slots().min(SLOTS_MAX as u8);
@@ -135,31 +136,31 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     /// Dropping the future withdraws; the withdrawal happens in [`Client::settle`]. A crash leaves
     /// the lock to be repaired by whoever waits for it next.
     #[inline]
-    pub fn acquire(&self, lock: Addr, mode: Mode) -> Acquire<'_, E, L> {
-        let mode = true_mode::<E, L>(mode);
-        Acquire { client: self, lock, mode, slot: 0, at: At::Start }
+    pub fn acquire(&self, lock: Addr, want: L::Want) -> Acquire<'_, E, L> {
+        let want = true_want::<E, L>(want);
+        Acquire { client: self, lock, want, slot: 0, at: At::Start }
     }
 
     /// Acquires the lock alone.
     #[inline]
     pub fn exclusive(&self, lock: Addr) -> Acquire<'_, E, L> {
-        self.acquire(lock, Mode::Exclusive)
+        self.acquire(lock, L::Want::whole(Mode::Exclusive))
     }
 
     /// Acquires the lock together with other shared holders.
     #[inline(always)]
     pub fn shared(&self, lock: Addr) -> Acquire<'_, E, L> {
-        self.acquire(lock, Mode::Shared)
+        self.acquire(lock, L::Want::whole(Mode::Shared))
     }
 
     /// Acquires the lock, or gives up with [`AcquireError::TimedOut`] after `nanos` nanoseconds.
     pub async fn acquire_within(
         &self,
         lock: Addr,
-        mode: Mode,
+        want: L::Want,
         nanos: Nanos,
     ) -> Result<Guard<'_, E, L>, AcquireError> {
-        let mut acquire = self.acquire(lock, mode);
+        let mut acquire = self.acquire(lock, want);
         let mut sleep: Option<Waiting<'_, E>> = None;
         std::future::poll_fn(move |cx| {
             if let Poll::Ready(result) = Pin::new(&mut acquire).poll(cx) {
@@ -177,10 +178,10 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     pub async fn try_acquire(
         &self,
         lock: Addr,
-        mode: Mode,
+        want: L::Want,
     ) -> Result<Option<Guard<'_, E, L>>, AcquireError> {
-        let mode = true_mode::<E, L>(mode);
-        let index = self.core.take_slot(lock, mode).ok_or(AcquireError::NoSlot)?;
+        let want = true_want::<E, L>(want);
+        let index = self.core.take_slot(lock, want).ok_or(AcquireError::NoSlot)?;
         match self.core.try_at_once(index) {
             Some(result) => result?,
             None => InLine { core: &self.core, index, finished: false }.await?,
@@ -225,7 +226,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
 
 /// The blocking face: the same futures, run to their end on this thread. While it waits it also
 /// settles; a program that stops calling it with something unsettled delays others.
-impl<E: Park, L: RecordLock<E>> Client<E, L> {
+impl<E: Park, L: Lock<E>> Client<E, L> {
     /// Runs a future of this client to its end.
     #[inline]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
@@ -242,20 +243,21 @@ impl<E: Park, L: RecordLock<E>> Client<E, L> {
 
     /// [`Client::acquire`], blocking.
     #[inline(always)]
-    pub fn lock(&self, lock: Addr, mode: Mode) -> Result<Guard<'_, E, L>, AcquireError> {
+    pub fn lock(&self, lock: Addr, want: L::Want) -> Result<Guard<'_, E, L>, AcquireError> {
         // One branch at the door, not one at every step.
-        match true_mode::<E, L>(mode) {
-            Mode::Exclusive => self.lock_as(lock, Mode::Exclusive),
-            Mode::Shared => self.lock_as(lock, Mode::Shared),
+        let want = true_want::<E, L>(want);
+        match want.mode() {
+            Mode::Exclusive => self.lock_as(lock, want.in_mode(Mode::Exclusive)),
+            Mode::Shared => self.lock_as(lock, want.in_mode(Mode::Shared)),
         }
     }
 
     #[inline(always)]
-    fn lock_as(&self, lock: Addr, mode: Mode) -> Result<Guard<'_, E, L>, AcquireError> {
-        let Some(index) = self.core.take_slot(lock, mode) else {
+    fn lock_as(&self, lock: Addr, want: L::Want) -> Result<Guard<'_, E, L>, AcquireError> {
+        let Some(index) = self.core.take_slot(lock, want) else {
             return Err(AcquireError::NoSlot);
         };
-        match self.core.open_at_once(index, lock, mode) {
+        match self.core.open_at_once(index, lock, want) {
             Some(Ok(())) => {}
             Some(Err(fault)) => return Err(fault.into()),
             None => self.block_on_slot(index)?,
@@ -271,20 +273,20 @@ impl<E: Park, L: RecordLock<E>> Client<E, L> {
     }
 }
 
-/// How a lock of this kind is truly held when it is asked for in `mode`. Slot records say this, and
-/// repair counts on it.
+/// How a lock of this kind is truly held when this is asked for. Slot records say this, and repair
+/// counts on it.
 #[inline(always)]
-pub(crate) const fn true_mode<E: Endpoint, L: RecordLock<E>>(mode: Mode) -> Mode {
-    if L::SHARES { mode } else { Mode::Exclusive }
+pub(crate) fn true_want<E: Endpoint, L: Lock<E>>(want: L::Want) -> L::Want {
+    if L::SHARES { want } else { want.in_mode(Mode::Exclusive) }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Clone for Client<E, L> {
+impl<E: Endpoint, L: Lock<E>> Clone for Client<E, L> {
     fn clone(&self) -> Self {
         Self { core: Rc::clone(&self.core) }
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Client<E, L> {
+impl<E: Endpoint, L: Lock<E>> fmt::Debug for Client<E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("endpoint", &self.core.slots.endpoint.id())
@@ -294,9 +296,9 @@ impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Client<E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
+impl<E: Endpoint, L: Lock<E>> Core<E, L> {
     #[inline(always)]
-    fn slot(&self, index: u8) -> &SlotState<L::Grant> {
+    fn slot(&self, index: u8) -> &SlotState<L::Want, L::Grant> {
         self.slots.slot(index)
     }
 
@@ -307,14 +309,14 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
 
     /// Takes a free slot and publishes that it opens `lock`.
     #[inline(always)]
-    fn take_slot(&self, lock: Addr, mode: Mode) -> Option<u8> {
+    fn take_slot(&self, lock: Addr, want: L::Want) -> Option<u8> {
         let free = self.free.get();
         if free == 0 {
             return None;
         }
         let index = free.trailing_zeros() as u8;
         self.free.set(free & (free - 1));
-        self.slots.take(index, lock, mode);
+        self.slots.take(index, lock, want);
         Some(index)
     }
 
@@ -440,9 +442,9 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
         self: &Rc<Self>,
         index: u8,
         lock: Addr,
-        mode: Mode,
+        want: L::Want,
     ) -> Option<Result<(), Fault>> {
-        let opening = self.slots.open(index, lock, mode);
+        let opening = self.slots.open(index, lock, want);
         self.go_on_opening(index, opening)
     }
 
@@ -467,8 +469,9 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     fn try_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
         let slots = &self.slots;
         let mut tried = None;
-        if E::COMPLETES_IN_POST && !slots.kind.promises().served {
-            match slots.try_now(index) {
+        let first = slots.first_try(index);
+        if E::COMPLETES_IN_POST && first.is_some() {
+            match slots.try_now(index, first) {
                 Ok(Tried::Granted(grant)) => return Some(self.tried(index, Ok(Some(grant)))),
                 Ok(_) if !slots.kind.promises().tries_tell_truth => {
                     return Some(self.tried(index, Ok(None)));
@@ -477,10 +480,9 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
                 Ok(_) => tried = Some(slots.endpoint.old()),
             }
         }
-        let posted = if E::COMPLETES_IN_POST { None } else { slots.first_try(index) };
         let core = Rc::clone(self);
         let task = Box::pin(async move {
-            let tried = core.keep_trying(index, posted, tried).await;
+            let tried = core.keep_trying(index, first, tried).await;
             core.tried(index, tried)
         });
         self.start_task(index, task);
@@ -537,9 +539,10 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     /// slot's task does.
     #[inline(always)]
     fn release_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
-        let closing = match self.slot(index).mode.get() {
-            Mode::Exclusive => self.slots.close(index, Mode::Exclusive),
-            Mode::Shared => self.slots.close(index, Mode::Shared),
+        let want = self.slot(index).want.get();
+        let closing = match want.mode() {
+            Mode::Exclusive => self.slots.close(index, want.in_mode(Mode::Exclusive)),
+            Mode::Shared => self.slots.close(index, want.in_mode(Mode::Shared)),
         };
         self.go_on_closing(index, closing)
     }
@@ -581,7 +584,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Drop for Client<E, L> {
+impl<E: Endpoint, L: Lock<E>> Drop for Client<E, L> {
     /// What a slot waits for keeps the core that keeps it. With the last client nobody is left to
     /// go on with it: it is let go, and with it the endpoint, whose peers then see it dead.
     fn drop(&mut self) {
@@ -594,7 +597,7 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Client<E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Drop for Core<E, L> {
+impl<E: Endpoint, L: Lock<E>> Drop for Core<E, L> {
     fn drop(&mut self) {
         if E::COMPLETES_IN_POST {
             return;
@@ -609,13 +612,13 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Core<E, L> {
 
 /// The slot's work, on behalf of a caller. Dropped before its end, it goes on in
 /// [`Client::settle`].
-struct InLine<'c, E: Endpoint, L: RecordLock<E>> {
+struct InLine<'c, E: Endpoint, L: Lock<E>> {
     core: &'c Rc<Core<E, L>>,
     index: u8,
     finished: bool,
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Future for InLine<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Future for InLine<'_, E, L> {
     type Output = Result<(), Fault>;
 
     #[cold]
@@ -626,7 +629,7 @@ impl<E: Endpoint, L: RecordLock<E>> Future for InLine<'_, E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Drop for InLine<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Drop for InLine<'_, E, L> {
     fn drop(&mut self) {
         if !self.finished {
             self.core.leave_to_settle(self.index);
@@ -635,7 +638,7 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for InLine<'_, E, L> {
 }
 
 /// How far a caller's business has come.
-enum At<'c, E: Endpoint, L: RecordLock<E>> {
+enum At<'c, E: Endpoint, L: Lock<E>> {
     Start,
     InLine(InLine<'c, E, L>),
     Done,
@@ -643,15 +646,15 @@ enum At<'c, E: Endpoint, L: RecordLock<E>> {
 
 /// An acquisition in progress.
 #[must_use = "a lock is acquired by awaiting its acquisition"]
-pub struct Acquire<'c, E: Endpoint, L: RecordLock<E>> {
+pub struct Acquire<'c, E: Endpoint, L: Lock<E>> {
     client: &'c Client<E, L>,
     lock: Addr,
-    mode: Mode,
+    want: L::Want,
     slot: u8,
     at: At<'c, E, L>,
 }
 
-impl<'c, E: Endpoint, L: RecordLock<E>> Acquire<'c, E, L> {
+impl<'c, E: Endpoint, L: Lock<E>> Acquire<'c, E, L> {
     /// The slot that waits for the lock, once the acquisition was polled and is pending: whose
     /// record a service may annotate.
     pub fn slot(&self) -> Slot {
@@ -662,12 +665,12 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Acquire<'c, E, L> {
     #[inline(always)]
     fn try_at_once(&mut self) -> Option<Result<Guard<'c, E, L>, AcquireError>> {
         let client = self.client;
-        let Some(index) = client.core.take_slot(self.lock, self.mode) else {
+        let Some(index) = client.core.take_slot(self.lock, self.want) else {
             self.at = At::Done;
             return Some(Err(AcquireError::NoSlot));
         };
         self.slot = index;
-        let Some(result) = client.core.open_at_once(index, self.lock, self.mode) else {
+        let Some(result) = client.core.open_at_once(index, self.lock, self.want) else {
             self.at = At::InLine(InLine { core: &client.core, index, finished: false });
             return None;
         };
@@ -692,7 +695,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Acquire<'c, E, L> {
     }
 }
 
-impl<'c, E: Endpoint, L: RecordLock<E>> Future for Acquire<'c, E, L> {
+impl<'c, E: Endpoint, L: Lock<E>> Future for Acquire<'c, E, L> {
     type Output = Result<Guard<'c, E, L>, AcquireError>;
 
     #[inline(always)]
@@ -709,11 +712,11 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Future for Acquire<'c, E, L> {
 
 /// Finishes what was left behind.
 #[must_use = "futures do nothing until they are awaited"]
-pub struct Settle<'c, E: Endpoint, L: RecordLock<E>> {
+pub struct Settle<'c, E: Endpoint, L: Lock<E>> {
     client: &'c Client<E, L>,
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Future for Settle<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Future for Settle<'_, E, L> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

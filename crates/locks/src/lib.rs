@@ -1,7 +1,7 @@
 //! Locks on far memory, each written once over an endpoint.
 //!
 //! A [`Client`] owns an endpoint and its slots, one slot per held or awaited lock. It acquires
-//! locks of one kind, a [`RecordLock`], and hands out [`Guard`]s. What a lock's word means is its
+//! locks of one kind, a [`Lock`], and hands out [`Guard`]s. What a lock's word means is its
 //! module's business: see [`record`].
 //!
 //! Nothing here reads a clock, draws a random number or starts a thread: time and chance come from
@@ -12,6 +12,7 @@
 mod client;
 pub mod event;
 pub mod local;
+pub mod lock;
 #[cfg(feature = "museum")]
 pub mod museum;
 mod promise;
@@ -25,14 +26,16 @@ mod slots;
 mod token;
 pub mod txn;
 mod wait;
+mod want;
 pub mod width;
 
 pub use client::{Acquire, Client, Guard, Options, Release, Settle, UpdateGuard};
+pub use lock::{Lock, RecordLock, Tried};
 pub use promise::{AnyKind, Granted, LockKind, Order, Promises, Proof, TokenSource};
-pub use record::{Mode, RecordLock, Tried};
 pub use seat::{Attempt, Closed, Opened, Seat};
 pub use token::Token;
 pub use wait::{Timeout, within};
+pub use want::{Extent, Mode, Want};
 
 use farlock_fabric::Fault;
 use thiserror::Error;

@@ -14,10 +14,11 @@ use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, Nanos};
 
-use crate::client::{self, Client, true_mode};
-use crate::record::{Mode, RecordLock};
+use crate::client::{self, Client, true_want};
+use crate::lock::Lock;
 use crate::token::Token;
 use crate::wait::within;
+use crate::want::{Mode, Want};
 use crate::{AcquireError, ReleaseError};
 
 use place::{Answer, Places, Waiter};
@@ -26,6 +27,9 @@ pub use together::together;
 /// How often a hold is handed on by default (Sherman, SIGMOD'22, section 4.3, and SMART after it).
 pub const HANDOVERS_MAX: u32 = 8;
 
+/// A lock, or a part of one, whatever the mode.
+type Key<E, L> = (Addr, <L as Lock<E>>::Want);
+
 /// A client and the locks that its tasks hold or await: its local lock table.
 ///
 /// Every client of a lock must use such a table, or none must: they make different tokens of one
@@ -33,12 +37,12 @@ pub const HANDOVERS_MAX: u32 = 8;
 ///
 /// Tasks wake each other by the wakers that they are polled with. Where those do nothing, as in
 /// [`Client::block_on`], run them [`together`].
-pub struct HandoverTable<E: Endpoint, L: RecordLock<E>> {
+pub struct HandoverTable<E: Endpoint, L: Lock<E>> {
     client: Client<E, L>,
-    places: Rc<RefCell<Places>>,
+    places: Rc<RefCell<Places<Key<E, L>>>>,
 }
 
-impl<E: Endpoint, L: RecordLock<E>> HandoverTable<E, L> {
+impl<E: Endpoint, L: Lock<E>> HandoverTable<E, L> {
     /// The most that `handovers_max` may be: a token tells so many turns apart.
     pub const HANDOVERS_LIMIT: u32 = (1 << Token::TURN_BITS) - 1;
 
@@ -65,18 +69,25 @@ impl<E: Endpoint, L: RecordLock<E>> HandoverTable<E, L> {
     /// # Errors
     /// As [`Client::acquire`]. A task that waits for another takes no slot; one that asks the
     /// fabric does.
-    pub async fn acquire(&self, lock: Addr, mode: Mode) -> Result<Guard<'_, E, L>, AcquireError> {
-        let mode = true_mode::<E, L>(mode);
-        let entered = self.places.borrow_mut().enter(lock, mode);
+    pub async fn acquire(
+        &self,
+        lock: Addr,
+        want: L::Want,
+    ) -> Result<Guard<'_, E, L>, AcquireError> {
+        let want = true_want::<E, L>(want);
+        let key = (lock, want.in_mode(Mode::Exclusive));
+        let entered = self.places.borrow_mut().enter(key, want.mode());
         let answer = match entered {
             Ok(answer) => answer,
-            Err(waiter) => Waiting { table: self, lock, waiter: Some(waiter) }.answer().await,
+            Err(waiter) => Waiting { table: self, lock: key, waiter: Some(waiter) }.answer().await,
         };
         let lead = match answer {
-            Answer::Held { index, turn } => return Ok(Guard { table: self, lock, index, turn }),
-            Answer::Leads => Lead { table: self, lock },
+            Answer::Held { index, turn } => {
+                return Ok(Guard { table: self, lock: key, index, turn });
+            }
+            Answer::Leads => Lead { table: self, lock: key },
         };
-        let granted = self.client.acquire(lock, mode).await?;
+        let granted = self.client.acquire(lock, want).await?;
         Ok(lead.granted(granted))
     }
 
@@ -87,10 +98,10 @@ impl<E: Endpoint, L: RecordLock<E>> HandoverTable<E, L> {
     pub async fn acquire_within(
         &self,
         lock: Addr,
-        mode: Mode,
+        want: L::Want,
         nanos: Nanos,
     ) -> Result<Guard<'_, E, L>, AcquireError> {
-        let acquired = within(self.client.endpoint(), nanos, self.acquire(lock, mode)).await;
+        let acquired = within(self.client.endpoint(), nanos, self.acquire(lock, want)).await;
         acquired.unwrap_or(Err(AcquireError::TimedOut))
     }
 
@@ -101,50 +112,56 @@ impl<E: Endpoint, L: RecordLock<E>> HandoverTable<E, L> {
     pub async fn try_acquire(
         &self,
         lock: Addr,
-        mode: Mode,
+        want: L::Want,
     ) -> Result<Option<Guard<'_, E, L>>, AcquireError> {
-        let mode = true_mode::<E, L>(mode);
-        let entered = self.places.borrow_mut().try_enter(lock, mode);
+        let want = true_want::<E, L>(want);
+        let key = (lock, want.in_mode(Mode::Exclusive));
+        let entered = self.places.borrow_mut().try_enter(key, want.mode());
         let lead = match entered {
             None => return Ok(None),
             Some(Answer::Held { index, turn }) => {
-                return Ok(Some(Guard { table: self, lock, index, turn }));
+                return Ok(Some(Guard { table: self, lock: key, index, turn }));
             }
-            Some(Answer::Leads) => Lead { table: self, lock },
+            Some(Answer::Leads) => Lead { table: self, lock: key },
         };
-        let granted = self.client.try_acquire(lock, mode).await?;
+        let granted = self.client.try_acquire(lock, want).await?;
         Ok(granted.map(|granted| lead.granted(granted)))
     }
 
     /// A task lets go of its hold, which another may get if it `hands_on`. If nobody here has it
     /// then: the client's own guard.
-    fn leaves(&self, lock: Addr, index: u8, hands_on: bool) -> Option<client::Guard<'_, E, L>> {
+    fn leaves(
+        &self,
+        lock: Key<E, L>,
+        index: u8,
+        hands_on: bool,
+    ) -> Option<client::Guard<'_, E, L>> {
         let released = self.places.borrow_mut().leaves(lock, index, hands_on);
         released.then(|| client::Guard::of_slot(&self.client, index))
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Clone for HandoverTable<E, L> {
+impl<E: Endpoint, L: Lock<E>> Clone for HandoverTable<E, L> {
     fn clone(&self) -> Self {
         Self { client: self.client.clone(), places: Rc::clone(&self.places) }
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for HandoverTable<E, L> {
+impl<E: Endpoint, L: Lock<E>> fmt::Debug for HandoverTable<E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HandoverTable").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
 /// A task in line here. Dropped, it leaves the line, and what it was given meanwhile goes on.
-struct Waiting<'t, E: Endpoint, L: RecordLock<E>> {
+struct Waiting<'t, E: Endpoint, L: Lock<E>> {
     table: &'t HandoverTable<E, L>,
-    lock: Addr,
+    lock: Key<E, L>,
     /// `None` once its answer was taken.
     waiter: Option<Rc<Waiter>>,
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Waiting<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Waiting<'_, E, L> {
     async fn answer(mut self) -> Answer {
         poll_fn(|cx| {
             let waiter = self.waiter.as_ref().expect("a finished wait is not polled again");
@@ -156,7 +173,7 @@ impl<E: Endpoint, L: RecordLock<E>> Waiting<'_, E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Drop for Waiting<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Drop for Waiting<'_, E, L> {
     fn drop(&mut self) {
         let Some(waiter) = self.waiter.take() else { return };
         match waiter.answer() {
@@ -171,12 +188,12 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Waiting<'_, E, L> {
 
 /// A task that asks the fabric for all that are in line here. Dropped before it was granted the
 /// lock, it leaves that to the next.
-struct Lead<'t, E: Endpoint, L: RecordLock<E>> {
+struct Lead<'t, E: Endpoint, L: Lock<E>> {
     table: &'t HandoverTable<E, L>,
-    lock: Addr,
+    lock: Key<E, L>,
 }
 
-impl<'t, E: Endpoint, L: RecordLock<E>> Lead<'t, E, L> {
+impl<'t, E: Endpoint, L: Lock<E>> Lead<'t, E, L> {
     fn granted(self, granted: client::Guard<'_, E, L>) -> Guard<'t, E, L> {
         // What is left of a hold that ends by itself is not for others.
         let lasts = granted.expires().is_none();
@@ -187,7 +204,7 @@ impl<'t, E: Endpoint, L: RecordLock<E>> Lead<'t, E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Drop for Lead<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Drop for Lead<'_, E, L> {
     fn drop(&mut self) {
         self.table.places.borrow_mut().leads_no_more(self.lock);
     }
@@ -197,15 +214,15 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Lead<'_, E, L> {
 /// [`Client::settle`] and not handed on: whoever drops it may not have come to an end, and what it
 /// has posted may still take effect.
 #[must_use = "a lock is held as long as its guard lives"]
-pub struct Guard<'t, E: Endpoint, L: RecordLock<E>> {
+pub struct Guard<'t, E: Endpoint, L: Lock<E>> {
     table: &'t HandoverTable<E, L>,
-    lock: Addr,
+    lock: Key<E, L>,
     /// The slot of the client's own hold.
     index: u8,
     turn: u32,
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Guard<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Guard<'_, E, L> {
     /// The fencing token of this grant, which is above that of every earlier exclusive one; `None`
     /// if this kind of lock has none. See [`Token::at_turn`].
     pub fn token(&self) -> Option<Token> {
@@ -263,13 +280,13 @@ impl<E: Endpoint, L: RecordLock<E>> Guard<'_, E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Guard<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> fmt::Debug for Guard<'_, E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} at turn {}", *self.inner(), self.turn)
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Drop for Guard<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Drop for Guard<'_, E, L> {
     fn drop(&mut self) {
         drop(self.table.leaves(self.lock, self.index, false));
     }

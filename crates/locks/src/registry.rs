@@ -4,8 +4,9 @@
 use farlock_fabric::{EndpointId, Patience, SyncedClock, WideAtomics};
 use thiserror::Error;
 
+use crate::lock::RecordLock;
 use crate::promise::{AnyKind, Promises};
-use crate::record::{RecordLock, record_locks};
+use crate::record::record_locks;
 
 /// What is known of a lock without an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

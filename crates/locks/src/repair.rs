@@ -15,10 +15,10 @@ use farlock_fabric::{
     Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Patience, Slot, Verb, Wait, Woken,
 };
 
-use crate::Mode;
 use crate::record::queue::{Kind, Note, is_newer, next_note};
 use crate::site::Site;
 use crate::slot::{Phase, SlotRecord};
+use crate::want::Mode;
 
 /// How often a repairer looks whether the old generation has left, at first and at last, in
 /// nanoseconds. Between two looks it also tells those who wait for mail.

@@ -16,13 +16,14 @@ use std::fmt;
 
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Verb};
 
-use crate::client::{Options, true_mode};
+use crate::client::{Options, true_want};
+use crate::lock::{Convert, RecordLock, Tried};
 #[cfg(doc)]
 use crate::promise::Promises;
-use crate::record::{Convert, Mode, RecordLock, Tried};
 use crate::slot::{self, Phase, SlotRecord};
 use crate::slots::{Closing, Opening, Slots, now};
 use crate::token::Token;
+use crate::want::Mode;
 
 /// What came of [`Seat::open`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,7 +99,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
 
     /// In which mode the lock was asked for, or is held.
     pub fn mode(&self) -> Mode {
-        self.slots.slot(SLOT).mode.get()
+        self.slots.slot(SLOT).want.get()
     }
 
     /// Whether it holds.
@@ -156,7 +157,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     #[inline(always)]
     pub fn open(&mut self, lock: Addr, mode: Mode) -> Result<Opened, Fault> {
         // One branch at the door, not one at every step.
-        match true_mode::<E, L>(mode) {
+        match true_want::<E, L>(mode) {
             Mode::Exclusive => self.open_as(lock, Mode::Exclusive),
             Mode::Shared => self.open_as(lock, Mode::Shared),
         }
@@ -201,7 +202,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     /// a wait that was dropped.
     pub fn wait_as(&self, mode: Mode) {
         assert!(self.slots.kind.promises().withdraws, "waits of this lock are not dropped");
-        self.slots.slot(SLOT).mode.set(true_mode::<E, L>(mode));
+        self.slots.slot(SLOT).want.set(true_want::<E, L>(mode));
     }
 
     /// Acquires the lock if that needs no waiting.
@@ -210,9 +211,9 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     /// A verb failed; nothing is held.
     #[inline]
     pub fn try_open(&mut self, lock: Addr, mode: Mode) -> Result<Attempt, Fault> {
-        let mode = true_mode::<E, L>(mode);
+        let mode = true_want::<E, L>(mode);
         self.slots.take(SLOT, lock, mode);
-        let tried = match self.slots.try_now(SLOT) {
+        let tried = match self.slots.try_now(SLOT, self.slots.first_try(SLOT)) {
             Ok(Tried::Granted(grant)) => Ok(Some(grant)),
             Ok(_) if self.slots.kind.promises().tries_tell_truth => {
                 self.old.set(Some(self.slots.endpoint.old()));
@@ -274,7 +275,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     }
 }
 
-impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
+impl<E: Endpoint, L: Convert<E, Want = Mode>> Seat<E, L> {
     /// Begins an exclusive hold anew for another task of its owner, with the next token: see
     /// [`Convert::renew`]. `false`, and nothing has changed: release it instead.
     ///
@@ -309,7 +310,7 @@ impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
     /// The slot holds by another grant, if there is one.
     fn hold_as(&self, mode: Mode, grant: Option<L::Grant>) -> bool {
         if let Some(grant) = grant {
-            self.slots.slot(SLOT).mode.set(mode);
+            self.slots.slot(SLOT).want.set(mode);
             self.slots.hold(SLOT, mode, grant);
         }
         grant.is_some()

@@ -7,9 +7,9 @@ use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Slot, Wait, Woken};
 
-use crate::Mode;
 use crate::event::{Event, EventCounts};
 use crate::slot::{self, Phase, SlotWord};
+use crate::want::Mode;
 
 /// What a protocol sees of its client: the endpoint, its own identity, and the lock it works on.
 #[derive(Debug)]

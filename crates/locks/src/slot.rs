@@ -6,7 +6,7 @@
 
 use farlock_fabric::{Addr, word};
 
-use crate::Mode;
+use crate::want::Mode;
 
 word! {
     /// The first word of a slot record.

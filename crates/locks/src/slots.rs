@@ -13,21 +13,22 @@ use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Posted, Slot, Ticket};
 
 use crate::client::Options;
 use crate::event::EventCounts;
+use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, TokenSource};
-use crate::record::{Mode, RecordLock, Tried};
 use crate::site::{Site, SlotCache};
 use crate::slot::{self, Phase, SlotWord};
 use crate::token::Token;
+use crate::want::{Mode, Want};
 
 /// Attempts of one try to learn the word of a lock that keeps changing under shared holders.
 const TRY_ATTEMPTS_MAX: u32 = 64;
 
 /// `N` slots of one endpoint, used from the first on: an index needs no check.
-pub(crate) struct Slots<E: Endpoint, L: RecordLock<E>, const N: usize> {
+pub(crate) struct Slots<E: Endpoint, L: Lock<E>, const N: usize> {
     pub(crate) endpoint: E,
     pub(crate) kind: L,
     pub(crate) options: Options,
-    pub(crate) slots: [SlotState<L::Grant>; N],
+    pub(crate) slots: [SlotState<L::Want, L::Grant>; N],
     pub(crate) events: Cell<EventCounts>,
     /// The outcome of one of its verbs is unknown.
     pub(crate) broken: Cell<bool>,
@@ -36,18 +37,18 @@ pub(crate) struct Slots<E: Endpoint, L: RecordLock<E>, const N: usize> {
 /// Aligned so that an index becomes a place by a shift, and in this order so that an uncontended
 /// cycle touches one line of it.
 #[repr(C, align(128))]
-pub(crate) struct SlotState<G> {
+pub(crate) struct SlotState<W, G> {
     pub(crate) cache: SlotCache,
     pub(crate) lock: Cell<Addr>,
     pub(crate) grant: Cell<Option<G>>,
-    pub(crate) mode: Cell<Mode>,
+    pub(crate) want: Cell<W>,
 }
 
-impl<G> SlotState<G> {
+impl<W: Want, G> SlotState<W, G> {
     const fn new() -> Self {
         Self {
             lock: Cell::new(Addr::from_bits(0)),
-            mode: Cell::new(Mode::Shared),
+            want: Cell::new(W::NONE),
             grant: Cell::new(None),
             cache: SlotCache::new(),
         }
@@ -84,7 +85,7 @@ pub(crate) enum Closing {
 /// What came of an attempt that never waits.
 pub(crate) type Tries<G> = Result<Option<G>, Fault>;
 
-impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
+impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     pub(crate) fn new(endpoint: E, kind: L, options: Options) -> Self {
         assert!(usize::from(endpoint.slots()) >= N.min(1), "an endpoint has at least one slot");
         Self {
@@ -99,7 +100,7 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     }
 
     #[inline(always)]
-    pub(crate) fn slot(&self, index: u8) -> &SlotState<L::Grant> {
+    pub(crate) fn slot(&self, index: u8) -> &SlotState<L::Want, L::Grant> {
         &self.slots[usize::from(index) % N]
     }
 
@@ -154,53 +155,53 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
 
     /// Takes a free slot and publishes that it opens `lock`.
     #[inline(always)]
-    pub(crate) fn take(&self, index: u8, lock: Addr, mode: Mode) {
+    pub(crate) fn take(&self, index: u8, lock: Addr, want: L::Want) {
         self.aim(index, lock);
         let slot = self.slot(index);
-        slot.mode.set(mode);
+        slot.want.set(want);
         // A store less where nothing changes: the opening verb waits for every store.
         if slot.cache.withdrawn.get() {
             slot.cache.withdrawn.set(false);
         }
-        self.announce(index, lock, mode);
+        self.announce(index, lock, want);
     }
 
     /// Publishes that a slot begins an acquisition.
     #[inline(always)]
-    fn announce(&self, index: u8, lock: Addr, mode: Mode) {
+    fn announce(&self, index: u8, lock: Addr, want: L::Want) {
         let ticket = self.kind.begin(&self.site_at(index, lock));
-        self.publish(index, Phase::Opening, mode, 0, ticket);
+        self.publish(index, Phase::Opening, want.mode(), 0, ticket);
     }
 
     /// The slot holds its lock from now on.
     #[inline(always)]
-    pub(crate) fn hold(&self, index: u8, mode: Mode, grant: L::Grant) {
+    pub(crate) fn hold(&self, index: u8, want: L::Want, grant: L::Grant) {
         self.slot(index).grant.set(Some(grant));
         if L::TOKENS == TokenSource::Word {
             let token = self.options.token(grant.count());
             self.endpoint.publish(Slot(index), slot::TOKEN, token.get());
         }
-        self.publish(index, Phase::Held, mode, grant.generation(), grant.ticket());
+        self.publish(index, Phase::Held, want.mode(), grant.generation(), grant.ticket());
     }
 
     /// The slot was granted its lock. Whether it holds it from now on; else it is to acquire anew.
     #[inline(always)]
-    fn is_in(&self, index: u8, mode: Mode, grant: L::Grant) -> bool {
-        self.hold(index, mode, grant);
-        let is_believed = self.kind.is_believed(&self.site(index), mode);
+    fn is_in(&self, index: u8, want: L::Want, grant: L::Grant) -> bool {
+        self.hold(index, want, grant);
+        let is_believed = self.kind.is_believed(&self.site(index), want);
         if !is_believed {
-            self.leave_behind(index, mode);
+            self.leave_behind(index, want);
         }
         is_believed
     }
 
     /// The slot does not hold what it was granted.
     #[cold]
-    fn leave_behind(&self, index: u8, mode: Mode) {
+    fn leave_behind(&self, index: u8, want: L::Want) {
         let site = self.site(index);
         self.slot(index).grant.set(None);
         self.kind.begin(&site);
-        self.kind.kept_out(&site, mode);
+        self.kind.kept_out(&site, want);
     }
 
     /// The slot has nothing to do any more.
@@ -224,10 +225,10 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
 
     /// Opens the lock of a slot that was taken.
     #[inline(always)]
-    pub(crate) fn open(&self, index: u8, lock: Addr, mode: Mode) -> Opening {
+    pub(crate) fn open(&self, index: u8, lock: Addr, want: L::Want) -> Opening {
         let site = self.site_at(index, lock);
-        match self.kind.open(&site, mode) {
-            Posted::Done(Ok(())) => self.judge(&site, index, mode),
+        match self.kind.open(&site, want) {
+            Posted::Done(Ok(())) => self.judge(&site, index, want),
             Posted::Done(Err(fault)) => {
                 self.fail(index, fault);
                 Opening::Failed(fault)
@@ -239,7 +240,7 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     /// The opening verb has completed after a while.
     pub(crate) fn opened(&self, index: u8, completed: Result<(), Fault>) -> Opening {
         match completed {
-            Ok(()) => self.judge(&self.site(index), index, self.slot(index).mode.get()),
+            Ok(()) => self.judge(&self.site(index), index, self.slot(index).want.get()),
             Err(fault) => {
                 self.fail(index, fault);
                 Opening::Failed(fault)
@@ -249,12 +250,12 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
 
     /// What the old word, which is with the endpoint, says of the opening verb.
     #[inline(always)]
-    fn judge(&self, site: &Site<'_, E>, index: u8, mode: Mode) -> Opening {
-        match self.kind.opened(site, mode, self.endpoint.old()) {
-            Some(grant) if self.is_in(index, mode, grant) => Opening::Held,
+    fn judge(&self, site: &Site<'_, E>, index: u8, want: L::Want) -> Opening {
+        match self.kind.opened(site, want, self.endpoint.old()) {
+            Some(grant) if self.is_in(index, want, grant) => Opening::Held,
             Some(_) => Opening::InLine,
             None => {
-                self.kind.kept_out(site, mode);
+                self.kind.kept_out(site, want);
                 Opening::InLine
             }
         }
@@ -264,10 +265,10 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     /// where it goes on with a wait that was dropped. `false`: it was withdrawn and has left.
     pub(crate) async fn wait(&self, index: u8, mut old: Option<u128>) -> Result<bool, Fault> {
         let site = self.site(index);
-        let mode = self.slot(index).mode.get();
+        let want = self.slot(index).want.get();
         loop {
-            match self.kind.wait_or_leave(&site, mode, old).await {
-                Ok(Some(grant)) if self.is_in(index, mode, grant) => return Ok(true),
+            match self.kind.wait_or_leave(&site, want, old).await {
+                Ok(Some(grant)) if self.is_in(index, want, grant) => return Ok(true),
                 Ok(Some(_)) => old = Some(0),
                 Ok(None) => {
                     assert!(site.is_withdrawn(), "only who withdrew leaves");
@@ -284,12 +285,12 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
 
     /// Acquires the lock exclusively, for a hold that nothing withdraws.
     pub(crate) async fn acquire(&self, site: &Site<'_, E>) -> Result<L::Grant, Fault> {
-        let mode = Mode::Exclusive;
-        self.endpoint.completion(self.kind.open(site, mode)).await?;
+        let want = L::Want::whole(Mode::Exclusive);
+        self.endpoint.completion(self.kind.open(site, want)).await?;
         let old = self.endpoint.old();
-        match self.kind.opened(site, mode, old) {
+        match self.kind.opened(site, want, old) {
             Some(grant) => Ok(grant),
-            None => self.kind.wait_in_line(site, mode, old).await,
+            None => self.kind.wait_in_line(site, want, old).await,
         }
     }
 
@@ -298,12 +299,11 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
         self.slot(index).cache.withdrawn.set(withdrawn);
     }
 
-    /// The first verb of an attempt that never waits; `None` where a server grants.
+    /// The first verb of an attempt that never waits; `None` where an attempt takes more.
     #[inline]
     pub(crate) fn first_try(&self, index: u8) -> Option<Posted> {
-        let (site, mode) = (self.site(index), self.slot(index).mode.get());
-        (!self.kind.promises().served)
-            .then(|| self.endpoint.post(self.kind.trying(&site, mode, None)))
+        let (site, want) = (self.site(index), self.slot(index).want.get());
+        self.kind.trying(&site, want, None).map(|verb| self.endpoint.post(verb))
     }
 
     /// Goes on with attempts that never wait. `Busy`: the old word is with the endpoint.
@@ -312,40 +312,43 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
         index: u8,
         posted: Option<Posted>,
     ) -> Result<Tried<L::Grant>, Fault> {
-        let (site, mode, mut seen) = (self.site(index), self.slot(index).mode.get(), None);
+        let (site, want, mut seen) = (self.site(index), self.slot(index).want.get(), None);
         let Some(mut posted) = posted else {
-            let mut kind = self.kind.clone();
-            let server = kind.server().expect("a lock that no verb acquires is served");
-            let tried = server.try_server(site, mode).await?;
+            let tried = self.kind.attempt(&site, want).await?;
             return Ok(tried.map_or(Tried::Busy, Tried::Granted));
         };
         for _ in 0..TRY_ATTEMPTS_MAX {
             self.endpoint.completion(posted).await?;
-            match self.kind.tried(&site, mode, seen, self.endpoint.old()) {
+            match self.kind.tried(&site, want, seen, self.endpoint.old()) {
                 Tried::Again(word) => seen = Some(word),
-                Tried::Granted(grant) if !self.is_in(index, mode, grant) => {
+                Tried::Granted(grant) if !self.is_in(index, want, grant) => {
                     seen = None;
-                    self.announce(index, site.lock, mode);
+                    self.announce(index, site.lock, want);
                 }
                 decided => return Ok(decided),
             }
-            posted = self.endpoint.post(self.kind.trying(&site, mode, seen));
+            let verb = self.kind.trying(&site, want, seen);
+            posted = self.endpoint.post(verb.expect("it was tried by a verb before"));
         }
         Ok(Tried::Busy)
     }
 
     /// The same where every verb completes at once.
     #[inline]
-    pub(crate) fn try_now(&self, index: u8) -> Result<Tried<L::Grant>, Fault> {
-        now(self.keep_trying(index, self.first_try(index)))
+    pub(crate) fn try_now(
+        &self,
+        index: u8,
+        first: Option<Posted>,
+    ) -> Result<Tried<L::Grant>, Fault> {
+        now(self.keep_trying(index, first))
     }
 
     /// What an attempt does that found the lock taken by `old`, before it fails.
     pub(crate) async fn try_beside(&self, index: u8, old: u128) -> Tries<L::Grant> {
-        let (site, mode) = (self.site(index), self.slot(index).mode.get());
+        let (site, want) = (self.site(index), self.slot(index).want.get());
         loop {
-            match self.kind.try_beside(&site, mode, old).await? {
-                Some(grant) if !self.is_in(index, mode, grant) => {}
+            match self.kind.try_beside(&site, want, old).await? {
+                Some(grant) if !self.is_in(index, want, grant) => {}
                 decided => return Ok(decided),
             }
         }
@@ -354,7 +357,7 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     /// The slot holds what its attempt was granted (`true`), or is free again.
     pub(crate) fn tried(&self, index: u8, tried: Tries<L::Grant>) -> Result<bool, Fault> {
         match tried {
-            Ok(Some(grant)) => self.hold(index, self.slot(index).mode.get(), grant),
+            Ok(Some(grant)) => self.hold(index, self.slot(index).want.get(), grant),
             Ok(None) => self.give_back(index),
             Err(fault) => self.fail(index, fault),
         }
@@ -365,14 +368,14 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
 
     /// Closes the lock of a slot that holds it.
     #[inline(always)]
-    pub(crate) fn close(&self, index: u8, mode: Mode) -> Closing {
+    pub(crate) fn close(&self, index: u8, want: L::Want) -> Closing {
         let site = self.site(index);
         let grant = self.slot(index).grant.get().expect("only a held lock is released");
-        match self.kind.close(&site, mode, grant) {
+        match self.kind.close(&site, want, grant) {
             None => Closing::InHand { posted: false },
             Some(Posted::Done(Ok(()))) => {
                 let old = self.endpoint.old();
-                if self.kind.closed(&site, mode, grant, old) {
+                if self.kind.closed(&site, want, grant, old) {
                     self.give_back(index);
                     return Closing::Free;
                 }
@@ -390,13 +393,13 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     /// The closing verb has completed after a while.
     pub(crate) fn closed(&self, index: u8, completed: Result<(), Fault>) -> Closing {
         let slot = self.slot(index);
-        let (mode, grant) = (slot.mode.get(), self.grant(index));
+        let (want, grant) = (slot.want.get(), self.grant(index));
         if let Err(fault) = completed {
             slot.grant.set(None);
             self.fail(index, fault);
             return Closing::Failed(fault);
         }
-        if self.kind.closed(&self.site(index), mode, grant, self.endpoint.old()) {
+        if self.kind.closed(&self.site(index), want, grant, self.endpoint.old()) {
             self.give_back(index);
             return Closing::Free;
         }
@@ -406,8 +409,8 @@ impl<E: Endpoint, L: RecordLock<E>, const N: usize> Slots<E, L, N> {
     /// The rest of a release whose closing verb, if it had one, found `old` and did not release.
     pub(crate) async fn hand_over(&self, index: u8, old: Option<u128>) -> Result<(), Fault> {
         let slot = self.slot(index);
-        let (mode, grant) = (slot.mode.get(), self.grant(index));
-        let result = self.kind.hand_over(&self.site(index), mode, grant, old).await;
+        let (want, grant) = (slot.want.get(), self.grant(index));
+        let result = self.kind.hand_over(&self.site(index), want, grant, old).await;
         slot.grant.set(None);
         match result {
             Ok(()) => self.give_back(index),

@@ -10,19 +10,20 @@ use farlock_fabric::{Endpoint, Nanos, Park, Slot};
 
 use super::{At, Client, InLine};
 use crate::ReleaseError;
+use crate::lock::Lock;
 use crate::promise::Granted;
-use crate::record::{Mode, RecordLock};
 use crate::token::Token;
+use crate::want::{Mode, Want};
 
 /// A held lock. Release it with [`Guard::release`]; a dropped guard is released by
 /// [`Client::settle`].
 #[must_use = "a lock is held as long as its guard lives"]
-pub struct Guard<'c, E: Endpoint, L: RecordLock<E>> {
+pub struct Guard<'c, E: Endpoint, L: Lock<E>> {
     pub(super) client: &'c Client<E, L>,
     pub(super) index: u8,
 }
 
-impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
+impl<'c, E: Endpoint, L: Lock<E>> Guard<'c, E, L> {
     /// The fencing token of this grant; `None` if this kind of lock has none.
     #[inline]
     pub fn token(&self) -> Option<Token> {
@@ -31,7 +32,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
 
     /// In which mode the lock is held: exclusively wherever this kind of lock has no readers.
     pub fn mode(&self) -> Mode {
-        self.client.core.slot(self.index).mode.get()
+        self.client.core.slot(self.index).want.get().mode()
     }
 
     /// The slot that holds the lock: whose record a service may annotate.
@@ -89,7 +90,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Guard<'c, E, L> {
     }
 }
 
-impl<E: Park, L: RecordLock<E>> Guard<'_, E, L> {
+impl<E: Park, L: Lock<E>> Guard<'_, E, L> {
     /// [`Guard::release`], blocking.
     #[inline(always)]
     pub fn unlock(self) -> Result<(), ReleaseError> {
@@ -104,14 +105,14 @@ impl<E: Park, L: RecordLock<E>> Guard<'_, E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Guard<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> fmt::Debug for Guard<'_, E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let site = self.client.core.slots.site(self.index);
         write!(f, "Guard({:?} {:?} by {:?})", self.mode(), site.lock, site.me)
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Drop for Guard<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Drop for Guard<'_, E, L> {
     fn drop(&mut self) {
         self.client.core.leave_to_settle(self.index);
     }
@@ -119,13 +120,13 @@ impl<E: Endpoint, L: RecordLock<E>> Drop for Guard<'_, E, L> {
 
 /// A release in progress.
 #[must_use = "a lock is released by awaiting its release"]
-pub struct Release<'c, E: Endpoint, L: RecordLock<E>> {
+pub struct Release<'c, E: Endpoint, L: Lock<E>> {
     client: &'c Client<E, L>,
     index: u8,
     at: At<'c, E, L>,
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Release<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Release<'_, E, L> {
     #[inline(always)]
     fn try_at_once(&mut self) -> Option<Result<(), ReleaseError>> {
         let (core, index) = (&self.client.core, self.index);
@@ -146,7 +147,7 @@ impl<E: Endpoint, L: RecordLock<E>> Release<'_, E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Future for Release<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Future for Release<'_, E, L> {
     type Output = Result<(), ReleaseError>;
 
     #[inline(always)]
@@ -161,7 +162,7 @@ impl<E: Endpoint, L: RecordLock<E>> Future for Release<'_, E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Drop for Release<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> Drop for Release<'_, E, L> {
     #[inline]
     fn drop(&mut self) {
         if let At::Start = self.at {

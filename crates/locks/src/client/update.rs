@@ -1,7 +1,7 @@
 //! A lock held to update: to read what it protects, and to write it later.
 //!
 //! Such a hold leaves the readers inside that came before it, where the lock can
-//! ([`RecordLock::updates`]), and lets nobody else in. [`UpdateGuard::upgrade`] waits until they
+//! ([`Lock::updates`]), and lets nobody else in. [`UpdateGuard::upgrade`] waits until they
 //! have left. Two readers that both want to write would wait for each other for ever; two that come
 //! to update cannot, since the second waits for the first to release. It was first told of DSLR
 //! (Yoon, Chowdhury, Mozafari, SIGMOD'18, section 5.2).
@@ -14,11 +14,12 @@ use farlock_fabric::{Addr, Endpoint, Nanos};
 
 use super::{Client, Core, Guard, InLine, Release};
 use crate::event::Event;
-use crate::record::{Mode, RecordLock};
+use crate::lock::Lock;
 use crate::token::Token;
+use crate::want::{Mode, Want};
 use crate::{AcquireError, UpgradeError};
 
-impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
+impl<E: Endpoint, L: Lock<E>> Client<E, L> {
     /// Acquires the lock whose word lies at `lock` to update what it protects: to read it now, and
     /// to write it once the hold is upgraded. Where the lock cannot tell such holds from exclusive
     /// ones, and seldom elsewhere, it waits for readers like a writer: who holds the same lock in
@@ -30,7 +31,7 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
     /// # Errors
     /// There is no free slot, or a verb failed.
     pub async fn update(&self, lock: Addr) -> Result<UpdateGuard<'_, E, L>, AcquireError> {
-        let taken = self.core.take_slot(lock, Mode::Exclusive);
+        let taken = self.core.take_slot(lock, L::Want::whole(Mode::Exclusive));
         let index = taken.ok_or(AcquireError::NoSlot)?;
         self.core.start_acquiring_to_update(index);
         InLine { core: &self.core, index, finished: false }.await?;
@@ -41,11 +42,11 @@ impl<E: Endpoint, L: RecordLock<E>> Client<E, L> {
 /// A lock held to update. What it protects must not be written before [`UpdateGuard::upgrade`].
 /// A dropped guard is released by [`Client::settle`].
 #[must_use = "a lock is held as long as its guard lives"]
-pub struct UpdateGuard<'c, E: Endpoint, L: RecordLock<E>> {
+pub struct UpdateGuard<'c, E: Endpoint, L: Lock<E>> {
     guard: Guard<'c, E, L>,
 }
 
-impl<'c, E: Endpoint, L: RecordLock<E>> UpdateGuard<'c, E, L> {
+impl<'c, E: Endpoint, L: Lock<E>> UpdateGuard<'c, E, L> {
     /// Waits until the readers that came before have left: the hold is exclusive then, with the
     /// same token.
     ///
@@ -83,13 +84,13 @@ impl<'c, E: Endpoint, L: RecordLock<E>> UpdateGuard<'c, E, L> {
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for UpdateGuard<'_, E, L> {
+impl<E: Endpoint, L: Lock<E>> fmt::Debug for UpdateGuard<'_, E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "UpdateGuard({:?})", self.guard)
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
+impl<E: Endpoint, L: Lock<E>> Core<E, L> {
     fn start_acquiring_to_update(self: &Rc<Self>, index: u8) {
         let core = Rc::clone(self);
         let task = async move {
@@ -101,7 +102,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
             };
             match acquired {
                 Ok(grant) => {
-                    slots.hold(index, Mode::Exclusive, grant);
+                    slots.hold(index, slots.slot(index).want.get(), grant);
                     Ok(())
                 }
                 Err(fault) => {
@@ -125,7 +126,7 @@ impl<E: Endpoint, L: RecordLock<E>> Core<E, L> {
                 None => Ok(Some(grant)),
             };
             match upgraded {
-                Ok(Some(grant)) => slots.hold(index, Mode::Exclusive, grant),
+                Ok(Some(grant)) => slots.hold(index, slots.slot(index).want.get(), grant),
                 Ok(None) => {
                     site.event(Event::Superseded { lock: site.lock });
                     slots.give_back(index);

@@ -1,4 +1,5 @@
-//! Who of a client's tasks holds, asks for, and waits for which lock. Nothing here posts a verb.
+//! Which of a client's tasks holds, asks for, and waits for which lock, or which part of one. Nothing
+//! here posts a verb.
 //!
 //! ```text
 //! place of a lock:   hold that is handed on      or  leader that asks the fabric
@@ -14,9 +15,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-use farlock_fabric::Addr;
-
-use crate::Mode;
+use crate::want::Mode;
 
 /// A client has so many slots at most.
 const SLOTS_MAX: usize = 64;
@@ -85,8 +84,8 @@ struct Hold {
 
 /// A lock that a task holds, asks for or awaits.
 #[derive(Debug)]
-struct Place {
-    lock: Addr,
+struct Place<K> {
+    lock: K,
     /// The slot of the hold that is handed on.
     current: Option<u8>,
     /// A task asks the fabric.
@@ -96,24 +95,24 @@ struct Place {
 
 /// All places of a client, and its holds.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Places<K> {
     /// 0: there are no places, and every task asks the fabric.
     handovers_max: u32,
     /// By slot.
     holds: [Hold; SLOTS_MAX],
     /// No more than the client has slots: each has a leader or a hold. A look at all of them is
     /// short, and allocates nothing.
-    places: Vec<Place>,
+    places: Vec<Place<K>>,
 }
 
-impl Places {
+impl<K: Copy + Eq> Places<K> {
     pub(super) fn new(handovers_max: u32) -> Self {
         let hold = Hold { mode: Mode::Shared, users: 0, turns: 0 };
         Self { handovers_max, holds: [hold; SLOTS_MAX], places: Vec::new() }
     }
 
     /// A task wants the lock: what it is to do, or its place in line.
-    pub(super) fn enter(&mut self, lock: Addr, mode: Mode) -> Result<Answer, Rc<Waiter>> {
+    pub(super) fn enter(&mut self, lock: K, mode: Mode) -> Result<Answer, Rc<Waiter>> {
         if let Some(answer) = self.try_enter(lock, mode) {
             return Ok(answer);
         }
@@ -128,7 +127,7 @@ impl Places {
     }
 
     /// What a task is to do that does not wait for another; `None` if it would have to.
-    pub(super) fn try_enter(&mut self, lock: Addr, mode: Mode) -> Option<Answer> {
+    pub(super) fn try_enter(&mut self, lock: K, mode: Mode) -> Option<Answer> {
         if self.handovers_max == 0 {
             return Some(Answer::Leads);
         }
@@ -144,7 +143,7 @@ impl Places {
     }
 
     /// The leader was granted the lock in this slot. `lasts` says that it may be handed on.
-    pub(super) fn granted(&mut self, lock: Addr, mode: Mode, index: u8, lasts: bool) {
+    pub(super) fn granted(&mut self, lock: K, mode: Mode, index: u8, lasts: bool) {
         self.holds[usize::from(index)] = Hold { mode, users: 1, turns: 0 };
         if self.handovers_max == 0 {
             return;
@@ -158,7 +157,7 @@ impl Places {
     }
 
     /// The leader gave up, or failed.
-    pub(super) fn leads_no_more(&mut self, lock: Addr) {
+    pub(super) fn leads_no_more(&mut self, lock: K) {
         if self.handovers_max == 0 {
             return;
         }
@@ -169,7 +168,7 @@ impl Places {
     }
 
     /// A task in line gives up.
-    pub(super) fn withdraws(&mut self, lock: Addr, waiter: &Rc<Waiter>) {
+    pub(super) fn withdraws(&mut self, lock: K, waiter: &Rc<Waiter>) {
         let at = self.find(lock).expect("who is in line has a place");
         self.places[at].line.retain(|other| !Rc::ptr_eq(other, waiter));
         self.advance(at);
@@ -177,13 +176,13 @@ impl Places {
 
     /// A task lets go of the hold in this slot; `hands_on` says that it may go to another. Whether
     /// nobody has it any more.
-    pub(super) fn leaves(&mut self, lock: Addr, index: u8, hands_on: bool) -> bool {
+    pub(super) fn leaves(&mut self, lock: K, index: u8, hands_on: bool) -> bool {
         let hold = &mut self.holds[usize::from(index)];
         hold.users = hold.users.checked_sub(1).expect("who lets go of a hold had it");
         if hold.users > 0 {
             return false;
         }
-        let is_handed_on = |place: &Place| place.lock == lock && place.current == Some(index);
+        let is_handed_on = |place: &Place<K>| place.lock == lock && place.current == Some(index);
         let Some(at) = self.places.iter().position(is_handed_on) else { return true };
         let next = if hands_on { self.places[at].line.pop_front() } else { None };
         match next {
@@ -197,7 +196,7 @@ impl Places {
         self.holds[usize::from(index)].users == 0
     }
 
-    fn find(&self, lock: Addr) -> Option<usize> {
+    fn find(&self, lock: K) -> Option<usize> {
         self.places.iter().position(|place| place.lock == lock)
     }
 

@@ -14,12 +14,13 @@
 
 use farlock_fabric::{Endpoint, Fault, Verb, Wait, Woken};
 
+use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
 use crate::record::bakery::{LEASE_NS, Tickets};
 use crate::record::dslr_64::{Dslr64, Dslr64Word, Grant};
-use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 /// DSLR whose waiters do what algorithm 2 says.
 #[derive(Clone, Debug)]
@@ -76,7 +77,8 @@ impl LockKind for DslrPrinted {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for DslrPrinted {
+impl<E: Endpoint> Lock<E> for DslrPrinted {
+    type Want = Mode;
     as_sound!(Dslr64);
 
     async fn wait_in_line(

@@ -7,11 +7,12 @@
 
 use farlock_fabric::{Fault, Verb, WideAtomics};
 
+use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
 use crate::record::shiftlock::{Grant, ShiftLock};
-use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 /// ShiftLock whose readers give up once, and come again.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +31,8 @@ impl LockKind for GivesUp {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for GivesUp {
+impl<E: WideAtomics> Lock<E> for GivesUp {
+    type Want = Mode;
     as_sound!(ShiftLock);
 
     async fn wait_in_line(

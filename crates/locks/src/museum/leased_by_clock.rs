@@ -4,10 +4,11 @@
 
 use farlock_fabric::{Endpoint, Fault, Nanos, Verb, Wait};
 
+use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::bakery::LEASE_NS;
-use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
+use crate::want::Mode;
 
 /// The word is the hour until which it is taken, with the slot's index in its low bits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +48,8 @@ impl Granted for Grant {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for LeasedByClock {
+impl<E: Endpoint> Lock<E> for LeasedByClock {
+    type Want = Mode;
     type Grant = Grant;
 
     fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {
@@ -98,8 +100,8 @@ impl<E: Endpoint> RecordLock<E> for LeasedByClock {
         unreachable!("the closing verb always releases")
     }
 
-    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
-        Self::take(site, 0)
+    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
+        Some(Self::take(site, 0))
     }
 
     fn tried(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>, old: u128) -> Tried<Grant> {

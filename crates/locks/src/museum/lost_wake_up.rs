@@ -6,10 +6,11 @@
 
 use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
 
+use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
 use crate::record::cas::Cas;
-use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
+use crate::want::Mode;
 
 /// A spin lock that sleeps through its release.
 #[derive(Clone, Debug)]
@@ -33,7 +34,8 @@ impl LockKind for LostWakeUp {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for LostWakeUp {
+impl<E: WideAtomics> Lock<E> for LostWakeUp {
+    type Want = Mode;
     type Grant = ();
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -75,7 +77,7 @@ impl<E: WideAtomics> RecordLock<E> for LostWakeUp {
         self.sound.hand_over(site, mode, (), old).await
     }
 
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         self.sound.trying(site, mode, seen)
     }
 

@@ -6,7 +6,7 @@
 /// The parts of a lock that an exhibit leaves as its field `sound` has them: all but how it waits.
 macro_rules! as_sound {
     ($sound:ty) => {
-        type Grant = <$sound as RecordLock<E>>::Grant;
+        type Grant = <$sound as Lock<E>>::Grant;
 
         fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
             self.sound.opening(site, mode)
@@ -39,7 +39,12 @@ macro_rules! as_sound {
             self.sound.hand_over(site, mode, grant, old).await
         }
 
-        fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+        fn trying(
+            &self,
+            site: &Site<'_, E>,
+            mode: Mode,
+            seen: Option<u128>,
+        ) -> Option<Verb<'static>> {
             self.sound.trying(site, mode, seen)
         }
 

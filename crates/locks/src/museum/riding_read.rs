@@ -7,9 +7,10 @@
 
 use farlock_fabric::{Fault, Link, Verb, Wait, WideAtomics};
 
+use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
-use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
+use crate::want::Mode;
 
 /// Where the count lies, in bytes after the lock's address.
 const COUNT: u64 = 8;
@@ -34,7 +35,8 @@ impl LockKind for RidingRead {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for RidingRead {
+impl<E: WideAtomics> Lock<E> for RidingRead {
+    type Want = Mode;
     /// The count as this holder left it; `None` if it has not touched it.
     type Grant = Option<u64>;
 
@@ -92,8 +94,8 @@ impl<E: WideAtomics> RecordLock<E> for RidingRead {
         Ok(())
     }
 
-    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
-        Self::attempt(site)
+    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
+        Some(Self::attempt(site))
     }
 
     fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, old: u128) -> Tried<Self::Grant> {

@@ -9,10 +9,11 @@
 
 use farlock_fabric::{Fault, Verb, WideAtomics};
 
+use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::shiftlock::{Grant, ShiftLock, ShiftWord};
-use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
+use crate::want::Mode;
 
 /// ShiftLock that loses the epoch across a handover.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +58,8 @@ impl Granted for PrintedGrant {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for EpochLost {
+impl<E: WideAtomics> Lock<E> for EpochLost {
+    type Want = Mode;
     type Grant = PrintedGrant;
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -108,7 +110,7 @@ impl<E: WideAtomics> RecordLock<E> for EpochLost {
         self.sound.hand_over(site, mode, grant.sound, old).await
     }
 
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         self.sound.trying(site, mode, seen)
     }
 

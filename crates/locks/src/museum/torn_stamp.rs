@@ -7,9 +7,10 @@
 
 use farlock_fabric::{Fault, MaskedCas, Verb, Wait, WideAtomics, word};
 
+use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
-use crate::record::{Mode, RecordLock, Tried};
 use crate::site::Site;
+use crate::want::Mode;
 
 word! {
     /// The word: zero is free.
@@ -50,7 +51,8 @@ impl LockKind for TornStamp {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for TornStamp {
+impl<E: WideAtomics> Lock<E> for TornStamp {
+    type Want = Mode;
     /// The stamp while this slot holds.
     type Grant = u64;
 
@@ -106,11 +108,11 @@ impl<E: WideAtomics> RecordLock<E> for TornStamp {
         Ok(())
     }
 
-    fn trying(&self, site: &Site<'_, E>, _: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, _: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         let seen = seen.unwrap_or(0);
         let op = Self::take(site, StampWord(seen).stamp());
         let op = MaskedCas { compare: seen, compare_mask: u128::MAX, ..op };
-        Verb::MaskedCas128 { addr: site.lock, op, hint: None }
+        Some(Verb::MaskedCas128 { addr: site.lock, op, hint: None })
     }
 
     fn tried(&self, _: &Site<'_, E>, _: Mode, seen: Option<u128>, old: u128) -> Tried<u64> {

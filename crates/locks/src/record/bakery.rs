@@ -17,12 +17,12 @@
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Patience, Verb, Wait, Woken};
 
-use crate::Mode;
 use crate::event::Event;
 use crate::registry::{SpecError, SpecOptions};
 use crate::repair::{self, Participant, SecondLook};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 use crate::width;
 
 /// The lease, in nanoseconds (section 6): how long a client may be silent before it is doubted.

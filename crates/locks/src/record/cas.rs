@@ -5,10 +5,11 @@ use std::cell::Cell;
 
 use farlock_fabric::{Endpoint, Fault, Mailbox, Nanos, Verb, Wait};
 
-use super::{Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, Proof, TokenSource};
 use crate::site::Site;
+use crate::want::Mode;
 
 /// The first backoff: 1,862 ns, which is 4,096 cycles at 2.2 GHz (SMART, OSDI'23, section 4.3, as
 /// ShiftLock's artifact has it).
@@ -67,7 +68,8 @@ impl LockKind for Cas {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for Cas {
+impl<E: Endpoint> Lock<E> for Cas {
+    type Want = Mode;
     type Grant = ();
 
     #[inline]
@@ -127,8 +129,8 @@ impl<E: Endpoint> RecordLock<E> for Cas {
         true
     }
 
-    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
-        Self::attempt(site, 0)
+    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
+        Some(Self::attempt(site, 0))
     }
 
     fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, old: u128) -> Tried<()> {

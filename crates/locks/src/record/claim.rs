@@ -14,12 +14,13 @@ use farlock_fabric::{
     word,
 };
 
-use super::{Convert, Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::lock::{Convert, Lock, Tried};
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::{NUMBER_BITS, Site};
 use crate::slot::Phase;
+use crate::want::Mode;
 use crate::width;
 use letter::sort_mail;
 
@@ -367,7 +368,8 @@ impl Granted for Grant {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for Claim {
+impl<E: WideAtomics> Lock<E> for Claim {
+    type Want = Mode;
     type Grant = Grant;
 
     #[inline(always)]
@@ -492,10 +494,10 @@ impl<E: WideAtomics> RecordLock<E> for Claim {
         self.tell_next(site).await
     }
 
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         let seen = seen.or(site.hint());
         let op = door::enter_free(site, mode, ClaimWord(seen.unwrap_or(0)));
-        Verb::MaskedCas128 { addr: site.lock, op, hint: seen }
+        Some(Verb::MaskedCas128 { addr: site.lock, op, hint: seen })
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {

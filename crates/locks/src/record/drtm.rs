@@ -7,11 +7,12 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Fault, Nanos, SyncedClock, Verb, Wait, word};
 
 use super::letter::short_name;
-use super::{Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
+use crate::want::Mode;
 
 word! {
     /// The word. It is free if it is zero, or a lease that has ended.
@@ -178,7 +179,8 @@ impl Granted for Lease {
     }
 }
 
-impl<E: SyncedClock> RecordLock<E> for DrTm {
+impl<E: SyncedClock> Lock<E> for DrTm {
+    type Want = Mode;
     type Grant = Lease;
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -224,8 +226,8 @@ impl<E: SyncedClock> RecordLock<E> for DrTm {
         true
     }
 
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
-        self.take(site, mode, DrtmWord(seen.unwrap_or(0) as u64))
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
+        Some(self.take(site, mode, DrtmWord(seen.unwrap_or(0) as u64)))
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Lease> {

@@ -8,12 +8,13 @@ use farlock_fabric::{Addr, Fault, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, LeaseOptions, Place, Tickets, Turn, Waiting, backoff_ns,
 };
-use super::{LocalFuture, Mode, RecordLock, Tried, Update, expected_word, tried_word};
 use crate::event::Event;
+use crate::lock::{LocalFuture, Lock, Tried, Update, expected_word, tried_word};
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 use crate::width;
 
 word! {
@@ -290,7 +291,8 @@ impl Granted for Grant {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for Dslr {
+impl<E: WideAtomics> Lock<E> for Dslr {
+    type Want = Mode;
     type Grant = Grant;
 
     fn updates(&self) -> Option<&dyn Update<E, Grant>> {
@@ -382,7 +384,7 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
     }
 
     /// Takes a ticket if the word is as expected.
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         if self.waiting.lease.is_some() {
             site.opens_at(site.endpoint.now());
         }
@@ -396,7 +398,7 @@ impl<E: WideAtomics> RecordLock<E> for Dslr {
                 .0,
             swap_mask: u128::MAX,
         };
-        Verb::MaskedCas128 { addr: site.lock, op, hint: Some(seen.0) }
+        Some(Verb::MaskedCas128 { addr: site.lock, op, hint: Some(seen.0) })
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {

@@ -11,13 +11,14 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Verb, word};
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns,
 };
-use super::{Mode, RecordLock, Tried, expected_word, tried_word};
 use crate::event::Event;
+use crate::lock::{Lock, Tried, expected_word, tried_word};
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::repair::Participant;
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 use crate::width;
 
 pub use leased::Leased;
@@ -442,7 +443,8 @@ impl Granted for Grant {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for Dslr64 {
+impl<E: Endpoint> Lock<E> for Dslr64 {
+    type Want = Mode;
     type Grant = Grant;
 
     #[inline(always)]
@@ -468,7 +470,7 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
             self.stand_back(site, mode, old).await?;
             site.publish(Phase::Opening, mode, IN_LINE);
             site.endpoint.checkpoint(&[]);
-            let opening = <Self as RecordLock<E>>::opening(self, site, mode);
+            let opening = <Self as Lock<E>>::opening(self, site, mode);
             site.endpoint.verb(opening).await?;
             let found = site.endpoint.old();
             if let Some(grant) = self.opened(site, mode, found) {
@@ -504,10 +506,10 @@ impl<E: Endpoint> RecordLock<E> for Dslr64 {
     }
 
     /// Takes a ticket if the word is as expected.
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         let seen = expected_word(self, site, mode, seen) as u64;
         let swap = seen.wrapping_add(Dslr64Word::taking(mode, 1).0);
-        Verb::Cas64 { addr: site.lock, compare: seen, swap }
+        Some(Verb::Cas64 { addr: site.lock, compare: seen, swap })
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {

@@ -8,13 +8,14 @@ use farlock_fabric::{Fault, Mailbox, MaskedCas, Patience, Verb, WideAtomics, wor
 use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
 };
-use super::{Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::repair;
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 use crate::width;
 
 word! {
@@ -184,7 +185,8 @@ impl Granted for Released {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for Mcs {
+impl<E: WideAtomics> Lock<E> for Mcs {
+    type Want = Mode;
     type Grant = Grant;
 
     #[inline(always)]
@@ -301,9 +303,9 @@ impl<E: WideAtomics> RecordLock<E> for Mcs {
         }
     }
 
-    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
         let op = MaskedCas { compare_mask: McsWord::TAIL.mask(), ..Self::enqueue(site) };
-        Verb::MaskedCas128 { addr: site.lock, op, hint: site.hint() }
+        Some(Verb::MaskedCas128 { addr: site.lock, op, hint: site.hint() })
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, _: Option<u128>, old: u128) -> Tried<Grant> {

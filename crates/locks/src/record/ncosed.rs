@@ -9,10 +9,11 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Fault, Mailbox, Nanos, Slot, Verb, Wait, word};
 
 use super::letter::{self, Letter, Subject, mailbox_of, short_name};
-use super::{Mode, RecordLock, Tried};
+use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 word! {
     /// The word (DSLR, figure 1, with the readers' releases). It is free without a tail and with as
@@ -254,7 +255,8 @@ impl LockKind for NCosed {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for NCosed {
+impl<E: Endpoint> Lock<E> for NCosed {
+    type Want = Mode;
     type Grant = Stale;
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -335,13 +337,13 @@ impl<E: Endpoint> RecordLock<E> for NCosed {
         }
     }
 
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         let seen = CosedWord(seen.unwrap_or(0) as u64);
         let swap = match mode {
             Mode::Exclusive => seen.followed_by(short_name(site.me)),
             Mode::Shared => seen.with(CosedWord::SHARED, seen.shared() + 1),
         };
-        Verb::Cas64 { addr: site.lock, compare: seen.0, swap: swap.0 }
+        Some(Verb::Cas64 { addr: site.lock, compare: seen.0, swap: swap.0 })
     }
 
     fn tried(&self, _: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Stale> {

@@ -3,9 +3,10 @@
 
 use farlock_fabric::{Endpoint, Fault, Verb};
 
-use super::{Mode, RecordLock, Tried};
+use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
 use crate::site::Site;
+use crate::want::Mode;
 
 /// Excludes nobody.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +22,8 @@ impl LockKind for NoLock {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for NoLock {
+impl<E: Endpoint> Lock<E> for NoLock {
+    type Want = Mode;
     type Grant = ();
 
     fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {
@@ -44,8 +46,8 @@ impl<E: Endpoint> RecordLock<E> for NoLock {
         true
     }
 
-    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
-        Verb::Read { addr: site.lock, words: 1 }
+    fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
+        Some(Verb::Read { addr: site.lock, words: 1 })
     }
 
     fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, _: u128) -> Tried<()> {

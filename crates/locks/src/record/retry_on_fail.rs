@@ -5,10 +5,11 @@
 use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Fault, Verb, Wait, word};
 
-use super::{Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
 use crate::site::Site;
+use crate::want::Mode;
 
 word! {
     /// The word (DSLR, figure 1). Zero is free.
@@ -83,7 +84,8 @@ impl LockKind for RetryOnFail {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for RetryOnFail {
+impl<E: Endpoint> Lock<E> for RetryOnFail {
+    type Want = Mode;
     type Grant = ();
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -129,15 +131,15 @@ impl<E: Endpoint> RecordLock<E> for RetryOnFail {
         true
     }
 
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
-        match mode {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
+        Some(match mode {
             Mode::Exclusive => self.opening(site, mode),
             Mode::Shared => {
                 let seen = RetryWord(seen.unwrap_or(0) as u64);
                 let swap = seen.with(RetryWord::READERS, seen.readers() + 1).0;
                 Verb::Cas64 { addr: site.lock, compare: seen.0, swap }
             }
-        }
+        })
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<()> {

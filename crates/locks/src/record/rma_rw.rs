@@ -9,11 +9,12 @@ use farlock_fabric::{
 };
 
 use super::letter::{self, Letter, Subject};
-use super::{Mode, RecordLock, Tried};
+use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 word! {
     /// The word. It is free with as many readers departed as arrived.
@@ -244,7 +245,8 @@ impl LockKind for RmaRw {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for RmaRw {
+impl<E: WideAtomics> Lock<E> for RmaRw {
+    type Want = Mode;
     type Grant = Streak;
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -324,9 +326,9 @@ impl<E: WideAtomics> RecordLock<E> for RmaRw {
 
     /// A writer takes the lock with its counts if they are as last seen and nobody is there; a
     /// reader is counted if the counts are as last seen and it may come in.
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         let seen = seen.unwrap_or(0);
-        match mode {
+        Some(match mode {
             Mode::Exclusive => {
                 let word = RmaWord(seen);
                 let taken = word
@@ -346,7 +348,7 @@ impl<E: WideAtomics> RecordLock<E> for RmaRw {
                 let swap = left.wrapping_add(Readers::new().with(Readers::ARRIVED, 1).0);
                 Verb::Cas64 { addr: Self::counts(site), compare: readers.0, swap }
             }
-        }
+        })
     }
 
     fn tried(&self, _: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Streak> {

@@ -13,11 +13,12 @@ use farlock_fabric::{
 };
 
 use super::letter::{self, Letter, Subject};
-use super::{LocalFuture, Mode, RecordLock, Serve, Server, Tried};
+use crate::lock::{Lock, Serve, Server, Tried};
 use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 /// How many readers may pass a waiting writer at most where they may (section 6.4).
 const BYPASSES: u32 = 10;
@@ -90,10 +91,11 @@ impl LockKind for Rpc {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for Rpc {
+impl<E: Endpoint> Lock<E> for Rpc {
+    type Want = Mode;
     type Grant = ();
 
-    fn server(&mut self) -> Option<&mut dyn Serve<E, ()>> {
+    fn server(&mut self) -> Option<&mut dyn Serve<E>> {
         Some(self)
     }
 
@@ -133,8 +135,13 @@ impl<E: Endpoint> RecordLock<E> for Rpc {
         letter::write(site, self.counter(site), Subject::Release, mode as u64).await
     }
 
-    fn trying(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>) -> Verb<'static> {
-        unreachable!("no verb acquires it")
+    fn trying(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
+        None
+    }
+
+    async fn attempt(&self, site: &Site<'_, E>, mode: Mode) -> Result<Option<()>, Fault> {
+        let answer = self.request(site, Subject::Try, mode).await?;
+        Ok((answer == Subject::Granted).then_some(()))
     }
 
     fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, _: u128) -> Tried<()> {
@@ -142,21 +149,10 @@ impl<E: Endpoint> RecordLock<E> for Rpc {
     }
 }
 
-impl<E: Endpoint> Serve<E, ()> for Rpc {
+impl<E: Endpoint> Serve<E> for Rpc {
     fn serve(&mut self, endpoint: Rc<E>) -> Server {
         self.server = endpoint.id();
         Box::pin(serve(endpoint, self.bypasses))
-    }
-
-    fn try_server<'a>(
-        &'a self,
-        site: Site<'a, E>,
-        mode: Mode,
-    ) -> LocalFuture<'a, Result<Option<()>, Fault>> {
-        Box::pin(async move {
-            let answer = self.request(&site, Subject::Try, mode).await?;
-            Ok((answer == Subject::Granted).then_some(()))
-        })
     }
 }
 

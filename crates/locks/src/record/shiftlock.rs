@@ -19,13 +19,14 @@ use suspicion::Suspicion;
 use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
 };
-use super::{Mode, RecordLock, Tried};
 use crate::event::Event;
+use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::registry::{SpecError, SpecOptions};
 use crate::repair;
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 use crate::width;
 use bypass::has_passed;
 
@@ -637,7 +638,8 @@ impl Granted for Grant {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for ShiftLock {
+impl<E: WideAtomics> Lock<E> for ShiftLock {
+    type Want = Mode;
     type Grant = Grant;
 
     #[inline(always)]
@@ -767,7 +769,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
         }
     }
 
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         let seen = ShiftWord(seen.or(site.hint()).unwrap_or(0));
         let (tail, readers) = (ShiftWord::TAIL, ShiftWord::READERS);
         let op = match mode {
@@ -780,7 +782,7 @@ impl<E: WideAtomics> RecordLock<E> for ShiftLock {
                 swap_mask: readers.mask(),
             },
         };
-        Verb::MaskedCas128 { addr: site.lock, op, hint: site.hint() }
+        Some(Verb::MaskedCas128 { addr: site.lock, op, hint: site.hint() })
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {

@@ -7,12 +7,13 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{EndpointId, Fault, MaskedCas, MaskedFaa, Verb, WideAtomics, word};
 
 use super::bakery::{Doubt, Waiting};
-use super::{Mode, RecordLock, Tried, expected_word, tried_word};
 use crate::event::Event;
+use crate::lock::{Lock, Tried, expected_word, tried_word};
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
 use crate::repair::Participant;
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 use crate::width;
 
 word! {
@@ -299,7 +300,8 @@ impl Granted for Grant {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for TableLock {
+impl<E: WideAtomics> Lock<E> for TableLock {
+    type Want = Mode;
     type Grant = Grant;
 
     #[inline(always)]
@@ -357,7 +359,7 @@ impl<E: WideAtomics> RecordLock<E> for TableLock {
     }
 
     /// Comes if the word is as expected.
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         let claim = self.claim(mode);
         let seen = TableWord(expected_word(self, site, mode, seen));
         let op = MaskedCas {
@@ -366,7 +368,7 @@ impl<E: WideAtomics> RecordLock<E> for TableLock {
             swap: seen.with_one(claim).0,
             swap_mask: u128::MAX,
         };
-        Verb::MaskedCas128 { addr: site.lock, op, hint: Some(seen.0) }
+        Some(Verb::MaskedCas128 { addr: site.lock, op, hint: Some(seen.0) })
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {

@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use farlock_fabric::{Addr, Nanos, SyncedClock, WideAtomics};
-use farlock_locks::record::Server;
+use farlock_locks::lock::Server;
 use farlock_locks::record::table::TableLock;
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Options, RecordLock};

@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, Nanos, Slot, Verb};
-use farlock_locks::record::Server;
+use farlock_locks::lock::Server;
 use farlock_locks::record::mcs::Mcs;
 use farlock_locks::{Client, Mode, Options as ClientOptions, RecordLock, slot};
 

@@ -2,7 +2,7 @@
 //! under many seeds.
 
 use farlock_fabric::{Addr, Endpoint, Nanos};
-use farlock_locks::record::Server;
+use farlock_locks::lock::Server;
 use farlock_locks::record::none::NoLock;
 use farlock_sim::{Config, Ended, Ratio, SimEndpoint, Weakness, World};
 

@@ -17,11 +17,11 @@ use super::line::{LOOK_NS, read_word};
 use super::{
     Claim, ClaimWord, Grant, HOLD_MASK, LINE_MASK, Place, matched, name_of, next, swapped, turn_of,
 };
-use crate::Mode;
 use crate::event::Event;
 use crate::repair::{self, Participant, SecondLook};
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotRecord};
+use crate::want::Mode;
 
 /// How long readers are trusted before anybody looks whether they live, in nanoseconds.
 const TRUST_NS: Nanos = 100_000;

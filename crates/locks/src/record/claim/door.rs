@@ -14,9 +14,9 @@ use farlock_fabric::{Fault, MaskedCas, Nanos, Patience, Posted, Verb, Wait, Wide
 
 use super::doubt::is_believed;
 use super::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
-use crate::Mode;
 use crate::site::{Barging, Site};
 use crate::slot::Phase;
+use crate::want::Mode;
 
 /// Attempts to claim the lock before a newcomer yields. Each fails because another succeeded.
 const ATTEMPTS: u32 = 2;

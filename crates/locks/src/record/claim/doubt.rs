@@ -20,10 +20,10 @@ use farlock_fabric::{EndpointId, Fault, Mailbox, Slot, WideAtomics};
 
 use super::Place;
 use super::letter::{doubt_of, sort_mail};
-use crate::Mode;
 use crate::repair::Participant;
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 /// One acquisition that may be inside.
 type Suspect = (EndpointId, Slot, u32);

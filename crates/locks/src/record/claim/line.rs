@@ -28,9 +28,9 @@ use super::letter::{Kind, Mail, Published, message, sort_mail};
 use super::{
     Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of, turn_of,
 };
-use crate::Mode;
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotRecord};
+use crate::want::Mode;
 
 /// How often a waiter that could have the lock looks whether those before it take it, in
 /// nanoseconds. After two of these without a sign of life it passes over the one before. Should it

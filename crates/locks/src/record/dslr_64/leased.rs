@@ -13,14 +13,15 @@ use farlock_fabric::{Endpoint, Fault, Nanos, Verb, Wait, Woken};
 
 use super::{Dslr64, Dslr64Word, IN_LINE, STANDS_BACK};
 use crate::event::Event;
+use crate::lock::{Lock, Tried, expected_word, tried_word};
 use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::bakery::{
     BACKOFF_TIMES_MAX, Counters, Lease, LeaseOptions, Place, Stall, Tickets, Turn, backoff_ns,
 };
-use crate::record::{Mode, RecordLock, Tried, expected_word, tried_word};
 use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 /// DSLR on 64 bits whose holders hold until a time.
 #[derive(Clone, Debug)]
@@ -205,7 +206,8 @@ impl Granted for Held {
     }
 }
 
-impl<E: Endpoint> RecordLock<E> for Leased {
+impl<E: Endpoint> Lock<E> for Leased {
+    type Want = Mode;
     type Grant = Held;
 
     #[inline(always)]
@@ -302,11 +304,11 @@ impl<E: Endpoint> RecordLock<E> for Leased {
     }
 
     /// Takes a ticket if the word is as expected.
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         site.opens_at(site.endpoint.now());
         let seen = expected_word(self, site, mode, seen) as u64;
         let swap = seen.wrapping_add(Dslr64Word::taking(mode, self.slots).0);
-        Verb::Cas64 { addr: site.lock, compare: seen, swap }
+        Some(Verb::Cas64 { addr: site.lock, compare: seen, swap })
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Held> {

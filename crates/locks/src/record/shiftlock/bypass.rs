@@ -18,12 +18,12 @@ use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Patience, Verb, Wait, 
 use super::{
     End, Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, UPPER_HALF, add, found_free,
 };
-use crate::Mode;
 use crate::record::bakery::Doubt;
 use crate::repair::Participant;
 use crate::site::{Barging, Site};
 use crate::slot::Phase;
 use crate::token::Token;
+use crate::want::Mode;
 
 /// Attempts to acquire before a newcomer yields. Each fails because another acquired.
 const ATTEMPTS: u32 = 2;

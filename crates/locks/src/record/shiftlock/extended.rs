@@ -8,13 +8,14 @@ use farlock_fabric::{Fault, MaskedCas, Nanos, Verb, WideAtomics};
 use super::lease::Term;
 use super::{Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, add, found_free};
 use crate::event::Event;
+use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, LockKind, Order, Promises, TokenSource};
 use crate::record::queue::next_generation;
-use crate::record::{Mode, RecordLock, Tried};
 use crate::registry::{SpecError, SpecOptions};
 use crate::repair;
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 /// The shortest lease, in nanoseconds: some round trips.
 const LEASE_NS_MIN: Nanos = 10_000;
@@ -225,7 +226,8 @@ impl Granted for Held {
     }
 }
 
-impl<E: WideAtomics> RecordLock<E> for Extended {
+impl<E: WideAtomics> Lock<E> for Extended {
+    type Want = Mode;
     type Grant = Held;
 
     #[inline]
@@ -323,7 +325,7 @@ impl<E: WideAtomics> RecordLock<E> for Extended {
         }
     }
 
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Verb<'static> {
+    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         self.opens(site);
         self.lock.trying(site, mode, seen)
     }

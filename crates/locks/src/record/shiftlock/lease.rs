@@ -24,10 +24,10 @@ use farlock_fabric::{Fault, Mailbox, MaskedCas, Nanos, Wait, WideAtomics, Woken}
 use super::extended::{Extended, Held};
 use super::{End, Grant, RELEASED_MASK, Released, ShiftWord, UPPER_HALF, add};
 use crate::event::Event;
-use crate::record::Mode;
 use crate::record::queue::{Kind, MAILBOX_FULL_RETRY_NS, Note, next_generation, next_note};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 /// Clocks go apart by at most one part in so many (section 3.6).
 const DRIFT_ONE_IN: Nanos = 10_000;

@@ -2,10 +2,10 @@
 
 use farlock_fabric::{EndpointId, Fault, Nanos, WideAtomics, Woken};
 
-use crate::Mode;
 use crate::repair::{self, SecondLook};
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 /// How long a writer waits for readers before it looks whether they live, in nanoseconds.
 const TRUST_NS: Nanos = 100_000;

@@ -1,0 +1,276 @@
+//! A lock as its clients run it: what every protocol has to say, and what some can.
+//!
+//! A protocol is split where its price is: the *opening* verb that acquires an uncontended lock,
+//! the *closing* verb that releases one, each judged by a pure function, and the slow paths, async
+//! functions over the endpoint. [`Client`](crate::Client) runs the pieces, so that an uncontended
+//! cycle neither allocates nor builds a future, and a cancelled acquisition goes on by itself.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use farlock_fabric::{Endpoint, Fault, Posted, Verb};
+
+#[cfg(doc)]
+use crate::promise::Promises;
+use crate::promise::{Granted, LockKind};
+use crate::site::Site;
+use crate::want::{Mode, Want};
+
+/// How an attempt that never waits went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tried<G> {
+    /// The lock is held.
+    Granted(G),
+    /// Somebody else has it; nothing was changed.
+    Busy,
+    /// The word was not as expected; try with what is now known of it.
+    Again(u128),
+}
+
+/// The whole word that an attempt compares: as an earlier one found it, or as this slot left it, if
+/// an opening verb would acquire the lock there; else a free one. It may have been left to others,
+/// who do not change it.
+#[inline]
+pub(crate) fn expected_word<E: Endpoint, L: RecordLock<E>>(
+    lock: &L,
+    site: &Site<'_, E>,
+    mode: Mode,
+    seen: Option<u128>,
+) -> u128 {
+    let seen = seen.or(site.hint()).unwrap_or(0);
+    if lock.opened(site, mode, seen).is_some() { seen } else { 0 }
+}
+
+/// How an attempt went that swapped the word if it was as [`expected_word`] says.
+#[inline]
+pub(crate) fn tried_word<E: Endpoint, L: RecordLock<E>>(
+    lock: &L,
+    site: &Site<'_, E>,
+    mode: Mode,
+    seen: Option<u128>,
+    old: u128,
+) -> Tried<L::Grant> {
+    match lock.opened(site, mode, old) {
+        None => Tried::Busy,
+        Some(_) if old != expected_word(lock, site, mode, seen) => Tried::Again(old),
+        Some(grant) => Tried::Granted(grant),
+    }
+}
+
+/// A future of a protocol, made by an ability that a lock may or may not have.
+pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// What a lock server does, for as long as there are clients. It never ends.
+pub type Server = LocalFuture<'static, ()>;
+
+/// The ability to hold a lock so that shared holders that came before stay: to read what it
+/// protects, and to write it later. Holds to update exclude each other.
+pub trait Update<E: Endpoint, G> {
+    /// Acquires the lock beside the shared holders that came before, but beside no other client
+    /// that may write. Later ones wait. It is released like an exclusive hold.
+    ///
+    /// A crash leaves behind what that of an exclusive client does.
+    fn acquire_to_update<'a>(&'a self, site: Site<'a, E>) -> LocalFuture<'a, Result<G, Fault>>;
+
+    /// Waits until the shared holders have left that were let stay: then the hold is exclusive.
+    /// `None` if others have taken the lock away meanwhile.
+    fn upgrade<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        grant: G,
+    ) -> LocalFuture<'a, Result<Option<G>, Fault>>;
+}
+
+/// The ability to be granted by a server, which clients ask by messages.
+pub trait Serve<E: Endpoint> {
+    /// Makes this endpoint the server that clients of this value ask, and says what it does.
+    fn serve(&mut self, endpoint: Rc<E>) -> Server;
+}
+
+/// The ability to turn a hold into another one where it stands, by a verb.
+pub trait Convert<E: Endpoint>: Lock<E> {
+    /// Begins an exclusive hold anew for another task of its holder, as if it had been released and
+    /// acquired by the task that runs: one release later, with the next token. `None`, and nothing
+    /// has changed: others come first.
+    async fn renew(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+    ) -> Result<Option<Self::Grant>, Fault>;
+
+    /// Makes an exclusive hold a shared one, at once. `None`, and nothing has changed: it cannot.
+    async fn downgrade(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+    ) -> Result<Option<Self::Grant>, Fault>;
+
+    /// Makes a shared hold an exclusive one if no other is inside. `None`, and nothing has changed:
+    /// there is another.
+    async fn try_upgrade(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+    ) -> Result<Option<Self::Grant>, Fault>;
+}
+
+/// A lock of far memory, as the client runs it. It lies at an address, where a client wants it in a
+/// mode, or a part of it.
+///
+/// The value is the protocol's parameters and its state of one client (a backoff, say).
+///
+/// A crash leaves behind what each protocol's page says; [`repair`](crate::repair) mends it.
+pub trait Lock<E: Endpoint>: LockKind {
+    /// What is wanted of it: a [`Mode`] of one that is had as a whole.
+    type Want: Want;
+
+    /// What a holder remembers.
+    type Grant: Granted;
+
+    /// The ability to hold it to update; where there is none such a hold is exclusive from the
+    /// first.
+    fn updates(&self) -> Option<&dyn Update<E, Self::Grant>> {
+        None
+    }
+
+    /// The ability to be served, where that is how it is granted ([`Promises::served`]).
+    fn server(&mut self) -> Option<&mut dyn Serve<E>> {
+        None
+    }
+
+    /// The opening verb did not acquire the lock, or the hold that it gave is not
+    /// [believed](RecordLock::is_believed): says so in the slot's record, where that matters.
+    #[inline(always)]
+    fn kept_out(&self, site: &Site<'_, E>, want: Self::Want) {
+        let _ = (site, want);
+    }
+
+    /// Whether a slot that was granted the lock, and whose record says so by now, holds it. If not
+    /// it has nothing to release, and acquires anew.
+    #[inline(always)]
+    fn is_believed(&self, site: &Site<'_, E>, want: Self::Want) -> bool {
+        let _ = (site, want);
+        true
+    }
+
+    /// A slot is about to ask for the lock: which of its acquisitions this is, for its record,
+    /// where the lock tells them apart.
+    #[inline(always)]
+    fn begin(&self, site: &Site<'_, E>) -> u32 {
+        let _ = site;
+        0
+    }
+
+    /// The verb that acquires the lock if nobody has it, and gets in line if somebody does.
+    fn opening(&self, site: &Site<'_, E>, want: Self::Want) -> Verb<'static>;
+
+    /// Posts the opening verb. A lock with two ways in posts each where it is made: what both have
+    /// in common would be computed on a fabric that executes verbs at once, what one has is a
+    /// constant.
+    #[inline(always)]
+    fn open(&self, site: &Site<'_, E>, want: Self::Want) -> Posted {
+        site.endpoint.post(self.opening(site, want))
+    }
+
+    /// The grant, if the opening verb that found `old` acquired the lock.
+    fn opened(&self, site: &Site<'_, E>, want: Self::Want, old: u128) -> Option<Self::Grant>;
+
+    /// Waits for the lock after an opening verb that did not acquire it.
+    fn wait_in_line(
+        &self,
+        site: &Site<'_, E>,
+        want: Self::Want,
+        old: u128,
+    ) -> impl Future<Output = Result<Self::Grant, Fault>>;
+
+    /// The same for who may withdraw while it waits ([`Site::is_withdrawn`]); `None` if it did and
+    /// has left. Where the lock [withdraws](Promises::withdraws) the future may be dropped at
+    /// any of its waits, and another one goes on where it was: then there is no `old` word.
+    async fn wait_or_leave(
+        &self,
+        site: &Site<'_, E>,
+        want: Self::Want,
+        old: Option<u128>,
+    ) -> Result<Option<Self::Grant>, Fault> {
+        let old = old.expect("only a lock that withdraws goes on with a wait that was dropped");
+        self.wait_in_line(site, want, old).await.map(Some)
+    }
+
+    /// The verb that releases the lock if nobody waits; `None` if somebody is known to.
+    fn closing(
+        &self,
+        site: &Site<'_, E>,
+        want: Self::Want,
+        grant: Self::Grant,
+    ) -> Option<Verb<'static>>;
+
+    /// Posts the closing verb, as [`RecordLock::open`] does the opening one.
+    #[inline(always)]
+    fn close(&self, site: &Site<'_, E>, want: Self::Want, grant: Self::Grant) -> Option<Posted> {
+        self.closing(site, want, grant).map(|verb| site.endpoint.post(verb))
+    }
+
+    /// Whether the closing verb that found `old` released the lock.
+    fn closed(&self, site: &Site<'_, E>, want: Self::Want, grant: Self::Grant, old: u128) -> bool;
+
+    /// Passes the lock on where the closing verb could not release it. `old` is what that verb
+    /// found, `None` if there was no such verb. Nothing is left to do where the closing verb always
+    /// releases, or a hold without one ends by itself.
+    fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        want: Self::Want,
+        grant: Self::Grant,
+        old: Option<u128>,
+    ) -> impl Future<Output = Result<(), Fault>> {
+        let _ = (site, want, grant, old);
+        std::future::ready(Ok(()))
+    }
+
+    /// The verb of an attempt that leaves no trace where it fails. `seen` is what an earlier
+    /// attempt found. `None`: it takes more than a verb, see [`Lock::attempt`].
+    fn trying(
+        &self,
+        site: &Site<'_, E>,
+        want: Self::Want,
+        seen: Option<u128>,
+    ) -> Option<Verb<'static>>;
+
+    /// An attempt that never waits for other clients, where no one verb makes it; `None` if another
+    /// client has the lock.
+    async fn attempt(
+        &self,
+        site: &Site<'_, E>,
+        want: Self::Want,
+    ) -> Result<Option<Self::Grant>, Fault> {
+        let _ = (site, want);
+        unreachable!("a verb makes an attempt of this lock")
+    }
+
+    /// How that attempt went.
+    fn tried(
+        &self,
+        site: &Site<'_, E>,
+        want: Self::Want,
+        seen: Option<u128>,
+        old: u128,
+    ) -> Tried<Self::Grant>;
+
+    /// What an attempt does that found the lock taken, before it fails: a lock whose tries tell the
+    /// truth looks whether those who have it live. `old` is what the attempt found.
+    async fn try_beside(
+        &self,
+        site: &Site<'_, E>,
+        want: Self::Want,
+        old: u128,
+    ) -> Result<Option<Self::Grant>, Fault> {
+        let _ = (site, want, old);
+        Ok(None)
+    }
+}
+
+/// A lock that is had as a whole, in a mode: one record's.
+pub trait RecordLock<E: Endpoint>: Lock<E, Want = Mode> {}
+
+impl<E: Endpoint, L: Lock<E, Want = Mode>> RecordLock<E> for L {}

@@ -1,0 +1,116 @@
+//! What is wanted of a lock: a mode, of all of it or of a part.
+
+use std::fmt;
+use std::ops::Range;
+
+/// How a lock is held.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Mode {
+    /// Together with other shared holders.
+    Shared = 0,
+    /// Alone.
+    Exclusive = 1,
+}
+
+/// What a client can want of a kind of lock. Of locks that are had as a whole that is a [`Mode`].
+pub trait Want: Copy + Eq + fmt::Debug + Unpin + 'static {
+    /// What a slot wants that was never used.
+    const NONE: Self;
+
+    /// How it is wanted.
+    fn mode(self) -> Mode;
+
+    /// The same in another mode.
+    #[must_use]
+    fn in_mode(self, mode: Mode) -> Self;
+
+    /// All of the lock.
+    fn whole(mode: Mode) -> Self;
+
+    /// These of the lock's units; `None` where a lock is had as a whole alone.
+    fn part(mode: Mode, units: Range<u32>) -> Option<Self>;
+
+    /// The units that are wanted, of a lock that has so many.
+    fn units(self, count: u32) -> Range<u32>;
+}
+
+impl Want for Mode {
+    const NONE: Self = Self::Shared;
+
+    #[inline(always)]
+    fn mode(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn in_mode(self, mode: Mode) -> Self {
+        mode
+    }
+
+    #[inline(always)]
+    fn whole(mode: Mode) -> Self {
+        mode
+    }
+
+    fn part(_: Mode, _: Range<u32>) -> Option<Self> {
+        None
+    }
+
+    fn units(self, count: u32) -> Range<u32> {
+        0..count
+    }
+}
+
+/// Some units of a lock, one after the other, in a mode.
+///
+/// ```
+/// use farlock_locks::{Extent, Mode, Want};
+///
+/// let rows = Extent::new(Mode::Shared, 3..5);
+/// assert_eq!((rows.mode(), rows.units(64)), (Mode::Shared, 3..5));
+/// assert_eq!(Extent::whole(Mode::Exclusive).units(64), 0..64);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Extent {
+    mode: Mode,
+    first: u32,
+    end: u32,
+}
+
+impl Extent {
+    /// These units.
+    ///
+    /// # Panics
+    /// If they are none.
+    pub fn new(mode: Mode, units: Range<u32>) -> Self {
+        assert!(!units.is_empty(), "an extent has units");
+        Self { mode, first: units.start, end: units.end }
+    }
+}
+
+impl Want for Extent {
+    const NONE: Self = Self { mode: Mode::Shared, first: 0, end: 0 };
+
+    #[inline]
+    fn mode(self) -> Mode {
+        self.mode
+    }
+
+    #[inline]
+    fn in_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    fn whole(mode: Mode) -> Self {
+        Self::new(mode, 0..u32::MAX)
+    }
+
+    fn part(mode: Mode, units: Range<u32>) -> Option<Self> {
+        Some(Self::new(mode, units))
+    }
+
+    fn units(self, count: u32) -> Range<u32> {
+        self.first.min(count)..self.end.min(count)
+    }
+}

@@ -15,10 +15,11 @@ use std::time::Instant;
 use farlock_sim::schedule::{Director, Fork, Pct, Trail};
 use farlock_sim::{Outcome, Seeded};
 
+use crate::faults::Faults;
 use crate::hunt::{Budget, Catch, DEPTHS};
 use crate::line::Line;
 use crate::points::{Point, Witness};
-use crate::scenario::{Death, Faults, Scenario};
+use crate::scenario::{Death, Scenario};
 use crate::trial::{Player, RunLog};
 use crate::verdict::Befell;
 

@@ -145,7 +145,8 @@ mod tests {
     use farlock_sim::schedule::{Director, Random};
 
     use super::*;
-    use crate::scenario::{Faults, Scenario};
+    use crate::faults::Faults;
+    use crate::scenario::Scenario;
     use crate::subjects;
     use crate::trial::RunLog;
 

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use farlock_sim::schedule::{Director, Pct, Random, Replay, Trail};
 use farlock_sim::{Choice, Oracle, Seeded};
 
+use crate::faults::Faults;
 use crate::line::Line;
 use crate::mishap::What;
-use crate::scenario::{Death, Faults, Scenario};
+use crate::scenario::{Death, Scenario};
 use crate::trial::Player;
 use crate::verdict::{Befell, Finding, Objection, Verdict};
 

@@ -4,8 +4,10 @@
 //! they object to is shrunk and printed as one line, which `replay` shows verb by verb.
 #![forbid(unsafe_code)]
 
+mod args;
 pub mod crash;
 pub mod exhaustive;
+pub mod faults;
 pub mod goods;
 pub mod hunt;
 pub mod layout;
@@ -35,189 +37,17 @@ use farlock_sim::Reset;
 use farlock_sim::schedule::{Director, Replay};
 use indicatif::{MultiProgress, ProgressBar};
 
-use hunt::{Budget, Catch, Hunt, Mix, seed_of, shrink};
+use hunt::{Budget, Catch, Hunt, seed_of, shrink};
 use line::Line;
 use mishap::What;
 use report::Row;
-use scenario::{CLIENTS_MAX, LOCKS_MAX, Scenario, TASKS_MAX, VISITED_NS};
+use scenario::{Scenario, VISITED_NS};
 use trial::{Player, RunLog};
 use verdict::Objection;
 
-/// How locks are checked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Mode {
-    /// Uniformly random schedules of random scenarios.
-    Random,
-    /// Schedules with few preemptions at random places, depths 2 to 6.
-    Pct,
-    /// Both, mixed as finds planted bugs in locks of that kind.
-    Mixed,
-    /// Every schedule of one scenario, readers and writers mixed.
-    Exhaustive,
-    /// Every verb of every role is a death, with each of its three ends.
-    Crash,
-    /// Every exhibit of the museum, which must be found.
-    Museum,
-}
-
-impl Mode {
-    /// Whether scenarios and their schedules are drawn.
-    fn samples(self) -> bool {
-        matches!(self, Self::Random | Self::Pct | Self::Mixed)
-    }
-
-    /// Which schedules those are.
-    fn mix(self) -> Mix {
-        match self {
-            Self::Random => Mix::Random,
-            Self::Pct => Mix::Pct,
-            _ => Mix::Standard,
-        }
-    }
-}
-
-/// How tries want a lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Tried {
-    /// As other acquisitions: some shared, some alone.
-    Mixed,
-    /// All shared.
-    Shared,
-}
-
-/// What to check.
-#[derive(Clone, Debug, clap::Args)]
-pub struct CheckArgs {
-    /// The lock, as the registry names it, or `all`.
-    #[arg(long, default_value = "all")]
-    pub protocol: String,
-    /// A lock to leave out of `all`; may be given several times.
-    #[arg(long, value_name = "NAME")]
-    pub but: Vec<String>,
-    /// How.
-    #[arg(long, value_enum, default_value = "pct")]
-    pub mode: Mode,
-    /// How many clients; where nothing is said, 4 in modes `pct` and `random`, and 3 in the others.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64))]
-    pub clients: Option<u16>,
-    /// How many acquisitions of each.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub acquisitions: u16,
-    /// How many locks there are. Whoever holds one may acquire the next as well: in mode
-    /// `exhaustive` always, in modes that draw scenarios now and then.
-    #[arg(
-        long,
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=LOCKS_MAX as i64)
-    )]
-    pub locks: u16,
-    /// So many clients, one after the other, are tasks at one endpoint, with a slot each: not in
-    /// mode `exhaustive`, and not for `local:` locks, which say that themselves.
-    #[arg(
-        long,
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=TASKS_MAX as i64)
-    )]
-    pub tasks: u16,
-    /// How many clients die: in mode `exhaustive` at any of their verbs, each with every end.
-    #[arg(long, default_value_t = 0)]
-    pub crashes: u32,
-    /// How often somebody gives up: in mode `exhaustive` whenever it waits, for the lock, while it
-    /// holds, or for its release to end. Modes that draw scenarios draw this too.
-    #[arg(long, default_value_t = 0)]
-    pub cancels: u32,
-    /// How often somebody is stopped: in mode `exhaustive` at any verb, for three leases where
-    /// holds end by themselves, else as long as the schedule likes. Modes that draw scenarios draw
-    /// this too.
-    #[arg(long, default_value_t = 0)]
-    pub pauses: u32,
-    /// How often somebody is stopped until all others have come to an end: in mode `exhaustive` at
-    /// any verb and in any wait before it is granted the lock. Modes that draw scenarios draw this
-    /// too. For locks that pass over the stopped; others are left out.
-    #[arg(long, default_value_t = 0)]
-    pub stops: u32,
-    /// In mode `exhaustive`: whatever the last client acquires is a try. Modes that draw scenarios
-    /// draw this too. For locks whose tries tell the truth; others are left out.
-    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "mixed")]
-    pub tries: Option<Tried>,
-    /// In mode `exhaustive`: holders stay until nothing else can happen, and then a newcomer tries.
-    /// Modes that draw scenarios draw this too. For locks whose tries tell the truth or whose
-    /// waiters withdraw; others are left out.
-    #[arg(long)]
-    pub visits: bool,
-    /// In mode `exhaustive`: who gives up lets go of its endpoint, and settles nothing. Modes that
-    /// draw scenarios draw this too. For locks whose waiters withdraw; others are left out.
-    #[arg(long)]
-    pub quits: bool,
-    /// How often a completion is lost, so that its client does not know what became of the verb: in
-    /// mode `exhaustive` of any verb, which has each of its ends. Modes that draw scenarios draw
-    /// this too.
-    #[arg(long, default_value_t = 0)]
-    pub losses: u32,
-    /// How often the memory node restarts with its memory kept: in mode `exhaustive` at any verb.
-    /// Modes that draw scenarios draw this too, and memory that is zeroed or of an earlier time.
-    #[arg(long, default_value_t = 0)]
-    pub restarts: u32,
-    /// In mode `exhaustive`: every second client acquires to update, and upgrades its hold where it
-    /// is to write. Modes that draw scenarios draw this too, of locks that have such holds.
-    #[arg(long)]
-    pub updates: bool,
-    /// In mode `exhaustive`: who acquires one lock within the hold of another does so in a
-    /// transaction, which asks for the first one twice. Modes that draw scenarios draw this too,
-    /// where there are several locks.
-    #[arg(long)]
-    pub transactions: bool,
-    /// So many acquisitions before counts in the lock's word wrap; 0: they begin at zero. Modes
-    /// that draw scenarios draw this too.
-    #[arg(long, default_value_t = 0)]
-    pub near_wrap: u16,
-    /// Schedules, or seconds as in `60s`, for all locks together. Exploring every schedule ends by
-    /// itself; without a budget it takes the time it needs, and mode `crash` ends when each death
-    /// has happened in 1,000 schedules.
-    #[arg(long)]
-    pub budget: Option<Budget>,
-    /// In mode `exhaustive`: an exploration that the budget ends has passed as well. Without this
-    /// it ends with status 3.
-    #[arg(long)]
-    pub partial: bool,
-    /// Decides everything.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Prints a line of JSON for each lock.
-    #[arg(long)]
-    pub json: bool,
-}
+pub use args::{CheckArgs, Mode, Tried};
 
 impl CheckArgs {
-    /// How many clients there are.
-    fn clients(&self) -> u16 {
-        /// Of those that explore everything, and of those that sample.
-        const CLIENTS: [u16; 2] = [3, 4];
-        let samples = self.mode.samples();
-        self.clients.unwrap_or(CLIENTS[usize::from(samples)])
-    }
-
-    /// Refuses what does not go together.
-    fn check(&self) -> anyhow::Result<()> {
-        ensure!(
-            self.stops == 0 || self.restarts + self.losses == 0,
-            "of who is stopped it must be known what becomes of its verbs"
-        );
-        ensure!(
-            self.locks == 1 && self.tasks == 1 || self.stops == 0 && !self.visits && !self.quits,
-            "who is stopped, and who visits, looks at one lock and at clients of one task"
-        );
-        ensure!(
-            !self.transactions || self.locks > 1 && self.tasks == 1,
-            "transactions take several locks, and are of clients of one task"
-        );
-        ensure!(
-            self.tasks == 1 || self.mode.samples(),
-            "modes random and pct alone play clients of several tasks"
-        );
-        Ok(())
-    }
-
     /// Refuses what the one lock that is named does not have; of others tells.
     fn check_for(&self, subject: &str) -> anyhow::Result<()> {
         let lacking = self.lacking(subject, &subjects::player(subject)?).join(", ");

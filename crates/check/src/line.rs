@@ -8,10 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
-use farlock_sim::Outcome;
 use farlock_sim::schedule::Trail;
 
-use crate::mishap::{Mishap, Rate, What};
+use crate::mishap::{Mishap, Rate, What, outcome_name, outcome_named};
 use crate::scenario::{CLIENTS_MAX, Cancel, Death, LOCKS_MAX, Scenario, TASKS_MAX};
 
 /// Before the number of those that may die at any verb, or give up at any time.
@@ -127,21 +126,6 @@ impl FromStr for Line {
     }
 }
 
-/// What an outcome is called.
-pub fn outcome_name(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Never => "never",
-        Outcome::Executed => "executed",
-        Outcome::Late => "late",
-    }
-}
-
-/// The outcome that is called this.
-pub fn outcome_named(name: &str) -> anyhow::Result<Outcome> {
-    let outcome = Outcome::ALL.into_iter().find(|&outcome| outcome_name(outcome) == name);
-    outcome.context("a verb ends as never, executed or late")
-}
-
 /// What is out of the ordinary; its first letter says in which respect.
 fn parse_option(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
     match option {
@@ -248,7 +232,7 @@ mod tests {
     use farlock_sim::{Choice, Oracle, Seeded};
 
     use super::*;
-    use crate::scenario::{Declares, Faults};
+    use crate::faults::{Declares, Faults};
 
     #[test]
     fn a_line_survives_its_text() {

@@ -8,8 +8,7 @@ use anyhow::{Context, bail, ensure};
 use farlock_fabric::Nanos;
 use farlock_sim::{Choice, Oracle, Outcome, Reset};
 
-use crate::line::{outcome_name, outcome_named};
-use crate::scenario::Faults;
+use crate::faults::Faults;
 
 /// Among how many of its first verbs something befalls a client.
 const VERBS: u32 = 24;
@@ -215,4 +214,19 @@ impl FromStr for What {
             _ => bail!("nothing is called '{name}'"),
         })
     }
+}
+
+/// What an outcome is called.
+pub fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Never => "never",
+        Outcome::Executed => "executed",
+        Outcome::Late => "late",
+    }
+}
+
+/// The outcome that is called this.
+pub fn outcome_named(name: &str) -> anyhow::Result<Outcome> {
+    let outcome = Outcome::ALL.into_iter().find(|&outcome| outcome_name(outcome) == name);
+    outcome.context("a verb ends as never, executed or late")
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use farlock_locks::museum::Exhibit;
 
-use crate::CheckArgs;
+use crate::args::CheckArgs;
 use crate::hunt::{Budget, Hunt, Mix, seed_of, shrink};
 use crate::report::{self, ExhibitRow};
 use crate::scenario::Scenario;

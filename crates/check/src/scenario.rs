@@ -4,9 +4,9 @@
 
 use farlock_fabric::Nanos;
 use farlock_locks::Mode;
-use farlock_locks::record::bakery::LEASE_NS;
 use farlock_sim::{Choice, Oracle, Outcome, Ratio, Seeded, Weakness};
 
+use crate::faults::{Declares, Faults};
 use crate::mishap::{Mishap, RATE_PPB_MAX, Rate, What};
 
 /// The most clients of a scenario.
@@ -27,6 +27,10 @@ pub const TASKS_MAX: u16 = 4;
 pub const VISITED_NS: Nanos = 1_000_000;
 /// The most times that what is given up was polled before.
 const POLLS_MAX: u32 = 8;
+
+/// A run with more events is a livelock, and so is a visit with as many after it. Repairs of a few
+/// clients take some hundred.
+pub const EVENTS_MAX: u64 = 20_000;
 
 /// A client dies when it posts its verb with this number, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,54 +120,6 @@ pub struct Scenario {
     pub clocks: Vec<Rate>,
     /// So many acquisitions and the lock's counts wrap; 0: they begin at zero.
     pub near_wrap: u16,
-}
-
-/// What may be drawn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Faults {
-    /// Clients die.
-    pub deaths: bool,
-    /// Clients give up.
-    pub cancels: bool,
-    /// What there is besides befalls clients at their verbs.
-    pub mishaps: bool,
-    /// Holders stay inside for half a lease.
-    pub holds: bool,
-    /// Clients acquire to update.
-    pub updates: bool,
-    /// The lease by which pauses are measured, in nanoseconds.
-    pub lease_ns: Nanos,
-    /// What the lock says of tries, withdrawals and stops.
-    pub declares: Declares,
-}
-
-/// What a lock says of tries, withdrawals and stops: it is held to that, and to nothing else of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Declares {
-    /// A try fails only beside the living.
-    pub tries: bool,
-    /// Who withdraws is soon as if it had never asked.
-    pub withdraws: bool,
-    /// A waiter that is stopped is passed over.
-    pub passes: bool,
-}
-
-impl Declares {
-    /// Nothing.
-    pub const NOTHING: Self = Self { tries: false, withdraws: false, passes: false };
-}
-
-impl Faults {
-    /// Everything that any lock takes.
-    pub const ALL: Self = Self {
-        deaths: true,
-        cancels: true,
-        mishaps: true,
-        holds: false,
-        updates: false,
-        lease_ns: LEASE_NS,
-        declares: Declares::NOTHING,
-    };
 }
 
 impl Scenario {

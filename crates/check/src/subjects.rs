@@ -8,11 +8,11 @@ use farlock_locks::registry::{self, LockInfo, RECORD_LOCKS, Visitor};
 use farlock_locks::{Promises, Proof, RecordLock, Token};
 use farlock_sim::check::Register;
 
+use crate::args::{CheckArgs, Mode};
+use crate::faults::Declares;
 use crate::order::Order;
 use crate::points::Watched;
-use crate::scenario::Declares;
 use crate::trial::{Asks, Crew, Player, Settles, Terms};
-use crate::{CheckArgs, Mode};
 
 /// Before the name of a lock that a client's tasks hand on among themselves.
 pub const LOCAL: &str = "local:";

@@ -1,6 +1,7 @@
 //! Every mode of the checker, on a small scale, and the runs that it has found.
 
-use super::scenario::Faults;
+use super::faults::Faults;
+use super::hunt::Mix;
 use super::*;
 
 fn no_bars() -> MultiProgress {

@@ -14,8 +14,7 @@ use farlock_locks::Token;
 use farlock_sim::check::Access;
 use farlock_sim::mix;
 
-use crate::scenario::CLIENTS_MAX;
-use crate::trial::EVENTS_MAX;
+use crate::scenario::{CLIENTS_MAX, EVENTS_MAX};
 
 /// What the field is called of which tokens are made.
 const NAME: &str = "count";

@@ -21,12 +21,13 @@ use farlock_sim::{
     Ratio, SimEndpoint, World, mix,
 };
 
+use crate::faults::{Declares, Faults};
 use crate::goods::{Deed, Goods};
 use crate::layout::Layout;
 use crate::mishap::RATE_PPB_MAX;
 use crate::order::Order;
 use crate::points::{Watched, Witness};
-use crate::scenario::{Declares, Faults, Scenario};
+use crate::scenario::{EVENTS_MAX, Scenario};
 use crate::tokens::Tokens;
 use crate::verdict::{Befell, Finding, Objection, Promise, Verdict, message, recoveries};
 use crate::words::{self, Words};
@@ -41,9 +42,6 @@ const MEMORY: NodeId = NodeId(0);
 const VISITOR: u16 = 63;
 /// Where schedules are random and clients may die or give up anywhere, one of so many is the one.
 const ANYWHERE_ONE_IN: u32 = 16;
-/// A run with more events is a livelock, and so is a visit with as many after it. Repairs of a few
-/// clients take some hundred.
-pub const EVENTS_MAX: u64 = 20_000;
 
 /// What a run notes besides its verdict.
 #[derive(Default)]

@@ -15,10 +15,11 @@ use farlock_locks::RecordLock;
 use farlock_sim::{Candidates, Choice, Ended, Oracle, Ratio, mix};
 
 use super::contestant::ClientView;
-use super::{EVENTS_MAX, RunLog, Scenario, Trial};
+use super::{RunLog, Scenario, Trial};
 use crate::layout::Layout;
 use crate::mishap::What;
 use crate::points::Watched;
+use crate::scenario::EVENTS_MAX;
 
 /// For how long a waiter that is stopped may keep others from the lock, in nanoseconds.
 pub(super) const STOPPED_NS_MAX: Nanos = 200_000_000;

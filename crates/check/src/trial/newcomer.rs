@@ -7,10 +7,11 @@ use farlock_locks::{Client, Guard, Mode, RecordLock};
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Ratio, SimEndpoint};
 
+use super::Trial;
 use super::contestant::{ClientView, Contestant};
 use super::halt::STOPPED_NS_MAX;
-use super::{EVENTS_MAX, Trial};
 use crate::points::Watched;
+use crate::scenario::EVENTS_MAX;
 
 /// To the ledger.
 const NEWCOMER: u16 = 62;

@@ -1,0 +1,52 @@
+//! What may be drawn for a lock, and what it says of itself.
+
+use farlock_fabric::Nanos;
+use farlock_locks::record::bakery::LEASE_NS;
+
+/// What may be drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Faults {
+    /// Clients die.
+    pub deaths: bool,
+    /// Clients give up.
+    pub cancels: bool,
+    /// What there is besides befalls clients at their verbs.
+    pub mishaps: bool,
+    /// Holders stay inside for half a lease.
+    pub holds: bool,
+    /// Clients acquire to update.
+    pub updates: bool,
+    /// The lease by which pauses are measured, in nanoseconds.
+    pub lease_ns: Nanos,
+    /// What the lock says of tries, withdrawals and stops.
+    pub declares: Declares,
+}
+
+impl Faults {
+    /// Everything that any lock takes.
+    pub const ALL: Self = Self {
+        deaths: true,
+        cancels: true,
+        mishaps: true,
+        holds: false,
+        updates: false,
+        lease_ns: LEASE_NS,
+        declares: Declares::NOTHING,
+    };
+}
+
+/// What a lock says of tries, withdrawals and stops: it is held to that, and to nothing else of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Declares {
+    /// A try fails only beside the living.
+    pub tries: bool,
+    /// Who withdraws is soon as if it had never asked.
+    pub withdraws: bool,
+    /// A waiter that is stopped is passed over.
+    pub passes: bool,
+}
+
+impl Declares {
+    /// Nothing.
+    pub const NOTHING: Self = Self { tries: false, withdraws: false, passes: false };
+}

@@ -20,8 +20,8 @@ use farlock::{AcquireError, Mode, RegionOptions, Session};
 use farlock_fabric::Nanos;
 
 use crate::child;
+use crate::clock::Clock;
 use crate::drive::{Failure, Subject};
-use crate::rival::Clock;
 
 /// The most locks of a face: so many names a region has room for.
 pub const NAMES_MAX: u64 = 10_000;

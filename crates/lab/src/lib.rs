@@ -7,6 +7,7 @@
 pub mod arrbench;
 pub mod bench;
 mod child;
+mod clock;
 pub mod drive;
 pub mod face;
 pub mod judge;

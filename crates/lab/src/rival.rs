@@ -6,7 +6,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use farlock_fabric::Nanos;
 use farlock_fabric::shm::{SystemGuard, SystemKind, SystemMutexes, Wide};
@@ -16,6 +15,7 @@ use nix::libc;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FlockOperation;
 
+use crate::clock::Clock;
 use crate::drive::{Failure, Subject};
 use crate::face::Program;
 
@@ -156,27 +156,6 @@ pub fn rival(name: &str) -> Option<Rival> {
 /// Where the subject of this name is measured.
 pub fn measured_at(name: &str) -> At {
     RIVALS.iter().find(|info| info.name == name).map_or(At::Client, |info| info.at)
-}
-
-/// A clock for who has no endpoint.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
-
-impl Clock {
-    pub(crate) fn new() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(crate) fn now(self) -> Nanos {
-        self.0.elapsed().as_nanos() as Nanos
-    }
-
-    pub(crate) fn work(self, nanos: Nanos) {
-        let end = self.now() + nanos;
-        while self.now() < end {
-            std::hint::spin_loop();
-        }
-    }
 }
 
 /// A line of its own.

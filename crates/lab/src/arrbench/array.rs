@@ -202,7 +202,8 @@ mod tests {
     use farlock_local::RawRangeLock;
     use farlock_local::baseline::{Park, TreeEx};
 
-    use super::super::subject::{Exclusive, LOCKS};
+    use super::super::subject::Exclusive;
+    use super::super::table::LOCKS;
     use super::*;
 
     fn course(variant: Variant) -> Course {

@@ -18,9 +18,10 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
-use super::median;
+use super::figures::median;
 use super::published::{POSITIONS, RangeLockCrate, RangeMutexCrate};
-use super::subject::{Exclusive, Named, Subject, chosen};
+use super::subject::{Exclusive, Subject};
+use super::table::{Named, chosen};
 use crate::provenance::Provenance;
 use crate::record::grouped;
 use crate::report::{show, table_of};

@@ -4,11 +4,13 @@
 //! [`drive`](crate::drive), whose clients share memory at most.
 
 mod array;
+mod figures;
 mod held;
 mod published;
 mod skiplist;
 mod space;
 mod subject;
+mod table;
 
 use anyhow::ensure;
 use clap::{Args, Subcommand, ValueEnum, value_parser};
@@ -22,12 +24,8 @@ use crate::provenance::Provenance;
 use crate::record::{duration, grouped};
 use crate::report::{show, table_of};
 use array::{Course, Outcome, SLOTS, Variant};
-use subject::{LOCKS, LockInfo};
-
-/// The most threads.
-const THREADS_MAX: i64 = SLOTS as i64;
-/// On fewer cores nothing can be said of scaling.
-const CORES_TELLING: usize = 4;
+use figures::{THREADS_MAX, median, warn_of_few_cores};
+use table::{LOCKS, LockInfo};
 
 /// The commands that measure range locks inside one process.
 #[derive(Subcommand)]
@@ -107,26 +105,13 @@ struct Row {
 }
 
 fn arrbench(args: &ArrbenchArgs, origin: &Provenance) -> anyhow::Result<()> {
-    let locks = subject::chosen(LOCKS, &args.locks)?;
+    let locks = table::chosen(LOCKS, &args.locks)?;
     warn_of_few_cores(origin.cores, &args.threads);
     let rows = measure(args, &locks);
     show(origin, args.json, &rows, table)?;
     let violations: u64 = rows.iter().map(|row| row.violations).sum();
     ensure!(violations == 0, "{violations} violations: some lock let threads meet");
     Ok(())
-}
-
-/// Says how many cores there are, and what that means.
-fn warn_of_few_cores(cores: usize, threads: &[u16]) {
-    eprintln!("cores: {cores}");
-    if cores < CORES_TELLING {
-        eprintln!("warning: {cores} cores show no scaling, only what sharing and waiting cost");
-    }
-    if threads.iter().any(|&count| usize::from(count) > cores) {
-        eprintln!(
-            "warning: with more threads than cores, locks that only spin wait for the kernel"
-        );
-    }
 }
 
 /// Every lock in every setting. A round measures each of them once: what disturbs the machine for a
@@ -177,12 +162,6 @@ fn row(args: &ArrbenchArgs, lock: &LockInfo, setting: &Course, rounds: Vec<Outco
         seconds: args.seconds,
         seed: args.seed,
     }
-}
-
-/// The middle one; of an even number the upper middle one.
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 fn table(rows: &[Row]) -> Table {

@@ -18,8 +18,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
-use super::subject::{Named, chosen};
-use super::{THREADS_MAX, median, warn_of_few_cores};
+use super::figures::{THREADS_MAX, median, warn_of_few_cores};
+use super::table::{Named, chosen};
 use crate::provenance::Provenance;
 use crate::record::grouped;
 use crate::report::{show, table_of};

@@ -1,11 +1,6 @@
-//! The range locks that are measured, each in an entry of one table.
+//! A range lock as the threads of a measurement see it.
 
-use anyhow::{Context, bail};
-use farlock_local::baseline::{Park, Segments, Single, Spin, TreeEx, TreeRw};
-use farlock_local::{IndexedLock, ListEx, ListRw, Range, RawRangeLock, RawRangeRwLock};
-
-use super::array::{self, Course, Outcome, SLOTS};
-use super::published::{RangeLockCrate, RangeMutexCrate};
+use farlock_local::{Range, RawRangeLock, RawRangeRwLock};
 
 /// A lock as threads see it, whether it has readers or not.
 pub(super) trait Subject: Sync {
@@ -56,68 +51,4 @@ impl<L: RawRangeRwLock> Subject for Both<L> {
     fn give(&self, token: L::Token) {
         self.0.unlock(token);
     }
-}
-
-/// An entry of the table.
-pub(super) struct LockInfo {
-    /// What the command line and the records call it.
-    pub name: &'static str,
-    /// Measures a fresh one.
-    pub measure: fn(&Course) -> Outcome,
-}
-
-const fn entry<S: Subject + Default>(name: &'static str) -> LockInfo {
-    LockInfo { name, measure: |course| array::measure(&S::default(), course) }
-}
-
-fn measure_segments(course: &Course) -> Outcome {
-    let segments = usize::from(course.segments);
-    let span = SLOTS.div_ceil(segments) as u64;
-    array::measure(&Both(Segments::new(segments, span)), course)
-}
-
-/// Every lock, in the order of tables.
-pub(super) const LOCKS: &[LockInfo] = &[
-    entry::<Exclusive<ListEx>>(ListEx::NAME),
-    entry::<Both<ListRw>>(ListRw::NAME),
-    entry::<Exclusive<IndexedLock>>(IndexedLock::NAME),
-    entry::<Exclusive<TreeEx<Spin>>>(TreeEx::<Spin>::NAME),
-    entry::<Exclusive<TreeEx<Park>>>(TreeEx::<Park>::NAME),
-    entry::<Both<TreeRw<Spin>>>(TreeRw::<Spin>::NAME),
-    entry::<Both<TreeRw<Park>>>(TreeRw::<Park>::NAME),
-    LockInfo { name: Segments::NAME, measure: measure_segments },
-    entry::<Both<Single>>(Single::NAME),
-    entry::<RangeMutexCrate>(RangeMutexCrate::NAME),
-    entry::<RangeLockCrate>(RangeLockCrate::NAME),
-];
-
-/// What has a name to be chosen by.
-pub(super) trait Named {
-    /// The name.
-    fn name(&self) -> &'static str;
-}
-
-impl Named for LockInfo {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
-/// The entries with these names, or all.
-pub(super) fn chosen<T: Named>(
-    table: &'static [T],
-    names: &[String],
-) -> anyhow::Result<Vec<&'static T>> {
-    if names.iter().any(|name| name == "all") {
-        return Ok(table.iter().collect());
-    }
-    if names.is_empty() {
-        bail!("no lock to measure");
-    }
-    let known = || table.iter().map(T::name).collect::<Vec<_>>().join(", ");
-    let find = |name: &String| {
-        let entry = table.iter().find(|entry| entry.name() == name);
-        entry.with_context(|| format!("no lock is called {name}; there are {}", known()))
-    };
-    names.iter().map(find).collect()
 }

@@ -24,9 +24,9 @@ use farlock_fabric::{Endpoint, EndpointId, Nanos, block_on};
 use farlock_locks::RecordLock;
 use farlock_locks::registry::{self, Visitor};
 
+use super::orders::{Answer, Order, region_options};
 use super::placement::core_of;
 use super::trial::{Arena, Outcome, Span, Trial};
-use super::worker::{Answer, Order};
 use crate::drive::{Phase, Tally};
 use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, Mutexes, Rival, SYSTEM_KINDS, rival};
 use crate::scratch::Scratch;
@@ -36,11 +36,6 @@ use crate::{child, face};
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same for a whole trial of a given number of acquisitions.
 const TRIAL_MAX: Duration = Duration::from_secs(3600);
-/// The region of the trials in this directory, as its creator and its workers open it.
-pub fn region_options(dir: &Path) -> shm::Options {
-    let options = shm::Options::new(dir.join("region"), dir.join("state"), "bench");
-    shm::Options { create: false, ..options }
-}
 
 /// Workers that wait for orders.
 pub struct Crew {

@@ -5,6 +5,7 @@
 //! its client. The faces that people meet, sessions and commands, are subjects like the others.
 
 pub mod crew;
+pub mod orders;
 pub mod placement;
 pub mod simulated;
 pub mod trial;
@@ -183,7 +184,7 @@ fn probability(text: &str) -> Result<f64, String> {
 /// A trial did not come to its end, or a lock other than the canary let holders overlap.
 pub fn run(args: &BenchArgs, origin: &Provenance) -> anyhow::Result<()> {
     if args.tries {
-        return tries::run(args, origin);
+        return tries::run(args.placements()[0], &args.attached, args.json, origin);
     }
     let mut rows = Vec::new();
     for placement in args.placements() {

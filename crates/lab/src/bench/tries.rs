@@ -16,8 +16,7 @@ use farlock_fabric::Nanos;
 use rustix::fs::FlockOperation;
 use serde::Serialize;
 
-use super::BenchArgs;
-use super::placement::{core_of, pin};
+use super::placement::{Placement, core_of, pin};
 use crate::latency::{Latency, Summary};
 use crate::provenance::Provenance;
 use crate::record::{duration, grouped};
@@ -50,14 +49,19 @@ struct Row {
 }
 
 /// Measures, and prints what was measured.
-pub(super) fn run(args: &BenchArgs, origin: &Provenance) -> anyhow::Result<()> {
-    let cores = args.placements()[0].cores()?;
+pub(super) fn run(
+    placement: Placement,
+    attached: &[u16],
+    json: bool,
+    origin: &Provenance,
+) -> anyhow::Result<()> {
+    let cores = placement.cores()?;
     pin(core_of(&cores, 0))?;
     let mut rows = Vec::new();
-    for &attached in &args.attached {
+    for &attached in attached {
         rows.extend(measure(attached)?);
     }
-    show(origin, args.json, &rows, table)?;
+    show(origin, json, &rows, table)?;
     let violations: u64 = rows.iter().map(|row| row.violations).sum();
     ensure!(violations == 0, "{violations} tries were granted beside a holder");
     Ok(())

@@ -14,8 +14,8 @@ use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, RecordLock};
 use parking_lot::RwLock;
-use serde::{Deserialize, Serialize};
 
+use super::orders::{Answer, Order, region_options};
 use super::placement;
 use super::trial::{Arena, Face, Trial};
 use crate::child;
@@ -44,28 +44,6 @@ pub struct WorkerArgs {
     /// The core it runs on.
     #[arg(long)]
     pub core: Option<usize>,
-}
-
-/// What a worker is told, a line each.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Order {
-    /// What to do.
-    pub trial: Trial,
-    /// As which client; the first of them, where the clients are threads.
-    pub client: usize,
-    /// The cores of clients that are threads, in turn; none to leave them alone.
-    pub cores: Vec<usize>,
-}
-
-/// What a worker says, a line each.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Answer {
-    /// It has opened everything, or is about to begin a trial.
-    Ready,
-    /// What its clients did.
-    Done(Vec<Tally>),
-    /// Why it could not.
-    Failed(String),
 }
 
 /// Does what standard input orders.
@@ -101,7 +79,7 @@ struct Worker {
 
 impl Worker {
     fn open(args: &WorkerArgs) -> anyhow::Result<Self> {
-        let region = Region::open(&super::crew::region_options(&args.dir))?;
+        let region = Region::open(&region_options(&args.dir))?;
         let (flock, ofd) = (Flock::open(&args.dir, args.flocks)?, Ofd::open(&args.dir)?);
         let open = |kind| Ok((kind, Mutexes::open(&args.dir, args.mutexes, kind)?));
         let mutexes = SYSTEM_KINDS.into_iter().map(open).collect::<std::io::Result<_>>()?;

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use farlock_fabric::Endpoint;
 use farlock_sim::{Config, Ended, Weakness, World};
 
-use super::{Course, Figure, Parameters, Round};
+use super::figure::{Course, Figure, Parameters, Round};
 
 const CLIENTS: u16 = 240;
 /// More than any cache holds: as large as the table of 10 M locks of 8 bytes.

@@ -12,7 +12,7 @@ use farlock_locks::{Client, Mode, Options, RecordLock};
 use farlock_sim::check::{Access, Ledger, Register, Turns};
 use farlock_sim::{Config, Effect, Ended, Kind, Weakness, World};
 
-use super::{Course, Figure, Parameters, Round};
+use super::figure::{Course, Figure, Parameters, Round};
 use crate::subject::Simulated;
 use crate::workload::{Dist, Workload};
 use farlock_check::order::Order;

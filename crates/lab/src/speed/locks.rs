@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Parser;
 
-use super::{Course, Figure, Parameters, Round};
+use super::figure::{Course, Figure, Parameters, Round};
 use crate::bench::{self, BenchArgs, simulated};
 
 const CLIENTS: u16 = 240;

@@ -5,6 +5,7 @@
 //! A round that does not do exactly what the first one did is an error: the world is deterministic.
 
 mod executor;
+mod figure;
 mod judged;
 mod locks;
 mod schedules;
@@ -18,6 +19,7 @@ use serde::Serialize;
 use crate::provenance::Provenance;
 use crate::record::grouped;
 use crate::report::{show, table_of};
+use figure::{Course, Figure, Parameters, Round};
 
 /// What to measure.
 #[derive(Clone, Debug, Args)]
@@ -39,50 +41,6 @@ pub struct SpeedArgs {
     /// One line of JSON per figure
     #[arg(long)]
     json: bool,
-}
-
-/// What a run is made of.
-#[derive(Clone, Copy, Debug)]
-struct Course {
-    size: u32,
-    seed: u64,
-}
-
-impl Course {
-    /// This share of what is usual, at least one.
-    fn scaled(self, usual: u64) -> u64 {
-        (usual * u64::from(self.size) / 100).max(1)
-    }
-}
-
-/// What a round did, and how long it took.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    /// How many of what the figure counts.
-    count: u64,
-    /// A hash of the run: equal for equal runs.
-    hash: u64,
-    seconds: f64,
-}
-
-/// What is measured of what.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Parameters {
-    figure: &'static str,
-    subject: &'static str,
-    /// What is counted.
-    unit: &'static str,
-    clients: u16,
-    /// How many locks the clients choose from, or words.
-    locks: u64,
-    /// Acquisitions in a hundred that are shared.
-    reads: u8,
-}
-
-/// A figure: what it is of, and how a round of it is run.
-struct Figure {
-    parameters: Parameters,
-    run: Box<dyn Fn(Course) -> anyhow::Result<Round>>,
 }
 
 /// What was measured. The rate is the median round's.

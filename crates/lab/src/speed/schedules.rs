@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::bail;
 
-use super::{Course, Figure, Parameters, Round};
+use super::figure::{Course, Figure, Parameters, Round};
 use farlock_check::hunt::{Hunt, Mix};
 use farlock_check::scenario::Scenario;
 use farlock_check::subjects;

@@ -13,8 +13,8 @@ use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{AcquireError, Client, Mode, Options, RecordLock};
 use rustix::process::Signal;
 
+use super::args::region_options;
 use super::ledger::{Ledger, Weather};
-use super::region_options;
 use super::strike::{Deed, Strike, Struck};
 use crate::child;
 

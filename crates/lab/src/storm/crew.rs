@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use super::StormArgs;
+use super::args::StormArgs;
 use super::client::STRIKES;
 use super::ledger::{Ledger, Weather};
 use super::strike::{Deed, Moment, Strike};

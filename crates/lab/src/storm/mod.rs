@@ -5,6 +5,7 @@
 //! survivor waits for long, and that every lock is free in the end. The judges ([`ledger`]) share
 //! nothing with the protocols.
 
+mod args;
 pub mod client;
 mod crew;
 pub mod faces;
@@ -13,13 +14,12 @@ pub mod report;
 pub mod strike;
 
 use std::io::IsTerminal;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use farlock_fabric::shm::{self, Region, ShmEndpoint};
+use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_fabric::{Endpoint, Nanos};
-use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
+use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Mode, Options, RecordLock};
 use indicatif::ProgressBar;
 use rand::{RngExt, SeedableRng};
@@ -29,11 +29,13 @@ use crate::provenance::Provenance;
 use crate::report::line;
 use crate::scratch::Scratch;
 use crew::Crew;
-use faces::Face;
 use farlock_check::subjects;
 use ledger::{Ledger, Weather};
 use report::Row;
 use strike::Moment;
+
+pub use args::StormArgs;
+pub(crate) use args::{named_or_all, region_options};
 
 /// A survivor that waits longer than this is said to wait for ever.
 const STALL: Duration = Duration::from_secs(5);
@@ -43,73 +45,8 @@ const LAST_GRANTS: u64 = 20;
 const LULL_US_MAX: u64 = 20_000;
 /// Kills by default.
 const KILLS: u64 = 10_000;
-/// Locks by default.
-const LOCKS: u16 = 2;
 /// How often the crew is looked after.
 const TICK: Duration = Duration::from_micros(500);
-
-/// What kind of storm.
-#[derive(Clone, Debug, clap::Args)]
-pub struct StormArgs {
-    /// The lock, as the registry names it, or `all`.
-    #[arg(long, default_value = "all")]
-    pub protocol: String,
-    /// How many clients live at a time.
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(2..=64))]
-    pub clients: u16,
-    /// How many locks they share
-    /// [default: 2; at a face 4]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub locks: Option<u16>,
-    /// How many clients are killed in all, spread evenly over the locks [default: 10000; at a face
-    /// 200]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    pub kills: Option<u64>,
-    /// Storms over what people use, the library's sessions or the command, instead of the locks'
-    /// clients below
-    #[arg(long, value_enum, conflicts_with = "protocol")]
-    pub face: Option<Face>,
-    /// At a face: how many are stopped [default: as many as are killed]
-    #[arg(long, requires = "face")]
-    pub stops: Option<u64>,
-    /// At a face: the storm ends after so long in any case [default: 100, and a tenth for every
-    /// kill and stop]
-    #[arg(long, value_name = "S", requires = "face", value_parser = crate::bench::seconds)]
-    pub seconds: Option<f64>,
-    /// At a face: nobody takes a lock, and the judge must see it
-    #[arg(long, requires = "face", hide = true)]
-    pub canary: bool,
-    /// At a face: the kernel's locks are taken instead, and the judge may not object
-    #[arg(long, requires = "face", hide = true, conflicts_with = "canary")]
-    pub reference: bool,
-    /// Decides when and whom. The processes' own timing decides as well.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Prints a line of JSON for each lock.
-    #[arg(long)]
-    pub json: bool,
-}
-
-impl StormArgs {
-    /// How many locks clients share.
-    fn locks(&self) -> usize {
-        self.locks.unwrap_or(LOCKS).into()
-    }
-}
-
-/// The region of processes that are killed in this directory, as its clients open it.
-pub(crate) fn region_options(dir: &Path, name: &str) -> shm::Options {
-    let options = shm::Options::new(dir.join("region"), dir.join("state"), name);
-    shm::Options { create: false, endpoints: 128, ..options }
-}
-
-/// The locks that an option means: the one it names, or all of which this holds.
-pub(crate) fn named_or_all(name: &str, holds: impl Fn(&str) -> bool) -> Vec<&str> {
-    if name != "all" {
-        return vec![name];
-    }
-    RECORD_LOCKS.iter().map(|lock| lock.name).filter(|name| holds(name)).collect()
-}
 
 /// Storms, one lock after another. Fails if anything was violated or anybody stalled, but for the
 /// canary, which must be violated.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use super::TakeoverArgs;
+use super::args::TakeoverArgs;
 use super::board::Board;
 use super::client::Role;
 use crate::bench::placement::core_of;

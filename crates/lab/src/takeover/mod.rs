@@ -6,6 +6,7 @@
 //! end of the lease and the grant of another: what they write when they go on is late, and a
 //! register that looks at tokens must refuse it ([`board`]).
 
+mod args;
 pub mod board;
 mod cast;
 pub mod client;
@@ -18,7 +19,6 @@ use farlock_fabric::Endpoint;
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_locks::registry;
 
-use crate::bench::placement::Placement;
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::report::line;
@@ -29,39 +29,13 @@ use cast::{Actor, Cast};
 use client::{DONE, HELD, REFUSED, Role};
 use report::Row;
 
+pub use args::TakeoverArgs;
+
 /// How long everybody idles before the first kill.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// How long before that they come to rest: a waiter looks a few times before it sleeps for good.
 const REST: Duration = Duration::from_millis(400);
-
-/// What kind of takeovers.
-#[derive(Clone, Debug, clap::Args)]
-pub struct TakeoverArgs {
-    /// The lock, as the registry names it, or `all` whose clients stand in line and outlive each
-    /// other.
-    #[arg(long, default_value = "all")]
-    pub protocol: String,
-    /// How many sleep in line when the holder dies.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub waiters: u16,
-    /// How many holders of each lock are killed.
-    #[arg(long, default_value_t = 1_000)]
-    pub kills: u64,
-    /// How much memory each of them has touched, in MiB.
-    #[arg(long, default_value_t = 0)]
-    pub resident: usize,
-    /// How many holders of each lock are stopped past the end of their lease. For locks that have
-    /// leases, such as `dslr:lease=10000000`.
-    #[arg(long, default_value_t = 0)]
-    pub stops: u64,
-    /// Where clients run: the holder on the first core, waiters from the second on.
-    #[arg(long, value_enum, default_value = "spread")]
-    pub placement: Placement,
-    /// Prints a line of JSON for each lock.
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Takes over, one lock after another. Fails if a judge objects.
 pub fn run(args: &TakeoverArgs, origin: &Provenance) -> anyhow::Result<()> {

@@ -20,7 +20,7 @@ use rustix::process::{
 use super::draw::Draw;
 use super::inside::Process;
 use super::log::{self, Log, Patience, Reader, Record, Refusal, What};
-use super::{Face, Storm, Taken, kernel_file};
+use super::plan::{Face, OVER, Storm, Taken, kernel_file};
 use crate::{child, face};
 
 /// Processes that are stopped at one time, at most.
@@ -284,7 +284,7 @@ impl<'a> Crew<'a> {
     /// Nobody is hurt any more, and nobody starts anew.
     pub(super) fn calm_down(&mut self) -> anyhow::Result<()> {
         self.calm = true;
-        File::create(self.storm.dir.join(super::OVER))?;
+        File::create(self.storm.dir.join(OVER))?;
         let later = Instant::now() + Duration::from_secs(3600);
         (0..self.seats.len()).try_for_each(|seat| self.wake(seat, later))
     }

@@ -16,18 +16,16 @@ mod draw;
 pub mod inside;
 pub mod judge;
 pub mod log;
+mod plan;
 pub mod report;
 pub mod worker;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use farlock::RegionOptions;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::StormArgs;
-use crate::face;
+use super::args::StormArgs;
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::report::line;
@@ -35,10 +33,11 @@ use crate::scratch::Scratch;
 use crew::Crew;
 use judge::Known;
 use log::Reader;
+use plan::{Storm, Taken};
 use report::Row;
 
-/// The file that tells that the storm is over.
-const OVER: &str = "over";
+pub use plan::Face;
+
 /// How often the crew is looked after.
 const TICK: Duration = Duration::from_micros(300);
 /// How long those who are left may take to be granted and to end, when nobody is hurt any more.
@@ -53,99 +52,6 @@ const LOCKS: u16 = 4;
 /// How many may pass whoever waits, for each that stands in line: the bound of the lock of sessions
 /// between two grants of the line, and the one that is granted.
 const PASSES: u64 = 65;
-
-/// What is stormed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Face {
-    /// Sessions of the library.
-    Session,
-    /// `farlock lock`.
-    Command,
-}
-
-impl Face {
-    /// What the command line calls it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::Command => "command",
-        }
-    }
-
-    /// How long a process that runs may take from its grant until it says that it holds: a command
-    /// starts two others for that.
-    const fn entering_ns(self) -> u64 {
-        match self {
-            Self::Session => 30_000_000,
-            Self::Command => 100_000_000,
-        }
-    }
-
-    /// Of so many stops one is long.
-    const fn long_one_in(self) -> u32 {
-        match self {
-            Self::Session => 25,
-            Self::Command => 10,
-        }
-    }
-
-    /// The mean time between two strikes: who is killed must have had time to start.
-    const fn lull_us(self) -> u64 {
-        match self {
-            Self::Session => 6_000,
-            Self::Command => 20_000,
-        }
-    }
-}
-
-/// What is taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Taken {
-    /// farlock's locks.
-    Farlock,
-    /// The kernel's: flock(2), or flock(1). They have no tokens.
-    Kernel,
-    /// None.
-    Nothing,
-}
-
-impl Taken {
-    /// What the command line calls it.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Farlock => "farlock",
-            Self::Kernel => "kernel",
-            Self::Nothing => "nothing",
-        }
-    }
-}
-
-/// A storm, decided.
-struct Storm<'a> {
-    face: Face,
-    dir: &'a Path,
-    clients: u16,
-    locks: u64,
-    kills: u64,
-    stops: u64,
-    seed: u64,
-    taken: Taken,
-    limit: Duration,
-}
-
-/// The file that the kernel locks instead.
-fn kernel_file(dir: &Path, lock: u64) -> std::path::PathBuf {
-    dir.join(format!("kernel-{lock}"))
-}
-
-/// The region of a storm in this directory.
-fn region_options(dir: &Path) -> RegionOptions {
-    face::region_options(dir)
-}
-
-fn is_over(dir: &Path) -> bool {
-    dir.join(OVER).exists()
-}
 
 /// Storms, and prints what came of it. Fails if the judge objects, but for the canary: there it
 /// must.

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use super::draw::Draw;
 use super::inside::Section;
 use super::log::{Log, Patience, Record, Refusal, What};
-use super::{Taken, is_over, kernel_file, region_options};
+use super::plan::{Taken, is_over, kernel_file, region_options};
 use crate::{child, face};
 
 /// Of so many guards one is dropped, without waiting for the end of its release.

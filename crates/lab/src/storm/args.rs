@@ -1,0 +1,74 @@
+//! What is asked of a storm, and the region in which it is.
+
+use std::path::Path;
+
+use farlock_fabric::shm;
+use farlock_locks::registry::RECORD_LOCKS;
+
+use super::faces::Face;
+
+/// Locks by default.
+const LOCKS: u16 = 2;
+
+/// What kind of storm.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StormArgs {
+    /// The lock, as the registry names it, or `all`.
+    #[arg(long, default_value = "all")]
+    pub protocol: String,
+    /// How many clients live at a time.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(2..=64))]
+    pub clients: u16,
+    /// How many locks they share
+    /// [default: 2; at a face 4]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub locks: Option<u16>,
+    /// How many clients are killed in all, spread evenly over the locks [default: 10000; at a face
+    /// 200]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub kills: Option<u64>,
+    /// Storms over what people use, the library's sessions or the command, instead of the locks'
+    /// clients below
+    #[arg(long, value_enum, conflicts_with = "protocol")]
+    pub face: Option<Face>,
+    /// At a face: how many are stopped [default: as many as are killed]
+    #[arg(long, requires = "face")]
+    pub stops: Option<u64>,
+    /// At a face: the storm ends after so long in any case [default: 100, and a tenth for every
+    /// kill and stop]
+    #[arg(long, value_name = "S", requires = "face", value_parser = crate::bench::seconds)]
+    pub seconds: Option<f64>,
+    /// At a face: nobody takes a lock, and the judge must see it
+    #[arg(long, requires = "face", hide = true)]
+    pub canary: bool,
+    /// At a face: the kernel's locks are taken instead, and the judge may not object
+    #[arg(long, requires = "face", hide = true, conflicts_with = "canary")]
+    pub reference: bool,
+    /// Decides when and whom. The processes' own timing decides as well.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Prints a line of JSON for each lock.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl StormArgs {
+    /// How many locks clients share.
+    pub(super) fn locks(&self) -> usize {
+        self.locks.unwrap_or(LOCKS).into()
+    }
+}
+
+/// The region of processes that are killed in this directory, as its clients open it.
+pub(crate) fn region_options(dir: &Path, name: &str) -> shm::Options {
+    let options = shm::Options::new(dir.join("region"), dir.join("state"), name);
+    shm::Options { create: false, endpoints: 128, ..options }
+}
+
+/// The locks that an option means: the one it names, or all of which this holds.
+pub(crate) fn named_or_all(name: &str, holds: impl Fn(&str) -> bool) -> Vec<&str> {
+    if name != "all" {
+        return vec![name];
+    }
+    RECORD_LOCKS.iter().map(|lock| lock.name).filter(|name| holds(name)).collect()
+}

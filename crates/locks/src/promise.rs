@@ -187,8 +187,9 @@ impl Order {
     pub const FIFO: Self = Self { bypass_max: Some(0), ..Self::NONE };
 }
 
-/// The lease by which the clients of the queue locks doubt each other, in nanoseconds.
-const LEASE_NS: Nanos = crate::record::bakery::LEASE_NS;
+/// The lease of clients that doubt each other, in nanoseconds: how long one may be silent (DSLR,
+/// section 6).
+pub const LEASE_NS: Nanos = 10_000_000;
 
 impl Proof {
     /// As it is, by clients that poll almost without a pause.

@@ -18,6 +18,7 @@
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Patience, Verb, Wait, Woken};
 
 use crate::event::Event;
+pub use crate::promise::LEASE_NS;
 use crate::registry::{SpecError, SpecOptions};
 use crate::repair::{self, Participant, SecondLook};
 use crate::site::Site;
@@ -25,8 +26,6 @@ use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
 
-/// The lease, in nanoseconds (section 6): how long a client may be silent before it is doubted.
-pub const LEASE_NS: Nanos = 10_000_000;
 /// The pause between two reads for each ticket ahead, in nanoseconds: a round trip, as ShiftLock's
 /// artifact has it. The paper's 5 us are for slower hardware.
 pub const OMEGA_NS: Nanos = 1_862;

@@ -14,7 +14,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use farlock_fabric::Nanos;
 
-use super::Schedule;
+use super::oracle::Schedule;
 use crate::fault::Ratio;
 use crate::oracle::{Candidates, Choice, Oracle};
 

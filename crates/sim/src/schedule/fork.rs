@@ -2,8 +2,9 @@
 
 use farlock_fabric::Nanos;
 
+use super::oracle::Schedule;
 use super::replay::Replay;
-use super::{Schedule, Trail};
+use super::trail::Trail;
 use crate::fault::Ratio;
 use crate::oracle::{Candidates, Choice, Oracle};
 

@@ -15,7 +15,7 @@ use farlock_fabric::Nanos;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::Schedule;
+use super::oracle::Schedule;
 use crate::fault::Ratio;
 use crate::oracle::{Candidates, Choice, Oracle, Seeded, StepKind};
 

@@ -3,7 +3,7 @@
 use farlock_fabric::Nanos;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::Schedule;
+use super::oracle::Schedule;
 use crate::fault::Ratio;
 use crate::oracle::{Choice, Oracle, Seeded};
 

@@ -2,7 +2,7 @@
 
 use farlock_fabric::Nanos;
 
-use super::Schedule;
+use super::oracle::Schedule;
 use super::trail::{Trail, named, obvious};
 use crate::fault::Ratio;
 use crate::oracle::{Candidates, Choice, Oracle};

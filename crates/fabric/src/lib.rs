@@ -30,5 +30,5 @@ pub use endpoint::{
     Completion, Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Patience, Posted,
     SyncedClock, Ticket, Wait, WaitState, Waiting, WideAtomics, Woken, block_on,
 };
-pub use error::Fault;
+pub use error::{ConnectError, Fault, Malformed, chain};
 pub use verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX};

@@ -11,9 +11,10 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farlock_fabric::shm::{AttachError, KEEPERS_MAX, Lane, Options, Region, Unparker, park_all};
+use farlock_fabric::shm::{KEEPERS_MAX, Lane, Options, Region, Unparker, park_all};
 use farlock_fabric::{
-    Addr, Endpoint, EndpointId, Fault, Mailbox, Patience, Slot, Verb, Wait, Woken, block_on,
+    Addr, ConnectError, Endpoint, EndpointId, Fault, Mailbox, Patience, Slot, Verb, Wait, Woken,
+    block_on,
 };
 use support::{TestDir, listen, part, say};
 
@@ -131,9 +132,9 @@ fn a_lane_without_its_keeper_is_refused_and_its_place_nobody_elses() {
     let to = Mailbox { endpoint: id, slot: Slot(0) };
     assert_eq!(block_on(&e, e.send(to, [1; 4])), Err(Fault::PeerGone));
     // Whoever moved in would share its gate and its mailboxes.
-    assert!(matches!(region.endpoint(), Err(AttachError::Full { .. })));
+    assert!(matches!(region.endpoint(), Err(ConnectError::Full { .. })));
     let other = narrow(&dir);
-    assert!(matches!(other.lane(false), Err(AttachError::Full { .. })));
+    assert!(matches!(other.lane(false), Err(ConnectError::Full { .. })));
     drop(lane);
     let successor = region.endpoint().unwrap();
     assert_eq!(successor.id().index, id.index);
@@ -149,7 +150,7 @@ fn a_place_is_free_when_lane_and_keeper_are_gone() {
     for _ in 0..20 {
         let (lane, keeper) = region.lane(false).unwrap();
         drop(lane);
-        assert!(matches!(region.endpoint(), Err(AttachError::Full { .. })));
+        assert!(matches!(region.endpoint(), Err(ConnectError::Full { .. })));
         drop(keeper);
         let (lane, keeper) = region.lane(true).unwrap();
         drop((keeper, lane));
@@ -251,7 +252,7 @@ fn the_places_of_a_killed_process_are_free() {
     for _ in 0..3 {
         let mut peer = dir.child("holder");
         let id = EndpointId::from_bits(peer.hear().parse().unwrap());
-        assert!(matches!(region.endpoint(), Err(AttachError::Full { .. })));
+        assert!(matches!(region.endpoint(), Err(ConnectError::Full { .. })));
         peer.kill_and_reap();
         assert!(!e.is_alive(id));
         drop(region.lane(false).unwrap());
@@ -426,7 +427,7 @@ fn a_thread_keeps_as_many_places_as_the_kernel_looks_after() {
     assert_eq!(e.occupied().filter_map(|index| e.occupant(index)).count(), 1);
 
     let kept: Vec<_> = (1..KEEPERS_MAX).map(|_| region.lane(false).unwrap()).collect();
-    assert!(matches!(region.endpoint(), Err(AttachError::ThreadFull { keepers: KEEPERS_MAX })));
+    assert!(matches!(region.endpoint(), Err(ConnectError::ThreadFull { keepers: KEEPERS_MAX })));
     std::thread::scope(|scope| {
         scope.spawn(|| drop(region.endpoint().unwrap()));
     });

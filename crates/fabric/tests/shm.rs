@@ -10,10 +10,10 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use farlock_fabric::shm::{AttachError, GrowError, Options, Region, ShmEndpoint};
+use farlock_fabric::shm::{GrowError, Options, Region, ShmEndpoint};
 use farlock_fabric::{
-    Addr, Endpoint, EndpointId, Fault, Link, Mailbox, MaskedAtomics, MaskedCas, MaskedFaa,
-    Patience, Slot, Verb, Wait, WideAtomics, Woken, block_on,
+    Addr, ConnectError, Endpoint, EndpointId, Fault, Link, Mailbox, MaskedAtomics, MaskedCas,
+    MaskedFaa, Patience, Slot, Verb, Wait, WideAtomics, Woken, block_on,
 };
 use support::{TestDir, listen, part, say};
 
@@ -407,14 +407,14 @@ fn the_table_holds_so_many_and_not_one_more() {
     let dir = TestDir::new("table");
     let region = Region::open(&Options { endpoints: 5, ..dir.options() }).unwrap();
     let all: Vec<_> = (0..5).map(|_| region.endpoint().unwrap()).collect();
-    assert!(matches!(region.endpoint(), Err(AttachError::Full { endpoints: 5 })));
+    assert!(matches!(region.endpoint(), Err(ConnectError::Full { endpoints: 5 })));
     // Who only looks finds a place all the same, again and again.
     let look = Region::open(&Options { read_only: true, ..dir.options() }).unwrap();
     for _ in 0..100 {
         let looker = look.endpoint().unwrap();
         assert!(all.iter().all(|one| looker.is_alive(one.id()) && one.is_alive(looker.id())));
     }
-    assert!(matches!(region.endpoint(), Err(AttachError::Full { endpoints: 5 })));
+    assert!(matches!(region.endpoint(), Err(ConnectError::Full { endpoints: 5 })));
     let first = all[0].id();
     drop(all);
     let again: Vec<_> = (0..5).map(|_| region.endpoint().unwrap()).collect();
@@ -583,7 +583,7 @@ fn a_removed_region_is_stale_for_its_endpoints() {
     assert_eq!(run(&e, e.faa64(word, 1)), Err(Fault::Stale));
     assert_eq!(run(&e, e.read64(word)), Err(Fault::Stale));
     assert_eq!(sleeper.join().unwrap(), Err(Fault::Stale));
-    assert!(matches!(region.endpoint(), Err(AttachError::Stale)));
+    assert!(matches!(region.endpoint(), Err(ConnectError::Stale)));
     assert!(matches!(region.grow(1), Err(GrowError::Stale)));
     let fresh = again.endpoint().unwrap();
     run(&fresh, fresh.read64(word)).unwrap();
@@ -870,7 +870,7 @@ fn a_process_killed_while_it_attaches_takes_no_place_away() {
         comer.kill_and_reap();
     }
     let all: Vec<_> = (0..region.endpoints()).map(|_| region.endpoint().unwrap()).collect();
-    assert!(matches!(region.endpoint(), Err(AttachError::Full { .. })));
+    assert!(matches!(region.endpoint(), Err(ConnectError::Full { .. })));
     drop(all);
 }
 

@@ -9,8 +9,8 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use farlock_fabric::shm::{GrowError, Malformed, OpenError, Options, Region};
-use farlock_fabric::{Endpoint, Fault, Verb, block_on};
+use farlock_fabric::shm::{GrowError, Options, Region};
+use farlock_fabric::{ConnectError, Endpoint, Fault, Malformed, Verb, block_on};
 use support::TestDir;
 
 fn dir_of(dir: &TestDir) -> PathBuf {
@@ -31,7 +31,7 @@ fn files_in(dir: &Path) -> Vec<PathBuf> {
 
 fn untrusted(dir: &TestDir) -> &'static str {
     match Region::open(&dir.options()) {
-        Err(OpenError::Untrusted { why, .. }) => why,
+        Err(ConnectError::Untrusted { why, .. }) => why,
         other => panic!("opened, or failed otherwise: {other:?}"),
     }
 }
@@ -110,7 +110,7 @@ fn a_damaged_region_is_refused() {
     let file = File::options().write(true).open(file_of(&dir)).unwrap();
     let bytes = file.metadata().unwrap().len();
     let malformed = || match Region::open(&dir.options()) {
-        Err(OpenError::Malformed { why, .. }) => why,
+        Err(ConnectError::Malformed { why, .. }) => why,
         other => panic!("opened, or failed otherwise: {other:?}"),
     };
     file.set_len(bytes - 1).unwrap();
@@ -181,7 +181,7 @@ fn exhausted_incarnations_are_an_error() {
     fs::create_dir_all(&state).unwrap();
     fs::write(state.join("test.incarnation.65535-0"), "").unwrap();
     let opened = Region::open(&dir.options());
-    assert!(matches!(opened, Err(OpenError::IncarnationsExhausted { .. })), "{opened:?}");
+    assert!(matches!(opened, Err(ConnectError::IncarnationsExhausted { .. })), "{opened:?}");
 }
 
 #[test]
@@ -233,14 +233,14 @@ fn a_region_without_an_origin_gets_one_from_whoever_finds_it() {
     let file = File::options().write(true).open(file_of(&dir)).unwrap();
     file.write_all_at(&[0; 8], 16).unwrap();
     let looking = Options { create: false, read_only: true, ..dir.options() };
-    assert!(matches!(Region::open(&looking), Err(OpenError::Absent { .. })));
+    assert!(matches!(Region::open(&looking), Err(ConnectError::Absent { .. })));
     let region = dir.region();
     assert!(region.origin() > before && dir.region().origin() == region.origin());
     let _inhabitant = region.endpoint().unwrap();
     file.write_all_at(&[0; 8], 16).unwrap();
     let opened = Region::open(&dir.options());
     assert!(
-        matches!(opened, Err(OpenError::Malformed { why: Malformed::Incarnation, .. })),
+        matches!(opened, Err(ConnectError::Malformed { why: Malformed::Incarnation, .. })),
         "{opened:?}"
     );
 }
@@ -271,7 +271,7 @@ fn regions_are_listed_by_name() {
 fn a_region_that_shall_not_be_created_is_absent() {
     let dir = TestDir::new("absent");
     let opened = Region::open(&Options { create: false, ..dir.options() });
-    assert!(matches!(opened, Err(OpenError::Absent { .. })), "{opened:?}");
+    assert!(matches!(opened, Err(ConnectError::Absent { .. })), "{opened:?}");
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn more_than_memory_is_an_error_and_leaves_nothing() {
     let dir = TestDir::new("huge");
     let huge = Options { heap_bytes: 1 << 39, ..dir.options() };
     let opened = Region::open(&huge);
-    assert!(matches!(opened, Err(OpenError::NoSpace { .. })), "{opened:?}");
+    assert!(matches!(opened, Err(ConnectError::NoSpace { .. })), "{opened:?}");
     assert_eq!(Region::list(&dir_of(&dir)).unwrap(), Vec::<String>::new());
     assert_eq!(files_in(&dir_of(&dir)), Vec::<PathBuf>::new());
 }

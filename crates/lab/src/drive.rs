@@ -84,13 +84,13 @@ pub trait Laps {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Failure {
     /// It could not acquire.
-    #[error("a lock was not acquired: {0}")]
+    #[error("a lock was not acquired")]
     Acquire(#[from] AcquireError),
     /// It could not release.
-    #[error("a lock was not released: {0}")]
+    #[error("a lock was not released")]
     Release(#[from] ReleaseError),
     /// A transaction could neither commit nor begin again.
-    #[error("a transaction failed: {0}")]
+    #[error("a transaction failed")]
     Transaction(#[from] Abort),
     /// The system refused a rival.
     #[error("the system refused: error {0}")]

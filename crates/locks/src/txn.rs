@@ -92,6 +92,7 @@ impl Default for Options {
 
 /// Why an attempt ended without a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum Abort {
     /// A lock was not granted in time: maybe two transactions wait for each other.
     #[error("the lock at {0:?} was not granted in time")]

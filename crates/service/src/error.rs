@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use farlock_fabric::{Addr, Fault, shm};
+use farlock_fabric::{Addr, ConnectError, Fault, shm};
 use thiserror::Error;
 
 use crate::directory::DirectoryError;
@@ -13,23 +13,21 @@ use crate::session::Hub;
 
 /// Why a session was not opened.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum SessionError {
-    /// The region could not be opened or created.
-    #[error("the region could not be opened: {0}")]
-    Open(#[from] shm::OpenError),
-    /// The region has no place for this process.
-    #[error("the region could not be joined: {0}")]
-    Attach(#[from] shm::AttachError),
+    /// The region could not be opened or created, or has no place for this process.
+    #[error("the region cannot be used")]
+    Connect(#[from] ConnectError),
     /// The names of the region could not be read.
-    #[error("the region's names could not be read: {0}")]
+    #[error("the region's names cannot be read")]
     Directory(#[from] DirectoryError),
     /// The system gave no thread.
-    #[error("the session's thread could not be started: {0}")]
-    Thread(std::io::Error),
+    #[error("the session's thread could not be started")]
+    Thread(#[source] std::io::Error),
 }
 
 /// Why a lock was not acquired.
-#[derive(Clone, PartialEq, Debug, Error)]
+#[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// It has another holder, and the attempt was not to wait.
@@ -63,12 +61,12 @@ pub enum AcquireError {
         places: u16,
     },
     /// The session could get no place by which to hold one lock more.
-    #[error("the lock '{}' was not asked for: {reason}", shown(.name))]
+    #[error("the lock '{}' was not asked for", shown(.name))]
     NoPlace {
         /// The lock.
         name: String,
-        /// What the system says.
-        reason: String,
+        /// Why not.
+        source: Arc<SessionError>,
     },
     /// This process was forked from the one that opened the session.
     #[error(
@@ -80,7 +78,7 @@ pub enum AcquireError {
         name: String,
     },
     /// The name could not be used.
-    #[error("the lock '{}' cannot be used: {source}", shown(.name))]
+    #[error("the lock '{}' cannot be used", shown(.name))]
     Directory {
         /// The lock.
         name: String,
@@ -88,11 +86,12 @@ pub enum AcquireError {
         source: DirectoryError,
     },
     /// The session's region is gone.
-    #[error("the lock '{}' cannot be had: {reason}", shown(.name))]
+    #[error("the lock '{}' cannot be had", shown(.name))]
     Lost {
         /// The lock.
         name: String,
         /// What became of the session.
+        #[source]
         reason: LostReason,
     },
 }
@@ -102,24 +101,26 @@ pub enum AcquireError {
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The lock was lost before it was released.
-    #[error("the lock '{}' was lost before its release: {reason}", shown(.name))]
+    #[error("the lock '{}' was lost before its release", shown(.name))]
     Lost {
         /// The lock.
         name: String,
         /// How it was lost.
+        #[source]
         reason: LostReason,
     },
 }
 
 /// How a held lock was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum LostReason {
     /// The region was removed or created anew.
     #[error("its region was removed or created anew")]
     RegionGone,
     /// The fabric turned this session away.
-    #[error("the fabric turned the session away: {0}")]
-    Fabric(Fault),
+    #[error("the fabric turned the session away")]
+    Fabric(#[source] Fault),
     /// The session's thread has ended.
     #[error("the session has ended")]
     SessionEnded,
@@ -207,12 +208,17 @@ impl SessionError {
     /// A stable name of what happened.
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Open(shm::OpenError::Absent { .. }) => "region-absent",
-            Self::Open(shm::OpenError::NoSpace { .. }) => "region-no-space",
-            Self::Open(shm::OpenError::Locked { .. }) => "region-locked",
-            Self::Open(_) => "region-open",
-            Self::Attach(shm::AttachError::Full { .. }) => "region-full",
-            Self::Attach(_) => "region-attach",
+            Self::Connect(error) => match error {
+                ConnectError::Absent { .. } => "region-absent",
+                ConnectError::NoSpace { .. } => "region-no-space",
+                ConnectError::Locked { .. } => "region-locked",
+                ConnectError::Full { .. } => "region-full",
+                ConnectError::Stale
+                | ConnectError::ThreadFull { .. }
+                | ConnectError::NoBeacon { .. }
+                | ConnectError::System { .. } => "region-attach",
+                _ => "region-open",
+            },
             Self::Directory(_) => "directory",
             Self::Thread(_) => "thread",
         }
@@ -221,48 +227,54 @@ impl SessionError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Open(shm::OpenError::Absent { name, .. }) => {
-                format!("`farlock lock --region {name} NAME -- COMMAND` creates it")
-            }
-            Self::Open(shm::OpenError::NoSpace { .. }) => {
-                "make room there, or raise the limit on files (ulimit -f) if there is one, or put \
-                 FARLOCK_DIR on another filesystem in memory"
-                    .to_owned()
-            }
-            Self::Open(shm::OpenError::Malformed { .. }) => {
-                "no farlock of this version made it; `farlock region remove` removes it".to_owned()
-            }
-            Self::Open(shm::OpenError::Untrusted { .. }) => {
-                "give it to yourself alone, or set FARLOCK_DIR to a directory of your own"
-                    .to_owned()
-            }
-            Self::Open(shm::OpenError::IncarnationUnreadable { .. }) => {
-                "give it back the name it had, or remove it: the clock has to do then".to_owned()
-            }
-            Self::Open(shm::OpenError::Name { .. }) => {
-                "use 1 to 200 bytes without a slash, not beginning with a dot".to_owned()
-            }
-            Self::Open(shm::OpenError::Locked { path }) => {
-                format!("wait for it longer; `fuser -v {}` shows who it is", path.display())
-            }
-            Self::Open(shm::OpenError::Io { source, .. }) => what_is_short(source)
-                .unwrap_or("check FARLOCK_DIR and FARLOCK_STATE_DIR")
-                .to_owned(),
-            Self::Open(_) => "check FARLOCK_DIR and FARLOCK_STATE_DIR".to_owned(),
-            Self::Attach(shm::AttachError::Full { .. }) => {
-                "`farlock ls` shows who is there; use another --region, or wait".to_owned()
-            }
-            Self::Attach(shm::AttachError::Stale) => "try again".to_owned(),
-            Self::Attach(shm::AttachError::Io { source, .. }) => {
-                what_is_short(source).unwrap_or("check what the system says above").to_owned()
-            }
-            Self::Attach(_) => "check what is said above".to_owned(),
+            Self::Connect(error) => hint_of(error),
             Self::Directory(error) => error.hint(),
             Self::Thread(source) => what_is_short(source)
                 .unwrap_or("raise the limit on processes (ulimit -u)")
                 .to_owned(),
         }
     }
+}
+
+/// What to do where a region cannot be used.
+fn hint_of(error: &ConnectError) -> String {
+    match error {
+        ConnectError::Absent { name, .. } => {
+            return format!("`farlock lock --region {name} NAME -- COMMAND` creates it");
+        }
+        ConnectError::Locked { path } => {
+            return format!("wait for it longer; `fuser -v {}` shows who it is", path.display());
+        }
+        ConnectError::NoSpace { .. } => {
+            "make room there, or raise the limit on files (ulimit -f) if there is one, or put \
+             FARLOCK_DIR on another filesystem in memory"
+        }
+        ConnectError::Malformed { .. } => {
+            "no farlock of this version made it; `farlock region remove` removes it"
+        }
+        ConnectError::Untrusted { .. } => {
+            "give it to yourself alone, or set FARLOCK_DIR to a directory of your own"
+        }
+        ConnectError::IncarnationUnreadable { .. } => {
+            "give it back the name it had, or remove it: the clock has to do then"
+        }
+        ConnectError::Name { .. } => "use 1 to 200 bytes without a slash, not beginning with a dot",
+        ConnectError::Full { .. } => {
+            "`farlock ls` shows who is there; use another --region, or wait"
+        }
+        ConnectError::Stale => "try again",
+        ConnectError::System { source, .. } => {
+            what_is_short(source).unwrap_or("check what the system says above")
+        }
+        ConnectError::ThreadFull { .. } | ConnectError::NoBeacon { .. } => {
+            "check what is said above"
+        }
+        ConnectError::Io { source, .. } => {
+            what_is_short(source).unwrap_or("check FARLOCK_DIR and FARLOCK_STATE_DIR")
+        }
+        _ => "check FARLOCK_DIR and FARLOCK_STATE_DIR",
+    }
+    .to_owned()
 }
 
 /// What to do where the system refuses because this process or the machine has no more of it.
@@ -359,5 +371,95 @@ impl DirectoryError {
                     .to_owned()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use farlock_fabric::{Malformed, chain};
+
+    use super::*;
+
+    fn connect_errors() -> Vec<ConnectError> {
+        let (name, path) = ("n".to_owned(), std::path::PathBuf::from("/d/n"));
+        let refused = || io::Error::from_raw_os_error(13);
+        vec![
+            ConnectError::Name { name: name.clone(), why: "it is empty" },
+            ConnectError::Absent { name: name.clone(), dir: path.clone() },
+            ConnectError::Malformed { path: path.clone(), why: Malformed::Magic },
+            ConnectError::Untrusted { path: path.clone(), why: "it is open to others" },
+            ConnectError::NoSpace { path: path.clone(), bytes: 1 },
+            ConnectError::Locked { path: path.clone() },
+            ConnectError::IncarnationsExhausted { name },
+            ConnectError::Io { what: "open", path, source: refused() },
+            ConnectError::Full { endpoints: 5 },
+            ConnectError::Stale,
+            ConnectError::ThreadFull { keepers: 2000 },
+            ConnectError::System { what: "attach to the region", source: refused() },
+        ]
+    }
+
+    fn directory_errors() -> Vec<DirectoryError> {
+        let (name, found) = ("n".to_owned(), "mcs".to_owned());
+        vec![
+            DirectoryError::Name { name: String::new(), why: "it is empty" },
+            DirectoryError::Kind { name, found, wanted: "claim".to_owned() },
+            DirectoryError::Full { names: 10_000 },
+            DirectoryError::TooSmall { bytes: 64 },
+            DirectoryError::Damaged { what: "a link makes no sense" },
+            DirectoryError::Fabric(Fault::Stale),
+        ]
+    }
+
+    fn session_errors() -> Vec<SessionError> {
+        let mut errors = vec![SessionError::Thread(io::Error::from_raw_os_error(11))];
+        errors.extend(connect_errors().into_iter().map(SessionError::Connect));
+        errors.extend(directory_errors().into_iter().map(SessionError::Directory));
+        errors
+    }
+
+    fn acquire_errors() -> Vec<AcquireError> {
+        let name = || "n".to_owned();
+        let no_place = |source| AcquireError::NoPlace { name: name(), source: Arc::new(source) };
+        let of_directory = |source| AcquireError::Directory { name: name(), source };
+        let reason = LostReason::Fabric(Fault::Revoked);
+        let mut errors = vec![
+            AcquireError::TooMany { name: name(), places: 5 },
+            AcquireError::Forked { name: name() },
+            AcquireError::Lost { name: name(), reason },
+        ];
+        errors.extend(session_errors().into_iter().map(no_place));
+        errors.extend(directory_errors().into_iter().map(of_directory));
+        errors
+    }
+
+    /// Each says something that none of its sources says again.
+    fn check(error: &dyn std::error::Error) {
+        let said = std::iter::successors(Some(error), |error| error.source());
+        let said: Vec<String> = said.map(ToString::to_string).collect();
+        for (at, message) in said.iter().enumerate() {
+            assert!(!message.is_empty(), "{error:?}");
+            let is_again = said[at + 1..].iter().any(|source| message.contains(source.as_str()));
+            assert!(!is_again, "{said:?}");
+        }
+        assert_eq!(chain(error).to_string(), said.join(": "));
+    }
+
+    #[test]
+    fn an_error_says_itself_and_leaves_its_source_to_itself() {
+        for error in session_errors() {
+            check(&error);
+            assert!(!error.code().is_empty() && !error.hint().is_empty(), "{error:?}");
+        }
+        for error in acquire_errors() {
+            check(&error);
+            assert!(!error.code().is_empty() && !error.hint().is_empty(), "{error:?}");
+        }
+        let error =
+            ReleaseError::Lost { name: "n".to_owned(), reason: LostReason::Fabric(Fault::Lost) };
+        check(&error);
+        check(&farlock_locks::AcquireError::Fabric(Fault::Lost));
     }
 }

@@ -125,7 +125,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
                 return self.ends();
             }
             if let Err(error) = done {
-                let story = format!("client {} failed: {error}", self.who);
+                let story = format!("client {} failed: {error:#}", self.who);
                 self.trial.bench.borrow_mut().failure.get_or_insert(story);
                 return;
             }

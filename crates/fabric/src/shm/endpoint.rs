@@ -8,7 +8,6 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use super::error::AttachError;
 use super::keeper::{Keeper, Kept};
 use super::mailbox::Mailcells;
 use super::mapping::Mapping;
@@ -21,6 +20,7 @@ use super::wait::{Parked, Spinning};
 use super::wide::Wide;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::RECORD_WORDS;
+use crate::error::ConnectError;
 use crate::error::Fault;
 
 /// One thread's connection to a region. Dropping it leaves the region.
@@ -117,8 +117,8 @@ impl Region {
     /// A crash leaves a place that whoever looks sees dead within microseconds.
     ///
     /// # Errors
-    /// See [`AttachError`].
-    pub fn endpoint(&self) -> Result<ShmEndpoint, AttachError> {
+    /// See [`ConnectError`].
+    pub fn endpoint(&self) -> Result<ShmEndpoint, ConnectError> {
         let keeper = self.move_in(false, false)?;
         Ok(Shm::new(self, keeper.id, keeper))
     }
@@ -127,8 +127,8 @@ impl Region {
     /// process that has its [`ShmEndpoint::tether_fd`] is gone too.
     ///
     /// # Errors
-    /// See [`AttachError`].
-    pub fn endpoint_tethered(&self) -> Result<ShmEndpoint, AttachError> {
+    /// See [`ConnectError`].
+    pub fn endpoint_tethered(&self) -> Result<ShmEndpoint, ConnectError> {
         let keeper = self.move_in(true, false)?;
         Ok(Shm::new(self, keeper.id, keeper))
     }
@@ -140,8 +140,8 @@ impl Region {
     /// sees dead within microseconds.
     ///
     /// # Errors
-    /// See [`AttachError`].
-    pub fn lane(&self, tethered: bool) -> Result<(Lane, Keeper), AttachError> {
+    /// See [`ConnectError`].
+    pub fn lane(&self, tethered: bool) -> Result<(Lane, Keeper), ConnectError> {
         let keeper = self.move_in(tethered, true)?;
         let kept = Kept::new(self, keeper.id.index);
         Ok((Shm::new(self, keeper.id, kept), keeper))

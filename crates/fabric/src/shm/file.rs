@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 
-use super::error::OpenError;
+use crate::error::ConnectError;
 
 /// Permission bits that let others change something.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -28,7 +28,7 @@ pub(super) struct PrivateDir {
 
 impl PrivateDir {
     /// Opens the directory; makes it (and, with mode 0700, its parents) where it is missing.
-    pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
+    pub(super) fn open(path: &Path) -> Result<Self, ConnectError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -57,7 +57,7 @@ impl PrivateDir {
     }
 
     /// The names of all that is in it, but for those that are no text.
-    pub(super) fn names(&self) -> Result<Vec<String>, OpenError> {
+    pub(super) fn names(&self) -> Result<Vec<String>, ConnectError> {
         let failed = |error: rustix::io::Errno| io_error("list", &self.path, error.into());
         let entries = rustix::fs::Dir::read_from(&self.fd).map_err(failed)?;
         let name = |entry: rustix::fs::DirEntry| Some(entry.file_name().to_str().ok()?.to_owned());
@@ -77,7 +77,11 @@ impl PrivateDir {
 
     /// Opens a file with these flags and checks that it is a regular file of ours alone. `None`
     /// where it does not exist.
-    pub(super) fn open_file(&self, name: &str, flags: OFlags) -> Result<Option<File>, OpenError> {
+    pub(super) fn open_file(
+        &self,
+        name: &str,
+        flags: OFlags,
+    ) -> Result<Option<File>, ConnectError> {
         let path = self.path_of(name);
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = match rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600)) {
@@ -100,10 +104,12 @@ impl PrivateDir {
     }
 
     /// Makes a new empty file. `None` where there is something of this name.
-    pub(super) fn create_file(&self, name: &str) -> Result<Option<File>, OpenError> {
+    pub(super) fn create_file(&self, name: &str) -> Result<Option<File>, ConnectError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         match self.open_file(name, flags) {
-            Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+            Err(ConnectError::Io { source, .. })
+                if source.kind() == io::ErrorKind::AlreadyExists =>
+            {
                 Ok(None)
             }
             made => Ok(Some(made?.ok_or_else(|| self.cannot_hold(name))?)),
@@ -111,7 +117,7 @@ impl PrivateDir {
     }
 
     /// The device and the inode of what has this name, if there is something.
-    pub(super) fn inode(&self, name: &str) -> Result<Option<(u64, u64)>, OpenError> {
+    pub(super) fn inode(&self, name: &str) -> Result<Option<(u64, u64)>, ConnectError> {
         match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some((stat.st_dev, stat.st_ino))),
             Err(rustix::io::Errno::NOENT) => Ok(None),
@@ -120,7 +126,7 @@ impl PrivateDir {
     }
 
     /// Removes a file, if it is there. Returns whether it was.
-    pub(super) fn remove_file(&self, name: &str) -> Result<bool, OpenError> {
+    pub(super) fn remove_file(&self, name: &str) -> Result<bool, ConnectError> {
         match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::NOENT) => Ok(false),
@@ -130,7 +136,7 @@ impl PrivateDir {
 
     /// Gives a file a name in one step, unless there is something of that name, or the file is
     /// gone. Returns whether it did.
-    pub(super) fn rename_new(&self, from: &str, to: &str) -> Result<bool, OpenError> {
+    pub(super) fn rename_new(&self, from: &str, to: &str) -> Result<bool, ConnectError> {
         match rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOENT) => Ok(false),
@@ -139,13 +145,13 @@ impl PrivateDir {
     }
 
     /// The directory was removed meanwhile, or is of a kind that holds no files of ours.
-    fn cannot_hold(&self, name: &str) -> OpenError {
+    fn cannot_hold(&self, name: &str) -> ConnectError {
         io_error("create", &self.path_of(name), io::ErrorKind::NotFound.into())
     }
 
     /// Takes the directory's lock, which lasts until the guard is dropped or its process dies.
     /// Waits for it until a time, if there is one.
-    pub(super) fn lock(&self, until: Option<Instant>) -> Result<DirLock, OpenError> {
+    pub(super) fn lock(&self, until: Option<Instant>) -> Result<DirLock, ConnectError> {
         const LOCK_FILE: &str = ".lock";
         let file = self.open_file(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)?;
         let file = file.ok_or_else(|| self.cannot_hold(LOCK_FILE))?;
@@ -154,7 +160,7 @@ impl PrivateDir {
             None => lock_whole(&file).map_err(failed)?,
             Some(until) => {
                 if !lock_whole_until(&file, until).map_err(failed)? {
-                    return Err(OpenError::Locked { path: self.path_of(LOCK_FILE) });
+                    return Err(ConnectError::Locked { path: self.path_of(LOCK_FILE) });
                 }
             }
         }
@@ -208,12 +214,12 @@ pub(super) fn unlock_whole(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> OpenError {
-    OpenError::Io { what, path: path.to_owned(), source }
+pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> ConnectError {
+    ConnectError::Io { what, path: path.to_owned(), source }
 }
 
-fn untrusted(path: &Path, why: &'static str) -> OpenError {
-    OpenError::Untrusted { path: path.to_owned(), why }
+fn untrusted(path: &Path, why: &'static str) -> ConnectError {
+    ConnectError::Untrusted { path: path.to_owned(), why }
 }
 
 #[cfg(test)]

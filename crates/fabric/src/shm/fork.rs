@@ -41,9 +41,10 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::super::testing::TestDir;
-    use super::super::{AttachError, Options, Region};
+    use super::super::{Options, Region};
     use super::*;
     use crate::endpoint::{Endpoint, Posted};
+    use crate::error::ConnectError;
     use crate::verb::Verb;
 
     const PART: &str = "FARLOCK_TEST_FORKS";
@@ -94,7 +95,7 @@ mod tests {
         let mut inherited = Some((endpoint, lane, keeper));
         let status = in_child(|| {
             let is_counted = fork_count() != before;
-            let is_refused = matches!(region.endpoint(), Err(AttachError::Io { .. }));
+            let is_refused = matches!(region.endpoint(), Err(ConnectError::System { .. }));
             let is_shut = region.grow(1).is_err();
             drop(inherited.take());
             // A region of its own is for the child as for anybody.

@@ -12,8 +12,8 @@
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::error::OpenError;
 use super::file::{PrivateDir, io_error};
+use crate::error::ConnectError;
 
 /// The day before the first incarnation: 2025-12-31, counted from 1970-01-01.
 const DAY_ZERO: u64 = 20_453;
@@ -92,13 +92,13 @@ impl Origin {
 /// before it carried. On return it is durable, where the state is within reach. Several may draw at
 /// one time; each draws another one, and nobody waits.
 pub(super) fn draw(
-    state: Result<PrivateDir, OpenError>,
+    state: Result<PrivateDir, ConnectError>,
     name: &str,
     floor: Option<Origin>,
     now: SystemTime,
-) -> Result<Origin, OpenError> {
+) -> Result<Origin, ConnectError> {
     let next = |last| {
-        let exhausted = || OpenError::IncarnationsExhausted { name: name.to_owned() };
+        let exhausted = || ConnectError::IncarnationsExhausted { name: name.to_owned() };
         Origin::after(last, now).ok_or_else(exhausted)
     };
     let drawn = state.and_then(|state| {
@@ -118,10 +118,10 @@ pub(super) fn draw(
 /// Makes sure that what is kept is at least `seen`, which a region carries. It can be lower only
 /// where it was lost.
 pub(super) fn repair(
-    state: Result<PrivateDir, OpenError>,
+    state: Result<PrivateDir, ConnectError>,
     name: &str,
     seen: Origin,
-) -> Result<(), OpenError> {
+) -> Result<(), ConnectError> {
     let repaired = state.and_then(|state| {
         // Asked for by its name, for that is cheaper than to list all.
         if state.inode(&file_name(name, seen))?.is_none() && kept(&state, name)? < Some(seen) {
@@ -137,13 +137,13 @@ pub(super) fn repair(
 
 /// Whether nothing can be kept there: the disk is read only or full, the directory another user's,
 /// or none as that of users without a home. Then the clock has to do.
-fn is_out_of_reach(error: &OpenError) -> bool {
+fn is_out_of_reach(error: &ConnectError) -> bool {
     use io::ErrorKind::{
         NotADirectory, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
     };
     match error {
-        OpenError::Untrusted { .. } => true,
-        OpenError::Io { source, .. } => matches!(
+        ConnectError::Untrusted { .. } => true,
+        ConnectError::Io { source, .. } => matches!(
             source.kind(),
             NotADirectory
                 | NotFound
@@ -167,7 +167,7 @@ fn file_name(name: &str, origin: Origin) -> String {
 }
 
 /// The greatest origin that is kept.
-fn kept(state: &PrivateDir, name: &str) -> Result<Option<Origin>, OpenError> {
+fn kept(state: &PrivateDir, name: &str) -> Result<Option<Origin>, ConnectError> {
     let prefix = prefix_of(name);
     let mut greatest = None;
     for file in state.names()? {
@@ -177,7 +177,7 @@ fn kept(state: &PrivateDir, name: &str) -> Result<Option<Origin>, OpenError> {
         };
         let Some(origin) = parse(text) else {
             let found = text.to_owned();
-            return Err(OpenError::IncarnationUnreadable { path: state.path_of(&file), found });
+            return Err(ConnectError::IncarnationUnreadable { path: state.path_of(&file), found });
         };
         greatest = greatest.max(Some(origin));
     }
@@ -197,7 +197,7 @@ fn parse(text: &str) -> Option<Origin> {
 
 /// Keeps an origin, so that a power failure does not lose it, and forgets those below it. Returns
 /// whether it was not kept before.
-fn keep(state: &PrivateDir, name: &str, origin: Origin) -> Result<bool, OpenError> {
+fn keep(state: &PrivateDir, name: &str, origin: Origin) -> Result<bool, ConnectError> {
     let file_name = file_name(name, origin);
     let Some(file) = state.create_file(&file_name)? else { return Ok(false) };
     let path = state.path_of(&file_name);
@@ -322,7 +322,7 @@ mod tests {
         let state = dir.path().join("state");
         let last = Origin { incarnation: u16::MAX, first_count: 0 };
         let drawn = draw(PrivateDir::open(&state), "a", Some(last), june(0));
-        assert!(matches!(drawn, Err(OpenError::IncarnationsExhausted { .. })));
+        assert!(matches!(drawn, Err(ConnectError::IncarnationsExhausted { .. })));
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         for damaged in ["", "0-0", "65536-0", "1", "-1-0", "1-", "1-140737488355328", "1-0-"] {
             let file = state.create_file(&format!("{}{damaged}", prefix_of("a"))).unwrap();
             let drawn = draw(PrivateDir::open(&path), "a", None, june(0));
-            let is_refused = matches!(drawn, Err(OpenError::IncarnationUnreadable { .. }));
+            let is_refused = matches!(drawn, Err(ConnectError::IncarnationUnreadable { .. }));
             assert!(is_refused && file.is_some(), "{damaged:?} gave {drawn:?}");
             assert!(state.remove_file(&format!("{}{damaged}", prefix_of("a"))).unwrap());
         }

@@ -31,12 +31,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use super::error::AttachError;
 use super::primitive::{Planted, planted};
 use super::region::Region;
 use super::tether::Tether;
 use crate::addr::EndpointId;
 use crate::endpoint::NotSend;
+use crate::error::ConnectError;
 
 /// Places that one thread keeps at most, for one region handle: the kernel looks at 2048 robust
 /// mutexes of a thread that ends, and the program may have some of its own.
@@ -167,9 +167,9 @@ impl Keepers {
     }
 
     /// Whether the calling thread can keep another place.
-    pub(super) fn check(&self) -> Result<(), AttachError> {
+    pub(super) fn check(&self) -> Result<(), ConnectError> {
         let keepers = self.counts().get(&std::thread::current().id()).copied().unwrap_or(0);
-        if keepers < KEEPERS_MAX { Ok(()) } else { Err(AttachError::ThreadFull { keepers }) }
+        if keepers < KEEPERS_MAX { Ok(()) } else { Err(ConnectError::ThreadFull { keepers }) }
     }
 
     fn add(&self, thread: ThreadId) {

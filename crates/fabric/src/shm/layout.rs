@@ -15,7 +15,6 @@
 use std::mem::size_of;
 
 use super::beacon::LOCK_WORD_OFFSET;
-use super::error::{Malformed, OpenError};
 use super::incarnation::Origin;
 use super::mailbox::Mailcells;
 use super::parking::Bucket;
@@ -23,6 +22,7 @@ use super::place::Place;
 use super::primitive::AtomicU64;
 use super::taken::Taken;
 use crate::endpoint::RECORD_WORDS;
+use crate::error::{ConnectError, Malformed};
 
 /// A region's size is a multiple of this, in bytes.
 pub const BLOCK_BYTES: u64 = 64 << 10;
@@ -162,8 +162,8 @@ impl Layout {
 }
 
 /// Checks what a caller asks for.
-pub(super) fn check_capacity(capacity: &Capacity, heap_bytes: u64) -> Result<(), OpenError> {
-    let refuse = |what, value, bound| Err(OpenError::Capacity { what, value, bound });
+pub(super) fn check_capacity(capacity: &Capacity, heap_bytes: u64) -> Result<(), ConnectError> {
+    let refuse = |what, value, bound| Err(ConnectError::Capacity { what, value, bound });
     if capacity.endpoints == 0 || capacity.endpoints > ENDPOINTS_MAX {
         return refuse("endpoints", capacity.endpoints.into(), "1 to 16376 are possible");
     }
@@ -250,7 +250,8 @@ mod tests {
         let heap_bytes = REGION_BYTES_MAX - Layout::new(most).heap;
         assert!(check_capacity(&most, heap_bytes).is_ok());
         let more = |what: &'static str, capacity: Capacity, heap_bytes| {
-            let Err(OpenError::Capacity { what: told, .. }) = check_capacity(&capacity, heap_bytes)
+            let Err(ConnectError::Capacity { what: told, .. }) =
+                check_capacity(&capacity, heap_bytes)
             else {
                 panic!("{what}")
             };

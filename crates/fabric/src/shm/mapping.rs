@@ -13,7 +13,6 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::error::Malformed;
 use super::incarnation::Origin;
 use super::layout::{
     BUCKETS, HEADER_WORDS, Header, Layout, Sound, TAKEN_AT, check_bytes, check_header,
@@ -26,6 +25,7 @@ use super::taken::Taken;
 use super::tether::Tethers;
 use crate::addr::Slot;
 use crate::endpoint::RECORD_WORDS;
+use crate::error::Malformed;
 
 /// The mapped bytes of a region's file. Unmapped when dropped.
 #[derive(Debug)]

@@ -84,7 +84,7 @@ mod wide;
 
 pub use biased::{Biased, BiasedGuard};
 pub use endpoint::{Lane, Shm, ShmEndpoint};
-pub use error::{AttachError, GrowError, Malformed, OpenError};
+pub use error::GrowError;
 pub use fork::fork_count;
 pub use incarnation::Origin;
 pub use keeper::{KEEPERS_MAX, Keeper, Kept};

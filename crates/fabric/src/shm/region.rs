@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
-use super::error::{GrowError, Malformed, OpenError};
+use super::error::GrowError;
 use super::file::{self, PrivateDir, io_error};
 use super::incarnation::Origin;
 use super::keeper::{Keepers, Process};
@@ -29,6 +29,7 @@ use super::primitive::{AtomicU64, Ordering};
 use super::tether::Tethers;
 use super::{fork, incarnation, primitive, table, tether, wide};
 use crate::addr::{Addr, RegionId};
+use crate::error::{ConnectError, Malformed};
 
 /// The region id in every address of a shared-memory region: a process sees one region a handle.
 pub const REGION: RegionId = RegionId(1);
@@ -128,10 +129,11 @@ impl Region {
     /// skipped.
     ///
     /// # Errors
-    /// See [`OpenError`]; a full filesystem is [`OpenError::NoSpace`] here, never a signal later.
-    pub fn open(options: &Options) -> Result<Self, OpenError> {
+    /// See [`ConnectError`]; a full filesystem is [`ConnectError::NoSpace`] here, never a signal
+    /// later.
+    pub fn open(options: &Options) -> Result<Self, ConnectError> {
         if !wide::is_supported() {
-            return Err(OpenError::NoWideAtomics);
+            return Err(ConnectError::NoWideAtomics);
         }
         check_name(&options.name)?;
         let dir = PrivateDir::open(&options.dir)?;
@@ -143,13 +145,13 @@ impl Region {
         dir: &PrivateDir,
         options: &Options,
         mut floor: Option<Origin>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, ConnectError> {
         loop {
             match Self::attach(dir, options)? {
                 Found::Whole(region) => return Ok(region),
                 _ if !options.create => {
                     let (name, dir) = (options.name.clone(), options.dir.clone());
-                    return Err(OpenError::Absent { name, dir });
+                    return Err(ConnectError::Absent { name, dir });
                 }
                 Found::Nothing => {}
                 Found::Retired => {
@@ -166,8 +168,8 @@ impl Region {
     /// their next verb; those that sleep are woken. Returns whether there was such a region.
     ///
     /// # Errors
-    /// See [`OpenError`]. A malformed region is removed without an error.
-    pub fn remove(dir: &Path, name: &str) -> Result<bool, OpenError> {
+    /// See [`ConnectError`]. A malformed region is removed without an error.
+    pub fn remove(dir: &Path, name: &str) -> Result<bool, ConnectError> {
         check_name(name)?;
         let dir = PrivateDir::open(dir)?;
         let _lock = dir.lock(None)?;
@@ -178,10 +180,10 @@ impl Region {
     /// Removes the region and creates it anew, empty, with a later origin.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn reset(options: &Options) -> Result<Self, OpenError> {
+    /// See [`ConnectError`].
+    pub fn reset(options: &Options) -> Result<Self, ConnectError> {
         if !wide::is_supported() {
-            return Err(OpenError::NoWideAtomics);
+            return Err(ConnectError::NoWideAtomics);
         }
         check_name(&options.name)?;
         let dir = PrivateDir::open(&options.dir)?;
@@ -196,8 +198,8 @@ impl Region {
     /// The names of the regions in a directory, sorted. A directory that is missing has none.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn list(dir: &Path) -> Result<Vec<String>, OpenError> {
+    /// See [`ConnectError`].
+    pub fn list(dir: &Path) -> Result<Vec<String>, ConnectError> {
         let failed = |source| io_error("list", dir, source);
         let entries = match std::fs::read_dir(dir) {
             Ok(entries) => entries,
@@ -293,14 +295,14 @@ impl Region {
     }
 
     /// Attaches to a whole and current region, if there is one.
-    fn attach(dir: &PrivateDir, options: &Options) -> Result<Found, OpenError> {
+    fn attach(dir: &PrivateDir, options: &Options) -> Result<Found, ConnectError> {
         let Some(file) = dir.open_file(&options.name, OFlags::RDWR)? else {
             return Ok(Found::Nothing);
         };
         let path = dir.path_of(&options.name);
         let sound = mapping::examine(&file)
             .map_err(|source| io_error("read", &path, source))?
-            .map_err(|why| OpenError::Malformed { path: path.clone(), why })?;
+            .map_err(|why| ConnectError::Malformed { path: path.clone(), why })?;
         if sound.retired {
             return Ok(Found::Retired);
         }
@@ -309,7 +311,7 @@ impl Region {
             // Nobody has ever used it.
             None if !options.create => return Ok(Found::Nothing),
             None => draw_origin(&memory, &sound, options)?
-                .ok_or(OpenError::Malformed { path, why: Malformed::Incarnation })?,
+                .ok_or(ConnectError::Malformed { path, why: Malformed::Incarnation })?,
             // A handle that only reads repairs nothing.
             Some(origin) if options.read_only => origin,
             Some(origin) => {
@@ -326,7 +328,7 @@ impl Region {
         dir: &PrivateDir,
         options: &Options,
         floor: Option<Origin>,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), ConnectError> {
         let path = dir.path_of(&options.name);
         let capacity = Capacity {
             endpoints: options.endpoints,
@@ -354,7 +356,7 @@ impl Region {
             }
             allocate(&file, 0, bytes).map_err(|error| match error {
                 Errno::NOSPC | Errno::FBIG | Errno::DQUOT => {
-                    OpenError::NoSpace { path: path.clone(), bytes }
+                    ConnectError::NoSpace { path: path.clone(), bytes }
                 }
                 other => io_error("allocate", &path, other.into()),
             })?;
@@ -379,7 +381,7 @@ impl Region {
         layout: Layout,
         origin: Origin,
         options: &Options,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, ConnectError> {
         let io = |what| {
             let path = dir.path_of(&options.name);
             move |source| io_error(what, &path, source)
@@ -408,7 +410,7 @@ impl Region {
 
     /// Removes the file of a retired region, whose remover died, if that is what there is. Returns
     /// its origin. The caller holds the directory's lock.
-    fn clear_retired(dir: &PrivateDir, name: &str) -> Result<Option<Origin>, OpenError> {
+    fn clear_retired(dir: &PrivateDir, name: &str) -> Result<Option<Origin>, ConnectError> {
         let Some(file) = dir.open_file(name, OFlags::RDWR)? else { return Ok(None) };
         let examined = mapping::examine(&file);
         match examined.map_err(|source| io_error("read", &dir.path_of(name), source))? {
@@ -423,7 +425,7 @@ impl Region {
 
     /// Retires the region of this name and removes its files. Returns whether it was there, and
     /// its origin. The caller holds the directory's lock.
-    fn remove_locked(dir: &PrivateDir, name: &str) -> Result<(bool, Option<Origin>), OpenError> {
+    fn remove_locked(dir: &PrivateDir, name: &str) -> Result<(bool, Option<Origin>), ConnectError> {
         let path = dir.path_of(name);
         // What comes from here on is not what is to be removed.
         let Some(file) = dir.open_file(name, OFlags::RDWR)? else { return Ok((false, None)) };
@@ -542,7 +544,7 @@ fn draw_origin(
     memory: &Memory,
     sound: &Sound,
     options: &Options,
-) -> Result<Option<Origin>, OpenError> {
+) -> Result<Option<Origin>, ConnectError> {
     let word = &memory.header().origin;
     let is_inhabited = memory.taken().first_from(1, sound.layout.capacity.places()).is_some();
     // Whoever moved in did so after it was there.
@@ -566,7 +568,7 @@ fn fresh_prefix(name: &str) -> String {
 }
 
 /// Removes what creators of this region left that died.
-fn remove_abandoned(dir: &PrivateDir, name: &str) -> Result<(), OpenError> {
+fn remove_abandoned(dir: &PrivateDir, name: &str) -> Result<(), ConnectError> {
     let prefix = fresh_prefix(name);
     let is_fresh = |file: &String| file.starts_with(&prefix) && file.ends_with(FRESH_SUFFIX);
     for file_name in dir.names()?.into_iter().filter(is_fresh) {
@@ -607,7 +609,7 @@ fn allocate(file: &File, offset: u64, bytes: u64) -> Result<(), Errno> {
 }
 
 /// Names of regions are names of files: no separator, not hidden, with room for a suffix.
-fn check_name(name: &str) -> Result<(), OpenError> {
+fn check_name(name: &str) -> Result<(), ConnectError> {
     let why = if name.is_empty() {
         "it is empty"
     } else if name.len() > NAME_BYTES_MAX {
@@ -621,7 +623,7 @@ fn check_name(name: &str) -> Result<(), OpenError> {
     } else {
         return Ok(());
     };
-    Err(OpenError::Name { name: name.to_owned(), why })
+    Err(ConnectError::Name { name: name.to_owned(), why })
 }
 
 #[cfg(test)]
@@ -635,7 +637,7 @@ mod tests {
         }
         for bad in ["", ".", "..", ".a", "a/b", "/", "a\0", "a\nb", "\u{1b}[31m", &"x".repeat(201)]
         {
-            assert!(matches!(check_name(bad), Err(OpenError::Name { .. })), "{bad:?}");
+            assert!(matches!(check_name(bad), Err(ConnectError::Name { .. })), "{bad:?}");
         }
     }
 }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
-use super::error::AttachError;
 use super::keeper::Keeper;
 use super::latch::Latch;
 use super::layout::BUCKETS;
@@ -22,6 +21,7 @@ use super::region::Region;
 use super::taken;
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::Nanos;
+use crate::error::ConnectError;
 use crate::error::Fault;
 
 /// A verb takes nanoseconds; a stopped or starved thread may stay within one for ever.
@@ -76,12 +76,12 @@ impl Region {
     /// Moves the calling thread into a vacant place, the lowest whose bit is clear and whose latch
     /// nobody else has, of those for who acts or of those for who only reads. Waits for nobody but
     /// threads of this process.
-    pub(super) fn move_in(&self, tethered: bool, has_lane: bool) -> Result<Keeper, AttachError> {
-        let io = |source| AttachError::Io { what: "attach to the region", source };
+    pub(super) fn move_in(&self, tethered: bool, has_lane: bool) -> Result<Keeper, ConnectError> {
+        let io = |source| ConnectError::System { what: "attach to the region", source };
         let _turn = self.attaching().map_err(io)?;
         self.keepers().check()?;
         if self.is_retired() {
-            return Err(AttachError::Stale);
+            return Err(ConnectError::Stale);
         }
         let (mapping, endpoints) = (self.mapping(), self.endpoints());
         let capacity = mapping.layout().capacity;
@@ -107,7 +107,7 @@ impl Region {
                 next = mapping.taken().first_clear_from(index + 1, last);
             }
         }
-        Err(AttachError::Full { endpoints })
+        Err(ConnectError::Full { endpoints })
     }
 
     /// Moves the calling thread into this place, if it can be had; marks it where a lane will use
@@ -117,8 +117,8 @@ impl Region {
         latch: &Latch<'_>,
         tethered: bool,
         has_lane: bool,
-    ) -> Result<Option<Keeper>, AttachError> {
-        let io = |what| move |source| AttachError::Io { what, source };
+    ) -> Result<Option<Keeper>, ConnectError> {
+        let io = |what| move |source| ConnectError::System { what, source };
         let (mapping, index) = (self.mapping(), latch.index());
         mapping.taken().set(latch);
         let Some(incarnation) = mapping.claim(latch) else { return Ok(None) };
@@ -138,7 +138,7 @@ impl Region {
         let keeper = initialised.map(|done| done.then(|| Keeper::new(self, id, tether, has_lane)));
         // Who retires the region closes the gate of everybody whom it finds moved in.
         let keeper = match keeper {
-            Ok(Some(_)) if self.is_retired() => Err(AttachError::Stale),
+            Ok(Some(_)) if self.is_retired() => Err(ConnectError::Stale),
             keeper => keeper,
         };
         if !matches!(keeper, Ok(Some(_))) && has_lane {
@@ -277,7 +277,7 @@ impl Mapping {
         id: EndpointId,
         tethered: bool,
         has_lane: bool,
-    ) -> Result<bool, AttachError> {
+    ) -> Result<bool, ConnectError> {
         let place = self.place(id.index).expect("a claimed place");
         let is_writing = |sender| self.vital(sender) == Vital::Alive;
         for slot in (0..self.layout().capacity.slots).map(Slot) {
@@ -294,7 +294,7 @@ impl Mapping {
         place.display.started_ticks.store(process.started_ticks, Ordering::Relaxed);
         place.display.since_ns.store(boot_time(), Ordering::Relaxed);
         place.display.set_label(region.label());
-        place.beacon.light().map_err(|failed| AttachError::NoBeacon { why: failed.0 })?;
+        place.beacon.light().map_err(|failed| ConnectError::NoBeacon { why: failed.0 })?;
         let claimed = place.identity();
         let occupied = claimed
             .with(Identity::TETHERED, tethered.into())

@@ -18,9 +18,9 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 
-use super::error::OpenError;
 use super::file::PrivateDir;
 use super::incarnation::Origin;
+use crate::error::ConnectError;
 
 /// The byte of the file that is locked.
 const BYTE: i64 = 0;
@@ -77,7 +77,7 @@ impl Tethers {
 
 /// Removes the files of all tethers of regions of this name that were. The caller holds the
 /// directory's lock.
-pub(super) fn remove_all(dir: &PrivateDir, name: &str) -> Result<(), OpenError> {
+pub(super) fn remove_all(dir: &PrivateDir, name: &str) -> Result<(), ConnectError> {
     let prefix = prefix_of(name);
     for file in dir.names()? {
         if file.starts_with(&prefix) {

@@ -31,6 +31,7 @@ use rustix::process::{getpid, kill_process};
 
 use farlock::Guard;
 use farlock::inspect::shown;
+use farlock_fabric::chain;
 
 use super::family::{self, Strangers};
 use super::guardian::{Guardian, News, Order};
@@ -177,8 +178,9 @@ impl RegionWatch<'_> {
         if let Some(reason) = guard.lost_reason() {
             say(format_args!(
                 "farlock: the lock '{}' is lost, and others may be granted it while the command \
-                 runs: {reason}",
-                shown(guard.name())
+                 runs: {}",
+                shown(guard.name()),
+                chain(&reason)
             ));
             *self = Self::Nobody;
         }

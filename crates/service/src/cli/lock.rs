@@ -8,6 +8,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use farlock::inspect::{Life, Participant, in_words, shown};
 use farlock::session::Request;
 use farlock::{AcquireError, Guard, LostReason, RegionOptions, ReleaseError, Session};
+use farlock_fabric::chain;
 use rustix::process::Signal;
 
 use super::job::{self, Ended, Job};
@@ -262,7 +263,10 @@ fn run_under(job: Job, session: Session, guard: Guard, region: &Path) -> Result<
     let lost = lost.or(released.err().and_then(reason_of));
     if let Some(reason) = lost {
         let name = shown(&name);
-        say(format_args!("farlock: the lock '{name}' was lost while the command ran: {reason}"));
+        say(format_args!(
+            "farlock: the lock '{name}' was lost while the command ran: {}",
+            chain(&reason)
+        ));
     }
     Ok(match ended {
         Ended::Command(exit) => exit,

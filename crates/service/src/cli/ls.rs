@@ -7,7 +7,7 @@ use farlock::inspect::{
     self, Life, LockView, Participant, in_words, shown, shown_whole, shown_within,
 };
 use farlock::{DEFAULT_REGION, Mode, SessionError};
-use farlock_fabric::shm::OpenError;
+use farlock_fabric::ConnectError;
 use serde::Serialize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let mut locks = match inspect::observe(&options) {
         Ok(endpoint) => inspect::locks(&endpoint)?,
         // Nobody has used a lock in it yet. If another one was meant, this tells.
-        Err(SessionError::Open(OpenError::Absent { name, .. })) => {
+        Err(SessionError::Connect(ConnectError::Absent { name, .. })) => {
             if name != DEFAULT_REGION {
                 say(format_args!("farlock: there is no region '{}' yet", shown(&name)));
             }

@@ -72,7 +72,7 @@ impl Doomed {
 }
 
 pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
-    let open = |error| Failure::from(SessionError::Open(error));
+    let open = |error| Failure::from(SessionError::Connect(error));
     match &args.action {
         Action::List => {
             let names = Region::list(&places.options.dir).map_err(open)?;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use farlock::directory::DirectoryError;
 use farlock::{AcquireError, SessionError};
-use farlock_fabric::shm::OpenError;
+use farlock_fabric::{ConnectError, chain};
 
 use super::inherited;
 
@@ -125,11 +125,11 @@ impl From<SessionError> for Failure {
         let (code, hint) = (error.code(), error.hint());
         let exit = match error {
             SessionError::Thread(_) => Exit::SYSTEM,
-            SessionError::Open(OpenError::Locked { .. }) => Exit::CONFLICT,
-            SessionError::Open(OpenError::Name { .. }) => Exit::USAGE,
+            SessionError::Connect(ConnectError::Locked { .. }) => Exit::CONFLICT,
+            SessionError::Connect(ConnectError::Name { .. }) => Exit::USAGE,
             _ => Exit::UNAVAILABLE,
         };
-        Self { exit, code, what: error.to_string(), hint }
+        Self { exit, code, what: chain(&error).to_string(), hint }
     }
 }
 
@@ -140,14 +140,14 @@ impl From<DirectoryError> for Failure {
             DirectoryError::Name { .. } => Exit::USAGE,
             _ => Exit::UNAVAILABLE,
         };
-        Self { exit, code, what: error.to_string(), hint }
+        Self { exit, code, what: chain(&error).to_string(), hint }
     }
 }
 
 impl From<AcquireError> for Failure {
     /// With hints for people at a terminal: those of the error are for programs.
     fn from(error: AcquireError) -> Self {
-        let (code, what) = (error.code(), error.to_string());
+        let (code, what) = (error.code(), chain(&error).to_string());
         let hint = match &error {
             AcquireError::Busy { .. } => "wait for it: without -n, or with -w SECONDS".to_owned(),
             AcquireError::TimedOut { .. } => {

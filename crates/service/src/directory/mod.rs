@@ -54,6 +54,7 @@ use crate::inspect::shown;
 
 /// Why a name was not found, or not entered.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum DirectoryError {
     /// No lock can have this name: it is empty, longer than 255 bytes, or contains NUL.
     #[error("'{}' is no name for a lock: {why}", shown(.name))]
@@ -92,7 +93,7 @@ pub enum DirectoryError {
         what: &'static str,
     },
     /// A verb failed.
-    #[error("the fabric failed: {0}")]
+    #[error("the fabric failed")]
     Fabric(#[from] Fault),
 }
 

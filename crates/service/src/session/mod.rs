@@ -313,7 +313,7 @@ impl Request {
                 return Ok(tried);
             }
             let ordered = name.hub.order_places();
-            ordered.map_err(|error| progress::too_many(name, &name.hub, &error))?;
+            ordered.map_err(|error| progress::too_many(name, &name.hub, error))?;
             name.hub.check().map_err(|reason| name.lost(reason))?;
         }
     }

@@ -21,8 +21,8 @@ use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use farlock_fabric::shm::{AttachError, Keeper, Lane, Region, park_all};
-use farlock_fabric::{Addr, Endpoint, Patience, Wait, block_on};
+use farlock_fabric::shm::{Keeper, Lane, Region, park_all};
+use farlock_fabric::{Addr, ConnectError, Endpoint, Patience, Wait, block_on};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::hub::{Hub, Inbox};
@@ -246,7 +246,7 @@ impl Worker {
         let place = match place.map_or_else(|| self.a_place(), Ok) {
             Ok(place) => place,
             Err(error) => {
-                let error = too_many(&name, &self.hub, &error);
+                let error = too_many(&name, &self.hub, error);
                 return name.fail_asker(None, error);
             }
         };
@@ -276,12 +276,12 @@ impl Worker {
         for made in 0..if is_tied { 1 } else { PLACES_AT_ONCE } {
             let (lane, keeper) = match region.lane(is_tied) {
                 Ok(both) => both,
-                Err(AttachError::Full { .. }) if made > 0 => break,
+                Err(ConnectError::Full { .. }) if made > 0 => break,
                 Err(error) => return Err(error.into()),
             };
             let tether = keeper.tether_fd().map(|fd| fd.try_clone_to_owned()).transpose();
             let tether =
-                tether.map_err(|source| AttachError::Io { what: "share a tether", source })?;
+                tether.map_err(|source| ConnectError::System { what: "share a tether", source })?;
             self.hub.pool.admit(lane.id());
             self.keepers.insert(lane.id().index, keeper);
             self.hub.give_back(Box::new(Place::new(lane, region.origin(), tether)));
@@ -320,13 +320,13 @@ impl Worker {
 }
 
 /// Why no place could be made, in the words of whoever asked for a lock.
-pub(super) fn too_many(name: &Name, hub: &Hub, error: &SessionError) -> AcquireError {
+pub(super) fn too_many(name: &Name, hub: &Hub, error: SessionError) -> AcquireError {
     match error {
-        SessionError::Attach(AttachError::Full { .. }) => {
+        SessionError::Connect(ConnectError::Full { .. }) => {
             AcquireError::TooMany { name: name.text.to_string(), places: hub.region.endpoints() }
         }
-        SessionError::Attach(AttachError::Stale) => name.lost(LostReason::RegionGone),
-        _ => AcquireError::NoPlace { name: name.text.to_string(), reason: error.to_string() },
+        SessionError::Connect(ConnectError::Stale) => name.lost(LostReason::RegionGone),
+        error => AcquireError::NoPlace { name: name.text.to_string(), source: Arc::new(error) },
     }
 }
 

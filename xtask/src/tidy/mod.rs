@@ -4,6 +4,7 @@
 //! never mends.
 
 mod circles;
+mod errors;
 mod files;
 mod imports;
 mod length;
@@ -23,7 +24,7 @@ use anyhow::Result;
 use tree::{Rule, Tree};
 
 /// Every rule, with the name that people see.
-const RULES: [(&str, Rule); 14] = [
+const RULES: [(&str, Rule); 15] = [
     ("parses", rust::parses),
     ("function length", length::functions),
     ("file length", length::files),
@@ -32,6 +33,7 @@ const RULES: [(&str, Rule); 14] = [
     ("unsafe forbidden", rust::unsafe_forbidden),
     ("no unwrap", rust::no_unwrap),
     ("circles of imports", circles::none),
+    ("errors said once", errors::said_once),
     ("dead files", files::dead),
     ("dead links", links::dead),
     ("named pages", words::named_pages),

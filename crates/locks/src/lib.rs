@@ -15,6 +15,7 @@ pub mod local;
 pub mod lock;
 #[cfg(feature = "museum")]
 pub mod museum;
+mod options;
 mod promise;
 pub mod record;
 pub mod registry;

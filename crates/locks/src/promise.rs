@@ -4,6 +4,8 @@
 use farlock_fabric::Nanos;
 use farlock_fabric::word::Field;
 
+use crate::options::Setting;
+
 /// Where a protocol's fencing tokens come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TokenSource {
@@ -23,6 +25,17 @@ pub trait LockKind: Clone + 'static {
     const FIELDS: &'static [Field] = &[];
     /// Where tokens come from.
     const TOKENS: TokenSource;
+
+    /// The option of this name, if this lock has it.
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        let _ = name;
+        None
+    }
+
+    /// An option that does not go with the others, and why.
+    fn conflict(&self) -> Option<(&'static str, &'static str)> {
+        None
+    }
 
     /// What this lock, with these options, promises beyond exclusion.
     fn promises(&self) -> Promises;

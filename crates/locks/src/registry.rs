@@ -1,12 +1,12 @@
 //! Locks by name. Suites, checker, command line and laboratory know locks from here alone; the list
 //! itself stands in [`record`](crate::record), beside the modules it names.
 
-use farlock_fabric::{EndpointId, Patience, SyncedClock, WideAtomics};
-use thiserror::Error;
+use farlock_fabric::{EndpointId, SyncedClock, WideAtomics};
 
 use crate::lock::RecordLock;
-use crate::promise::{AnyKind, Promises};
-use crate::record::record_locks;
+pub use crate::options::{Setting, SpecError};
+use crate::promise::{AnyKind, LockKind, Promises};
+use crate::record::locks;
 
 /// What is known of a lock without an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,29 +26,6 @@ impl LockInfo {
     }
 }
 
-/// Why a lock's name was not understood.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum SpecError {
-    /// There is no lock of this name.
-    #[error("there is no lock named '{name}'; there are: {known}")]
-    Unknown {
-        /// The name given.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
-    /// The lock has no such option, or cannot take this value.
-    #[error("the option '{option}' of '{lock}' is not understood: {reason}")]
-    Option {
-        /// The lock.
-        lock: &'static str,
-        /// The option as given.
-        option: String,
-        /// What is expected.
-        reason: &'static str,
-    },
-}
-
 /// What is done with a lock once its name has become a type.
 pub trait Visitor<E: WideAtomics> {
     /// What comes of it.
@@ -58,55 +35,43 @@ pub trait Visitor<E: WideAtomics> {
     fn visit<L: RecordLock<E>>(self, lock: L) -> Self::Output;
 }
 
-/// The options of a lock's name: `name:option=value:option=value`.
+/// The options of a lock's name.
 #[derive(Clone, Copy, Debug)]
-pub struct SpecOptions<'a> {
+struct SpecOptions<'a> {
+    /// The lock.
     lock: &'static str,
+    /// What follows its name.
     rest: &'a str,
 }
 
-impl<'a> SpecOptions<'a> {
-    /// Each option with its value; an option without `=` has the empty value.
-    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.rest
-            .split(':')
-            .filter(|part| !part.is_empty())
-            .map(|part| part.split_once('=').unwrap_or((part, "")))
+impl SpecOptions<'_> {
+    /// This lock, with the options given.
+    fn applied_to<L: LockKind>(&self, mut lock: L) -> Result<L, SpecError> {
+        for part in self.rest.split(':').filter(|part| !part.is_empty()) {
+            let (option, value) = part.split_once('=').unwrap_or((part, ""));
+            let Some(setting) = lock.option(option) else {
+                return Err(self.refuse(option, "this lock has no such option"));
+            };
+            if !(setting.set)(value) {
+                return Err(self.refuse(option, &setting.takes));
+            }
+        }
+        match lock.conflict() {
+            Some((option, reason)) => Err(self.refuse(option, reason)),
+            None => Ok(lock),
+        }
     }
 
     /// The error for an option that is not understood.
-    pub fn refuse(&self, option: &str, reason: &'static str) -> SpecError {
-        SpecError::Option { lock: self.lock, option: option.to_owned(), reason }
-    }
-
-    /// Sets what `spins=COUNT` or `yields=COUNT` says.
-    pub fn patience(
-        &self,
-        patience: &mut Patience,
-        option: &str,
-        value: &str,
-    ) -> Result<(), SpecError> {
-        let target = match option {
-            "spins" => &mut patience.spins,
-            "yields" => &mut patience.yields,
-            _ => return Err(self.refuse(option, "this lock has no such option")),
-        };
-        *target = value.parse().map_err(|_| self.refuse(option, "a number"))?;
-        Ok(())
-    }
-
-    /// The lock, if there are no options.
-    pub fn none<L>(&self, lock: L) -> Result<L, SpecError> {
-        match self.iter().next() {
-            None => Ok(lock),
-            Some((option, _)) => Err(self.refuse(option, "this lock has no options")),
-        }
+    fn refuse(&self, option: &str, reason: &str) -> SpecError {
+        let (option, reason) = (option.to_owned(), reason.to_owned());
+        SpecError::Option { lock: self.lock, option, reason }
     }
 }
 
 macro_rules! define {
     ($(
-        $name:literal, $module:ident::$lock:ident $(or $other:ident)?, $summary:literal, $make:expr;
+        $name:literal, $module:ident, $make:expr $(, or $other:ident)?, $summary:literal;
     )+) => {
         /// Every record lock, in the order of lists and tables.
         pub const RECORD_LOCKS: &[LockInfo] = &[$(
@@ -122,12 +87,15 @@ macro_rules! define {
             match name {
                 $($name => {
                     let options = SpecOptions { lock: $name, rest };
-                    $(if let Some(lock) = crate::record::$module::$other::from_options(options)? {
-                        return Ok(visitor.visit(lock));
+                    $(let other = crate::record::$module::$other::default();
+                    let other = options.applied_to(other)?;
+                    if other.is_needed() {
+                        return Ok(visitor.visit(other));
                     })?
-                    use crate::record::$module::$lock;
-                    let make: fn(SpecOptions<'_>) -> Result<$lock, SpecError> = $make;
-                    Ok(visitor.visit(make(options)?))
+                    Ok(visitor.visit(options.applied_to({
+                        use crate::record::$module::*;
+                        $make
+                    })?))
                 })+
                 _ => Err(unknown(name)),
             }
@@ -139,12 +107,15 @@ macro_rules! define {
             match name {
                 $($name => {
                     let options = SpecOptions { lock: $name, rest };
-                    $(if let Some(lock) = crate::record::$module::$other::from_options(options)? {
-                        return Ok(Box::new(lock));
+                    $(let other = crate::record::$module::$other::default();
+                    let other = options.applied_to(other)?;
+                    if other.is_needed() {
+                        return Ok(Box::new(other));
                     })?
-                    use crate::record::$module::$lock;
-                    let make: fn(SpecOptions<'_>) -> Result<$lock, SpecError> = $make;
-                    Ok(Box::new(make(options)?))
+                    Ok(Box::new(options.applied_to({
+                        use crate::record::$module::*;
+                        $make
+                    })?))
                 })+
                 _ => Err(unknown(name)),
             }
@@ -152,7 +123,7 @@ macro_rules! define {
     };
 }
 
-record_locks!(define);
+locks!(define);
 
 /// This lock's name with the server that its clients are to ask, if it has one.
 pub fn served_by(spec: &str, server: Option<EndpointId>) -> String {

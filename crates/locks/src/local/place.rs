@@ -1,5 +1,5 @@
-//! Which of a client's tasks holds, asks for, and waits for which lock, or which part of one. Nothing
-//! here posts a verb.
+//! Which of a client's tasks holds, asks for, and waits for which lock, or which part of one.
+//! Nothing here posts a verb.
 //!
 //! ```text
 //! place of a lock:   hold that is handed on      or  leader that asks the fabric

@@ -18,8 +18,8 @@
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Patience, Verb, Wait, Woken};
 
 use crate::event::Event;
+use crate::options::Setting;
 pub use crate::promise::LEASE_NS;
-use crate::registry::{SpecError, SpecOptions};
 use crate::repair::{self, Participant, SecondLook};
 use crate::site::Site;
 use crate::slot::Phase;
@@ -244,54 +244,37 @@ const LEASE_NS_MIN: Nanos = 10_000;
 /// The most slots that a ticket may be worth: with 16 clients a quarter of a counter's range.
 const SLOTS_MAX: u16 = 1_024;
 
-/// What a spec says of leases.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LeaseOptions {
-    lease: Lease,
-    slots: u16,
-}
-
-impl Default for LeaseOptions {
-    fn default() -> Self {
-        Self { lease: Lease { ns: 0, slots_max: 1 }, slots: 1 }
-    }
-}
-
-impl LeaseOptions {
+impl Lease {
     /// `lease=NANOS`: how long a holder may hold before others take the lock away;
-    /// `slots-max=COUNT`: how many leases anybody may take at once, 1 if not given; `slots=COUNT`:
-    /// how many this client takes. False if it is another option.
-    pub(crate) fn option(
-        &mut self,
-        options: &SpecOptions<'_>,
-        option: &str,
-        value: &str,
-    ) -> Result<bool, SpecError> {
-        let slots = || match value.parse() {
-            Ok(slots) if (1..=SLOTS_MAX).contains(&slots) => Ok(slots),
-            _ => Err(options.refuse(option, "a number from 1 to 1024")),
-        };
-        match option {
-            "lease" => match value.parse() {
-                Ok(nanos) if nanos >= LEASE_NS_MIN => self.lease.ns = nanos,
-                _ => return Err(options.refuse(option, "nanoseconds, at least 10000")),
-            },
-            "slots-max" => self.lease.slots_max = slots()?,
-            "slots" => self.slots = slots()?,
-            _ => return Ok(false),
+    /// `slots-max=COUNT`: how many leases any client may take at once, 1 if not given;
+    /// `slots=COUNT`: how many this client takes.
+    pub(crate) fn option<'l>(
+        lease: &'l mut Option<Self>,
+        slots: &'l mut u16,
+        name: &str,
+    ) -> Option<Setting<'l>> {
+        let none_yet = Self { ns: 0, slots_max: 1 };
+        match name {
+            "lease" => Some(Setting::nanos(&mut lease.get_or_insert(none_yet).ns, LEASE_NS_MIN)),
+            "slots-max" => {
+                let lease = lease.get_or_insert(none_yet);
+                Some(Setting::count(&mut lease.slots_max, 1..=SLOTS_MAX))
+            }
+            "slots" => Some(Setting::count(slots, 1..=SLOTS_MAX)),
+            _ => None,
         }
-        Ok(true)
     }
 
-    /// The lease, if there is one, and how many slots this client's tickets are worth.
-    pub(crate) fn terms(
-        self,
-        options: &SpecOptions<'_>,
-    ) -> Result<(Option<Lease>, u16), SpecError> {
-        if self.slots > self.lease.slots_max {
-            return Err(options.refuse("slots", "at most slots-max"));
+    /// What is wrong with these options together.
+    pub(crate) fn conflict(
+        lease: Option<Self>,
+        slots: u16,
+    ) -> Option<(&'static str, &'static str)> {
+        if lease.is_some_and(|lease| lease.ns == 0) {
+            return Some(("slots-max", "only with a lease"));
         }
-        Ok(((self.lease.ns > 0).then_some(self.lease), self.slots))
+        let too_many = slots > lease.map_or(1, |lease| lease.slots_max);
+        too_many.then_some(("slots", "at most slots-max"))
     }
 }
 
@@ -326,24 +309,13 @@ impl Default for Waiting {
 
 impl Waiting {
     /// `omega=NANOS`: the pause between two reads for each ticket ahead; `fixed=NANOS`: the pause
-    /// whatever is ahead; `spins=COUNT`, `yields=COUNT`: how a waiter spends its time before it
-    /// sleeps.
-    pub(crate) fn option(
-        &mut self,
-        options: &SpecOptions<'_>,
-        option: &str,
-        value: &str,
-    ) -> Result<(), SpecError> {
-        let nanos = || match value.parse() {
-            Ok(nanos) if nanos >= 1 => Ok(nanos),
-            _ => Err(options.refuse(option, "nanoseconds, at least 1")),
-        };
-        match option {
-            "omega" => self.omega_ns = nanos()?,
-            "fixed" => self.fixed_ns = Some(nanos()?),
-            _ => options.patience(&mut self.patience, option, value)?,
+    /// whatever is ahead; `spins=COUNT`, `yields=COUNT`.
+    pub(crate) fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        match name {
+            "omega" => Some(Setting::nanos(&mut self.omega_ns, 1)),
+            "fixed" => Some(Setting::nanos(self.fixed_ns.get_or_insert(0), 1)),
+            _ => Setting::patience(&mut self.patience, name),
         }
-        Ok(())
     }
 
     /// The pause before the next read: in proportion to those ahead, at most a quarter of the lease

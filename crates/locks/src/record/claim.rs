@@ -16,8 +16,8 @@ use farlock_fabric::{
 
 use crate::event::Event;
 use crate::lock::{Convert, Lock, Tried};
+use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::registry::{SpecError, SpecOptions};
 use crate::site::{NUMBER_BITS, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
@@ -162,33 +162,6 @@ impl Default for Claim {
 }
 
 impl Claim {
-    /// `bypass=COUNT`: how many newcomers may pass between two of the line;
-    /// `newcomer-yields=COUNT`: how often
-    /// a newcomer yields before it gets in line; `poll=NANOS`: the pause between two reads where
-    /// a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`: how a waiter spends its time
-    /// before it sleeps.
-    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        let mut lock = Self::default();
-        for (option, value) in options.iter() {
-            match option {
-                "bypass" => match value.parse() {
-                    Ok(bypass) => lock.bypass = bypass,
-                    Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
-                },
-                "newcomer-yields" => match value.parse() {
-                    Ok(yields) => lock.newcomer_yields = Some(yields),
-                    Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
-                },
-                "poll" => match value.parse() {
-                    Ok(nanos) if nanos >= 1 => lock.poll_ns = nanos,
-                    _ => return Err(options.refuse(option, "nanoseconds, at least 1")),
-                },
-                _ => options.patience(&mut lock.patience, option, value)?,
-            }
-        }
-        Ok(lock)
-    }
-
     /// Whether waiters are in line where the word is this, as far as it tells.
     pub fn is_awaited(&self, word: u128) -> bool {
         ClaimWord(word).tail() != 0
@@ -327,6 +300,20 @@ impl LockKind for Claim {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = ClaimWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
+
+    /// `bypass=COUNT`: how many newcomers may pass between two of the line;
+    /// `newcomer-yields=COUNT`: how often a newcomer yields before it gets in line; `poll=NANOS`:
+    /// the pause between two reads where a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`.
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        match name {
+            "bypass" => Some(Setting::count(&mut self.bypass, 0..=u8::MAX)),
+            "newcomer-yields" => {
+                Some(Setting::count(self.newcomer_yields.get_or_insert(0), 0..=u8::MAX))
+            }
+            "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
+            _ => Setting::patience(&mut self.patience, name),
+        }
+    }
 
     fn promises(&self) -> Promises {
         Promises {

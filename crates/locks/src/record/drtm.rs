@@ -9,8 +9,8 @@ use farlock_fabric::{Fault, Nanos, SyncedClock, Verb, Wait, word};
 use super::letter::short_name;
 use crate::event::Event;
 use crate::lock::{Lock, Tried};
+use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
-use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::want::Mode;
 
@@ -57,27 +57,6 @@ impl Default for DrTm {
 pub struct Lease(Option<Nanos>);
 
 impl DrTm {
-    /// `lease=NANOS`: how long readers hold; `delta=NANOS`: how far clocks may differ;
-    /// `retry=NANOS`: how long to wait before trying again after a writer.
-    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        let mut lock = Self::default();
-        for (option, value) in options.iter() {
-            let nanos = value.parse::<Nanos>().ok();
-            let refuse = || options.refuse(option, "nanoseconds");
-            match option {
-                "lease" => {
-                    let nanos = nanos.filter(|&nanos| nanos >= LEASE_NS_MIN);
-                    let refuse = || options.refuse(option, "nanoseconds, at least 10000");
-                    lock.lease_ns = nanos.ok_or_else(refuse)?;
-                }
-                "delta" => lock.clock_error_ns = Some(nanos.ok_or_else(refuse)?),
-                "retry" => lock.retry_ns = nanos.ok_or_else(refuse)?,
-                _ => return Err(options.refuse(option, "this lock has no such option")),
-            }
-        }
-        Ok(lock)
-    }
-
     fn clock_error<E: SyncedClock>(&self, endpoint: &E) -> Nanos {
         self.clock_error_ns.unwrap_or_else(|| endpoint.clock_error())
     }
@@ -154,6 +133,17 @@ impl LockKind for DrTm {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = DrtmWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
+
+    /// `lease=NANOS`: how long readers hold; `delta=NANOS`: how far clocks may differ;
+    /// `retry=NANOS`: how long to wait before trying again after a writer.
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        match name {
+            "lease" => Some(Setting::nanos(&mut self.lease_ns, LEASE_NS_MIN)),
+            "delta" => Some(Setting::nanos(self.clock_error_ns.get_or_insert(0), 0)),
+            "retry" => Some(Setting::nanos(&mut self.retry_ns, 0)),
+            _ => None,
+        }
+    }
 
     fn promises(&self) -> Promises {
         let lingers_ns = self.lease_ns + GRAIN_NS + 3 * self.clock_error_ns.unwrap_or(0);

@@ -6,12 +6,12 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Fault, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics, word};
 
 use super::bakery::{
-    BACKOFF_TIMES_MAX, Counters, LeaseOptions, Place, Tickets, Turn, Waiting, backoff_ns,
+    BACKOFF_TIMES_MAX, Counters, Lease, Place, Tickets, Turn, Waiting, backoff_ns,
 };
 use crate::event::Event;
 use crate::lock::{LocalFuture, Lock, Tried, Update, expected_word, tried_word};
+use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
@@ -136,18 +136,6 @@ impl Default for Dslr {
 }
 
 impl Dslr {
-    /// The options of [`Waiting`], and those of leases: `lease`, `slots-max`, `slots`.
-    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        let (mut waiting, mut leases) = (Waiting::default(), LeaseOptions::default());
-        for (option, value) in options.iter() {
-            if !leases.option(&options, option, value)? {
-                waiting.option(&options, option, value)?;
-            }
-        }
-        let (lease, slots) = leases.terms(&options)?;
-        Ok(Self { waiting: Waiting { lease, ..waiting }, slots })
-    }
-
     /// The grant of whoever found `old` when it took its ticket, once it is its turn, which had not
     /// come `since`.
     #[inline(always)]
@@ -239,6 +227,20 @@ impl LockKind for Dslr {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = DslrWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
+
+    /// The options of [`Waiting`], and those of leases: `lease`, `slots-max`, `slots`.
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        match name {
+            "lease" | "slots-max" | "slots" => {
+                Lease::option(&mut self.waiting.lease, &mut self.slots, name)
+            }
+            _ => self.waiting.option(name),
+        }
+    }
+
+    fn conflict(&self) -> Option<(&'static str, &'static str)> {
+        Lease::conflict(self.waiting.lease, self.slots)
+    }
 
     fn promises(&self) -> Promises {
         // A reader waits for all writers that are in line when it comes, whatever comes later.

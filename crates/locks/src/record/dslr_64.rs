@@ -13,8 +13,8 @@ use super::bakery::{
 };
 use crate::event::Event;
 use crate::lock::{Lock, Tried, expected_word, tried_word};
+use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::registry::{SpecError, SpecOptions};
 use crate::repair::Participant;
 use crate::site::Site;
 use crate::slot::Phase;
@@ -146,32 +146,6 @@ impl Default for Dslr64 {
 }
 
 impl Dslr64 {
-    /// The lock with these options.
-    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        let mut lock = Self::default();
-        for (option, value) in options.iter() {
-            lock.option(&options, option, value)?;
-        }
-        Ok(lock)
-    }
-
-    /// `max=COUNT`: tickets of either kind between two resets; and the options of [`Waiting`].
-    fn option(
-        &mut self,
-        options: &SpecOptions<'_>,
-        option: &str,
-        value: &str,
-    ) -> Result<(), SpecError> {
-        match option {
-            "max" => match value.parse() {
-                Ok(max) if (2..=COUNT_MAX).contains(&max) => self.count_max = max,
-                _ => return Err(options.refuse(option, "a number from 2 to 32768")),
-            },
-            _ => self.waiting.option(options, option, value)?,
-        }
-        Ok(())
-    }
-
     /// Whether no more tickets are given until the counters are reset.
     #[inline(always)]
     const fn is_full(&self, word: Dslr64Word) -> bool {
@@ -405,6 +379,14 @@ impl LockKind for Dslr64 {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = Dslr64Word::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
+
+    /// `max=COUNT`: tickets of either kind between two resets; and the options of [`Waiting`].
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        match name {
+            "max" => Some(Setting::count(&mut self.count_max, 2..=COUNT_MAX)),
+            _ => self.waiting.option(name),
+        }
+    }
 
     fn promises(&self) -> Promises {
         // A reader waits for all writers that are in line when it comes, whatever comes later.

@@ -10,8 +10,8 @@ use super::queue::{
 };
 use crate::event::Event;
 use crate::lock::{Lock, Tried};
+use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::registry::{SpecError, SpecOptions};
 use crate::repair;
 use crate::site::Site;
 use crate::slot::Phase;
@@ -46,15 +46,6 @@ pub struct Mcs {
 }
 
 impl Mcs {
-    /// `spins=COUNT`, `yields=COUNT`: how a waiter spends its time before it sleeps.
-    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        let mut patience = Patience::default();
-        for (option, value) in options.iter() {
-            options.patience(&mut patience, option, value)?;
-        }
-        Ok(Self { patience })
-    }
-
     /// Makes this slot the tail whatever the word was.
     #[inline]
     fn enqueue<E>(site: &Site<'_, E>) -> MaskedCas<u128> {
@@ -159,6 +150,10 @@ impl LockKind for Mcs {
     const SHARES: bool = false;
     const FIELDS: &'static [Field] = McsWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
+
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        Setting::patience(&mut self.patience, name)
+    }
 
     fn promises(&self) -> Promises {
         Promises {

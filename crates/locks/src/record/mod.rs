@@ -19,31 +19,28 @@ pub mod rpc;
 pub mod shiftlock;
 pub mod table;
 
-/// Expands `$callback! { name, type, summary, constructor; ... }` over every record lock, in the
-/// order of lists and tables. A lock is its file, its line here, and its page in `docs/protocols`.
-/// With some options a name stands for another type of its module (`type or other`), where the
-/// first must not pay for them; the other says itself which.
-macro_rules! record_locks {
+/// Expands `$callback! { name, module, value, summary; ... }` over every lock, in the order of
+/// lists and tables: a lock is its file, its line here, and its page in `docs/protocols`. The value is a
+/// name in its module, to which options are applied. With some options another type of the module
+/// stands in for it (`or type`), where the first must not pay for them.
+macro_rules! locks {
     ($callback:ident) => {
         $callback! {
-            "none", none::NoLock, "excludes nobody: the canary", |o| o.none(NoLock);
-            "cas", cas::Cas, "compare-and-swap, backoff", |o| o.none(Cas::with_backoff());
-            "cas-nb", cas::Cas, "compare-and-swap, no backoff", |o| o.none(Cas::without_backoff());
-            "retry-on-fail", retry_on_fail::RetryOnFail, "blind retries", |o| o.none(RetryOnFail);
-            "drtm", drtm::DrTm, "compare-and-swap, leased readers", DrTm::from_options;
-            "ncosed", ncosed::NCosed, "queue by compare-and-swap", |o| o.none(NCosed::default());
-            "rma-rw", rma_rw::RmaRw, "queue of writers, counts of readers", RmaRw::from_options;
-            "rpc", rpc::Rpc, "a server, first come, first served", Rpc::in_order;
-            "rpc-ro", rpc::Rpc, "a server, readers may pass 10 times", Rpc::reordering;
-            "dslr", dslr::Dslr, "tickets, first come, first served", Dslr::from_options;
-            "dslr-64", dslr_64::Dslr64 or Leased, "dslr on 64 bits, any NIC",
-                Dslr64::from_options;
-            "mcs", mcs::Mcs, "queue, handed from client to client", Mcs::from_options;
-            "shiftlock", shiftlock::ShiftLock or Extended, "reader-writer handover",
-                ShiftLock::from_options;
-            "claim", claim::Claim, "reader-writer, grants are claimed in line",
-                Claim::from_options;
+            "none", none, NoLock, "excludes nobody: the canary";
+            "cas", cas, Cas::with_backoff(), "compare-and-swap, backoff";
+            "cas-nb", cas, Cas::without_backoff(), "compare-and-swap, no backoff";
+            "retry-on-fail", retry_on_fail, RetryOnFail, "blind retries";
+            "drtm", drtm, DrTm::default(), "compare-and-swap, leased readers";
+            "ncosed", ncosed, NCosed::default(), "queue by compare-and-swap";
+            "rma-rw", rma_rw, RmaRw::default(), "queue of writers, counts of readers";
+            "rpc", rpc, Rpc::IN_ORDER, "a server, first come, first served";
+            "rpc-ro", rpc, Rpc::REORDERING, "a server, readers may pass 10 times";
+            "dslr", dslr, Dslr::default(), "tickets, first come, first served";
+            "dslr-64", dslr_64, Dslr64::default(), or Leased, "dslr on 64 bits, any NIC";
+            "mcs", mcs, Mcs::default(), "queue, handed from client to client";
+            "shiftlock", shiftlock, ShiftLock::default(), or Extended, "reader-writer handover";
+            "claim", claim, Claim::default(), "reader-writer, grants are claimed in line";
         }
     };
 }
-pub(crate) use record_locks;
+pub(crate) use locks;

@@ -10,8 +10,8 @@ use farlock_fabric::{
 
 use super::letter::{self, Letter, Subject};
 use crate::lock::{Lock, Tried};
+use crate::options::Setting;
 use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
-use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
@@ -97,21 +97,6 @@ impl Default for RmaRw {
 pub type Streak = u16;
 
 impl RmaRw {
-    /// `writers=COUNT`: T_W; `readers=COUNT`: T_R.
-    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        let mut lock = Self::default();
-        for (option, value) in options.iter() {
-            let bad = || options.refuse(option, "a number from 1 to 65535");
-            let number = value.parse::<u16>().ok().filter(|&number| number > 0);
-            match option {
-                "writers" => lock.writers_max = number.ok_or_else(bad)?,
-                "readers" => lock.readers_max = number.ok_or_else(bad)?.into(),
-                _ => return Err(options.refuse(option, "this lock has no such option")),
-            }
-        }
-        Ok(lock)
-    }
-
     /// The half of the word with the counts.
     fn counts<E>(site: &Site<'_, E>) -> Addr {
         site.lock.plus(8)
@@ -238,6 +223,15 @@ impl LockKind for RmaRw {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = RmaWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
+
+    /// `writers=COUNT`: T_W; `readers=COUNT`: T_R.
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        match name {
+            "writers" => Some(Setting::count(&mut self.writers_max, 1..=u16::MAX)),
+            "readers" => Some(Setting::count(&mut self.readers_max, 1..=u16::MAX.into())),
+            _ => None,
+        }
+    }
 
     fn promises(&self) -> Promises {
         let proof = Proof { larger: &["writers=2:readers=3"], ..Proof::PLAIN };

@@ -14,8 +14,8 @@ use farlock_fabric::{
 
 use super::letter::{self, Letter, Subject};
 use crate::lock::{Lock, Serve, Server, Tried};
+use crate::options::Setting;
 use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
-use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
@@ -33,27 +33,10 @@ pub struct Rpc {
 }
 
 impl Rpc {
-    /// First come, first served. `server=BITS`: the server's [`EndpointId::bits`].
-    pub(crate) fn in_order(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        Self::from_options(options, 0)
-    }
-
-    /// Readers may pass waiting writers. The same options.
-    pub(crate) fn reordering(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        Self::from_options(options, BYPASSES)
-    }
-
-    fn from_options(options: SpecOptions<'_>, bypasses: u32) -> Result<Self, SpecError> {
-        let mut lock = Self { server: EndpointId::NOBODY, bypasses };
-        for (option, value) in options.iter() {
-            if option != "server" {
-                return Err(options.refuse(option, "this lock has no such option"));
-            }
-            let bits = value.parse().map_err(|_| options.refuse(option, "a number"))?;
-            lock.server = EndpointId::from_bits(bits);
-        }
-        Ok(lock)
-    }
+    /// First come, first served.
+    pub const IN_ORDER: Self = Self { server: EndpointId::NOBODY, bypasses: 0 };
+    /// Readers may pass waiting writers.
+    pub const REORDERING: Self = Self { bypasses: BYPASSES, ..Self::IN_ORDER };
 
     /// Where the server takes letters about this lock: all about one in the order they come in.
     fn counter<E: Endpoint>(&self, site: &Site<'_, E>) -> Mailbox {
@@ -78,6 +61,11 @@ impl LockKind for Rpc {
     const BYTES: u64 = 8;
     const SHARES: bool = true;
     const TOKENS: TokenSource = TokenSource::Nowhere;
+
+    /// `server=BITS`: the server's [`EndpointId::bits`].
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        (name == "server").then(|| Setting::endpoint(&mut self.server))
+    }
 
     fn promises(&self) -> Promises {
         let writers_before_reader = (self.bypasses == 0).then_some(u16::MAX);

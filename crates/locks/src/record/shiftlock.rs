@@ -21,8 +21,8 @@ use super::queue::{
 };
 use crate::event::Event;
 use crate::lock::{Lock, Tried};
+use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::registry::{SpecError, SpecOptions};
 use crate::repair;
 use crate::site::Site;
 use crate::slot::Phase;
@@ -138,52 +138,7 @@ impl Default for ShiftLock {
     }
 }
 
-impl ShiftLock {
-    /// The options of [`ShiftLock::option`].
-    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Self, SpecError> {
-        let mut lock = Self::default();
-        for (option, value) in options.iter() {
-            lock.option(&options, option, value)?;
-        }
-        Ok(lock)
-    }
-
-    /// `n=COUNT`: writers in a row before the readers' turn; `bypass=COUNT`: how many may pass
-    /// between two of them; `newcomer-yields=COUNT`: how often a newcomer yields before it gets in
-    /// line;
-    /// `keep`: the readers' turn is passed over while none waits;
-    /// `poll=NANOS`: the pause between two reads where a wait cannot watch memory; `spins=COUNT`,
-    /// `yields=COUNT`: how a waiter spends its time before it sleeps.
-    fn option(
-        &mut self,
-        options: &SpecOptions<'_>,
-        option: &str,
-        value: &str,
-    ) -> Result<(), SpecError> {
-        match option {
-            "n" => match value.parse() {
-                Ok(n) if n >= 1 => self.writers_max = n,
-                _ => return Err(options.refuse(option, "a number from 1 to 65535")),
-            },
-            "bypass" => match value.parse() {
-                Ok(bypass) => self.bypass = bypass,
-                Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
-            },
-            "newcomer-yields" => match value.parse() {
-                Ok(yields) => self.newcomer_yields = Some(yields),
-                Err(_) => return Err(options.refuse(option, "a number from 0 to 255")),
-            },
-            "keep" if value.is_empty() => self.keep = true,
-            "keep" => return Err(options.refuse(option, "no value")),
-            "poll" => match value.parse() {
-                Ok(nanos) if nanos >= 1 => self.poll_ns = nanos,
-                _ => return Err(options.refuse(option, "nanoseconds, at least 1")),
-            },
-            _ => options.patience(&mut self.patience, option, value)?,
-        }
-        Ok(())
-    }
-}
+impl ShiftLock {}
 
 /// How a wait for other clients ended.
 enum End<T> {
@@ -605,6 +560,23 @@ impl LockKind for ShiftLock {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = ShiftWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
+
+    /// `n=COUNT`: writers in a row before the readers' turn; `bypass=COUNT`: how many may pass
+    /// between two of them; `newcomer-yields=COUNT`: how often a newcomer yields before it gets in
+    /// line; `keep`: the readers' turn is passed over while none waits; `poll=NANOS`: the pause
+    /// between two reads where a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`.
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        match name {
+            "n" => Some(Setting::count(&mut self.writers_max, 1..=u16::MAX)),
+            "bypass" => Some(Setting::count(&mut self.bypass, 0..=u8::MAX)),
+            "newcomer-yields" => {
+                Some(Setting::count(self.newcomer_yields.get_or_insert(0), 0..=u8::MAX))
+            }
+            "keep" => Some(Setting::flag(&mut self.keep)),
+            "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
+            _ => Setting::patience(&mut self.patience, name),
+        }
+    }
 
     fn promises(&self) -> Promises {
         let writers_in_a_row = self.writers_max.saturating_mul(u16::from(self.bypass) + 1);

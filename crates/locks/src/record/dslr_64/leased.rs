@@ -14,11 +14,11 @@ use farlock_fabric::{Endpoint, Fault, Nanos, Verb, Wait, Woken};
 use super::{Dslr64, Dslr64Word, IN_LINE, STANDS_BACK};
 use crate::event::Event;
 use crate::lock::{Lock, Tried, expected_word, tried_word};
+use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::bakery::{
-    BACKOFF_TIMES_MAX, Counters, Lease, LeaseOptions, Place, Stall, Tickets, Turn, backoff_ns,
+    BACKOFF_TIMES_MAX, Counters, Lease, Place, Stall, Tickets, Turn, backoff_ns,
 };
-use crate::registry::{SpecError, SpecOptions};
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
@@ -28,7 +28,6 @@ use crate::want::Mode;
 pub struct Leased {
     /// The lock without leases.
     lock: Dslr64,
-    lease: Lease,
     /// How many slots this client's tickets are worth: how many leases it may hold (section 5.1).
     slots: u16,
 }
@@ -43,21 +42,20 @@ pub struct Held {
     expires: Nanos,
 }
 
+impl Default for Leased {
+    fn default() -> Self {
+        Self { lock: Dslr64::default(), slots: 1 }
+    }
+}
+
 impl Leased {
-    /// The lock, if there is a lease among the options: those of leases, and any of [`Dslr64`].
-    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Option<Self>, SpecError> {
-        if !options.iter().any(|(option, _)| option == "lease") {
-            return Ok(None);
-        }
-        let (mut lock, mut leases) = (Dslr64::default(), LeaseOptions::default());
-        for (option, value) in options.iter() {
-            if !leases.option(&options, option, value)? {
-                lock.option(&options, option, value)?;
-            }
-        }
-        let (lease, slots) = leases.terms(&options)?;
-        lock.waiting.lease = lease;
-        Ok(lease.map(|lease| Self { lock, lease, slots }))
+    /// Whether an option asks for leases.
+    pub(crate) const fn is_needed(&self) -> bool {
+        self.lock.waiting.lease.is_some()
+    }
+
+    fn lease(&self) -> Lease {
+        self.lock.waiting.lease.expect("the plain lock has none")
     }
 
     fn opening_verb<E: Endpoint>(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
@@ -125,7 +123,7 @@ impl Leased {
                 continue;
             }
             site.endpoint.checkpoint(&[seen.0, stall.quiet_ns]);
-            let interval = left_ns.min(self.lease.ns);
+            let interval = left_ns.min(self.lease().ns);
             let (word, patience) = (Some((site.lock, seen.0)), self.lock.waiting.patience);
             let wait = Wait { word, interval: Some(interval), patience, ..Wait::default() };
             if site.endpoint.wait(wait).await == Woken::Elapsed {
@@ -137,11 +135,11 @@ impl Leased {
     /// How long full counters must have stood still before anything is done about them.
     fn quiet_ns_min(&self, seen: Dslr64Word) -> Nanos {
         match are_back(seen) {
-            true => self.lease.memory_ns(),
+            true => self.lease().memory_ns(),
             false => {
                 let (served, taken) = (seen.served(), seen.taken());
                 let left = |taken: u16, served| u32::from(taken.saturating_sub(served));
-                self.lease.stall_ns(left(taken.x, served.x) + left(taken.s, served.s))
+                self.lease().stall_ns(left(taken.x, served.x) + left(taken.s, served.s))
             }
         }
     }
@@ -179,8 +177,22 @@ impl LockKind for Leased {
     const FIELDS: &'static [Field] = Dslr64Word::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
 
+    /// Those of leases, and of [`Dslr64`].
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        match name {
+            "lease" | "slots-max" | "slots" => {
+                Lease::option(&mut self.lock.waiting.lease, &mut self.slots, name)
+            }
+            _ => self.lock.option(name),
+        }
+    }
+
+    fn conflict(&self) -> Option<(&'static str, &'static str)> {
+        Lease::conflict(self.lock.waiting.lease, self.slots)
+    }
+
     fn promises(&self) -> Promises {
-        let lease_ns = self.lease.ns * Nanos::from(self.slots);
+        let lease_ns = self.lease().ns * Nanos::from(self.slots);
         Promises { lease_ns: Some(lease_ns), ..self.lock.promises() }
     }
 

@@ -9,9 +9,9 @@ use super::lease::Term;
 use super::{Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, add, found_free};
 use crate::event::Event;
 use crate::lock::{Lock, Tried};
+use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, TokenSource};
 use crate::record::queue::next_generation;
-use crate::registry::{SpecError, SpecOptions};
 use crate::repair;
 use crate::site::Site;
 use crate::slot::Phase;
@@ -25,7 +25,7 @@ const ATTEMPTS_MAX: u8 = 16;
 const BACKOFF_NS: Nanos = 1_862;
 
 /// ShiftLock with leases, strict releases or attempts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Extended {
     /// The lock without them; nobody passes its line.
     pub(super) lock: ShiftLock,
@@ -48,44 +48,17 @@ pub struct Held {
 }
 
 impl Extended {
+    /// Whether an option asks for what the plain lock does without.
+    pub(crate) const fn is_needed(&self) -> bool {
+        self.strict || self.attempts > 0 || self.lease.is_some()
+    }
+
     /// This lock with leases of so many nanoseconds, at least 10,000; nobody may pass its line.
     /// Whether readers release by a compare on the generation.
     pub fn leased(lock: ShiftLock, ns: Nanos, strict: bool) -> Self {
         assert!(ns >= LEASE_NS_MIN, "a lease takes some round trips");
         assert!(lock.bypass == 0, "who passes a line is not watched by those who wait in it");
         Self { lock, attempts: 0, strict, lease: Some(Term { ns }) }
-    }
-
-    /// The lock, if one of these is among the options, which may be any of [`ShiftLock`] but
-    /// `bypass` besides: `lease=NANOS`: how long a holder may hold before others take the lock
-    /// away; `strict`: readers release by a compare on the generation; `attempts=COUNT`: how often
-    /// a writer tries before it gets in line.
-    pub(crate) fn from_options(options: SpecOptions<'_>) -> Result<Option<Self>, SpecError> {
-        let mut this = Self { lock: ShiftLock::default(), attempts: 0, strict: false, lease: None };
-        let mut is_extended = false;
-        for (option, value) in options.iter() {
-            match option {
-                "lease" => match value.parse() {
-                    Ok(ns) if ns >= LEASE_NS_MIN => this.lease = Some(Term { ns }),
-                    _ => return Err(options.refuse(option, "nanoseconds, at least 10000")),
-                },
-                "strict" if value.is_empty() => this.strict = true,
-                "strict" => return Err(options.refuse(option, "no value")),
-                "attempts" => match value.parse() {
-                    Ok(count) if (1..=ATTEMPTS_MAX).contains(&count) => this.attempts = count,
-                    _ => return Err(options.refuse(option, "a number from 1 to 16")),
-                },
-                _ => {
-                    this.lock.option(&options, option, value)?;
-                    continue;
-                }
-            }
-            is_extended = true;
-        }
-        if is_extended && this.lock.bypass > 0 {
-            return Err(options.refuse("bypass", "not with lease, strict or attempts"));
-        }
-        Ok(is_extended.then_some(this))
     }
 
     /// The hold of whoever found `old` when it got in, no sooner than the slot posted its verb.
@@ -186,6 +159,26 @@ impl LockKind for Extended {
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = ShiftWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Word;
+
+    /// Those of [`ShiftLock`], and: `lease=NANOS`: how long a holder may hold before others take
+    /// the lock away; `strict`: readers release by a compare on the generation; `attempts=COUNT`:
+    /// how often a writer tries before it gets in line.
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        match name {
+            "lease" => {
+                let lease = self.lease.get_or_insert(Term { ns: 0 });
+                Some(Setting::nanos(&mut lease.ns, LEASE_NS_MIN))
+            }
+            "strict" => Some(Setting::flag(&mut self.strict)),
+            "attempts" => Some(Setting::count(&mut self.attempts, 1..=ATTEMPTS_MAX)),
+            _ => self.lock.option(name),
+        }
+    }
+
+    fn conflict(&self) -> Option<(&'static str, &'static str)> {
+        let conflicts = self.is_needed() && self.lock.bypass > 0;
+        conflicts.then_some(("bypass", "not with lease, strict or attempts"))
+    }
 
     fn promises(&self) -> Promises {
         let plain = self.lock.promises();

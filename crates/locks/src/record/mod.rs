@@ -20,9 +20,9 @@ pub mod shiftlock;
 pub mod table;
 
 /// Expands `$callback! { name, module, value, summary; ... }` over every lock, in the order of
-/// lists and tables: a lock is its file, its line here, and its page in `docs/protocols`. The value is a
-/// name in its module, to which options are applied. With some options another type of the module
-/// stands in for it (`or type`), where the first must not pay for them.
+/// lists and tables: a lock is its file, its line here, and its page in `docs/protocols`. The value
+/// is a name in its module, to which options are applied. With some options another type of the
+/// module stands in for it (`or type`), where the first must not pay for them.
 macro_rules! locks {
     ($callback:ident) => {
         $callback! {

@@ -250,16 +250,13 @@ mod subjects {
         Ok(())
     }
 
-    /// From the kill of a process, or the revocation of one, to its end being certain.
+    /// From the kill of a process to its end being certain.
     fn deaths(endpoint: &ShmEndpoint, dir: &Path) -> Result<(), Box<dyn Error>> {
-        let (mut takeovers, mut revocations) = (Vec::new(), Vec::new());
+        let mut takeovers = Vec::new();
         for _ in 0..ROUNDS {
             let mut peer = Command::new(std::env::current_exe()?).arg(ECHO).arg(dir).spawn()?;
             wait_for_mail(endpoint, Patience::PARK, &[]);
             let victim = endpoint.receive(Slot(0)).ok_or("no greeting")?.from;
-            let begun = Instant::now();
-            endpoint.revoke(victim)?;
-            revocations.push(begun.elapsed().as_secs_f64() * 1e6);
             let killer = std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_millis(5));
                 let begun = Instant::now();
@@ -274,10 +271,8 @@ mod subjects {
             takeovers.push(noticed.duration_since(begun).as_secs_f64() * 1e6);
         }
         println!("{:<30} {:>8} {:>8}", "the end of a process", "min us", "median");
-        for (name, micros) in [("killed", &mut takeovers), ("revoked", &mut revocations)] {
-            let (min, median) = summary(micros);
-            println!("{name:<30} {min:>8.0} {median:>8.0}");
-        }
+        let (min, median) = summary(&mut takeovers);
+        println!("{:<30} {min:>8.0} {median:>8.0}", "killed");
         Ok(())
     }
 
@@ -310,11 +305,7 @@ mod subjects {
         loop {
             let wait = Wait { mail: Some(Slot(0)), peers: &[parent.id], ..Wait::default() };
             block_on(&endpoint, endpoint.wait(Wait { patience, ..wait }));
-            let Some(envelope) = endpoint.receive(Slot(0)) else {
-                // It was revoked, and is to be killed.
-                std::thread::sleep(Duration::from_secs(1));
-                continue;
-            };
+            let Some(envelope) = endpoint.receive(Slot(0)) else { continue };
             let message = envelope.message;
             if message[0] == u64::MAX {
                 return Ok(());

@@ -9,9 +9,8 @@
 //! farlock_fabric::conformance!(Shm::new());
 //! ```
 //!
-//! A back end without masked or wide atomics names what it has:
-//! `conformance!(Soft::new(), narrow)`, or `narrow masked`, or, the default,
-//! `narrow masked wide`.
+//! A back end names what it has: `conformance!(Soft::new(), narrow)`, or `narrow masked`, or
+//! `narrow masked wide revoking`; without that it is the default, `narrow masked wide`.
 //!
 //! Cases demand no more than the contract says: where it leaves a choice, they accept each. Several
 //! clients are several futures joined; where they would gain from true concurrency they go through
@@ -28,6 +27,7 @@ pub mod lives;
 pub mod masked;
 pub mod messages;
 pub mod records;
+pub mod revocation;
 pub mod time;
 pub mod waits;
 pub mod wide;
@@ -49,9 +49,6 @@ use crate::verb::Verb;
 pub trait Stage {
     /// The back end's kind of endpoint.
     type Endpoint: Endpoint;
-
-    /// Whether [`Endpoint::revoke`] works here.
-    const REVOKES: bool = true;
 
     /// A new living endpoint, attached to the region as it is now.
     fn endpoint(&mut self) -> Self::Endpoint;
@@ -246,15 +243,6 @@ macro_rules! conformance_cases {
             nobody_is_not_alive
             the_table_names_the_living
             what_the_dead_did_stays
-            the_revoked_are_refused
-            the_revoked_change_nothing
-            the_revoked_change_nothing_by_chain
-            the_revoked_send_nothing
-            a_verb_in_flight_does_not_outlive_a_revocation
-            a_revocation_hits_nobody_else
-            the_dead_can_be_revoked
-            one_can_be_revoked_twice
-            a_successor_of_the_revoked_is_free
             the_stale_are_refused
             the_stale_change_nothing
             the_stale_are_refused_in_every_link
@@ -316,7 +304,7 @@ macro_rules! conformance_cases {
             masked_verbs_touch_their_word_alone
             masked_verbs_follow_the_bounds
             masked_verbs_follow_each_other_in_a_chain
-            a_revoked_or_stale_masked_verb_is_refused;
+            a_stale_masked_verb_is_refused;
     } };
     (wide [$($then:tt)+] $($with:tt)*) => { $($then)+! { $($with)*;
         wide:
@@ -342,11 +330,24 @@ macro_rules! conformance_cases {
             wide_verbs_follow_the_bounds
             wide_verbs_follow_each_other_in_a_chain
             narrow_and_wide_verbs_share_a_word
-            a_revoked_or_stale_wide_verb_is_refused;
+            a_stale_wide_verb_is_refused;
         wide_crowd:
             wide_additions_of_many_add_up
             wide_words_never_tear
             halves_are_changed_by_many_without_loss;
+    } };
+    (revoking [$($then:tt)+] $($with:tt)*) => { $($then)+! { $($with)*;
+        revocation:
+            the_revoked_are_refused
+            the_revoked_change_nothing
+            the_revoked_change_nothing_by_chain
+            the_revoked_send_nothing
+            a_verb_in_flight_does_not_outlive_a_revocation
+            a_revocation_hits_nobody_else
+            the_dead_can_be_revoked
+            one_can_be_revoked_twice
+            a_successor_of_the_revoked_is_free
+            the_revoked_change_nothing_by_masked_verbs;
     } };
 }
 

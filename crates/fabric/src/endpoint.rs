@@ -231,10 +231,6 @@ pub trait Endpoint: 'static {
     /// will take effect any more.
     fn is_alive(&self, id: EndpointId) -> bool;
 
-    /// After this returns `Ok`, no verb of `peer` takes effect any more; its own next verb is
-    /// refused with [`Fault::Revoked`]. [`Fault::Unsupported`] where the fabric cannot promise it.
-    fn revoke(&self, peer: EndpointId) -> Result<(), Fault>;
-
     /// A loop of a protocol begins another turn, and `survivors` is all that it carries over from
     /// the turn before. An explorer that meets the same survivors in the same world has been here.
     #[inline(always)]
@@ -384,6 +380,13 @@ pub trait WideAtomics: MaskedAtomics {
     {
         self.verb(Verb::MaskedFaa128 { addr, op, hint })
     }
+}
+
+/// The ability to end the effects of a peer that lives. No lock asks for it.
+pub trait Revoke: Endpoint {
+    /// After this returns `Ok`, no verb of `peer` takes effect any more; its own next verb is
+    /// refused with [`Fault::Revoked`].
+    fn revoke(&self, peer: EndpointId) -> Result<(), Fault>;
 }
 
 /// The ability to compare clocks of different endpoints. Only DrTM asks for it.

@@ -38,7 +38,7 @@ pub enum Fault {
     /// The receiver is dead. Nothing was delivered, nothing will be.
     #[error("the peer is gone")]
     PeerGone,
-    /// This fabric lacks the ability (masked or 128-bit atomics, revocation, growth).
+    /// This fabric lacks the ability (masked or 128-bit atomics, growth).
     #[error("this fabric cannot do this")]
     Unsupported,
 }

@@ -27,7 +27,7 @@ pub mod word;
 
 pub use addr::{Addr, EndpointId, Mailbox, RegionId, Slot};
 pub use endpoint::{
-    Completion, Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Patience, Posted,
+    Completion, Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Patience, Posted, Revoke,
     SyncedClock, Ticket, Wait, WaitState, Waiting, WideAtomics, Woken, block_on,
 };
 pub use error::{ConnectError, Fault, Malformed, chain};

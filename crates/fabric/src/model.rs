@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 
 use crate::addr::{Addr, EndpointId, Mailbox, RegionId, Slot};
 use crate::endpoint::{
-    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Posted, RECORD_WORDS, Ticket, Wait,
-    WaitState, WideAtomics, Woken,
+    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Posted, RECORD_WORDS, Revoke, Ticket,
+    Wait, WaitState, WideAtomics, Woken,
 };
 use crate::error::Fault;
 use crate::verb::{
@@ -611,7 +611,9 @@ impl Endpoint for ModelEndpoint {
     fn is_alive(&self, id: EndpointId) -> bool {
         self.state().living(id)
     }
+}
 
+impl Revoke for ModelEndpoint {
     fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
         let mut state = self.state();
         if state.living(peer) && !state.has(Flaw::RevokeForgotten) {

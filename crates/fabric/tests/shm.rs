@@ -332,7 +332,6 @@ fn a_killed_holder_is_noticed_at_once() {
         assert_eq!(e.occupant(peer.index), None);
         let to = Mailbox { endpoint: peer, slot: Slot(0) };
         assert_eq!(run(&e, e.send(to, [0; 4])), Err(Fault::PeerGone));
-        assert_eq!(e.revoke(peer), Ok(()));
     }
 }
 
@@ -471,7 +470,6 @@ fn an_orphan_keeps_a_tethered_endpoint_alive() {
     assert!(region.endpoints_info().iter().any(|info| info.id == peer && info.orphaned));
     let to = Mailbox { endpoint: peer, slot: Slot(0) };
     assert_eq!(run(&e, e.send(to, [0; 4])), Err(Fault::PeerGone), "nobody is there to receive");
-    assert_eq!(e.revoke(peer), Ok(()), "nobody is there to act");
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
         let orphan = rustix::process::Pid::from_raw(orphan).unwrap();
@@ -516,50 +514,6 @@ fn a_tether_opens_nothing() {
     rustix::fs::flock(&tether, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let other = region.endpoint_tethered().unwrap();
     assert!(region.is_alive(other.id()) && region.is_alive(endpoint.id()));
-}
-
-#[test]
-fn a_revoked_process_changes_nothing_any_more() {
-    let dir = TestDir::new("revoke");
-    let region = dir.region();
-    let e = region.endpoint().unwrap();
-    let mut holder = dir.child("holder");
-    let peer = id(&holder.hear());
-    holder.tell("faa");
-    assert_eq!(holder.hear(), "Ok(())");
-    assert_eq!(e.revoke(peer), Ok(()));
-    holder.tell("faa");
-    assert_eq!(holder.hear(), "Err(Revoked)");
-    run(&e, e.read64(region.heap().0)).unwrap();
-    assert_eq!(e.old(), 1);
-    assert!(e.is_alive(peer), "revoked is not dead");
-}
-
-#[test]
-fn a_revocation_ends_between_two_verbs_of_a_busy_endpoint() {
-    let dir = TestDir::new("revoke-busy");
-    let region = dir.region();
-    let e = region.endpoint().unwrap();
-    let word = region.heap().0;
-    for _ in 0..5 {
-        let (tell, told) = std::sync::mpsc::channel();
-        let victim = {
-            let region = region.clone();
-            std::thread::spawn(move || {
-                let victim = region.endpoint().unwrap();
-                tell.send(victim.id()).unwrap();
-                while block_on(&victim, victim.faa64(word, 1)).is_ok() {}
-                block_on(&victim, victim.faa64(word, 1))
-            })
-        };
-        let peer = told.recv().unwrap();
-        assert_eq!(e.revoke(peer), Ok(()));
-        run(&e, e.read64(word)).unwrap();
-        let before = e.old();
-        assert_eq!(victim.join().unwrap(), Err(Fault::Revoked));
-        run(&e, e.read64(word)).unwrap();
-        assert_eq!(e.old(), before);
-    }
 }
 
 #[test]
@@ -769,42 +723,6 @@ fn several_waits_of_one_thread_sleep_together() {
     assert_eq!(woken, [Woken::Changed, Woken::Mail, Woken::Elapsed]);
     assert!(begun.elapsed() < Duration::from_secs(1) && turns < 12, "{turns} turns");
     sender.join().unwrap();
-}
-
-#[test]
-fn a_revoked_sleeper_is_woken() {
-    let dir = TestDir::new("revoked-sleeper");
-    let region = dir.region();
-    let e = region.endpoint().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
-    let word = region.heap().0;
-    let sleeper = std::thread::spawn(move || {
-        let e = region.endpoint().unwrap();
-        tell.send(e.id()).unwrap();
-        block_on(&e, e.wait(Wait { mail: Some(Slot(0)), ..Wait::default() }));
-        block_on(&e, e.faa64(word, 1))
-    });
-    let peer = told.recv().unwrap();
-    std::thread::sleep(Duration::from_millis(30));
-    let begun = Instant::now();
-    e.revoke(peer).unwrap();
-    assert_eq!(sleeper.join().unwrap(), Err(Fault::Revoked));
-    assert!(begun.elapsed() < Duration::from_secs(1));
-}
-
-#[test]
-fn a_stopped_process_cannot_delay_a_revocation_between_verbs() {
-    let dir = TestDir::new("stopped");
-    let region = dir.region();
-    let e = region.endpoint().unwrap();
-    let mut holder = dir.child("holder");
-    let peer = id(&holder.hear());
-    let process = rustix::process::Pid::from_raw(holder.pid() as i32).unwrap();
-    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
-    assert_eq!(e.revoke(peer), Ok(()));
-    rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
-    holder.tell("faa");
-    assert_eq!(holder.hear(), "Err(Revoked)");
 }
 
 /// Stops a child in this part at 200 moments, and does something beside it each time, in a thread

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use farlock_fabric::shm::{EndpointInfo, Region, Shm, ShmEndpoint};
+use farlock_fabric::shm::{EndpointInfo, PlaceKeeper, Region, Shm, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, EndpointId, Slot, Verb, block_on};
 use farlock_locks::record::claim::ClaimWord;
 use farlock_locks::slot::{self, Phase, SlotRecord};
@@ -125,7 +125,7 @@ pub struct LockView {
 ///
 /// # Errors
 /// See [`DirectoryError`].
-pub fn locks<K: 'static>(endpoint: &Shm<K>) -> Result<Vec<LockView>, DirectoryError> {
+pub fn locks<K: PlaceKeeper>(endpoint: &Shm<K>) -> Result<Vec<LockView>, DirectoryError> {
     block_on(endpoint, async {
         let heap = endpoint.region().heap();
         let Some(directory) = Directory::existing(endpoint, heap).await? else {
@@ -145,7 +145,7 @@ pub fn locks<K: 'static>(endpoint: &Shm<K>) -> Result<Vec<LockView>, DirectoryEr
 ///
 /// # Errors
 /// [`DirectoryError::Fabric`].
-pub fn participants<K: 'static>(
+pub fn participants<K: PlaceKeeper>(
     endpoint: &Shm<K>,
     lock: Addr,
 ) -> Result<Vec<Participant>, DirectoryError> {
@@ -160,7 +160,7 @@ pub fn note<E: Endpoint>(endpoint: &E, slot: Slot) {
 }
 
 /// Everybody at any lock, or at this one.
-async fn present<K: 'static>(
+async fn present<K: PlaceKeeper>(
     endpoint: &Shm<K>,
     lock: Option<Addr>,
 ) -> Result<BTreeMap<Addr, Vec<Participant>>, DirectoryError> {
@@ -203,7 +203,7 @@ async fn present<K: 'static>(
 
 /// Drops dead shared holders that the lock's word does not count any more, the earliest first: of
 /// those that died long ago the records stay until their places have a new user.
-async fn drop_uncounted<K: 'static>(
+async fn drop_uncounted<K: PlaceKeeper>(
     endpoint: &Shm<K>,
     lock: Addr,
     participants: &mut Vec<Participant>,
@@ -235,7 +235,7 @@ fn modes_of(company: u64) -> [(Mode, u64); 2] {
 }
 
 /// Whether what a dead client's record says still stands in the lock's word: nobody repaired it.
-async fn left_behind<K: 'static>(
+async fn left_behind<K: PlaceKeeper>(
     endpoint: &Shm<K>,
     index: u16,
     record: &SlotRecord,
@@ -253,7 +253,7 @@ async fn left_behind<K: 'static>(
     })
 }
 
-fn participant<K: 'static>(
+fn participant<K: PlaceKeeper>(
     endpoint: &Shm<K>,
     index: u16,
     info: Option<&EndpointInfo>,

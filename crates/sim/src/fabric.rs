@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use farlock_fabric::endpoint::RECORD_WORDS;
 use farlock_fabric::{
     Addr, Endpoint, EndpointId, Envelope, Fault, Link, LinkDone, MaskedAtomics, Nanos, Posted,
-    Slot, SyncedClock, Ticket, Verb, Wait, WaitState, WideAtomics, Woken,
+    Revoke, Slot, SyncedClock, Ticket, Verb, Wait, WaitState, WideAtomics, Woken,
 };
 use rand_xoshiro::rand_core::Rng;
 
@@ -182,7 +182,9 @@ impl Endpoint for SimEndpoint {
     fn checkpoint(&self, survivors: &[u64]) {
         self.shared.core.borrow_mut().checkpoint(std::panic::Location::caller(), survivors);
     }
+}
 
+impl Revoke for SimEndpoint {
     fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
         let mut core = self.shared.core.borrow_mut();
         if core.is_alive(peer) {

@@ -57,10 +57,10 @@ impl Stage for Simulated {
 
 mod strong {
     use super::*;
-    farlock_fabric::conformance!(Simulated::new(Weakness::NONE, 1));
+    farlock_fabric::conformance!(Simulated::new(Weakness::NONE, 1), narrow masked wide revoking);
 }
 
 mod weak {
     use super::*;
-    farlock_fabric::conformance!(Simulated::new(Weakness::FULL, 2));
+    farlock_fabric::conformance!(Simulated::new(Weakness::FULL, 2), narrow masked wide revoking);
 }

@@ -1,6 +1,6 @@
 //! Specification: death, revocation, restarts, and what is left of whoever stops.
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Slot, Verb, Wait, Woken};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Revoke, Slot, Verb, Wait, Woken};
 use farlock_sim::{Config, Ended, Outcome, Reset, SimEndpoint, Task, TaskId, Weakness, World};
 
 fn world(weakness: Weakness, seed: u64) -> (World, Addr) {

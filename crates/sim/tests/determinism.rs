@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use farlock_fabric::{
-    Addr, Endpoint, Link, Mailbox, MaskedAtomics, MaskedCas, MaskedFaa, Slot, Verb, Wait,
+    Addr, Endpoint, Link, Mailbox, MaskedAtomics, MaskedCas, MaskedFaa, Revoke, Slot, Verb, Wait,
     WideAtomics,
 };
 use farlock_sim::{Config, Ended, Handle, Ratio, Reset, SimEndpoint, Weakness, World};

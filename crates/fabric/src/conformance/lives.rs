@@ -1,15 +1,13 @@
-//! Who exists: identity, death, revocation, and the incarnation of the memory node.
+//! Who exists: identity, death, and the incarnation of the memory node.
 
-use std::pin::pin;
-
-use super::{SHORT, Stage, begin, bury, load, store};
+use super::{Stage, bury, load, store};
 use crate::addr::{Addr, EndpointId, Mailbox, Slot};
 use crate::endpoint::Endpoint;
 use crate::error::Fault;
 use crate::verb::{Link, Verb};
 
 /// Every narrow verb that touches memory.
-fn verbs(addr: Addr) -> [Verb<'static>; 4] {
+pub(super) fn verbs(addr: Addr) -> [Verb<'static>; 4] {
     [
         Verb::Read { addr, words: 1 },
         Verb::Write { addr, data: &[5] },
@@ -100,125 +98,6 @@ pub fn what_the_dead_did_stays<S: Stage>(stage: &mut S) {
         bury(&e, id).await;
         assert_eq!(load(&e, addr).await, 42);
     });
-}
-
-pub fn the_revoked_are_refused<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    if !S::REVOKES {
-        assert_eq!(e.revoke(peer.id()), Err(Fault::Unsupported));
-        return;
-    }
-    stage.run(async {
-        e.revoke(peer.id()).expect("it can be revoked");
-        for verb in verbs(addr) {
-            assert_eq!(peer.verb(verb).await, Err(Fault::Revoked), "{verb:?}");
-        }
-        for verb in verbs(addr) {
-            assert_eq!(peer.verb(verb).await, Err(Fault::Revoked), "still: {verb:?}");
-        }
-    });
-}
-
-pub fn the_revoked_change_nothing<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        if e.revoke(peer.id()).is_ok() {
-            for verb in verbs(addr) {
-                let _ = peer.verb(verb).await;
-                drop(peer.verb(verb));
-            }
-            e.sleep(SHORT).await;
-            assert_eq!(load(&e, addr).await, 0);
-        }
-    });
-}
-
-pub fn the_revoked_change_nothing_by_chain<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        if e.revoke(peer.id()).is_ok() {
-            let chain = verbs(addr).map(Link::from);
-            assert_eq!(peer.chain(&chain).await, Err(Fault::Revoked));
-            assert_eq!(load(&e, addr).await, 0);
-        }
-    });
-}
-
-pub fn the_revoked_send_nothing<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    let to = Mailbox { endpoint: e.id(), slot: Slot(0) };
-    stage.run(async {
-        if e.revoke(peer.id()).is_ok() {
-            assert_eq!(peer.send(to, [1; 4]).await, Err(Fault::Revoked));
-            assert_eq!(e.receive(Slot(0)), None);
-        }
-    });
-}
-
-pub fn a_verb_in_flight_does_not_outlive_a_revocation<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        let mut flying = pin!(peer.faa64(addr, 1));
-        let _ = begin(flying.as_mut()).await;
-        if e.revoke(peer.id()).is_err() {
-            return;
-        }
-        let after = load(&e, addr).await;
-        e.sleep(SHORT).await;
-        assert_eq!(load(&e, addr).await, after, "nothing takes effect after the revocation");
-    });
-}
-
-pub fn a_revocation_hits_nobody_else<S: Stage>(stage: &mut S) {
-    let (e, peer, third) = (stage.endpoint(), stage.endpoint(), stage.endpoint());
-    let addr = stage.scratch(64);
-    stage.run(async {
-        if e.revoke(peer.id()).is_ok() {
-            e.faa64(addr, 1).await.expect("the revoker goes on");
-            third.faa64(addr, 1).await.expect("so does everybody else");
-            let to = Mailbox { endpoint: e.id(), slot: Slot(0) };
-            third.send(to, [1; 4]).await.expect("so do their messages");
-            assert_eq!(load(&e, addr).await, 2);
-        }
-    });
-}
-
-pub fn the_dead_can_be_revoked<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    let id = peer.id();
-    stage.kill(peer);
-    stage.run(bury(&e, id));
-    if S::REVOKES {
-        assert_eq!(e.revoke(id), Ok(()));
-    }
-    let successor = stage.endpoint();
-    stage.run(async {
-        let _ = e.revoke(id);
-        successor.faa64(addr, 1).await.expect("its successor was not meant");
-    });
-}
-
-pub fn one_can_be_revoked_twice<S: Stage>(stage: &mut S) {
-    let (a, b, peer) = (stage.endpoint(), stage.endpoint(), stage.endpoint());
-    let addr = stage.scratch(64);
-    if S::REVOKES {
-        assert_eq!(a.revoke(peer.id()), Ok(()));
-        assert_eq!(a.revoke(peer.id()), Ok(()));
-        assert_eq!(b.revoke(peer.id()), Ok(()));
-        stage.run(async { assert_eq!(peer.faa64(addr, 1).await, Err(Fault::Revoked)) });
-    }
-}
-
-pub fn a_successor_of_the_revoked_is_free<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    let _ = e.revoke(peer.id());
-    let id = peer.id();
-    stage.kill(peer);
-    stage.run(bury(&e, id));
-    for _ in 0..3 {
-        let successor = stage.endpoint();
-        stage.run(async { successor.faa64(addr, 1).await.expect("it attached anew") });
-    }
 }
 
 pub fn the_stale_are_refused<S: Stage>(stage: &mut S) {

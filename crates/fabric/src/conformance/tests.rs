@@ -64,20 +64,23 @@ impl<E: Endpoint, W: Fn(ModelEndpoint) -> E> Stage for Model<W> {
 
 mod reference {
     use super::*;
-    crate::conformance!(bare(World::new()));
+    crate::conformance!(bare(World::new()), narrow masked wide revoking);
 }
 
 /// Reads are served as late as the contract allows.
 mod weakest {
     use super::*;
-    crate::conformance!(bare(World::with(true, None)));
+    crate::conformance!(bare(World::with(true, None)), narrow masked wide revoking);
 }
 
 /// No hook changes what a protocol sees.
 mod hooked {
     use super::*;
 
-    crate::conformance!(Model::new(World::with(true, None), |e| Counted::new(Counted::new(e))));
+    crate::conformance!(
+        Model::new(World::with(true, None), |e| Counted::new(Counted::new(e))),
+        narrow masked wide revoking
+    );
 }
 
 type Bare = Model<fn(ModelEndpoint) -> ModelEndpoint>;
@@ -97,6 +100,7 @@ fn cases() -> Vec<(&'static str, Case)> {
     let mut all = crate::conformance_cases!(narrow[list]);
     all.extend(crate::conformance_cases!(masked[list]));
     all.extend(crate::conformance_cases!(wide[list]));
+    all.extend(crate::conformance_cases!(revoking[list]));
     all
 }
 

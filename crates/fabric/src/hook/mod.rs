@@ -27,8 +27,8 @@ use std::task::{Context, Poll};
 
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{
-    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Posted, SyncedClock, Ticket, Wait,
-    WaitState, WideAtomics, Woken,
+    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Posted, Revoke, SyncedClock, Ticket,
+    Wait, WaitState, WideAtomics, Woken,
 };
 use crate::error::Fault;
 use crate::verb::{Link, Verb};
@@ -100,7 +100,6 @@ delegated! {
     fn occupied_from(&self, index: u16) -> Option<u16>;
     fn occupant(&self, index: u16) -> Option<EndpointId>;
     fn is_alive(&self, id: EndpointId) -> bool;
-    fn revoke(&self, peer: EndpointId) -> Result<(), Fault>;
     #[track_caller]
     fn checkpoint(&self, survivors: &[u64]);
 }
@@ -108,6 +107,13 @@ delegated! {
 impl<H: Hook<Inner: MaskedAtomics>> MaskedAtomics for H {}
 
 impl<H: Hook<Inner: WideAtomics>> WideAtomics for H {}
+
+impl<H: Hook<Inner: Revoke>> Revoke for H {
+    #[inline(always)]
+    fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
+        self.inner().revoke(peer)
+    }
+}
 
 impl<H: Hook<Inner: SyncedClock>> SyncedClock for H {
     #[inline(always)]

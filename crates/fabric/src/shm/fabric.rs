@@ -3,6 +3,7 @@
 use std::task::{Context, Poll};
 
 use super::endpoint::Shm;
+use super::keeper::PlaceKeeper;
 use super::primitive::{Ordering, boot_time};
 use super::region::REGION;
 use super::table::Vital;
@@ -14,7 +15,7 @@ use crate::endpoint::{
 use crate::error::Fault;
 use crate::verb::{CHAIN_MAX, Link, Verb};
 
-impl<K: 'static> Endpoint for Shm<K> {
+impl<K: PlaceKeeper> Endpoint for Shm<K> {
     const COMPLETES_IN_POST: bool = true;
     const WATCHES_MEMORY: bool = true;
     const LOOKS_AROUND_CHEAPLY: bool = true;
@@ -117,7 +118,7 @@ impl<K: 'static> Endpoint for Shm<K> {
         mixed ^ (mixed >> 31)
     }
 
-    /// A plain store: no verb, so a revocation does not wait for it. It changes nothing but this
+    /// A plain store: no verb, so no end of a lane waits for it. It changes nothing but this
     /// endpoint's own record.
     #[inline(always)]
     fn publish(&self, slot: Slot, word: usize, value: u64) {
@@ -147,28 +148,18 @@ impl<K: 'static> Endpoint for Shm<K> {
     fn is_alive(&self, id: EndpointId) -> bool {
         self.region.mapping().vital(id) != Vital::Dead
     }
-
-    /// Closes the peer's gate, makes every processor pass a barrier, and waits until the peer is
-    /// not within a verb.
-    ///
-    /// [`Fault::Lost`]: the peer stayed within a verb for 100 ms (it is stopped or starved), so
-    /// that verb may still take effect; later ones will not. [`Fault::Unsupported`]: the system
-    /// has no such barrier.
-    fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
-        self.region.mapping().revoke(peer)
-    }
 }
 
-impl<K: 'static> MaskedAtomics for Shm<K> {}
+impl<K: PlaceKeeper> MaskedAtomics for Shm<K> {}
 
-impl<K: 'static> WideAtomics for Shm<K> {}
+impl<K: PlaceKeeper> WideAtomics for Shm<K> {}
 
 /// How far the clocks of two processors may lie apart: the kernel uses none that are further.
 const CLOCK_ERROR_NS: Nanos = 1_000;
 
 /// All read the boot-time clock of one kernel. In another time namespace it is another clock: there
 /// a region must not be opened by users of this ability.
-impl<K: 'static> SyncedClock for Shm<K> {
+impl<K: PlaceKeeper> SyncedClock for Shm<K> {
     fn clock_error(&self) -> Nanos {
         CLOCK_ERROR_NS
     }

@@ -38,6 +38,24 @@ use crate::addr::EndpointId;
 use crate::endpoint::NotSend;
 use crate::error::ConnectError;
 
+/// What keeps an endpoint's place: a [`Keeper`] of its own, or one elsewhere.
+pub trait PlaceKeeper: 'static {
+    /// Another thread than the one that keeps the place may execute the verbs. So the place may be
+    /// left while a verb is under way, and each says while it is: two plain stores to the
+    /// endpoint's own line. No cheaper word tells the keeper that a thread of this process stands
+    /// between its look at the gate and its locked instruction.
+    const IS_ELSEWHERE: bool;
+}
+
+/// Its thread leaves the place, or dies, between two verbs.
+impl PlaceKeeper for Keeper {
+    const IS_ELSEWHERE: bool = false;
+}
+
+impl PlaceKeeper for Kept {
+    const IS_ELSEWHERE: bool = true;
+}
+
 /// Places that one thread keeps at most, for one region handle: the kernel looks at 2048 robust
 /// mutexes of a thread that ends, and the program may have some of its own.
 pub const KEEPERS_MAX: u32 = 2000;

@@ -87,7 +87,7 @@ pub use endpoint::{Lane, Shm, ShmEndpoint};
 pub use error::GrowError;
 pub use fork::fork_count;
 pub use incarnation::Origin;
-pub use keeper::{KEEPERS_MAX, Keeper, Kept};
+pub use keeper::{KEEPERS_MAX, Keeper, Kept, PlaceKeeper};
 pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
 pub use mutex::{SystemGuard, SystemKind, SystemMutexes};
 pub use parking::Unparker;

@@ -109,16 +109,17 @@ impl Display {
 }
 
 /// Why the gate of an endpoint is closed; 0 is open.
-const CLOSED_REVOKED: u32 = 1;
+const CLOSED_ENDED: u32 = 1;
 const CLOSED_STALE: u32 = 2;
 const CLOSED_MASK: u32 = 0xff;
 
 /// The line its owner looks at with every verb.
 #[repr(C, align(64))]
 pub(super) struct Control {
-    /// Incarnation and, below it, why the gate is closed. Revokers close it; nobody opens it.
+    /// Incarnation and, below it, why the gate is closed. A lane's keeper closes it, or a region's
+    /// remover; nobody opens it.
     gate: AtomicU32,
-    /// Not zero while the owner is within a verb. Only the owner stores it.
+    /// Not zero while a lane is within a verb. Only the lane stores it.
     busy: AtomicU32,
 }
 
@@ -131,7 +132,7 @@ impl Control {
 
     /// Closes the gate of this owner. Returns false where it has a successor.
     pub(super) fn close(&self, incarnation: u16, stale: bool) -> bool {
-        let reason = if stale { CLOSED_STALE } else { CLOSED_REVOKED };
+        let reason = if stale { CLOSED_STALE } else { CLOSED_ENDED };
         let mut gate = self.gate.load(Ordering::Relaxed);
         while gate >> 16 == u32::from(incarnation) {
             // The stronger reason stays: an endpoint of a removed region must open it again.
@@ -144,6 +145,12 @@ impl Control {
         false
     }
 
+    /// Whether its owner may do anything; why not, if not.
+    #[inline(always)]
+    pub(super) fn admit(&self) -> Result<(), Fault> {
+        if self.is_open() { Ok(()) } else { Err(self.fault()) }
+    }
+
     /// Whether its owner may do anything.
     #[inline(always)]
     pub(super) fn is_open(&self) -> bool {
@@ -152,12 +159,12 @@ impl Control {
 
     /// Why it may not.
     #[cold]
-    pub(super) fn fault(&self) -> Fault {
+    fn fault(&self) -> Fault {
         let stale = self.gate.load(Ordering::Relaxed) & CLOSED_STALE != 0;
         if stale { Fault::Stale } else { Fault::Revoked }
     }
 
-    /// Whether its owner is within a verb.
+    /// Whether its lane is within a verb.
     pub(super) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire) != 0
     }
@@ -167,10 +174,10 @@ impl Control {
         self.busy.load(Ordering::Relaxed) > 1
     }
 
-    /// Runs the effect of a verb of the owner, unless the gate is closed.
+    /// Runs the effect of a verb of a lane, unless the gate is closed.
     ///
-    /// Two plain stores and a load; the ordering that they lack is supplied by the revoker, who
-    /// makes every processor pass a barrier between closing the gate and looking at `busy`.
+    /// Two plain stores and a load; the ordering that they lack is supplied by its keeper's end,
+    /// where every processor passes a barrier between closing the gate and looking at `busy`.
     #[inline(always)]
     pub(super) fn within<R>(&self, effect: impl FnOnce() -> R) -> Result<R, Fault> {
         self.busy.store(1, Ordering::Relaxed);
@@ -209,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_is_not_revoked_for_its_predecessor() {
+    fn a_successor_is_not_closed_for_its_predecessor() {
         let control = control();
         control.open(8);
         assert!(!control.close(7, false));

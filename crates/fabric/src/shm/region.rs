@@ -262,7 +262,7 @@ impl Region {
     }
 
     /// The words of the heap, as long as it is now, for those who prepare or inspect memory. What
-    /// is done here is no verb: it wakes nobody, and no revocation stops it.
+    /// is done here is no verb: it wakes nobody, and no gate stops it.
     pub fn words(&self) -> &[AtomicU64] {
         self.mapping().heap()
     }

@@ -1,4 +1,4 @@
-//! The table of endpoints: moving in and out, life and death, revocation, retirement.
+//! The table of endpoints: moving in and out, life and death, retirement.
 //!
 //! A place is claimed by whoever has its latch ([`latch`](super::latch)). Its owner then keeps a
 //! beacon burning ([`beacon`](super::beacon)) and perhaps a tether ([`tether`](super::tether)).
@@ -22,7 +22,6 @@ use super::taken;
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::Nanos;
 use crate::error::ConnectError;
-use crate::error::Fault;
 
 /// A verb takes nanoseconds; a stopped or starved thread may stay within one for ever.
 const WITHIN_A_VERB_MAX: Duration = Duration::from_millis(100);
@@ -420,30 +419,6 @@ impl Mapping {
         };
         // The place may have changed hands meanwhile; then this is nobody's description.
         (vital != Vital::Dead && place.identity() == identity).then_some(info)
-    }
-
-    /// Makes sure that no verb of `peer` takes effect any more. See
-    /// [`Endpoint::revoke`](crate::Endpoint::revoke).
-    pub(super) fn revoke(&self, peer: EndpointId) -> Result<(), Fault> {
-        let Some(place) = self.place(peer.index) else { return Ok(()) };
-        let identity = place.identity();
-        if self.vital(peer) != Vital::Alive || !place.control.close(peer.incarnation, false) {
-            return Ok(());
-        }
-        // If the identity read was not yet or no longer the peer's, the slow barrier is right too.
-        let expedited = identity.is(Phase::Occupied, peer.incarnation) && identity.expedited() != 0;
-        if !barrier(expedited) {
-            return Err(Fault::Unsupported);
-        }
-        let begun = Instant::now();
-        while place.control.is_busy() && self.vital(peer) == Vital::Alive {
-            if begun.elapsed() > WITHIN_A_VERB_MAX {
-                return Err(Fault::Lost);
-            }
-            std::thread::yield_now();
-        }
-        self.wake(peer.index);
-        Ok(())
     }
 
     /// Wakes whoever is in this place if it sleeps on its mailboxes.

@@ -1,10 +1,11 @@
 //! Verbs, executed at once on this processor.
 //!
-//! Every effect stands between entering and leaving the endpoint's gate, and every change is
-//! followed by a look at the bell of its line. An uncontended 128-bit compare-and-swap with a good
-//! hint is one locked instruction and some ten others.
+//! Every effect stands behind the endpoint's gate, and every change is followed by a look at the
+//! bell of its line. An uncontended 128-bit compare-and-swap with a good hint is one locked
+//! instruction and some ten others.
 
 use super::endpoint::Shm;
+use super::keeper::PlaceKeeper;
 use super::layout::LINE;
 use super::parking::{Bell, UNHEARD, bucket_of};
 use super::primitive::{AtomicU64, Ordering, Planted, boot_time, fence, planted};
@@ -16,7 +17,7 @@ use crate::verb::{
     Message, Verb, WORDS_MAX, masked_cas64, masked_cas128, masked_faa64, masked_faa128,
 };
 
-impl<K> Shm<K> {
+impl<K: PlaceKeeper> Shm<K> {
     #[inline(always)]
     pub(super) fn execute(&self, verb: Verb<'_>) -> Result<(), Fault> {
         match verb {
@@ -55,11 +56,10 @@ impl<K> Shm<K> {
         let (word, at) = self.wide(addr)?;
         let bell = self.bell(at);
         let expected = hint.unwrap_or_else(|| word.load_torn());
-        let old =
-            self.control().within(|| match word.compare_exchange(expected, new(expected)) {
-                Ok(()) => expected,
-                Err(actual) => exchange_until_equal(word, actual, new),
-            })?;
+        let old = self.within(|| match word.compare_exchange(expected, new(expected)) {
+            Ok(()) => expected,
+            Err(actual) => exchange_until_equal(word, actual, new),
+        })?;
         bell.ring();
         // Last, so that whoever asks for it at once finds it in a register.
         self.results.set_old(old);
@@ -71,7 +71,6 @@ impl<K> Shm<K> {
         let (word, at) = self.word(addr)?;
         let bell = self.bell(at);
         let swapped = self
-            .control()
             .within(|| word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst))?;
         match swapped {
             Ok(old) => {
@@ -87,7 +86,7 @@ impl<K> Shm<K> {
     fn faa64(&self, addr: Addr, add: u64) -> Result<(), Fault> {
         let (word, at) = self.word(addr)?;
         let bell = self.bell(at);
-        let old = self.control().within(|| word.fetch_add(add, Ordering::SeqCst))?;
+        let old = self.within(|| word.fetch_add(add, Ordering::SeqCst))?;
         bell.ring();
         self.results.set_old(old.into());
         Ok(())
@@ -99,9 +98,8 @@ impl<K> Shm<K> {
         let (word, at) = self.word(addr)?;
         let bell = self.bell(at);
         // Lock-free: a turn is repeated only because another endpoint's verb took effect.
-        let swapped = self
-            .control()
-            .within(|| word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, &new))?;
+        let swapped =
+            self.within(|| word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, &new))?;
         match swapped {
             Ok(old) => {
                 bell.ring();
@@ -119,9 +117,7 @@ impl<K> Shm<K> {
             return Err(Fault::OutOfBounds);
         }
         let found = self.readable(addr, count)?;
-        if !self.control().is_open() {
-            return Err(self.control().fault());
-        }
+        self.control().admit()?;
         self.results.keep(count, |index| found[index].load(Ordering::SeqCst));
         Ok(())
     }
@@ -132,7 +128,7 @@ impl<K> Shm<K> {
             return Err(Fault::OutOfBounds);
         }
         let (words, at) = self.words(addr, data.len())?;
-        self.control().within(|| store_all(words, data))?;
+        self.within(|| store_all(words, data))?;
         // Every line has a bell of its own.
         let last = at + (data.len() as u64 - 1) * 8;
         for line in at / LINE as u64..=last / LINE as u64 {
@@ -149,18 +145,26 @@ impl<K> Shm<K> {
         }
         let receiver = to.endpoint;
         let mailbox = mapping.mailbox(receiver.index, to.slot).ok_or(Fault::PeerGone)?;
-        if !self.control().is_open() {
-            return Err(self.control().fault());
-        }
+        self.control().admit()?;
         // An orphan executes nothing any more, so it receives nothing either.
         if mapping.vital(receiver) != Vital::Alive {
             return Err(Fault::PeerGone);
         }
         let from = self.identity();
-        self.control()
-            .within(|| mailbox.send(receiver.incarnation, from, message, boot_time))??;
+        self.within(|| mailbox.send(receiver.incarnation, from, message, boot_time))??;
         mailbox.bell.ring();
         Ok(())
+    }
+
+    /// Runs the effect of a verb, unless the gate is closed. A lane says meanwhile that it is
+    /// within a verb, for its keeper's end; an endpoint of its own thread never ends within one.
+    #[inline(always)]
+    fn within<R>(&self, effect: impl FnOnce() -> R) -> Result<R, Fault> {
+        if K::IS_ELSEWHERE {
+            return self.control().within(effect);
+        }
+        self.control().admit()?;
+        Ok(effect())
     }
 
     /// What to ring after a change of a word this many bytes into the heap. Found before the

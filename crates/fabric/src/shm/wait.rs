@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::task::{Context, Poll, Waker};
 
 use super::endpoint::Shm;
+use super::keeper::PlaceKeeper;
 use super::mailbox::Next;
 use super::parking::{LOOK_AGAIN_NS, POLL_NS, Unparker, bucket_of};
 use super::primitive::{Ordering, Planted, Source, boot_time, planted, sleep};
@@ -359,7 +360,7 @@ impl<K> Shm<K> {
     }
 }
 
-impl<K: 'static> Park for Shm<K> {
+impl<K: PlaceKeeper> Park for Shm<K> {
     /// Sleeps until something that a pending wait of this endpoint waits for happens, its
     /// [`Unparker`] is used, or 2 s have passed. Returns at once where nothing is pending.
     fn park(&self) {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+pub mod client;
 pub mod crash;
 pub mod exhaustive;
 pub mod faults;

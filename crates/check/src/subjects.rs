@@ -1,18 +1,21 @@
 //! The subjects of the checker: every lock of the registry, every exhibit of the museum.
 
 use anyhow::Context;
-use farlock_fabric::{Nanos, WideAtomics};
+use farlock_fabric::Nanos;
 use farlock_locks::museum::exhibits::{self, Claim, EXHIBITS, Exhibit, ExhibitVisitor};
+use farlock_locks::museum::flaws::Sound;
+use farlock_locks::museum::tampered::Tampered;
 use farlock_locks::record::bakery::LEASE_NS;
 use farlock_locks::registry::{self, LockInfo, RECORD_LOCKS, Visitor};
 use farlock_locks::{Promises, Proof, RecordLock, Token};
 use farlock_sim::check::Register;
 
 use crate::args::{CheckArgs, Mode};
+use crate::client::{AnyLock, any};
 use crate::faults::Declares;
 use crate::order::Order;
 use crate::points::Watched;
-use crate::trial::{Asks, Crew, Player, Settles, Terms};
+use crate::trial::{Actor, Asks, Crew, Player, Settles, Subject, Terms};
 
 /// Before the name of a lock that a client's tasks hand on among themselves.
 pub const LOCAL: &str = "local:";
@@ -298,8 +301,8 @@ impl MakePlayer {
         }
     }
 
-    fn terms<W: WideAtomics, L: RecordLock<W>>(&self, lock: &L) -> Terms {
-        let promises = lock.promises();
+    fn terms(&self, lock: &dyn AnyLock<Actor>) -> Terms {
+        let promises = lock.kind().promises();
         let order = self.order.unwrap_or_else(|| match self.crew {
             Crew::ALONE => Order::promised(promises.order),
             crew => Order::handed_on(promises.order, crew.handovers_max),
@@ -317,28 +320,28 @@ impl MakePlayer {
             adds_within_ns: promises.adds_within_ns,
             pause_ns: lease_ns.unwrap_or(self.pause_ns),
             crew: self.crew,
-            updates: lock.updates().is_some() && self.crew == Crew::ALONE,
+            updates: lock.updates() && self.crew == Crew::ALONE,
             declares: self.declares(&promises),
             asks: self.asks,
         }
     }
 }
 
-impl Visitor<Watched> for MakePlayer {
+impl Visitor<Actor> for MakePlayer {
     type Output = Player;
 
-    fn visit<L: RecordLock<Watched>>(self, lock: L) -> Player {
-        let terms = self.terms::<Watched, L>(&lock);
-        Player::new(lock, terms, |endpoint| endpoint)
+    fn visit<L: RecordLock<Actor>>(self, lock: L) -> Player {
+        ExhibitVisitor::visit(self, lock, Tampered::with::<Sound>)
     }
 }
 
 impl ExhibitVisitor<Watched> for MakePlayer {
     type Output = Player;
 
-    fn visit<W: WideAtomics, L: RecordLock<W>>(self, lock: L, wrap: fn(Watched) -> W) -> Player {
-        let terms = self.terms::<W, L>(&lock);
-        Player::new(lock, terms, wrap)
+    fn visit<L: RecordLock<Actor>>(self, lock: L, wrap: fn(Watched) -> Actor) -> Player {
+        let lock = any(lock);
+        let terms = self.terms(&*lock);
+        Player::new(Subject { lock, wrap }, terms)
     }
 }
 

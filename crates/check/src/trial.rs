@@ -11,16 +11,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Slot, WideAtomics};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Slot};
 use farlock_locks::local::together;
+use farlock_locks::museum::tampered::Tampered;
 use farlock_locks::slot::{self, Phase};
-use farlock_locks::{Client, Mode, RecordLock, Token};
+use farlock_locks::{Mode, Options, Token};
 use farlock_sim::check::{Access, History, Register, Turns};
 use farlock_sim::{
     Choice, Config, Effect, Ended, Fate, Handle, Kind, Mode as WorldMode, NodeId, Oracle, Packet,
     Ratio, SimEndpoint, World, mix,
 };
 
+use crate::client::{AnyClient, AnyLock};
 use crate::faults::{Declares, Faults};
 use crate::goods::{Deed, Goods};
 use crate::layout::Layout;
@@ -159,32 +161,42 @@ impl Terms {
     }
 }
 
+/// What the clients of a run act through: whoever plays a sound lock makes no mistake with it, so
+/// that every lock is compiled for one kind of endpoint.
+pub type Actor = Tampered<Watched>;
+
+/// A lock, and how its clients see the fabric.
+#[derive(Clone)]
+pub struct Subject {
+    /// The lock.
+    pub lock: Rc<dyn AnyLock<Actor>>,
+    /// Makes an endpoint of a client.
+    pub wrap: fn(Watched) -> Actor,
+}
+
+impl Subject {
+    /// A client that acts there.
+    fn client(&self, endpoint: Watched, options: Options, handovers: u32) -> ActorClient {
+        self.lock.client((self.wrap)(endpoint), options, handovers)
+    }
+}
+
+/// A client in a run.
+type ActorClient = Rc<dyn AnyClient<Actor>>;
+
 /// A subject, ready to play any scenario.
 pub struct Player {
-    play: Play,
-    fields: &'static [Field],
+    subject: Subject,
+    known: Findings,
     /// Whether the lock outlives clients that die; if not, nobody must.
     pub outlives: bool,
     terms: Terms,
 }
 
-type Play = Box<dyn Fn(&Scenario, Box<dyn Oracle>, &mut RunLog) -> Verdict>;
-
 impl Player {
-    /// A player of this lock, whose clients act through what `wrap` makes of their endpoints.
-    pub fn new<E, L>(lock: L, terms: Terms, wrap: fn(Watched) -> E) -> Self
-    where
-        E: WideAtomics,
-        L: RecordLock<E>,
-    {
-        let known = Findings::default();
-        let play = move |scenario: &Scenario, oracle: Box<dyn Oracle>, log: &mut RunLog| {
-            let answers = Rc::default();
-            let oracle = Recorder::around(oracle, &answers, scenario);
-            let trial = Trial::new(scenario, oracle, terms, log);
-            trial.play(&lock, wrap, log, (answers, Rc::clone(&known)))
-        };
-        Self { play: Box::new(play), fields: L::FIELDS, outlives: terms.outlives, terms }
+    /// A player of this lock.
+    pub fn new(subject: Subject, terms: Terms) -> Self {
+        Self { subject, known: Findings::default(), outlives: terms.outlives, terms }
     }
 
     /// What may be drawn for this lock.
@@ -217,12 +229,12 @@ impl Player {
 
     /// The fields of the lock's word.
     pub fn fields(&self) -> &'static [Field] {
-        self.fields
+        self.subject.lock.kind().fields()
     }
 
     /// One run.
     pub fn play(&self, scenario: &Scenario, oracle: Box<dyn Oracle>) -> Verdict {
-        (self.play)(scenario, oracle, &mut RunLog::default())
+        self.play_noting(scenario, oracle, &mut RunLog::default())
     }
 
     /// One run, of which more is noted.
@@ -232,7 +244,10 @@ impl Player {
         oracle: Box<dyn Oracle>,
         log: &mut RunLog,
     ) -> Verdict {
-        (self.play)(scenario, oracle, log)
+        let answers = Rc::default();
+        let oracle = Recorder::around(oracle, &answers, scenario);
+        let trial = Trial::new(scenario, &self.subject, oracle, self.terms, log);
+        trial.play(log, (answers, Rc::clone(&self.known)))
     }
 }
 
@@ -292,6 +307,44 @@ type Turned = (Option<Token>, u32);
 type SharedBench = Rc<RefCell<Bench>>;
 
 impl Bench {
+    fn new(
+        scenario: &Scenario,
+        terms: &Terms,
+        layout: Layout,
+        ghost: Rc<Cell<u64>>,
+        log: RunLog,
+    ) -> Self {
+        // A lease that ends puts everybody in line anew, as a death does, and may a pause.
+        let paused_out = scenario.may_pause() && !terms.order_outlives_pauses;
+        let in_any_order = scenario.is_deadly() || terms.lease_ns.is_some() || paused_out;
+        // A try is in no line, and whoever is stopped in one is passed over: where waits end at any
+        // time, everybody seems to be.
+        let passed_over = scenario.hasty && terms.declares.passes;
+        let in_any_order = in_any_order || scenario.is_watched() || passed_over;
+        // Who is granted the first lock of a transaction is known to be when it has all of them.
+        let in_any_order = in_any_order || scenario.transacts;
+        let others = u32::from(scenario.clients.div_ceil(terms.crew.tasks)) - 1;
+        let judges = |_| Judges {
+            turns: Turns::of_one_line(terms.order.one_line, scenario.slow),
+            goods: Goods::of(terms.register),
+            ..Judges::default()
+        };
+        Self {
+            locks: layout.locks().map(judges).collect(),
+            order: match in_any_order {
+                true => Order::default(),
+                false => terms.order.with_turns_unseen(scenario.cancels()).beside(others),
+            },
+            ghost,
+            clients: scenario.clients,
+            crew: terms.crew,
+            is_watched: scenario.is_watched(),
+            words: Words { fields: &[], slots: terms.crew.slots(scenario) },
+            log,
+            ..Self::default()
+        }
+    }
+
     fn tell(&mut self, what: impl FnOnce(&mut String)) {
         if let Some(timeline) = &mut self.log.timeline {
             let mut line = String::new();
@@ -474,9 +527,31 @@ fn show_fates(world: &World, bench: &SharedBench) {
     }
 }
 
+/// The world of a scenario.
+fn config(scenario: &Scenario, terms: &Terms) -> Config {
+    let newcomers = u16::from(scenario.is_watched());
+    Config {
+        mode: WorldMode::Explored,
+        weakness: scenario.weakness(),
+        // One more for the client that looks whether everything is as before, and a server's.
+        // Whoever comes back after a restart takes another seat.
+        endpoints: scenario.clients * (1 + scenario.restarts()) + 2 + newcomers,
+        slots_per_endpoint: terms.crew.slots(scenario),
+        hasty: scenario.hasty,
+        slow_completions: scenario.slow,
+        clocks_decide: terms.lease_ns.is_some(),
+        // A try of a lock that is held for long loses patience.
+        words_keep: scenario.tries != 0 && scenario.hold_ns > 0,
+        adds_within_ns: terms.adds_within_ns.filter(|_| scenario.is_timely()),
+        events_max: Some(EVENTS_MAX),
+        ..Config::default()
+    }
+}
+
 /// A run.
 struct Trial {
     scenario: Rc<Scenario>,
+    subject: Subject,
     terms: Terms,
     handle: Handle,
     world: World,
@@ -488,58 +563,20 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(scenario: &Scenario, oracle: Box<dyn Oracle>, terms: Terms, log: &mut RunLog) -> Self {
+    fn new(
+        scenario: &Scenario,
+        subject: &Subject,
+        oracle: Box<dyn Oracle>,
+        terms: Terms,
+        log: &mut RunLog,
+    ) -> Self {
         let terms = terms.of(scenario);
-        let newcomers = u16::from(scenario.is_watched());
-        let config = Config {
-            mode: WorldMode::Explored,
-            weakness: scenario.weakness(),
-            // One more for the client that looks whether everything is as before, and a server's.
-            // Whoever comes back after a restart takes another seat.
-            endpoints: scenario.clients * (1 + scenario.restarts()) + 2 + newcomers,
-            slots_per_endpoint: terms.crew.slots(scenario),
-            hasty: scenario.hasty,
-            slow_completions: scenario.slow,
-            clocks_decide: terms.lease_ns.is_some(),
-            // A try of a lock that is held for long loses patience.
-            words_keep: scenario.tries != 0 && scenario.hold_ns > 0,
-            adds_within_ns: terms.adds_within_ns.filter(|_| scenario.is_timely()),
-            events_max: Some(EVENTS_MAX),
-            ..Config::default()
-        };
+        let config = config(scenario, &terms);
         let world = World::with_oracle(config, oracle);
         let region = world.region(world.node(), Layout::bytes(scenario.locks));
         let layout = Layout::new(region, scenario.locks);
-        let log = std::mem::take(log);
-        // A lease that ends puts everybody in line anew, as a death does, and may a pause.
-        let paused_out = scenario.may_pause() && !terms.order_outlives_pauses;
-        let in_any_order = scenario.is_deadly() || terms.lease_ns.is_some() || paused_out;
-        // A try is in no line, and whoever is stopped in one is passed over: where waits end at any
-        // time, everybody seems to be.
-        let passed_over = scenario.hasty && terms.declares.passes;
-        let in_any_order = in_any_order || scenario.is_watched() || passed_over;
-        // Who is granted the first lock of a transaction is known to be when it has all of them.
-        let in_any_order = in_any_order || scenario.transacts;
-        let others = u32::from(scenario.clients.div_ceil(terms.crew.tasks)) - 1;
-        let judges = |_| Judges {
-            turns: Turns::of_one_line(terms.order.one_line, scenario.slow),
-            goods: Goods::of(terms.register),
-            ..Judges::default()
-        };
-        let bench = Rc::new(RefCell::new(Bench {
-            locks: layout.locks().map(judges).collect(),
-            order: match in_any_order {
-                true => Order::default(),
-                false => terms.order.with_turns_unseen(scenario.cancels()).beside(others),
-            },
-            ghost: world.ghost(),
-            clients: scenario.clients,
-            crew: terms.crew,
-            is_watched: scenario.is_watched(),
-            words: Words { fields: &[], slots: terms.crew.slots(scenario) },
-            log,
-            ..Bench::default()
-        }));
+        let bench = Bench::new(scenario, &terms, layout, world.ghost(), std::mem::take(log));
+        let bench = Rc::new(RefCell::new(bench));
         let seer = Rc::clone(&bench);
         show_fates(&world, &bench);
         world.observe(Box::new(move |effect| seer.borrow_mut().sees(effect, layout)));
@@ -549,6 +586,7 @@ impl Trial {
         }
         Self {
             scenario: Rc::new(scenario.clone()),
+            subject: subject.clone(),
             terms,
             handle: world.handle(),
             world,
@@ -559,21 +597,15 @@ impl Trial {
         }
     }
 
-    fn play<E: WideAtomics, L: RecordLock<E>>(
-        mut self,
-        lock: &L,
-        wrap: fn(Watched) -> E,
-        log: &mut RunLog,
-        known: (halt::Answers, Findings),
-    ) -> Verdict {
-        let lock = self.set_out(lock, wrap);
+    fn play(mut self, log: &mut RunLog, known: (halt::Answers, Findings)) -> Verdict {
+        self.set_out();
         if self.scenario.may_stop() {
-            Halts::new(&self, &lock, wrap, known).watch();
+            Halts::new(&self, known).watch();
         }
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            let ended = self.run_on(&lock, wrap);
+            let ended = self.run_on();
             if ended == Ended::Finished && self.bench.borrow().locks_are_held_apart() {
-                self.look_around(&lock, wrap);
+                self.look_around();
             }
             ended
         }));
@@ -584,11 +616,7 @@ impl Trial {
     }
 
     /// Everybody is ready to begin, and the lock is as they have it.
-    fn set_out<E, L>(&mut self, lock: &L, wrap: fn(Watched) -> E) -> L
-    where
-        E: WideAtomics,
-        L: RecordLock<E>,
-    {
+    fn set_out(&mut self) {
         let (clients, crew) = (self.scenario.clients, self.terms.crew);
         let firsts = (0..clients).step_by(usize::from(crew.tasks));
         // The visitor, a server and those who come back find their seats by the number of clients.
@@ -596,16 +624,15 @@ impl Trial {
             firsts.clone().map(|first| self.handle.endpoint_at(first + 1)).collect();
         let id = |who: u16| Cell::new(endpoints[usize::from(who / crew.tasks)].id());
         self.ids = (0..clients).map(id).collect();
-        let mut lock = lock.clone();
-        if lock.promises().served {
-            self.begin_service(&mut lock, wrap);
+        if self.subject.lock.kind().promises().served {
+            self.begin_service();
         }
         let steady = self.scenario.restarts() == 0 && self.terms.lease_ns.is_none();
         let one = self.scenario.locks == 1 && crew == Crew::ALONE;
         if self.scenario.is_watched() && steady && one {
             self.newcomer = Some(self.handle.endpoint_at(clients + 3));
         }
-        self.begin_counts(&lock);
+        self.begin_counts();
         // Of two deaths of one client the first is written last, and counts.
         for death in self.scenario.deaths.iter().rev() {
             if let Some(id) = self.ids.get(usize::from(death.who)) {
@@ -627,8 +654,7 @@ impl Trial {
         for (first, endpoint) in firsts.zip(endpoints) {
             let id = self.ids[usize::from(first)].get();
             let whos = first..(first + crew.tasks).min(clients);
-            let mut members =
-                Contestant::crew(self.clone_for_client(), &lock, wrap, endpoint, whos);
+            let mut members = Contestant::crew(self.clone_for_client(), endpoint, whos);
             match members.len() {
                 1 => drop(self.handle.spawn(id, members.remove(0).run())),
                 _ => {
@@ -636,34 +662,32 @@ impl Trial {
                 }
             }
         }
-        lock
     }
 
     /// Whoever serves the clients begins to.
-    fn begin_service<E, L>(&self, lock: &mut L, wrap: fn(Watched) -> E)
-    where
-        E: WideAtomics,
-        L: RecordLock<E>,
-    {
+    fn begin_service(&mut self) {
         let number = self.scenario.clients + 1;
         let endpoint = self.handle.endpoint_at(number + 1);
         let id = endpoint.id();
-        let endpoint = wrap(Watched::new(endpoint, number, self.layout, None));
-        self.handle.spawn_server(id, lock.server().expect("it is served").serve(Rc::new(endpoint)));
+        let endpoint = (self.subject.wrap)(Watched::new(endpoint, number, self.layout, None));
+        let (lock, server) = self.subject.lock.served(Rc::new(endpoint));
+        self.subject.lock = lock;
+        self.handle.spawn_server(id, server);
     }
 
     /// The lock's counts begin shortly before they wrap, if they are to. It is seen when they do,
     /// where that matters.
-    fn begin_counts<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L) {
+    fn begin_counts(&self) {
+        let kind = self.subject.lock.kind();
         let (steps, bench) = (self.scenario.near_wrap, &mut *self.bench.borrow_mut());
-        let word = lock.near_wrap(steps);
-        bench.may_be_late = lock.promises().lease_ns.is_some() && !self.scenario.is_timely();
-        bench.words.fields = L::FIELDS;
-        let count = Tokens::of(L::FIELDS, if steps > 0 { word } else { 0 });
+        let word = kind.near_wrap(steps);
+        bench.may_be_late = self.terms.lease_ns.is_some() && !self.scenario.is_timely();
+        bench.words.fields = kind.fields();
+        let count = Tokens::of(kind.fields(), if steps > 0 { word } else { 0 });
         bench.locks.iter_mut().for_each(|lock| lock.count = count);
-        let last = lock.near_wrap(1);
-        bench.counts = L::FIELDS.iter().filter(|f| f.of(last) != 0).copied().collect();
-        bench.order_outlives_counts = lock.promises().order.outlives_counts;
+        let last = kind.near_wrap(1);
+        bench.counts = kind.fields().iter().filter(|f| f.of(last) != 0).copied().collect();
+        bench.order_outlives_counts = kind.promises().order.outlives_counts;
         if steps > 0 {
             bench.tell(|line| *line = format!("counts wrap after {steps} steps"));
             for addr in self.layout.locks().map(|at| self.layout.word(at)) {
@@ -677,6 +701,7 @@ impl Trial {
     fn clone_for_client(&self) -> ClientView {
         ClientView {
             scenario: Rc::clone(&self.scenario),
+            subject: self.subject.clone(),
             terms: self.terms,
             handle: self.handle.clone(),
             layout: self.layout,
@@ -689,7 +714,7 @@ impl Trial {
     /// All have left: records must be idle, mailboxes empty, and the lock free, so that it is
     /// granted to whoever tries. After a death the lock may be broken: then it must be granted to
     /// whoever asks and waits, and be free when that is over.
-    fn look_around<E: WideAtomics, L: RecordLock<E>>(&self, lock: &L, wrap: fn(Watched) -> E) {
+    fn look_around(&self) {
         self.handle.crash_anywhere(0, Ratio::NEVER);
         let endpoint = self.handle.endpoint_at(self.scenario.clients + 1);
         let leased = self.terms.lease_ns.is_some();
@@ -718,12 +743,12 @@ impl Trial {
             }
         }
         let id = endpoint.id();
-        let endpoint = wrap(Watched::new(endpoint, VISITOR, self.layout, None));
-        let client = Client::new(endpoint, lock.clone(), self.clone_for_client().options());
+        let endpoint = Watched::new(endpoint, VISITOR, self.layout, None);
+        let client = self.subject.client(endpoint, self.clone_for_client().options(), 0);
         let (bench, layout) = (Rc::clone(&self.bench), self.layout);
+        let order = self.subject.lock.kind().promises().order;
         // Who may pass a line learns nothing of its dead; one in so many must get in line.
-        let visits =
-            if bereaved || leased { 1 + lock.promises().order.bypass_max.unwrap_or(0) } else { 0 };
+        let visits = if bereaved || leased { 1 + order.bypass_max.unwrap_or(0) } else { 0 };
         // A try finds the dead by itself, where the lock says so.
         let tries = self.terms.declares.tries && visits > 0 && !leased;
         let tries = tries && self.handle.happens(Choice::Mishap, Ratio::one_in(2));
@@ -731,7 +756,7 @@ impl Trial {
         let task = self.handle.spawn(id, async move {
             for at in layout.locks() {
                 for _ in 0..visits {
-                    if !visit(&client, at, layout.word(at), &bench).await {
+                    if !visit(&*client, at, layout.word(at), &bench).await {
                         return false;
                     }
                 }
@@ -800,18 +825,13 @@ impl Trial {
 }
 
 /// Somebody who comes last: acquires the lock, however broken, and releases it. Whether it could.
-async fn visit<E: WideAtomics, L: RecordLock<E>>(
-    client: &Client<E, L>,
-    at: usize,
-    word: Addr,
-    bench: &SharedBench,
-) -> bool {
+async fn visit(client: &dyn AnyClient<Actor>, at: usize, word: Addr, bench: &SharedBench) -> bool {
     let who = client.endpoint().id().index - 1;
     bench.borrow_mut().locks[at].count.opens(who);
-    let Ok(guard) = client.exclusive(word).await else { return false };
+    let Ok(guard) = client.acquire(word, Mode::Exclusive).await else { return false };
     {
         let bench = &mut *bench.borrow_mut();
-        let token = bench.judged(at, who, Access::Exclusive, (guard.token(), 0));
+        let token = bench.judged(at, who, Access::Exclusive, (guard.fabric_token(), 0));
         bench.locks[at].ledger.enter(VISITOR, Access::Exclusive, token);
         bench.locks[at].ledger.leave(VISITOR);
     }

@@ -54,6 +54,8 @@ pub trait AnyKind {
     fn bytes(&self) -> u64;
     /// [`LockKind::SHARES`].
     fn shares(&self) -> bool;
+    /// [`LockKind::FIELDS`].
+    fn fields(&self) -> &'static [Field];
     /// [`LockKind::promises`].
     fn promises(&self) -> Promises;
     /// [`LockKind::near_wrap`].
@@ -67,6 +69,10 @@ impl<L: LockKind> AnyKind for L {
 
     fn shares(&self) -> bool {
         L::SHARES
+    }
+
+    fn fields(&self) -> &'static [Field] {
+        L::FIELDS
     }
 
     fn promises(&self) -> Promises {

@@ -1,15 +1,14 @@
 //! A client on its way through its acquisitions, and what befalls it.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, WideAtomics};
-use farlock_locks::local::{Guard, HandoverTable};
-use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, UpgradeError};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos};
+use farlock_locks::{Mode, Options, ReleaseError, UpgradeError};
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Handle, Outcome, Ratio, SimEndpoint};
 
@@ -19,13 +18,18 @@ use super::super::points::{Alarm, OpeningObserver, Watched};
 use super::super::scenario::Scenario;
 use super::super::verdict::{is_due_to, recoveries};
 use super::judges::Judges;
-use super::{ANYWHERE_ONE_IN, Bench, Crew, MEMORY, Settles, SharedBench, Terms, Turned};
+use super::{
+    ANYWHERE_ONE_IN, Actor, ActorClient, Bench, Crew, MEMORY, Settles, SharedBench, Subject, Terms,
+    Turned,
+};
+use crate::client::{AnyClient, Held};
 use crate::layout::Layout;
 
 /// What a client sees of its run.
 #[derive(Clone)]
 pub(super) struct ClientView {
     pub(super) scenario: Rc<Scenario>,
+    pub(super) subject: Subject,
     pub(super) terms: Terms,
     pub(super) handle: Handle,
     pub(super) layout: Layout,
@@ -36,11 +40,9 @@ pub(super) struct ClientView {
 }
 
 /// A client on its way through its acquisitions.
-pub(super) struct Contestant<E: Endpoint, L: RecordLock<E>> {
+pub(super) struct Contestant {
     pub(super) trial: ClientView,
-    pub(super) lock: L,
-    pub(super) wrap: fn(Watched) -> E,
-    table: HandoverTable<E, L>,
+    client: ActorClient,
     pub(super) who: u16,
     /// Its first acquisition in this life.
     first: u16,
@@ -48,30 +50,17 @@ pub(super) struct Contestant<E: Endpoint, L: RecordLock<E>> {
     incarnation: u32,
 }
 
-impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
+impl Contestant {
     /// The clients that act on this endpoint.
-    pub(super) fn crew(
-        trial: ClientView,
-        lock: &L,
-        wrap: fn(Watched) -> E,
-        endpoint: SimEndpoint,
-        whos: Range<u16>,
-    ) -> Vec<Self> {
-        let first = Self::new(trial, lock.clone(), wrap, endpoint, whos.clone(), 0);
+    pub(super) fn crew(trial: ClientView, endpoint: SimEndpoint, whos: Range<u16>) -> Vec<Self> {
+        let first = Self::new(trial, endpoint, whos.clone(), 0);
         let others = whos.skip(1).map(|who| first.beside(who)).collect::<Vec<_>>();
         std::iter::once(first).chain(others).collect()
     }
 
     /// The first of these clients at this endpoint, which has some acquisitions behind it if it
     /// comes back.
-    fn new(
-        trial: ClientView,
-        lock: L,
-        wrap: fn(Watched) -> E,
-        endpoint: SimEndpoint,
-        whos: Range<u16>,
-        first: u16,
-    ) -> Self {
+    fn new(trial: ClientView, endpoint: SimEndpoint, whos: Range<u16>, first: u16) -> Self {
         let witness = trial.bench.borrow().log.witness.clone();
         let incarnation = trial.handle.incarnation(MEMORY);
         let (who, handovers_max) = (whos.start, trial.terms.crew.handovers_max);
@@ -85,19 +74,18 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
         if trial.scenario.has_mishaps() && is_due {
             endpoint = endpoint.alarmed(Rc::new(trial.clone()));
         }
-        let client = Client::new(wrap(endpoint), lock.clone(), trial.options());
-        let table = HandoverTable::new(client, handovers_max);
-        Self { trial, lock, wrap, table, who, first, incarnation }
+        let client = trial.subject.client(endpoint, trial.options(), handovers_max);
+        Self { trial, client, who, first, incarnation }
     }
 
     /// Another client at the same endpoint.
     fn beside(&self, who: u16) -> Self {
-        let (trial, lock, table) = (self.trial.clone(), self.lock.clone(), self.table.clone());
-        Self { trial, lock, table, who, ..*self }
+        let (trial, client) = (self.trial.clone(), Rc::clone(&self.client));
+        Self { trial, client, who, ..*self }
     }
 
-    pub(super) fn client(&self) -> &Client<E, L> {
-        self.table.client()
+    pub(super) fn client(&self) -> &dyn AnyClient<Actor> {
+        &*self.client
     }
 
     pub(super) async fn run(self) {
@@ -147,7 +135,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
         };
         let (id, handle) = (endpoint.id(), trial.handle.clone());
         trial.ids[usize::from(who)].set(id);
-        let member = Self::new(trial, self.lock, self.wrap, endpoint, who..who + 1, round);
+        let member = Self::new(trial, endpoint, who..who + 1, round);
         let life: Pin<Box<dyn Future<Output = ()>>> = Box::pin(member.run());
         handle.spawn(id, life);
     }
@@ -203,18 +191,18 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
         mode: Mode,
         is_try: bool,
         gives_up: impl Fn() -> bool,
-    ) -> anyhow::Result<Option<(Guard<'_, E, L>, Access)>> {
+    ) -> anyhow::Result<Option<(Held<'_>, Access)>> {
         let (who, word) = (self.who, self.trial.layout.word(at));
-        let writer = mode == Mode::Exclusive || !L::SHARES;
+        let writer = mode == Mode::Exclusive || !self.trial.shares();
         let access = if writer { Access::Exclusive } else { Access::Shared };
         self.trial.opens(at, who, access);
         let granted = match is_try {
             true => {
                 self.tries(at, access);
-                unless(self.table.try_acquire(word, mode), gives_up).await.transpose()?
+                unless(self.client.try_acquire(word, mode), gives_up).await.transpose()?
             }
             false => {
-                let acquire = self.table.acquire(word, mode);
+                let acquire = self.client.acquire(word, mode);
                 unless(acquire, gives_up).await.transpose()?.map(Some)
             }
         };
@@ -233,7 +221,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
     async fn goes(
         &self,
         at: usize,
-        guard: Guard<'_, E, L>,
+        guard: Held<'_>,
         used: Option<()>,
         gives_up: impl Fn() -> bool,
     ) -> anyhow::Result<()> {
@@ -336,7 +324,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
             self.upgrades(at, guard.expires());
         } else {
             // What was granted too late may last again: nobody came in between.
-            self.enters(at, Access::Exclusive, (guard.token(), 0), guard.expires());
+            self.enters(at, Access::Exclusive, (guard.fabric_token(), 0), guard.expires());
         }
         let used = self.looks(at, Access::Exclusive, round, gives_up).await?;
         self.leaves(at);
@@ -457,7 +445,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
             return std::future::pending().await;
         }
         match self.trial.terms.settles {
-            Settles::All => self.client().settle().await,
+            Settles::All => poll_fn(|cx| self.client().poll_settle(cx)).await,
             Settles::One { last } => self.client().settle_one(last).await,
             Settles::Nothing => {}
         }
@@ -610,6 +598,11 @@ impl ClientView {
         is_calm && self.terms.declares.tries && self.terms.declares.passes
     }
 
+    /// Whether shared holders really share.
+    pub(super) fn shares(&self) -> bool {
+        self.subject.lock.kind().shares()
+    }
+
     /// What a client is made with that begins now.
     pub(super) fn options(&self) -> Options {
         let looks = self.terms.looks_at_incarnation;
@@ -753,7 +746,7 @@ impl ClientView {
 /// The output of a future, unless its caller gives up when it is pending: then it is dropped.
 pub(super) async fn unless<F: Future>(future: F, gives_up: impl Fn() -> bool) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
-    std::future::poll_fn(move |cx| match future.as_mut().poll(cx) {
+    poll_fn(move |cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending if gives_up() => Poll::Ready(None),
         Poll::Pending => Poll::Pending,

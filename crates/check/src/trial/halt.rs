@@ -10,15 +10,13 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use farlock_fabric::{EndpointId, Nanos, WideAtomics};
-use farlock_locks::RecordLock;
+use farlock_fabric::{EndpointId, Nanos};
 use farlock_sim::{Candidates, Choice, Ended, Oracle, Ratio, mix};
 
 use super::contestant::ClientView;
 use super::{RunLog, Scenario, Trial};
 use crate::layout::Layout;
 use crate::mishap::What;
-use crate::points::Watched;
 use crate::scenario::EVENTS_MAX;
 
 /// For how long a waiter that is stopped may keep others from the lock, in nanoseconds.
@@ -196,23 +194,15 @@ impl ClientView {
 }
 
 /// Finds out who of the stopped holds.
-pub(super) struct Halts<E, L> {
+pub(super) struct Halts {
     trial: ClientView,
-    lock: L,
-    wrap: fn(Watched) -> E,
     answers: Answers,
     findings: Findings,
 }
 
-impl<E: WideAtomics, L: RecordLock<E>> Halts<E, L> {
-    pub(super) fn new(
-        trial: &Trial,
-        lock: &L,
-        wrap: fn(Watched) -> E,
-        (answers, findings): (Answers, Findings),
-    ) -> Self {
-        let trial = trial.clone_for_client();
-        Self { trial, lock: lock.clone(), wrap, answers, findings }
+impl Halts {
+    pub(super) fn new(trial: &Trial, (answers, findings): (Answers, Findings)) -> Self {
+        Self { trial: trial.clone_for_client(), answers, findings }
     }
 
     /// From now on.
@@ -278,16 +268,16 @@ impl<E: WideAtomics, L: RecordLock<E>> Halts<E, L> {
         let answers = self.answers.borrow().clone();
         let oracle = Box::new(Playback { answers, at: 0 });
         let (scenario, log) = (&*self.trial.scenario, &mut RunLog::default());
-        let mut again = Trial::new(scenario, oracle, self.trial.terms, log);
+        let mut again = Trial::new(scenario, &self.trial.subject, oracle, self.trial.terms, log);
         let found = self.trial.bench.borrow().stops.found.clone();
         {
             let stops = &mut again.bench.borrow_mut().stops;
             (stops.found, stops.told) = (found, Some(0));
         }
-        let lock = again.set_out(&self.lock, self.wrap);
+        again.set_out();
         let known = (Answers::default(), Findings::default());
-        Self::new(&again, &lock, self.wrap, known).watch();
-        again.run_on(&lock, self.wrap);
+        Self::new(&again, known).watch();
+        again.run_on();
         again.handle.observe_halts(None);
         let living = again.clone_for_client().living();
         let bench = again.bench.borrow();
@@ -299,11 +289,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Halts<E, L> {
 
 impl Trial {
     /// Lets everything happen. Who is stopped for good goes on when all others have come to an end.
-    pub(super) fn run_on<E, L>(&self, lock: &L, wrap: fn(Watched) -> E) -> Ended
-    where
-        E: WideAtomics,
-        L: RecordLock<E>,
-    {
+    pub(super) fn run_on(&self) -> Ended {
         let view = self.clone_for_client();
         loop {
             let ended = self.world.run();
@@ -317,7 +303,7 @@ impl Trial {
             if !calm || self.bench.borrow().untrue.is_some() {
                 return ended;
             }
-            self.visits_beside_the_stopped(lock, wrap);
+            self.visits_beside_the_stopped();
             let mut who = (0..64).filter(|who| stopped >> who & 1 != 0);
             let mut next = who.next().expect("somebody is stopped");
             while let Some(other) = who.next()

@@ -2,14 +2,15 @@
 //!
 //! It acts alone: what it does takes no time of the others, and adds no schedule.
 
-use farlock_fabric::{Endpoint, WideAtomics};
-use farlock_locks::{Client, Guard, Mode, RecordLock};
+use farlock_fabric::Endpoint;
+use farlock_locks::Mode;
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Ratio, SimEndpoint};
 
-use super::Trial;
 use super::contestant::{ClientView, Contestant};
 use super::halt::STOPPED_NS_MAX;
+use super::{ActorClient, Trial};
+use crate::client::Held;
 use crate::points::Watched;
 use crate::scenario::EVENTS_MAX;
 
@@ -17,17 +18,17 @@ use crate::scenario::EVENTS_MAX;
 const NEWCOMER: u16 = 62;
 
 /// A newcomer's client.
-pub(super) struct Newcomer<E: Endpoint, L: RecordLock<E>> {
+pub(super) struct Newcomer {
     trial: ClientView,
-    client: Client<E, L>,
+    client: ActorClient,
 }
 
-impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
+impl Newcomer {
     /// One that remembers nothing of others who sat there.
-    fn new(trial: ClientView, endpoint: SimEndpoint, lock: &L, wrap: fn(Watched) -> E) -> Self {
+    fn new(trial: ClientView, endpoint: SimEndpoint) -> Self {
         let number = endpoint.id().index - 1;
-        let endpoint = wrap(Watched::new(endpoint, number, trial.layout, None));
-        let client = Client::new(endpoint, lock.clone(), trial.options());
+        let endpoint = Watched::new(endpoint, number, trial.layout, None);
+        let client = trial.subject.client(endpoint, trial.options(), 0);
         Self { trial, client }
     }
 
@@ -58,9 +59,9 @@ impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
         self.trial.bench.borrow_mut().only().count.opens(number);
     }
 
-    async fn comes_and_goes(&self, mode: Mode, guard: Guard<'_, E, L>) -> bool {
+    async fn comes_and_goes(&self, mode: Mode, guard: Held<'_>) -> bool {
         let number = self.client.endpoint().id().index - 1;
-        let shares = mode == Mode::Shared && L::SHARES;
+        let shares = mode == Mode::Shared && self.trial.shares();
         let access = if shares { Access::Shared } else { Access::Exclusive };
         {
             let living = self.trial.living();
@@ -68,7 +69,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
             // The dead hold nothing.
             let dead = (0..self.trial.scenario.clients).filter(|who| living >> who & 1 == 0);
             dead.for_each(|who| bench.buries(who));
-            let token = bench.judged(0, number, access, (guard.token(), 0));
+            let token = bench.judged(0, number, access, (guard.fabric_token(), 0));
             bench.only().ledger.enter(NEWCOMER, access, token);
             bench.only().ledger.leave(NEWCOMER);
             bench.tell(|line| *line = format!("a newcomer enters ({access:?}, token {token:?})"));
@@ -78,7 +79,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Newcomer<E, L> {
     }
 }
 
-impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
+impl Contestant {
     /// This client holds, and has stayed until nothing else could happen: now a newcomer tries.
     pub(super) async fn is_visited(&self, access: Access) {
         let trial = &self.trial;
@@ -86,7 +87,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
             return;
         };
         let (handle, id) = (&trial.handle, endpoint.id());
-        let newcomer = Newcomer::new(trial.clone(), endpoint, &self.lock, self.wrap);
+        let newcomer = Newcomer::new(trial.clone(), endpoint);
         handle.act_alone(Some(id), true);
         trial.bench.borrow_mut().visiting =
             Some("a newcomer tries the lock for ever, with nobody else to act".to_owned());
@@ -98,8 +99,8 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
         }
     }
 
-    async fn newcomer_looks(&self, newcomer: &Newcomer<E, L>, access: Access) -> bool {
-        let (trial, shares) = (&self.trial, access == Access::Shared && L::SHARES);
+    async fn newcomer_looks(&self, newcomer: &Newcomer, access: Access) -> bool {
+        let (trial, shares) = (&self.trial, access == Access::Shared && self.trial.shares());
         let declares = trial.terms.declares;
         let alone = self.others_in_the_way() == 0;
         if declares.tries {
@@ -151,11 +152,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
 impl Trial {
     /// All have come to an end but those who are stopped: a newcomer, who has waited until they are
     /// passed over, gets the lock at once.
-    pub(super) fn visits_beside_the_stopped<E, L>(&self, lock: &L, wrap: fn(Watched) -> E)
-    where
-        E: WideAtomics,
-        L: RecordLock<E>,
-    {
+    pub(super) fn visits_beside_the_stopped(&self) {
         let declares = self.terms.declares;
         let Some(endpoint) = self.newcomer.clone().filter(|_| declares.tries && declares.passes)
         else {
@@ -166,7 +163,7 @@ impl Trial {
             return;
         }
         let id = endpoint.id();
-        let newcomer = Newcomer::new(self.clone_for_client(), endpoint, lock, wrap);
+        let newcomer = Newcomer::new(self.clone_for_client(), endpoint);
         let task = self.handle.spawn(id, async move {
             newcomer.client.endpoint().sleep(STOPPED_NS_MAX).await;
             for mode in [Mode::Exclusive, Mode::Shared] {

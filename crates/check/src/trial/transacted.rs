@@ -6,9 +6,9 @@
 
 use std::cell::Cell;
 
-use farlock_fabric::{Addr, WideAtomics};
-use farlock_locks::txn::{Options, Txn};
-use farlock_locks::{Mode, RecordLock};
+use farlock_fabric::Addr;
+use farlock_locks::Mode;
+use farlock_locks::txn::Options;
 use farlock_sim::check::Access;
 
 use super::contestant::{Contestant, unless};
@@ -37,7 +37,7 @@ impl Asks {
     }
 }
 
-impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
+impl Contestant {
     /// A cycle as a transaction.
     pub(super) async fn transacts(
         &self,
@@ -49,7 +49,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
         let polls_left = Cell::new(scenario.polls(who, round));
         let gives_up = || self.gives_up(&polls_left);
         let access = |mode| match mode {
-            Mode::Shared if L::SHARES => Access::Shared,
+            Mode::Shared if self.trial.shares() => Access::Shared,
             _ => Access::Exclusive,
         };
         let held = [(at, access(mode.max(other))), (next, access(other))];
@@ -58,7 +58,7 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
         let asked = [(at, mode), (next, other), (at, other)].map(|(at, m)| (layout.word(at), m));
         let asked = self.trial.terms.asks.made_of(asked.into());
         let options = Options { patience_ns: None, ..Options::default() };
-        let mut txn = Txn::begin(self.client(), options);
+        let mut txn = self.client().begin(options);
         if unless(txn.lock_all(&asked), gives_up).await.transpose()?.is_none() {
             drop(txn);
             held.into_iter().for_each(|(at, _)| self.is_withdrawn(at));
@@ -68,8 +68,8 @@ impl<E: WideAtomics, L: RecordLock<E>> Contestant<E, L> {
             return Ok(());
         }
         for (at, access) in held {
-            let guard = txn.guard(layout.word(at)).expect("all were granted");
-            self.enters(at, access, (guard.token(), 0), guard.expires());
+            let (token, expires) = txn.held(layout.word(at)).expect("all were granted");
+            self.enters(at, access, (token, 0), expires);
         }
         let mut used = Some(());
         for (at, access) in held {

@@ -64,7 +64,8 @@ pub trait ExhibitVisitor<E: WideAtomics> {
     type Output;
 
     /// The lock, and how its clients see the fabric.
-    fn visit<W: WideAtomics, L: RecordLock<W>>(self, lock: L, wrap: fn(E) -> W) -> Self::Output;
+    fn visit<L: RecordLock<Tampered<E>>>(self, lock: L, wrap: fn(E) -> Tampered<E>)
+    -> Self::Output;
 }
 
 macro_rules! exhibits {

@@ -1,0 +1,235 @@
+//! A client of any lock, behind one type: for whatever is judged rather than timed.
+//!
+//! Only this file is compiled once for each lock. Each call of it costs an allocation and an
+//! indirection, which a simulated run does not notice; what is measured calls the lock's own
+//! client.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use farlock_fabric::{Addr, Nanos, WideAtomics};
+use farlock_locks::event::EventCounts;
+use farlock_locks::local::{self, HandoverTable};
+use farlock_locks::lock::{LocalFuture, Server};
+use farlock_locks::txn::{self, Abort, Txn};
+use farlock_locks::{
+    AcquireError, AnyKind, Client, Mode, Options, RecordLock, ReleaseError, Token, UpdateGuard,
+    UpgradeError,
+};
+
+/// A hold.
+pub type Held<'c> = Box<dyn AnyGuard<'c> + 'c>;
+/// A hold to update.
+pub type HeldToUpdate<'c> = Box<dyn AnyUpdateGuard<'c> + 'c>;
+
+/// A kind of lock, with its options.
+pub trait AnyLock<E> {
+    /// What it says of itself.
+    fn kind(&self) -> &dyn AnyKind;
+
+    /// Whether it tells holds to update from exclusive ones.
+    fn updates(&self) -> bool;
+
+    /// A client of it, whose tasks hand a hold on so often.
+    fn client(&self, endpoint: E, options: Options, handovers_max: u32) -> Rc<dyn AnyClient<E>>;
+
+    /// The lock as clients of a server at this endpoint have it, and what the server does.
+    fn served(&self, endpoint: Rc<E>) -> (Rc<dyn AnyLock<E>>, Server);
+}
+
+/// A client, with its table of handovers. Its functions are those of [`Client`] and
+/// [`HandoverTable`].
+#[expect(missing_docs, reason = "each function is documented under its name there")]
+pub trait AnyClient<E> {
+    fn endpoint(&self) -> &E;
+    fn events(&self) -> EventCounts;
+    fn memory(&self) -> u64;
+    fn is_broken(&self) -> bool;
+    fn acquire(&self, lock: Addr, mode: Mode) -> LocalFuture<'_, Result<Held<'_>, AcquireError>>;
+    fn try_acquire(
+        &self,
+        lock: Addr,
+        mode: Mode,
+    ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>>;
+    fn update(&self, lock: Addr) -> LocalFuture<'_, Result<HeldToUpdate<'_>, AcquireError>>;
+    fn begin(&self, options: txn::Options) -> Box<dyn AnyTxn<'_> + '_>;
+    fn poll_settle(&self, cx: &mut Context<'_>) -> Poll<()>;
+    fn settle_one(&self, last: bool) -> LocalFuture<'_, ()>;
+}
+
+/// What a holder has in its hands.
+#[expect(missing_docs, reason = "each function is documented under its name in local::Guard")]
+pub trait AnyGuard<'c> {
+    fn fabric_token(&self) -> Option<Token>;
+    fn turn(&self) -> u32;
+    fn expires(&self) -> Option<Nanos>;
+    fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>>;
+}
+
+/// What a holder to update has in its hands.
+#[expect(missing_docs, reason = "each function is documented under its name in UpdateGuard")]
+pub trait AnyUpdateGuard<'c> {
+    fn token(&self) -> Option<Token>;
+    fn expires(&self) -> Option<Nanos>;
+    fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>>;
+    fn upgrade(self: Box<Self>) -> LocalFuture<'c, Result<Held<'c>, UpgradeError>>;
+}
+
+/// An attempt of a transaction.
+#[expect(missing_docs, reason = "each function is documented under its name in Txn")]
+pub trait AnyTxn<'c> {
+    fn lock_all<'t>(&'t mut self, locks: &'t [(Addr, Mode)]) -> LocalFuture<'t, Result<(), Abort>>;
+    /// The token of a lock that it holds, and when that hold ends.
+    fn held(&self, lock: Addr) -> Option<(Option<Token>, Option<Nanos>)>;
+    fn commit(self: Box<Self>) -> LocalFuture<'c, Result<(), Abort>>;
+}
+
+/// This lock behind its face.
+pub fn any<E: WideAtomics, L: RecordLock<E>>(lock: L) -> Rc<dyn AnyLock<E>> {
+    Rc::new(Known(lock))
+}
+
+/// A lock whose type is known.
+struct Known<L>(L);
+
+impl<E: WideAtomics, L: RecordLock<E>> AnyLock<E> for Known<L> {
+    fn kind(&self) -> &dyn AnyKind {
+        &self.0
+    }
+
+    fn updates(&self) -> bool {
+        self.0.updates().is_some()
+    }
+
+    fn client(&self, endpoint: E, options: Options, handovers_max: u32) -> Rc<dyn AnyClient<E>> {
+        let client = Client::new(endpoint, self.0.clone(), options);
+        Rc::new(HandoverTable::new(client, handovers_max))
+    }
+
+    fn served(&self, endpoint: Rc<E>) -> (Rc<dyn AnyLock<E>>, Server) {
+        let mut lock = self.0.clone();
+        let server = lock.server().expect("it is served").serve(endpoint);
+        (any(lock), server)
+    }
+}
+
+impl<E: WideAtomics, L: RecordLock<E>> AnyClient<E> for HandoverTable<E, L> {
+    fn endpoint(&self) -> &E {
+        self.client().endpoint()
+    }
+
+    fn events(&self) -> EventCounts {
+        self.client().events()
+    }
+
+    fn memory(&self) -> u64 {
+        self.client().memory()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.client().is_broken()
+    }
+
+    fn acquire(&self, lock: Addr, mode: Mode) -> LocalFuture<'_, Result<Held<'_>, AcquireError>> {
+        Box::pin(async move { Ok(Box::new(self.acquire(lock, mode).await?) as Held<'_>) })
+    }
+
+    fn try_acquire(
+        &self,
+        lock: Addr,
+        mode: Mode,
+    ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>> {
+        Box::pin(async move {
+            Ok(self.try_acquire(lock, mode).await?.map(|guard| Box::new(guard) as Held<'_>))
+        })
+    }
+
+    fn update(&self, lock: Addr) -> LocalFuture<'_, Result<HeldToUpdate<'_>, AcquireError>> {
+        let update = self.client().update(lock);
+        Box::pin(async move { Ok(Box::new(update.await?) as HeldToUpdate<'_>) })
+    }
+
+    fn begin(&self, options: txn::Options) -> Box<dyn AnyTxn<'_> + '_> {
+        Box::new(Txn::begin(self.client(), options))
+    }
+
+    fn poll_settle(&self, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.client().settle()).poll(cx)
+    }
+
+    fn settle_one(&self, last: bool) -> LocalFuture<'_, ()> {
+        Box::pin(self.client().settle_one(last))
+    }
+}
+
+impl<'c, E: WideAtomics, L: RecordLock<E>> AnyGuard<'c> for local::Guard<'c, E, L> {
+    fn fabric_token(&self) -> Option<Token> {
+        self.fabric_token()
+    }
+
+    fn turn(&self) -> u32 {
+        self.turn()
+    }
+
+    fn expires(&self) -> Option<Nanos> {
+        self.expires()
+    }
+
+    fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>> {
+        Box::pin((*self).release())
+    }
+}
+
+/// What was upgraded.
+impl<'c, E: WideAtomics, L: RecordLock<E>> AnyGuard<'c> for farlock_locks::Guard<'c, E, L> {
+    fn fabric_token(&self) -> Option<Token> {
+        self.token()
+    }
+
+    fn turn(&self) -> u32 {
+        0
+    }
+
+    fn expires(&self) -> Option<Nanos> {
+        self.expires()
+    }
+
+    fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>> {
+        Box::pin((*self).release())
+    }
+}
+
+impl<'c, E: WideAtomics, L: RecordLock<E>> AnyUpdateGuard<'c> for UpdateGuard<'c, E, L> {
+    fn token(&self) -> Option<Token> {
+        self.token()
+    }
+
+    fn expires(&self) -> Option<Nanos> {
+        self.expires()
+    }
+
+    fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>> {
+        Box::pin((*self).release())
+    }
+
+    fn upgrade(self: Box<Self>) -> LocalFuture<'c, Result<Held<'c>, UpgradeError>> {
+        let upgrade = (*self).upgrade();
+        Box::pin(async move { Ok(Box::new(upgrade.await?) as Held<'c>) })
+    }
+}
+
+impl<'c, E: WideAtomics, L: RecordLock<E>> AnyTxn<'c> for Txn<'c, E, L> {
+    fn lock_all<'t>(&'t mut self, locks: &'t [(Addr, Mode)]) -> LocalFuture<'t, Result<(), Abort>> {
+        Box::pin(self.lock_all(locks))
+    }
+
+    fn held(&self, lock: Addr) -> Option<(Option<Token>, Option<Nanos>)> {
+        self.guard(lock).map(|guard| (guard.token(), guard.expires()))
+    }
+
+    fn commit(self: Box<Self>) -> LocalFuture<'c, Result<(), Abort>> {
+        Box::pin((*self).commit())
+    }
+}

@@ -295,7 +295,7 @@ mod subjects {
         let region = Region::open(&options(dir))?;
         let endpoint = region.endpoint()?;
         let parent = region
-            .endpoints_info()
+            .peers()
             .into_iter()
             .find(|info| info.id != endpoint.id())
             .ok_or("nobody to answer")?;

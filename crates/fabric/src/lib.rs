@@ -15,6 +15,7 @@
 pub mod addr;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod connection;
 pub mod endpoint;
 pub mod error;
 pub mod hook;
@@ -26,9 +27,12 @@ pub mod verb;
 pub mod word;
 
 pub use addr::{Addr, EndpointId, Mailbox, RegionId, Slot};
+pub use connection::{Connection, Origin, Peer};
 pub use endpoint::{
     Completion, Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Patience, Posted, Revoke,
     SyncedClock, Ticket, Wait, WaitState, Waiting, WideAtomics, Woken, block_on,
 };
 pub use error::{ConnectError, Fault, Malformed, chain};
+#[cfg(all(feature = "shm", target_os = "linux"))]
+pub use shm::{Biased, BiasedGuard, Host, Options as HostOptions, fork_count};
 pub use verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX};

@@ -421,9 +421,9 @@ fn a_thread_keeps_as_many_places_as_the_kernel_looks_after() {
     let e = region.endpoint().unwrap();
     let mut peer = dir.child("crowd");
     assert_eq!(peer.hear(), KEEPERS_MAX.to_string());
-    assert_eq!(region.endpoints_info().len() as u32, KEEPERS_MAX + 1);
+    assert_eq!(region.peers().len() as u32, KEEPERS_MAX + 1);
     peer.kill_and_reap();
-    assert_eq!(region.endpoints_info().len(), 1, "the kernel told of every one");
+    assert_eq!(region.peers().len(), 1, "the kernel told of every one");
     assert_eq!(e.occupied().filter_map(|index| e.occupant(index)).count(), 1);
 
     let kept: Vec<_> = (1..KEEPERS_MAX).map(|_| region.lane(false).unwrap()).collect();

@@ -370,7 +370,7 @@ fn sixty_four_processes_die_and_are_seen_dead() {
     let mut holders: Vec<_> = (0..64).map(|_| dir.child("holder")).collect();
     let peers: Vec<EndpointId> = holders.iter_mut().map(|holder| id(&holder.hear())).collect();
     assert!(peers.iter().all(|peer| e.is_alive(*peer)));
-    assert_eq!(region.endpoints_info().len(), 65);
+    assert_eq!(region.peers().len(), 65);
     holders.iter_mut().for_each(support::Peer::kill);
     until("64 deaths", || peers.iter().all(|peer| !e.is_alive(*peer)));
     let successors: Vec<_> = (0..79).map(|_| region.endpoint().unwrap()).collect();
@@ -447,7 +447,7 @@ fn the_table_shows_who_is_there() {
     let region = Region::open(&Options { label: "nightly backup".into(), ..dir.options() });
     let region = region.unwrap();
     let e = region.endpoint().unwrap();
-    let shown = region.endpoints_info();
+    let shown = region.peers();
     assert_eq!(shown.len(), 1);
     assert_eq!((shown[0].id, shown[0].pid), (e.id(), std::process::id()));
     assert_eq!(shown[0].label, "nightly backup");
@@ -467,7 +467,7 @@ fn an_orphan_keeps_a_tethered_endpoint_alive() {
     holder.kill_and_reap();
     std::thread::sleep(Duration::from_millis(20));
     assert!(e.is_alive(peer), "its child lives");
-    assert!(region.endpoints_info().iter().any(|info| info.id == peer && info.orphaned));
+    assert!(region.peers().iter().any(|info| info.id == peer && info.orphaned));
     let to = Mailbox { endpoint: peer, slot: Slot(0) };
     assert_eq!(run(&e, e.send(to, [0; 4])), Err(Fault::PeerGone), "nobody is there to receive");
     let killer = std::thread::spawn(move || {

@@ -13,9 +13,10 @@ use std::process::{Command, Stdio};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farlock::{Guard, Lock, Mode, RegionOptions, Session, lock_protocol};
+use farlock::{Guard, Lock, Mode, RegionOptions, Session};
 use farlock_fabric::Addr;
-use farlock_fabric::shm::Wide;
+use farlock_fabric::shm::{self, Region, ShmEndpoint, Wide};
+use farlock_locks::record::claim::Claim;
 use farlock_locks::{Client, Options};
 
 const ROUNDS: usize = 301;
@@ -40,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let session = Session::open(&options)?;
     let other = Session::open(&options)?;
     let held = other.lock("taken").exclusive().blocking()?;
-    cycles(&session)?;
+    cycles(&session, &options)?;
     held.release().blocking()?;
     beside(&session);
     contention(&dir)?;
@@ -50,11 +51,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Acquires and releases what nobody else wants, in several ways.
-fn cycles(session: &Session) -> Result<(), Box<dyn Error>> {
+fn cycles(session: &Session, options: &RegionOptions) -> Result<(), Box<dyn Error>> {
     type Subject<'a> = (&'a str, Box<dyn Fn() + 'a>);
-    let region = session.region();
-    let client =
-        Client::new(region.endpoint()?, lock_protocol(), Options::new(region.incarnation()));
+    let region = Region::open(&shm::Options::new(&options.dir, &options.state_dir, &options.name))?;
+    // As sessions have it.
+    let claim = Claim { bypass: 64, ..Claim::default() };
+    let client = Client::new(region.endpoint()?, claim, Options::new(region.incarnation()));
     // The last line of the heap: no lock of a name lies there.
     let (heap, bytes) = region.heap();
     let (word, lock) = (heap.plus(bytes - 64), session.lock("bench"));
@@ -98,7 +100,7 @@ fn bare() {
     }
 }
 
-fn direct(client: &Client<farlock_fabric::shm::ShmEndpoint, farlock::Protocol>, word: Addr) {
+fn direct(client: &Client<ShmEndpoint, Claim>, word: Addr) {
     for _ in 0..CYCLES {
         let guard = client.lock(black_box(word), Mode::Exclusive).expect("nobody else wants it");
         guard.unlock().expect("it is held");

@@ -3,13 +3,15 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use farlock_fabric::{Addr, ConnectError, Fault, shm};
+use farlock_fabric::{Addr, ConnectError, Connection as _, EndpointId, Fault};
 use thiserror::Error;
 
+use crate::connection::Region;
 use crate::directory::DirectoryError;
-use crate::inspect::{self, Participant, shown};
-use crate::session::Hub;
+use crate::inspect::{self, Participant};
+use crate::text::shown;
 
 /// Why a session was not opened.
 #[derive(Debug, Error)]
@@ -39,12 +41,16 @@ pub enum AcquireError {
         holders: Holders,
     },
     /// The time allowed has passed.
-    #[error("the lock '{}' was not granted within {seconds} s{holders}", shown(.name))]
+    #[error(
+        "the lock '{}' was not granted within {} s{holders}",
+        shown(.name),
+        .limit.as_secs_f64()
+    )]
     TimedOut {
         /// The lock.
         name: String,
-        /// The time allowed, in seconds.
-        seconds: f64,
+        /// The time allowed.
+        limit: Duration,
         /// Its holders.
         holders: Holders,
     },
@@ -146,34 +152,42 @@ impl From<Fault> for LostReason {
 /// It does not keep the session. Once that is gone it still looks, as long as the region is there.
 #[derive(Clone)]
 pub struct Holders {
-    session: Weak<Hub>,
-    region: shm::Region,
+    session: Weak<dyn Seeing>,
+    region: Region,
     /// Where the lock's word lies; `None` if nobody has looked.
     lock: Option<Addr>,
 }
 
+/// A session, as far as its errors look at locks by it.
+pub(crate) trait Seeing: Send + Sync {
+    /// Everybody at a lock; `None` where the session cannot look.
+    fn participants(&self, lock: Addr) -> Option<Vec<Participant>>;
+
+    /// Whether a place is the session's.
+    fn owns(&self, id: EndpointId) -> bool;
+}
+
 impl Holders {
-    pub(crate) fn new(hub: &Arc<Hub>, lock: Option<Addr>) -> Self {
-        Self { session: Arc::downgrade(hub), region: hub.region.clone(), lock }
+    pub(crate) fn new(session: Weak<dyn Seeing>, region: Region, lock: Option<Addr>) -> Self {
+        Self { session, region, lock }
     }
 
     /// The holders of the lock now: a picture, and empty where nobody does or the region is gone.
     pub fn list(&self) -> Vec<Participant> {
         let Some(lock) = self.lock else { return Vec::new() };
-        let session = self.session.upgrade();
-        let seen = session
-            .as_ref()
-            .and_then(|hub| hub.with_lane(|lane| inspect::participants(lane, lock)));
+        let seen = self.session.upgrade().and_then(|session| session.participants(lock));
         let seen = seen.unwrap_or_else(|| match self.region.endpoint() {
-            Ok(endpoint) => inspect::participants(&endpoint, lock),
-            Err(_) => Ok(Vec::new()),
+            Ok(endpoint) => {
+                inspect::participants(&self.region, &endpoint, lock).unwrap_or_default()
+            }
+            Err(_) => Vec::new(),
         });
-        inspect::holders(seen.unwrap_or_default())
+        inspect::holders(seen)
     }
 
     /// Whether this is the session that the error came from.
     fn is_own(&self, holder: &Participant) -> bool {
-        self.session.upgrade().is_some_and(|hub| hub.owns(holder.endpoint))
+        self.session.upgrade().is_some_and(|session| session.owns(holder.endpoint))
     }
 }
 

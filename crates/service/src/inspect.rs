@@ -7,17 +7,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use farlock_fabric::shm::{EndpointInfo, PlaceKeeper, Region, Shm, ShmEndpoint};
-use farlock_fabric::{Addr, Endpoint, EndpointId, Slot, Verb, block_on};
+use farlock_fabric::{
+    Addr, Connection, Endpoint, EndpointId, Park, Peer, Slot, Verb, WideAtomics, block_on,
+};
 use farlock_locks::record::claim::ClaimWord;
-use farlock_locks::slot::{self, Phase, SlotRecord};
+use farlock_locks::slot::{Phase, SlotRecord};
 use farlock_locks::{Mode, Token};
 
 use crate::directory::{Directory, DirectoryError, Entry};
+use crate::text::{in_words, shown};
 
 /// The word of a slot record in which a service notes its process, beside those of
 /// [`farlock_locks::slot`]: a dead endpoint's display is gone, its records are not.
-pub const PID: usize = 4;
+pub(crate) const PID: usize = 4;
 
 /// The word of a holder's record in which its session notes who of it waits behind the hold, and
 /// has no record: see [`company`].
@@ -35,11 +37,12 @@ const COMPANY_SHOWN_MAX: u64 = 1000;
 /// Words of a record that are read here.
 const RECORD_WORDS_READ: u16 = 8;
 
-/// Somebody at a lock.
+/// A holder or a waiter of a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Participant {
     /// Its endpoint.
-    pub endpoint: EndpointId,
+    pub(crate) endpoint: EndpointId,
     /// Its process, as that process's own namespace numbers it; 0 where it noted none.
     pub pid: u32,
     /// What it calls itself; empty where it is dead.
@@ -57,14 +60,15 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// Somebody of the same session who waits behind this holder.
+    /// A waiter of the same session behind this holder.
     fn behind(&self) -> Self {
         Self { is_holder: false, token: None, elapsed: None, ..self.clone() }
     }
 }
 
-/// Whether somebody at a lock lives.
+/// Whether a holder or a waiter lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Life {
     /// It does.
     Alive,
@@ -112,11 +116,14 @@ impl fmt::Display for Participant {
     }
 }
 
-/// A lock and everybody at it.
+/// A lock with its holders and waiters.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct LockView {
-    /// Its name and place.
-    pub entry: Entry,
+    /// Its name.
+    pub name: String,
+    /// The name of its protocol.
+    pub kind: String,
     /// Holders first, then waiters; each group by how long it has been there.
     pub participants: Vec<Participant>,
 }
@@ -125,17 +132,19 @@ pub struct LockView {
 ///
 /// # Errors
 /// See [`DirectoryError`].
-pub fn locks<K: PlaceKeeper>(endpoint: &Shm<K>) -> Result<Vec<LockView>, DirectoryError> {
+pub(crate) fn locks<E: WideAtomics + Park>(
+    region: &impl Connection,
+    endpoint: &E,
+) -> Result<Vec<LockView>, DirectoryError> {
     block_on(endpoint, async {
-        let heap = endpoint.region().heap();
-        let Some(directory) = Directory::existing(endpoint, heap).await? else {
+        let Some(directory) = Directory::existing(endpoint, region.heap()).await? else {
             return Ok(Vec::new());
         };
-        let mut at = present(endpoint, None).await?;
+        let mut at = present(region, endpoint, None).await?;
         let entries = directory.list(endpoint).await?;
         let view = |entry: Entry| {
             let participants = at.remove(&entry.lock).unwrap_or_default();
-            LockView { entry, participants }
+            LockView { name: entry.name, kind: entry.kind, participants }
         };
         Ok(entries.into_iter().map(view).collect())
     })
@@ -145,31 +154,27 @@ pub fn locks<K: PlaceKeeper>(endpoint: &Shm<K>) -> Result<Vec<LockView>, Directo
 ///
 /// # Errors
 /// [`DirectoryError::Fabric`].
-pub fn participants<K: PlaceKeeper>(
-    endpoint: &Shm<K>,
+pub(crate) fn participants<E: WideAtomics + Park>(
+    region: &impl Connection,
+    endpoint: &E,
     lock: Addr,
 ) -> Result<Vec<Participant>, DirectoryError> {
-    let mut at = block_on(endpoint, present(endpoint, Some(lock)))?;
+    let mut at = block_on(endpoint, present(region, endpoint, Some(lock)))?;
     Ok(at.remove(&lock).unwrap_or_default())
 }
 
-/// Notes in a slot's record whose it is, and since when it holds or awaits.
-pub fn note<E: Endpoint>(endpoint: &E, slot: Slot) {
-    endpoint.publish(slot, slot::SINCE, endpoint.now());
-    endpoint.publish(slot, PID, std::process::id().into());
-}
-
 /// Everybody at any lock, or at this one.
-async fn present<K: PlaceKeeper>(
-    endpoint: &Shm<K>,
+async fn present<E: WideAtomics>(
+    region: &impl Connection,
+    endpoint: &E,
     lock: Option<Addr>,
 ) -> Result<BTreeMap<Addr, Vec<Participant>>, DirectoryError> {
     let mut at: BTreeMap<Addr, Vec<Participant>> = BTreeMap::new();
-    let infos = endpoint.region().endpoints_info();
+    let peers = region.peers();
     // Who died, and whose place nobody has taken since, may be occupied too.
     for index in endpoint.occupied() {
-        let found = infos.binary_search_by_key(&index, |info| info.id.index);
-        let info = found.ok().map(|at| &infos[at]);
+        let found = peers.binary_search_by_key(&index, |peer| peer.id.index);
+        let peer = found.ok().map(|at| &peers[at]);
         for slot in (0..endpoint.slots()).map(Slot) {
             let addr = endpoint.record(index, slot);
             endpoint.verb(Verb::Read { addr, words: RECORD_WORDS_READ }).await?;
@@ -180,10 +185,10 @@ async fn present<K: PlaceKeeper>(
             if !is_there || lock.is_some_and(|lock| lock != record.lock) {
                 continue;
             }
-            if info.is_none() && !left_behind(endpoint, index, &record).await? {
+            if peer.is_none() && !left_behind(endpoint, index, &record).await? {
                 continue;
             }
-            let found = participant(endpoint, index, info, &record, words[PID]);
+            let found = participant(endpoint, index, peer, &record, words[PID]);
             let there = at.entry(record.lock).or_default();
             if found.is_holder && matches!(found.life, Life::Alive | Life::Stopped) {
                 for (mode, count) in modes_of(words[COMPANY]) {
@@ -203,8 +208,8 @@ async fn present<K: PlaceKeeper>(
 
 /// Drops dead shared holders that the lock's word does not count any more, the earliest first: of
 /// those that died long ago the records stay until their places have a new user.
-async fn drop_uncounted<K: PlaceKeeper>(
-    endpoint: &Shm<K>,
+async fn drop_uncounted<E: Endpoint>(
+    endpoint: &E,
     lock: Addr,
     participants: &mut Vec<Participant>,
 ) -> Result<(), DirectoryError> {
@@ -235,8 +240,8 @@ fn modes_of(company: u64) -> [(Mode, u64); 2] {
 }
 
 /// Whether what a dead client's record says still stands in the lock's word: nobody repaired it.
-async fn left_behind<K: PlaceKeeper>(
-    endpoint: &Shm<K>,
+async fn left_behind<E: Endpoint>(
+    endpoint: &E,
     index: u16,
     record: &SlotRecord,
 ) -> Result<bool, DirectoryError> {
@@ -253,10 +258,10 @@ async fn left_behind<K: PlaceKeeper>(
     })
 }
 
-fn participant<K: PlaceKeeper>(
-    endpoint: &Shm<K>,
+fn participant<E: Endpoint>(
+    endpoint: &E,
     index: u16,
-    info: Option<&EndpointInfo>,
+    peer: Option<&Peer>,
     record: &SlotRecord,
     pid: u64,
 ) -> Participant {
@@ -264,122 +269,36 @@ fn participant<K: PlaceKeeper>(
     let elapsed = (record.since != 0)
         .then(|| Duration::from_nanos(endpoint.now().saturating_sub(record.since)));
     Participant {
-        endpoint: info.map_or(EndpointId { index, incarnation: 0 }, |info| info.id),
-        pid: info.map_or(pid as u32, |info| info.pid),
-        command: info.map(|info| info.label.clone()).unwrap_or_default(),
+        endpoint: peer.map_or(EndpointId { index, incarnation: 0 }, |peer| peer.id),
+        pid: peer.map_or(pid as u32, |peer| peer.pid),
+        command: peer.map(|peer| peer.label.clone()).unwrap_or_default(),
         is_holder,
         mode: record.mode,
         token: is_holder
             .then(|| Token::new((record.token >> Token::COUNT_BITS) as u16, record.token)),
         elapsed,
-        life: match info {
+        life: match peer {
             None => Life::Dead,
-            Some(info) if info.orphaned => Life::Orphaned,
-            Some(info) if is_stopped(info) => Life::Stopped,
+            Some(peer) if peer.orphaned => Life::Orphaned,
+            Some(peer) if is_stopped(peer) => Life::Stopped,
             Some(_) => Life::Alive,
         },
     }
 }
 
 /// Whether the process of an endpoint is stopped, as far as its number means the same here.
-fn is_stopped(info: &EndpointInfo) -> bool {
+fn is_stopped(peer: &Peer) -> bool {
     /// Fields behind the program's name, which may hold anything: the state, and the start.
     const STATE: usize = 0;
     const STARTED: usize = 19;
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", info.pid)).unwrap_or_default();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", peer.pid)).unwrap_or_default();
     let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
     let fields: Vec<&str> = rest.split(' ').collect();
     let started = fields.get(STARTED).and_then(|field| field.parse().ok());
-    started == Some(info.started_ticks) && matches!(fields.get(STATE), Some(&"T" | &"t"))
-}
-
-/// A duration for people: three digits and a unit.
-pub fn in_words(duration: Duration) -> String {
-    let seconds = duration.as_secs_f64();
-    match seconds {
-        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
-        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
-        s if s < 60.0 => format!("{s:.1} s"),
-        s if s < 3600.0 => format!("{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0),
-        s => format!("{:.0} h {:.0} min", (s / 3600.0).floor(), s % 3600.0 / 60.0),
-    }
-}
-
-/// The longest that a name is shown, in characters.
-const SHOWN_MAX: usize = 64;
-
-/// A name for people: characters that a terminal would obey are escaped, and a long one is cut.
-pub fn shown(name: &str) -> String {
-    shown_within(name, SHOWN_MAX)
-}
-
-/// The same, but whole: for programs, and to be copied.
-pub fn shown_whole(name: &str) -> String {
-    shown_within(name, usize::MAX)
-}
-
-/// The same, at another length.
-pub fn shown_within(name: &str, longest: usize) -> String {
-    let mut text = String::new();
-    let escaped = |c: char| match c {
-        // What a shell quotes needs no quotes here.
-        '\'' | '"' => c.to_string(),
-        _ => c.escape_debug().to_string(),
-    };
-    let mut length = 0;
-    for piece in name.chars().map(escaped) {
-        length += piece.chars().count();
-        text.push_str(&piece);
-    }
-    if length <= longest {
-        return text;
-    }
-    text.chars().take(longest.saturating_sub(1)).chain(['…']).collect()
+    started == Some(peer.started_ticks) && matches!(fields.get(STATE), Some(&"T" | &"t"))
 }
 
 /// Everybody who holds, of everybody at a lock.
-pub fn holders(participants: Vec<Participant>) -> Vec<Participant> {
+pub(crate) fn holders(participants: Vec<Participant>) -> Vec<Participant> {
     participants.into_iter().filter(|p| p.is_holder).collect()
-}
-
-/// Opens a region to look at it: its endpoint reads only, and nothing is created.
-///
-/// # Errors
-/// See [`SessionError`](crate::SessionError).
-pub fn observe(options: &crate::RegionOptions) -> Result<ShmEndpoint, crate::SessionError> {
-    let mut options = options.to_shm();
-    options.create = false;
-    options.read_only = true;
-    Ok(Region::open(&options)?.endpoint()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_shown_so_that_a_terminal_obeys_nobody() {
-        let rows = [
-            ("orders", "orders"),
-            ("it's \"quoted\"", "it's \"quoted\""),
-            ("a\u{1b}[31mb\n", "a\\u{1b}[31mb\\n"),
-            ("left\u{202e}right", "left\\u{202e}right"),
-            ("größe 大", "größe 大"),
-        ];
-        for (name, text) in rows {
-            assert_eq!(shown(name), text);
-        }
-        let long = shown(&"n".repeat(255));
-        assert_eq!((long.chars().count(), long.chars().last()), (SHOWN_MAX, Some('…')));
-    }
-
-    #[test]
-    fn durations_read_like_speech() {
-        let rows = [(0, "0 µs"), (999, "999 µs"), (30_000, "30 ms"), (3_200_000, "3.2 s")];
-        for (micros, text) in rows {
-            assert_eq!(in_words(Duration::from_micros(micros)), text);
-        }
-        assert_eq!(in_words(Duration::from_secs(125)), "2 min 5 s");
-        assert_eq!(in_words(Duration::from_secs(7_320)), "2 h 2 min");
-    }
 }

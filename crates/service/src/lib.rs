@@ -61,13 +61,21 @@
 //! it with `default-features = false`, and builds no parser of command lines and no tables.
 #![forbid(unsafe_code)]
 
-pub mod directory;
-pub mod error;
-pub mod inspect;
+mod connection;
+mod directory;
+mod error;
+mod inspect;
+mod observer;
+mod protocol;
 mod region;
 pub mod session;
+pub mod text;
 
+pub use directory::DirectoryError;
 pub use error::{AcquireError, Holders, LostReason, ReleaseError, SessionError};
+pub use farlock_fabric::{ConnectError, Fault};
 pub use farlock_locks::{Mode, Token};
-pub use region::{DEFAULT_REGION, LOCK_KIND, Protocol, RegionOptions, lock_protocol};
+pub use inspect::{Life, LockView, Participant};
+pub use observer::Observer;
+pub use region::{DEFAULT_REGION, RegionOptions};
 pub use session::{Guard, Lock, Session};

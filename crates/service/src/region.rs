@@ -8,40 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farlock_fabric::shm;
-use farlock_locks::record::claim::{Claim, ClaimWord};
-use farlock_locks::{LockKind, TokenSource};
+use farlock_fabric::{ConnectError, Connection as _, HostOptions, Origin};
+use farlock_locks::Token;
 
-use crate::directory::Kind;
+use crate::connection::Region;
 
 /// The region used where none is named.
 pub const DEFAULT_REGION: &str = "default";
-
-/// The kind under which the directory enters locks: the protocol that uses their words.
-pub const LOCK_KIND: Kind = Kind {
-    name: "claim",
-    count: |word| ClaimWord(word).count(),
-    fresh: |count| ClaimWord::new().with(ClaimWord::COUNT, count).0,
-};
-
-/// How many newcomers may pass between two writers that wait: what makes a lock that many want
-/// fast where they are more than processors, at the price of so short a wait for the others.
-const BYPASS: u8 = 64;
-
-/// The type of [`lock_protocol`].
-pub type Protocol = Claim;
-
-/// The lock that every session and command of a region uses: they must agree on its bound.
-#[must_use]
-pub fn lock_protocol() -> Protocol {
-    Protocol { bypass: BYPASS, ..Protocol::default() }
-}
-
-/// A lock without fencing tokens is none that a service hands out.
-const _: () = {
-    let tokens = Protocol::TOKENS;
-    assert!(matches!(tokens, TokenSource::Word), "a service needs fencing tokens");
-};
 
 /// Places of a region, where nothing else is said.
 const PLACES: u16 = 4096;
@@ -58,6 +31,7 @@ const HEAP_BYTES_A_PLACE: u64 = 512;
 
 /// Which region, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct RegionOptions {
     /// The directory of regions, on a filesystem in memory. Made with mode 0700 where missing.
     pub dir: PathBuf,
@@ -148,9 +122,46 @@ impl RegionOptions {
         self
     }
 
-    /// What the fabric is asked for: the region, created with service's capacities where missing.
-    pub fn to_shm(&self) -> shm::Options {
-        let mut options = shm::Options::new(&self.dir, &self.state_dir, &self.name);
+    /// The names of the regions there are beside this one, sorted.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn region_names(&self) -> Result<Vec<String>, ConnectError> {
+        Region::list(&self.dir)
+    }
+
+    /// Removes the region, whatever is held there: its holders are told that they lost it. Returns
+    /// whether there was one. Tokens of the next region of its name continue above those of this.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn remove_region(&self) -> Result<bool, ConnectError> {
+        Region::remove(&self.dir, &self.name)
+    }
+
+    /// Removes the region in the same way, and creates it anew, empty. Returns below which token
+    /// none is granted there.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn reset_region(&self) -> Result<Token, ConnectError> {
+        let Origin { incarnation, first_count } = Region::reset(&self.of_host())?.origin();
+        Ok(Token::new(incarnation, first_count))
+    }
+
+    /// Connects to the region, which is created with a service's capacities where it is missing.
+    pub(crate) fn connect(&self) -> Result<Region, ConnectError> {
+        Region::open(&self.of_host())
+    }
+
+    /// Connects to the region if it is there, to read.
+    pub(crate) fn observe(&self) -> Result<Region, ConnectError> {
+        Region::open(&HostOptions { create: false, read_only: true, ..self.of_host() })
+    }
+
+    /// What the host is asked for.
+    pub(crate) fn of_host(&self) -> HostOptions {
+        let mut options = HostOptions::new(&self.dir, &self.state_dir, &self.name);
         options.label = if self.label.is_empty() { program() } else { self.label.clone() };
         options.patience = self.patience;
         options.endpoints = self.places;

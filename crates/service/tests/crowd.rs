@@ -17,15 +17,19 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farlock::{AcquireError, Guard, Lock, LostReason, Mode, ReleaseError, Session, session};
+use farlock::{
+    AcquireError, DEFAULT_REGION, Guard, Lock, LostReason, Mode, ReleaseError, Session, session,
+};
+use farlock_fabric::shm::{Options, Region};
 use rustix::process::Signal;
 use stage::{Stage, kill, pid};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Everybody who has a place in the region.
-fn places(session: &Session) -> usize {
-    session.region().endpoints_info().len()
+/// How many places of the stage's region are taken.
+fn places(stage: &Stage) -> usize {
+    let options = Options::new(stage.dir(), stage.state_dir(), DEFAULT_REGION);
+    Region::open(&options).unwrap().peers().len()
 }
 
 fn status(field: &str) -> u64 {
@@ -111,7 +115,7 @@ fn time_outs_without_end_leave_nothing() {
         assert!(matches!(refused, Err(AcquireError::TimedOut { .. })), "{refused:?}");
     };
     (0..500).for_each(|_| time_out(&lock));
-    let before = (places(&session), status("Threads:"), status("VmRSS:"));
+    let before = (places(&stage), status("Threads:"), status("VmRSS:"));
     // With the lock at hand, by its name alone, and as tasks.
     (0..5_000 * more.unwrap_or(1)).for_each(|_| time_out(&lock));
     (0..1_000).for_each(|_| time_out(&session.lock("t")));
@@ -120,7 +124,7 @@ fn time_outs_without_end_leave_nothing() {
         assert!(poll(acquire.as_mut()).is_pending());
     }
     thread::sleep(Duration::from_millis(100));
-    let after = (places(&session), status("Threads:"), status("VmRSS:"));
+    let after = (places(&stage), status("Threads:"), status("VmRSS:"));
     // Other tests of this process have threads too.
     assert!(after.0 <= before.0 + 2, "{before:?} {after:?}");
     assert!(after.2 < before.2 + (16 << 10), "{before:?} {after:?}");
@@ -131,13 +135,13 @@ fn time_outs_behind_a_hold_of_the_same_session_leave_nothing() {
     let stage = Stage::new();
     let session = stage.session();
     let held = session.lock("t").exclusive().blocking().unwrap();
-    let before = places(&session);
+    let before = places(&stage);
     for _ in 0..2_000 {
         let refused = session.lock("t").shared().within(Duration::from_micros(50)).blocking();
         let Err(error @ AcquireError::TimedOut { .. }) = refused else { panic!("{refused:?}") };
         drop(error);
     }
-    assert_eq!(places(&session), before);
+    assert_eq!(places(&stage), before);
     let refused = session.lock("t").shared().at_once().blocking().unwrap_err();
     assert!(refused.to_string().contains("this very session"), "{refused}");
     held.release().blocking().unwrap();
@@ -163,7 +167,7 @@ fn who_gives_up_in_mid_line_is_taken_over_or_gone() {
             });
         }
     });
-    let seen = places(&sessions[0]);
+    let seen = places(&stage);
     assert!(seen <= 4 * 6, "{seen} places");
     held.release().blocking().unwrap();
     for session in &sessions {
@@ -224,9 +228,9 @@ fn ten_thousand_tasks_wait_by_one_place() {
             })
         })
         .collect();
-    let before = places(&session);
+    let before = places(&stage);
     thread::sleep(Duration::from_millis(200));
-    assert!(places(&session) <= before + 1);
+    assert!(places(&stage) <= before + 1);
     held.release().blocking().unwrap();
     runtime.block_on(async {
         for task in tasks {
@@ -239,10 +243,10 @@ fn ten_thousand_tasks_wait_by_one_place() {
 fn shared_holders_of_one_session_hold_by_one_place() {
     let stage = Stage::new();
     let (writer, session) = (stage.session(), stage.session());
-    let before = places(&session);
+    let before = places(&stage);
     let guards: Vec<Guard> =
         (0..1_000).map(|_| session.lock("t").shared().blocking().unwrap()).collect();
-    assert!(places(&session) <= before + 2);
+    assert!(places(&stage) <= before + 2);
     // A writer in line is not passed by one more reader.
     let lock = writer.lock("t");
     let waiter = thread::spawn(move || lock.exclusive().within(LIMIT).blocking().map(drop));
@@ -270,7 +274,7 @@ fn a_thousand_names_are_held_at_once() {
     }
     drop(guards);
     // Most places are given back.
-    stage.until(|| places(&session) < 200);
+    stage.until(|| places(&stage) < 200);
 }
 
 /// An acquisition is dropped after every number of polls, while the lock is held, handed over and
@@ -604,7 +608,7 @@ fn a_writer_that_gave_up_keeps_no_reader_out() {
 fn a_session_that_ended_leaves_no_place() {
     let stage = Stage::new();
     let watching = stage.session();
-    let before = places(&watching);
+    let before = places(&stage);
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let (first, mut refusals) = (descriptors(), Vec::new());
     let _held = watching.lock("t").exclusive().blocking().unwrap();
@@ -613,7 +617,7 @@ fn a_session_that_ended_leaves_no_place() {
         drop(session.lock("u").exclusive().blocking().unwrap());
         refusals.push(session.lock("t").shared().at_once().blocking().unwrap_err());
     }
-    assert_eq!(places(&watching), before);
+    assert_eq!(places(&stage), before);
     // Errors keep the region mapped, but neither a session nor a place.
     assert!(refusals[99].to_string().contains("held by"), "{}", refusals[99]);
     refusals.clear();

@@ -14,7 +14,6 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use farlock::{AcquireError, LostReason, Mode, RegionOptions, Session};
-use farlock_fabric::shm::Region;
 use rustix::process::Signal;
 use stage::{Stage, kill, now_ns, pid};
 
@@ -178,7 +177,7 @@ fn the_end_of_a_region_is_told_to_everybody() {
     let theirs = session.clone();
     let waiter = thread::spawn(move || theirs.lock("t").exclusive().blocking());
     stage.until_waiting(1);
-    assert!(Region::remove(stage.dir(), "default").unwrap());
+    assert!(stage.options().remove_region().unwrap());
     assert_eq!(block_on(guard.lost()), LostReason::RegionGone);
     assert_eq!(guard.remaining(), Some(Duration::ZERO));
     assert!(matches!(waiter.join().unwrap(), Err(AcquireError::Lost { .. })));

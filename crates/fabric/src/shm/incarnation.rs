@@ -13,6 +13,7 @@ use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::file::{PrivateDir, io_error};
+use crate::connection::Origin;
 use crate::error::ConnectError;
 
 /// The day before the first incarnation: 2025-12-31, counted from 1970-01-01.
@@ -23,15 +24,6 @@ const SECONDS_OF_A_DAY: u64 = 24 * 60 * 60;
 const FIRST_COUNT_BITS: u32 = 47;
 /// A first count is below this.
 const FIRST_COUNT_END: u64 = 1 << FIRST_COUNT_BITS;
-
-/// Where the tokens of a region begin. Those of a later one are above all tokens of the one before.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Origin {
-    /// The upper 16 bits: a day, 1 for 2026-01-01; later where the clock went back.
-    pub incarnation: u16,
-    /// What the counts of its locks begin at: the time of that day in nanoseconds.
-    pub first_count: u64,
-}
 
 impl Origin {
     /// The word of it: not zero, and in the order of origins.

@@ -15,12 +15,12 @@
 use std::mem::size_of;
 
 use super::beacon::LOCK_WORD_OFFSET;
-use super::incarnation::Origin;
 use super::mailbox::Mailcells;
 use super::parking::Bucket;
 use super::place::Place;
 use super::primitive::AtomicU64;
 use super::taken::Taken;
+use crate::connection::Origin;
 use crate::endpoint::RECORD_WORDS;
 use crate::error::{ConnectError, Malformed};
 

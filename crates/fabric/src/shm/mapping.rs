@@ -13,7 +13,6 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::incarnation::Origin;
 use super::layout::{
     BUCKETS, HEADER_WORDS, Header, Layout, Sound, TAKEN_AT, check_bytes, check_header,
 };
@@ -24,6 +23,7 @@ use super::primitive::{AtomicU64, Ordering};
 use super::taken::Taken;
 use super::tether::Tethers;
 use crate::addr::Slot;
+use crate::connection::Origin;
 use crate::endpoint::RECORD_WORDS;
 use crate::error::Malformed;
 

@@ -50,6 +50,7 @@
 
 mod beacon;
 mod biased;
+mod connection;
 mod endpoint;
 mod error;
 mod fabric;
@@ -83,10 +84,10 @@ mod wait;
 mod wide;
 
 pub use biased::{Biased, BiasedGuard};
+pub use connection::Host;
 pub use endpoint::{Lane, Shm, ShmEndpoint};
 pub use error::GrowError;
 pub use fork::fork_count;
-pub use incarnation::Origin;
 pub use keeper::{KEEPERS_MAX, Keeper, Kept, PlaceKeeper};
 pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
 pub use mutex::{SystemGuard, SystemKind, SystemMutexes};
@@ -96,6 +97,5 @@ pub use place::LABEL_BYTES;
 pub use primitive::Planted;
 pub use region::{Options, REGION, Region};
 pub use robust::OwnThread;
-pub use table::EndpointInfo;
 pub use wait::park_all;
 pub use wide::Wide;

@@ -19,7 +19,6 @@ use rustix::io::Errno;
 
 use super::error::GrowError;
 use super::file::{self, PrivateDir, io_error};
-use super::incarnation::Origin;
 use super::keeper::{Keepers, Process};
 use super::latch::Latch;
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
@@ -29,6 +28,7 @@ use super::primitive::{AtomicU64, Ordering};
 use super::tether::Tethers;
 use super::{fork, incarnation, primitive, table, tether, wide};
 use crate::addr::{Addr, RegionId};
+use crate::connection::Origin;
 use crate::error::{ConnectError, Malformed};
 
 /// The region id in every address of a shared-memory region: a process sees one region a handle.

@@ -20,30 +20,11 @@ use super::primitive::{Ordering, boot_time, fence};
 use super::region::Region;
 use super::taken;
 use crate::addr::{EndpointId, Slot};
-use crate::endpoint::Nanos;
+use crate::connection::Peer;
 use crate::error::ConnectError;
 
 /// A verb takes nanoseconds; a stopped or starved thread may stay within one for ever.
 const WITHIN_A_VERB_MAX: Duration = Duration::from_millis(100);
-
-/// Who is in a place, for display.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EndpointInfo {
-    /// The endpoint.
-    pub id: EndpointId,
-    /// Its process, as that process's own namespace numbers it.
-    pub pid: u32,
-    /// When its process started, in clock ticks after boot; with the pid it names the process.
-    pub started_ticks: u64,
-    /// When it attached, in nanoseconds of the boot clock.
-    pub since: Nanos,
-    /// What it was called when it attached.
-    pub label: String,
-    /// Whether its children keep it alive too.
-    pub tethered: bool,
-    /// Whether its own thread is dead and only children keep it alive.
-    pub orphaned: bool,
-}
 
 /// How an endpoint is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +40,7 @@ pub(super) enum Vital {
 
 impl Region {
     /// Everybody in the table of endpoints who counts as alive.
-    pub fn endpoints_info(&self) -> Vec<EndpointInfo> {
+    pub fn peers(&self) -> Vec<Peer> {
         let (taken, places) = (self.mapping().taken(), self.mapping().layout().capacity.places());
         let next = |last: &u16| taken.first_from(last + 1, places);
         std::iter::successors(taken.first_from(1, places), next)
@@ -402,13 +383,13 @@ impl Mapping {
         (self.vital(id) != Vital::Dead).then_some(id)
     }
 
-    fn info(&self, index: u16) -> Option<EndpointInfo> {
+    fn info(&self, index: u16) -> Option<Peer> {
         let place = self.place(index)?;
         let identity = place.identity();
         let id = EndpointId { index, incarnation: identity.incarnation() as u16 };
         let vital = self.vital(id);
         let display = &place.display;
-        let info = EndpointInfo {
+        let info = Peer {
             id,
             pid: display.pid.load(Ordering::Relaxed) as u32,
             started_ticks: display.started_ticks.load(Ordering::Relaxed),

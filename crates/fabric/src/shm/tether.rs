@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 
 use super::file::PrivateDir;
-use super::incarnation::Origin;
+use crate::connection::Origin;
 use crate::error::ConnectError;
 
 /// The byte of the file that is locked.

@@ -30,7 +30,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::{getpid, kill_process};
 
 use farlock::Guard;
-use farlock::inspect::shown;
+use farlock::text::shown;
 use farlock_fabric::chain;
 
 use super::family::{self, Strangers};

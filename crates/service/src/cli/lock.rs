@@ -5,9 +5,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use farlock::inspect::{Life, Participant, in_words, shown};
 use farlock::session::Request;
-use farlock::{AcquireError, Guard, LostReason, RegionOptions, ReleaseError, Session};
+use farlock::text::{in_words, shown};
+use farlock::{
+    AcquireError, Guard, Life, LostReason, Participant, RegionOptions, ReleaseError, Session,
+};
 use farlock_fabric::chain;
 use rustix::process::Signal;
 
@@ -154,7 +156,7 @@ impl Args {
         };
         granted.map_err(|error| match (error, self.limit()) {
             (AcquireError::TimedOut { name, holders, .. }, Some(limit)) => {
-                AcquireError::TimedOut { name, holders, seconds: limit.as_secs_f64() }
+                AcquireError::TimedOut { name, holders, limit }
             }
             (error, _) => error,
         })

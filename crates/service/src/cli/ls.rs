@@ -1,14 +1,14 @@
 //! `farlock ls`: locks, who holds them, who waits.
 
 use std::io;
+use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
-use farlock::inspect::{
-    self, Life, LockView, Participant, in_words, shown, shown_whole, shown_within,
+use farlock::text::{in_words, shown, shown_whole, shown_within};
+use farlock::{
+    ConnectError, DEFAULT_REGION, Life, LockView, Mode, Observer, Participant, SessionError,
 };
-use farlock::{DEFAULT_REGION, Mode, SessionError};
-use farlock_fabric::ConnectError;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::report::{Exit, Failure, print, say};
@@ -40,8 +40,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let options = places.region(&args.region).labelled("farlock ls");
-    let mut locks = match inspect::observe(&options) {
-        Ok(endpoint) => inspect::locks(&endpoint)?,
+    let mut locks = match Observer::open(&options) {
+        Ok(observer) => observer.locks()?,
         // Nobody has used a lock in it yet. If another one was meant, this tells.
         Err(SessionError::Connect(ConnectError::Absent { name, .. })) => {
             if name != DEFAULT_REGION {
@@ -57,7 +57,8 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         locks.iter_mut().for_each(|lock| lock.participants.retain(counts));
         locks.retain(|lock| !lock.participants.is_empty());
     }
-    let text = if args.json { json(&locks) } else { table(&locks, columns()) };
+    let lines: Vec<Line<'_>> = locks.iter().map(Line::from).collect();
+    let text = if args.json { json(&lines) } else { table(&lines, columns()) };
     print(&text)?;
     Ok(Exit::OK)
 }
@@ -69,7 +70,7 @@ fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// A lock as a line of JSON.
+/// A lock, as a line of JSON or some of the table.
 #[derive(Serialize)]
 struct Line<'a> {
     name: &'a str,
@@ -78,7 +79,7 @@ struct Line<'a> {
     waiters: Vec<Person<'a>>,
 }
 
-/// Somebody at a lock, in JSON.
+/// A holder or a waiter of a lock.
 #[derive(Serialize)]
 struct Person<'a> {
     pid: u32,
@@ -87,8 +88,26 @@ struct Person<'a> {
     /// As text: many readers of JSON know no integers of 64 bits, and would round it.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
-    seconds: Option<f64>,
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    elapsed: Option<Duration>,
     state: &'static str,
+    #[serde(skip)]
+    role: &'static str,
+}
+
+fn seconds<S: Serializer>(elapsed: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    elapsed.map(|elapsed| elapsed.as_secs_f64()).serialize(to)
+}
+
+impl<'a> From<&'a LockView> for Line<'a> {
+    fn from(lock: &'a LockView) -> Self {
+        let people = |is_holder| {
+            let some = lock.participants.iter().filter(move |p| p.is_holder == is_holder);
+            some.map(Person::from).collect()
+        };
+        let (holders, waiters) = (people(true), people(false));
+        Self { name: &lock.name, kind: &lock.kind, holders, waiters }
+    }
 }
 
 impl<'a> From<&'a Participant> for Person<'a> {
@@ -98,66 +117,59 @@ impl<'a> From<&'a Participant> for Person<'a> {
             command: &participant.command,
             mode: mode_name(participant.mode),
             token: participant.token.map(|token| token.to_string()),
-            seconds: participant.elapsed.map(|elapsed| elapsed.as_secs_f64()),
+            elapsed: participant.elapsed,
             state: participant.life.name(),
+            role: role(participant),
         }
     }
 }
 
-fn json(locks: &[LockView]) -> String {
-    let line = |lock: &LockView| {
-        let people = |is_holder| {
-            let some = lock.participants.iter().filter(move |p| p.is_holder == is_holder);
-            some.map(Person::from).collect()
-        };
-        let (holders, waiters) = (people(true), people(false));
-        let line = Line { name: &lock.entry.name, kind: &lock.entry.kind, holders, waiters };
-        serde_json::to_string(&line).expect("plain data becomes JSON") + "\n"
-    };
+fn json(locks: &[Line<'_>]) -> String {
+    let line = |lock| serde_json::to_string(lock).expect("plain data becomes JSON") + "\n";
     locks.iter().map(line).collect()
 }
 
-/// What somebody does at a lock, in a word or two.
+/// What a holder or a waiter does at a lock, in a word or two.
 fn role(participant: &Participant) -> &'static str {
     match (participant.is_holder, participant.life) {
-        (true, Life::Alive) => "holds",
-        (false, Life::Alive) => "waits",
         (true, Life::Stopped) => "holds, stopped",
         (false, Life::Stopped) => "waits, stopped",
         (_, Life::Orphaned) => "orphaned",
         (true, Life::Dead) => "dead",
         (false, Life::Dead) => "left over",
+        (true, _) => "holds",
+        (false, _) => "waits",
     }
 }
 
 /// The locks as a table, no wider than a terminal of so many columns, if it is for one.
-fn table(locks: &[LockView], columns: Option<usize>) -> String {
+fn table(locks: &[Line<'_>], columns: Option<usize>) -> String {
     /// Names keep this at least.
     const NAME_MIN: usize = 12;
     if locks.is_empty() {
         return "no lock is held or awaited\n".to_owned();
     }
-    let name = |lock: &LockView| match columns {
-        None => shown_whole(&lock.entry.name),
-        Some(columns) => shown_within(&lock.entry.name, NAME_MIN.max(columns / 3)),
+    let name = |lock: &Line<'_>| match columns {
+        None => shown_whole(lock.name),
+        Some(columns) => shown_within(lock.name, NAME_MIN.max(columns / 3)),
     };
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["LOCK", "WHO", "MODE", "FOR", "PID", "TOKEN", "COMMAND"]);
     for lock in locks {
-        if lock.participants.is_empty() {
+        if lock.holders.is_empty() && lock.waiters.is_empty() {
             table.add_row([name(lock).as_str(), "nobody", "", "", "", "", ""]);
         }
-        for participant in &lock.participants {
+        for person in lock.holders.iter().chain(&lock.waiters) {
             table.add_row([
                 name(lock),
-                role(participant).to_owned(),
-                mode_name(participant.mode).to_owned(),
-                participant.elapsed.map(in_words).unwrap_or_default(),
-                participant.pid.to_string(),
-                participant.token.map(|token| token.to_string()).unwrap_or_default(),
-                shown(&participant.command),
+                person.role.to_owned(),
+                person.mode.to_owned(),
+                person.elapsed.map(in_words).unwrap_or_default(),
+                person.pid.to_string(),
+                person.token.clone().unwrap_or_default(),
+                shown(person.command),
             ]);
         }
     }
@@ -192,26 +204,22 @@ fn columns() -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use farlock::directory::Entry;
-    use farlock_fabric::{Addr, EndpointId, RegionId};
-
     use super::*;
 
     #[test]
     fn a_table_fits_its_terminal() {
-        let participant = Participant {
-            endpoint: EndpointId { index: 1, incarnation: 1 },
+        let person = Person {
             pid: 4_194_304,
-            command: "a command with many words, forty of them".to_owned(),
-            is_holder: true,
-            mode: Mode::Exclusive,
+            command: "a command with many words, forty of them",
+            mode: "exclusive",
             token: None,
             elapsed: None,
-            life: Life::Stopped,
+            state: "stopped",
+            role: "holds, stopped",
         };
-        let lock = Addr::new(RegionId(1), 0);
-        let entry = Entry { name: "n".repeat(255), kind: "claim".to_owned(), lock };
-        let locks = [LockView { entry, participants: vec![participant] }];
+        let name = "n".repeat(255);
+        let lock = Line { name: &name, kind: "claim", holders: vec![person], waiters: Vec::new() };
+        let locks = [lock];
         for columns in [20, 60, 80, 200] {
             let table = table(&locks, Some(columns));
             assert_eq!(table.lines().count(), 2, "{table}");

@@ -1,9 +1,8 @@
 //! `farlock region`: list, remove, reset.
 
 use clap::Subcommand;
-use farlock::inspect::{self, Life, LockView, Participant, shown, shown_whole};
-use farlock::{SessionError, Token};
-use farlock_fabric::shm::{Origin, Region};
+use farlock::text::{shown, shown_whole};
+use farlock::{Life, LockView, Observer, Participant, SessionError};
 
 use super::Places;
 use super::report::{Exit, Failure, print, show};
@@ -50,14 +49,14 @@ impl Doomed {
     /// nobody any more.
     fn check(&self, places: &Places) -> Result<(), Failure> {
         let options = places.options.clone().named(&self.name);
-        let locks = match inspect::observe(&options) {
-            Ok(endpoint) if !self.force => inspect::locks(&endpoint).unwrap_or_default(),
+        let locks = match Observer::open(&options) {
+            Ok(observer) if !self.force => observer.locks().unwrap_or_default(),
             _ => return Ok(()),
         };
         let is_living = |p: &&Participant| p.life != Life::Dead;
         let at = |lock: LockView| Some((lock.participants.iter().find(is_living)?.clone(), lock));
         let Some((somebody, lock)) = locks.into_iter().find_map(at) else { return Ok(()) };
-        let (lock, region) = (shown(&lock.entry.name), shown(&self.name));
+        let (lock, region) = (shown(&lock.name), shown(&self.name));
         Err(Failure::in_use(
             format_args!("the region '{region}' is in use: at its lock '{lock}' is {somebody}"),
             "wait until `farlock ls` lists nobody, or say --force: they are told that they lost it",
@@ -75,28 +74,25 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let open = |error| Failure::from(SessionError::Connect(error));
     match &args.action {
         Action::List => {
-            let names = Region::list(&places.options.dir).map_err(open)?;
+            let names = places.options.region_names().map_err(open)?;
             print(
                 &names.iter().map(|name| format!("{}\n", shown_whole(name))).collect::<String>(),
             )?;
         }
         Action::Remove(doomed) => {
             doomed.check(places)?;
-            let name = &doomed.name;
-            if !Region::remove(&places.options.dir, name).map_err(open)? {
+            let options = places.options.clone().named(&doomed.name);
+            if !options.remove_region().map_err(open)? {
                 return Err(doomed.absent(places));
             }
         }
         Action::Reset(doomed) => {
             doomed.check(places)?;
             let name = &doomed.name;
-            if !Region::list(&places.options.dir).map_err(open)?.contains(name) {
+            if !places.options.region_names().map_err(open)?.contains(name) {
                 return Err(doomed.absent(places));
             }
-            let options = places.options.clone().named(name);
-            let region = Region::reset(&options.to_shm()).map_err(open)?;
-            let Origin { incarnation, first_count } = region.origin();
-            let first = Token::new(incarnation, first_count);
+            let first = places.options.clone().named(name).reset_region().map_err(open)?;
             show(format_args!("region '{}' is new, its tokens begin at {first}", shown(name)));
         }
     }

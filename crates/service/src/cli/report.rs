@@ -3,9 +3,8 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use farlock::directory::DirectoryError;
-use farlock::{AcquireError, SessionError};
-use farlock_fabric::{ConnectError, chain};
+use farlock::{AcquireError, ConnectError, DirectoryError, SessionError};
+use farlock_fabric::chain;
 
 use super::inherited;
 

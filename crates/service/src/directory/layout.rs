@@ -13,10 +13,10 @@
 use farlock_fabric::{Addr, EndpointId, word};
 
 /// Bytes in the longest name of a lock.
-pub const NAME_BYTES_MAX: usize = 255;
+pub(super) const NAME_BYTES_MAX: usize = 255;
 
 /// Bytes in the longest name of a kind of lock.
-pub const KIND_BYTES_MAX: usize = 16;
+pub(super) const KIND_BYTES_MAX: usize = 16;
 
 const LINE: u64 = 64;
 const HAND: u64 = LINE;
@@ -293,6 +293,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::region::RegionOptions;
     use farlock_fabric::RegionId;
 
     const BASE: Addr = Addr::new(RegionId(1), 4096);
@@ -339,7 +340,7 @@ mod tests {
     #[test]
     fn there_is_a_record_for_every_place_that_a_region_can_have() {
         for places in [1, 4096, 10_000, u16::MAX] {
-            let options = crate::RegionOptions::new("", "").with_places(places).to_shm();
+            let options = RegionOptions::new("", "").with_places(places).of_host();
             let layout = Layout::largest(BASE, options.heap_bytes).unwrap();
             assert!(layout.records > places.into(), "{places}: {}", layout.records);
         }

@@ -44,13 +44,11 @@ mod layout;
 use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, Verb, WORDS_MAX, WideAtomics};
 use thiserror::Error;
 
-pub use facts::check_name;
 use facts::{Facts, Wanted};
 use forget::Staged;
 use layout::{Chain, FACT_WORDS, Layout, Link, State, seal, unseal};
-pub use layout::{KIND_BYTES_MAX, NAME_BYTES_MAX};
 
-use crate::inspect::shown;
+use crate::text::shown;
 
 /// Why a name was not found, or not entered.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -99,29 +97,29 @@ pub enum DirectoryError {
 
 /// A name in the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The name.
-    pub name: String,
+    pub(crate) name: String,
     /// The kind of lock.
-    pub kind: String,
+    pub(crate) kind: String,
     /// Where the lock's word lies: at the beginning of a cache line of its own.
-    pub lock: Addr,
+    pub(crate) lock: Addr,
 }
 
 /// What the directory must know of a kind of lock.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind {
+pub(crate) struct Kind {
     /// The name of its protocol: 1 to 16 ASCII characters.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The highest count that a token of a lock with this word may have.
-    pub count: fn(u128) -> u64,
+    pub(crate) count: fn(u128) -> u64,
     /// The word of a lock that nobody holds or awaits, and whose next token has this count.
-    pub fresh: fn(u64) -> u128,
+    pub(crate) fresh: fn(u64) -> u128,
 }
 
 /// Where a name's lock was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Located {
+pub(crate) struct Located {
     lock: Addr,
     record: u64,
     link: Link,
@@ -129,30 +127,14 @@ pub struct Located {
 
 impl Located {
     /// Where the lock's word lies: at the beginning of a cache line of its own.
-    pub const fn lock(self) -> Addr {
+    pub(crate) const fn lock(self) -> Addr {
         self.lock
     }
 }
 
 /// The directory of a region. A plain value: threads may have one each.
-///
-/// ```no_run
-/// # async fn example<E: farlock_fabric::WideAtomics>(
-/// #     endpoint: &E, heap: (farlock_fabric::Addr, u64),
-/// # ) -> Result<(), farlock::directory::DirectoryError> {
-/// use farlock::directory::Directory;
-/// use farlock_fabric::Slot;
-/// use farlock_locks::slot;
-///
-/// let directory = Directory::open(endpoint, heap).await?;
-/// let aim = |lock: farlock_fabric::Addr| endpoint.publish(Slot(0), slot::LOCK, lock.bits());
-/// let found = directory.enter(endpoint, "reports/2026", farlock::LOCK_KIND, aim).await?;
-/// assert_eq!(directory.find(endpoint, "reports/2026").await?, Some(found.lock()));
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     layout: Layout,
 }
 
@@ -162,7 +144,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`DirectoryError::TooSmall`], [`DirectoryError::Damaged`], [`DirectoryError::Fabric`].
-    pub async fn open<E: Endpoint>(
+    pub(crate) async fn open<E: Endpoint>(
         endpoint: &E,
         (base, bytes): (Addr, u64),
     ) -> Result<Self, DirectoryError> {
@@ -180,7 +162,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`DirectoryError::Damaged`], [`DirectoryError::Fabric`].
-    pub async fn existing<E: Endpoint>(
+    pub(crate) async fn existing<E: Endpoint>(
         endpoint: &E,
         (base, bytes): (Addr, u64),
     ) -> Result<Option<Self>, DirectoryError> {
@@ -196,40 +178,13 @@ impl Directory {
     }
 
     /// How many names it has room for that are in use at one time.
-    pub fn capacity(&self) -> u32 {
+    pub(crate) fn capacity(&self) -> u32 {
         self.layout.records
     }
 
     /// Where its first word lies, which never changes while the region lives.
-    pub fn head(&self) -> Addr {
+    pub(crate) fn head(&self) -> Addr {
         self.layout.head()
-    }
-
-    /// The lock of this name, if there is one. Nobody keeps it from being forgotten; only
-    /// [`Directory::enter`] does.
-    ///
-    /// # Errors
-    /// See [`DirectoryError`].
-    pub async fn find<E: Endpoint>(
-        &self,
-        endpoint: &E,
-        name: &str,
-    ) -> Result<Option<Addr>, DirectoryError> {
-        check_name(name)?;
-        let number = facts::hash(name.as_bytes()) % self.layout.chains;
-        let is_it = |record, _, facts: &Facts| {
-            let is_it = facts.name()? == name.as_bytes();
-            Ok(is_it.then_some(record))
-        };
-        loop {
-            match self.walk(endpoint, number, is_it).await? {
-                Walk::Found(record) => return Ok(Some(self.layout.lock(record))),
-                Walk::End(chain) if self.is_still(endpoint, number, chain).await? => {
-                    return Ok(None);
-                }
-                Walk::End(_) | Walk::Moved => {}
-            }
-        }
     }
 
     /// The lock of this name, which is entered if it is new. However many processes enter a name
@@ -241,7 +196,7 @@ impl Directory {
     ///
     /// # Errors
     /// See [`DirectoryError`].
-    pub async fn enter<E: WideAtomics>(
+    pub(crate) async fn enter<E: WideAtomics>(
         &self,
         endpoint: &E,
         name: &str,
@@ -300,7 +255,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`DirectoryError::Fabric`].
-    pub async fn aim_again<E: WideAtomics>(
+    pub(crate) async fn aim_again<E: WideAtomics>(
         &self,
         endpoint: &E,
         found: Located,
@@ -332,7 +287,10 @@ impl Directory {
     ///
     /// # Errors
     /// See [`DirectoryError`].
-    pub async fn list<E: Endpoint>(&self, endpoint: &E) -> Result<Vec<Entry>, DirectoryError> {
+    pub(crate) async fn list<E: Endpoint>(
+        &self,
+        endpoint: &E,
+    ) -> Result<Vec<Entry>, DirectoryError> {
         let mut entries = Vec::new();
         let mut words = [0; WORDS_MAX];
         let mut first = 0;

@@ -7,8 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mp
 use std::task::Waker;
 use std::time::Instant;
 
-use farlock_fabric::shm::{Lane, Region, Unparker, fork_count};
-use farlock_fabric::{EndpointId, Fault};
+use farlock_fabric::{Addr, Connection as _, EndpointId, Fault, fork_count};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Handle;
@@ -16,9 +15,10 @@ use super::name::Name;
 use super::pool::{Place, Pool};
 use super::progress::Job;
 use super::waiter::{Waiter, Wake};
-use crate::SessionError;
+use crate::connection::{Region, Unparker};
 use crate::directory::Directory;
-use crate::error::LostReason;
+use crate::error::{LostReason, Seeing, SessionError};
+use crate::inspect::{self, Participant};
 
 /// A session, but for the handles that keep it.
 pub(crate) struct Hub {
@@ -101,7 +101,7 @@ impl Hub {
             names: Mutex::default(),
             inbox: Mutex::default(),
             arrived: Condvar::new(),
-            unparker: Unparker::new(),
+            unparker: Unparker::default(),
             watchers: AtomicUsize::new(0),
             losses: Mutex::default(),
         }
@@ -112,22 +112,6 @@ impl Hub {
     #[inline]
     pub(super) fn is_forked(&self) -> bool {
         fork_count() != self.forks
-    }
-
-    /// Whether a place is this session's.
-    pub(crate) fn owns(&self, id: EndpointId) -> bool {
-        self.pool.owns(id)
-    }
-
-    /// Runs something by the lane of an idle place, if there is one.
-    pub(crate) fn with_lane<T>(&self, run: impl FnOnce(&Lane) -> T) -> Option<T> {
-        if self.is_forked() || self.check().is_err() {
-            return None;
-        }
-        let place = self.pool.take()?;
-        let result = run(place.seat.endpoint());
-        self.give_back(place);
-        Some(result)
     }
 
     // Names.
@@ -230,7 +214,7 @@ impl Hub {
             // Its thread has not noticed.
             lock(&self.inbox).is_closed = true;
             self.arrived.notify_one();
-            self.unparker.unpark();
+            Region::unpark(&self.unparker);
         }
         is_there
     }
@@ -305,7 +289,7 @@ impl Hub {
         inbox.is_nudged = true;
         drop(inbox);
         self.arrived.notify_one();
-        self.unparker.unpark();
+        Region::unpark(&self.unparker);
         Ok(())
     }
 
@@ -372,6 +356,23 @@ impl Hub {
                 slept.unwrap_or_else(PoisonError::into_inner).0
             }
         }
+    }
+}
+
+impl Seeing for Hub {
+    /// Looks by the lane of an idle place, if there is one.
+    fn participants(&self, lock: Addr) -> Option<Vec<Participant>> {
+        if self.is_forked() || self.check().is_err() {
+            return None;
+        }
+        let place = self.pool.take()?;
+        let seen = inspect::participants(&self.region, place.seat.endpoint(), lock);
+        self.give_back(place);
+        Some(seen.unwrap_or_default())
+    }
+
+    fn owns(&self, id: EndpointId) -> bool {
+        self.pool.owns(id)
     }
 }
 

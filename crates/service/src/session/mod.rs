@@ -32,13 +32,13 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use farlock_fabric::Connection as _;
 use farlock_fabric::block_on;
-use farlock_fabric::shm::Region;
 use farlock_locks::{Mode, Token};
 
 use crate::{AcquireError, RegionOptions, SessionError};
 pub use guard::{Guard, Lost, Release};
-pub(crate) use hub::Hub;
+use hub::Hub;
 use name::{Came, Name, Tried};
 pub use open::Open;
 use progress::{Job, Tether};
@@ -114,8 +114,7 @@ impl Session {
     }
 
     fn open_as(options: &RegionOptions, tether: Tether) -> Result<Self, SessionError> {
-        let region = Region::open(&options.to_shm())?;
-        let (hub, thread) = progress::start(region, tether)?;
+        let (hub, thread) = progress::start(options.connect()?, tether)?;
         Ok(Self { root: Arc::new(Root { hub, thread: Some(thread) }) })
     }
 
@@ -127,16 +126,13 @@ impl Session {
         let make = |name| Handle { name, root: Arc::clone(root) };
         Lock { handle: root.hub.handle(name.as_ref(), make) }
     }
-
-    /// The region.
-    pub fn region(&self) -> &Region {
-        &self.root.hub.region
-    }
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("region", &self.region().name()).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("region", &self.root.hub.region.name())
+            .finish_non_exhaustive()
     }
 }
 
@@ -245,12 +241,12 @@ impl Request {
     }
 
     fn timed_out(&self) -> AcquireError {
-        let seconds = match self.patience {
-            Patience::For(limit) => limit.as_secs_f64(),
+        let limit = match self.patience {
+            Patience::For(limit) => limit,
             Patience::Endless | Patience::None => panic!("who has no limit does not time out"),
         };
         let (name, holders) = (self.handle.name.text.to_string(), self.handle.name.holders());
-        AcquireError::TimedOut { name, seconds, holders }
+        AcquireError::TimedOut { name, limit, holders }
     }
 
     fn busy(&self) -> AcquireError {

@@ -25,17 +25,20 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use farlock_fabric::shm::{Biased, BiasedGuard, Unparker};
-use farlock_fabric::{Addr, Endpoint, Fault, Posted, Verb, block_on};
+use farlock_fabric::{
+    Addr, Biased, BiasedGuard, Connection as _, Endpoint, Fault, Posted, Verb, block_on,
+};
 use farlock_locks::{Attempt, Closed, Mode, Opened, Token};
 
 use super::hub::Hub;
 use super::pool::Place;
 use super::progress::Job;
 use super::waiter::{Outcome, Waiter, Wake, Who};
+use crate::connection::{Region, Unparker};
 use crate::directory::{DirectoryError, Located};
-use crate::error::{Holders, LostReason};
-use crate::{AcquireError, LOCK_KIND, ReleaseError, inspect, lock_protocol};
+use crate::error::{AcquireError, Holders, LostReason, ReleaseError};
+use crate::inspect;
+use crate::protocol::{LOCK_KIND, lock_protocol};
 
 /// A name that this session uses. On lines of its own, as a [`Handle`](super::Handle).
 #[repr(align(128))]
@@ -327,7 +330,7 @@ impl Name {
         place.date();
         match who {
             Who::Thread => {
-                let unparker = place.seat.endpoint().unparker();
+                let unparker = Region::unparker(place.seat.endpoint());
                 line.asking = Asking::Thread(unparker);
                 Came::Asks(place)
             }
@@ -444,7 +447,8 @@ impl Name {
     /// The holders of the lock, for an error that may be shown later.
     pub(super) fn holders(&self) -> Holders {
         let lock = self.line().found.map(Located::lock);
-        Holders::new(&self.hub, lock)
+        let hub = Arc::downgrade(&self.hub);
+        Holders::new(hub, self.hub.region.clone(), lock)
     }
 }
 
@@ -744,7 +748,7 @@ impl Name {
         place.date();
         match waiter.who {
             Who::Thread => {
-                let unparker = place.seat.endpoint().unparker();
+                let unparker = Region::unparker(place.seat.endpoint());
                 line.asking = Asking::Thread(unparker);
                 after.wakes.push(waiter.settle(Outcome::Ask(place)));
             }

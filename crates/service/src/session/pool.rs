@@ -10,11 +10,12 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use farlock_fabric::shm::{Lane, Origin};
-use farlock_fabric::{Addr, Endpoint, EndpointId};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Origin};
 use farlock_locks::{Options, Seat, slot};
 
-use crate::{Protocol, inspect, lock_protocol};
+use crate::connection::Lane;
+use crate::inspect;
+use crate::protocol::{Protocol, lock_protocol};
 
 /// Idle places that a session keeps beyond those that names keep; more are given back.
 const IDLE_MAX: usize = 32;

@@ -21,14 +21,14 @@ use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use farlock_fabric::shm::{Keeper, Lane, Region, park_all};
-use farlock_fabric::{Addr, ConnectError, Endpoint, Patience, Wait, block_on};
+use farlock_fabric::{Addr, ConnectError, Connection as _, Endpoint, Patience, Wait, block_on};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::hub::{Hub, Inbox};
 use super::name::Name;
 use super::pool::{Berth, Place};
 use super::waiter::{Outcome, Waiter};
+use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
 use crate::error::LostReason;
 use crate::{AcquireError, SessionError};
@@ -102,7 +102,6 @@ pub(super) fn start(
         .name("farlock".to_owned())
         .spawn(move || {
             keep_signals_out();
-            // Where the system does not let it the C library's list serves, which peers can damage.
             let _own = region.own_thread();
             match Worker::new(region, tether) {
                 Ok(mut worker) => {
@@ -279,9 +278,8 @@ impl Worker {
                 Err(ConnectError::Full { .. }) if made > 0 => break,
                 Err(error) => return Err(error.into()),
             };
-            let tether = keeper.tether_fd().map(|fd| fd.try_clone_to_owned()).transpose();
-            let tether =
-                tether.map_err(|source| ConnectError::System { what: "share a tether", source })?;
+            let tether = Region::tether(&keeper)
+                .map_err(|source| ConnectError::System { what: "share a tether", source })?;
             self.hub.pool.admit(lane.id());
             self.keepers.insert(lane.id().index, keeper);
             self.hub.give_back(Box::new(Place::new(lane, region.origin(), tether)));
@@ -315,7 +313,7 @@ impl Worker {
         let places: Vec<Rc<Box<Place>>> =
             self.tasks.iter().filter_map(|task| task.berth.look()).collect();
         let lanes = places.iter().map(|place| place.seat.endpoint());
-        park_all(lanes.chain(std::iter::once(&self.home)), hub.unparker());
+        Region::park_all(lanes.chain(std::iter::once(&self.home)), hub.unparker());
     }
 }
 
@@ -323,7 +321,7 @@ impl Worker {
 pub(super) fn too_many(name: &Name, hub: &Hub, error: SessionError) -> AcquireError {
     match error {
         SessionError::Connect(ConnectError::Full { .. }) => {
-            AcquireError::TooMany { name: name.text.to_string(), places: hub.region.endpoints() }
+            AcquireError::TooMany { name: name.text.to_string(), places: hub.region.places() }
         }
         SessionError::Connect(ConnectError::Stale) => name.lost(LostReason::RegionGone),
         error => AcquireError::NoPlace { name: name.text.to_string(), source: Arc::new(error) },

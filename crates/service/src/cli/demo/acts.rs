@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use farlock::inspect;
+use farlock::Observer;
 
 use super::actor::{self, Role};
 use super::{Check, Show, Stage, Summary};
@@ -204,7 +204,7 @@ pub(super) fn take_over(stage: &Stage, summary: &mut Summary) -> Result<(), Fail
     let title = format!("3. {KILLS} holders are killed, one after the other, while another waits");
     let show = Show::begin(&title, KILLS as u64);
     let mut troupe = Troupe::new();
-    let observer = |what: &str| Failure::system("the lock cannot be observed", what);
+    let unseen = |what: &str| Failure::system("the lock cannot be observed", what);
     let clock = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -225,12 +225,12 @@ pub(super) fn take_over(stage: &Stage, summary: &mut Summary) -> Result<(), Fail
             show.step(took_us.len() as u64, &format!("taken over {last:.0} µs after the kill"));
         }
         holder = number;
-        let endpoint = inspect::observe(&stage.options())?;
+        let observer = Observer::open(&stage.options())?;
         troupe.start(stage, Role::Hold, PATIENCE)?;
         let begun = Instant::now();
-        while !is_awaited(&endpoint)? {
+        while !is_awaited(&observer)? {
             if begun.elapsed() > PATIENCE {
-                return Err(observer("nobody waits for it"));
+                return Err(unseen("nobody waits for it"));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -258,8 +258,8 @@ pub(super) fn take_over(stage: &Stage, summary: &mut Summary) -> Result<(), Fail
 }
 
 /// Whether somebody waits for the lock.
-fn is_awaited(endpoint: &farlock_fabric::shm::ShmEndpoint) -> Result<bool, Failure> {
-    let locks = inspect::locks(endpoint)?;
+fn is_awaited(observer: &Observer) -> Result<bool, Failure> {
+    let locks = observer.locks()?;
     Ok(locks.iter().flat_map(|lock| &lock.participants).any(|somebody| !somebody.is_holder))
 }
 

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use farlock_fabric::shm::BiasedGuard;
-use farlock_fabric::{Endpoint, Fault, block_on};
+use farlock_fabric::{BiasedGuard, Connection as _, Endpoint, Fault, block_on};
 use farlock_locks::{Closed, Mode, Opened, Token};
 
 use super::{After, Asking, Line, Name, Tried};
-use crate::AcquireError;
-use crate::error::LostReason;
+use crate::connection::Region;
+use crate::error::{AcquireError, LostReason};
 use crate::session::pool::{Berth, Place};
 use crate::session::progress::{Deciding, Job};
 use crate::session::waiter::{Outcome, Waiter};
@@ -159,7 +158,7 @@ impl Name {
             std::mem::take(&mut line.waiters).into_values().collect();
         match &mut line.asking {
             Asking::Nobody => {}
-            Asking::Thread(unparker) => unparker.unpark(),
+            Asking::Thread(unparker) => Region::unpark(unparker),
             Asking::Session(waiter) => failed.extend(waiter.take()),
         }
         let fail = |waiter: Arc<Waiter>| waiter.settle(Outcome::Failed(self.lost(reason)));

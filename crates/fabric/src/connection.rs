@@ -1,0 +1,106 @@
+//! Connections: what those need of a fabric that find locks by name in one region.
+//!
+//! A connection gives endpoints, and says of its region what is no verb's to say: where its words
+//! lie, where its tokens begin, which peers are there. Whoever is written against [`Connection`]
+//! runs on every fabric that has one.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use crate::addr::{Addr, EndpointId};
+use crate::endpoint::{Nanos, Park, WideAtomics};
+use crate::error::ConnectError;
+
+/// One region of far memory, connected to. Clones are the same connection.
+pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
+    /// An endpoint of the thread that attached it.
+    type Endpoint: WideAtomics + Park;
+    /// An endpoint that goes from thread to thread, as long as its keeper is there.
+    type Lane: WideAtomics + Park + Send;
+    /// Keeps a lane, on the thread that attached it: with that thread it dies.
+    type Keeper;
+    /// Ends the parks of one thread, from any other. Clones are the same.
+    type Unparker: Clone + Default + fmt::Debug + Send + Sync + 'static;
+
+    /// The region's name.
+    fn name(&self) -> &str;
+
+    /// Where the words of users begin, and how many bytes of them there are now.
+    fn heap(&self) -> (Addr, u64);
+
+    /// Where the region's fencing tokens begin, above those of every region of its name before.
+    fn origin(&self) -> Origin;
+
+    /// How many endpoints the region has room for.
+    fn places(&self) -> u16;
+
+    /// Whether those that connect by this name now find another region.
+    fn is_deleted(&self) -> bool;
+
+    /// The endpoints that count as alive, in the order of their indices.
+    fn peers(&self) -> Vec<Peer>;
+
+    /// Attaches the calling thread.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    fn endpoint(&self) -> Result<Self::Endpoint, ConnectError>;
+
+    /// Attaches a lane. One that is tethered counts as alive as long as any process has its
+    /// [tether](Connection::tether).
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    fn lane(&self, is_tethered: bool) -> Result<(Self::Lane, Self::Keeper), ConnectError>;
+
+    /// The tether of a lane, if it has one.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn tether(keeper: &Self::Keeper) -> io::Result<Option<OwnedFd>>;
+
+    /// Prepares the calling thread to keep lanes of this connection and nothing else, until what is
+    /// returned is dropped. What cannot be prepared is done without.
+    fn own_thread(&self) -> impl Sized + use<Self>;
+
+    /// What ends the parks of this lane alone.
+    fn unparker(lane: &Self::Lane) -> Self::Unparker;
+
+    /// Ends the current park by this unparker, or the next one.
+    fn unpark(unparker: &Self::Unparker);
+
+    /// Blocks until a wait of one of these lanes that was polled may have ended, or the unparker of
+    /// the calling thread is used.
+    fn park_all<'l>(lanes: impl Iterator<Item = &'l Self::Lane> + Clone, unparker: &Self::Unparker)
+    where
+        Self::Lane: 'l;
+}
+
+/// Where the tokens of a region begin. Those of a later one are above all tokens of the one before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Origin {
+    /// The upper 16 bits: a day, 1 for 2026-01-01; later where the clock went back.
+    pub incarnation: u16,
+    /// What the counts of its locks begin at: the time of that day in nanoseconds.
+    pub first_count: u64,
+}
+
+/// An endpoint that is attached, for display.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// The endpoint.
+    pub id: EndpointId,
+    /// Its process, as that process's own namespace numbers it.
+    pub pid: u32,
+    /// When its process started, in clock ticks after boot; with the pid it names the process.
+    pub started_ticks: u64,
+    /// When it attached, in nanoseconds of the boot clock.
+    pub since: Nanos,
+    /// What it was called when it attached.
+    pub label: String,
+    /// Whether its children keep it alive too.
+    pub tethered: bool,
+    /// Whether its own thread is dead and only children keep it alive.
+    pub orphaned: bool,
+}

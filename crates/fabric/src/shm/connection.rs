@@ -1,0 +1,113 @@
+//! A region of this host as a connection.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use super::endpoint::{Lane, ShmEndpoint};
+use super::keeper::Keeper;
+use super::parking::Unparker;
+use super::region::{Options, Region};
+use super::wait::park_all;
+use crate::addr::Addr;
+use crate::connection::{Connection, Origin, Peer};
+use crate::error::ConnectError;
+
+/// A region of this host, and nothing of it but what any [`Connection`] has: who needs more opens a
+/// [`Region`].
+#[derive(Clone, Debug)]
+pub struct Host(Region);
+
+impl Host {
+    /// See [`Region::open`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn open(options: &Options) -> Result<Self, ConnectError> {
+        Region::open(options).map(Self)
+    }
+
+    /// See [`Region::reset`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn reset(options: &Options) -> Result<Self, ConnectError> {
+        Region::reset(options).map(Self)
+    }
+
+    /// See [`Region::remove`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn remove(dir: &Path, name: &str) -> Result<bool, ConnectError> {
+        Region::remove(dir, name)
+    }
+
+    /// See [`Region::list`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn list(dir: &Path) -> Result<Vec<String>, ConnectError> {
+        Region::list(dir)
+    }
+}
+
+impl Connection for Host {
+    type Endpoint = ShmEndpoint;
+    type Lane = Lane;
+    type Keeper = Keeper;
+    type Unparker = Unparker;
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn heap(&self) -> (Addr, u64) {
+        self.0.heap()
+    }
+
+    fn origin(&self) -> Origin {
+        self.0.origin()
+    }
+
+    fn places(&self) -> u16 {
+        self.0.endpoints()
+    }
+
+    fn is_deleted(&self) -> bool {
+        self.0.is_deleted()
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        self.0.peers()
+    }
+
+    fn endpoint(&self) -> Result<ShmEndpoint, ConnectError> {
+        self.0.endpoint()
+    }
+
+    fn lane(&self, is_tethered: bool) -> Result<(Lane, Keeper), ConnectError> {
+        self.0.lane(is_tethered)
+    }
+
+    fn tether(keeper: &Keeper) -> io::Result<Option<OwnedFd>> {
+        keeper.tether_fd().map(|fd| fd.try_clone_to_owned()).transpose()
+    }
+
+    fn own_thread(&self) -> impl Sized + use<> {
+        // Where the system does not let it the C library's list serves, which peers can damage.
+        self.0.own_thread().ok()
+    }
+
+    fn unparker(lane: &Lane) -> Unparker {
+        lane.unparker()
+    }
+
+    fn unpark(unparker: &Unparker) {
+        unparker.unpark();
+    }
+
+    fn park_all<'l>(lanes: impl Iterator<Item = &'l Lane> + Clone, unparker: &Unparker) {
+        park_all(lanes, unparker);
+    }
+}

@@ -15,7 +15,7 @@ use farlock_locks::local::{self, HandoverTable};
 use farlock_locks::lock::{LocalFuture, Server};
 use farlock_locks::txn::{self, Abort, Txn};
 use farlock_locks::{
-    AcquireError, AnyKind, Client, Mode, Options, RecordLock, ReleaseError, Token, UpdateGuard,
+    AcquireError, AnyKind, Client, Lock, Mode, Options, ReleaseError, Token, UpdateGuard,
     UpgradeError,
 };
 
@@ -87,14 +87,14 @@ pub trait AnyTxn<'c> {
 }
 
 /// This lock behind its face.
-pub fn any<E: WideAtomics, L: RecordLock<E>>(lock: L) -> Rc<dyn AnyLock<E>> {
+pub fn any<E: WideAtomics, L: Lock<E>>(lock: L) -> Rc<dyn AnyLock<E>> {
     Rc::new(Known(lock))
 }
 
 /// A lock whose type is known.
 struct Known<L>(L);
 
-impl<E: WideAtomics, L: RecordLock<E>> AnyLock<E> for Known<L> {
+impl<E: WideAtomics, L: Lock<E>> AnyLock<E> for Known<L> {
     fn kind(&self) -> &dyn AnyKind {
         &self.0
     }
@@ -115,7 +115,7 @@ impl<E: WideAtomics, L: RecordLock<E>> AnyLock<E> for Known<L> {
     }
 }
 
-impl<E: WideAtomics, L: RecordLock<E>> AnyClient<E> for HandoverTable<E, L> {
+impl<E: WideAtomics, L: Lock<E>> AnyClient<E> for HandoverTable<E, L> {
     fn endpoint(&self) -> &E {
         self.client().endpoint()
     }
@@ -164,7 +164,7 @@ impl<E: WideAtomics, L: RecordLock<E>> AnyClient<E> for HandoverTable<E, L> {
     }
 }
 
-impl<'c, E: WideAtomics, L: RecordLock<E>> AnyGuard<'c> for local::Guard<'c, E, L> {
+impl<'c, E: WideAtomics, L: Lock<E>> AnyGuard<'c> for local::Guard<'c, E, L> {
     fn fabric_token(&self) -> Option<Token> {
         self.fabric_token()
     }
@@ -183,7 +183,7 @@ impl<'c, E: WideAtomics, L: RecordLock<E>> AnyGuard<'c> for local::Guard<'c, E, 
 }
 
 /// What was upgraded.
-impl<'c, E: WideAtomics, L: RecordLock<E>> AnyGuard<'c> for farlock_locks::Guard<'c, E, L> {
+impl<'c, E: WideAtomics, L: Lock<E>> AnyGuard<'c> for farlock_locks::Guard<'c, E, L> {
     fn fabric_token(&self) -> Option<Token> {
         self.token()
     }
@@ -201,7 +201,7 @@ impl<'c, E: WideAtomics, L: RecordLock<E>> AnyGuard<'c> for farlock_locks::Guard
     }
 }
 
-impl<'c, E: WideAtomics, L: RecordLock<E>> AnyUpdateGuard<'c> for UpdateGuard<'c, E, L> {
+impl<'c, E: WideAtomics, L: Lock<E>> AnyUpdateGuard<'c> for UpdateGuard<'c, E, L> {
     fn token(&self) -> Option<Token> {
         self.token()
     }
@@ -220,7 +220,7 @@ impl<'c, E: WideAtomics, L: RecordLock<E>> AnyUpdateGuard<'c> for UpdateGuard<'c
     }
 }
 
-impl<'c, E: WideAtomics, L: RecordLock<E>> AnyTxn<'c> for Txn<'c, E, L> {
+impl<'c, E: WideAtomics, L: Lock<E>> AnyTxn<'c> for Txn<'c, E, L> {
     fn lock_all<'t>(&'t mut self, locks: &'t [(Addr, Mode)]) -> LocalFuture<'t, Result<(), Abort>> {
         Box::pin(self.lock_all(locks))
     }

@@ -7,7 +7,7 @@ use farlock_locks::museum::flaws::Sound;
 use farlock_locks::museum::tampered::Tampered;
 use farlock_locks::record::bakery::LEASE_NS;
 use farlock_locks::registry::{self, LockInfo, RECORD_LOCKS, Visitor};
-use farlock_locks::{Promises, Proof, RecordLock, Token};
+use farlock_locks::{Lock, Promises, Proof, Token};
 use farlock_sim::check::Register;
 
 use crate::args::{CheckArgs, Mode};
@@ -330,7 +330,7 @@ impl MakePlayer {
 impl Visitor<Actor> for MakePlayer {
     type Output = Player;
 
-    fn visit<L: RecordLock<Actor>>(self, lock: L) -> Player {
+    fn visit<L: Lock<Actor>>(self, lock: L) -> Player {
         ExhibitVisitor::visit(self, lock, Tampered::with::<Sound>)
     }
 }
@@ -338,7 +338,7 @@ impl Visitor<Actor> for MakePlayer {
 impl ExhibitVisitor<Watched> for MakePlayer {
     type Output = Player;
 
-    fn visit<L: RecordLock<Actor>>(self, lock: L, wrap: fn(Watched) -> Actor) -> Player {
+    fn visit<L: Lock<Actor>>(self, lock: L, wrap: fn(Watched) -> Actor) -> Player {
         let lock = any(lock);
         let terms = self.terms(&*lock);
         Player::new(Subject { lock, wrap }, terms)

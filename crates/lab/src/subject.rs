@@ -5,7 +5,7 @@ use farlock_fabric::hook::{Counted, Counts};
 use farlock_fabric::shm::ShmEndpoint;
 use farlock_fabric::{Addr, Endpoint, Nanos, Park};
 use farlock_locks::local::{self, HandoverTable};
-use farlock_locks::{Client, Guard, Mode, RecordLock};
+use farlock_locks::{Client, Guard, Lock, Mode};
 use farlock_sim::SimEndpoint;
 
 use crate::drive::{Failure, Subject};
@@ -33,12 +33,12 @@ impl Counting for ShmEndpoint {
 }
 
 /// A client and the place of its locks.
-pub(crate) struct Site<E: Endpoint, L: RecordLock<E>> {
+pub(crate) struct Site<E: Endpoint, L: Lock<E>> {
     pub(crate) client: Client<E, L>,
     pub(crate) locks: Addr,
 }
 
-impl<E: Endpoint, L: RecordLock<E>> Site<E, L> {
+impl<E: Endpoint, L: Lock<E>> Site<E, L> {
     #[inline(always)]
     pub(crate) fn addr(&self, lock: u32) -> Addr {
         self.locks.plus(u64::from(lock) * L::BYTES)
@@ -63,16 +63,16 @@ impl<E: Endpoint, L: RecordLock<E>> Site<E, L> {
 }
 
 /// Acquisitions and releases that are awaited.
-pub struct AsyncFace<E: Counting, L: RecordLock<E>>(Site<E, L>);
+pub struct AsyncFace<E: Counting, L: Lock<E>>(Site<E, L>);
 
-impl<E: Counting, L: RecordLock<E>> AsyncFace<E, L> {
+impl<E: Counting, L: Lock<E>> AsyncFace<E, L> {
     /// A client whose locks lie one after the other from `locks` on.
     pub fn new(client: Client<E, L>, locks: Addr) -> Self {
         Self(Site { client, locks })
     }
 }
 
-impl<E: Counting, L: RecordLock<E>> Subject for AsyncFace<E, L> {
+impl<E: Counting, L: Lock<E>> Subject for AsyncFace<E, L> {
     type Held<'s> = Guard<'s, E, L>;
 
     #[inline]
@@ -108,12 +108,12 @@ impl<E: Counting, L: RecordLock<E>> Subject for AsyncFace<E, L> {
 }
 
 /// The same by tasks of one client that hand locks on among themselves.
-pub struct SharedFace<E: Counting, L: RecordLock<E>> {
+pub struct SharedFace<E: Counting, L: Lock<E>> {
     table: HandoverTable<E, L>,
     site: Site<E, L>,
 }
 
-impl<E: Counting, L: RecordLock<E>> SharedFace<E, L> {
+impl<E: Counting, L: Lock<E>> SharedFace<E, L> {
     /// A client whose locks lie one after the other from `locks` on, and whose tasks hand a hold on
     /// so often.
     pub fn new(client: Client<E, L>, locks: Addr, handovers_max: u32) -> Self {
@@ -122,7 +122,7 @@ impl<E: Counting, L: RecordLock<E>> SharedFace<E, L> {
     }
 }
 
-impl<E: Counting, L: RecordLock<E>> Subject for SharedFace<E, L> {
+impl<E: Counting, L: Lock<E>> Subject for SharedFace<E, L> {
     type Held<'s> = local::Guard<'s, E, L>;
 
     #[inline]
@@ -158,16 +158,16 @@ impl<E: Counting, L: RecordLock<E>> Subject for SharedFace<E, L> {
 }
 
 /// Acquisitions and releases that block the thread.
-pub struct BlockingFace<E: Park + Counting, L: RecordLock<E>>(Site<E, L>);
+pub struct BlockingFace<E: Park + Counting, L: Lock<E>>(Site<E, L>);
 
-impl<E: Park + Counting, L: RecordLock<E>> BlockingFace<E, L> {
+impl<E: Park + Counting, L: Lock<E>> BlockingFace<E, L> {
     /// A client whose locks lie one after the other from `locks` on.
     pub fn new(client: Client<E, L>, locks: Addr) -> Self {
         Self(Site { client, locks })
     }
 }
 
-impl<E: Park + Counting, L: RecordLock<E>> Subject for BlockingFace<E, L> {
+impl<E: Park + Counting, L: Lock<E>> Subject for BlockingFace<E, L> {
     type Held<'s> = Guard<'s, E, L>;
 
     #[inline]

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use farlock_fabric::hook::Counts;
 use farlock_fabric::{Addr, Nanos};
 use farlock_locks::txn::{self, Abort, Txn, transact};
-use farlock_locks::{Client, Mode, RecordLock};
+use farlock_locks::{Client, Lock, Mode};
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{Course, Failure, Laps, Pace, Tally};
@@ -109,7 +109,7 @@ impl TxnCourse {
 }
 
 /// A client that runs transactions.
-pub struct Transactions<E: Counting, L: RecordLock<E>> {
+pub struct Transactions<E: Counting, L: Lock<E>> {
     site: Site<E, L>,
     course: TxnCourse,
 }
@@ -122,7 +122,7 @@ struct Met {
     violations: Cell<u64>,
 }
 
-impl<E: Counting, L: RecordLock<E>> Transactions<E, L> {
+impl<E: Counting, L: Lock<E>> Transactions<E, L> {
     /// A client whose locks lie one after the other from `locks` on.
     pub fn new(client: Client<E, L>, locks: Addr, course: TxnCourse) -> Self {
         Self { site: Site { client, locks }, course }
@@ -187,7 +187,7 @@ impl<E: Counting, L: RecordLock<E>> Transactions<E, L> {
     }
 }
 
-impl<E: Counting, L: RecordLock<E>> Laps for Transactions<E, L> {
+impl<E: Counting, L: Lock<E>> Laps for Transactions<E, L> {
     fn now(&self) -> Nanos {
         self.site.now()
     }

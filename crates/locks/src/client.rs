@@ -136,28 +136,28 @@ impl<E: Endpoint, L: Lock<E>> Client<E, L> {
     /// Dropping the future withdraws; the withdrawal happens in [`Client::settle`]. A crash leaves
     /// the lock to be repaired by whoever waits for it next.
     #[inline]
-    pub fn acquire(&self, lock: Addr, want: L::Want) -> Acquire<'_, E, L> {
-        let want = true_want::<E, L>(want);
+    pub fn acquire(&self, lock: Addr, want: impl Into<L::Want>) -> Acquire<'_, E, L> {
+        let want = true_want::<E, L>(want.into());
         Acquire { client: self, lock, want, slot: 0, at: At::Start }
     }
 
     /// Acquires the lock alone.
     #[inline]
     pub fn exclusive(&self, lock: Addr) -> Acquire<'_, E, L> {
-        self.acquire(lock, L::Want::whole(Mode::Exclusive))
+        self.acquire(lock, Mode::Exclusive)
     }
 
     /// Acquires the lock together with other shared holders.
     #[inline(always)]
     pub fn shared(&self, lock: Addr) -> Acquire<'_, E, L> {
-        self.acquire(lock, L::Want::whole(Mode::Shared))
+        self.acquire(lock, Mode::Shared)
     }
 
     /// Acquires the lock, or gives up with [`AcquireError::TimedOut`] after `nanos` nanoseconds.
     pub async fn acquire_within(
         &self,
         lock: Addr,
-        want: L::Want,
+        want: impl Into<L::Want>,
         nanos: Nanos,
     ) -> Result<Guard<'_, E, L>, AcquireError> {
         let mut acquire = self.acquire(lock, want);
@@ -178,9 +178,9 @@ impl<E: Endpoint, L: Lock<E>> Client<E, L> {
     pub async fn try_acquire(
         &self,
         lock: Addr,
-        want: L::Want,
+        want: impl Into<L::Want>,
     ) -> Result<Option<Guard<'_, E, L>>, AcquireError> {
-        let want = true_want::<E, L>(want);
+        let want = true_want::<E, L>(want.into());
         let index = self.core.take_slot(lock, want).ok_or(AcquireError::NoSlot)?;
         match self.core.try_at_once(index) {
             Some(result) => result?,
@@ -243,9 +243,13 @@ impl<E: Park, L: Lock<E>> Client<E, L> {
 
     /// [`Client::acquire`], blocking.
     #[inline(always)]
-    pub fn lock(&self, lock: Addr, want: L::Want) -> Result<Guard<'_, E, L>, AcquireError> {
+    pub fn lock(
+        &self,
+        lock: Addr,
+        want: impl Into<L::Want>,
+    ) -> Result<Guard<'_, E, L>, AcquireError> {
         // One branch at the door, not one at every step.
-        let want = true_want::<E, L>(want);
+        let want = true_want::<E, L>(want.into());
         match want.mode() {
             Mode::Exclusive => self.lock_as(lock, want.in_mode(Mode::Exclusive)),
             Mode::Shared => self.lock_as(lock, want.in_mode(Mode::Shared)),

@@ -72,9 +72,9 @@ impl<E: Endpoint, L: Lock<E>> HandoverTable<E, L> {
     pub async fn acquire(
         &self,
         lock: Addr,
-        want: L::Want,
+        want: impl Into<L::Want>,
     ) -> Result<Guard<'_, E, L>, AcquireError> {
-        let want = true_want::<E, L>(want);
+        let want = true_want::<E, L>(want.into());
         let key = (lock, want.in_mode(Mode::Exclusive));
         let entered = self.places.borrow_mut().enter(key, want.mode());
         let answer = match entered {
@@ -98,7 +98,7 @@ impl<E: Endpoint, L: Lock<E>> HandoverTable<E, L> {
     pub async fn acquire_within(
         &self,
         lock: Addr,
-        want: L::Want,
+        want: impl Into<L::Want>,
         nanos: Nanos,
     ) -> Result<Guard<'_, E, L>, AcquireError> {
         let acquired = within(self.client.endpoint(), nanos, self.acquire(lock, want)).await;
@@ -112,9 +112,9 @@ impl<E: Endpoint, L: Lock<E>> HandoverTable<E, L> {
     pub async fn try_acquire(
         &self,
         lock: Addr,
-        want: L::Want,
+        want: impl Into<L::Want>,
     ) -> Result<Option<Guard<'_, E, L>>, AcquireError> {
-        let want = true_want::<E, L>(want);
+        let want = true_want::<E, L>(want.into());
         let key = (lock, want.in_mode(Mode::Exclusive));
         let entered = self.places.borrow_mut().try_enter(key, want.mode());
         let lead = match entered {

@@ -3,7 +3,7 @@
 
 use farlock_fabric::{EndpointId, SyncedClock, WideAtomics};
 
-use crate::lock::RecordLock;
+use crate::lock::Lock;
 pub use crate::options::{Setting, SpecError};
 use crate::promise::{AnyKind, LockKind, Promises};
 use crate::record::locks;
@@ -32,7 +32,7 @@ pub trait Visitor<E: WideAtomics> {
     type Output;
 
     /// The lock the name stands for.
-    fn visit<L: RecordLock<E>>(self, lock: L) -> Self::Output;
+    fn visit<L: Lock<E>>(self, lock: L) -> Self::Output;
 }
 
 /// The options of a lock's name.

@@ -285,7 +285,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
 
     /// Acquires the lock exclusively, for a hold that nothing withdraws.
     pub(crate) async fn acquire(&self, site: &Site<'_, E>) -> Result<L::Grant, Fault> {
-        let want = L::Want::whole(Mode::Exclusive);
+        let want: L::Want = Mode::Exclusive.into();
         self.endpoint.completion(self.kind.open(site, want)).await?;
         let old = self.endpoint.old();
         match self.kind.opened(site, want, old) {

@@ -55,8 +55,8 @@ use thiserror::Error;
 #[cfg(doc)]
 use crate::event::Event;
 use crate::{
-    AcquireError, Client, Guard, Mode, RecordLock, Release, ReleaseError, UpdateGuard,
-    UpgradeError, within,
+    AcquireError, Client, Guard, Lock, Mode, Release, ReleaseError, UpdateGuard, UpgradeError,
+    Want, within,
 };
 
 /// A restart's pause is doubled so many times at most.
@@ -141,12 +141,12 @@ pub enum Locked {
 
 /// How a transaction holds a lock.
 #[derive(Debug)]
-enum Hold<'c, E: Endpoint, L: RecordLock<E>> {
+enum Hold<'c, E: Endpoint, L: Lock<E>> {
     Guard(Guard<'c, E, L>),
     ToUpdate(UpdateGuard<'c, E, L>),
 }
 
-impl<'c, E: Endpoint, L: RecordLock<E>> Hold<'c, E, L> {
+impl<'c, E: Endpoint, L: Lock<E>> Hold<'c, E, L> {
     fn is_shared(&self) -> bool {
         matches!(self, Self::Guard(guard) if guard.mode() == Mode::Shared)
     }
@@ -166,15 +166,23 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Hold<'c, E, L> {
     }
 }
 
-/// An attempt of a transaction. Dropped, it leaves its locks to [`Client::settle`].
-#[derive(Debug)]
-pub struct Txn<'c, E: Endpoint, L: RecordLock<E>> {
-    client: &'c Client<E, L>,
-    options: Options,
-    held: Vec<(Addr, Hold<'c, E, L>)>,
+/// A lock, or a part of one, whatever the mode.
+type Key<E, L> = (Addr, <L as Lock<E>>::Want);
+
+/// The key of what is wanted of a lock.
+fn key<E: Endpoint, L: Lock<E>>(lock: Addr, want: L::Want) -> Key<E, L> {
+    (lock, want.in_mode(Mode::Exclusive))
 }
 
-impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
+/// An attempt of a transaction. Dropped, it leaves its locks to [`Client::settle`].
+#[derive(Debug)]
+pub struct Txn<'c, E: Endpoint, L: Lock<E>> {
+    client: &'c Client<E, L>,
+    options: Options,
+    held: Vec<(Key<E, L>, Hold<'c, E, L>)>,
+}
+
+impl<'c, E: Endpoint, L: Lock<E>> Txn<'c, E, L> {
     /// A transaction that holds nothing yet.
     pub fn begin(client: &'c Client<E, L>, options: Options) -> Self {
         Self { client, options, held: Vec::new() }
@@ -187,8 +195,10 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
     /// # Errors
     /// It was not granted in time, it was lost before it was upgraded, or the fabric failed: the
     /// attempt is over.
-    pub async fn lock(&mut self, lock: Addr, mode: Mode) -> Result<Locked, Abort> {
-        let place = self.held.iter().position(|(held, _)| *held == lock);
+    pub async fn lock(&mut self, lock: Addr, want: impl Into<L::Want>) -> Result<Locked, Abort> {
+        let want: L::Want = want.into();
+        let (key, mode) = (key::<E, L>(lock, want), want.mode());
+        let place = self.held.iter().position(|(held, _)| *held == key);
         let locked = match place.map(|place| (place, &self.held[place].1)) {
             None => Locked::New,
             Some((place, Hold::ToUpdate(_))) if mode == Mode::Exclusive => {
@@ -200,8 +210,8 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
             }
             Some(_) => return Ok(Locked::Already),
         };
-        let guard = self.patiently(lock, self.client.acquire(lock, mode)).await?;
-        self.held.push((lock, Hold::Guard(guard.map_err(Abort::Acquire)?)));
+        let guard = self.patiently(lock, self.client.acquire(lock, want)).await?;
+        self.held.push((key, Hold::Guard(guard.map_err(Abort::Acquire)?)));
         Ok(locked)
     }
 
@@ -212,7 +222,8 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
     /// # Errors
     /// It was not granted in time, or the fabric failed: the attempt is over.
     pub async fn update(&mut self, lock: Addr) -> Result<Locked, Abort> {
-        let place = self.held.iter().position(|(held, _)| *held == lock);
+        let key = key::<E, L>(lock, Mode::Exclusive.into());
+        let place = self.held.iter().position(|(held, _)| *held == key);
         let locked = match place {
             None => Locked::New,
             Some(place) if self.held[place].1.is_shared() => {
@@ -222,13 +233,13 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
             Some(_) => return Ok(Locked::Already),
         };
         let guard = self.patiently(lock, self.client.update(lock)).await?;
-        self.held.push((lock, Hold::ToUpdate(guard.map_err(Abort::Acquire)?)));
+        self.held.push((key, Hold::ToUpdate(guard.map_err(Abort::Acquire)?)));
         Ok(locked)
     }
 
     /// Gives a shared hold back, to acquire the lock anew.
     async fn give_back(&mut self, place: usize) -> Result<(), Abort> {
-        let (lock, shared) = self.held.swap_remove(place);
+        let ((lock, _), shared) = self.held.swap_remove(place);
         shared.release().await.map_err(|error| match error {
             ReleaseError::Lost => Abort::Expired(lock),
             error => Abort::Release(error),
@@ -238,30 +249,35 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
     /// Makes a hold to update exclusive. One that gives up goes on in [`Client::settle`], and is
     /// released when the readers that came before have left.
     async fn upgrade(&mut self, place: usize) -> Result<Locked, Abort> {
-        let (lock, hold) = self.held.swap_remove(place);
+        let (key, hold) = self.held.swap_remove(place);
         let Hold::ToUpdate(guard) = hold else {
             panic!("only what is held to update is upgraded");
         };
-        let upgraded = self.patiently(lock, guard.upgrade()).await?;
+        let upgraded = self.patiently(key.0, guard.upgrade()).await?;
         let guard = upgraded.map_err(|error| match error {
-            UpgradeError::Lost => Abort::Expired(lock),
+            UpgradeError::Lost => Abort::Expired(key.0),
             UpgradeError::Fabric(fault) => Abort::Fabric(fault),
         })?;
-        self.held.push((lock, Hold::Guard(guard)));
+        self.held.push((key, Hold::Guard(guard)));
         Ok(Locked::Upgraded)
     }
 
     /// Takes these locks in the order of their addresses, each once and in the strongest mode that
-    /// is asked for.
+    /// is asked for. Parts of one lock must not overlap unless they are the same.
     ///
     /// # Errors
     /// As [`Txn::lock`].
-    pub async fn lock_all(&mut self, locks: &[(Addr, Mode)]) -> Result<(), Abort> {
-        let mut sorted = locks.to_vec();
-        sorted.sort_unstable_by_key(|&(lock, mode)| (lock, std::cmp::Reverse(mode)));
-        sorted.dedup_by_key(|&mut (lock, _)| lock);
-        for (lock, mode) in sorted {
-            self.lock(lock, mode).await?;
+    pub async fn lock_all(
+        &mut self,
+        locks: &[(Addr, impl Into<L::Want> + Copy)],
+    ) -> Result<(), Abort> {
+        let mut sorted: Vec<(Addr, L::Want)> =
+            locks.iter().map(|&(lock, want)| (lock, want.into())).collect();
+        let first = |want: L::Want| want.units(u32::MAX).start;
+        sorted.sort_by_key(|&(lock, want)| (lock, first(want), std::cmp::Reverse(want.mode())));
+        sorted.dedup_by_key(|&mut (lock, want)| key::<E, L>(lock, want));
+        for (lock, want) in sorted {
+            self.lock(lock, want).await?;
         }
         Ok(())
     }
@@ -297,7 +313,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
     /// to update.
     pub fn guard(&self, lock: Addr) -> Option<&Guard<'c, E, L>> {
         self.held.iter().find_map(|(held, hold)| match hold {
-            Hold::Guard(guard) if *held == lock => Some(guard),
+            Hold::Guard(guard) if held.0 == lock => Some(guard),
             _ => None,
         })
     }
@@ -307,7 +323,8 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
     /// # Errors
     /// The lease of one has ended.
     pub fn validate(&self) -> Result<(), Abort> {
-        let leased = self.held.iter().filter_map(|(lock, hold)| Some((*lock, hold.expires()?)));
+        let leased =
+            self.held.iter().filter_map(|((lock, _), hold)| Some((*lock, hold.expires()?)));
         let Some((lock, first)) = leased.min_by_key(|&(_, end)| end) else { return Ok(()) };
         if self.client.endpoint().now() < first { Ok(()) } else { Err(Abort::Expired(lock)) }
     }
@@ -344,7 +361,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
     /// The last lock first: whoever waits for several finds the earlier ones taken still.
     async fn release(self) -> Result<(), Abort> {
         let mut released = Ok(());
-        for (lock, hold) in self.held.into_iter().rev() {
+        for ((lock, _), hold) in self.held.into_iter().rev() {
             released = released.and(hold.release().await.map_err(|error| match error {
                 ReleaseError::Lost => Abort::Late(lock),
                 error => Abort::Release(error),
@@ -359,7 +376,7 @@ impl<'c, E: Endpoint, L: RecordLock<E>> Txn<'c, E, L> {
 ///
 /// # Errors
 /// What ended the last attempt.
-pub async fn transact<'c, E: Endpoint, L: RecordLock<E>, T>(
+pub async fn transact<'c, E: Endpoint, L: Lock<E>, T>(
     client: &'c Client<E, L>,
     options: Options,
     mut body: impl AsyncFnMut(&mut Txn<'c, E, L>) -> Result<T, Abort>,

@@ -13,8 +13,9 @@ pub enum Mode {
     Exclusive = 1,
 }
 
-/// What a client can want of a kind of lock. Of locks that are had as a whole that is a [`Mode`].
-pub trait Want: Copy + Eq + fmt::Debug + Unpin + 'static {
+/// What a client can want of a kind of lock. Of locks that are had as a whole that is a [`Mode`]; of
+/// any lock a mode means all of it.
+pub trait Want: From<Mode> + Copy + Eq + fmt::Debug + Unpin + 'static {
     /// What a slot wants that was never used.
     const NONE: Self;
 
@@ -24,9 +25,6 @@ pub trait Want: Copy + Eq + fmt::Debug + Unpin + 'static {
     /// The same in another mode.
     #[must_use]
     fn in_mode(self, mode: Mode) -> Self;
-
-    /// All of the lock.
-    fn whole(mode: Mode) -> Self;
 
     /// These of the lock's units; `None` where a lock is had as a whole alone.
     fn part(mode: Mode, units: Range<u32>) -> Option<Self>;
@@ -48,11 +46,6 @@ impl Want for Mode {
         mode
     }
 
-    #[inline(always)]
-    fn whole(mode: Mode) -> Self {
-        mode
-    }
-
     fn part(_: Mode, _: Range<u32>) -> Option<Self> {
         None
     }
@@ -69,7 +62,7 @@ impl Want for Mode {
 ///
 /// let rows = Extent::new(Mode::Shared, 3..5);
 /// assert_eq!((rows.mode(), rows.units(64)), (Mode::Shared, 3..5));
-/// assert_eq!(Extent::whole(Mode::Exclusive).units(64), 0..64);
+/// assert_eq!(Extent::from(Mode::Exclusive).units(64), 0..64);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Extent {
@@ -89,6 +82,12 @@ impl Extent {
     }
 }
 
+impl From<Mode> for Extent {
+    fn from(mode: Mode) -> Self {
+        Self::new(mode, 0..u32::MAX)
+    }
+}
+
 impl Want for Extent {
     const NONE: Self = Self { mode: Mode::Shared, first: 0, end: 0 };
 
@@ -100,10 +99,6 @@ impl Want for Extent {
     #[inline]
     fn in_mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
-    }
-
-    fn whole(mode: Mode) -> Self {
-        Self::new(mode, 0..u32::MAX)
     }
 
     fn part(mode: Mode, units: Range<u32>) -> Option<Self> {

@@ -5,7 +5,7 @@
 mod scene;
 
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Mode, RecordLock};
+use farlock_locks::{Lock, Mode};
 use farlock_sim::SimEndpoint;
 use farlock_sim::check::{Access, Ledger};
 use scene::{Member, Scene};
@@ -34,7 +34,7 @@ struct Exploration {
 impl Visitor<SimEndpoint> for Exploration {
     type Output = ();
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn visit<L: Lock<SimEndpoint>>(self, lock: L) {
         let Self { spec, clients, rounds, deaths } = self;
         if deaths == 0 || lock.promises().outlives_clients {
             let scene = Scene { title: &spec, clients, deaths, word: 0 };
@@ -44,7 +44,7 @@ impl Visitor<SimEndpoint> for Exploration {
 }
 
 /// Acquires and releases so often, in turn shared and exclusively.
-async fn come_and_go<L: RecordLock<SimEndpoint>>(member: Member<L, Ledger>, rounds: u16) {
+async fn come_and_go<L: Lock<SimEndpoint>>(member: Member<L, Ledger>, rounds: u16) {
     for round in 0..rounds {
         member.begins(round);
         let shared = L::SHARES && (member.who + round) % 2 == 1;

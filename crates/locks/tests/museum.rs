@@ -7,7 +7,7 @@ use std::rc::Rc;
 use farlock_fabric::Endpoint;
 use farlock_locks::museum::EpochLost;
 use farlock_locks::record::shiftlock::ShiftLock;
-use farlock_locks::{Client, Mode, Options, RecordLock};
+use farlock_locks::{Client, Lock, Mode, Options};
 use farlock_sim::{Config, Ended, SimEndpoint, World};
 
 /// Schedules tried.
@@ -17,7 +17,7 @@ const SEEDS: u64 = 2_000;
 const TIME_NS_MAX: u64 = 5_000_000;
 
 /// Three writers and a reader acquire one lock once each, at random moments. Whether all end.
-fn three_writers_and_a_reader<L: RecordLock<SimEndpoint>>(seed: u64, lock: &L) -> bool {
+fn three_writers_and_a_reader<L: Lock<SimEndpoint>>(seed: u64, lock: &L) -> bool {
     let world = World::new(Config { seed, endpoints: 4, ..Config::default() });
     let word = world.region(world.node(), 64);
     for who in 0..4 {

@@ -15,7 +15,7 @@ use farlock_fabric::Addr;
 use farlock_fabric::shm::model::{play, take_part, undisturbed};
 use farlock_fabric::shm::{Options as RegionOptions, Region, ShmEndpoint};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Mode, Options, RecordLock};
+use farlock_locks::{Client, Lock, Mode, Options};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
 
@@ -42,7 +42,7 @@ struct Cycles {
 impl Visitor<ShmEndpoint> for Cycles {
     type Output = ();
 
-    fn visit<L: RecordLock<ShmEndpoint>>(self, lock: L) {
+    fn visit<L: Lock<ShmEndpoint>>(self, lock: L) {
         let client = Client::new(self.endpoint, lock, Options::default());
         for round in 0..ROUNDS {
             let is_shared = L::SHARES && (self.who + round).is_multiple_of(2);

@@ -8,7 +8,7 @@ use farlock_fabric::shm::{self, Region};
 use farlock_fabric::{Addr, Endpoint, Fault, Link, Nanos, Verb, block_on};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::txn::{Abort, Locked, Options, Txn, transact};
-use farlock_locks::{Client, Mode, RecordLock};
+use farlock_locks::{Client, Lock, Mode};
 use farlock_sim::{Config, Ended, Outcome, Ratio, SimEndpoint, Weakness, World};
 
 /// Far more than any story takes, in virtual nanoseconds.
@@ -25,13 +25,13 @@ fn world(seed: u64) -> World {
     World::new(Config { seed, weakness, endpoints: 16, slots_per_endpoint: 8, ..Config::default() })
 }
 
-fn client<E: Endpoint, L: RecordLock<E>>(endpoint: E, lock: &L) -> Client<E, L> {
+fn client<E: Endpoint, L: Lock<E>>(endpoint: E, lock: &L) -> Client<E, L> {
     Client::new(endpoint, lock.clone(), farlock_locks::Options::new(1))
 }
 
 /// A story of one lock in one world.
 trait Story {
-    fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L);
+    fn play<L: Lock<SimEndpoint>>(self, world: &World, lock: L);
 }
 
 struct Told<'w, S>(&'w World, S);
@@ -39,7 +39,7 @@ struct Told<'w, S>(&'w World, S);
 impl<S: Story> Visitor<SimEndpoint> for Told<'_, S> {
     type Output = ();
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn visit<L: Lock<SimEndpoint>>(self, lock: L) {
         self.1.play(self.0, lock);
     }
 }
@@ -52,7 +52,7 @@ fn tell<S: Story>(spec: &str, world: &World, story: S) {
 struct Deadlock(Rc<Cell<u32>>, Options);
 
 impl Story for Deadlock {
-    fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, world: &World, lock: L) {
         let base = world.region(world.node(), 128);
         let tasks: Vec<_> = (0..2)
             .map(|who| {
@@ -117,10 +117,7 @@ async fn balance<E: Endpoint>(endpoint: &E, base: Addr, account: u64) -> Result<
 }
 
 /// Moves some money between two accounts, locked in whatever order they come.
-async fn transfer<E: Endpoint, L: RecordLock<E>>(
-    client: &Client<E, L>,
-    base: Addr,
-) -> Result<(), Abort> {
+async fn transfer<E: Endpoint, L: Lock<E>>(client: &Client<E, L>, base: Addr) -> Result<(), Abort> {
     let endpoint = client.endpoint();
     let chance = endpoint.random();
     let (from, to) = (chance % ACCOUNTS, (chance >> 20) % ACCOUNTS);
@@ -144,10 +141,7 @@ async fn transfer<E: Endpoint, L: RecordLock<E>>(
 }
 
 /// All the money, read under all locks.
-async fn audit<E: Endpoint, L: RecordLock<E>>(
-    client: &Client<E, L>,
-    base: Addr,
-) -> Result<u64, Abort> {
+async fn audit<E: Endpoint, L: Lock<E>>(client: &Client<E, L>, base: Addr) -> Result<u64, Abort> {
     transact(client, OPTIONS, async |txn| {
         let all: Vec<_> = (0..ACCOUNTS).map(|i| (lock_of(base, i), Mode::Shared)).collect();
         txn.lock_all(&all).await?;
@@ -168,7 +162,7 @@ struct Bank {
 }
 
 impl Story for Bank {
-    fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, world: &World, lock: L) {
         let base = world.region(world.node(), ACCOUNTS * 128);
         (0..ACCOUNTS).for_each(|account| world.poke(account_at(base, account), MONEY));
         let tasks: Vec<_> = (0..5)
@@ -222,7 +216,7 @@ fn money_outlives_those_who_die_with_locks_in_their_hands() {
 struct Overlong;
 
 impl Story for Overlong {
-    fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, world: &World, lock: L) {
         let base = world.region(world.node(), 128);
         let client = client(world.endpoint(), &lock);
         world.block_on(async {
@@ -258,7 +252,7 @@ fn who_has_lost_a_lease_does_not_commit() {
 struct Upgrade;
 
 impl Story for Upgrade {
-    fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, world: &World, lock: L) {
         let word = world.region(world.node(), 64);
         let (one, other) = (client(world.endpoint(), &lock), client(world.endpoint(), &lock));
         world.block_on(async {
@@ -291,7 +285,7 @@ const WRITERS: u64 = 4;
 const WRITES: u64 = 8;
 
 impl Story for ReadsThenWrites {
-    fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, world: &World, lock: L) {
         let base = world.region(world.node(), 128);
         let (word, record) = (base, base.plus(64));
         let patient = Options { patience_ns: Some(TIME_NS_MAX / 2), ..OPTIONS };
@@ -350,7 +344,7 @@ fn who_reads_then_writes_the_same_record_aborts_nobody() {
 struct UpdatesTooLong;
 
 impl Story for UpdatesTooLong {
-    fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, world: &World, lock: L) {
         let word = world.region(world.node(), 64);
         let (one, other) = (client(world.endpoint(), &lock), client(world.endpoint(), &lock));
         world.block_on(async {
@@ -385,7 +379,7 @@ fn who_updates_too_long_begins_again() {
 fn a_reader_that_comes_to_update_is_told_that_it_left() {
     struct Leaves;
     impl Story for Leaves {
-        fn play<L: RecordLock<SimEndpoint>>(self, world: &World, lock: L) {
+        fn play<L: Lock<SimEndpoint>>(self, world: &World, lock: L) {
             let word = world.region(world.node(), 64);
             let client = client(world.endpoint(), &lock);
             world.block_on(async {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError, Token, UpgradeError, width};
+use farlock_locks::{Client, Lock, Mode, Options, ReleaseError, Token, UpgradeError, width};
 use farlock_sim::check::{Access, Ledger};
 use farlock_sim::{Config, Ended, Handle, Ratio, SimEndpoint, Weakness, World};
 use scene::{Member, Scene};
@@ -46,7 +46,7 @@ struct Exploration {
 impl Visitor<SimEndpoint> for Exploration {
     type Output = ();
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn visit<L: Lock<SimEndpoint>>(self, lock: L) {
         let word = if self.near_wrap > 0 { lock.near_wrap(self.near_wrap) } else { 0 };
         let updates = lock.updates().is_some();
         let (clients, deaths) = (self.roles.len() as u16, self.deaths);
@@ -67,7 +67,7 @@ impl Exploration {
     }
 }
 
-struct Actor<L: RecordLock<SimEndpoint>> {
+struct Actor<L: Lock<SimEndpoint>> {
     member: Member<L, Ledger>,
     role: Role,
     /// Whether readers stay beside holds to update.
@@ -76,7 +76,7 @@ struct Actor<L: RecordLock<SimEndpoint>> {
     near_wrap: u64,
 }
 
-impl<L: RecordLock<SimEndpoint>> Actor<L> {
+impl<L: Lock<SimEndpoint>> Actor<L> {
     async fn live(self, rounds: u16) {
         for round in 0..rounds {
             self.member.begins(round);
@@ -180,10 +180,7 @@ fn one_of_three_clients_dies() {
 
 /// What clients of a lock do in a small world.
 trait Story {
-    async fn play<L: RecordLock<SimEndpoint>>(
-        word: Addr,
-        client: impl Fn() -> Client<SimEndpoint, L>,
-    );
+    async fn play<L: Lock<SimEndpoint>>(word: Addr, client: impl Fn() -> Client<SimEndpoint, L>);
 }
 
 struct Told<S>(PhantomData<S>);
@@ -191,7 +188,7 @@ struct Told<S>(PhantomData<S>);
 impl<S: Story> Visitor<SimEndpoint> for Told<S> {
     type Output = ();
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn visit<L: Lock<SimEndpoint>>(self, lock: L) {
         let world = World::new(Config::default());
         let word = world.region(world.node(), 64);
         let client = || Client::new(world.endpoint(), lock.clone(), Options::default());
@@ -214,7 +211,7 @@ const TIME_NS_MAX: Nanos = 60_000_000_000;
 fn readers_stay_until_the_updater_writes_and_later_ones_wait() {
     struct Figure7;
     impl Story for Figure7 {
-        async fn play<L: RecordLock<SimEndpoint>>(
+        async fn play<L: Lock<SimEndpoint>>(
             word: Addr,
             client: impl Fn() -> Client<SimEndpoint, L>,
         ) {
@@ -244,7 +241,7 @@ fn readers_stay_until_the_updater_writes_and_later_ones_wait() {
 fn an_upgrade_behind_a_reader_that_overstays_is_lost() {
     struct Overstays;
     impl Story for Overstays {
-        async fn play<L: RecordLock<SimEndpoint>>(
+        async fn play<L: Lock<SimEndpoint>>(
             word: Addr,
             client: impl Fn() -> Client<SimEndpoint, L>,
         ) {
@@ -269,7 +266,7 @@ fn an_upgrade_behind_a_reader_that_overstays_is_lost() {
 fn a_dropped_upgrade_is_settled() {
     struct Dropped;
     impl Story for Dropped {
-        async fn play<L: RecordLock<SimEndpoint>>(
+        async fn play<L: Lock<SimEndpoint>>(
             word: Addr,
             client: impl Fn() -> Client<SimEndpoint, L>,
         ) {
@@ -313,7 +310,7 @@ impl Inside {
 }
 
 /// A client of a lock with leases, which is stopped now and then for longer than that.
-struct Leased<L: RecordLock<SimEndpoint>> {
+struct Leased<L: Lock<SimEndpoint>> {
     client: Client<SimEndpoint, L>,
     who: u16,
     word: Addr,
@@ -321,7 +318,7 @@ struct Leased<L: RecordLock<SimEndpoint>> {
     inside: Rc<RefCell<Inside>>,
 }
 
-impl<L: RecordLock<SimEndpoint>> Leased<L> {
+impl<L: Lock<SimEndpoint>> Leased<L> {
     async fn lives(self) {
         let endpoint = self.client.endpoint();
         for _ in 0..20 {
@@ -392,7 +389,7 @@ fn with_leases_no_pause_lets_two_in() {
     struct Soak(u64);
     impl Visitor<SimEndpoint> for Soak {
         type Output = ();
-        fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+        fn visit<L: Lock<SimEndpoint>>(self, lock: L) {
             let weakness = Weakness { lost: Ratio::NEVER, ..Weakness::FULL };
             let world = World::new(Config { seed: self.0, weakness, ..Config::default() });
             let (word, inside) = (world.region(world.node(), 64), Rc::<RefCell<Inside>>::default());

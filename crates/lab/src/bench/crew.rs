@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use farlock_fabric::shm::{self, Region, ShmEndpoint};
 use farlock_fabric::{Endpoint, EndpointId, Nanos, block_on};
-use farlock_locks::RecordLock;
+use farlock_locks::Lock;
 use farlock_locks::registry::{self, Visitor};
 
 use super::orders::{Answer, Order, region_options};
@@ -294,7 +294,7 @@ struct Serve<'a> {
 impl Visitor<ShmEndpoint> for Serve<'_> {
     type Output = ();
 
-    fn visit<L: RecordLock<ShmEndpoint>>(self, mut lock: L) {
+    fn visit<L: Lock<ShmEndpoint>>(self, mut lock: L) {
         let endpoint = Rc::new(self.endpoint);
         let mut server = lock.server().expect("it needs a server").serve(Rc::clone(&endpoint));
         let mut sleep = endpoint.sleep(SERVICE_CHECK_NS);

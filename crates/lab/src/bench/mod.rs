@@ -19,7 +19,7 @@ use clap::{Args, ValueEnum, value_parser};
 use farlock_fabric::hook::Counted;
 use farlock_fabric::shm::ShmEndpoint;
 use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
-use farlock_locks::{RecordLock, Token};
+use farlock_locks::{Lock, Token};
 use indicatif::ProgressBar;
 
 use crate::drive::{Course, Tally};
@@ -689,5 +689,5 @@ struct Understood;
 impl Visitor<Counted<ShmEndpoint>> for Understood {
     type Output = ();
 
-    fn visit<L: RecordLock<Counted<ShmEndpoint>>>(self, _: L) {}
+    fn visit<L: Lock<Counted<ShmEndpoint>>>(self, _: L) {}
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use anyhow::{Context, bail};
 use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, RecordLock};
+use farlock_locks::{Client, Lock};
 use farlock_sim::{Config, Ended, SimEndpoint, Task, Weakness, World};
 
 use super::trial::{Arena, Outcome, Span, Trial};
@@ -89,7 +89,7 @@ struct OneServer<'a>(&'a World);
 impl Visitor<SimEndpoint> for OneServer<'_> {
     type Output = Option<EndpointId>;
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, mut lock: L) -> Self::Output {
+    fn visit<L: Lock<SimEndpoint>>(self, mut lock: L) -> Self::Output {
         let server = lock.server()?;
         let endpoint = self.0.endpoint();
         let id = endpoint.id();
@@ -110,7 +110,7 @@ struct OneClient<'a> {
 impl Visitor<Simulated> for OneClient<'_> {
     type Output = Task<Result<Tally, Failure>>;
 
-    fn visit<L: RecordLock<Simulated>>(self, lock: L) -> Self::Output {
+    fn visit<L: Lock<Simulated>>(self, lock: L) -> Self::Output {
         let endpoint = self.world.endpoint();
         let id = endpoint.id();
         let client = Client::new(Simulated::new(endpoint), lock, farlock_locks::Options::default());

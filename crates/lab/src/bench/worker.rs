@@ -12,7 +12,7 @@ use farlock_fabric::hook::Counted;
 use farlock_fabric::shm::{Region, ShmEndpoint, SystemKind};
 use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, RecordLock};
+use farlock_locks::{Client, Lock};
 use parking_lot::RwLock;
 
 use super::orders::{Answer, Order, region_options};
@@ -272,7 +272,7 @@ struct OneClient<'a, E> {
 impl<E: WideAtomics + Park + Counting> Visitor<E> for OneClient<'_, E> {
     type Output = Result<Tally, Failure>;
 
-    fn visit<L: RecordLock<E>>(self, lock: L) -> Self::Output {
+    fn visit<L: Lock<E>>(self, lock: L) -> Self::Output {
         let client = Client::new(self.endpoint, lock, farlock_locks::Options::default());
         match self.seat.trial.face {
             Face::Async => {
@@ -297,7 +297,7 @@ struct OneTransactor<'a> {
 impl Visitor<Counted<ShmEndpoint>> for OneTransactor<'_> {
     type Output = Result<Tally, Failure>;
 
-    fn visit<L: RecordLock<Counted<ShmEndpoint>>>(self, lock: L) -> Self::Output {
+    fn visit<L: Lock<Counted<ShmEndpoint>>>(self, lock: L) -> Self::Output {
         let client = Client::new(self.endpoint, lock, farlock_locks::Options::default());
         let laps = Transactions::new(client.clone(), self.locks, self.course);
         self.seat.await_start();

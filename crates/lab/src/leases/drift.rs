@@ -13,7 +13,7 @@ use clap::{Args, value_parser};
 use farlock_fabric::{Addr, Endpoint, Nanos};
 use farlock_locks::event::EventCounts;
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError};
+use farlock_locks::{Client, Lock, Mode, Options, ReleaseError};
 use farlock_sim::{Config, Ratio, Task, Weakness, World};
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -185,7 +185,7 @@ struct Member<'a> {
 impl Visitor<Simulated> for Member<'_> {
     type Output = Task<Account>;
 
-    fn visit<L: RecordLock<Simulated>>(self, lock: L) -> Task<Account> {
+    fn visit<L: Lock<Simulated>>(self, lock: L) -> Task<Account> {
         let lease_ns = lock.promises().lease_ns.unwrap_or(0);
         let client = Client::new(Simulated::new(self.world.endpoint()), lock, Options::new(1));
         let id = client.endpoint().id();
@@ -207,7 +207,7 @@ impl Visitor<Simulated> for Member<'_> {
 }
 
 /// One hold, as long as it may last or shorter.
-async fn hold<L: RecordLock<Simulated>>(
+async fn hold<L: Lock<Simulated>>(
     client: &Client<Simulated, L>,
     word: Addr,
     who: u16,

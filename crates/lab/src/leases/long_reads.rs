@@ -13,7 +13,7 @@ use anyhow::{Context, ensure};
 use clap::{Args, value_parser};
 use farlock_fabric::{Addr, Endpoint, Nanos};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Mode, Options, RecordLock, ReleaseError};
+use farlock_locks::{Client, Lock, Mode, Options, ReleaseError};
 use farlock_sim::{Config, Ended, Task, Weakness, World};
 use serde::Serialize;
 
@@ -204,10 +204,10 @@ struct WithShort<'a> {
 /// Takes a lock of the type `S`, which another name stands for.
 struct OfType<S>(PhantomData<S>);
 
-impl<S: RecordLock<Simulated>> Visitor<Simulated> for OfType<S> {
+impl<S: Lock<Simulated>> Visitor<Simulated> for OfType<S> {
     type Output = S;
 
-    fn visit<L: RecordLock<Simulated>>(self, lock: L) -> S {
+    fn visit<L: Lock<Simulated>>(self, lock: L) -> S {
         let lock: Box<dyn Any> = Box::new(lock);
         *lock.downcast().expect("both names are of one lock")
     }
@@ -218,14 +218,14 @@ type Spawned = Result<Task<Account>, registry::SpecError>;
 impl Visitor<Simulated> for WithShort<'_> {
     type Output = Spawned;
 
-    fn visit<L: RecordLock<Simulated>>(self, short: L) -> Spawned {
+    fn visit<L: Lock<Simulated>>(self, short: L) -> Spawned {
         let long = registry::visit(self.long, OfType::<L>(PhantomData))?;
         Ok(self.member.spawn(short, long))
     }
 }
 
 impl Member<'_> {
-    fn spawn<L: RecordLock<Simulated>>(self, short: L, long: L) -> Task<Account> {
+    fn spawn<L: Lock<Simulated>>(self, short: L, long: L) -> Task<Account> {
         let Self { world, inside, who, course } = self;
         let client = |lock| Client::new(Simulated::new(world.endpoint()), lock, Options::new(1));
         let (short, long) = (client(short), client(long));
@@ -266,7 +266,7 @@ async fn pause(endpoint: &Simulated, course: Course, aborts: &mut u32) {
 }
 
 /// One attempt. Whether it was done.
-async fn transact<L: RecordLock<Simulated>>(
+async fn transact<L: Lock<Simulated>>(
     client: &Client<Simulated, L>,
     word: Addr,
     mode: Mode,

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use farlock_fabric::{Endpoint, Nanos};
-use farlock_locks::{Client, Guard, Mode, RecordLock, Token};
+use farlock_locks::{Client, Guard, Lock, Mode, Token};
 use serde::Serialize;
 
 use crate::subject::Simulated;
@@ -47,7 +47,7 @@ struct Verdict {
 
 impl Inside {
     /// `who` was granted the lock.
-    fn enter<L: RecordLock<Simulated>>(
+    fn enter<L: Lock<Simulated>>(
         &self,
         who: u16,
         client: &Client<Simulated, L>,

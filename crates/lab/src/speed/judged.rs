@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use farlock_fabric::{Addr, Endpoint};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Mode, Options, RecordLock};
+use farlock_locks::{Client, Lock, Mode, Options};
 use farlock_sim::check::{Access, Ledger, Register, Turns};
 use farlock_sim::{Config, Effect, Ended, Kind, Weakness, World};
 
@@ -105,7 +105,7 @@ struct Member<'a> {
 
 impl Member<'_> {
     /// Where the locks lie; whoever comes first makes them.
-    fn locks<L: RecordLock<Simulated>>(&self) -> Addr {
+    fn locks<L: Lock<Simulated>>(&self) -> Addr {
         let base = Addr::new(farlock_fabric::RegionId(1), 0);
         if self.who == 0 {
             let region = self.world.region(self.world.node(), LOCKS * L::BYTES);
@@ -118,7 +118,7 @@ impl Member<'_> {
 }
 
 /// An effect took place.
-fn see<L: RecordLock<Simulated>>(jury: &Jury, base: Addr, effect: &Effect) {
+fn see<L: Lock<Simulated>>(jury: &Jury, base: Addr, effect: &Effect) {
     let atomic = !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send);
     if atomic && effect.addr.region() == base.region() {
         let lock = (effect.addr.offset() / L::BYTES) as usize;
@@ -130,7 +130,7 @@ fn see<L: RecordLock<Simulated>>(jury: &Jury, base: Addr, effect: &Effect) {
 impl Visitor<Simulated> for Member<'_> {
     type Output = ();
 
-    fn visit<L: RecordLock<Simulated>>(self, lock: L) {
+    fn visit<L: Lock<Simulated>>(self, lock: L) {
         let (base, who, jury) = (self.locks::<L>(), self.who, Rc::clone(self.jury));
         let workload = Workload {
             locks: LOCKS,

@@ -10,7 +10,7 @@ use farlock_fabric::Endpoint;
 use farlock_fabric::hook;
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{AcquireError, Client, Mode, Options, RecordLock};
+use farlock_locks::{AcquireError, Client, Lock, Mode, Options};
 use rustix::process::Signal;
 
 use super::args::region_options;
@@ -92,7 +92,7 @@ fn deal(ledger: &Ledger<'_>, strike: Strike) {
 impl Visitor<Struck<ShmEndpoint>> for StormClient<'_> {
     type Output = anyhow::Result<()>;
 
-    fn visit<L: RecordLock<Struck<ShmEndpoint>>>(self, lock: L) -> anyhow::Result<()> {
+    fn visit<L: Lock<Struck<ShmEndpoint>>>(self, lock: L) -> anyhow::Result<()> {
         let Self { args, region, endpoint } = self;
         let ledger = Ledger::new(region.words(), args.locks, args.seats);
         ledger.sit_down(args.seat, endpoint.id());
@@ -113,7 +113,7 @@ impl Visitor<Struck<ShmEndpoint>> for StormClient<'_> {
 }
 
 /// One acquisition and its release.
-fn cycle<L: RecordLock<Struck<ShmEndpoint>>>(
+fn cycle<L: Lock<Struck<ShmEndpoint>>>(
     args: &StormClientArgs,
     region: &Region,
     client: &Client<Struck<ShmEndpoint>, L>,

@@ -20,7 +20,7 @@ use anyhow::Context;
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_fabric::{Endpoint, Nanos};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Mode, Options, RecordLock};
+use farlock_locks::{Client, Lock, Mode, Options};
 use indicatif::ProgressBar;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -182,7 +182,7 @@ struct Finder<'a> {
 impl Visitor<ShmEndpoint> for Finder<'_> {
     type Output = anyhow::Result<()>;
 
-    fn visit<L: RecordLock<ShmEndpoint>>(self, lock: L) -> anyhow::Result<()> {
+    fn visit<L: Lock<ShmEndpoint>>(self, lock: L) -> anyhow::Result<()> {
         let client = Client::new(self.region.endpoint()?, lock, Options::default());
         for lock in 0..self.locks {
             let word = self.region.heap().0.plus(Ledger::lock_offset(lock));

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use farlock_fabric::Endpoint;
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Guard, Mode, Options, RecordLock};
+use farlock_locks::{Client, Guard, Lock, Mode, Options};
 use rustix::process::Signal;
 
 use super::board::{Board, Register};
@@ -88,7 +88,7 @@ struct Actor<'a> {
 impl Visitor<ShmEndpoint> for Actor<'_> {
     type Output = anyhow::Result<()>;
 
-    fn visit<L: RecordLock<ShmEndpoint>>(self, lock: L) -> anyhow::Result<()> {
+    fn visit<L: Lock<ShmEndpoint>>(self, lock: L) -> anyhow::Result<()> {
         let Self { args, region, endpoint } = self;
         let board = Board::new(region.words(), args.seats);
         board.ledger().sit_down(args.seat, endpoint.id());
@@ -102,14 +102,14 @@ impl Visitor<ShmEndpoint> for Actor<'_> {
     }
 }
 
-struct Scene<'a, L: RecordLock<ShmEndpoint>> {
+struct Scene<'a, L: Lock<ShmEndpoint>> {
     args: &'a TakeoverClientArgs,
     region: &'a Region,
     client: &'a Client<ShmEndpoint, L>,
     board: Board<'a>,
 }
 
-impl<'a, L: RecordLock<ShmEndpoint>> Scene<'a, L> {
+impl<'a, L: Lock<ShmEndpoint>> Scene<'a, L> {
     fn acquire(&self) -> anyhow::Result<Guard<'a, ShmEndpoint, L>> {
         let (seat, board, ledger) = (self.args.seat, self.board, self.board.ledger());
         board.asks(seat);

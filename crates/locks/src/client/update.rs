@@ -16,7 +16,7 @@ use super::{Client, Core, Guard, InLine, Release};
 use crate::event::Event;
 use crate::lock::Lock;
 use crate::token::Token;
-use crate::want::{Mode, Want};
+use crate::want::Mode;
 use crate::{AcquireError, UpgradeError};
 
 impl<E: Endpoint, L: Lock<E>> Client<E, L> {
@@ -31,7 +31,7 @@ impl<E: Endpoint, L: Lock<E>> Client<E, L> {
     /// # Errors
     /// There is no free slot, or a verb failed.
     pub async fn update(&self, lock: Addr) -> Result<UpdateGuard<'_, E, L>, AcquireError> {
-        let taken = self.core.take_slot(lock, L::Want::whole(Mode::Exclusive));
+        let taken = self.core.take_slot(lock, Mode::Exclusive.into());
         let index = taken.ok_or(AcquireError::NoSlot)?;
         self.core.start_acquiring_to_update(index);
         InLine { core: &self.core, index, finished: false }.await?;

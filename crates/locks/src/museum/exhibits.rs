@@ -15,7 +15,7 @@ use super::printed_repairs::{EpochZeroed, UndoneByAdding};
 use super::rma_printed::{ResetBySubtracting, WaitsForReset};
 use super::tampered::Tampered;
 use super::{DslrPrinted, EpochLost, GivesUp, LeasedByClock, LostWakeUp, RidingRead, TornStamp};
-use crate::RecordLock;
+use crate::Lock;
 use crate::record::bakery::{LEASE_NS, Lease, Waiting};
 use crate::record::{
     cas::Cas, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs, none::NoLock, retry_on_fail::RetryOnFail,
@@ -64,8 +64,7 @@ pub trait ExhibitVisitor<E: WideAtomics> {
     type Output;
 
     /// The lock, and how its clients see the fabric.
-    fn visit<L: RecordLock<Tampered<E>>>(self, lock: L, wrap: fn(E) -> Tampered<E>)
-    -> Self::Output;
+    fn visit<L: Lock<Tampered<E>>>(self, lock: L, wrap: fn(E) -> Tampered<E>) -> Self::Output;
 }
 
 macro_rules! exhibits {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId};
-use farlock_locks::{Client, Options, RecordLock};
+use farlock_locks::{Client, Lock, Options};
 use farlock_sim::check::Ledger;
 use farlock_sim::schedule::{Director, Exhaustive};
 use farlock_sim::{Config, Ended, Handle, Oracle, Ratio, SimEndpoint, Weakness, World};
@@ -59,7 +59,7 @@ impl Scene<'_> {
     /// says. Fails if the judge objects, or if there is a state from which no schedule ends.
     pub(crate) fn explore<L, J, F>(self, lock: impl Fn(u16) -> L, live: impl Fn(Member<L, J>) -> F)
     where
-        L: RecordLock<SimEndpoint>,
+        L: Lock<SimEndpoint>,
         J: Judge,
         F: Future<Output = ()> + 'static,
     {
@@ -80,7 +80,7 @@ impl Scene<'_> {
         live: &impl Fn(Member<L, J>) -> F,
     ) -> Ended
     where
-        L: RecordLock<SimEndpoint>,
+        L: Lock<SimEndpoint>,
         J: Judge,
         F: Future<Output = ()> + 'static,
     {
@@ -115,7 +115,7 @@ impl Scene<'_> {
 }
 
 /// A client in a scene.
-pub(crate) struct Member<L: RecordLock<SimEndpoint>, J> {
+pub(crate) struct Member<L: Lock<SimEndpoint>, J> {
     pub(crate) client: Client<SimEndpoint, L>,
     pub(crate) who: u16,
     /// The lock.
@@ -125,7 +125,7 @@ pub(crate) struct Member<L: RecordLock<SimEndpoint>, J> {
     handle: Handle,
 }
 
-impl<L: RecordLock<SimEndpoint>, J: Judge> Member<L, J> {
+impl<L: Lock<SimEndpoint>, J: Judge> Member<L, J> {
     /// It begins this round: states in which it has come as far are one.
     pub(crate) fn begins(&self, round: u16) {
         let survivors = [u64::from(round), self.client.memory()];

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, Nanos, SyncedClock};
-use farlock_locks::{AcquireError, Client, Guard, Mode, RecordLock, TokenSource};
+use farlock_locks::{AcquireError, Client, Guard, Lock, Mode, TokenSource};
 
 use crate::ledger::Ledger;
 use crate::{Case, Promise, Stage, Task, client};
 
 /// Acquires, stays for `hold` nanoseconds, releases; the ledger watches.
-async fn cycle<E: Endpoint, L: RecordLock<E>>(
+async fn cycle<E: Endpoint, L: Lock<E>>(
     client: &Client<E, L>,
     lock: Addr,
     mode: Mode,
@@ -31,14 +31,14 @@ async fn cycle<E: Endpoint, L: RecordLock<E>>(
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
 /// A lock without readers excludes them like writers.
-fn judged<E: Endpoint, L: RecordLock<E>>(_: &Client<E, L>, mode: Mode) -> Mode {
+fn judged<E: Endpoint, L: Lock<E>>(_: &Client<E, L>, mode: Mode) -> Mode {
     if L::SHARES { mode } else { Mode::Exclusive }
 }
 
 /// Readers and writers, many rounds, one lock.
 pub(crate) struct Exclusion;
 impl Case for Exclusion {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let (word, ledger) = (stage.memory(64), Ledger::default());
         rounds(stage, &lock, &[word], &ledger, 6, 20, promise.spec);
     }
@@ -47,7 +47,7 @@ impl Case for Exclusion {
 /// Sixty-four clients on sixteen locks.
 pub(crate) struct Crowd;
 impl Case for Crowd {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let base = stage.memory(16 * 64);
         let words: Vec<Addr> = (0..16).map(|i| base.plus(i * 64)).collect();
         rounds(stage, &lock, &words, &Ledger::default(), 64, 12, promise.spec);
@@ -60,7 +60,7 @@ const STEPS_BEFORE_WRAP: u16 = 7;
 /// Every field that counts is about to wrap.
 pub(crate) struct NearWrap;
 impl Case for NearWrap {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let near_wrap = lock.near_wrap(STEPS_BEFORE_WRAP);
         if near_wrap == 0 {
             return;
@@ -91,7 +91,7 @@ impl Case for NearWrap {
 }
 
 /// Six clients on one lock; returns what the judge saw.
-pub(crate) fn contend<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: &L) -> Ledger {
+pub(crate) fn contend<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: &L) -> Ledger {
     let ledger = Ledger::default();
     let words = [stage.memory(64)];
     let tasks = contenders(stage, lock, &words, &ledger, 6, 100);
@@ -99,7 +99,7 @@ pub(crate) fn contend<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock:
     ledger
 }
 
-fn contenders<S: Stage, L: RecordLock<S::Endpoint>>(
+fn contenders<S: Stage, L: Lock<S::Endpoint>>(
     stage: &mut S,
     lock: &L,
     words: &[Addr],
@@ -124,7 +124,7 @@ fn contenders<S: Stage, L: RecordLock<S::Endpoint>>(
     tasks
 }
 
-fn rounds<S: Stage, L: RecordLock<S::Endpoint>>(
+fn rounds<S: Stage, L: Lock<S::Endpoint>>(
     stage: &mut S,
     lock: &L,
     words: &[Addr],
@@ -143,7 +143,7 @@ fn rounds<S: Stage, L: RecordLock<S::Endpoint>>(
 /// Readers share, if the lock says so.
 pub(crate) struct ReadersShare;
 impl Case for ReadersShare {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let (word, ledger) = (stage.memory(64), Ledger::default());
         let tasks = (0..3).map(|who| {
             let (client, ledger) = (client(stage, &lock), ledger.clone());
@@ -165,7 +165,7 @@ pub(crate) const IN_LINE_STEPS: Nanos = 4;
 
 /// Gets in line when `next` says so, and lets the next one do so when it is certainly in line.
 /// Sleeping for different times would not do: a busy machine gives no such order.
-async fn get_in_line<'c, E: Endpoint, L: RecordLock<E>>(
+async fn get_in_line<'c, E: Endpoint, L: Lock<E>>(
     client: &'c Client<E, L>,
     (lock, mode): (Addr, Mode),
     step_ns: Nanos,
@@ -199,7 +199,7 @@ async fn get_in_line<'c, E: Endpoint, L: RecordLock<E>>(
 
 /// Clients that want one lock in these modes get in line one after another; whoever holds it then
 /// waits until all are in line. In which order were they granted?
-fn granted_in_order<S: Stage, L: RecordLock<S::Endpoint>>(
+fn granted_in_order<S: Stage, L: Lock<S::Endpoint>>(
     stage: &mut S,
     lock: &L,
     modes: &[Mode],
@@ -228,7 +228,7 @@ fn granted_in_order<S: Stage, L: RecordLock<S::Endpoint>>(
 /// Writers that got in line one after another are granted in that order.
 pub(crate) struct FirstComeFirstServed;
 impl Case for FirstComeFirstServed {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         if promise.fifo {
             let order = granted_in_order(stage, &lock, &[Mode::Exclusive; 8], promise.spec);
             assert_eq!(order, (0..8).collect::<Vec<_>>(), "{}", promise.spec);
@@ -239,7 +239,7 @@ impl Case for FirstComeFirstServed {
 /// A reader that comes after a waiting writer is granted after it.
 pub(crate) struct WriterPreference;
 impl Case for WriterPreference {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         if promise.writers_before_reader.is_some() {
             let modes = [Mode::Shared, Mode::Exclusive, Mode::Shared];
             let order = granted_in_order(stage, &lock, &modes, promise.spec);
@@ -251,7 +251,7 @@ impl Case for WriterPreference {
 /// While writers come without end, a reader waits for at most the promised number of them.
 pub(crate) struct ReaderIsNotStarved;
 impl Case for ReaderIsNotStarved {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let Some(bound) = promise.writers_before_reader else { return };
         let (word, ledger) = (stage.memory(64), Ledger::default());
         let stop = Rc::new(Cell::new(false));
@@ -296,7 +296,7 @@ impl Case for ReaderIsNotStarved {
 }
 
 /// Waits until a hold in this mode that was released keeps nobody out.
-async fn until_over<E: SyncedClock, L: RecordLock<E>>(client: &Client<E, L>, lock: &L, mode: Mode) {
+async fn until_over<E: SyncedClock, L: Lock<E>>(client: &Client<E, L>, lock: &L, mode: Mode) {
     let endpoint = client.endpoint();
     if mode == Mode::Shared {
         endpoint.sleep(crate::lingers_ns(lock, endpoint)).await;
@@ -306,7 +306,7 @@ async fn until_over<E: SyncedClock, L: RecordLock<E>>(client: &Client<E, L>, loc
 /// A try never waits, and leaves no trace where it fails.
 pub(crate) struct Try;
 impl Case for Try {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let word = stage.memory(64);
         let (holder, other) = (client(stage, &lock), client(stage, &lock));
         let spec = promise.spec;
@@ -336,7 +336,7 @@ impl Case for Try {
 /// word may still be as that client left it.
 pub(crate) struct TryAfterHandover;
 impl Case for TryAfterHandover {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         for (held, wanted) in MODES.into_iter().flat_map(|held| MODES.map(|wanted| (held, wanted)))
         {
             let word = stage.memory(64);
@@ -379,7 +379,7 @@ impl Case for TryAfterHandover {
 /// alone.
 pub(crate) struct Update;
 impl Case for Update {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let word = stage.memory(64);
         let (one, other, spec) = (client(stage, &lock), client(stage, &lock), promise.spec);
         let task = async move {
@@ -416,7 +416,7 @@ impl Case for Update {
 /// A time-out gives up in time, and delays nobody once it is settled.
 pub(crate) struct TimeOut;
 impl Case for TimeOut {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         for (held, wanted) in [
             (Mode::Exclusive, Mode::Exclusive),
             (Mode::Exclusive, Mode::Shared),
@@ -448,7 +448,7 @@ impl Case for TimeOut {
 /// An acquisition dropped at any of its await points leaks nothing.
 pub(crate) struct Cancel;
 impl Case for Cancel {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         for mode in [Mode::Exclusive, Mode::Shared] {
             for polls in 0..12 {
                 cancel_after(stage, &lock, promise.spec, mode, polls);
@@ -458,7 +458,7 @@ impl Case for Cancel {
 }
 
 /// One client is cancelled after so many polls while another holds and a third waits.
-fn cancel_after<S: Stage, L: RecordLock<S::Endpoint>>(
+fn cancel_after<S: Stage, L: Lock<S::Endpoint>>(
     stage: &mut S,
     lock: &L,
     spec: &str,
@@ -501,7 +501,7 @@ fn cancel_after<S: Stage, L: RecordLock<S::Endpoint>>(
 /// A client holds several locks, each in a slot of its own, until it has no slot left.
 pub(crate) struct SeveralLocks;
 impl Case for SeveralLocks {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let base = stage.memory(65 * 64);
         let (many, other) = (client(stage, &lock), client(stage, &lock));
         let task = async move {
@@ -535,7 +535,7 @@ impl Case for SeveralLocks {
 /// Tokens increase with every exclusive grant, across clients.
 pub(crate) struct TokensIncrease;
 impl Case for TokensIncrease {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let word = stage.memory(64);
         let clients = [client(stage, &lock), client(stage, &lock)];
         let spec = promise.spec;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use farlock_fabric::{Endpoint, EndpointId, Nanos};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Mode, Options, RecordLock};
+use farlock_locks::{Client, Lock, Mode, Options};
 use farlock_sim::{Config, Ended, Outcome, Ratio, SimEndpoint, Weakness, World};
 
 use crate::ledger::Ledger;
@@ -30,7 +30,7 @@ impl Visitor<SimEndpoint> for Trial {
     /// How many of the clients that should die did not get that far.
     type Output = usize;
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) -> usize {
+    fn visit<L: Lock<SimEndpoint>>(self, lock: L) -> usize {
         let weakness = Weakness { lost: Ratio::NEVER, ..Weakness::FULL };
         let world =
             World::new(Config { seed: self.seed, weakness, endpoints: 8, ..Config::default() });

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use farlock_fabric::{Addr, Endpoint, Nanos};
 use farlock_locks::TokenSource;
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Guard, Mode, Options, RecordLock, ReleaseError};
+use farlock_locks::{Client, Guard, Lock, Mode, Options, ReleaseError};
 use farlock_sim::{Config, Ended, Handle, Ratio, SimEndpoint, Weakness, World};
 
 use crate::ledger::Ledger;
@@ -23,7 +23,7 @@ fn world(seed: u64) -> World {
 
 /// Plays a story with the lock that a name stands for.
 trait Story {
-    fn play<L: RecordLock<SimEndpoint>>(self, lock: L);
+    fn play<L: Lock<SimEndpoint>>(self, lock: L);
 }
 
 struct Told<S>(S);
@@ -31,7 +31,7 @@ struct Told<S>(S);
 impl<S: Story> Visitor<SimEndpoint> for Told<S> {
     type Output = ();
 
-    fn visit<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn visit<L: Lock<SimEndpoint>>(self, lock: L) {
         self.0.play(lock);
     }
 }
@@ -52,12 +52,12 @@ fn leased() -> Vec<String> {
 }
 
 /// Releases a hold whose lease may have ended.
-async fn part<L: RecordLock<SimEndpoint>>(guard: Guard<'_, SimEndpoint, L>) {
+async fn part<L: Lock<SimEndpoint>>(guard: Guard<'_, SimEndpoint, L>) {
     let released = guard.release().await;
     assert!(matches!(released, Ok(()) | Err(ReleaseError::Lost)), "{released:?}");
 }
 
-fn client<L: RecordLock<SimEndpoint>>(handle: &Handle, lock: &L) -> Client<SimEndpoint, L> {
+fn client<L: Lock<SimEndpoint>>(handle: &Handle, lock: &L) -> Client<SimEndpoint, L> {
     Client::new(handle.endpoint(), lock.clone(), Options::new(1))
 }
 
@@ -66,7 +66,7 @@ fn client<L: RecordLock<SimEndpoint>>(handle: &Handle, lock: &L) -> Client<SimEn
 struct Overstays(u64, Mode);
 
 impl Story for Overstays {
-    fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, lock: L) {
         let Self(seed, mode) = self;
         let world = world(seed);
         let (handle, word) = (world.handle(), world.region(world.node(), 64));
@@ -112,7 +112,7 @@ fn who_overstays_loses_the_lock_and_knows() {
 struct Deadlock(u64);
 
 impl Story for Deadlock {
-    fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, lock: L) {
         let world = world(self.0);
         let (handle, base) = (world.handle(), world.region(world.node(), 128));
         let ledger = Ledger::default();
@@ -171,7 +171,7 @@ struct Lease {
 }
 
 impl Inside {
-    fn enter<L: RecordLock<SimEndpoint>>(
+    fn enter<L: Lock<SimEndpoint>>(
         &self,
         (word, who): (Addr, u64),
         client: &Client<SimEndpoint, L>,
@@ -211,7 +211,7 @@ struct Soak(u64);
 const SOAKING: u64 = 6;
 
 impl Story for Soak {
-    fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, lock: L) {
         let world = world(self.0);
         let (handle, word) = (world.handle(), world.region(world.node(), 64));
         let inside = Inside::default();
@@ -264,7 +264,7 @@ fn nobody_is_inside_with_another_while_its_lease_lasts() {
 struct SleepsThroughItsTurn(u64);
 
 impl Story for SleepsThroughItsTurn {
-    fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, lock: L) {
         // Who comes when is the story, so that no verb is late.
         let config = Config { seed: self.0, weakness: Weakness::NONE, ..Config::default() };
         let world = World::new(config);
@@ -329,7 +329,7 @@ fn a_grant_that_was_slept_through_is_none() {
 struct HandsOver(u64);
 
 impl Story for HandsOver {
-    fn play<L: RecordLock<SimEndpoint>>(self, lock: L) {
+    fn play<L: Lock<SimEndpoint>>(self, lock: L) {
         let config = Config { seed: self.0, weakness: Weakness::NONE, ..Config::default() };
         let world = World::new(config);
         let (handle, word) = (world.handle(), world.region(world.node(), 64));
@@ -368,7 +368,7 @@ const READ_LEASE_NS: Nanos = 1_000_000;
 fn long_reads_cut_short(lock: &str, long: &str) -> usize {
     struct LongReads<'s>(&'s str, &'s mut usize);
     impl Story for LongReads<'_> {
-        fn play<L: RecordLock<SimEndpoint>>(self, short: L) {
+        fn play<L: Lock<SimEndpoint>>(self, short: L) {
             registry::visit(self.0, Told(Beside { short, cut: self.1 })).expect("registered");
         }
     }
@@ -376,8 +376,8 @@ fn long_reads_cut_short(lock: &str, long: &str) -> usize {
         short: L,
         cut: &'s mut usize,
     }
-    impl<S: RecordLock<SimEndpoint>> Story for Beside<'_, S> {
-        fn play<L: RecordLock<SimEndpoint>>(self, long: L) {
+    impl<S: Lock<SimEndpoint>> Story for Beside<'_, S> {
+        fn play<L: Lock<SimEndpoint>>(self, long: L) {
             let world = world(7);
             let (handle, word) = (world.handle(), world.region(world.node(), 64));
             for _ in 0..3 {

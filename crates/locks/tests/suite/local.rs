@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint};
 use farlock_locks::local::{HandoverTable, together};
-use farlock_locks::{AcquireError, Mode, RecordLock};
+use farlock_locks::{AcquireError, Lock, Mode};
 
 use crate::cases::IN_LINE_STEPS;
 use crate::ledger::Ledger;
@@ -17,14 +17,11 @@ use crate::{Case, Promise, Stage, Task, client};
 /// How often a hold is handed on here, at most.
 const HANDOVERS_MAX: u32 = 3;
 
-fn table<S: Stage, L: RecordLock<S::Endpoint>>(
-    stage: &mut S,
-    lock: &L,
-) -> HandoverTable<S::Endpoint, L> {
+fn table<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: &L) -> HandoverTable<S::Endpoint, L> {
     HandoverTable::new(client(stage, lock), HANDOVERS_MAX)
 }
 
-fn judged<E: Endpoint, L: RecordLock<E>>(_: &HandoverTable<E, L>, mode: Mode) -> Mode {
+fn judged<E: Endpoint, L: Lock<E>>(_: &HandoverTable<E, L>, mode: Mode) -> Mode {
     if L::SHARES { mode } else { Mode::Exclusive }
 }
 
@@ -37,7 +34,7 @@ struct Came {
 }
 
 /// Acquires, stays for `hold` nanoseconds, releases; the ledger watches.
-async fn cycle<E: Endpoint, L: RecordLock<E>>(
+async fn cycle<E: Endpoint, L: Lock<E>>(
     table: &HandoverTable<E, L>,
     lock: Addr,
     mode: Mode,
@@ -58,7 +55,7 @@ async fn cycle<E: Endpoint, L: RecordLock<E>>(
 /// with every exclusive grant.
 pub(crate) struct LocalExclusion;
 impl Case for LocalExclusion {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let (word, ledger) = (stage.memory(64), Ledger::default());
         let came = Rc::new(Came::default());
         let mut clients: Vec<Task> = Vec::new();
@@ -95,7 +92,7 @@ impl Case for LocalExclusion {
 /// same, and where the lock is first come, first served, sees no more of them than may be passed.
 pub(crate) struct RemoteIsNotStarved;
 impl Case for RemoteIsNotStarved {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         // Where counts are reset, whoever comes meanwhile is not in line yet.
         if !promise.fifo || !lock.promises().order.outlives_counts {
             return;
@@ -108,7 +105,7 @@ impl Case for RemoteIsNotStarved {
 }
 
 /// Tasks that want the lock in this mode, beside a writer of another client.
-fn passed_while_in_line<S: Stage, L: RecordLock<S::Endpoint>>(
+fn passed_while_in_line<S: Stage, L: Lock<S::Endpoint>>(
     stage: &mut S,
     lock: &L,
     mode: Mode,
@@ -172,7 +169,7 @@ fn passed_while_in_line<S: Stage, L: RecordLock<S::Endpoint>>(
 /// Readers of one client are inside together, on one hold of it, up to the turns that it has.
 pub(crate) struct LocalReadersShare;
 impl Case for LocalReadersShare {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let (word, spec) = (stage.memory(64), promise.spec);
         let table = table(stage, &lock);
         let task = async move {
@@ -210,7 +207,7 @@ impl Case for LocalReadersShare {
 /// nor what it was handed, nor the wish of those behind it.
 pub(crate) struct LocalCancel;
 impl Case for LocalCancel {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         for mode in [Mode::Exclusive, Mode::Shared] {
             for polls in 0..12 {
                 cancel_after(stage, &lock, promise.spec, (mode, polls));
@@ -221,7 +218,7 @@ impl Case for LocalCancel {
 
 /// A task is cancelled after so many polls while another one of the same client, or of another,
 /// holds; others wait behind it.
-fn cancel_after<S: Stage, L: RecordLock<S::Endpoint>>(
+fn cancel_after<S: Stage, L: Lock<S::Endpoint>>(
     stage: &mut S,
     lock: &L,
     spec: &str,
@@ -276,7 +273,7 @@ fn cancel_after<S: Stage, L: RecordLock<S::Endpoint>>(
 /// A try joins or takes what is free, and never waits; who gives up in line is out of it.
 pub(crate) struct LocalTry;
 impl Case for LocalTry {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let (word, spec) = (stage.memory(64), promise.spec);
         let (table, other) = (table(stage, &lock), table(stage, &lock));
         let task = async move {

@@ -20,7 +20,7 @@ use farlock_fabric::{Addr, Nanos, SyncedClock, WideAtomics};
 use farlock_locks::lock::Server;
 use farlock_locks::record::table::TableLock;
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Options, RecordLock};
+use farlock_locks::{Client, Lock, Options};
 
 /// A world in which a case plays.
 pub(crate) trait Stage {
@@ -86,7 +86,7 @@ pub(crate) fn specs() -> impl Iterator<Item = &'static str> {
 
 /// A case: what is played with one lock on one stage.
 pub(crate) trait Case {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise);
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise);
 }
 
 /// Plays a case with every lock but the canary, and with that on whole tables, each on a stage of
@@ -111,7 +111,7 @@ struct Player<'s, S, C> {
 impl<S: Stage, C: Case> Visitor<S::Endpoint> for Player<'_, S, C> {
     type Output = ();
 
-    fn visit<L: RecordLock<S::Endpoint>>(self, mut lock: L) {
+    fn visit<L: Lock<S::Endpoint>>(self, mut lock: L) {
         let promises = lock.promises();
         if !promises.excludes || (promises.lease_ns.is_some() && !S::PUNCTUAL) {
             return;
@@ -130,12 +130,12 @@ impl<S: Stage, C: Case> Visitor<S::Endpoint> for Player<'_, S, C> {
 }
 
 /// How long a shared hold of this lock may keep writers out after its release.
-pub(crate) fn lingers_ns<E: SyncedClock, L: RecordLock<E>>(lock: &L, endpoint: &E) -> Nanos {
+pub(crate) fn lingers_ns<E: SyncedClock, L: Lock<E>>(lock: &L, endpoint: &E) -> Nanos {
     lock.promises().lingers_ns + 3 * endpoint.clock_error()
 }
 
 /// A client on this stage.
-pub(crate) fn client<S: Stage, L: RecordLock<S::Endpoint>>(
+pub(crate) fn client<S: Stage, L: Lock<S::Endpoint>>(
     stage: &mut S,
     lock: &L,
 ) -> Client<S::Endpoint, L> {

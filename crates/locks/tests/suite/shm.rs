@@ -15,7 +15,7 @@ use farlock_fabric::shm::{Options, Region, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, Nanos, Slot, Verb};
 use farlock_locks::lock::Server;
 use farlock_locks::record::mcs::Mcs;
-use farlock_locks::{Client, Mode, Options as ClientOptions, RecordLock, slot};
+use farlock_locks::{Client, Lock, Mode, Options as ClientOptions, slot};
 
 use crate::{Case, Promise, Stage, Task, client, every_case, every_local_case, play};
 
@@ -133,7 +133,7 @@ fn a_client_dropped_while_it_waits_lets_go_of_its_endpoint() {
 /// looks again.
 struct LateRecord;
 impl Case for LateRecord {
-    fn play<S: Stage, L: RecordLock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         for mode in [Mode::Shared, Mode::Exclusive] {
             if lock.promises().outlives_clients && (L::SHARES || mode == Mode::Exclusive) {
                 let ended = stage_late_record(stage, &lock, mode);
@@ -143,11 +143,7 @@ impl Case for LateRecord {
     }
 }
 
-fn stage_late_record<S: Stage, L: RecordLock<S::Endpoint>>(
-    stage: &mut S,
-    lock: &L,
-    mode: Mode,
-) -> bool {
+fn stage_late_record<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: &L, mode: Mode) -> bool {
     let word = stage.memory(64);
     let [dead, late, next] = std::array::from_fn(|_| client(stage, lock));
     let granted = Rc::new(Cell::new(false));

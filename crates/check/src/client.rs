@@ -5,6 +5,7 @@
 //! client.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -16,7 +17,7 @@ use farlock_locks::lock::{LocalFuture, Server};
 use farlock_locks::txn::{self, Abort, Txn};
 use farlock_locks::{
     AcquireError, AnyKind, Client, Lock, Mode, Options, ReleaseError, Token, UpdateGuard,
-    UpgradeError,
+    UpgradeError, Want,
 };
 
 /// A hold.
@@ -52,6 +53,14 @@ pub trait AnyClient<E> {
         &self,
         lock: Addr,
         mode: Mode,
+    ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>>;
+    /// Acquires or tries these units of a lock that is had in parts.
+    fn acquire_units(
+        &self,
+        lock: Addr,
+        mode: Mode,
+        units: Range<u32>,
+        is_try: bool,
     ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>>;
     fn update(&self, lock: Addr) -> LocalFuture<'_, Result<HeldToUpdate<'_>, AcquireError>>;
     fn begin(&self, options: txn::Options) -> Box<dyn AnyTxn<'_> + '_>;
@@ -143,6 +152,23 @@ impl<E: WideAtomics, L: Lock<E>> AnyClient<E> for HandoverTable<E, L> {
     ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>> {
         Box::pin(async move {
             Ok(self.try_acquire(lock, mode).await?.map(|guard| Box::new(guard) as Held<'_>))
+        })
+    }
+
+    fn acquire_units(
+        &self,
+        lock: Addr,
+        mode: Mode,
+        units: Range<u32>,
+        is_try: bool,
+    ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>> {
+        let want = L::Want::part(mode, units).expect("it is had in parts");
+        Box::pin(async move {
+            let guard = match is_try {
+                true => self.try_acquire(lock, want).await?,
+                false => Some(self.acquire(lock, want).await?),
+            };
+            Ok(guard.map(|guard| Box::new(guard) as Held<'_>))
         })
     }
 

@@ -12,6 +12,8 @@ const PROTECTED: u64 = 64;
 pub struct Layout {
     first: Addr,
     locks: u16,
+    /// The locks of a scenario are units of one that is had in parts.
+    in_parts: bool,
 }
 
 impl Layout {
@@ -21,8 +23,13 @@ impl Layout {
     }
 
     /// So many locks in the region that begins there.
-    pub fn new(first: Addr, locks: u16) -> Self {
-        Self { first, locks }
+    pub fn new(first: Addr, locks: u16, in_parts: bool) -> Self {
+        Self { first, locks, in_parts }
+    }
+
+    /// Whether its locks are units of one.
+    pub fn is_in_parts(self) -> bool {
+        self.in_parts && self.locks > 1
     }
 
     /// Their numbers.
@@ -32,12 +39,16 @@ impl Layout {
 
     /// The word of a lock.
     pub fn word(self, at: usize) -> Addr {
+        if self.in_parts { self.first } else { self.place_of(at) }
+    }
+
+    fn place_of(self, at: usize) -> Addr {
         self.first.plus(LOCK_BYTES * at as u64)
     }
 
     /// The two words that a lock protects.
     pub fn pair(self, at: usize) -> [Addr; 2] {
-        let first = self.word(at).plus(PROTECTED);
+        let first = self.place_of(at).plus(PROTECTED);
         [first, first.plus(8)]
     }
 

@@ -322,7 +322,7 @@ impl Hook for Watched {
     fn publish(&self, slot: Slot, word: usize, value: u64) {
         let aim = &self.aims[usize::from(slot.0)];
         if word == slot::LOCK {
-            aim.set(Addr::from_bits(value));
+            aim.set(slot::lock_of(value));
         }
         if word == slot::STATE {
             self.state.set(SlotWord(value));

@@ -4,6 +4,7 @@ mod contestant;
 mod halt;
 mod judges;
 mod newcomer;
+mod ranges;
 mod transacted;
 
 use std::cell::{Cell, RefCell};
@@ -78,6 +79,8 @@ pub struct Terms {
     /// Within how long verbs that add take effect, where exclusion rests on it and clocks go as the
     /// contract says.
     pub adds_within_ns: Option<Nanos>,
+    /// It is had in parts.
+    pub in_parts: bool,
     /// By what pauses are measured: the lease, if there is one.
     pub pause_ns: Nanos,
     /// Which clients of a scenario are tasks of one.
@@ -574,7 +577,7 @@ impl Trial {
         let config = config(scenario, &terms);
         let world = World::with_oracle(config, oracle);
         let region = world.region(world.node(), Layout::bytes(scenario.locks));
-        let layout = Layout::new(region, scenario.locks);
+        let layout = Layout::new(region, scenario.locks, terms.in_parts);
         let bench = Bench::new(scenario, &terms, layout, world.ghost(), std::mem::take(log));
         let bench = Rc::new(RefCell::new(bench));
         let seer = Rc::clone(&bench);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use farlock_fabric::endpoint::RECORD_WORDS;
 use farlock_fabric::word::Field;
-use farlock_fabric::{Addr, EndpointId, Mailbox};
+use farlock_fabric::{EndpointId, Mailbox};
 use farlock_locks::slot::{self, Phase, SlotWord};
 use farlock_locks::{Mode, record::queue::Note};
 use farlock_sim::{Effect, Fate, Kind, Outcome};
@@ -80,7 +80,7 @@ impl Words {
         match word as usize {
             slot::STATE => format!("{whose}: {}", state(SlotWord(value))),
             slot::LOCK => {
-                let place = layout.place(Addr::from_bits(value));
+                let place = layout.place(slot::lock_of(value));
                 let lock = place.map_or_else(|| "no lock".to_owned(), |place| layout.name(place));
                 format!("{whose}: at {lock}")
             }

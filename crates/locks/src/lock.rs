@@ -157,8 +157,8 @@ pub trait Lock<E: Endpoint>: LockKind {
     /// A slot is about to ask for the lock: which of its acquisitions this is, for its record,
     /// where the lock tells them apart.
     #[inline(always)]
-    fn begin(&self, site: &Site<'_, E>) -> u32 {
-        let _ = site;
+    fn begin(&self, site: &Site<'_, E>, want: Self::Want) -> u32 {
+        let _ = (site, want);
         0
     }
 

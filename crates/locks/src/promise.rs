@@ -162,6 +162,8 @@ pub struct Proof {
     /// a lease for clients that sleep until they are woken, or poll seldom; less for those that
     /// poll almost without a pause, so that no pause uses up a run.
     pub pause_ns: Nanos,
+    /// It is had in parts, each judged like a lock of its own.
+    pub in_parts: bool,
     /// Its verbs are many: every schedule of three clients that acquire twice, or beside a fault,
     /// takes too long for every change.
     pub has_many_verbs: bool,
@@ -220,6 +222,7 @@ impl Proof {
         patient: "",
         hurried: "",
         pause_ns: 100,
+        in_parts: false,
         has_many_verbs: false,
         waits_for_void: false,
         word_tells_time: false,

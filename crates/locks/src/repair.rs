@@ -17,7 +17,7 @@ use farlock_fabric::{
 
 use crate::record::queue::{Kind, Note, is_newer, next_note};
 use crate::site::Site;
-use crate::slot::{Phase, SlotRecord};
+use crate::slot::{self, Phase, SlotRecord};
 use crate::want::Mode;
 
 /// How often a repairer looks whether the old generation has left, at first and at last, in
@@ -30,8 +30,6 @@ const WATCHED_MAX: usize = 64;
 /// How long a wait for a message that is on its way goes on before anybody suspects its sender.
 const SOON_NS: Nanos = 100_000;
 
-/// Words of a slot record that repair reads: state, lock and token.
-const RECORD_WORDS_READ: u16 = 3;
 /// How long those are trusted at first and at last who may have left, in nanoseconds.
 const LEAVING_NS: (Nanos, Nanos) = (10_000_000, 1_280_000_000);
 
@@ -87,11 +85,11 @@ pub async fn participants<E: Endpoint>(
                 continue;
             }
             let addr = endpoint.record(index, slot);
-            endpoint.verb(Verb::Read { addr, words: RECORD_WORDS_READ }).await?;
-            let mut words = [0; RECORD_WORDS_READ as usize];
+            endpoint.verb(Verb::Read { addr, words: slot::WORDS as u16 }).await?;
+            let mut words = [0; slot::WORDS];
             endpoint.copy_read(0, &mut words);
             let Some(record) = SlotRecord::decode(&words) else { continue };
-            if record.phase != Phase::Idle && record.lock == lock {
+            if let Some(record) = record.at(lock) {
                 found.push(Participant { endpoint: occupant, slot, record });
             }
         }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Slot, Wait, Woken};
 
 use crate::event::{Event, EventCounts};
-use crate::slot::{self, Phase, SlotWord};
+use crate::slot::{self, PartWord, Phase, SlotWord};
 use crate::want::Mode;
 
 /// What a protocol sees of its client: the endpoint, its own identity, and the lock it works on.
@@ -132,6 +132,14 @@ impl<E> Site<'_, E> {
     #[inline(always)]
     pub(crate) fn acquisition(&self) -> u32 {
         self.cache.acquisition.get()
+    }
+}
+
+impl<'a, E: Endpoint> Site<'a, E> {
+    /// The same site at another word of its lock.
+    #[inline]
+    pub(crate) fn at(&self, lock: Addr) -> Self {
+        Site { lock, ..*self }
     }
 }
 
@@ -325,6 +333,12 @@ impl<E: Endpoint> Site<'_, E> {
     #[inline]
     pub fn publish(&self, phase: Phase, mode: Mode, generation: u64) {
         self.publish_ticket(phase, mode, generation, 0);
+    }
+
+    /// Publishes which part of this lock the slot wants, and how much of it it has.
+    pub(crate) fn publish_part(&self, part: PartWord) {
+        self.endpoint.publish(self.slot(), slot::PART, part.0);
+        self.endpoint.publish(self.slot(), slot::LOCK, self.lock.bits() | slot::IN_PARTS);
     }
 
     /// Publishes what this slot is doing at this lock, and with which ticket.

@@ -4,6 +4,8 @@
 //! detection and repair, and repair relies on its order: a client publishes that it *opens* a lock
 //! before its first verb there, and that it is *idle* after its last one has completed.
 
+use std::cmp::Ordering;
+
 use farlock_fabric::{Addr, word};
 
 use crate::want::Mode;
@@ -22,9 +24,40 @@ word! {
     }
 }
 
+word! {
+    /// The part of a lock over many words that a client wants: words of 16 bytes, one after the
+    /// other from the lock's address, which it acquires in this order.
+    pub struct PartWord: u64 {
+        /// The first.
+        FIRST first: 16,
+        /// How many.
+        COUNT count: 16,
+        /// How many of them it has; it is at the next one.
+        HAS has: 32,
+    }
+}
+
+impl PartWord {
+    /// From one word of a lock to the next, in bytes.
+    pub const STRIDE: u64 = 16;
+
+    /// So many words, of which it has none.
+    pub const fn of(first: u16, count: u16) -> Self {
+        Self::new().with(Self::FIRST, first as u64).with(Self::COUNT, count as u64)
+    }
+}
+
+/// What marks an address of a lock that is had in parts. Addresses of locks are even.
+pub const IN_PARTS: u64 = 1;
+
+/// The address in a record's word, whether the lock is had in parts or not.
+pub const fn lock_of(word: u64) -> Addr {
+    Addr::from_bits(word & !IN_PARTS)
+}
+
 /// The word of a record that holds the [`SlotWord`].
 pub const STATE: usize = 0;
-/// The word that holds the lock's address.
+/// The word that holds the lock's address, and in its lowest bit whether there is a [`PART`].
 pub const LOCK: usize = 1;
 /// The word that holds the token of the grant.
 pub const TOKEN: usize = 2;
@@ -33,6 +66,10 @@ pub const SINCE: usize = 3;
 
 /// The word in which a waiter says who is before it in line, where the protocol has it so.
 pub const QUEUE: usize = 5;
+/// The same word, of a lock that is had in parts: a [`PartWord`].
+pub const PART: usize = QUEUE;
+/// How many words of a record say all that repair must know.
+pub const WORDS: usize = PART + 1;
 /// The word that changes whenever a waiter gives a sign of life.
 pub const SIGN: usize = 6;
 
@@ -108,6 +145,8 @@ pub struct SlotRecord {
     pub token: u64,
     /// Since when, where a service noted it; else 0.
     pub since: u64,
+    /// Which part of it, if it is had in parts.
+    pub part: Option<PartWord>,
 }
 
 impl SlotRecord {
@@ -119,10 +158,30 @@ impl SlotRecord {
             mode: if state.mode() == 0 { Mode::Shared } else { Mode::Exclusive },
             generation: state.generation(),
             ticket: state.ticket() as u32,
-            lock: Addr::from_bits(*words.get(LOCK)?),
+            lock: lock_of(*words.get(LOCK)?),
             token: words.get(TOKEN).copied().unwrap_or(0),
             since: words.get(SINCE).copied().unwrap_or(0),
+            part: words.get(PART).filter(|_| words[LOCK] & IN_PARTS != 0).copied().map(PartWord),
         })
+    }
+
+    /// What the slot is doing at the word of a lock there; `None` if nothing. Of a part it holds
+    /// the words that it has, and is at the next one as its record says.
+    pub fn at(&self, word: Addr) -> Option<Self> {
+        if self.phase == Phase::Idle {
+            return None;
+        }
+        let Some(part) = self.part else { return (self.lock == word).then_some(*self) };
+        let bytes = word.bits().checked_sub(self.lock.bits())?;
+        let number = (bytes / PartWord::STRIDE).checked_sub(part.first())?;
+        if !bytes.is_multiple_of(PartWord::STRIDE) || number >= part.count() {
+            return None;
+        }
+        match number.cmp(&part.has()) {
+            Ordering::Less => Some(Self { phase: Phase::Held, ..*self }),
+            Ordering::Equal => Some(Self { part: None, ..*self }),
+            Ordering::Greater => None,
+        }
     }
 }
 
@@ -138,6 +197,22 @@ mod tests {
         assert_eq!((record.phase, record.mode), (Phase::Waiting, Mode::Exclusive));
         assert_eq!(record.ticket, u32::MAX - 1);
         assert_eq!((record.lock.offset(), record.token, record.since), (64, 7, 9));
+    }
+
+    /// A client that wants four words from the third on, has two of them and waits at the next.
+    #[test]
+    fn of_a_part_a_client_holds_what_it_has_and_is_at_the_next_word() {
+        let state = SlotWord::of(Phase::Waiting, Mode::Exclusive, 0, 7);
+        let part = PartWord::of(2, 4).with(PartWord::HAS, 2);
+        let record = SlotRecord::decode(&[state.0, 64 | IN_PARTS, 0, 0, 0, part.0]).unwrap();
+        let lock = Addr::from_bits(64);
+        let at = |word: u64| record.at(lock.plus(word * PartWord::STRIDE)).map(|r| r.phase);
+        let (held, waits) = (Some(Phase::Held), Some(Phase::Waiting));
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(at), [None, None, held, held, waits, None, None]);
+        let idle = SlotRecord { phase: Phase::Idle, ..record };
+        assert_eq!(idle.at(lock.plus(2 * PartWord::STRIDE)), None, "it has left");
+        assert_eq!(record.at(lock.plus(40)), None, "between two words");
+        assert_eq!(record.at(Addr::from_bits(0)), None, "before the lock");
     }
 
     #[test]

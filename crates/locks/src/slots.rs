@@ -169,7 +169,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     /// Publishes that a slot begins an acquisition.
     #[inline(always)]
     fn announce(&self, index: u8, lock: Addr, want: L::Want) {
-        let ticket = self.kind.begin(&self.site_at(index, lock));
+        let ticket = self.kind.begin(&self.site_at(index, lock), want);
         self.publish(index, Phase::Opening, want.mode(), 0, ticket);
     }
 
@@ -200,7 +200,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     fn leave_behind(&self, index: u8, want: L::Want) {
         let site = self.site(index);
         self.slot(index).grant.set(None);
-        self.kind.begin(&site);
+        self.kind.begin(&site, want);
         self.kind.kept_out(&site, want);
     }
 

@@ -101,6 +101,7 @@ impl Contestant {
             let client = self.client();
             client.endpoint().checkpoint(&[u64::from(round), client.memory()]);
             let done = match self.transaction(round) {
+                _ if self.trial.layout.is_in_parts() => self.ranges(round).await,
                 Some(nested) => self.transacts(round, nested).await,
                 None if self.is_to_update(round) => self.updates(round).await,
                 None => self.cycle(round).await,
@@ -408,7 +409,7 @@ impl Contestant {
     }
 
     /// It tries the lock from now on.
-    fn tries(&self, at: usize, access: Access) {
+    pub(super) fn tries(&self, at: usize, access: Access) {
         let counting = self.trial.counting();
         let bench = &mut *self.trial.bench.borrow_mut();
         bench.locks[at].turns.leaves(self.who);
@@ -418,7 +419,7 @@ impl Contestant {
     }
 
     /// Its try was in vain.
-    fn is_refused(&self, at: usize, access: Access) {
+    pub(super) fn is_refused(&self, at: usize, access: Access) {
         let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
         bench.befell.tries_refused += 1;
         bench.tell(|line| *line = format!("client {who}  is refused ({access:?})"));

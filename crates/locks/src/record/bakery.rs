@@ -425,16 +425,20 @@ impl Waiting {
         place: Place,
         seen: u64,
     ) -> Result<bool, Fault> {
-        let matters = |p: &Participant| is_ahead(p, place);
-        let Some(present) = doubt.look_around(site, matters).await? else { return Ok(false) };
-        let living: Vec<Place> = present.iter().filter_map(place_of).collect();
         let served = C::served(seen);
+        let matters = |p: &Participant| is_ahead::<C>(p, place, seen);
+        let Some(present) = doubt.look_around(site, matters).await? else { return Ok(false) };
+        let living: Vec<Place> = present.iter().filter_map(|p| place_of::<C>(p, seen)).collect();
         let without_the_dead = place.without_the_dead(served, &living);
         if without_the_dead == served {
-            // Of a writer that has released the word tells so; of a reader it does not.
-            let reads =
-                |p: &Participant| (p.record.phase, p.record.mode) == (Phase::Held, Mode::Shared);
-            if present.iter().any(reads) {
+            // That a writer has released the word tells, if its ticket is known; of readers, and of
+            // those that hold more than this word, it does not.
+            let may_have_left = |p: &Participant| {
+                let record = &p.record;
+                record.phase == Phase::Held
+                    && (record.mode == Mode::Shared || record.part.is_some())
+            };
+            if present.iter().any(may_have_left) {
                 doubt.trust_for_a_while();
             }
             return Ok(false);
@@ -616,20 +620,29 @@ pub(crate) fn backoff_ns(times: u64, random: u64) -> Nanos {
     random % (least << times.min(BACKOFF_TIMES_MAX)).min(most)
 }
 
-/// The place of somebody who waits or holds. Those of earlier generations are void.
-fn place_of(participant: &Participant) -> Option<Place> {
+/// The place of a client that waits or holds, at a word that was `seen` so. Those of earlier
+/// generations are void.
+///
+/// The record of a part says of the words that the client has only that it holds them: its turn
+/// came when all exclusive tickets before its own were given back, and its own was not.
+fn place_of<C: Counters>(participant: &Participant, seen: u64) -> Option<Place> {
     let record = &participant.record;
+    let (ticket, generation) = match record.part {
+        Some(_) => (C::served(seen), C::generation(seen)),
+        None => (Tickets::from_bits(record.ticket), record.generation),
+    };
     matches!(record.phase, Phase::Waiting | Phase::Held | Phase::Repairing).then(|| Place {
         mode: record.mode,
         beside_readers: false,
-        ticket: Tickets::from_bits(record.ticket),
-        generation: record.generation,
+        ticket,
+        generation,
     })
 }
 
-/// Whether this is somebody whose turn comes before that of `place`.
-fn is_ahead(participant: &Participant, place: Place) -> bool {
-    place_of(participant).is_some_and(|p| p.generation == place.generation && place.is_behind(&p))
+/// Whether this is a client whose turn comes before that of `place`.
+fn is_ahead<C: Counters>(participant: &Participant, place: Place, seen: u64) -> bool {
+    let other = place_of::<C>(participant, seen);
+    other.is_some_and(|p| p.generation == place.generation && place.is_behind(&p))
 }
 
 #[cfg(test)]

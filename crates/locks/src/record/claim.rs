@@ -360,7 +360,7 @@ impl<E: WideAtomics> Lock<E> for Claim {
     type Grant = Grant;
 
     #[inline(always)]
-    fn begin(&self, site: &Site<'_, E>) -> u32 {
+    fn begin(&self, site: &Site<'_, E>, _: Mode) -> u32 {
         site.begin_acquisition()
     }
 

@@ -136,6 +136,13 @@ impl Default for Dslr {
 }
 
 impl Dslr {
+    /// Gives a ticket back.
+    #[inline(always)]
+    pub(crate) const fn serving(&self, mode: Mode) -> MaskedFaa<u128> {
+        let add = DslrWord::new().with_served(Tickets { x: 0, s: 0 }.plus(mode, self.slots)).0;
+        MaskedFaa { add, boundary: DslrWord::BOUNDARY }
+    }
+
     /// The grant of whoever found `old` when it took its ticket, once it is its turn, which had not
     /// come `since`.
     #[inline(always)]
@@ -333,8 +340,7 @@ impl<E: WideAtomics> Lock<E> for Dslr {
             let in_time = site.endpoint.now() < grant.expires;
             return in_time.then(|| self.give_back(site, mode, grant, grant.ticket));
         }
-        let add = DslrWord::new().with_served(Tickets::default().plus(mode, self.slots)).0;
-        let op = MaskedFaa { add, boundary: DslrWord::BOUNDARY };
+        let op = self.serving(mode);
         // Nobody else may have come since the ticket was taken.
         let hint = DslrWord::new()
             .with_served(grant.ticket)

@@ -17,10 +17,9 @@ use std::task::{Context, Poll};
 use farlock_fabric::{Addr, Endpoint, Fault, Nanos, Park, Posted, Slot, Ticket, Waiting, block_on};
 
 use crate::event::EventCounts;
-use crate::lock::{Lock, Tried};
+use crate::lock::{Lock, Tried, true_want};
 use crate::promise::Granted;
-use crate::slots::{Closing, Opening, SlotState, Slots, Tries};
-use crate::token::Token;
+use crate::slots::{Closing, Opening, Options, SlotState, Slots, Tries};
 use crate::want::{Mode, Want};
 use crate::{AcquireError, ReleaseError};
 
@@ -29,28 +28,6 @@ pub use update::UpdateGuard;
 
 /// The most slots of a client.
 const SLOTS_MAX: usize = u64::BITS as usize;
-
-/// What a client is made with besides its endpoint and its kind of lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Options {
-    /// The durable incarnation of the memory the locks live in: the upper bits of every token.
-    pub incarnation: u16,
-    /// What the counts of tokens begin at: added to those of the locks' words.
-    pub first_count: u64,
-}
-
-impl Options {
-    /// Counts begin at zero.
-    pub const fn new(incarnation: u16) -> Self {
-        Self { incarnation, first_count: 0 }
-    }
-
-    /// The token of a grant with this count.
-    #[inline(always)]
-    pub(crate) const fn token(&self, count: u64) -> Token {
-        Token::new(self.incarnation, self.first_count.wrapping_add(count))
-    }
-}
 
 /// A client of locks of one kind over one endpoint. Stays on its thread; clones share everything.
 pub struct Client<E: Endpoint, L: Lock<E>> {
@@ -275,13 +252,6 @@ impl<E: Park, L: Lock<E>> Client<E, L> {
     fn block_on_slot(&self, index: u8) -> Result<(), Fault> {
         self.block_on(InLine { core: &self.core, index, finished: false })
     }
-}
-
-/// How a lock of this kind is truly held when this is asked for. Slot records say this, and repair
-/// counts on it.
-#[inline(always)]
-pub(crate) fn true_want<E: Endpoint, L: Lock<E>>(want: L::Want) -> L::Want {
-    if L::SHARES { want } else { want.in_mode(Mode::Exclusive) }
 }
 
 impl<E: Endpoint, L: Lock<E>> Clone for Client<E, L> {

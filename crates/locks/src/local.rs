@@ -14,8 +14,8 @@ use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, Nanos};
 
-use crate::client::{self, Client, true_want};
-use crate::lock::Lock;
+use crate::client::{self, Client};
+use crate::lock::{Lock, true_want};
 use crate::token::Token;
 use crate::wait::within;
 use crate::want::{Mode, Want};

@@ -274,3 +274,10 @@ pub trait Lock<E: Endpoint>: LockKind {
 pub trait RecordLock<E: Endpoint>: Lock<E, Want = Mode> {}
 
 impl<E: Endpoint, L: Lock<E, Want = Mode>> RecordLock<E> for L {}
+
+/// How a lock of this kind is truly held when this is asked for. Slot records say this, and repair
+/// counts on it.
+#[inline(always)]
+pub(crate) fn true_want<E: Endpoint, L: Lock<E>>(want: L::Want) -> L::Want {
+    if L::SHARES { want } else { want.in_mode(Mode::Exclusive) }
+}

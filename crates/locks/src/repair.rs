@@ -15,7 +15,7 @@ use farlock_fabric::{
     Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Patience, Slot, Verb, Wait, Woken,
 };
 
-use crate::record::queue::{Kind, Note, is_newer, next_note};
+use crate::record::note::{Kind, Note, is_newer, next_note};
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotRecord};
 use crate::want::Mode;

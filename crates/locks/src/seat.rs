@@ -16,12 +16,11 @@ use std::fmt;
 
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Verb};
 
-use crate::client::{Options, true_want};
-use crate::lock::{Convert, RecordLock, Tried};
+use crate::lock::{Convert, RecordLock, Tried, true_want};
 #[cfg(doc)]
 use crate::promise::Promises;
 use crate::slot::{self, Phase, SlotRecord};
-use crate::slots::{Closing, Opening, Slots, now};
+use crate::slots::{Closing, Opening, Options, Slots, now};
 use crate::token::Token;
 use crate::want::Mode;
 

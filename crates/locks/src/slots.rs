@@ -11,7 +11,6 @@ use std::task::{Context, Poll, Waker};
 
 use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Posted, Slot, Ticket};
 
-use crate::client::Options;
 use crate::event::EventCounts;
 use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, TokenSource};
@@ -19,6 +18,28 @@ use crate::site::{Site, SlotCache};
 use crate::slot::{self, Phase, SlotWord};
 use crate::token::Token;
 use crate::want::{Mode, Want};
+
+/// What a client is made with besides its endpoint and its kind of lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The durable incarnation of the memory the locks live in: the upper bits of every token.
+    pub incarnation: u16,
+    /// What the counts of tokens begin at: added to those of the locks' words.
+    pub first_count: u64,
+}
+
+impl Options {
+    /// Counts begin at zero.
+    pub const fn new(incarnation: u16) -> Self {
+        Self { incarnation, first_count: 0 }
+    }
+
+    /// The token of a grant with this count.
+    #[inline(always)]
+    pub(crate) const fn token(&self, count: u64) -> Token {
+        Token::new(self.incarnation, self.first_count.wrapping_add(count))
+    }
+}
 
 /// Attempts of one try to learn the word of a lock that keeps changing under shared holders.
 const TRY_ATTEMPTS_MAX: u32 = 64;

@@ -12,6 +12,7 @@ mod letter;
 pub mod mcs;
 pub mod ncosed;
 pub mod none;
+pub mod note;
 pub mod queue;
 pub mod retry_on_fail;
 pub mod rma_rw;

@@ -2,53 +2,26 @@
 //!
 //! A command under a lock is to find what it would find without one: the same blocked and ignored
 //! signals, the same closed descriptors. This program changes them for itself, so it remembers
-//! them, from the first: it begins where the C library hands the process over ([`main`]), before
-//! the runtime of Rust would change some.
-//!
-//! The one module of the command line with unsafe code.
+//! them, from the first: it begins where the C library hands the process over, before the runtime
+//! of Rust would change some.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, OsStr, OsString};
-use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::process::Pid;
 
-use super::report::Exit;
+use super::exit::Exit;
 
 /// Whether SIGPIPE was ignored at the start.
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 /// Whether standard output was closed then.
 static OUTPUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// What a program of Rust that panicked ends with.
-const PANICKED: i32 = 101;
-
-/// Where the program begins, instead of in the runtime of Rust. That would prepare for a message
-/// when the stack overflows, which costs each start a twentieth of its time.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[cfg_attr(test, expect(dead_code, reason = "tests begin in their harness"))]
-extern "C" fn main(count: libc::c_int, words: *const *const libc::c_char) -> libc::c_int {
-    let words = (0..usize::try_from(count).unwrap_or(0)).map(|n| {
-        // SAFETY: the C library passes so many words, each of which ends with a zero byte.
-        let word = unsafe { CStr::from_ptr(*words.add(n)) };
-        OsStr::from_bytes(word.to_bytes()).to_owned()
-    });
-    let words: Vec<OsString> = words.collect();
-    prepare();
-    // Who panics has said why.
-    let status =
-        std::panic::catch_unwind(|| super::main(words)).map_or(PANICKED, |exit| exit.0.into());
-    // What could not be written is reported where it is printed.
-    let _ = io::stdout().flush();
-    status
-}
-
 /// Prepares what every program of Rust relies on: that nothing else takes the number of a standard
 /// descriptor, and that to write to where nobody reads is an error.
-fn prepare() {
+pub(super) fn prepare() {
     for fd in 0..=2 {
         // SAFETY: asking for the flags of a descriptor changes nothing, whether it is open or not.
         // What is opened gets the lowest number that is free, and is closed to other programs.

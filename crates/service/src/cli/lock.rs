@@ -14,8 +14,8 @@ use farlock_fabric::chain;
 use rustix::process::Signal;
 
 use super::job::{self, Ended, Job};
+use super::places::{Places, RegionArg};
 use super::report::{Exit, Failure, say};
-use super::{Places, RegionArg};
 
 /// Run a command while holding a lock.
 ///

@@ -11,8 +11,8 @@ use farlock::{
 use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::places::{Places, RegionArg};
 use super::report::{Exit, Failure, print, say};
-use super::{Places, RegionArg};
 
 /// List locks, who holds them and who waits.
 ///

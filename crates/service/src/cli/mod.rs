@@ -6,12 +6,15 @@
 //! and the signal's number where it was killed.
 
 mod demo;
+mod entry;
+mod exit;
 mod family;
 mod guardian;
 mod inherited;
 mod job;
 mod lock;
 mod ls;
+mod places;
 mod region;
 mod report;
 mod terminal;
@@ -19,9 +22,10 @@ mod terminal;
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use farlock::{DEFAULT_REGION, RegionOptions};
+use clap::{CommandFactory, Parser, Subcommand};
+use farlock::RegionOptions;
 
+use places::Places;
 use report::{Exit, Failure, printed, say};
 
 /// Named locks with fencing tokens, across processes, without a server.
@@ -46,29 +50,8 @@ enum Command {
     Region(region::Args),
 }
 
-/// Which region a command works on.
-#[derive(Debug, Args)]
-struct RegionArg {
-    /// The region: locks of the same name in different regions are different locks.
-    #[arg(long, value_name = "REGION", default_value = DEFAULT_REGION)]
-    region: String,
-}
-
-/// The regions of this user, of which a command names one.
-#[derive(Debug)]
-struct Places {
-    options: RegionOptions,
-}
-
-impl Places {
-    fn region(&self, region: &RegionArg) -> RegionOptions {
-        self.options.clone().named(&region.region)
-    }
-}
-
 /// Runs the command line, of these words.
 fn main(words: Vec<OsString>) -> Exit {
-    inherited::end_where_memory_is_gone();
     if words.get(1).is_some_and(|first| first == demo::ACTOR) {
         return demo::act(words.into_iter().skip(2));
     }

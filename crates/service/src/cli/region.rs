@@ -4,7 +4,7 @@ use clap::Subcommand;
 use farlock::text::{shown, shown_whole};
 use farlock::{Life, LockView, Observer, Participant, SessionError};
 
-use super::Places;
+use super::places::Places;
 use super::report::{Exit, Failure, print, show};
 
 /// List, remove or reset regions.

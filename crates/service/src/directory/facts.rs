@@ -1,6 +1,6 @@
 //! What a record says of its lock: its name and its kind.
 
-use super::DirectoryError;
+use super::error::DirectoryError;
 use super::layout::{
     CHECK, FACT_WORDS, KIND, KIND_BYTES_MAX, LENGTH, Layout, NAME, NAME_BYTES_MAX, mix,
 };

@@ -15,23 +15,10 @@ use std::collections::BTreeSet;
 use farlock_fabric::{Addr, Endpoint, Slot, Verb, WideAtomics};
 use farlock_locks::slot;
 
+use super::error::DirectoryError;
 use super::facts::{Facts, Wanted};
-use super::layout::{Chain, Link, State};
-use super::{Directory, DirectoryError, Kind, change_sealed, read_sealed};
-
-/// A record that this client prepares: nobody else uses its word or its facts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Staged {
-    pub(super) record: u64,
-    link: Link,
-}
-
-impl Staged {
-    /// What tells it from others, as numbers.
-    pub(super) const fn survivors(self) -> [u64; 2] {
-        [self.record, self.link.0]
-    }
-}
+use super::layout::{Chain, Link, Staged, State};
+use super::{Directory, Kind, change_sealed, read_sealed};
 
 /// The word before a record in its chain.
 enum Before {

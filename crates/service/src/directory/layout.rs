@@ -290,6 +290,20 @@ impl Layout {
     }
 }
 
+/// A record that this client prepares: nobody else uses its word or its facts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Staged {
+    pub(super) record: u64,
+    pub(super) link: Link,
+}
+
+impl Staged {
+    /// What tells it from others, as numbers.
+    pub(super) const fn survivors(self) -> [u64; 2] {
+        [self.record, self.link.0]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -37,63 +37,16 @@
 //! used as a size or a place. What decides which record is whose is *sealed*: a word that was
 //! overwritten is seen, and ends in an error, for a name that is not found would get a second lock.
 
+mod error;
 mod facts;
 mod forget;
 mod layout;
 
 use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, Verb, WORDS_MAX, WideAtomics};
-use thiserror::Error;
 
+pub use error::DirectoryError;
 use facts::{Facts, Wanted};
-use forget::Staged;
-use layout::{Chain, FACT_WORDS, Layout, Link, State, seal, unseal};
-
-use crate::text::shown;
-
-/// Why a name was not found, or not entered.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[non_exhaustive]
-pub enum DirectoryError {
-    /// No lock can have this name: it is empty, longer than 255 bytes, or contains NUL.
-    #[error("'{}' is no name for a lock: {why}", shown(.name))]
-    Name {
-        /// The name that was asked for.
-        name: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// The name stands for a lock of another kind, whose word means something else.
-    #[error("the lock '{}' is a {found:?}, not a {wanted:?}", shown(.name))]
-    Kind {
-        /// The name.
-        name: String,
-        /// The kind it was entered with.
-        found: String,
-        /// The kind that was asked for.
-        wanted: String,
-    },
-    /// There is no room for another name: so many are in use at this moment.
-    #[error("the directory is full: it has room for {names} names in use at one time")]
-    Full {
-        /// How many names it has room for.
-        names: u32,
-    },
-    /// The heap is too small for a directory.
-    #[error("a heap of {bytes} bytes has no room for a directory")]
-    TooSmall {
-        /// Bytes of the heap.
-        bytes: u64,
-    },
-    /// What lies in the directory makes no sense. Something else wrote there.
-    #[error("the directory is damaged: {what}")]
-    Damaged {
-        /// What was found.
-        what: &'static str,
-    },
-    /// A verb failed.
-    #[error("the fabric failed")]
-    Fabric(#[from] Fault),
-}
+use layout::{Chain, FACT_WORDS, Layout, Link, Staged, State, seal, unseal};
 
 /// A name in the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]

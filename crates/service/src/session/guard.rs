@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use farlock_locks::{Mode, Token};
 
-use super::{Handle, Hub};
+use super::state::{Handle, Hub};
 use crate::ReleaseError;
 use crate::error::LostReason;
 

@@ -1,80 +1,24 @@
 //! What the handles of a session and its thread share.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::task::Waker;
 use std::time::Instant;
 
 use farlock_fabric::{Addr, Connection as _, EndpointId, Fault, fork_count};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::Handle;
-use super::name::Name;
 use super::pool::{Place, Pool};
-use super::progress::Job;
+use super::state::{Entry, Handle, Hub, Inbox, Job, Name};
 use super::waiter::{Waiter, Wake};
 use crate::connection::{Region, Unparker};
 use crate::directory::Directory;
 use crate::error::{LostReason, Seeing, SessionError};
 use crate::inspect::{self, Participant};
 
-/// A session, but for the handles that keep it.
-pub(crate) struct Hub {
-    pub(crate) region: Region,
-    pub(super) directory: Directory,
-    pub(super) pool: Pool,
-    /// Whether records of holds say since when. It costs a look at the clock.
-    pub(super) dates_holds: bool,
-    /// How often this process was forked when the session was opened.
-    forks: u64,
-    /// How the session ended, if it has.
-    ended: OnceLock<LostReason>,
-    /// At which tick the region's file was last seen to be there; 0 is never.
-    seen_at: AtomicU64,
-    names: Mutex<HashMap<Arc<str>, Entry>>,
-    inbox: Mutex<Inbox>,
-    arrived: Condvar,
-    unparker: Unparker,
-    /// How many wait for something that the end of the region decides.
-    watchers: AtomicUsize,
-    losses: Mutex<Losses>,
-}
-
 /// Names that are remembered though nobody uses them: where their locks lie is known then.
 const NAMES_KEPT: usize = 256;
-
-/// A name that is used, or was.
-struct Entry {
-    name: Arc<Name>,
-    handle: Weak<Handle>,
-}
-
-/// What handles leave for the session's thread.
-#[derive(Default)]
-pub(super) struct Inbox {
-    pub(super) jobs: Vec<Job>,
-    /// Places whose keepers are to let go of them.
-    pub(super) given_back: Vec<EndpointId>,
-    /// Who waits for a place to be made.
-    pub(super) orders: Vec<mpsc::SyncSender<Result<(), SessionError>>>,
-    /// Tasks to wake when their time has passed.
-    pub(super) timers: BTreeMap<(Instant, u64), Arc<Waiter>>,
-    timers_made: u64,
-    pub(super) is_nudged: bool,
-    /// The last handle is gone.
-    pub(super) is_closed: bool,
-    /// Whether the thread sleeps where the end of the region wakes it.
-    pub(super) is_watching: bool,
-}
-
-/// Who is to be told when the session ends.
-#[derive(Default)]
-struct Losses {
-    wakers: BTreeMap<u64, Waker>,
-    made: u64,
-}
 
 /// The kernel's coarse clock, in nanoseconds.
 #[inline(always)]

@@ -22,6 +22,8 @@ mod name;
 mod open;
 mod pool;
 mod progress;
+mod root;
+mod state;
 mod waiter;
 
 use std::fmt;
@@ -29,95 +31,20 @@ use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farlock_fabric::Connection as _;
 use farlock_fabric::block_on;
 use farlock_locks::{Mode, Token};
 
-use crate::{AcquireError, RegionOptions, SessionError};
+use crate::AcquireError;
 pub use guard::{Guard, Lost, Release};
-use hub::Hub;
-use name::{Came, Name, Tried};
+use name::{Came, Tried};
 pub use open::Open;
-use progress::{Job, Tether};
+pub use root::Session;
+use state::{Handle, Job};
 use waiter::{Outcome, Waiter, Who};
 
-/// A connection to a region. Clones are the same session; it ends with its last clone, lock,
-/// request and guard.
-#[derive(Clone)]
-pub struct Session {
-    root: Arc<Root>,
-}
-
-/// Keeps a session. Dropped by the last of its handles.
-struct Root {
-    hub: Arc<Hub>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        // A forked child has no such thread, and must not touch what its parent's threads lock.
-        if self.hub.is_forked() {
-            return;
-        }
-        self.hub.close();
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            progress::stay_awake(|| thread.is_finished());
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// A name and the session it is used in. On lines of its own, since every acquisition counts it:
-/// threads that use different names then do not meet.
-#[repr(align(128))]
-struct Handle {
-    name: Arc<Name>,
-    root: Arc<Root>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if !self.root.hub.is_forked() {
-            self.root.hub.forget(&self.name);
-        }
-    }
-}
-
 impl Session {
-    /// Opens a session in a region, which is created where it is missing.
-    ///
-    /// # Errors
-    /// See [`SessionError`].
-    pub fn open(options: &RegionOptions) -> Result<Self, SessionError> {
-        Self::open_as(options, Tether::Free)
-    }
-
-    /// The same, without blocking the task that awaits it: a thread opens it.
-    pub fn open_async(options: &RegionOptions) -> Open {
-        Open::new(options.clone())
-    }
-
-    /// The same, but its guards have tethers, by which children keep what is held from others when
-    /// this process dies: see [`Guard::tether`]. `farlock lock` uses it for its command.
-    ///
-    /// # Errors
-    /// See [`SessionError`].
-    pub fn open_tethered(options: &RegionOptions) -> Result<Self, SessionError> {
-        Self::open_as(options, Tether::Tied)
-    }
-
-    fn open_as(options: &RegionOptions, tether: Tether) -> Result<Self, SessionError> {
-        let (hub, thread) = progress::start(options.connect()?, tether)?;
-        Ok(Self { root: Arc::new(Root { hub, thread: Some(thread) }) })
-    }
-
     /// The lock of this name: 1 to 255 bytes of UTF-8 without NUL. Asks nobody yet.
     ///
     /// To acquire the same lock again and again, keep the [`Lock`]: it knows where the lock lies.
@@ -125,14 +52,6 @@ impl Session {
         let root = &self.root;
         let make = |name| Handle { name, root: Arc::clone(root) };
         Lock { handle: root.hub.handle(name.as_ref(), make) }
-    }
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
-            .field("region", &self.root.hub.region.name())
-            .finish_non_exhaustive()
     }
 }
 

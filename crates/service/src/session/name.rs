@@ -30,61 +30,14 @@ use farlock_fabric::{
 };
 use farlock_locks::{Attempt, Closed, Mode, Opened, Token};
 
-use super::hub::Hub;
 use super::pool::Place;
-use super::progress::Job;
+use super::state::{Asking, Hold, Hub, Job, Line, Name};
 use super::waiter::{Outcome, Waiter, Wake, Who};
-use crate::connection::{Region, Unparker};
+use crate::connection::Region;
 use crate::directory::{DirectoryError, Located};
 use crate::error::{AcquireError, Holders, LostReason, ReleaseError};
 use crate::inspect;
 use crate::protocol::{LOCK_KIND, lock_protocol};
-
-/// A name that this session uses. On lines of its own, as a [`Handle`](super::Handle).
-#[repr(align(128))]
-pub(super) struct Name {
-    pub(super) hub: Arc<Hub>,
-    pub(super) text: Arc<str>,
-    line: Biased<Line>,
-}
-
-/// What this session does about a lock.
-struct Line {
-    /// Where the lock's word lies, once somebody asked. It may have been forgotten since, unless a
-    /// place of this session is aimed at it.
-    found: Option<Located>,
-    hold: Hold,
-    /// By which the lock is held; or idle, and kept for the next acquisition.
-    place: Option<Box<Place>>,
-    /// By which it is held too, by shared holders that were not let in without a verb. Fewer than
-    /// there are holders.
-    more: Vec<Box<Place>>,
-    asking: Asking,
-    /// By ticket: first come, first served. Some only where somebody holds the lock alone or asks,
-    /// or hands it over.
-    waiters: BTreeMap<u64, Arc<Waiter>>,
-    tickets: u64,
-    /// Whether its idle place is among those that names may keep.
-    keeps: bool,
-}
-
-/// What this session holds of a lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hold {
-    Nothing,
-    Alone,
-    /// So many hold it together.
-    Shared(u32),
-}
-
-/// Who of this session stands in line.
-enum Asking {
-    Nobody,
-    /// A thread, by its own place.
-    Thread(Unparker),
-    /// The session's thread, for this waiter; for nobody where it could not leave the line.
-    Session(Option<Arc<Waiter>>),
-}
 
 /// What is left to do when the mutex is let go.
 #[derive(Default)]

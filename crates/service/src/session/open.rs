@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::Session;
+use super::root::Session;
 use super::waiter::Wake;
 use crate::{RegionOptions, SessionError};
 
@@ -27,6 +27,14 @@ struct Opening {
 fn lock(opening: &Mutex<Opening>) -> MutexGuard<'_, Opening> {
     // Nothing that can panic runs under this mutex.
     opening.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// Opens a session as [`Session::open`] does, without blocking the task that awaits it: a
+    /// thread opens it.
+    pub fn open_async(options: &RegionOptions) -> Open {
+        Open::new(options.clone())
+    }
 }
 
 impl Open {

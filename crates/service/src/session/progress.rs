@@ -24,9 +24,8 @@ use std::time::Instant;
 use farlock_fabric::{Addr, ConnectError, Connection as _, Endpoint, Patience, Wait, block_on};
 use nix::sys::signal::{SigSet, Signal};
 
-use super::hub::{Hub, Inbox};
-use super::name::Name;
 use super::pool::{Berth, Place};
+use super::state::{Hub, Inbox, Job, Name};
 use super::waiter::{Outcome, Waiter};
 use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
@@ -35,15 +34,6 @@ use crate::{AcquireError, SessionError};
 
 /// Places made at one time.
 const PLACES_AT_ONCE: usize = 2;
-
-/// Something for the session's thread to do: to ask for a waiter of this name.
-pub(super) struct Job {
-    pub(super) name: Arc<Name>,
-    /// By which it stands in line; `None` if there was none.
-    pub(super) place: Option<Box<Place>>,
-    /// Whose attempt is to be decided, if it is one: in no line.
-    pub(super) attempt: Option<Arc<Waiter>>,
-}
 
 impl Job {
     /// To ask for whoever is waited for.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farlock::Observer;
 
 use super::actor::{self, Role};
-use super::{Check, Show, Stage, Summary};
+use super::stage::{Check, Show, Stage, Summary};
 use crate::cli::report::Failure;
 
 /// Processes that contend.

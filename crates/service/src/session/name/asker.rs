@@ -10,11 +10,12 @@ use std::time::Instant;
 use farlock_fabric::{BiasedGuard, Connection as _, Endpoint, Fault, block_on};
 use farlock_locks::{Closed, Mode, Opened, Token};
 
-use super::{After, Asking, Line, Name, Tried};
+use super::{After, Tried};
 use crate::connection::Region;
 use crate::error::{AcquireError, LostReason};
 use crate::session::pool::{Berth, Place};
-use crate::session::progress::{Deciding, Job};
+use crate::session::progress::Deciding;
+use crate::session::state::{Asking, Job, Line, Name};
 use crate::session::waiter::{Outcome, Waiter};
 
 /// How a thread's wait in line ended.

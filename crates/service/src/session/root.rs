@@ -1,0 +1,74 @@
+//! A session: opened, and ended with the last that keeps it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use farlock_fabric::Connection as _;
+
+use super::progress::{self, Tether};
+use super::state::{Handle, Root};
+use crate::{RegionOptions, SessionError};
+
+/// A connection to a region. Clones are the same session; it ends with its last clone, lock,
+/// request and guard.
+#[derive(Clone)]
+pub struct Session {
+    pub(super) root: Arc<Root>,
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        // A forked child has no such thread, and must not touch what its parent's threads lock.
+        if self.hub.is_forked() {
+            return;
+        }
+        self.hub.close();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            progress::stay_awake(|| thread.is_finished());
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.root.hub.is_forked() {
+            self.root.hub.forget(&self.name);
+        }
+    }
+}
+
+impl Session {
+    /// Opens a session in a region, which is created where it is missing.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn open(options: &RegionOptions) -> Result<Self, SessionError> {
+        Self::open_as(options, Tether::Free)
+    }
+
+    /// The same, but its guards have tethers, by which children keep what is held from others when
+    /// this process dies: see [`Guard::tether`]. `farlock lock` uses it for its command.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn open_tethered(options: &RegionOptions) -> Result<Self, SessionError> {
+        Self::open_as(options, Tether::Tied)
+    }
+
+    fn open_as(options: &RegionOptions, tether: Tether) -> Result<Self, SessionError> {
+        let (hub, thread) = progress::start(options.connect()?, tether)?;
+        Ok(Self { root: Arc::new(Root { hub, thread: Some(thread) }) })
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("region", &self.root.hub.region.name())
+            .finish_non_exhaustive()
+    }
+}

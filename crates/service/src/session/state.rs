@@ -1,0 +1,142 @@
+//! What a session is made of: its handles, its names, and what they leave for its thread.
+//!
+//! All of it knows each other: a handle keeps the session, the session knows its names, and a name
+//! asks by the session's places. What each does stands in a file of its own.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak, mpsc};
+use std::task::Waker;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use farlock_fabric::EndpointId;
+use farlock_fabric::shm::Biased;
+
+use super::pool::{Place, Pool};
+use super::waiter::Waiter;
+use crate::connection::{Region, Unparker};
+use crate::directory::{Directory, Located};
+use crate::error::{LostReason, SessionError};
+
+/// Keeps a session. Dropped by the last of its handles.
+pub(super) struct Root {
+    pub(super) hub: Arc<Hub>,
+    pub(super) thread: Option<JoinHandle<()>>,
+}
+
+/// A name and the session it is used in. On lines of its own, since every acquisition counts it:
+/// threads that use different names then do not meet.
+#[repr(align(128))]
+pub(super) struct Handle {
+    pub(super) name: Arc<Name>,
+    pub(super) root: Arc<Root>,
+}
+
+/// A session, but for the handles that keep it.
+pub(crate) struct Hub {
+    pub(crate) region: Region,
+    pub(super) directory: Directory,
+    pub(super) pool: Pool,
+    /// Whether records of holds say since when. It costs a look at the clock.
+    pub(super) dates_holds: bool,
+    /// How often this process was forked when the session was opened.
+    pub(super) forks: u64,
+    /// How the session ended, if it has.
+    pub(super) ended: OnceLock<LostReason>,
+    /// At which tick the region's file was last seen to be there; 0 is never.
+    pub(super) seen_at: AtomicU64,
+    pub(super) names: Mutex<HashMap<Arc<str>, Entry>>,
+    pub(super) inbox: Mutex<Inbox>,
+    pub(super) arrived: Condvar,
+    pub(super) unparker: Unparker,
+    /// How many wait for something that the end of the region decides.
+    pub(super) watchers: AtomicUsize,
+    pub(super) losses: Mutex<Losses>,
+}
+
+/// A name that is used, or was.
+pub(super) struct Entry {
+    pub(super) name: Arc<Name>,
+    pub(super) handle: Weak<Handle>,
+}
+
+/// What handles leave for the session's thread.
+#[derive(Default)]
+pub(super) struct Inbox {
+    pub(super) jobs: Vec<Job>,
+    /// Places whose keepers are to let go of them.
+    pub(super) given_back: Vec<EndpointId>,
+    /// Who waits for a place to be made.
+    pub(super) orders: Vec<mpsc::SyncSender<Result<(), SessionError>>>,
+    /// Tasks to wake when their time has passed.
+    pub(super) timers: BTreeMap<(Instant, u64), Arc<Waiter>>,
+    pub(super) timers_made: u64,
+    pub(super) is_nudged: bool,
+    /// The last handle is gone.
+    pub(super) is_closed: bool,
+    /// Whether the thread sleeps where the end of the region wakes it.
+    pub(super) is_watching: bool,
+}
+
+/// Who is to be told when the session ends.
+#[derive(Default)]
+pub(super) struct Losses {
+    pub(super) wakers: BTreeMap<u64, Waker>,
+    pub(super) made: u64,
+}
+
+/// A name that this session uses. On lines of its own, as a [`Handle`].
+#[repr(align(128))]
+pub(super) struct Name {
+    pub(super) hub: Arc<Hub>,
+    pub(super) text: Arc<str>,
+    pub(super) line: Biased<Line>,
+}
+
+/// What this session does about a lock.
+pub(super) struct Line {
+    /// Where the lock's word lies, once somebody asked. It may have been forgotten since, unless a
+    /// place of this session is aimed at it.
+    pub(super) found: Option<Located>,
+    pub(super) hold: Hold,
+    /// By which the lock is held; or idle, and kept for the next acquisition.
+    pub(super) place: Option<Box<Place>>,
+    /// By which it is held too, by shared holders that were not let in without a verb. Fewer than
+    /// there are holders.
+    pub(super) more: Vec<Box<Place>>,
+    pub(super) asking: Asking,
+    /// By ticket: first come, first served. Some only where somebody holds the lock alone or asks,
+    /// or hands it over.
+    pub(super) waiters: BTreeMap<u64, Arc<Waiter>>,
+    pub(super) tickets: u64,
+    /// Whether its idle place is among those that names may keep.
+    pub(super) keeps: bool,
+}
+
+/// What this session holds of a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hold {
+    Nothing,
+    Alone,
+    /// So many hold it together.
+    Shared(u32),
+}
+
+/// Who of this session stands in line.
+pub(super) enum Asking {
+    Nobody,
+    /// A thread, by its own place.
+    Thread(Unparker),
+    /// The session's thread, for this waiter; for nobody where it could not leave the line.
+    Session(Option<Arc<Waiter>>),
+}
+
+/// Something for the session's thread to do: to ask for a waiter of this name.
+pub(super) struct Job {
+    pub(super) name: Arc<Name>,
+    /// By which it stands in line; `None` if there was none.
+    pub(super) place: Option<Box<Place>>,
+    /// Whose attempt is to be decided, if it is one: in no line.
+    pub(super) attempt: Option<Arc<Waiter>>,
+}

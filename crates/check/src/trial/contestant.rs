@@ -7,37 +7,19 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos};
+use farlock_fabric::{Addr, Endpoint, Fault, Nanos};
 use farlock_locks::{Mode, Options, ReleaseError, UpgradeError};
 use farlock_sim::check::Access;
-use farlock_sim::{Choice, Handle, Outcome, Ratio, SimEndpoint};
+use farlock_sim::{Choice, Outcome, Ratio, SimEndpoint};
 
 use super::super::goods::use_pair;
 use super::super::mishap::{Mishap, What};
 use super::super::points::{Alarm, OpeningObserver, Watched};
-use super::super::scenario::Scenario;
 use super::super::verdict::{is_due_to, recoveries};
+use super::bench::{Actor, ActorClient, Bench, ClientView, Turned};
 use super::judges::Judges;
-use super::{
-    ANYWHERE_ONE_IN, Actor, ActorClient, Bench, Crew, MEMORY, Settles, SharedBench, Subject, Terms,
-    Turned,
-};
+use super::terms::{ANYWHERE_ONE_IN, Crew, MEMORY, Settles};
 use crate::client::{AnyClient, Held};
-use crate::layout::Layout;
-
-/// What a client sees of its run.
-#[derive(Clone)]
-pub(super) struct ClientView {
-    pub(super) scenario: Rc<Scenario>,
-    pub(super) subject: Subject,
-    pub(super) terms: Terms,
-    pub(super) handle: Handle,
-    pub(super) layout: Layout,
-    pub(super) bench: SharedBench,
-    pub(super) ids: Rc<[Cell<EndpointId>]>,
-    /// Where newcomers sit.
-    pub(super) newcomer: Option<SimEndpoint>,
-}
 
 /// A client on its way through its acquisitions.
 pub(super) struct Contestant {

@@ -13,14 +13,12 @@ use std::rc::Rc;
 use farlock_fabric::{EndpointId, Nanos};
 use farlock_sim::{Candidates, Choice, Ended, Oracle, Ratio, mix};
 
-use super::contestant::ClientView;
-use super::{RunLog, Scenario, Trial};
-use crate::layout::Layout;
+use super::bench::{ClientView, RunLog};
+use super::run::Trial;
+use super::stops::{Probe, STOPPED_NS_MAX};
 use crate::mishap::What;
-use crate::scenario::EVENTS_MAX;
+use crate::scenario::{EVENTS_MAX, Scenario};
 
-/// For how long a waiter that is stopped may keep others from the lock, in nanoseconds.
-pub(super) const STOPPED_NS_MAX: Nanos = 200_000_000;
 /// For how long a holder is paused that was to be stopped.
 const HOLDER_NS: Nanos = 2 * STOPPED_NS_MAX;
 
@@ -44,83 +42,6 @@ impl Found {
             self.scenario = Some(Rc::clone(scenario));
         }
         &mut self.holds
-    }
-}
-
-/// What is known of those who are stopped.
-#[derive(Default)]
-pub(super) struct Stops {
-    /// A bit for each client that is stopped for good.
-    pub(super) stopped: u64,
-    /// Those of them that may hold, for all that is known: their verbs are on their way.
-    undecided: u64,
-    /// Since when they are.
-    since: Vec<(u16, Nanos)>,
-    /// A bit for each of the scenario's stops in waits that has happened.
-    happened: u64,
-    /// What was found out about one after the other.
-    found: Vec<bool>,
-    /// In a run that is played to find out about the next: how many were found out about before.
-    told: Option<usize>,
-    probe: Option<Probe>,
-}
-
-/// A client acts alone, to show whether it holds.
-struct Probe {
-    who: u16,
-    changes: bool,
-    granted: bool,
-}
-
-impl Stops {
-    /// What is known, as a part of the state.
-    pub(super) fn ghost(&self) -> u64 {
-        mix(mix(self.stopped, self.undecided), self.happened)
-    }
-
-    /// Whether this stop, which is due, has not happened yet.
-    pub(super) fn is_first(&mut self, index: usize) -> bool {
-        let before = self.happened;
-        self.happened |= 1 << (index % 64);
-        self.happened != before
-    }
-
-    /// Those that have been stopped so long that nobody may be kept from the lock by them.
-    fn overdue(&self, now: Nanos) -> u64 {
-        let overdue = |&&(_, since): &&(u16, Nanos)| now >= since.saturating_add(STOPPED_NS_MAX);
-        let overdue = self.since.iter().filter(overdue).fold(0, |all, (who, _)| all | 1 << who);
-        overdue & self.stopped & !self.undecided
-    }
-
-    /// A verb of `who` changed a word, at this place if it belongs to a lock.
-    pub(super) fn sees_change(&mut self, who: u16, place: Option<(usize, u64)>) {
-        let is_lock = place.is_some_and(|(_, offset)| !Layout::is_protected(offset));
-        if let Some(probe) = self.probe.as_mut().filter(|probe| probe.who == who && is_lock) {
-            probe.changes = true;
-        }
-    }
-
-    /// Whether somebody acts alone, to show whether it holds.
-    pub(super) fn is_probing(&self) -> bool {
-        self.probe.is_some()
-    }
-
-    /// `who` is granted the lock. Whether that is all that this run was to show.
-    pub(super) fn is_granted(&mut self, who: u16) -> bool {
-        let Some(probe) = self.probe.as_mut().filter(|probe| probe.who == who) else {
-            return false;
-        };
-        probe.granted = !probe.changes;
-        true
-    }
-
-    /// What went wrong, and who was stopped meanwhile.
-    pub(super) fn told_of(&self, story: String) -> String {
-        let stopped: Vec<u16> = (0..64).filter(|who| self.stopped >> who & 1 != 0).collect();
-        match stopped.len() {
-            0 => story,
-            _ => format!("{story}; stopped for good: {stopped:?}"),
-        }
     }
 }
 

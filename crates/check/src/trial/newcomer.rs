@@ -7,9 +7,10 @@ use farlock_locks::Mode;
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Ratio, SimEndpoint};
 
-use super::contestant::{ClientView, Contestant};
-use super::halt::STOPPED_NS_MAX;
-use super::{ActorClient, Trial};
+use super::bench::{ActorClient, ClientView};
+use super::contestant::Contestant;
+use super::run::Trial;
+use super::stops::STOPPED_NS_MAX;
 use crate::client::Held;
 use crate::points::Watched;
 use crate::scenario::EVENTS_MAX;

@@ -6,36 +6,11 @@
 
 use std::cell::Cell;
 
-use farlock_fabric::Addr;
 use farlock_locks::Mode;
 use farlock_locks::txn::Options;
 use farlock_sim::check::Access;
 
 use super::contestant::{Contestant, unless};
-
-/// What a transaction makes of the locks that are asked of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Asks {
-    /// It asks for all, as it should.
-    #[default]
-    ForAll,
-    /// Of what is asked for twice it takes the weaker mode: an exhibit.
-    ForTheWeaker,
-    /// Of what is asked for twice it takes the mode that came first: another one.
-    ForTheFirst,
-}
-
-impl Asks {
-    fn made_of(self, mut asked: Vec<(Addr, Mode)>) -> Vec<(Addr, Mode)> {
-        match self {
-            Self::ForAll => return asked,
-            Self::ForTheWeaker => asked.sort(),
-            Self::ForTheFirst => asked.sort_by_key(|&(lock, _)| lock),
-        }
-        asked.dedup_by_key(|&mut (lock, _)| lock);
-        asked
-    }
-}
 
 impl Contestant {
     /// A cycle as a transaction.

@@ -13,8 +13,8 @@ pub enum Mode {
     Exclusive = 1,
 }
 
-/// What a client can want of a kind of lock. Of locks that are had as a whole that is a [`Mode`]; of
-/// any lock a mode means all of it.
+/// What a client can want of a kind of lock. Of locks that are had as a whole that is a [`Mode`];
+/// of any lock a mode means all of it.
 pub trait Want: From<Mode> + Copy + Eq + fmt::Debug + Unpin + 'static {
     /// What a slot wants that was never used.
     const NONE: Self;

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ops::{Add, AddAssign, Sub};
 use std::task::{Context, Poll};
 
-use super::Hook;
+use super::delegate::Hook;
 use crate::addr::Slot;
 use crate::endpoint::{Endpoint, Envelope, Posted, Wait, WaitState, Woken};
 use crate::verb::{Link, Verb};

@@ -17,13 +17,10 @@ use std::mem::MaybeUninit;
 use rustix::thread::futex;
 
 use super::primitive::{AtomicU32, Ordering};
-use super::robust;
+use super::robust::{self, OWNER_MASK};
 
 /// Where in a mutex its futex word lies, in bytes. [`Beacon::light`] checks it.
 pub(super) const LOCK_WORD_OFFSET: usize = if cfg!(target_env = "musl") { 4 } else { 0 };
-
-/// Bits of the futex word that name its owner's thread; the kernel's `FUTEX_TID_MASK`.
-pub(super) const OWNER_MASK: u32 = !(futex::WAITERS | futex::OWNER_DIED);
 
 const STORAGE_WORDS: usize = 7;
 const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= STORAGE_WORDS * 8);

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::table::{barrier, register_for_barriers};
+use super::barrier::{barrier, register_for_barriers};
 
 /// So often in a row a thread locks before it is the favourite for the first time.
 const TIMES_FIRST: u32 = 8;

@@ -11,12 +11,12 @@ use std::ptr::NonNull;
 use super::keeper::{Keeper, Kept};
 use super::mailbox::Mailcells;
 use super::mapping::Mapping;
+use super::parked::{Parked, Spinning};
 use super::parking::{Bucket, Unparker};
 use super::place::Control;
 use super::primitive::{AtomicU64, Ordering};
 use super::region::{REGION, Region};
 use super::results::Results;
-use super::wait::{Parked, Spinning};
 use super::wide::Wide;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::RECORD_WORDS;
@@ -218,7 +218,7 @@ impl<K> Shm<K> {
     /// The bell of the bucket with this number.
     #[inline(always)]
     pub(super) fn bucket(&self, number: usize) -> &Bucket {
-        debug_assert!(number < super::layout::BUCKETS, "a bucket of the table; hot path");
+        debug_assert!(number < super::parking::BUCKETS, "a bucket of the table; hot path");
         // SAFETY: the table has this many buckets, in the mapping that `region` keeps.
         unsafe { self.buckets.add(number).as_ref() }
     }

@@ -2,12 +2,12 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 
 use rustix::thread::{ClockId, futex};
 use rustix::time::Timespec;
 
-use super::parking::POLL_NS;
-use super::primitive::AtomicU32;
+use super::times::POLL_NS;
 use crate::endpoint::Nanos;
 
 /// A futex to sleep on while it has a value.

@@ -16,19 +16,16 @@ use std::mem::size_of;
 
 use super::beacon::LOCK_WORD_OFFSET;
 use super::mailbox::Mailcells;
-use super::parking::Bucket;
+use super::parking::{BUCKETS, Bucket};
 use super::place::Place;
 use super::primitive::AtomicU64;
-use super::taken::Taken;
+use super::taken::{PLACES_MAX, Taken};
 use crate::connection::Origin;
 use crate::endpoint::RECORD_WORDS;
 use crate::error::{ConnectError, Malformed};
 
 /// A region's size is a multiple of this, in bytes.
 pub const BLOCK_BYTES: u64 = 64 << 10;
-
-/// Places that a region's table can have at most.
-pub(super) const PLACES_MAX: u16 = 16 << 10;
 
 /// Places beside those of endpoints that act, for endpoints that only read: who looks at a full
 /// region finds one.
@@ -42,9 +39,6 @@ pub const SLOTS_MAX: u8 = 64;
 
 /// Bytes a region can have at most: 1 TiB.
 pub const REGION_BYTES_MAX: u64 = 1 << 40;
-
-/// Buckets of the parking table; a power of two.
-pub(super) const BUCKETS: usize = 512;
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;

@@ -13,11 +13,9 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::layout::{
-    BUCKETS, HEADER_WORDS, Header, Layout, Sound, TAKEN_AT, check_bytes, check_header,
-};
+use super::layout::{HEADER_WORDS, Header, Layout, Sound, TAKEN_AT, check_bytes, check_header};
 use super::mailbox::Mailcells;
-use super::parking::Bucket;
+use super::parking::{BUCKETS, Bucket};
 use super::place::Place;
 use super::primitive::{AtomicU64, Ordering};
 use super::taken::Taken;

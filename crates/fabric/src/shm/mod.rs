@@ -48,6 +48,7 @@
 //! | growing a region | a longer file of the old size | the next who grows it |
 //! | removing a region | a retired region | the next who opens it creates it anew |
 
+mod barrier;
 mod beacon;
 mod biased;
 mod connection;
@@ -68,9 +69,13 @@ mod mark;
 #[cfg(shuttle)]
 pub mod model;
 mod mutex;
+mod own_thread;
+mod parked;
 mod parking;
 mod place;
+mod planted;
 mod primitive;
+mod process;
 mod region;
 mod results;
 mod robust;
@@ -79,6 +84,7 @@ mod taken;
 #[cfg(test)]
 mod testing;
 mod tether;
+mod times;
 mod verbs;
 mod wait;
 mod wide;
@@ -88,14 +94,15 @@ pub use connection::Host;
 pub use endpoint::{Lane, Shm, ShmEndpoint};
 pub use error::GrowError;
 pub use fork::fork_count;
-pub use keeper::{KEEPERS_MAX, Keeper, Kept, PlaceKeeper};
+pub use keeper::{Keeper, Kept, PlaceKeeper};
 pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
 pub use mutex::{SystemGuard, SystemKind, SystemMutexes};
+pub use own_thread::OwnThread;
 pub use parking::Unparker;
 pub use place::LABEL_BYTES;
 #[cfg(shuttle)]
-pub use primitive::Planted;
+pub use planted::Planted;
+pub use process::KEEPERS_MAX;
 pub use region::{Options, REGION, Region};
-pub use robust::OwnThread;
 pub use wait::park_all;
 pub use wide::Wide;

@@ -16,8 +16,8 @@ pub use std::sync::atomic::Ordering;
 
 use shuttle::sync::{Condvar, Mutex};
 
-use super::parking::LOOK_AGAIN_NS;
-use super::primitive::Planted;
+use super::planted::Planted;
+use super::times::LOOK_AGAIN_NS;
 use crate::endpoint::Nanos;
 
 thread_local! {

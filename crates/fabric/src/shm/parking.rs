@@ -8,20 +8,11 @@
 //!
 //! A sleeper that dies leaves an armed bell behind: the next change rings once in vain and
 //! disarms it. A changer that dies between its change and its ring leaves sleepers behind: every
-//! sleep ends after [`LOOK_AGAIN_NS`] at the latest.
+//! sleep ends after [`LOOK_AGAIN_NS`](super::times::LOOK_AGAIN_NS) at the latest.
 
 use std::sync::Arc;
 
-use super::layout::BUCKETS;
 use super::primitive::{AtomicU32, Ordering, Planted, Source, planted, wake_all};
-use crate::endpoint::Nanos;
-
-/// The longest sleep: 2 s. It bounds what two crashes at the worst moment, or a suspended machine,
-/// can cost a sleeper.
-pub(super) const LOOK_AGAIN_NS: Nanos = 2_000_000_000;
-
-/// How long a sleeper sleeps that cannot sleep on everything it waits for: 1 ms.
-pub(super) const POLL_NS: Nanos = 1_000_000;
 
 const ARMED: u32 = 1;
 const RING: u32 = 2;
@@ -82,6 +73,9 @@ impl Bell {
     }
 }
 
+/// Buckets of the parking table; a power of two.
+pub(super) const BUCKETS: usize = 512;
+
 /// A bell of the parking table, shared by the addresses that hash to it. A line of its own.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
@@ -140,6 +134,7 @@ impl Unparker {
 #[cfg(test)]
 mod tests {
     use super::super::primitive::{boot_time, sleep};
+    use super::super::times::LOOK_AGAIN_NS;
     use super::*;
 
     #[test]

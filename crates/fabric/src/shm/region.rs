@@ -17,16 +17,17 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
+use super::barrier::register_for_barriers;
 use super::error::GrowError;
 use super::file::{self, PrivateDir, io_error};
-use super::keeper::{Keepers, Process};
 use super::latch::Latch;
 use super::layout::{self, BLOCK_BYTES, Capacity, Layout, Sound};
 use super::mapping::{self, Mapping, Memory};
 use super::mark::Marks;
 use super::primitive::{AtomicU64, Ordering};
+use super::process::{Keepers, Process};
 use super::tether::Tethers;
-use super::{fork, incarnation, primitive, table, tether, wide};
+use super::{fork, incarnation, primitive, tether, wide};
 use crate::addr::{Addr, RegionId};
 use crate::connection::Origin;
 use crate::error::{ConnectError, Malformed};
@@ -388,7 +389,7 @@ impl Region {
         };
         fork::watch().map_err(io("watch for forks of"))?;
         // Here and not when it attaches: in a process that has threads by then it takes 10 ms.
-        table::register_for_barriers();
+        register_for_barriers();
         let tethers = Tethers::new(dir, &options.name, origin).map_err(io("open"))?;
         let metadata = file.metadata().map_err(io("examine"))?;
         let inner = Inner {

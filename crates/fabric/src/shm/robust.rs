@@ -12,17 +12,22 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::any::Any;
 use std::cell::RefCell;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 
-use super::beacon::OWNER_MASK;
-use super::place::Place;
+use rustix::thread::futex;
+
 use super::primitive::AtomicU32;
-use super::region::Region;
-use crate::endpoint::NotSend;
+
+/// Bits of the futex word that name its owner's thread; the kernel's `FUTEX_TID_MASK`.
+pub(super) const OWNER_MASK: u32 = !(futex::WAITERS | futex::OWNER_DIED);
+
+/// Bytes from one word that a list keeps to the next.
+pub(super) const STRIDE: usize = 192;
 
 /// A node of the list. Nobody but its thread and, after that one's end, the kernel looks at it.
 #[repr(C)]
@@ -30,10 +35,10 @@ struct Node {
     next: AtomicPtr<Self>,
     /// The node before, or the head.
     before: AtomicPtr<Self>,
-    _stride: [u64; (size_of::<Place>() - 16) / 8],
+    _stride: [u64; (STRIDE - 16) / 8],
 }
 
-const _: () = assert!(size_of::<Node>() == size_of::<Place>());
+const _: () = assert!(size_of::<Node>() == STRIDE);
 
 /// What the kernel is told of: its `struct robust_list_head`.
 #[repr(C)]
@@ -53,48 +58,34 @@ struct List {
     places: usize,
     /// What the C library had registered: a head, and its size.
     before: (usize, usize),
-    /// Dropped last: its memory is what the list is about.
-    _region: Region,
+    /// Dropped last: keeps the words that the list is about.
+    _kept: Box<dyn Any>,
 }
 
 thread_local! {
     static OWN: RefCell<Option<List>> = const { RefCell::new(None) };
 }
 
-/// While this lives, the deaths of the calling thread's endpoints of one region are seen by a list
-/// in private memory.
-#[derive(Debug)]
-pub struct OwnThread {
-    _not_send: NotSend,
+/// Registers a list of the calling thread's own, for so many words from `first` on, [`STRIDE`]
+/// bytes apart, in memory that `kept` keeps.
+///
+/// # Panics
+/// If the thread has one.
+pub(super) fn register(first: &AtomicU32, places: usize, kept: Box<dyn Any>) -> io::Result<()> {
+    OWN.with_borrow_mut(|own| {
+        assert!(own.is_none(), "a thread has one list");
+        *own = Some(List::register(first, places, kept)?);
+        Ok(())
+    })
 }
 
-impl Region {
-    /// Registers a list in private memory for the calling thread, which keeps endpoints of this
-    /// region alone, and locks no robust mutexes of the C library. Its keepers are to be dropped
-    /// before what is returned.
-    ///
-    /// # Errors
-    /// What the system says; then the C library's list serves.
-    ///
-    /// # Panics
-    /// If the thread has one.
-    pub fn own_thread(&self) -> io::Result<OwnThread> {
-        OWN.with_borrow_mut(|own| {
-            assert!(own.is_none(), "a thread has one list");
-            *own = Some(List::register(self)?);
-            Ok(OwnThread { _not_send: NotSend::default() })
-        })
-    }
-}
-
-impl Drop for OwnThread {
-    fn drop(&mut self) {
-        OWN.with_borrow_mut(|own| {
-            if let Some(list) = own.take() {
-                list.unregister();
-            }
-        });
-    }
+/// Ends the calling thread's own list.
+pub(super) fn unregister() {
+    OWN.with_borrow_mut(|own| {
+        if let Some(list) = own.take() {
+            list.unregister();
+        }
+    });
 }
 
 /// Has the calling thread's own list keep this word, which says its number from now on. `false`:
@@ -123,10 +114,8 @@ fn layout_of(places: usize) -> Layout {
 }
 
 impl List {
-    fn register(region: &Region) -> io::Result<Self> {
-        let (mapping, before) = (region.mapping(), registered()?);
-        let places = usize::from(mapping.layout().capacity.places());
-        let first = mapping.place(1).expect("a region has a place").beacon.word();
+    fn register(first: &AtomicU32, places: usize, kept: Box<dyn Any>) -> io::Result<Self> {
+        let before = registered()?;
         let layout = layout_of(places);
         // SAFETY: the layout is not empty. Zeros are a value of every node.
         let nodes = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Node>());
@@ -135,7 +124,7 @@ impl List {
         let head =
             Box::new(Head { next: AtomicPtr::default(), distance, pending: AtomicPtr::default() });
         let head = NonNull::from(Box::leak(head));
-        let list = Self { head, nodes, places, before, _region: region.clone() };
+        let list = Self { head, nodes, places, before, _kept: kept };
         list.head().next.store(head.as_ptr().cast(), Ordering::Relaxed);
         set((head.as_ptr() as usize, size_of::<Head>())).inspect_err(|_| list.free())?;
         Ok(list)
@@ -244,7 +233,7 @@ fn set((head, size): (usize, usize)) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::region::Options;
+    use super::super::region::{Options, Region};
     use super::super::testing::TestDir;
     use super::*;
 

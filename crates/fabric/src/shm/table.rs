@@ -8,13 +8,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
-
+use super::barrier::{barrier, register_for_barriers};
 use super::keeper::Keeper;
 use super::latch::Latch;
-use super::layout::BUCKETS;
 use super::mapping::Mapping;
 use super::mark;
+use super::parking::BUCKETS;
 use super::place::{Identity, Phase, Place};
 use super::primitive::{Ordering, boot_time, fence};
 use super::region::Region;
@@ -419,21 +418,6 @@ fn next_incarnation(first: u16, last: u16) -> Option<u16> {
     }
     let next = last.checked_add(1).unwrap_or(1);
     (next != first).then_some(next)
-}
-
-/// Registers this process for expedited barriers, which take microseconds. Returns whether the
-/// system does that. The first time may take 10 ms, where the process has several threads.
-pub(super) fn register_for_barriers() -> bool {
-    membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
-}
-
-/// Makes threads pass a memory barrier, and passes one itself: those of processes that registered,
-/// within microseconds, or every thread of this machine, within milliseconds. Returns whether the
-/// system can do that.
-pub(super) fn barrier(expedited: bool) -> bool {
-    let command =
-        if expedited { MembarrierCommand::GlobalExpedited } else { MembarrierCommand::Global };
-    membarrier_query().contains_command(command) && membarrier(command).is_ok()
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@
 //! attacher looks at 64 places at most, unless the table is full.
 
 use super::latch::Latch;
-use super::layout::PLACES_MAX;
 use super::primitive::{AtomicU64, Ordering};
+
+/// Places that a region's table can have at most.
+pub(super) const PLACES_MAX: u16 = 16 << 10;
 
 const WORD_BITS: u16 = 64;
 const WORDS: usize = (PLACES_MAX / WORD_BITS) as usize;

@@ -7,107 +7,24 @@
 //! that the pending waits of some endpoints armed, and then wakes all their tasks: each looks again
 //! and arms again.
 
-use std::cell::Cell;
 use std::task::{Context, Poll, Waker};
 
 use super::endpoint::Shm;
 use super::keeper::PlaceKeeper;
 use super::mailbox::Next;
-use super::parking::{LOOK_AGAIN_NS, POLL_NS, Unparker, bucket_of};
+use super::parked::Pending;
+use super::parking::{Unparker, bucket_of};
 use super::primitive::{Ordering, Planted, Source, boot_time, planted, sleep};
 use super::table::Vital;
+use super::times::{LOOK_AGAIN_NS, POLL_NS};
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{Nanos, Park, Patience, Wait, WaitState, Woken};
-
-/// What the pending waits of an endpoint wait for.
-#[derive(Debug, Default)]
-pub(super) struct Parked {
-    waits: Vec<Pending>,
-    sources: Vec<(u64, Source)>,
-    beacons: Vec<(u64, u16)>,
-    /// The waits that nothing woke until the last resort did.
-    overslept: Vec<u64>,
-    /// How many of them had a reason to end.
-    late: u64,
-    /// The key of the last wait that began.
-    last_key: u64,
-}
-
-#[derive(Debug)]
-struct Pending {
-    key: u64,
-    waker: Waker,
-    /// When to look again at the latest.
-    until: Nanos,
-    /// Whether that is for the case alone that a wake-up is lost.
-    is_last_resort: bool,
-}
-
-impl Parked {
-    fn forget(&mut self, key: u64) {
-        self.waits.retain(|wait| wait.key != key);
-        self.sources.retain(|source| source.0 != key);
-        self.beacons.retain(|beacon| beacon.0 != key);
-        self.overslept.retain(|overslept| *overslept != key);
-    }
-}
 
 /// Looks at the clock after so many spins; reading it costs as much as some of them.
 const SPINS_A_CLOCK: u32 = 16;
 
-/// Whether spinning pays for an endpoint: with more waiters than processors it steals the time of
-/// whoever is waited for. A wait that spins in vain halves the spins of the next, one that is
-/// rewarded doubles them, and one wait in some tries again.
-#[derive(Debug)]
-pub(super) struct Spinning {
-    allowance: Cell<u32>,
-    /// Waits until the next one that tries again.
-    until_trial: Cell<u32>,
-}
-
-impl Default for Spinning {
-    fn default() -> Self {
-        Self { allowance: Cell::new(u32::MAX), until_trial: Cell::new(TRIAL_EVERY) }
-    }
-}
-
 /// Who waits behind an orphan looks after 1 ms, and then ever more seldom, down to every 32 ms.
 const NAPS_MAX: u32 = 5;
-
-/// Waits from one trial to the next while spinning does not pay.
-const TRIAL_EVERY: u32 = 64;
-/// Fewer spins than this are none, and a trial has twice as many.
-const SPINS_MIN: u32 = 32;
-/// No more than so many are remembered, so that spinning in vain soon shows.
-const SPINS_MAX: u32 = 1024;
-
-impl Spinning {
-    /// How often to spin, where the caller's patience allows so many.
-    fn spins(&self, patience: u32) -> u32 {
-        if patience <= Patience::BRIEF {
-            return patience;
-        }
-        let allowed = patience.min(self.allowance.get());
-        if allowed >= SPINS_MIN {
-            return allowed;
-        }
-        let left = self.until_trial.get() - 1;
-        if left == 0 {
-            self.until_trial.set(TRIAL_EVERY);
-            return patience.min(2 * SPINS_MIN);
-        }
-        self.until_trial.set(left);
-        0
-    }
-
-    fn paid(&self) {
-        self.allowance.set(self.allowance.get().max(SPINS_MIN).saturating_mul(2));
-    }
-
-    fn failed(&self) {
-        self.allowance.set(self.allowance.get().min(SPINS_MAX) / 2);
-    }
-}
 
 impl<K> Shm<K> {
     pub(super) fn wait_on(
@@ -401,23 +318,4 @@ pub fn park_all<'e, K: 'static>(
 
 fn is_past(deadline: Option<Nanos>) -> bool {
     deadline.is_some_and(|deadline| boot_time() >= deadline)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_does_not_pay_is_spun_no_more_but_for_brief_spins() {
-        let spinning = Spinning::default();
-        assert_eq!(spinning.spins(200), 200);
-        (0..10).for_each(|_| spinning.failed());
-        assert_eq!(spinning.spins(200), 0);
-        assert_eq!(spinning.spins(Patience::BRIEF), Patience::BRIEF);
-        assert_eq!(spinning.spins(0), 0);
-        let trials = (0..2 * TRIAL_EVERY).filter(|_| spinning.spins(200) > 0).count();
-        assert_eq!(trials, 2, "it tries again now and then");
-        spinning.paid();
-        assert_eq!(spinning.spins(200), 2 * SPINS_MIN);
-    }
 }

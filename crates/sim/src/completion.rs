@@ -2,11 +2,11 @@
 
 use farlock_fabric::{EndpointId, Fault, LinkDone, Ticket};
 
+use crate::config::Mode;
 use crate::core::Core;
 use crate::flight::NONE;
 use crate::history::{Kind, mix};
 use crate::seat::Life;
-use crate::world::Mode;
 
 impl Core {
     /// A completion reaches its endpoint. It is seen once those before it are.

@@ -6,19 +6,18 @@ use std::rc::Rc;
 
 use farlock_fabric::{EndpointId, Nanos};
 
+use crate::config::{Config, Mode};
 use crate::fault::{Ratio, Weakness};
 use crate::flight::{Flights, NONE};
-use crate::history::History;
+use crate::history::{HaltObserver, History};
 use crate::memory::{Memory, Node};
 use crate::nic::Nic;
 use crate::oracle::{Candidate, Candidates, Nobody, Oracle, StepKind};
-use crate::outside::Outside;
+use crate::packet::Outside;
 use crate::queue::{Event, Queue};
 use crate::seat::Seat;
-use crate::state::TaskMemory;
-use crate::stop::HaltObserver;
-use crate::wait::Watches;
-use crate::world::Mode;
+use crate::told::TaskMemory;
+use crate::watch::Watches;
 
 /// What the world knows of a task; the future itself is elsewhere.
 pub(crate) struct TaskMeta {
@@ -109,7 +108,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(config: crate::Config, oracle: Box<dyn Oracle>) -> Self {
+    pub(crate) fn new(config: Config, oracle: Box<dyn Oracle>) -> Self {
         assert!(config.mailbox_cells >= 4, "a mailbox has at least 4 cells");
         assert!(config.endpoints >= 1, "a world has endpoints");
         Self {
@@ -323,7 +322,8 @@ impl Core {
         self.candidates = candidates;
         // A box of nothing allocates nothing; meanwhile the oracle may look at everything else.
         let mut oracle = std::mem::replace(&mut self.oracle, Box::new(Nobody));
-        let chosen = oracle.next(&Candidates { core: self });
+        let chosen =
+            oracle.next(&Candidates { list: &self.candidates, last: self.last, world: self });
         self.oracle = oracle;
         self.abandoned = chosen.is_none();
         let chosen = chosen? as usize;

@@ -12,7 +12,7 @@ use rand_xoshiro::rand_core::Rng;
 
 use crate::history::mix;
 use crate::seat::Life;
-use crate::world::Shared;
+use crate::shared::Shared;
 
 /// An endpoint of a [`World`](crate::World). Clones are the same endpoint: tasks may share it.
 ///

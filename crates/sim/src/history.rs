@@ -159,3 +159,7 @@ pub fn mix(a: u64, b: u64) -> u64 {
     let a = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (a ^ b ^ a >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
+
+/// Is told of an endpoint that is stopped for good when one of its tasks would be polled: of each
+/// task once. All others have gone on as far as they can. It may touch the world.
+pub type HaltObserver = Box<dyn FnMut(EndpointId)>;

@@ -30,6 +30,7 @@
 
 pub mod check;
 mod completion;
+mod config;
 mod core;
 mod fabric;
 mod fault;
@@ -40,22 +41,26 @@ mod message;
 mod nic;
 mod oracle;
 mod outside;
+mod packet;
 mod queue;
 pub mod schedule;
 mod seat;
 mod serve;
+mod shared;
 mod state;
 mod stop;
+mod told;
 mod transit;
 mod wait;
+mod watch;
 mod world;
 
+pub use config::{Config, Mode};
 pub use fabric::SimEndpoint;
 pub use fault::{Outcome, Ratio, Weakness};
-pub use history::{Effect, Fate, FateObserver, Kind, Observer, Stats, mix};
+pub use history::{Effect, Fate, FateObserver, HaltObserver, Kind, Observer, Stats, mix};
 pub use memory::{NodeId, Reset};
 pub use nic::Nic;
 pub use oracle::{Candidate, Candidates, Choice, Oracle, Seeded, StepKind};
-pub use outside::{Packet, Receiver};
-pub use stop::HaltObserver;
-pub use world::{Config, Ended, Handle, Mode, Task, TaskId, World};
+pub use packet::{Packet, Receiver};
+pub use world::{Ended, Handle, Task, TaskId, World};

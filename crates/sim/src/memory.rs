@@ -48,6 +48,9 @@ struct Region {
     saved: Vec<u64>,
 }
 
+/// The region of records.
+pub(crate) const RECORDS: RegionId = RegionId(0);
+
 #[derive(Default)]
 pub(crate) struct Memory {
     regions: Vec<Region>,

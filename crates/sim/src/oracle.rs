@@ -9,7 +9,6 @@ use farlock_fabric::Nanos;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::core::Core;
 use crate::fault::Ratio;
 
 /// What is being decided. An explorer may treat kinds differently; a random oracle ignores them.
@@ -70,30 +69,40 @@ pub struct Candidate {
 /// The events that may be next, two or more, and the world in which they may.
 #[derive(Clone, Copy)]
 pub struct Candidates<'a> {
-    pub(crate) core: &'a Core,
+    pub(crate) list: &'a [Candidate],
+    pub(crate) last: u16,
+    pub(crate) world: &'a dyn Hashed,
+}
+
+/// A world in which something may happen, as far as an explorer tells it from others.
+pub(crate) trait Hashed {
+    /// Of what the event with this number in the list does.
+    fn event_hash(&self, index: u32) -> u64;
+    /// Of everything on which the rest of the run depends.
+    fn state_hash(&self) -> u64;
 }
 
 impl Candidates<'_> {
     /// The events, in the order in which they became possible.
     pub fn list(&self) -> &[Candidate] {
-        &self.core.candidates
+        self.list
     }
 
     /// Whose event happened last; 0 if none has.
     pub fn last(&self) -> u16 {
-        self.core.last
+        self.last
     }
 
     /// A hash of what the event with this number in the list does: equal for equal events, wherever
     /// they stand.
     pub fn event_hash(&self, index: u32) -> u64 {
-        self.core.event_hash(self.core.pending[index as usize].1)
+        self.world.event_hash(index)
     }
 
     /// A hash of everything on which the rest of the run depends; see
     /// [`Handle::state_hash`](crate::Handle::state_hash).
     pub fn state_hash(&self) -> u64 {
-        self.core.state_hash()
+        self.world.state_hash()
     }
 }
 

@@ -10,6 +10,9 @@ use std::collections::BinaryHeap;
 
 use farlock_fabric::Nanos;
 
+/// Until when an endpoint is paused that is stopped for good.
+pub(crate) const FOR_GOOD: Nanos = Nanos::MAX;
+
 /// Something that will happen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Event {

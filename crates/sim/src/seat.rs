@@ -17,9 +17,9 @@ use crate::fault::Outcome;
 use crate::flight::Due;
 use crate::flight::NONE;
 use crate::history::{Fate, Kind};
+use crate::memory::RECORDS;
 use crate::oracle::Choice;
 use crate::queue::Event;
-use crate::world::RECORDS;
 
 /// Where an occupant of a seat stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

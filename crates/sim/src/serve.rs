@@ -2,6 +2,7 @@
 
 use farlock_fabric::{Fault, Nanos, WORDS_MAX};
 
+use crate::config::Mode;
 use crate::core::Core;
 use crate::flight::{Action, NONE, Tear};
 use crate::history::{Effect, Kind};
@@ -9,7 +10,6 @@ use crate::nic::LINE_BYTES;
 use crate::oracle::Choice;
 use crate::queue::Event;
 use crate::transit::MESSAGES;
-use crate::world::Mode;
 
 impl Core {
     /// When the NIC serves this link. A message takes its own way from here.

@@ -11,43 +11,13 @@ use std::panic::Location;
 
 use farlock_fabric::Nanos;
 
+use crate::config::Mode;
 use crate::core::Core;
 use crate::flight::{Action, Cargo, Flight, NONE, Tear};
 use crate::history::{Kind, mix};
 use crate::memory::Memory;
+use crate::oracle::Hashed;
 use crate::queue::Event;
-use crate::world::Mode;
-
-/// What a task was told, as far as it may still matter.
-#[derive(Default)]
-pub(crate) struct TaskMemory {
-    hash: u64,
-    /// The loops that it is in, outermost first: where, and the hash when it was entered.
-    loops: Vec<(&'static Location<'static>, u64)>,
-}
-
-impl TaskMemory {
-    fn checkpoint(&mut self, place: &'static Location<'static>, survivors: &[u64]) {
-        let entered = match self.loops.iter().position(|&(other, _)| other == place) {
-            Some(depth) => {
-                self.loops.truncate(depth + 1);
-                self.loops[depth].1
-            }
-            None => {
-                self.loops.push((place, self.hash));
-                self.hash
-            }
-        };
-        let place = u64::from(place.line()) << 32 | place.file().len() as u64;
-        self.hash = survivors.iter().fold(mix(entered, place), |hash, &word| mix(hash, word));
-    }
-
-    /// Loops within the outermost one may be entered again in the same turn of it. What was told in
-    /// them so far is kept.
-    fn goes_on(&mut self) {
-        self.loops.truncate(1);
-    }
-}
 
 impl Core {
     /// The task that is being polled is told this.
@@ -229,6 +199,16 @@ fn flight_hash(flight: &Flight, cargo: &Cargo) -> u64 {
         Action::Send { to, message } => {
             message.iter().fold(mix(hash, to.bits()), |hash, &word| mix(hash, word))
         }
+    }
+}
+
+impl Hashed for Core {
+    fn event_hash(&self, index: u32) -> u64 {
+        self.event_hash(self.pending[index as usize].1)
+    }
+
+    fn state_hash(&self) -> u64 {
+        self.state_hash()
     }
 }
 

@@ -3,15 +3,9 @@
 
 use farlock_fabric::{EndpointId, Nanos};
 
-use crate::queue::Event;
+use crate::history::HaltObserver;
+use crate::queue::{Event, FOR_GOOD};
 use crate::world::Handle;
-
-/// Until when an endpoint is paused that is stopped for good.
-pub(crate) const FOR_GOOD: Nanos = Nanos::MAX;
-
-/// Is told of an endpoint that is stopped for good when one of its tasks would be polled: of each
-/// task once. All others have gone on as far as they can. It may touch the world.
-pub type HaltObserver = Box<dyn FnMut(EndpointId)>;
 
 impl Handle {
     /// Stops an endpoint's tasks until [`Handle::go_on`]. Its verbs in flight go on.

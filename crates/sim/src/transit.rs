@@ -12,6 +12,7 @@
 use farlock_fabric::verb::CHAIN_MAX;
 use farlock_fabric::{EndpointId, Fault, Link, Nanos, Posted, Ticket, Verb};
 
+use crate::config::Mode;
 use crate::core::Core;
 use crate::fault::{Outcome, Ratio};
 use crate::flight::NONE;
@@ -19,7 +20,6 @@ use crate::history::{Fate, Kind};
 use crate::memory::NodeId;
 use crate::oracle::Choice;
 use crate::queue::Event;
-use crate::world::Mode;
 
 /// The ticket of a verb that a crashed endpoint posted: it never completes.
 const NEVER: Posted = Posted::Pending(Ticket(u64::MAX));

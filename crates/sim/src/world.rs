@@ -4,103 +4,28 @@
 //! wakers do nothing. Between two events every task that can go on has gone on as far as it can;
 //! computing takes no virtual time.
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Deref;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use farlock_fabric::endpoint::RECORD_WORDS;
 use farlock_fabric::{Addr, EndpointId, Nanos, RegionId, Slot};
 
+use crate::config::Config;
 use crate::core::Core;
 use crate::fabric::SimEndpoint;
-use crate::fault::{Outcome, Ratio, Weakness};
+use crate::fault::{Outcome, Ratio};
 use crate::flight::NONE;
 use crate::history::{FateObserver, Kind, Observer, Stats};
-use crate::memory::{Node, NodeId, Reset};
-use crate::nic::{Nic, NicState};
+use crate::memory::{Node, NodeId, RECORDS, Reset};
+use crate::nic::NicState;
 use crate::oracle::{Choice, Oracle, Seeded};
-use crate::outside::{Packet, Receiver};
-use crate::queue::Event;
+use crate::packet::{Packet, Receiver};
 use crate::seat::Life;
-use crate::stop::FOR_GOOD;
-
-/// How virtual time and the order of events relate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Events happen when the NIC model says. For measuring and for random exploration.
-    Timed,
-    /// Any pending event may be next, as the oracle picks; time merely increases. There is no
-    /// latency, and a wait on a word lasts until the word differs, so that schedules stay finite.
-    Explored,
-}
-
-/// What a world is made of. The same values give the same run.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Decides everything random.
-    pub seed: u64,
-    /// Timed or explored.
-    pub mode: Mode,
-    /// The NIC of each memory node, and the network.
-    pub nic: Nic,
-    /// How weak the fabric is.
-    pub weakness: Weakness,
-    /// How many endpoints may exist at once: their indices are 1 to this.
-    pub endpoints: u16,
-    /// Slots of each endpoint, each with a mailbox and a record.
-    pub slots_per_endpoint: u8,
-    /// Messages a mailbox holds, at least 4.
-    pub mailbox_cells: usize,
-    /// How often the world looks at a word for a wait that has no interval, in nanoseconds. The
-    /// default is ShiftLock's polling interval.
-    pub poll_interval_ns: Nanos,
-    /// Explored mode: whether the interval of a wait may end while anything else can happen. If
-    /// not, time passes only when nothing else can.
-    pub hasty: bool,
-    /// Explored mode: whether anybody does something because of what a clock shows. If so, the time
-    /// is part of the state, and passes in waits and pauses alone; and waits on words end by the
-    /// clock, too, if nothing else can happen, as they do in any case from the moment at which
-    /// somebody crashes or is paused.
-    pub clocks_decide: bool,
-    /// Explored mode: words may be kept as they are for long, so that waits on them end by the
-    /// clock, if nothing else can happen, though nobody has crashed or is paused.
-    pub words_keep: bool,
-    /// Explored mode, where clocks decide: within how many nanoseconds from when it is posted a
-    /// verb that adds takes effect, if ever. What adds cannot tell that it comes late, so that a
-    /// lock may have to assume a bound; every other verb takes effect at any time.
-    pub adds_within_ns: Option<Nanos>,
-    /// Explored mode: whether a completion is an event of its own. If not, an endpoint learns of
-    /// its verb's end as it takes effect, which hides nothing but what it does without a verb:
-    /// looking for mail, and publishing.
-    pub slow_completions: bool,
-    /// After so many events a run ends, to tell a livelock from progress.
-    pub events_max: Option<u64>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            mode: Mode::Timed,
-            nic: Nic::default(),
-            weakness: Weakness::default(),
-            endpoints: 64,
-            slots_per_endpoint: 4,
-            mailbox_cells: 4,
-            poll_interval_ns: 1_862,
-            hasty: true,
-            clocks_decide: false,
-            words_keep: false,
-            adds_within_ns: None,
-            slow_completions: false,
-            events_max: None,
-        }
-    }
-}
+use crate::shared::{BoxedFuture, Shared};
 
 /// A task, in the order in which tasks were spawned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -144,16 +69,6 @@ impl<T> std::fmt::Debug for Task<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Task").field(&self.id.0).finish()
     }
-}
-
-type BoxedFuture = Pin<Box<dyn Future<Output = ()>>>;
-
-/// What a world, its handles and its endpoints share.
-pub(crate) struct Shared {
-    pub(crate) core: RefCell<Core>,
-    /// By task. Empty while the task is polled, and once it has ended.
-    futures: RefCell<Vec<Option<BoxedFuture>>>,
-    nodes_named: Cell<u16>,
 }
 
 /// A world. Dropping it drops its tasks; endpoints that are left do nothing more.
@@ -304,9 +219,6 @@ impl Drop for World {
         drop(futures);
     }
 }
-
-/// The region of records.
-pub(crate) const RECORDS: RegionId = RegionId(0);
 
 /// What may be done to a world by whoever holds this: a test, a task that injects faults.
 #[derive(Clone)]
@@ -619,73 +531,6 @@ impl Handle {
     /// Counts of what has happened so far.
     pub fn stats(&self) -> Stats {
         self.shared.core.borrow().history.stats
-    }
-}
-
-impl Shared {
-    /// Polls a task, unless it is gone or paused.
-    #[inline]
-    fn poll<'s>(&'s self, mut shared: RefMut<'s, Core>, task: u32) -> RefMut<'s, Core> {
-        let core = &mut *shared;
-        let meta = &mut core.tasks[task as usize];
-        meta.queued = false;
-        let resume = core.seats[usize::from(meta.endpoint.index)].paused_until;
-        if resume > if core.mode == Mode::Explored { 0 } else { core.now } {
-            if !std::mem::replace(&mut meta.wakes, true) {
-                if resume == FOR_GOOD {
-                    core.halted.push(task);
-                } else {
-                    core.push(resume, Event::Wake(task));
-                }
-            }
-            return shared;
-        }
-        let Some(mut future) = self.futures.borrow_mut()[task as usize].take() else {
-            return shared;
-        };
-        core.current = task;
-        core.history.stats.polls += 1;
-        drop(shared);
-        let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        let mut core = self.core.borrow_mut();
-        core.current = NONE;
-        let live = &mut core.tasks[task as usize].live;
-        *live &= polled.is_pending();
-        if *live {
-            self.futures.borrow_mut()[task as usize] = Some(future);
-            return core;
-        }
-        // What the future holds may act as it is dropped.
-        drop(core);
-        drop(future);
-        self.core.borrow_mut()
-    }
-
-    /// Takes note that the visitor is about to be polled.
-    fn is_visited(&self, visitor: u32) -> bool {
-        let mut core = self.core.borrow_mut();
-        core.history.stats.polls += 1;
-        let meta = &mut core.tasks[visitor as usize];
-        meta.queued = false;
-        meta.live
-    }
-
-    /// Drops the tasks of endpoints that crashed. Their destructors may post verbs, of which
-    /// nothing comes. A task that is being polled is dropped after that.
-    fn bury(&self) {
-        let mut dropped = Vec::new();
-        {
-            let mut core = self.core.borrow_mut();
-            let unburied = std::mem::take(&mut core.unburied);
-            let mut futures = self.futures.borrow_mut();
-            for (task, meta) in core.tasks.iter_mut().enumerate() {
-                if meta.live && unburied.contains(&meta.endpoint) {
-                    meta.live = false;
-                    dropped.extend(futures[task].take());
-                }
-            }
-        }
-        drop(dropped);
     }
 }
 

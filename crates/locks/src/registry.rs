@@ -71,7 +71,8 @@ impl SpecOptions<'_> {
 
 macro_rules! define {
     ($(
-        $name:literal, $module:ident, $make:expr $(, or $other:ident)?, $summary:literal;
+        $name:literal, $module:ident, $make:expr $(, or $part:ident::$other:ident)?,
+            $summary:literal;
     )+) => {
         /// Every record lock, in the order of lists and tables.
         pub const RECORD_LOCKS: &[LockInfo] = &[$(
@@ -87,7 +88,7 @@ macro_rules! define {
             match name {
                 $($name => {
                     let options = SpecOptions { lock: $name, rest };
-                    $(let other = crate::record::$module::$other::default();
+                    $(let other = crate::record::$module::$part::$other::default();
                     let other = options.applied_to(other)?;
                     if other.is_needed() {
                         return Ok(visitor.visit(other));
@@ -107,7 +108,7 @@ macro_rules! define {
             match name {
                 $($name => {
                     let options = SpecOptions { lock: $name, rest };
-                    $(let other = crate::record::$module::$other::default();
+                    $(let other = crate::record::$module::$part::$other::default();
                     let other = options.applied_to(other)?;
                     if other.is_needed() {
                         return Ok(Box::new(other));

@@ -19,7 +19,7 @@ use crate::Lock;
 use crate::record::bakery::{LEASE_NS, Lease, Waiting};
 use crate::record::{
     cas::Cas, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs, none::NoLock, retry_on_fail::RetryOnFail,
-    rma_rw::RmaRw, shiftlock::Extended, shiftlock::ShiftLock,
+    rma_rw::RmaRw, shiftlock::ShiftLock, shiftlock::extended::Extended,
 };
 
 /// What is known of an exhibit.

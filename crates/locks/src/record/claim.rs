@@ -7,159 +7,22 @@ mod doubt;
 mod letter;
 mod line;
 mod pass;
+mod word;
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{
-    EndpointId, Fault, Mailbox, MaskedCas, MaskedFaa, Nanos, Patience, Posted, Verb, WideAtomics,
-    word,
-};
+use farlock_fabric::{Fault, MaskedCas, MaskedFaa, Posted, Verb, WideAtomics};
 
 use crate::event::Event;
 use crate::lock::{Convert, Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::{NUMBER_BITS, Site};
+use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
-use crate::width;
 use letter::sort_mail;
+use word::{HOLD_MASK, LINE_MASK, Place, Rank, held_by, matched, next, swapped};
 
-word! {
-    /// The word of a claim lock. Zero is free.
-    pub struct ClaimWord: u128 {
-        /// Readers that hold the lock.
-        READERS readers: 12 => width::CLAIM_READERS,
-        /// The writer that holds the lock: the index of its endpoint, and above that the low bits
-        /// of the endpoint's incarnation. Zero is nobody.
-        HOLDER holder: 22,
-        /// Which of the times that it stood in line this is of the tail's; wraps.
-        TURN turn: 6 => width::LINES,
-        /// The last in line: a packed mailbox, or nobody. A writer that found the lock free is the
-        /// first and last in line while it holds.
-        TAIL tail: 40,
-        /// Releases, of readers and writers.
-        COUNT count: 48 => width::COUNT,
-    }
-}
-
-impl ClaimWord {
-    /// Whether the lock can be claimed in this mode, whoever is in line.
-    #[inline(always)]
-    const fn is_free_for(self, mode: Mode) -> bool {
-        self.holder() == 0
-            && match mode {
-                Mode::Shared => self.readers() < Self::READERS.max(),
-                Mode::Exclusive => self.readers() == 0,
-            }
-    }
-
-    /// Whether the tail is this one.
-    #[inline(always)]
-    const fn ends_with(self, me: Place) -> bool {
-        self.tail() == me.mailbox.bits() && self.turn() == me.turn
-    }
-
-    /// The half that waiters watch: the holders.
-    #[inline]
-    const fn watched(self) -> u64 {
-        self.0 as u64
-    }
-}
-
-/// The tail, with which of its acquisitions it is.
-const LINE_MASK: u128 = ClaimWord::TAIL.mask() | ClaimWord::TURN.mask();
-/// The holders.
-const HELD_MASK: u128 = ClaimWord::READERS.mask() | ClaimWord::HOLDER.mask();
-/// One hold of a writer, that no other hold looks like.
-const HOLD_MASK: u128 = ClaimWord::HOLDER.mask() | ClaimWord::COUNT.mask();
-
-/// The pause between two reads of a word that is waited for, in nanoseconds.
-const POLL_NS: Nanos = 1_862;
-
-/// A place in a line: a slot, and which of its acquisitions it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
-    mailbox: Mailbox,
-    turn: u64,
-}
-
-impl Place {
-    /// The place in line that a slot has or would have now.
-    #[inline(always)]
-    fn of<E>(site: &Site<'_, E>) -> Self {
-        Self { mailbox: site.me, turn: turn_of(site.acquisition()) }
-    }
-
-    /// The last in line of a word that has one.
-    #[inline]
-    fn tail_of(word: ClaimWord) -> Self {
-        Self { mailbox: Mailbox::from_bits(word.tail()), turn: word.turn() }
-    }
-
-    /// The bits of a word that name it as the tail.
-    #[inline(always)]
-    const fn as_tail(self) -> u128 {
-        ClaimWord::TAIL.place(self.mailbox.bits()) | ClaimWord::TURN.place(self.turn)
-    }
-}
-
-/// As much as a word holds of how often the slot of an acquisition has stood in line.
-///
-/// Others in line may look late whom they stand behind. Until then nobody gets in front of them but
-/// those that pass, who stand in no line: so a slot stands in line once more at most, behind them,
-/// and its turn is another one, however often it has passed.
-#[inline(always)]
-const fn turn_of(acquisition: u32) -> u64 {
-    (acquisition >> NUMBER_BITS) as u64 & ClaimWord::TURN.max()
-}
-
-/// What the word calls an endpoint that holds the lock alone.
-#[inline(always)]
-const fn name_of(id: EndpointId) -> u64 {
-    (id.index as u64 | (id.incarnation as u64) << 16) & ClaimWord::HOLDER.max()
-}
-
-/// How a grant came about, and so how it ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rank {
-    /// A writer that is the first in line while it holds.
-    Head,
-    /// A writer that is not in line.
-    Passer,
-    /// A reader, which is not in line.
-    Reader,
-}
-
-/// What a holder remembers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Grant {
-    /// The count when the lock was claimed.
-    count: u64,
-    /// Which of its slot's acquisitions this is.
-    acquisition: u32,
-    rank: Rank,
-}
-
-/// A reader-writer lock: waiters are granted first come, first served, but for a bounded number
-/// that need not wait.
-#[derive(Clone, Debug)]
-pub struct Claim {
-    /// How many newcomers may pass between two of the line. All clients of a lock must agree on it.
-    pub bypass: u8,
-    /// How often a newcomer gives its processor up before it gets in line. `None`: 5 times where
-    /// every verb completes at once, else never.
-    pub newcomer_yields: Option<u8>,
-    /// The pause between two reads where a wait cannot watch memory, in nanoseconds.
-    pub poll_ns: Nanos,
-    /// How waits spend their time where the back end has a choice.
-    pub patience: Patience,
-}
-
-impl Default for Claim {
-    fn default() -> Self {
-        Self { bypass: 0, newcomer_yields: None, poll_ns: POLL_NS, patience: Patience::DEFAULT }
-    }
-}
+pub use word::{Claim, ClaimWord, Grant};
 
 impl Claim {
     /// Whether waiters are in line where the word is this, as far as it tells.
@@ -172,12 +35,6 @@ impl Claim {
     fn is_closed_at(&self, count: u64) -> bool {
         count.is_multiple_of(u64::from(self.bypass) + 1)
     }
-}
-
-/// The count after one release more; it wraps within its field.
-#[inline(always)]
-const fn next(count: u64) -> u64 {
-    (count + 1) & ClaimWord::COUNT.max()
 }
 
 // Releasing.
@@ -205,29 +62,11 @@ fn leave_lock<E>(site: &Site<'_, E>, grant: Grant) -> MaskedCas<u128> {
     }
 }
 
-/// The bits of a word that this writer holds.
-#[inline(always)]
-fn held_by<E>(site: &Site<'_, E>, grant: Grant) -> u128 {
-    ClaimWord::HOLDER.place(name_of(site.me.endpoint)) | ClaimWord::COUNT.place(grant.count)
-}
-
 /// A reader less, a release more.
 #[inline(always)]
 fn leave_readers() -> MaskedFaa<u128> {
     let one_less = ClaimWord::READERS.place(ClaimWord::READERS.max());
     MaskedFaa { add: one_less | ClaimWord::COUNT.place(1), boundary: ClaimWord::BOUNDARY }
-}
-
-/// What the word is after a verb that found `old` and whose comparison held.
-#[inline(always)]
-const fn swapped(op: &MaskedCas<u128>, old: u128) -> u128 {
-    old & !op.swap_mask | op.swap & op.swap_mask
-}
-
-/// Whether a verb's comparison held for this word.
-#[inline(always)]
-const fn matched(op: &MaskedCas<u128>, old: u128) -> bool {
-    (old ^ op.compare) & op.compare_mask == 0
 }
 
 impl Claim {

@@ -3,7 +3,7 @@
 //! to 4.9 and A.3).
 #![doc = include_str!("../../../../docs/protocols/dslr-64.md")]
 
-mod leased;
+pub mod leased;
 
 use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Verb, word};
@@ -20,8 +20,6 @@ use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
-
-pub use leased::Leased;
 
 word! {
     /// The word (section 4.4, figure 3). Zero is free.

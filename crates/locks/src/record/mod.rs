@@ -37,9 +37,10 @@ macro_rules! locks {
             "rpc", rpc, Rpc::IN_ORDER, "a server, first come, first served";
             "rpc-ro", rpc, Rpc::REORDERING, "a server, readers may pass 10 times";
             "dslr", dslr, Dslr::default(), "tickets, first come, first served";
-            "dslr-64", dslr_64, Dslr64::default(), or Leased, "dslr on 64 bits, any NIC";
+            "dslr-64", dslr_64, Dslr64::default(), or leased::Leased, "dslr on 64 bits, any NIC";
             "mcs", mcs, Mcs::default(), "queue, handed from client to client";
-            "shiftlock", shiftlock, ShiftLock::default(), or Extended, "reader-writer handover";
+            "shiftlock", shiftlock, ShiftLock::default(), or extended::Extended,
+                "reader-writer handover";
             "claim", claim, Claim::default(), "reader-writer, grants are claimed in line";
         }
     };

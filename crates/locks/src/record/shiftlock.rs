@@ -13,7 +13,6 @@ use farlock_fabric::{
     WideAtomics, Woken, word,
 };
 
-pub use extended::Extended;
 use suspicion::Suspicion;
 
 use super::queue::{
@@ -28,7 +27,6 @@ use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
-use bypass::has_passed;
 
 word! {
     /// The word of a ShiftLock (section 3.7, figure 3, with the generation of `docs/protocols`).
@@ -766,6 +764,17 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
             Some(grant) => Tried::Granted(grant),
         }
     }
+}
+
+/// Whether who passed the line has opened the lock again, where its verb found this word.
+#[inline(always)]
+fn has_passed<E: WideAtomics>(site: &Site<'_, E>, grant: Grant, found: ShiftWord) -> bool {
+    if found.released() != grant.released {
+        return false;
+    }
+    let released = u128::from(add(grant.released, 1).0) << 64;
+    site.left(found.0 & !RELEASED_MASK | released | ShiftWord::OPEN.mask());
+    true
 }
 
 /// The grant of whoever found this word and got in line or counted itself in, if nobody was there.

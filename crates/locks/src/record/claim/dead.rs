@@ -13,9 +13,9 @@ use farlock_fabric::{
 use super::door::{enter_free, granted, pass};
 use super::doubt::{Doubts, Inside};
 use super::letter::{Kind, message};
-use super::line::{LOOK_NS, read_word};
-use super::{
-    Claim, ClaimWord, Grant, HOLD_MASK, LINE_MASK, Place, matched, name_of, next, swapped, turn_of,
+use super::word::{
+    Claim, ClaimWord, Grant, HOLD_MASK, LINE_MASK, LOOK_NS, Place, matched, name_of, next,
+    read_word, swapped, turn_of,
 };
 use crate::event::Event;
 use crate::repair::{self, Participant, SecondLook};

@@ -13,7 +13,7 @@
 use farlock_fabric::{Fault, MaskedCas, Nanos, Patience, Posted, Verb, Wait, WideAtomics};
 
 use super::doubt::is_believed;
-use super::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
+use super::word::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
 use crate::site::{Barging, Site};
 use crate::slot::Phase;
 use crate::want::Mode;

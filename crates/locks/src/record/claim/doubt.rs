@@ -18,8 +18,8 @@
 
 use farlock_fabric::{EndpointId, Fault, Mailbox, Slot, WideAtomics};
 
-use super::Place;
 use super::letter::{doubt_of, sort_mail};
+use super::word::Place;
 use crate::repair::Participant;
 use crate::site::Site;
 use crate::slot::Phase;

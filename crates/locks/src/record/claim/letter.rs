@@ -2,7 +2,7 @@
 
 use farlock_fabric::{Addr, Envelope, Mailbox, Message, WideAtomics, word};
 
-use super::{Place, turn_of};
+use super::word::{Place, turn_of};
 use crate::event::Event;
 use crate::site::{Site, number_of};
 
@@ -165,7 +165,7 @@ impl Place {
 
     /// Out of that number.
     pub(super) fn from_bits(bits: u64) -> Self {
-        let turn = bits >> Mailbox::BITS & super::ClaimWord::TURN.max();
+        let turn = bits >> Mailbox::BITS & super::word::ClaimWord::TURN.max();
         Self { mailbox: Mailbox::from_bits(bits), turn }
     }
 }

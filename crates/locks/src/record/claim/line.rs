@@ -25,17 +25,14 @@ use farlock_fabric::{
 use super::dead::Readers;
 use super::doubt::is_believed;
 use super::letter::{Kind, Mail, Published, message, sort_mail};
-use super::{
-    Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of, turn_of,
+use super::word::{
+    Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, LOOK_NS, Place, Rank, matched, name_of,
+    read_word, turn_of,
 };
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotRecord};
 use crate::want::Mode;
 
-/// How often a waiter that could have the lock looks whether those before it take it, in
-/// nanoseconds. After two of these without a sign of life it passes over the one before. Should it
-/// die then, the next one begins anew: so they are short enough for that to happen too.
-pub(super) const LOOK_NS: Nanos = 20_000_000;
 const LOOKS_IN_VAIN: u64 = 2;
 
 /// How often a waiter looks at a word that it watches, each time after twice as long: who has freed
@@ -591,10 +588,4 @@ async fn look_before<E: WideAtomics>(
 /// How long to wait before the word is looked at that is watched, after so many looks.
 fn look_after(looks: u32) -> Option<Nanos> {
     (looks < LOOKS_WHILE_HELD).then(|| LOOK_NS << looks)
-}
-
-/// The word now. Its halves may be of different moments.
-pub(super) async fn read_word<E: WideAtomics>(site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
-    site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
-    Ok(ClaimWord(site.endpoint.old()))
 }

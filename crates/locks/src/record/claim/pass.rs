@@ -2,10 +2,10 @@
 
 use farlock_fabric::{Fault, MaskedCas, WideAtomics};
 
-use super::line::{pass_on, read_word};
-use super::{
+use super::line::pass_on;
+use super::word::{
     Claim, ClaimWord, Grant, HELD_MASK, HOLD_MASK, LINE_MASK, Place, Rank, held_by, matched,
-    name_of, next,
+    name_of, next, read_word,
 };
 use crate::event::Event;
 use crate::site::Site;

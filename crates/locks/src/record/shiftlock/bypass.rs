@@ -258,21 +258,6 @@ impl ShiftLock {
     }
 }
 
-/// Whether who passed the line has opened the lock again, where its verb found this word.
-#[inline(always)]
-pub(super) fn has_passed<E: WideAtomics>(
-    site: &Site<'_, E>,
-    grant: Grant,
-    found: ShiftWord,
-) -> bool {
-    if found.released() != grant.released {
-        return false;
-    }
-    let released = u128::from(add(grant.released, 1).0) << 64;
-    site.left(found.0 & !RELEASED_MASK | released | ShiftWord::OPEN.mask());
-    true
-}
-
 /// Whether a turn was over when the lock's word was left so.
 #[inline(always)]
 fn has_ended(turn: Barging, left: ShiftWord) -> bool {

@@ -5,7 +5,6 @@
 use farlock_fabric::word::Field;
 use farlock_fabric::{Fault, MaskedCas, Nanos, Verb, WideAtomics};
 
-use super::lease::Term;
 use super::{Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, add, found_free};
 use crate::event::Event;
 use crate::lock::{Lock, Tried};
@@ -23,6 +22,33 @@ const LEASE_NS_MIN: Nanos = 10_000;
 const ATTEMPTS_MAX: u8 = 16;
 /// The pause after the first of them, in nanoseconds; it doubles with each (the artifact's).
 const BACKOFF_NS: Nanos = 1_862;
+
+/// Clocks go apart by at most one part in so many (section 3.6).
+const DRIFT_ONE_IN: Nanos = 10_000;
+
+/// A bound on how long anybody holds. All clients of a lock must agree on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Term {
+    /// In nanoseconds.
+    pub(super) ns: Nanos,
+}
+
+impl Term {
+    /// When a hold ends that begins now, by its holder's own clock.
+    pub(super) fn end(self, now: Nanos) -> Nanos {
+        now.saturating_add(self.ns - self.ns / DRIFT_ONE_IN)
+    }
+
+    /// How long the count must stand still before nobody holds.
+    pub(super) fn stall_ns(self) -> Nanos {
+        3 * (self.ns + self.ns / DRIFT_ONE_IN + 1)
+    }
+
+    /// How long whoever waits looks away.
+    pub(super) fn glance_ns(self) -> Nanos {
+        self.ns / 2
+    }
+}
 
 /// ShiftLock with leases, strict releases or attempts.
 #[derive(Clone, Debug, Default)]
@@ -329,5 +355,17 @@ impl<E: WideAtomics> Lock<E> for Extended {
             Tried::Busy => Tried::Busy,
             Tried::Again(word) => Tried::Again(word),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_early_for_its_holder_and_late_for_others() {
+        let term = Term { ns: 10_000 };
+        assert_eq!(term.end(7), 7 + 9_999);
+        assert_eq!(term.stall_ns(), 30_006);
     }
 }

@@ -21,40 +21,13 @@
 
 use farlock_fabric::{Fault, Mailbox, MaskedCas, Nanos, Wait, WideAtomics, Woken};
 
-use super::extended::{Extended, Held};
+use super::extended::{Extended, Held, Term};
 use super::{End, Grant, RELEASED_MASK, Released, ShiftWord, UPPER_HALF, add};
 use crate::event::Event;
 use crate::record::queue::{Kind, MAILBOX_FULL_RETRY_NS, Note, next_generation, next_note};
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
-
-/// Clocks go apart by at most one part in so many (section 3.6).
-const DRIFT_ONE_IN: Nanos = 10_000;
-
-/// A bound on how long anybody holds. All clients of a lock must agree on it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Term {
-    /// In nanoseconds.
-    pub(super) ns: Nanos,
-}
-
-impl Term {
-    /// When a hold ends that begins now, by its holder's own clock.
-    pub(super) fn end(self, now: Nanos) -> Nanos {
-        now.saturating_add(self.ns - self.ns / DRIFT_ONE_IN)
-    }
-
-    /// How long the count must stand still before nobody holds.
-    fn stall_ns(self) -> Nanos {
-        3 * (self.ns + self.ns / DRIFT_ONE_IN + 1)
-    }
-
-    /// How long whoever waits looks away.
-    fn glance_ns(self) -> Nanos {
-        self.ns / 2
-    }
-}
 
 /// What somebody who waits knows of the count, by its own clock.
 #[derive(Clone, Copy, Debug)]
@@ -415,16 +388,4 @@ async fn reset<E: WideAtomics>(site: &Site<'_, E>, seen: Released) -> Result<Rel
         site.event(Event::Repaired { lock: site.lock, generation: next, dead_readers: 0 });
     }
     Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lease_ends_early_for_its_holder_and_late_for_others() {
-        let term = Term { ns: 10_000 };
-        assert_eq!(term.end(7), 7 + 9_999);
-        assert_eq!(term.stall_ns(), 30_006);
-    }
 }

@@ -232,31 +232,7 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
             simpler.push(changed);
         }
     };
-    for index in 0..scenario.deaths.len() {
-        push(&|s| {
-            s.deaths.remove(index);
-        });
-    }
-    for index in 0..scenario.mishaps.len() {
-        push(&|s| {
-            s.mishaps.remove(index);
-        });
-    }
-    // A loss ends its client as a death does, and tells more than it need.
-    for (index, mishap) in scenario.mishaps.iter().enumerate() {
-        if let What::Lost(Some(outcome)) = mishap.what {
-            push(&|s| {
-                s.mishaps.remove(index);
-                s.deaths.push(Death { who: mishap.who, verb: mishap.verb, outcome });
-            });
-        }
-    }
-    for index in 0..scenario.mishaps_anywhere.len() {
-        push(&|s| match &mut s.mishaps_anywhere[index].0 {
-            1 => drop(s.mishaps_anywhere.remove(index)),
-            times => *times -= 1,
-        });
-    }
+    fewer_faults(scenario, &mut push);
     push(&|s| s.hold_ns = if s.visited { s.hold_ns } else { 0 });
     for index in 0..scenario.clocks.len() {
         push(&|s| {
@@ -288,6 +264,35 @@ fn simpler_scenarios(scenario: &Scenario) -> Vec<Scenario> {
     push(&|s| s.slow = false);
     plainer_acquisitions(scenario, &mut push);
     simpler
+}
+
+/// With one death or mishap less, or a death instead of a loss.
+fn fewer_faults(scenario: &Scenario, push: &mut dyn FnMut(Change<'_>)) {
+    for index in 0..scenario.deaths.len() {
+        push(&|s| {
+            s.deaths.remove(index);
+        });
+    }
+    for index in 0..scenario.mishaps.len() {
+        push(&|s| {
+            s.mishaps.remove(index);
+        });
+    }
+    // A loss ends its client as a death does, and tells more than it need.
+    for (index, mishap) in scenario.mishaps.iter().enumerate() {
+        if let What::Lost(Some(outcome)) = mishap.what {
+            push(&|s| {
+                s.mishaps.remove(index);
+                s.deaths.push(Death { who: mishap.who, verb: mishap.verb, outcome });
+            });
+        }
+    }
+    for index in 0..scenario.mishaps_anywhere.len() {
+        push(&|s| match &mut s.mishaps_anywhere[index].0 {
+            1 => drop(s.mishaps_anywhere.remove(index)),
+            times => *times -= 1,
+        });
+    }
 }
 
 /// How one scenario becomes another.

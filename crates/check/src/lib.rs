@@ -300,20 +300,7 @@ fn check(
         }
         Mode::Museum => unreachable!("the museum has rows of its own"),
         Mode::Exhaustive => {
-            let anywhere = if player.outlives { args.crashes } else { 0 };
-            let scenario = Scenario {
-                anywhere,
-                cancel_anywhere: args.cancels,
-                mishaps_anywhere: mishaps_of(args, subject, player),
-                near_wrap: args.near_wrap,
-                visited: args.visits,
-                quits: args.quits,
-                hold_ns: if args.visits { VISITED_NS } else { 0 },
-                ..match args.tries {
-                    Some(how) => mixed.trying(how == Tried::Shared),
-                    None => mixed,
-                }
-            };
+            let scenario = explored(args, subject, player, mixed);
             let explored = exhaustive::explore(player, &scenario, budget, tick);
             (row.schedules, row.states) = (explored.schedules, explored.states);
             (row.complete, row.recoveries) = (explored.complete, explored.recoveries);
@@ -340,6 +327,23 @@ fn check(
         note(&mut row, shrink(player, catch));
     }
     row
+}
+
+/// The scenario of which every schedule is played.
+fn explored(args: &CheckArgs, subject: &str, player: &Player, mixed: Scenario) -> Scenario {
+    Scenario {
+        anywhere: if player.outlives { args.crashes } else { 0 },
+        cancel_anywhere: args.cancels,
+        mishaps_anywhere: mishaps_of(args, subject, player),
+        near_wrap: args.near_wrap,
+        visited: args.visits,
+        quits: args.quits,
+        hold_ns: if args.visits { VISITED_NS } else { 0 },
+        ..match args.tries {
+            Some(how) => mixed.trying(how == Tried::Shared),
+            None => mixed,
+        }
+    }
 }
 
 /// Whether a lock says anything of what is asked; if not, that is told and the lock left out. An

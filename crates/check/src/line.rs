@@ -55,8 +55,6 @@ impl fmt::Display for Line {
             (false, true) => "/slow",
             (true, true) => "/hasty-slow",
         })?;
-        let named = |d: &Death| format!("{}.{}.{}", d.who, d.verb, outcome_name(d.outcome));
-        let anywhere = (s.anywhere > 0).then(|| format!("{ANYWHERE}{}", s.anywhere));
         if s.locks > 1 {
             write!(f, "/l{}.{:x}.{:x}.{:x}", s.locks, s.aims, s.nests, s.nested_shared)?;
         }
@@ -66,6 +64,27 @@ impl fmt::Display for Line {
         if s.tasks > 1 {
             write!(f, "/x{}", s.tasks)?;
         }
+        self.write_faults(f)?;
+        if s.near_wrap > 0 {
+            write!(f, "/w{}", s.near_wrap)?;
+        }
+        let words =
+            [(s.visited, VISITED), (s.quits, QUITS), (s.fenced, FENCED), (s.recorded, RECORDED)];
+        for (is_so, name) in words {
+            if is_so {
+                write!(f, "/{name}")?;
+            }
+        }
+        write!(f, "/{}", self.trail)
+    }
+}
+
+impl Line {
+    /// What befalls clients, and how long they hold.
+    fn write_faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = &self.scenario;
+        let named = |d: &Death| format!("{}.{}.{}", d.who, d.verb, outcome_name(d.outcome));
+        let anywhere = (s.anywhere > 0).then(|| format!("{ANYWHERE}{}", s.anywhere));
         let deaths: Vec<String> = s.deaths.iter().map(named).chain(anywhere).collect();
         if !deaths.is_empty() {
             write!(f, "/d{}", deaths.join("+"))?;
@@ -90,17 +109,7 @@ impl fmt::Display for Line {
             let clocks: Vec<String> = s.clocks.iter().map(Rate::to_string).collect();
             write!(f, "/k{}", clocks.join("+"))?;
         }
-        if s.near_wrap > 0 {
-            write!(f, "/w{}", s.near_wrap)?;
-        }
-        let words =
-            [(s.visited, VISITED), (s.quits, QUITS), (s.fenced, FENCED), (s.recorded, RECORDED)];
-        for (is_so, name) in words {
-            if is_so {
-                write!(f, "/{name}")?;
-            }
-        }
-        write!(f, "/{}", self.trail)
+        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ use farlock_fabric::{Addr, Endpoint, Nanos, Slot};
 use farlock_locks::Mode;
 use farlock_locks::slot::{self, Phase};
 use farlock_sim::check::Access;
-use farlock_sim::{Choice, Ended, Oracle, Ratio};
+use farlock_sim::{Choice, Ended, Oracle, Ratio, SimEndpoint};
 
 use crate::client::AnyClient;
 use crate::faults::{Declares, Faults};
@@ -137,30 +137,7 @@ impl Trial {
         self.handle.crash_anywhere(0, Ratio::NEVER);
         let endpoint = self.handle.endpoint_at(self.scenario.clients + 1);
         let leased = self.terms.lease_ns.is_some();
-        // What is left of an earlier incarnation is repaired as after a death.
-        let mut bereaved = self.handle.incarnation(MEMORY) > 1;
-        for (who, id) in self.ids.iter().map(Cell::get).enumerate() {
-            if !endpoint.is_alive(id) {
-                bereaved = true;
-                self.bench.borrow_mut().buries(who as u16);
-                continue;
-            }
-            // Notes on a repair reach even those who have left, and so does a successor's report
-            // when the lease has ended before it came.
-            // Who is paused in several slots at once may be taken for dead in one of them.
-            let several = self.terms.crew.tasks > 1 && self.scenario.may_pause();
-            let left_early =
-                leased || several || self.scenario.is_deadly() || self.terms.leaves_mail;
-            for slot in (0..self.terms.crew.slots(&self.scenario)).map(Slot) {
-                let record = endpoint.record(id.index, slot);
-                let phase = self.handle.peek(record.plus(slot::STATE as u64 * 8)) & 0xff;
-                let mail = if left_early { 0 } else { self.handle.mail(id, slot) };
-                if mail != 0 || Phase::from_bits(phase) != Some(Phase::Idle) {
-                    let what = format!("client {who} has left with {mail} messages, phase {phase}");
-                    self.bench.borrow_mut().failure.get_or_insert(what);
-                }
-            }
-        }
+        let bereaved = self.look_for_the_dead(&endpoint, leased);
         let id = endpoint.id();
         let endpoint = Watched::new(endpoint, VISITOR, self.layout, None);
         let client = self.subject.client(endpoint, self.clone_for_client().options(), 0);
@@ -195,6 +172,36 @@ impl Trial {
                 format!("all have left, but the lock is not free: the visit ended as {ended:?}");
             self.bench.borrow_mut().failure.get_or_insert(what);
         }
+    }
+
+    /// Buries the dead, and objects to what the living have left in their slots. Whether something
+    /// is left to repair.
+    fn look_for_the_dead(&self, endpoint: &SimEndpoint, leased: bool) -> bool {
+        // What is left of an earlier incarnation is repaired as after a death.
+        let mut bereaved = self.handle.incarnation(MEMORY) > 1;
+        for (who, id) in self.ids.iter().map(Cell::get).enumerate() {
+            if !endpoint.is_alive(id) {
+                bereaved = true;
+                self.bench.borrow_mut().buries(who as u16);
+                continue;
+            }
+            // Notes on a repair reach even those who have left, and so does a successor's report
+            // when the lease has ended before it came.
+            // Who is paused in several slots at once may be taken for dead in one of them.
+            let several = self.terms.crew.tasks > 1 && self.scenario.may_pause();
+            let left_early =
+                leased || several || self.scenario.is_deadly() || self.terms.leaves_mail;
+            for slot in (0..self.terms.crew.slots(&self.scenario)).map(Slot) {
+                let record = endpoint.record(id.index, slot);
+                let phase = self.handle.peek(record.plus(slot::STATE as u64 * 8)) & 0xff;
+                let mail = if left_early { 0 } else { self.handle.mail(id, slot) };
+                if mail != 0 || Phase::from_bits(phase) != Some(Phase::Idle) {
+                    let what = format!("client {who} has left with {mail} messages, phase {phase}");
+                    self.bench.borrow_mut().failure.get_or_insert(what);
+                }
+            }
+        }
+        bereaved
     }
 
     fn judge(&self, ended: std::thread::Result<Ended>) -> Verdict {

@@ -485,6 +485,22 @@ impl Contestant {
         }
     }
 
+    /// It is granted the lock before others that are in line: whether the lock says that it may.
+    fn passes(&self, at: usize, bench: &mut Bench) {
+        if bench.crew != Crew::ALONE {
+            // It passes all of whom it is sure that they are in line.
+            bench.locks[at].turns.acts(self.who);
+        }
+        let mut passed = bench.locks[at].turns.enters(self.who);
+        // Whoever gave up is carried to its grant and out again unseen, and may let readers in.
+        passed.writer_kept_out =
+            passed.writer_kept_out.filter(|_| !self.trial.scenario.may_give_up());
+        let in_order = bench.order_outlives_counts || bench.befell.wraps == 0;
+        if let (true, Some(story)) = (in_order, bench.order.objection(self.who, passed)) {
+            bench.bypassed.get_or_insert(story);
+        }
+    }
+
     /// It is granted the lock, with the token of a hold that was handed on so often.
     /// Whether it learns that in time.
     pub(super) fn enters(
@@ -511,17 +527,7 @@ impl Contestant {
             return false;
         }
         self.buries(bench);
-        if bench.crew != Crew::ALONE {
-            // It passes all of whom it is sure that they are in line.
-            bench.locks[at].turns.acts(who);
-        }
-        let mut passed = bench.locks[at].turns.enters(who);
-        // Whoever gave up is carried to its grant and out again unseen, and may let readers in.
-        passed.writer_kept_out = passed.writer_kept_out.filter(|_| !trial.scenario.may_give_up());
-        let in_order = bench.order_outlives_counts || bench.befell.wraps == 0;
-        if let (true, Some(story)) = (in_order, bench.order.objection(who, passed)) {
-            bench.bypassed.get_or_insert(story);
-        }
+        self.passes(at, bench);
         let turn = if bench.crew.tells_turns { token.1 } else { 0 };
         let mut token = bench.judged(at, who, access, (token.0, turn));
         if trial.terms.lease_ns.is_some() && !trial.scenario.is_timely() {

@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask ci` runs every step a change must pass, `cargo xtask tidy` the house rules alone.
 
+mod api;
 mod child;
 mod ci;
 mod deny;
@@ -38,6 +39,7 @@ usage: cargo xtask COMMAND
   examples                     runs the programs in examples/
   figures                      small runs of the laboratory, judged
   transcripts FILE...          runs the console blocks of Markdown files
+  api [--write]                the listings of what users can name, compared or written anew
   races SUBJECT                tests under ThreadSanitizer
   deny                         licences, sources and duplicates of dependencies
   mutants [PART...]            small changes that tests must notice: this night's, those that
@@ -73,9 +75,10 @@ fn run(args: &[String]) -> Result<ExitCode> {
         "examples" => Programs::new(&root, &stop, surroundings())?.examples(),
         "figures" => Programs::new(&root, &stop, surroundings())?.figures(),
         "transcripts" => Programs::new(&root, &stop, surroundings())?.transcripts(rest),
-        "races" | "deny" | "mutants" => {
+        "api" | "races" | "deny" | "mutants" => {
             let target = programs::target(&programs::metadata(&root)?)?;
             match command.as_str() {
+                "api" => api::run(&root, &target, rest.iter().any(|arg| arg == "--write")),
                 "races" => races::run(rest.first().map_or("", String::as_str), &root, &target),
                 "deny" => deny::run(&root, &target),
                 _ => mutants::run(&root, &target, rest),

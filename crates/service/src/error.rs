@@ -211,13 +211,6 @@ impl fmt::Debug for Holders {
     }
 }
 
-impl PartialEq for Holders {
-    /// Whether they are of the same lock.
-    fn eq(&self, other: &Self) -> bool {
-        self.lock == other.lock && self.region.name() == other.region.name()
-    }
-}
-
 impl SessionError {
     /// A stable name of what happened.
     pub const fn code(&self) -> &'static str {

@@ -3,7 +3,6 @@
 //! for by [`source`](std::error::Error::source).
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -199,7 +198,7 @@ pub enum Malformed {
 }
 
 /// An error and its sources, from the outermost to the first, between colons.
-pub fn chain(error: &dyn StdError) -> impl fmt::Display {
+pub fn chain(error: &dyn StdError) -> String {
     let sources = std::iter::successors(Some(error), |error| (*error).source());
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -451,7 +451,7 @@ mod tests {
             let is_again = said[at + 1..].iter().any(|source| message.contains(source.as_str()));
             assert!(!is_again, "{said:?}");
         }
-        assert_eq!(chain(error).to_string(), said.join(": "));
+        assert_eq!(chain(error), said.join(": "));
     }
 
     #[test]

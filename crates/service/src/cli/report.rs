@@ -105,7 +105,7 @@ impl From<SessionError> for Failure {
             SessionError::Connect(ConnectError::Name { .. }) => Exit::USAGE,
             _ => Exit::UNAVAILABLE,
         };
-        Self { exit, code, what: chain(&error).to_string(), hint }
+        Self { exit, code, what: chain(&error), hint }
     }
 }
 
@@ -116,14 +116,14 @@ impl From<DirectoryError> for Failure {
             DirectoryError::Name { .. } => Exit::USAGE,
             _ => Exit::UNAVAILABLE,
         };
-        Self { exit, code, what: chain(&error).to_string(), hint }
+        Self { exit, code, what: chain(&error), hint }
     }
 }
 
 impl From<AcquireError> for Failure {
     /// With hints for people at a terminal: those of the error are for programs.
     fn from(error: AcquireError) -> Self {
-        let (code, what) = (error.code(), chain(&error).to_string());
+        let (code, what) = (error.code(), chain(&error));
         let hint = match &error {
             AcquireError::Busy { .. } => "wait for it: without -n, or with -w SECONDS".to_owned(),
             AcquireError::TimedOut { .. } => {

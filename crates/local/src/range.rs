@@ -25,6 +25,7 @@ pub struct Range {
 
 /// Why two numbers are no range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RangeError {
     /// Start and end are the same position.
     #[error("the range at {at} is empty")]

@@ -17,6 +17,7 @@ use crate::{OfTask, OfThread, Preference, Range, RangeRwLock, RangeRwLockGuard};
 
 /// Why a part of a slice cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SliceError {
     /// The bounds leave no element.
     #[error("the bounds {start}..{end} leave no element")]

@@ -4,6 +4,7 @@ use farlock_fabric::{Addr, EndpointId};
 
 /// Something that happened at this client beyond the ordinary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// A message matched no lock this slot awaits or holds; it was dropped.
     StaleMessage {

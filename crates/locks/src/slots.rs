@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::task::{Context, Poll, Waker};
 
-use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Posted, Slot, Ticket};
+use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Origin, Posted, Slot, Ticket};
 
 use crate::event::EventCounts;
 use crate::lock::{Lock, Tried};
@@ -21,6 +21,7 @@ use crate::want::{Mode, Want};
 
 /// What a client is made with besides its endpoint and its kind of lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Options {
     /// The durable incarnation of the memory the locks live in: the upper bits of every token.
     pub incarnation: u16,
@@ -38,6 +39,13 @@ impl Options {
     #[inline(always)]
     pub(crate) const fn token(&self, count: u64) -> Token {
         Token::new(self.incarnation, self.first_count.wrapping_add(count))
+    }
+}
+
+impl From<Origin> for Options {
+    /// Tokens begin where those of the region do.
+    fn from(Origin { incarnation, first_count }: Origin) -> Self {
+        Self { incarnation, first_count }
     }
 }
 

@@ -53,6 +53,7 @@ pub struct Area {
 
 /// Why nothing was mapped or unmapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MapError {
     /// The address is no multiple of a page, the length is zero, or both leave the space.
     #[error("no whole pages of the space")]
@@ -70,6 +71,7 @@ pub enum MapError {
 
 /// Why no protection was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProtectError {
     /// The address is no multiple of a page, the length is zero, or both leave the space.
     #[error("no whole pages of the space")]
@@ -84,6 +86,7 @@ pub enum ProtectError {
 
 /// Why an access is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum FaultError {
     /// Nothing is mapped there.
     #[error("nothing is mapped there")]

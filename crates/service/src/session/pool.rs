@@ -40,9 +40,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn new(lane: Lane, origin: Origin, tether: Option<OwnedFd>) -> Self {
-        let Origin { incarnation, first_count } = origin;
-        let options = Options { incarnation, first_count };
-        let seat = Seat::new(lane, lock_protocol(), options);
+        let seat = Seat::new(lane, lock_protocol(), Options::from(origin));
         seat.endpoint().publish(seat.slot(), inspect::PID, std::process::id().into());
         Self { seat, is_dated: Cell::new(false), company: Cell::new(0), tether }
     }

@@ -1,8 +1,8 @@
 //! Connections: what those need of a fabric that find locks by name in one region.
 //!
 //! A connection gives endpoints, and says of its region what is no verb's to say: where its words
-//! lie, where its tokens begin, which peers are there. Whoever is written against [`Connection`]
-//! runs on every fabric that has one.
+//! lie, where its tokens begin, which peers are there. What is written against [`Connection`] runs
+//! on every fabric that has one.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! What can go wrong, in words people can act on: what happened, to which lock, who holds it, since
+//! What can go wrong, in words people can act on: what happened, to which lock, its holders since
 //! when, what to do. Codes are stable; texts may improve.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Who holds and who awaits what: the slot records of a region, read beside its directory.
+//! The holders and the waiters of locks: the slot records of a region, read beside its directory.
 //!
 //! Reads only; disturbs nobody. Records are read while their owners go on, so a picture of a busy
 //! region is one of a moment that never was, but each line of it was true when it was read.
@@ -21,8 +21,8 @@ use crate::text::{in_words, shown};
 /// [`farlock_locks::slot`]: a dead endpoint's display is gone, its records are not.
 pub(crate) const PID: usize = 4;
 
-/// The word of a holder's record in which its session notes who of it waits behind the hold, and
-/// has no record: see [`company`].
+/// The word of a holder's record in which its session notes its waiters behind the hold, which
+/// have no record: see [`company`].
 pub(crate) const COMPANY: usize = 7;
 
 /// What [`COMPANY`] says: how many wait for the lock alone, and how many for it shared.
@@ -76,7 +76,7 @@ pub enum Life {
     Stopped,
     /// It is dead, but a command it started still runs and keeps the lock from others.
     Orphaned,
-    /// It is dead; whoever wants the lock next takes it over.
+    /// It is dead; the next that wants the lock takes it over.
     Dead,
 }
 
@@ -171,7 +171,7 @@ async fn present<E: WideAtomics>(
 ) -> Result<BTreeMap<Addr, Vec<Participant>>, DirectoryError> {
     let mut at: BTreeMap<Addr, Vec<Participant>> = BTreeMap::new();
     let peers = region.peers();
-    // Who died, and whose place nobody has taken since, may be occupied too.
+    // The place of one that died is occupied until it is taken anew.
     for index in endpoint.occupied() {
         let found = peers.binary_search_by_key(&index, |peer| peer.id.index);
         let peer = found.ok().map(|at| &peers[at]);
@@ -298,7 +298,7 @@ fn is_stopped(peer: &Peer) -> bool {
     started == Some(peer.started_ticks) && matches!(fields.get(STATE), Some(&"T" | &"t"))
 }
 
-/// Everybody who holds, of everybody at a lock.
+/// The holders among all at a lock.
 pub(crate) fn holders(participants: Vec<Participant>) -> Vec<Participant> {
     participants.into_iter().filter(|p| p.is_holder).collect()
 }

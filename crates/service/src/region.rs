@@ -35,7 +35,7 @@ const HEAP_BYTES_A_PLACE: u64 = 512;
 pub struct RegionOptions {
     /// The directory of regions, on a filesystem in memory. Made with mode 0700 where missing.
     pub dir: PathBuf,
-    /// The directory in `/dev/shm` that `dir` stands in for, where somebody else made that first.
+    /// The directory in `/dev/shm` that `dir` stands in for, where another user made that first.
     pub instead_of: Option<PathBuf>,
     /// The directory of durable incarnations, on disk. Tokens increase as long as it survives.
     pub state_dir: PathBuf,
@@ -43,7 +43,7 @@ pub struct RegionOptions {
     pub name: String,
     /// What `farlock ls` calls this process; at most 40 bytes are shown. Empty: its program.
     pub label: String,
-    /// How long to wait for others who remove the region at that moment, and may be stopped: for
+    /// How long to wait for a remover of the region, which may be stopped: for
     /// ever where `None`.
     pub patience: Option<Duration>,
     /// How many locks all sessions and commands of the region can hold or await at one time, and
@@ -67,7 +67,7 @@ impl RegionOptions {
 
     /// The region [`DEFAULT_REGION`] of this user, which the command line uses too: in
     /// `FARLOCK_DIR`, or a directory of this user in `/dev/shm`, or below `/run/user` where
-    /// somebody else made that first ([`RegionOptions::instead_of`] then says so); its durable
+    /// another user made that first ([`RegionOptions::instead_of`] then says so); its durable
     /// state in `FARLOCK_STATE_DIR`, or `farlock` in `XDG_STATE_HOME` or `~/.local/state`, or a
     /// directory of this user in `/var/tmp`. Reads these variables of the environment, and nothing
     /// else here does.
@@ -174,7 +174,7 @@ impl RegionOptions {
 }
 
 /// The usual directory; or one in the user's runtime directory, and the usual one, where that is
-/// somebody else's. All processes of a user must come to the same: once the other one is there, it
+/// another user's. All processes of a user must come to the same: once the other one is there, it
 /// is used, whatever becomes of the usual one.
 fn safe_place(usual: PathBuf, runtime: &Path) -> (PathBuf, Option<PathBuf>) {
     let owner = |path: &Path| {
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_else_made_first_is_gone_around() {
+    fn what_another_user_made_first_is_gone_around() {
         let dir = tempfile::tempdir().unwrap();
         let (usual, runtime) = (dir.path().join("usual"), dir.path().join("runtime"));
         let place = || safe_place(usual.clone(), &runtime);

@@ -1,4 +1,4 @@
-//! The processes below this one: who they are, and how they are ended.
+//! The processes below this one: which they are, and how they are ended.
 //!
 //! A process that says so inherits those below it whose parents end ([`adopt_orphans`]). So
 //! whatever a command starts stays below its guardian, in whichever group or session, until the
@@ -16,7 +16,7 @@ pub(super) fn adopt_orphans() {
     let _ = set_child_subreaper(Some(getpid()));
 }
 
-/// Those below this process that it has not itself started, nor theirs: whoever became this program
+/// Those below this process that it has not itself started, nor theirs: what became this program
 /// may have had children.
 #[derive(Debug, Default)]
 pub(super) struct Strangers(Vec<Pid>);
@@ -68,7 +68,7 @@ pub(super) fn signal(command: Pid, signal: Signal) {
     }
 }
 
-/// Whether nobody is below this process. Those who have ended are waited for.
+/// Whether nobody is below this process. Those that have ended are waited for.
 pub(super) fn is_empty() -> bool {
     loop {
         match rustix::io::retry_on_intr(|| wait(WaitOptions::NOHANG)) {

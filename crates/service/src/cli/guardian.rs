@@ -196,7 +196,7 @@ struct Running {
 
 impl Guarding<'_> {
     fn run(&self, parent: Pid) -> io::Result<()> {
-        // For those who look at a list of processes.
+        // For readers of a list of processes.
         let _ = rustix::thread::set_name(c"farlock-guard");
         // If it is stopped when `farlock` dies, it goes on, and kills what runs below it.
         set_parent_process_death_signal(Some(Signal::CONT))?;
@@ -350,7 +350,7 @@ impl Guarding<'_> {
     }
 
     /// What is to be executed, but for its token. It is made while the lock is acquired: nobody
-    /// waits for it then, and who is forked later finds it made.
+    /// waits for it then, and a child forked later finds it made.
     fn program(&self) -> io::Result<Program> {
         let words = self.command.iter().map(|word| CString::new(word.as_bytes()));
         let words = words.collect::<Result<_, _>>()?;

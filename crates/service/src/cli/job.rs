@@ -13,7 +13,7 @@
 //! | G | the command dies with it, F kills all that G left, then ends |
 //! | F and G at once | the command dies with G; what it started keeps the lock by the tether until it ends |
 //!
-//! So the lock passes on only when nothing that runs under it is left. Those who took another
+//! So the lock passes on only when nothing that runs under it is left. Those that took another
 //! user's rights are not killed but awaited.
 
 use std::io;
@@ -136,7 +136,7 @@ impl Job {
     }
 }
 
-/// Who looks whether the lock is lost while its command runs.
+/// What looks whether the lock is lost while its command runs.
 enum RegionWatch<'g> {
     /// Nobody yet: the hold is looked at then, and the file of the region watched from then on. To
     /// end that takes the kernel some milliseconds, which short commands are not to wait for.
@@ -265,7 +265,7 @@ impl Running<'_> {
     fn ended(&self, status: ExitStatus) -> Ended {
         let Some(number) = status.signal() else {
             let code = status.code().and_then(|code| u8::try_from(code).ok());
-            return Ended::Command(Exit(code.expect("who was not killed has a status of a byte")));
+            return Ended::Command(Exit(code.expect("what was not killed has a status of a byte")));
         };
         match Signal::try_from(number) {
             Ok(signal) if self.received.contains(signal) => Ended::Signal(signal),

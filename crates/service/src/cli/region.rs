@@ -38,15 +38,15 @@ enum Action {
 struct Doomed {
     /// The region's name.
     name: String,
-    /// Also if locks are held or awaited in it: who holds or awaits them is told that they are
+    /// Also if locks are held or awaited in it: their holders and waiters are told that they are
     /// lost.
     #[arg(short, long)]
     force: bool,
 }
 
 impl Doomed {
-    /// Refuses if somebody living would lose a lock. A region that cannot be looked at protects
-    /// nobody any more.
+    /// Refuses if a living holder or waiter would lose a lock. A region that cannot be looked at
+    /// protects nobody any more.
     fn check(&self, places: &Places) -> Result<(), Failure> {
         let options = places.options.clone().named(&self.name);
         let locks = match Observer::open(&options) {
@@ -55,10 +55,10 @@ impl Doomed {
         };
         let is_living = |p: &&Participant| p.life != Life::Dead;
         let at = |lock: LockView| Some((lock.participants.iter().find(is_living)?.clone(), lock));
-        let Some((somebody, lock)) = locks.into_iter().find_map(at) else { return Ok(()) };
+        let Some((participant, lock)) = locks.into_iter().find_map(at) else { return Ok(()) };
         let (lock, region) = (shown(&lock.name), shown(&self.name));
         Err(Failure::in_use(
-            format_args!("the region '{region}' is in use: at its lock '{lock}' is {somebody}"),
+            format_args!("the region '{region}' is in use: at its lock '{lock}' is {participant}"),
             "wait until `farlock ls` lists nobody, or say --force: they are told that they lost it",
         ))
     }

@@ -1,8 +1,8 @@
 //! The places of a session in its region: by each it holds or awaits one lock.
 //!
-//! Whoever acquires a name owns a place until it has released, so no thread waits for another's.
-//! Idle places lie here, or with the names that used them last. New ones are made by the session's
-//! thread, which keeps them alive.
+//! A thread or task that acquires a name owns a place until it has released, so no thread waits for
+//! another's. Idle places lie here, or with the names that used them last. New ones are made by the
+//! session's thread, which keeps them alive.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ pub(super) struct Place {
     pub(super) seat: Seat<Lane, Protocol>,
     /// Whether its record says since when.
     is_dated: Cell<bool>,
-    /// Who its record says waits in this session.
+    /// How many its record says wait in this session.
     company: Cell<u64>,
     /// Its holders, children of this process, keep what is held from others when this one dies.
     pub(super) tether: Option<OwnedFd>,
@@ -104,7 +104,7 @@ impl Berth {
     }
 }
 
-/// The idle places of a session, and who all of them are.
+/// The idle places of a session, and the names of all of them.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     inner: Mutex<Inner>,

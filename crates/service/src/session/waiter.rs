@@ -1,8 +1,8 @@
-//! Somebody of this session who waits for a lock: a thread or a task.
+//! A waiter of this session for a lock: a thread or a task.
 //!
-//! What becomes of it is decided by whoever has its name's mutex, and kept here until it looks. So
-//! a thread that times out, or a task whose future is dropped, learns under that mutex whether it
-//! was granted the lock meanwhile.
+//! What becomes of it is decided by the thread that has its name's mutex, and kept here until it
+//! looks. So a thread that times out, or a task whose future is dropped, learns under that mutex
+//! whether it was granted the lock meanwhile.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub(super) enum Outcome {
     Failed(AcquireError),
 }
 
-/// Somebody who waits.
+/// A thread or a task that waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) mode: Mode,
@@ -50,7 +50,7 @@ pub(super) struct Waiter {
 struct State {
     outcome: Option<Outcome>,
     is_settled: bool,
-    /// Whether it looks no more. Only of those who wait for nothing under their name's mutex.
+    /// Whether it looks no more. Only of those that wait for nothing under their name's mutex.
     is_gone: bool,
     waker: Option<Waker>,
 }
@@ -70,9 +70,9 @@ impl Waiter {
         self.ticket.load(Ordering::Relaxed)
     }
 
-    /// Decides what becomes of it. Who calls has its name's mutex, and wakes it afterwards.
+    /// Decides what becomes of it. The caller has its name's mutex, and wakes it afterwards.
     pub(super) fn settle(&self, outcome: Outcome) -> Wake {
-        self.offer(outcome).expect("who waits under its name's mutex goes under it")
+        self.offer(outcome).expect("a waiter comes and goes under its name's mutex")
     }
 
     /// The same for one that may have gone, without that mutex: then the outcome comes back.
@@ -144,9 +144,9 @@ impl Waiter {
     }
 }
 
-/// Somebody to wake, when no mutex is held any more.
+/// A task to wake, when no mutex is held any more.
 #[derive(Debug, Default)]
-#[must_use = "who is not woken sleeps on"]
+#[must_use = "a task that is not woken sleeps on"]
 pub(super) struct Wake(pub(super) Option<Waker>);
 
 impl Wake {

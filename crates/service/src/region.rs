@@ -33,11 +33,13 @@ const HEAP_BYTES_A_PLACE: u64 = 512;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct RegionOptions {
-    /// The directory of regions, on a filesystem in memory. Made with mode 0700 where missing.
+    /// The directory of regions, on a filesystem in memory: an absolute path. Made with mode 0700
+    /// where missing.
     pub dir: PathBuf,
     /// The directory in `/dev/shm` that `dir` stands in for, where another user made that first.
     pub instead_of: Option<PathBuf>,
-    /// The directory of durable incarnations, on disk. Tokens increase as long as it survives.
+    /// The directory of durable incarnations, on disk: an absolute path. Tokens increase as long as
+    /// it survives.
     pub state_dir: PathBuf,
     /// The region's name.
     pub name: String,
@@ -127,6 +129,7 @@ impl RegionOptions {
     /// # Errors
     /// See [`ConnectError`].
     pub fn region_names(&self) -> Result<Vec<String>, ConnectError> {
+        self.check_dirs()?;
         Region::list(&self.dir)
     }
 
@@ -136,6 +139,7 @@ impl RegionOptions {
     /// # Errors
     /// See [`ConnectError`].
     pub fn remove_region(&self) -> Result<bool, ConnectError> {
+        self.check_dirs()?;
         Region::remove(&self.dir, &self.name)
     }
 
@@ -145,18 +149,30 @@ impl RegionOptions {
     /// # Errors
     /// See [`ConnectError`].
     pub fn reset_region(&self) -> Result<Token, ConnectError> {
+        self.check_dirs()?;
         let Origin { incarnation, first_count } = Region::reset(&self.of_host())?.origin();
         Ok(Token::new(incarnation, first_count))
     }
 
     /// Connects to the region, which is created with a service's capacities where it is missing.
     pub(crate) fn connect(&self) -> Result<Region, ConnectError> {
+        self.check_dirs()?;
         Region::open(&self.of_host())
     }
 
     /// Connects to the region if it is there, to read.
     pub(crate) fn observe(&self) -> Result<Region, ConnectError> {
+        self.check_dirs()?;
         Region::open(&HostOptions { create: false, read_only: true, ..self.of_host() })
+    }
+
+    /// By a relative directory processes in different places would lock different things.
+    fn check_dirs(&self) -> Result<(), ConnectError> {
+        let path = [&self.dir, &self.state_dir].into_iter().find(|dir| dir.is_relative());
+        path.map_or(Ok(()), |path| {
+            let why = "it is no absolute path, and each process would find another one";
+            Err(ConnectError::Untrusted { path: path.clone(), why })
+        })
     }
 
     /// What the host is asked for.
@@ -221,6 +237,14 @@ mod tests {
         std::fs::create_dir(&instead.0).unwrap();
         std::fs::remove_file(&usual).unwrap();
         assert_eq!(place(), instead, "others are there already");
+    }
+
+    #[test]
+    fn what_each_process_would_find_elsewhere_is_refused() {
+        for (dir, state_dir) in [("d", "/s"), ("/d", "s"), ("", "/s")] {
+            let refused = RegionOptions::new(dir, state_dir).connect();
+            assert!(matches!(refused, Err(ConnectError::Untrusted { .. })), "{refused:?}");
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) struct Crew<'a> {
     args: &'a StormArgs,
     protocol: &'a str,
     dir: &'a Path,
-    berths: Vec<Berth>,
+    berths: Vec<PlaceCell>,
     chance: Xoshiro256PlusPlus,
     /// How many were killed.
     pub(super) kills: u64,
@@ -46,7 +46,7 @@ pub(super) struct Crew<'a> {
 
 /// A seat and who sits there.
 #[derive(Debug)]
-struct Berth {
+struct PlaceCell {
     child: Child,
     /// When it is continued, if it is stopped.
     stopped_until: Option<Instant>,
@@ -56,7 +56,7 @@ struct Berth {
 
 impl Drop for Crew<'_> {
     fn drop(&mut self) {
-        for Berth { child, .. } in &mut self.berths {
+        for PlaceCell { child, .. } in &mut self.berths {
             // Most have ended by themselves; what counts is that none is left.
             let _ = child.kill();
             let _ = child.wait();
@@ -76,7 +76,7 @@ impl<'a> Crew<'a> {
         let mut crew = Self { args, protocol, dir, berths, chance, kills: 0, stops: 0 };
         for seat in 0..args.clients.into() {
             let child = crew.start(seat, Weather::Storm)?;
-            crew.berths.push(Berth { child, stopped_until: None, empty: false });
+            crew.berths.push(PlaceCell { child, stopped_until: None, empty: false });
         }
         Ok(crew)
     }
@@ -132,7 +132,7 @@ impl<'a> Crew<'a> {
         }
         ensure!(killed, "the client in seat {seat} ended by itself: {status}");
         let child = self.start(seat, weather)?;
-        self.berths[seat] = Berth { child, stopped_until: None, empty: false };
+        self.berths[seat] = PlaceCell { child, stopped_until: None, empty: false };
         Ok(())
     }
 

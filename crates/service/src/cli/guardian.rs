@@ -124,7 +124,7 @@ impl Guardian {
     }
 
     /// Waits until it has ended, for which there is nothing left to guard.
-    pub(super) fn bury(self) {
+    pub(super) fn end(self) {
         self.tell(Order::Leave);
         drop(self.line);
         // A child of ours, which nobody else waits for.

@@ -107,10 +107,10 @@ impl Job {
 
     /// The lock was not granted: there is nothing to run.
     pub(super) fn cancel(self) {
-        self.guardian.bury();
+        self.guardian.end();
     }
 
-    /// Runs the command to its end. Its guardian is to be buried when the lock is released. Says on
+    /// Runs the command to its end. Its guardian is to be ended when the lock is released. Says on
     /// standard error if the lock is lost meanwhile, with the file of its region.
     pub(super) fn run(self, guard: &Guard, region: &Path) -> Result<(Ended, Guardian), Failure> {
         let Self { guardian, inherited, strangers } = self;

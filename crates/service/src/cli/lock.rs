@@ -261,7 +261,7 @@ fn run_under(job: Job, session: Session, guard: Guard, region: &Path) -> Result<
     let lost = guard.lost_reason();
     let released = guard.release().blocking();
     drop(session);
-    guardian.bury();
+    guardian.end();
     let lost = lost.or(released.err().and_then(reason_of));
     if let Some(reason) = lost {
         let name = shown(&name);

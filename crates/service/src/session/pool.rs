@@ -77,9 +77,9 @@ impl Place {
 /// Where a task of the session's thread keeps the place by which it stands in line, so that the
 /// thread can sleep where that is told anything. A task that uses its place takes it out.
 #[derive(Debug)]
-pub(super) struct Berth(RefCell<Option<Rc<Box<Place>>>>);
+pub(super) struct PlaceCell(RefCell<Option<Rc<Box<Place>>>>);
 
-impl Berth {
+impl PlaceCell {
     pub(super) fn new(place: Box<Place>) -> Self {
         Self(RefCell::new(Some(Rc::new(place))))
     }

@@ -24,7 +24,7 @@ use std::time::Instant;
 use farlock_fabric::{Addr, ConnectError, Connection as _, Endpoint, Patience, Wait, block_on};
 use nix::sys::signal::{SigSet, Signal};
 
-use super::pool::{Berth, Place};
+use super::pool::{Place, PlaceCell};
 use super::state::{Hub, Inbox, Job, Name};
 use super::waiter::{Outcome, Waiter};
 use crate::connection::{Keeper, Lane, Region};
@@ -157,7 +157,7 @@ struct Task {
     name: Arc<Name>,
     future: Pin<Box<dyn Future<Output = ()>>>,
     /// Where the place lies by which it stands in line.
-    berth: Rc<Berth>,
+    cell: Rc<PlaceCell>,
 }
 
 impl Worker {
@@ -239,13 +239,13 @@ impl Worker {
                 return name.fail_asker(None, error);
             }
         };
-        let berth = Rc::new(Berth::new(place));
-        let (served, own) = (Arc::clone(&name), Rc::clone(&berth));
+        let cell = Rc::new(PlaceCell::new(place));
+        let (served, own) = (Arc::clone(&name), Rc::clone(&cell));
         let future: Pin<Box<dyn Future<Output = ()>>> = match attempt {
             None => Box::pin(served.serve(own)),
             Some(waiter) => Box::pin(served.decide(own, waiter)),
         };
-        self.tasks.push(Task { name, future, berth });
+        self.tasks.push(Task { name, future, cell });
     }
 
     fn a_place(&mut self) -> Result<Box<Place>, SessionError> {
@@ -301,7 +301,7 @@ impl Worker {
             return;
         }
         let places: Vec<Rc<Box<Place>>> =
-            self.tasks.iter().filter_map(|task| task.berth.look()).collect();
+            self.tasks.iter().filter_map(|task| task.cell.look()).collect();
         let lanes = places.iter().map(|place| place.seat.endpoint());
         Region::park_all(lanes.chain(std::iter::once(&self.home)), hub.unparker());
     }

@@ -21,16 +21,16 @@ const KILLS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Processes of the demo, and what they say.
-struct Troupe {
-    actors: Vec<Child>,
+struct Actors {
+    children: Vec<Child>,
     lines: Receiver<(usize, Vec<u64>)>,
     send: mpsc::Sender<(usize, Vec<u64>)>,
 }
 
-impl Troupe {
+impl Actors {
     fn new() -> Self {
         let (send, lines) = mpsc::channel();
-        Self { actors: Vec::new(), lines, send }
+        Self { children: Vec::new(), lines, send }
     }
 
     /// Starts a process; its lines arrive as numbers, with its number. A word is an empty line.
@@ -41,7 +41,7 @@ impl Troupe {
             .stdin(Stdio::piped())
             .spawn()
             .map_err(|error| Failure::system("a process could not be started", error))?;
-        let number = self.actors.len();
+        let number = self.children.len();
         let out = child.stdout.take().expect("its output was asked for");
         let send = self.send.clone();
         std::thread::spawn(move || {
@@ -52,7 +52,7 @@ impl Troupe {
                 }
             }
         });
-        self.actors.push(child);
+        self.children.push(child);
         Ok(number)
     }
 
@@ -76,7 +76,7 @@ impl Troupe {
                     return self.hear().map(|_| ());
                 }
                 Err(_) => {
-                    if self.actors.iter_mut().all(|a| matches!(a.try_wait(), Ok(Some(_)))) {
+                    if self.children.iter_mut().all(|a| matches!(a.try_wait(), Ok(Some(_)))) {
                         // What was said last is on its way through its thread.
                         while let Ok((number, numbers)) =
                             self.lines.recv_timeout(Duration::from_millis(50))
@@ -91,12 +91,12 @@ impl Troupe {
     }
 }
 
-impl Drop for Troupe {
+impl Drop for Actors {
     fn drop(&mut self) {
-        for actor in &mut self.actors {
+        for child in &mut self.children {
             // One that has ended is only reaped.
-            let _ = actor.kill();
-            let _ = actor.wait();
+            let _ = child.kill();
+            let _ = child.wait();
         }
     }
 }
@@ -112,13 +112,13 @@ pub(super) fn contention(
     std::fs::write(&path, [0; 16]).map_err(failed)?;
     let title = format!("1. {COUNTERS} processes contend for one lock, for {} s", time.as_secs());
     let show = Show::begin(&title, time.as_millis() as u64);
-    let mut troupe = Troupe::new();
+    let mut actors = Actors::new();
     for _ in 0..COUNTERS {
-        troupe.start(stage, Role::Count, time)?;
+        actors.start(stage, Role::Count, time)?;
     }
     let begun = Instant::now();
     let (mut counts, mut disordered) = ([0_u64; COUNTERS], [0_u64; COUNTERS]);
-    troupe.hear_all(|number, numbers| {
+    actors.hear_all(|number, numbers| {
         if let [count, out_of_order] = *numbers {
             (counts[number], disordered[number]) = (count, out_of_order);
         }
@@ -153,14 +153,14 @@ pub(super) fn sharing(stage: &Stage, time: Duration, summary: &mut Summary) -> R
     let title =
         format!("2. {READERS} readers and a writer share one lock, for {} s", time.as_secs());
     let show = Show::begin(&title, time.as_millis() as u64);
-    let mut troupe = Troupe::new();
+    let mut actors = Actors::new();
     for _ in 0..READERS {
-        troupe.start(stage, Role::Read, time)?;
+        actors.start(stage, Role::Read, time)?;
     }
-    let writer = troupe.start(stage, Role::Write, time)?;
+    let writer = actors.start(stage, Role::Write, time)?;
     let begun = Instant::now();
     let mut held: Vec<Held> = Vec::new();
-    troupe.hear_all(|number, numbers| {
+    actors.hear_all(|number, numbers| {
         if let [from, to] = *numbers {
             held.push(Held { from, to, alone: number == writer });
         }
@@ -203,19 +203,19 @@ fn overlaps(held: &[Held]) -> (usize, usize) {
 pub(super) fn take_over(stage: &Stage, summary: &mut Summary) -> Result<(), Failure> {
     let title = format!("3. {KILLS} holders are killed, one after the other, while another waits");
     let show = Show::begin(&title, KILLS as u64);
-    let mut troupe = Troupe::new();
+    let mut actors = Actors::new();
     let unseen = |what: &str| Failure::system("the lock cannot be observed", what);
     let clock = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     };
-    let mut holder = troupe.start(stage, Role::Hold, PATIENCE)?;
+    let mut holder = actors.start(stage, Role::Hold, PATIENCE)?;
     let mut tokens: Vec<u64> = Vec::new();
     let mut took_us: Vec<f64> = Vec::new();
     let mut killed = None;
     // Each process says that it waits, and then when it was granted, with which token.
     while took_us.len() < KILLS {
-        let (number, numbers) = troupe.hear()?;
+        let (number, numbers) = actors.hear()?;
         let [granted, token] = *numbers else { continue };
         assert!(killed.is_none() || number != holder, "a dead process says nothing");
         tokens.push(token);
@@ -226,7 +226,7 @@ pub(super) fn take_over(stage: &Stage, summary: &mut Summary) -> Result<(), Fail
         }
         holder = number;
         let observer = Observer::open(&stage.options())?;
-        troupe.start(stage, Role::Hold, PATIENCE)?;
+        actors.start(stage, Role::Hold, PATIENCE)?;
         let begun = Instant::now();
         while !is_awaited(&observer)? {
             if begun.elapsed() > PATIENCE {
@@ -235,8 +235,8 @@ pub(super) fn take_over(stage: &Stage, summary: &mut Summary) -> Result<(), Fail
             std::thread::sleep(Duration::from_millis(1));
         }
         killed = Some(clock());
-        let _ = troupe.actors[holder].kill();
-        let _ = troupe.actors[holder].wait();
+        let _ = actors.children[holder].kill();
+        let _ = actors.children[holder].wait();
     }
     took_us.sort_by(f64::total_cmp);
     let (median, worst) = (took_us[KILLS / 2], took_us[KILLS - 1]);

@@ -13,7 +13,7 @@ use farlock_locks::{Closed, Mode, Opened, Token};
 use super::{After, Tried};
 use crate::connection::Region;
 use crate::error::{AcquireError, LostReason};
-use crate::session::pool::{Berth, Place};
+use crate::session::pool::{Place, PlaceCell};
 use crate::session::progress::Deciding;
 use crate::session::state::{Asking, Job, Line, Name};
 use crate::session::waiter::{Outcome, Waiter};
@@ -182,29 +182,33 @@ enum Next {
 impl Name {
     /// Asks for whoever is waited for, until that one has the lock, or nobody wants it and the line
     /// is left.
-    pub(in crate::session) async fn serve(self: Arc<Self>, berth: Rc<Berth>) {
-        let is_in_line = berth.look().is_some_and(|place| place.seat.is_in_line());
+    pub(in crate::session) async fn serve(self: Arc<Self>, cell: Rc<PlaceCell>) {
+        let is_in_line = cell.look().is_some_and(|place| place.seat.is_in_line());
         let mut next = if is_in_line { Next::Wait } else { Next::Open };
         loop {
             let more = match next {
-                Next::Open => self.open_for(berth.take()).map(|place| (place, Next::Wait)),
+                Next::Open => self.open_for(cell.take()).map(|place| (place, Next::Wait)),
                 Next::Wait => {
-                    let waited = self.serve_in_line(&berth).await;
-                    self.served(berth.take(), waited)
+                    let waited = self.serve_in_line(&cell).await;
+                    self.served(cell.take(), waited)
                 }
             };
             let Some((place, then)) = more else { return };
-            berth.put(place);
+            cell.put(place);
             next = then;
         }
     }
 
     /// Decides an attempt that is in doubt, for a task.
-    pub(in crate::session) async fn decide(self: Arc<Self>, berth: Rc<Berth>, waiter: Arc<Waiter>) {
+    pub(in crate::session) async fn decide(
+        self: Arc<Self>,
+        cell: Rc<PlaceCell>,
+        waiter: Arc<Waiter>,
+    ) {
         let deciding = Deciding { name: self, waiter };
         let (this, waiter) = (&deciding.name, &deciding.waiter);
-        let is_held = decide_at(&berth).await;
-        let outcome = match this.decided(berth.take(), waiter.mode, is_held) {
+        let is_held = decide_at(&cell).await;
+        let outcome = match this.decided(cell.take(), waiter.mode, is_held) {
             Ok(Tried::Held(token)) => Outcome::Granted(token),
             Ok(_) => Outcome::Failed(AcquireError::Busy {
                 name: this.text.to_string(),
@@ -221,8 +225,8 @@ impl Name {
     }
 
     /// Waits in line in the mode that is wanted at last. `None`: in another mode.
-    async fn serve_in_line(&self, berth: &Berth) -> Option<Result<bool, Fault>> {
-        let place = berth.look().expect("a place that waits");
+    async fn serve_in_line(&self, cell: &PlaceCell) -> Option<Result<bool, Fault>> {
+        let place = cell.look().expect("a place that waits");
         let mut wait = pin!(place.seat.wait());
         poll_fn(|cx| {
             let wanted = self.wanted();
@@ -352,8 +356,8 @@ impl Name {
 }
 
 /// Decides the attempt in doubt of the place that lies here.
-async fn decide_at(berth: &Berth) -> Result<bool, Fault> {
-    let place = berth.look().expect("the place of an attempt");
+async fn decide_at(cell: &PlaceCell) -> Result<bool, Fault> {
+    let place = cell.look().expect("the place of an attempt");
     place.seat.try_beside().await
 }
 

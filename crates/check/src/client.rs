@@ -4,16 +4,17 @@
 //! indirection, which a simulated run does not notice; what is measured calls the lock's own
 //! client.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use farlock_fabric::{Addr, Nanos, WideAtomics};
+use farlock_fabric::{Addr, Nanos, Park, SyncedClock, WideAtomics};
 use farlock_locks::event::EventCounts;
 use farlock_locks::local::{self, HandoverTable};
 use farlock_locks::lock::{LocalFuture, Server};
+use farlock_locks::registry::{self, SpecError, Visitor};
 use farlock_locks::txn::{self, Abort, Txn};
 use farlock_locks::{
     AcquireError, AnyKind, Client, Lock, Mode, Options, ReleaseError, Token, UpdateGuard,
@@ -49,6 +50,12 @@ pub trait AnyClient<E> {
     fn memory(&self) -> u64;
     fn is_broken(&self) -> bool;
     fn acquire(&self, lock: Addr, mode: Mode) -> LocalFuture<'_, Result<Held<'_>, AcquireError>>;
+    fn acquire_within(
+        &self,
+        lock: Addr,
+        mode: Mode,
+        nanos: Nanos,
+    ) -> LocalFuture<'_, Result<Held<'_>, AcquireError>>;
     fn try_acquire(
         &self,
         lock: Addr,
@@ -73,8 +80,10 @@ pub trait AnyClient<E> {
 pub trait AnyGuard<'c> {
     fn fabric_token(&self) -> Option<Token>;
     fn turn(&self) -> u32;
+    fn mode(&self) -> Mode;
     fn expires(&self) -> Option<Nanos>;
     fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>>;
+    fn abandon(self: Box<Self>);
 }
 
 /// What a holder to update has in its hands.
@@ -98,6 +107,38 @@ pub trait AnyTxn<'c> {
 /// This lock behind its face.
 pub fn any<E: WideAtomics, L: Lock<E>>(lock: L) -> Rc<dyn AnyLock<E>> {
     Rc::new(Known(lock))
+}
+
+/// The lock that `spec` names.
+///
+/// # Errors
+/// The name is not understood.
+pub fn named<E: WideAtomics + SyncedClock>(spec: &str) -> Result<Rc<dyn AnyLock<E>>, SpecError> {
+    registry::visit(spec, Name)
+}
+
+struct Name;
+
+impl<E: WideAtomics> Visitor<E> for Name {
+    type Output = Rc<dyn AnyLock<E>>;
+
+    fn visit<L: Lock<E>>(self, lock: L) -> Self::Output {
+        any(lock)
+    }
+}
+
+/// [`Client::block_on`]: runs a future of this client to its end on this thread, which settles
+/// while it waits.
+pub fn block_on<E: Park, F: Future>(client: &dyn AnyClient<E>, future: F) -> F::Output {
+    let mut future = pin!(future);
+    let both = poll_fn(|cx| {
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() {
+            let _ = client.poll_settle(cx);
+        }
+        polled
+    });
+    farlock_fabric::block_on(client.endpoint(), both)
 }
 
 /// A lock whose type is known.
@@ -143,6 +184,16 @@ impl<E: WideAtomics, L: Lock<E>> AnyClient<E> for HandoverTable<E, L> {
 
     fn acquire(&self, lock: Addr, mode: Mode) -> LocalFuture<'_, Result<Held<'_>, AcquireError>> {
         Box::pin(async move { Ok(Box::new(self.acquire(lock, mode).await?) as Held<'_>) })
+    }
+
+    fn acquire_within(
+        &self,
+        lock: Addr,
+        mode: Mode,
+        nanos: Nanos,
+    ) -> LocalFuture<'_, Result<Held<'_>, AcquireError>> {
+        let acquire = self.acquire_within(lock, mode, nanos);
+        Box::pin(async move { Ok(Box::new(acquire.await?) as Held<'_>) })
     }
 
     fn try_acquire(
@@ -199,12 +250,20 @@ impl<'c, E: WideAtomics, L: Lock<E>> AnyGuard<'c> for local::Guard<'c, E, L> {
         self.turn()
     }
 
+    fn mode(&self) -> Mode {
+        self.mode()
+    }
+
     fn expires(&self) -> Option<Nanos> {
         self.expires()
     }
 
     fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>> {
         Box::pin((*self).release())
+    }
+
+    fn abandon(self: Box<Self>) {
+        (*self).abandon();
     }
 }
 
@@ -218,12 +277,20 @@ impl<'c, E: WideAtomics, L: Lock<E>> AnyGuard<'c> for farlock_locks::Guard<'c, E
         0
     }
 
+    fn mode(&self) -> Mode {
+        self.mode()
+    }
+
     fn expires(&self) -> Option<Nanos> {
         self.expires()
     }
 
     fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>> {
         Box::pin((*self).release())
+    }
+
+    fn abandon(self: Box<Self>) {
+        (*self).abandon();
     }
 }
 

@@ -7,6 +7,7 @@
 pub mod arrbench;
 pub mod bench;
 mod child;
+pub mod client;
 mod clock;
 pub mod drive;
 pub mod face;

@@ -9,7 +9,7 @@ use farlock_check as check;
 use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
 use farlock_lab::provenance::Provenance;
-use farlock_lab::{arrbench, face, speed, storm, takeover};
+use farlock_lab::{arrbench, client, face, speed, storm, takeover};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]
@@ -39,12 +39,9 @@ enum Command {
     Storm(storm::StormArgs),
     /// Kills and stops holders of locks on shared memory, and measures when the next one holds.
     Takeover(takeover::TakeoverArgs),
-    /// A client in a takeover, in a process of its own.
+    /// A client in a storm or a takeover, in a process of its own.
     #[command(hide = true)]
-    TakeoverClient(takeover::client::TakeoverClientArgs),
-    /// A client in a storm, in a process of its own.
-    #[command(hide = true)]
-    StormClient(storm::client::StormClientArgs),
+    Client(client::ClientArgs),
     /// Sessions that are idle while another one is measured.
     #[command(hide = true)]
     Attached(face::AttachedArgs),
@@ -73,9 +70,8 @@ fn main() -> ExitCode {
         Command::Local(command) => arrbench::run(&command, &origin()),
         Command::Speed(args) => speed::run(&args, &origin()),
         Command::Storm(args) => storm::run(&args, &origin()),
-        Command::StormClient(args) => storm::client::run(&args),
         Command::Takeover(args) => takeover::run(&args, &origin()),
-        Command::TakeoverClient(args) => takeover::client::run(&args),
+        Command::Client(args) => client::run(&args),
         Command::Attached(args) => face::attached(&args),
         Command::Inside(args) => face::inside(&args),
         Command::FaceWorker(args) => storm::faces::worker::run(&args),

@@ -5,10 +5,11 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail};
+use farlock_check::client::named;
 use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Lock};
-use farlock_sim::{Config, Ended, SimEndpoint, Task, Weakness, World};
+use farlock_sim::{Config, Ended, Task, Weakness, World};
 
 use super::trial::{Arena, Outcome, Span, Trial};
 use crate::drive::{Cycles, Failure, Phase, Tally};
@@ -41,7 +42,7 @@ pub fn run(trial: &Trial) -> anyhow::Result<(Outcome, Effort)> {
     }
     // Of the arena's words the world has the locks; the others are nobody's verbs' business.
     let words: Rc<[AtomicU64]> = (0..arena.words()).map(|_| AtomicU64::new(0)).collect();
-    let server = registry::visit(&trial.subject, OneServer(&world))?;
+    let server = begin_service(&world, &trial.subject)?;
     let subject = registry::served_by(&trial.subject, server);
     let clients: Vec<Task<Result<Tally, Failure>>> = (0..trial.clients)
         .map(|number| {
@@ -83,19 +84,16 @@ fn direct(world: &World, words: &Rc<[AtomicU64]>, trial: &Trial) {
     });
 }
 
-/// The server of the lock that is visited, if it has one.
-struct OneServer<'a>(&'a World);
-
-impl Visitor<SimEndpoint> for OneServer<'_> {
-    type Output = Option<EndpointId>;
-
-    fn visit<L: Lock<SimEndpoint>>(self, mut lock: L) -> Self::Output {
-        let server = lock.server()?;
-        let endpoint = self.0.endpoint();
-        let id = endpoint.id();
-        self.0.spawn_server(id, server.serve(Rc::new(endpoint)));
-        Some(id)
+/// The server of this lock, if it has one.
+fn begin_service(world: &World, subject: &str) -> anyhow::Result<Option<EndpointId>> {
+    if !registry::promises(subject)?.served {
+        return Ok(None);
     }
+    let endpoint = Simulated::new(world.endpoint());
+    let id = endpoint.id();
+    let (_, server) = named(subject)?.served(Rc::new(endpoint));
+    world.spawn_server(id, server);
+    Ok(Some(id))
 }
 
 /// A client of the lock that is visited.

@@ -10,15 +10,16 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use clap::{Args, value_parser};
+use farlock_check::client::{AnyLock, named};
 use farlock_fabric::{Addr, Endpoint, Nanos};
 use farlock_locks::event::EventCounts;
-use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Lock, Mode, Options, ReleaseError};
+use farlock_locks::registry;
+use farlock_locks::{Mode, Options, ReleaseError};
 use farlock_sim::{Config, Ratio, Task, Weakness, World};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::{Inside, Verdict};
+use super::{Client, Inside, Verdict};
 use crate::bench::trial;
 use crate::provenance::Provenance;
 use crate::record::grouped;
@@ -131,9 +132,10 @@ fn play(args: &DriftArgs, lock: &str, drift_ppm: u32) -> anyhow::Result<Row> {
     let world = World::new(config);
     let (word, inside) = (world.region(world.node(), 64), Inside::default());
     let end = args.days * DAY_NS;
+    let kind = named(lock)?;
     let clients: Vec<Task<Account>> = (0..args.clients)
-        .map(|who| registry::visit(lock, Member { world: &world, word, inside: &inside, who, end }))
-        .collect::<Result<_, _>>()?;
+        .map(|who| Member { world: &world, word, inside: &inside, who, end }.spawn(&*kind))
+        .collect();
     let (begun, bar) = (Instant::now(), ProgressBar::new(args.days));
     for step in 1..=STEPS {
         world.run_until(end / STEPS * step);
@@ -173,7 +175,7 @@ struct Account {
     events: EventCounts,
 }
 
-/// A client of the lock that is visited.
+/// A client of the lock.
 struct Member<'a> {
     world: &'a World,
     word: Addr,
@@ -182,12 +184,10 @@ struct Member<'a> {
     end: Nanos,
 }
 
-impl Visitor<Simulated> for Member<'_> {
-    type Output = Task<Account>;
-
-    fn visit<L: Lock<Simulated>>(self, lock: L) -> Task<Account> {
-        let lease_ns = lock.promises().lease_ns.unwrap_or(0);
-        let client = Client::new(Simulated::new(self.world.endpoint()), lock, Options::new(1));
+impl Member<'_> {
+    fn spawn(self, lock: &dyn AnyLock<Simulated>) -> Task<Account> {
+        let lease_ns = lock.kind().promises().lease_ns.unwrap_or(0);
+        let client = lock.client(Simulated::new(self.world.endpoint()), Options::new(1), 0);
         let id = client.endpoint().id();
         let (handle, inside) = (self.world.handle(), self.inside.clone());
         let (word, who, end) = (self.word, self.who, self.end);
@@ -207,13 +207,7 @@ impl Visitor<Simulated> for Member<'_> {
 }
 
 /// One hold, as long as it may last or shorter.
-async fn hold<L: Lock<Simulated>>(
-    client: &Client<Simulated, L>,
-    word: Addr,
-    who: u16,
-    inside: &Inside,
-    account: &mut Account,
-) {
+async fn hold(client: &Client, word: Addr, who: u16, inside: &Inside, account: &mut Account) {
     let endpoint = client.endpoint();
     let chance = endpoint.random();
     let mode = if chance & 1 == 0 { Mode::Shared } else { Mode::Exclusive };

@@ -6,18 +6,15 @@
 //! finds its own ticket void: both abort, pause for a random time and begin again. With tickets
 //! worth several slots neither happens.
 
-use std::any::Any;
-use std::marker::PhantomData;
-
 use anyhow::{Context, ensure};
 use clap::{Args, value_parser};
+use farlock_check::client::{AnyLock, named};
 use farlock_fabric::{Addr, Endpoint, Nanos};
-use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Lock, Mode, Options, ReleaseError};
+use farlock_locks::{Mode, Options, ReleaseError};
 use farlock_sim::{Config, Ended, Task, Weakness, World};
 use serde::Serialize;
 
-use super::{Inside, Verdict, percent};
+use super::{Client, Inside, Verdict, percent};
 use crate::provenance::Provenance;
 use crate::record::grouped;
 use crate::report::{show, table_of};
@@ -125,13 +122,11 @@ fn play(args: &LongReadsArgs, long_percent: u8, slots: u16) -> anyhow::Result<Ro
     let (lock, lease_ns) = (&args.lock, args.lease_ns);
     let lease = format!("{lock}:lease={lease_ns}:slots-max={slots}:omega={OMEGA_NS}");
     let course = Course { long_percent, base, lease_ns, end: args.seconds * 1_000_000_000 };
+    // The lock of short transactions; that of long ones has the same word.
+    let (short, long) = (named(&lease)?, named(&format!("{lease}:slots={slots}"))?);
     let clients: Vec<Task<Account>> = (0..args.clients)
-        .map(|who| {
-            let member = Member { world: &world, inside: &inside, who, course };
-            let long = format!("{lease}:slots={slots}");
-            registry::visit(&lease, WithShort { member, long: &long })?
-        })
-        .collect::<Result<_, _>>()?;
+        .map(|who| Member { world: &world, inside: &inside, who, course }.spawn(&*short, &*long))
+        .collect();
     let ended = world.run();
     ensure!(ended == Ended::Finished, "the simulated world ended in {ended:?}");
     let mut account = Account::default();
@@ -195,39 +190,12 @@ struct Member<'a> {
     course: Course,
 }
 
-/// A client and the lock of its short transactions; that of its long ones has the same word.
-struct WithShort<'a> {
-    member: Member<'a>,
-    long: &'a str,
-}
-
-/// Takes a lock of the type `S`, which another name stands for.
-struct OfType<S>(PhantomData<S>);
-
-impl<S: Lock<Simulated>> Visitor<Simulated> for OfType<S> {
-    type Output = S;
-
-    fn visit<L: Lock<Simulated>>(self, lock: L) -> S {
-        let lock: Box<dyn Any> = Box::new(lock);
-        *lock.downcast().expect("both names are of one lock")
-    }
-}
-
-type Spawned = Result<Task<Account>, registry::SpecError>;
-
-impl Visitor<Simulated> for WithShort<'_> {
-    type Output = Spawned;
-
-    fn visit<L: Lock<Simulated>>(self, short: L) -> Spawned {
-        let long = registry::visit(self.long, OfType::<L>(PhantomData))?;
-        Ok(self.member.spawn(short, long))
-    }
-}
-
 impl Member<'_> {
-    fn spawn<L: Lock<Simulated>>(self, short: L, long: L) -> Task<Account> {
+    fn spawn(self, short: &dyn AnyLock<Simulated>, long: &dyn AnyLock<Simulated>) -> Task<Account> {
         let Self { world, inside, who, course } = self;
-        let client = |lock| Client::new(Simulated::new(world.endpoint()), lock, Options::new(1));
+        let client = |lock: &dyn AnyLock<Simulated>| {
+            lock.client(Simulated::new(world.endpoint()), Options::new(1), 0)
+        };
         let (short, long) = (client(short), client(long));
         let inside = inside.to_vec();
         world.spawn(short.endpoint().id(), async move {
@@ -266,8 +234,8 @@ async fn pause(endpoint: &Simulated, course: Course, aborts: &mut u32) {
 }
 
 /// One attempt. Whether it was done.
-async fn transact<L: Lock<Simulated>>(
-    client: &Client<Simulated, L>,
+async fn transact(
+    client: &Client,
     word: Addr,
     mode: Mode,
     work: Nanos,

@@ -9,11 +9,15 @@ pub mod long_reads;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use farlock_check::client::{AnyClient, Held};
 use farlock_fabric::{Endpoint, Nanos};
-use farlock_locks::{Client, Guard, Lock, Mode, Token};
+use farlock_locks::{Mode, Token};
 use serde::Serialize;
 
 use crate::subject::Simulated;
+
+/// A client in a simulated world.
+type Client = Rc<dyn AnyClient<Simulated>>;
 
 /// Who is inside one lock, and until when by its own clock: beyond that nobody counts as inside.
 #[derive(Clone, Default)]
@@ -47,13 +51,8 @@ struct Verdict {
 
 impl Inside {
     /// `who` was granted the lock.
-    fn enter<L: Lock<Simulated>>(
-        &self,
-        who: u16,
-        client: &Client<Simulated, L>,
-        guard: &Guard<'_, Simulated, L>,
-    ) {
-        let (judged, mode, client) = (&mut *self.0.borrow_mut(), guard.mode(), client.clone());
+    fn enter(&self, who: u16, client: &Client, guard: &Held<'_>) {
+        let (judged, mode, client) = (&mut *self.0.borrow_mut(), guard.mode(), Rc::clone(client));
         judged.verdict.grants += 1;
         judged.holds.retain(|hold| (hold.clock)() < hold.expires);
         let expires = guard.expires().unwrap_or(Nanos::MAX);
@@ -63,7 +62,7 @@ impl Inside {
             let clock = Rc::new(move || client.endpoint().now());
             judged.holds.push(Hold { who, mode, expires, clock });
         }
-        let Some(token) = guard.token() else { return };
+        let Some(token) = guard.fabric_token() else { return };
         let above = match mode {
             Mode::Exclusive => judged.token_max,
             Mode::Shared => judged.writer_token_max,

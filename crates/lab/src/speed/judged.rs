@@ -6,16 +6,16 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use farlock_check::client::{AnyLock, named};
+use farlock_check::order::Order;
 use farlock_fabric::{Addr, Endpoint};
-use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Lock, Mode, Options};
+use farlock_locks::{Mode, Options};
 use farlock_sim::check::{Access, Ledger, Register, Turns};
 use farlock_sim::{Config, Effect, Ended, Kind, Weakness, World};
 
 use super::figure::{Course, Figure, Parameters, Round};
 use crate::subject::Simulated;
 use crate::workload::{Dist, Workload};
-use farlock_check::order::Order;
 
 /// As many as a ledger tells apart.
 const CLIENTS: u16 = 64;
@@ -82,8 +82,9 @@ fn run(subject: &str, course: Course) -> anyhow::Result<Round> {
     let (seed, weakness) = (course.seed, Weakness::NONE);
     let world = World::new(Config { seed, endpoints: CLIENTS, weakness, ..Config::default() });
     let jury: Jury = Rc::new(RefCell::new(vec![Judges::new(); LOCKS as usize]));
+    let lock = named(subject)?;
     for who in 0..CLIENTS {
-        registry::visit(subject, Member { world: &world, jury: &jury, course, who })?;
+        Member { world: &world, jury: &jury, course, who }.spawn(&*lock);
     }
     let begun = Instant::now();
     let ended = world.run();
@@ -95,7 +96,7 @@ fn run(subject: &str, course: Course) -> anyhow::Result<Round> {
     Ok(Round { count: world.stats().events, hash: world.trace_hash(), seconds })
 }
 
-/// A client of the lock that is visited.
+/// A client of the lock.
 struct Member<'a> {
     world: &'a World,
     jury: &'a Jury,
@@ -105,33 +106,20 @@ struct Member<'a> {
 
 impl Member<'_> {
     /// Where the locks lie; whoever comes first makes them.
-    fn locks<L: Lock<Simulated>>(&self) -> Addr {
+    fn locks(&self, bytes: u64) -> Addr {
         let base = Addr::new(farlock_fabric::RegionId(1), 0);
         if self.who == 0 {
-            let region = self.world.region(self.world.node(), LOCKS * L::BYTES);
+            let region = self.world.region(self.world.node(), LOCKS * bytes);
             assert!(region == base, "the locks are the second region, after the records");
             let jury = Rc::clone(self.jury);
-            self.world.observe(Box::new(move |effect| see::<L>(&jury, base, effect)));
+            self.world.observe(Box::new(move |effect| see(&jury, base, bytes, effect)));
         }
         base
     }
-}
 
-/// An effect took place.
-fn see<L: Lock<Simulated>>(jury: &Jury, base: Addr, effect: &Effect) {
-    let atomic = !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send);
-    if atomic && effect.addr.region() == base.region() {
-        let lock = (effect.addr.offset() / L::BYTES) as usize;
-        // Endpoints are numbered from 1, clients from 0.
-        jury.borrow_mut()[lock].turns.acts(effect.endpoint.index - 1);
-    }
-}
-
-impl Visitor<Simulated> for Member<'_> {
-    type Output = ();
-
-    fn visit<L: Lock<Simulated>>(self, lock: L) {
-        let (base, who, jury) = (self.locks::<L>(), self.who, Rc::clone(self.jury));
+    fn spawn(&self, lock: &dyn AnyLock<Simulated>) {
+        let (bytes, shares) = (lock.kind().bytes(), lock.kind().shares());
+        let (base, who, jury) = (self.locks(bytes), self.who, Rc::clone(self.jury));
         let workload = Workload {
             locks: LOCKS,
             dist: Dist::Uniform,
@@ -143,18 +131,18 @@ impl Visitor<Simulated> for Member<'_> {
         let acquisitions = self.course.scaled(ACQUISITIONS_PER_CLIENT);
         let endpoint = self.world.endpoint();
         let id = endpoint.id();
-        let order = Order::promised(lock.promises().order);
-        let client = Client::new(Simulated::new(endpoint), lock, Options::new(1));
+        let order = Order::promised(lock.kind().promises().order);
+        let client = lock.client(Simulated::new(endpoint), Options::new(1), 0);
         self.world.spawn(id, async move {
             for _ in 0..acquisitions {
                 let (lock, mode) = draws.draw();
-                let mode = if L::SHARES { mode } else { Mode::Exclusive };
+                let mode = if shares { mode } else { Mode::Exclusive };
                 let exclusive = mode == Mode::Exclusive;
                 let access = if exclusive { Access::Exclusive } else { Access::Shared };
                 jury.borrow_mut()[lock as usize].turns.opens(who, access);
-                let addr = base.plus(u64::from(lock) * L::BYTES);
+                let addr = base.plus(u64::from(lock) * bytes);
                 let guard = client.acquire(addr, mode).await.expect("nothing fails here");
-                let token = guard.token().map(|token| token.get());
+                let token = guard.fabric_token().map(|token| token.get());
                 jury.borrow_mut()[lock as usize].enter(who, access, token, order);
                 client.endpoint().sleep(1).await;
                 jury.borrow_mut()[lock as usize].ledger.leave(who);
@@ -162,5 +150,15 @@ impl Visitor<Simulated> for Member<'_> {
                 jury.borrow_mut()[lock as usize].close(who);
             }
         });
+    }
+}
+
+/// An effect took place.
+fn see(jury: &Jury, base: Addr, bytes: u64, effect: &Effect) {
+    let atomic = !matches!(effect.kind, Kind::Read | Kind::Write | Kind::Send);
+    if atomic && effect.addr.region() == base.region() {
+        let lock = (effect.addr.offset() / bytes) as usize;
+        // Endpoints are numbered from 1, clients from 0.
+        jury.borrow_mut()[lock].turns.acts(effect.endpoint.index - 1);
     }
 }

@@ -12,10 +12,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::args::StormArgs;
-use super::client::STRIKES;
 use super::ledger::{Ledger, Weather};
 use super::strike::{Deed, Moment, Strike};
 use crate::child;
+use crate::client::STRIKES;
 
 /// The longest stop of a client that is stopped, in microseconds.
 const STOP_US_MAX: u64 = 5_000;
@@ -155,11 +155,11 @@ impl<'a> Crew<'a> {
 
     fn start(&mut self, seat: usize, weather: Weather) -> anyhow::Result<Child> {
         let args = self.args;
-        let mut command = child::command("storm-client")?;
+        let mut command = child::command("client")?;
         command
             .arg("--dir")
             .arg(self.dir)
-            .args(["--protocol", self.protocol])
+            .args(["--protocol", self.protocol, "--role", "contender"])
             .args(["--seat", &seat.to_string()])
             .args(["--seats", &args.clients.to_string()])
             .args(["--locks", &args.locks().to_string()])

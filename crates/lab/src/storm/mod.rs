@@ -5,8 +5,7 @@
 //! survivor waits for long, and that every lock is free in the end. The judges ([`ledger`]) share
 //! nothing with the protocols.
 
-mod args;
-pub mod client;
+pub(crate) mod args;
 mod crew;
 pub mod faces;
 pub mod ledger;
@@ -17,10 +16,11 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use farlock_check::client::{block_on, named};
+use farlock_check::subjects;
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_fabric::{Endpoint, Nanos};
-use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Lock, Mode, Options};
+use farlock_locks::{Mode, Options};
 use indicatif::ProgressBar;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -29,10 +29,9 @@ use crate::provenance::Provenance;
 use crate::report::line;
 use crate::scratch::Scratch;
 use crew::Crew;
-use farlock_check::subjects;
 use ledger::{Ledger, Weather};
 use report::Row;
-use strike::Moment;
+use strike::{Moment, Struck};
 
 pub use args::StormArgs;
 pub(crate) use args::{named_or_all, region_options};
@@ -171,25 +170,13 @@ impl Storm<'_> {
 
 /// With nobody there, every lock must be had at once, or by repair.
 fn check_free(protocol: &str, region: &Region, locks: usize) -> anyhow::Result<()> {
-    registry::visit(protocol, Finder { locks, region })?
-}
-
-struct Finder<'a> {
-    locks: usize,
-    region: &'a Region,
-}
-
-impl Visitor<ShmEndpoint> for Finder<'_> {
-    type Output = anyhow::Result<()>;
-
-    fn visit<L: Lock<ShmEndpoint>>(self, lock: L) -> anyhow::Result<()> {
-        let client = Client::new(self.region.endpoint()?, lock, Options::default());
-        for lock in 0..self.locks {
-            let word = self.region.heap().0.plus(Ledger::lock_offset(lock));
-            let patience = STALL.as_nanos() as Nanos;
-            let guard = client.block_on(client.acquire_within(word, Mode::Exclusive, patience));
-            guard.with_context(|| format!("lock {lock} is not free"))?.unlock()?;
-        }
-        Ok(())
+    let endpoint = Struck::new(region.endpoint()?, &[], |_| ());
+    let client = named(protocol)?.client(endpoint, Options::default(), 0);
+    for lock in 0..locks {
+        let word = region.heap().0.plus(Ledger::lock_offset(lock));
+        let patience = STALL.as_nanos() as Nanos;
+        let guard = block_on(&*client, client.acquire_within(word, Mode::Exclusive, patience));
+        block_on(&*client, guard.with_context(|| format!("lock {lock} is not free"))?.release())?;
     }
+    Ok(())
 }

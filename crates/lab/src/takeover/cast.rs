@@ -12,9 +12,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::args::TakeoverArgs;
 use super::board::Board;
-use super::client::Role;
 use crate::bench::placement::core_of;
 use crate::child;
+use crate::client::Role;
 
 /// Whoever says nothing for so long waits for ever.
 const STALL: Duration = Duration::from_secs(30);
@@ -144,7 +144,7 @@ impl<'a> Cast<'a> {
     /// A client in this seat.
     pub(super) fn start(&self, role: Role, seat: usize) -> anyhow::Result<Actor> {
         let role = clap::ValueEnum::to_possible_value(&role).expect("no role is hidden");
-        let mut command = child::command("takeover-client")?;
+        let mut command = child::command("client")?;
         if let Some(core) = core_of(&self.cores, seat) {
             command.args(["--core", &core.to_string()]);
         }

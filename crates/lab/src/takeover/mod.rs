@@ -9,7 +9,6 @@
 mod args;
 pub mod board;
 mod cast;
-pub mod client;
 pub mod report;
 
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use farlock_fabric::Endpoint;
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_locks::registry;
 
+use crate::client::{DONE, HELD, REFUSED, Role};
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::report::line;
@@ -26,7 +26,6 @@ use crate::scratch::Scratch;
 use crate::storm::{named_or_all, region_options};
 use board::{Board, Register};
 use cast::{Actor, Cast};
-use client::{DONE, HELD, REFUSED, Role};
 use report::Row;
 
 pub use args::TakeoverArgs;

@@ -17,6 +17,7 @@ pub mod queue;
 pub mod retry_on_fail;
 pub mod rma_rw;
 pub mod rpc;
+pub mod segments;
 pub mod shiftlock;
 pub mod table;
 
@@ -41,6 +42,7 @@ macro_rules! locks {
             "mcs", mcs, Mcs::default(), "queue, handed from client to client";
             "shiftlock", shiftlock, ShiftLock::default(), or extended::Extended,
                 "reader-writer handover";
+            "segments", segments, Segments::default(), "ranges: a dslr a segment, in order";
             "claim", claim, Claim::default(), "reader-writer, grants are claimed in line";
         }
     };

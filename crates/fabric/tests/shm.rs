@@ -52,7 +52,7 @@ fn hold(endpoint: &ShmEndpoint) {
         let line = listen();
         match line.split_once(' ').unwrap_or((&line, "")) {
             ("orphan", _) => {
-                endpoint.set_tether_inherited(true).unwrap();
+                endpoint.keeper().set_tether_inherited(true).unwrap();
                 // Nobody waits for it: this process is killed first.
                 #[allow(clippy::zombie_processes)]
                 let orphan = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -504,7 +504,8 @@ fn a_tether_opens_nothing() {
     let dir = TestDir::new("tether-use");
     let region = dir.region();
     let endpoint = region.endpoint_tethered().unwrap();
-    let mut tether = File::from(endpoint.tether_fd().unwrap().try_clone_to_owned().unwrap());
+    let mut tether =
+        File::from(endpoint.keeper().tether_fd().unwrap().try_clone_to_owned().unwrap());
     let of_region = std::fs::metadata(dir.options().dir.join("test")).unwrap();
     let metadata = tether.metadata().unwrap();
     assert_ne!(metadata.ino(), of_region.ino());

@@ -239,7 +239,8 @@ fn leaves_a_child(region: &Region) {
     let leaver = thread::spawn(move || {
         take_part(|| {
             let e = undisturbed(|| region.endpoint_tethered().unwrap());
-            let child = undisturbed(|| e.tether_fd().unwrap().try_clone_to_owned().unwrap());
+            let child =
+                undisturbed(|| e.keeper().tether_fd().unwrap().try_clone_to_owned().unwrap());
             whom.send(e.id()).unwrap();
             leaves(e);
             child
@@ -258,7 +259,7 @@ fn children_keep_no_place(mistake: Option<Planted>) {
         let mut children = Vec::new();
         for _ in 0..6 {
             let e = region.endpoint_tethered().expect("there is a place");
-            children.push(e.tether_fd().unwrap().try_clone_to_owned().unwrap());
+            children.push(e.keeper().tether_fd().unwrap().try_clone_to_owned().unwrap());
         }
     };
     play(mistake, || undisturbed(scene));

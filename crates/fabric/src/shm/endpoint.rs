@@ -5,7 +5,6 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use super::keeper::{Keeper, Kept};
@@ -124,7 +123,7 @@ impl Region {
     }
 
     /// Attaches as [`Region::endpoint`] does, but the endpoint counts as dead only when every
-    /// process that has its [`ShmEndpoint::tether_fd`] is gone too.
+    /// process that has its [`Keeper::tether_fd`] is gone too.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -149,17 +148,9 @@ impl Region {
 }
 
 impl ShmEndpoint {
-    /// See [`Keeper::tether_fd`].
-    pub fn tether_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.keeper.tether_fd()
-    }
-
-    /// See [`Keeper::set_tether_inherited`].
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn set_tether_inherited(&self, inherited: bool) -> std::io::Result<()> {
-        self.keeper.set_tether_inherited(inherited)
+    /// What keeps its place, and has its tether where it is tethered.
+    pub fn keeper(&self) -> &Keeper {
+        &self.keeper
     }
 }
 

@@ -50,8 +50,14 @@ pub trait Stage {
     /// The back end's kind of endpoint.
     type Endpoint: Endpoint;
 
-    /// A new living endpoint, attached to the region as it is now.
+    /// A new living endpoint, attached to the region as it is now, of which all others have been
+    /// told.
     fn endpoint(&mut self) -> Self::Endpoint;
+
+    /// The same, of which nobody has been told yet that need not have been.
+    fn newcomer(&mut self) -> Self::Endpoint {
+        self.endpoint()
+    }
 
     /// Zeroed memory that nobody else uses, on a 64-byte boundary.
     fn scratch(&mut self, bytes: u64) -> Addr;
@@ -242,6 +248,13 @@ macro_rules! conformance_cases {
             the_dead_stay_dead
             nobody_is_not_alive
             the_table_names_the_living
+            a_newcomer_knows_itself
+            a_newcomer_knows_those_who_came_before
+            whoever_sees_a_newcomers_write_knows_it
+            whoever_reads_a_newcomers_record_knows_it
+            whoever_gets_a_newcomers_message_knows_it
+            whoever_hears_of_a_newcomer_knows_it
+            a_successor_is_known_by_its_own_name
             what_the_dead_did_stays
             the_stale_are_refused
             the_stale_change_nothing

@@ -224,11 +224,13 @@ pub trait Endpoint: 'static {
         std::iter::successors(self.occupied_from(1), next)
     }
 
-    /// Who has this index now, if somebody living does.
+    /// Who has this index, if a living endpoint does, as far as this endpoint has been told: it is
+    /// told of a newcomer before it can see any effect of it. Costs no round trip.
     fn occupant(&self, index: u16) -> Option<EndpointId>;
 
-    /// Whether this endpoint lives. What is said to be dead is dead for good, and none of its verbs
-    /// will take effect any more.
+    /// Whether this endpoint lives, as far as the one that asks has been told. An endpoint that it
+    /// knew and that is dead is dead for good, and none of its verbs will take effect any more.
+    /// Costs no round trip.
     fn is_alive(&self, id: EndpointId) -> bool;
 
     /// A loop of a protocol begins another turn, and `survivors` is all that it carries over from

@@ -94,6 +94,8 @@ pub(crate) struct Core {
     pub(crate) occupied: u16,
     /// Counts endpoints and resets, to tell which came first.
     pub(crate) stamp: u32,
+    /// How many endpoints have had an effect that others can see.
+    pub(crate) shown: u32,
     /// Endpoints that crashed and whose tasks are still there.
     pub(crate) unburied: Vec<EndpointId>,
     pub(crate) watches: Watches,
@@ -149,6 +151,7 @@ impl Core {
             seats: (0..=config.endpoints).map(Seat::vacant).collect(),
             occupied: 0,
             stamp: 0,
+            shown: 0,
             unburied: Vec::new(),
             watches: Watches::default(),
             outside: Outside::default(),

@@ -166,14 +166,14 @@ impl Endpoint for SimEndpoint {
         let mut core = self.shared.core.borrow_mut();
         let seat = core.seats.get(usize::from(index))?;
         let sits = seat.life != Life::Dead && !core.is_stale(seat);
-        let occupant = sits.then_some(seat.id);
+        let occupant = (sits && core.knows(self.id, seat.id)).then_some(seat.id);
         core.told(occupant.map_or(0, EndpointId::bits));
         occupant
     }
 
     fn is_alive(&self, id: EndpointId) -> bool {
         let mut core = self.shared.core.borrow_mut();
-        let alive = core.is_alive(id);
+        let alive = core.is_alive(id) && core.knows(self.id, id);
         core.told(u64::from(alive));
         alive
     }

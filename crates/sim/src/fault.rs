@@ -76,6 +76,9 @@ pub struct Weakness {
     pub detection_ns_min: u32,
     /// The longest time from a crash until it is known.
     pub detection_ns_max: u32,
+    /// Whether an endpoint learns of a newcomer as late as it may: with its first own verb that is
+    /// served, or its first message, after the newcomer's first effect. Otherwise at once.
+    pub arrivals_late: bool,
     /// How fast two clocks drift apart at most, in parts per billion. The contract's bound is
     /// 100,000.
     pub drift_ppb: u32,
@@ -96,6 +99,7 @@ impl Weakness {
         lost_after_ns: 0,
         detection_ns_min: 50_000,
         detection_ns_max: 50_000,
+        arrivals_late: false,
         drift_ppb: 0,
         clock_error_ns: 0,
     };
@@ -113,6 +117,7 @@ impl Weakness {
         lost_after_ns: 100_000,
         detection_ns_min: 1_000,
         detection_ns_max: 100_000,
+        arrivals_late: true,
         drift_ppb: 100_000,
         clock_error_ns: 1_000_000,
     };

@@ -56,8 +56,9 @@ impl Core {
         if !self.is_alive(to.endpoint) {
             return Err(Fault::PeerGone);
         }
-        let (now, cells) = (self.now, self.mailbox_cells);
+        let (now, cells, shown) = (self.now, self.mailbox_cells, self.shown);
         let seat = self.seat_mut(to.endpoint);
+        seat.knows = shown;
         let arrived = seat.clock.read(now);
         let mailbox = seat.mailboxes.get_mut(usize::from(to.slot.0)).ok_or(Fault::OutOfBounds)?;
         if mailbox.len() >= cells {

@@ -228,6 +228,10 @@ pub(crate) struct Seat {
     pub(crate) revoked: bool,
     /// The world's stamp when this endpoint came: nodes that were reset later refuse it.
     pub(crate) stamp: u32,
+    /// As which of all endpoints it first had an effect that others can see; 0: it had none.
+    pub(crate) shown: u32,
+    /// So many of those it has been told of.
+    pub(crate) knows: u32,
     /// Its tasks are not polled before this time; in explored mode, where any later time may be
     /// next, not before the event of that.
     pub(crate) paused_until: Nanos,
@@ -259,6 +263,8 @@ impl Seat {
             life: Life::Dead,
             revoked: false,
             stamp: 0,
+            shown: 0,
+            knows: 0,
             rng: Xoshiro256PlusPlus::seed_from_u64(0),
             clock: Clock::TRUE,
             mailboxes: Vec::new(),
@@ -315,6 +321,7 @@ impl Core {
         if !seat.is_acting(id) || seat.revoked || self.is_stale(seat) {
             return;
         }
+        self.show(id);
         let addr = self.record(id.index, slot).plus(word as u64 * 8);
         let place = self.memory.place(addr, 1, 8).expect("every slot has a record");
         *self.memory.word(place, 0) = value;
@@ -341,6 +348,7 @@ impl Core {
             id: EndpointId { index, incarnation },
             life: Life::Alive,
             stamp: self.stamp,
+            knows: self.shown,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             clock: self.new_clock(),
             mailboxes: (0..self.slots).map(|_| VecDeque::new()).collect(),
@@ -349,6 +357,24 @@ impl Core {
         self.occupied = self.occupied.max(index);
         self.crowding_ns = self.nic.crowding_ns(self.occupied);
         self.seats[place].id
+    }
+
+    /// An endpoint is about to change something that others can see.
+    #[inline]
+    pub(crate) fn show(&mut self, id: EndpointId) {
+        let next = self.shown + 1;
+        let seat = self.seat_mut(id);
+        if seat.shown == 0 && seat.id == id {
+            (seat.shown, self.shown) = (next, next);
+        }
+    }
+
+    /// Whether `observer` has been told that this endpoint came.
+    pub(crate) fn knows(&self, observer: EndpointId, newcomer: EndpointId) -> bool {
+        let shown = self.seat(newcomer).shown;
+        observer == newcomer
+            || !self.weakness.arrivals_late
+            || (1..=self.seat(observer).knows).contains(&shown)
     }
 
     fn new_clock(&mut self) -> Clock {

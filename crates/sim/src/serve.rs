@@ -61,6 +61,7 @@ impl Core {
     /// Serves a link or a piece of it. Returns whether it is served entirely.
     #[inline]
     pub(crate) fn serve(&mut self, index: u32) -> bool {
+        self.meet(index);
         let flight = self.flights.at(index);
         let status = match flight.action {
             Action::Send { to, message } => self.deliver(index, to, message),
@@ -77,6 +78,22 @@ impl Core {
         }
         self.settle(index);
         true
+    }
+
+    /// The owner of this verb has been told of all whose effects it can see, and if it changes
+    /// anything those who see that will be told of it.
+    #[inline]
+    fn meet(&mut self, index: u32) {
+        let flight = self.flights.at(index);
+        let (owner, reads) = (flight.owner, flight.kind == Kind::Read);
+        if !reads {
+            self.show(owner);
+        }
+        let shown = self.shown;
+        let seat = self.seat_mut(owner);
+        if seat.id == owner {
+            seat.knows = shown;
+        }
     }
 
     /// Whether this verb may take effect now, as far as it depends on its sender and its node.

@@ -80,7 +80,20 @@ impl Core {
         if self.seats.iter().any(|seat| seat.paused_until > 0) {
             hash = mix(hash, self.unasked_hash());
         }
+        if self.weakness.arrivals_late {
+            hash = mix(hash, self.strangers_hash());
+        }
         if self.clocks_decide { mix(hash, self.time_hash()) } else { hash }
+    }
+
+    /// Who has not been told of whom. In which order others came decides nothing.
+    fn strangers_hash(&self) -> u64 {
+        let ids = || self.seats[1..=usize::from(self.occupied)].iter().map(|seat| seat.id);
+        let pairs = ids().flat_map(|observer| ids().map(move |newcomer| (observer, newcomer)));
+        let strange = pairs.filter(|&(observer, newcomer)| !self.knows(observer, newcomer));
+        strange.fold(0, |sum, (observer, newcomer)| {
+            sum.wrapping_add(mix(observer.bits(), newcomer.bits()))
+        })
     }
 
     /// What those will be told when they go on who are paused.

@@ -280,6 +280,17 @@ impl Handle {
         self.endpoint_at(index)
     }
 
+    /// Every endpoint is told of all that have come.
+    pub fn introduce(&self) {
+        let mut core = self.shared.core.borrow_mut();
+        for place in 1..core.seats.len() {
+            let id = core.seats[place].id;
+            core.show(id);
+        }
+        let shown = core.shown;
+        core.seats.iter_mut().for_each(|seat| seat.knows = shown);
+    }
+
     /// A new endpoint in this seat.
     ///
     /// # Panics

@@ -27,6 +27,12 @@ impl Stage for Simulated {
     type Endpoint = SimEndpoint;
 
     fn endpoint(&mut self) -> SimEndpoint {
+        let endpoint = self.world.endpoint();
+        self.world.introduce();
+        endpoint
+    }
+
+    fn newcomer(&mut self) -> SimEndpoint {
         self.world.endpoint()
     }
 

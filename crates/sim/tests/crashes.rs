@@ -124,7 +124,7 @@ fn after_a_revocation_verbs_in_flight_take_no_effect() {
         assert_eq!(words(), before, "seed {seed}");
         let end = task.take().expect("it has finished");
         assert!(matches!(end, Err(Fault::Revoked | Fault::Lost)), "half a write is lost: {end:?}");
-        assert!(revoker.is_alive(victim.id()), "the revoked lives");
+        assert!(world.handle().is_alive(victim.id()), "the revoked lives");
     }
 }
 

@@ -89,6 +89,89 @@ pub fn the_table_names_the_living<S: Stage>(stage: &mut S) {
     assert!(table.iter().all(|&id| e.is_alive(id)));
 }
 
+/// It lives and is found, as far as this endpoint knows.
+fn knows<E: Endpoint>(e: &E, peer: EndpointId) {
+    assert!(e.is_alive(peer), "{peer:?} lives");
+    assert_eq!(e.occupant(peer.index), Some(peer));
+    assert_eq!(e.occupied_from(peer.index), Some(peer.index));
+}
+
+pub fn a_newcomer_knows_itself<S: Stage>(stage: &mut S) {
+    let newcomer = stage.newcomer();
+    knows(&newcomer, newcomer.id());
+}
+
+pub fn a_newcomer_knows_those_who_came_before<S: Stage>(stage: &mut S) {
+    let (e, addr) = (stage.newcomer(), stage.scratch(64));
+    stage.run(store(&e, addr, &[1]));
+    let newcomer = stage.newcomer();
+    knows(&newcomer, e.id());
+}
+
+pub fn whoever_sees_a_newcomers_write_knows_it<S: Stage>(stage: &mut S) {
+    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+    for turn in 1..=3 {
+        let newcomer = stage.newcomer();
+        stage.run(async {
+            newcomer.faa64(addr, 1).await.expect("it takes effect");
+            assert_eq!(load(&e, addr).await, turn);
+            knows(&e, newcomer.id());
+        });
+    }
+}
+
+pub fn whoever_reads_a_newcomers_record_knows_it<S: Stage>(stage: &mut S) {
+    let (e, newcomer) = (stage.endpoint(), stage.newcomer());
+    newcomer.publish(Slot(0), 0, 7);
+    stage.run(async {
+        if load(&e, e.record(newcomer.id().index, Slot(0))).await == 7 {
+            knows(&e, newcomer.id());
+        }
+    });
+}
+
+pub fn whoever_gets_a_newcomers_message_knows_it<S: Stage>(stage: &mut S) {
+    let (e, newcomer) = (stage.endpoint(), stage.newcomer());
+    let to = Mailbox { endpoint: e.id(), slot: Slot(0) };
+    stage.run(async {
+        newcomer.send(to, [1; 4]).await.expect("it reaches the mailbox");
+        assert_eq!(e.receive(Slot(0)).map(|envelope| envelope.from), Some(newcomer.id()));
+        knows(&e, newcomer.id());
+    });
+}
+
+pub fn whoever_hears_of_a_newcomer_knows_it<S: Stage>(stage: &mut S) {
+    let (e, third, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    let newcomer = stage.newcomer();
+    stage.run(async {
+        store(&newcomer, addr, &[newcomer.id().bits()]).await;
+        let name = load(&third, addr).await;
+        let to = Mailbox { endpoint: e.id(), slot: Slot(0) };
+        third.send(to, [name; 4]).await.expect("it reaches the mailbox");
+        assert_eq!(e.receive(Slot(0)).map(|envelope| envelope.message), Some([name; 4]));
+        knows(&e, newcomer.id());
+    });
+}
+
+pub fn a_successor_is_known_by_its_own_name<S: Stage>(stage: &mut S) {
+    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+    let mut before = Vec::new();
+    for turn in 1..=8 {
+        let newcomer = stage.newcomer();
+        let occupant = e.occupant(newcomer.id().index);
+        assert!(occupant.is_none_or(|id| id == newcomer.id()), "its predecessor is dead");
+        stage.run(async {
+            newcomer.faa64(addr, 1).await.expect("it takes effect");
+            assert_eq!(load(&e, addr).await, turn);
+        });
+        knows(&e, newcomer.id());
+        assert!(before.iter().all(|&id| !e.is_alive(id)), "what is dead stays dead");
+        before.push(newcomer.id());
+        stage.kill(newcomer);
+        stage.run(bury(&e, before[before.len() - 1]));
+    }
+}
+
 pub fn what_the_dead_did_stays<S: Stage>(stage: &mut S) {
     let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
     let id = peer.id();

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 const TICK: Duration = Duration::from_millis(20);
 /// What a group gets between the polite signal and the other one.
 const GRACE: Duration = Duration::from_secs(3);
-/// Lines under way between the readers and whoever takes them; beyond, the child waits.
+/// Lines under way between the readers and the caller that takes them; beyond, the child waits.
 const LINES_MAX: usize = 4096;
 
 /// Where a line was written.
@@ -39,7 +39,7 @@ pub(crate) enum End {
     OverLimit,
     /// By itself, but processes it had started were still writing and had to be killed.
     LeftBehind,
-    /// Killed, because whoever runs us asked us to stop.
+    /// Killed, because our caller asked us to stop.
     Interrupted,
 }
 
@@ -110,7 +110,7 @@ fn forward(from: impl Read + Send + 'static, stream: Stream, to: SyncSender<(Str
 /// Asks the child's group to end, waits, and ends what remains of it.
 fn end_group(child: &mut Child) -> io::Result<()> {
     let group = Pid::from_child(child);
-    // An error means that nobody is left, which is what we want.
+    // An error means that no process is left, which is what we want.
     let _ = kill_process_group(group, Signal::TERM);
     let patience = Instant::now() + GRACE;
     while child.try_wait()?.is_none() && Instant::now() < patience {

@@ -32,7 +32,7 @@ pub(crate) enum Expect {
     AtMost(&'static str, f64),
 }
 
-/// The lock that excludes nobody.
+/// The lock that excludes no holder.
 const CANARY: &str = "none";
 
 /// Every toy run.

@@ -2,7 +2,7 @@
 //!
 //! What is not mutated, and why, stands in `.cargo/mutants.toml`. Each part of the program has its
 //! judges: the quickest that knows it first, the next for what that one let through. A change that
-//! none notices is a survivor. Those that change nothing that anybody could see stand in
+//! none notices is a survivor. Those that change nothing that a caller could see stand in
 //! `.cargo/survivors`, each with its reason; of the rest so many in a hundred must be noticed.
 //!
 //! All changes take days, so a night tries every so manieth: the next night the ones after them, or
@@ -27,7 +27,7 @@ const SCORE_MIN: u64 = 90;
 const NIGHTS: u64 = 28;
 /// Of each scene, where a judge plays schedules in a build that is not optimised.
 const SCHEDULES: &str = "1000";
-/// Where changes stand that nobody can see.
+/// Where changes stand that no caller can see.
 const SURVIVORS: &str = ".cargo/survivors";
 
 /// A part of the program, and the judges of its changes, one after the other.
@@ -245,7 +245,7 @@ impl Chosen {
     }
 }
 
-/// The list of changes that nobody can see: `CHANGE # REASON`, one a line, without line numbers.
+/// The list of changes that no caller can see: `CHANGE # REASON`, one a line, without line numbers.
 fn survivors(text: &str) -> Result<BTreeMap<String, String>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let entry = |line: &str| {

@@ -16,7 +16,7 @@ const MARK: &str = "SKIP ";
 pub(crate) struct Skip {
     /// What is skipped. Empty if the line is malformed, which no list permits.
     pub(crate) id: String,
-    /// Why, for whoever reads the run.
+    /// Why, for the reader of the run.
     pub(crate) reason: String,
 }
 

@@ -1,7 +1,7 @@
 //! Range locks with guards: [`RangeMutex`] and [`RangeRwLock`].
 //!
 //! They stand on the lists and add what people expect of a lock: a guard that releases, timeouts,
-//! futures. They guard no data: whoever holds a range knows what it stands for. For a slice whose
+//! futures. They guard no data: the holder of a range knows what it stands for. For a slice whose
 //! parts are handed out, see [`RangeLocked`](crate::RangeLocked).
 
 use std::fmt;
@@ -91,7 +91,7 @@ impl RangeMutex {
         }
     }
 
-    /// Waits until nobody holds a range that overlaps `range`, then holds it.
+    /// Waits until no thread holds a range that overlaps `range`, then holds it.
     ///
     /// # Panics
     ///
@@ -101,7 +101,7 @@ impl RangeMutex {
         self.wait(range, None).expect(NO_DEADLINE)
     }
 
-    /// Holds `range` if nobody is in the way now.
+    /// Holds `range` if no holder is in the way now.
     pub fn try_lock(&self, range: Range) -> Option<RangeMutexGuard<'_>> {
         let token = self.list.try_lock_as(owner_of_thread(), range)?;
         Some(RangeGuard::new(&self.list, token, range))
@@ -167,7 +167,7 @@ impl RangeRwLock {
         }
     }
 
-    /// Waits until nobody writes in a range that overlaps `range`, then reads in it.
+    /// Waits until no holder writes in a range that overlaps `range`, then reads in it.
     ///
     /// # Panics
     ///
@@ -178,7 +178,7 @@ impl RangeRwLock {
         self.wait(range, true, None).expect(NO_DEADLINE)
     }
 
-    /// Waits until nobody reads or writes in a range that overlaps `range`, then writes in it.
+    /// Waits until no holder reads or writes in a range that overlaps `range`, then writes in it.
     ///
     /// # Panics
     ///
@@ -188,12 +188,12 @@ impl RangeRwLock {
         self.wait(range, false, None).expect(NO_DEADLINE)
     }
 
-    /// Reads in `range` if nobody is in the way now.
+    /// Reads in `range` if no holder is in the way now.
     pub fn try_read(&self, range: Range) -> Option<RangeRwLockGuard<'_>> {
         self.attempt(range, true)
     }
 
-    /// Writes in `range` if nobody is in the way now.
+    /// Writes in `range` if no holder is in the way now.
     pub fn try_write(&self, range: Range) -> Option<RangeRwLockGuard<'_>> {
         self.attempt(range, false)
     }

@@ -20,10 +20,11 @@
 //! **A node is built and taken apart by its owner only.** It is linked at every level, upwards,
 //! before `lock` returns, and marked at every level, downwards, by `unlock`: so what is unmarked at
 //! one level was linked at all levels below, and what is marked at level 0 is marked everywhere.
-//! Anyone who passes a marked node unlinks it.
+//! A walk that passes a marked node unlinks it.
 //!
-//! **Memory.** A node counts its links, its owner and its sleepers. Whoever takes the last of them
-//! hands it to the epochs, which free it when no search can still see it. A sleeper is in no epoch.
+//! **Memory.** A node counts its links, its owner and its sleepers. The thread that takes the last
+//! of them hands it to the epochs, which free it when no search can still see it. A sleeper is in
+//! no epoch.
 //!
 //! Lock-free in the absence of conflicts, and not fair: a range may be overtaken for ever.
 #![allow(unsafe_code)]
@@ -52,7 +53,7 @@ struct Node {
     range: Range,
     /// Links, the owner, sleepers.
     references: AtomicU32,
-    /// Somebody sleeps for it, or is about to.
+    /// A waiter sleeps for it, or is about to.
     awaited: AtomicBool,
     height: usize,
     tower: Tower,
@@ -170,7 +171,7 @@ impl RawRangeLockTimed for IndexedLock {
 }
 
 impl IndexedLock {
-    /// Without a node yet, so that who only waits allocates nothing.
+    /// Without a node yet, so that a thread that only waits allocates nothing.
     fn acquire(&self, range: Range, patience: Patience) -> Option<IndexedToken> {
         let mut node = None;
         loop {
@@ -327,7 +328,7 @@ impl IndexedLock {
 impl Drop for IndexedLock {
     /// Frees every node but those whose tokens are still out: they are freed when given back.
     fn drop(&mut self) {
-        // SAFETY: nobody else can reach this lock any more, so no search is under way in it.
+        // SAFETY: no other thread can reach this lock any more, so no search is under way in it.
         let guard = unsafe { epoch::unprotected() };
         for level in 0..HEIGHT_MAX {
             let mut at = self.head[level].load(Ordering::Acquire, guard);
@@ -354,8 +355,9 @@ fn give_back(node: Shared<'_, Node>, guard: &Guard) {
     // SAFETY: the reference given back has kept the node so far.
     let left = unsafe { node.deref() }.references.fetch_sub(1, Ordering::AcqRel);
     if left == 1 {
-        // SAFETY: no link leads to it any more, and nobody can make one: links are made by owners,
-        // and the owner's reference is gone. Searches that saw it are in epochs that began before.
+        // SAFETY: no link leads to it any more, and no thread can make one: links are made by
+        // owners, and the owner's reference is gone. Searches that saw it are in epochs that began
+        // before.
         unsafe { guard.defer_destroy(node.with_tag(0)) };
     }
 }

@@ -1,9 +1,9 @@
 //! Range locks: hold a part of something, while others hold other parts.
 //!
-//! A mutex around a file, an array or an address space makes everybody wait for everybody, though
-//! most touch different parts of it. A lock per page or per element costs memory, and whoever needs
-//! many takes many. A **range lock** is one lock of which a caller holds the positions it needs,
-//! any range of 64-bit numbers:
+//! A mutex around a file, an array or an address space makes all threads wait for each other,
+//! though most touch different parts of it. A lock per page or per element costs memory, and a
+//! thread that needs many takes many. A **range lock** is one lock of which a caller holds the
+//! positions it needs, any range of 64-bit numbers:
 //!
 //! ```
 //! use farlock_local::{Range, RangeMutex};
@@ -14,7 +14,7 @@
 //!         let file = &file;
 //!         scope.spawn(move || {
 //!             let held = file.lock(Range::new(record * 512, (record + 1) * 512)?);
-//!             // Nobody else is in these 512 bytes; the other threads are in theirs.
+//!             // No other thread is in these 512 bytes; the others are in theirs.
 //!             drop(held);
 //!             Ok::<(), farlock_local::RangeError>(())
 //!         });
@@ -55,15 +55,16 @@
 //!
 //! - **Exclusion.** Held ranges do not overlap, except shared ones with each other. What a holder
 //!   did is visible to the next.
-//! - **Release never waits.** It is one atomic operation, and a wake-up if somebody sleeps.
+//! - **Release never waits.** It is one atomic operation, and a wake-up if a waiter sleeps.
 //! - **Disjoint ranges do not wait for each other**, and no lock is taken inside, except to sleep.
-//! - **Cheap when nobody is in the way.** Two atomic operations: 1.1 times a bare compare-and-swap
-//!   and a fetch-and-add if nothing is held, 1.6 to 1.8 times if something else is (13 and 18 to 20
-//!   ns on an AMD EPYC 9005; `cargo bench -p farlock-local` shows it on your machine).
+//! - **Cheap when no holder is in the way.** Two atomic operations: 1.1 times a bare
+//!   compare-and-swap and a fetch-and-add if nothing is held, 1.6 to 1.8 times if something else is
+//!   (13 and 18 to 20 ns on an AMD EPYC 9005; `cargo bench -p farlock-local` shows it on your
+//!   machine).
 //! - **More threads than cores do no harm.** A waiter spins for about two microseconds, then
 //!   sleeps: sixteen threads on two cores get as much done as two.
 //! - **Giving up leaves nothing behind**: a timeout, a failed try, a future dropped at any point.
-//!   Nobody's wake-up goes with it.
+//!   No other waiter's wake-up goes with it.
 //! - **Memory** is 64 bytes for each range held at once, used again and never returned to the
 //!   system.
 //! - **Full range.** [`Range::FULL`] holds all 2^64 positions; empty and inverted ranges are errors
@@ -75,9 +76,9 @@
 //!   builds panic instead, where a guard of this thread is in the way.
 //! - **No deadlock detection** between threads that hold one range and wait for another. Take
 //!   ranges in ascending order, or try.
-//! - **Not strictly fair.** Who was set back sixteen times makes newcomers stand back, each for at
-//!   most some two milliseconds. So nobody who holds a range is ever locked out by somebody's
-//!   impatience, and a wait among holders that stay for long may be long.
+//! - **Not strictly fair.** A waiter that was set back sixteen times makes newcomers stand back,
+//!   each for at most some two milliseconds. So no holder of a range is ever locked out by a
+//!   waiter's impatience, and a wait among holders that stay for long may be long.
 //! - **No poisoning.** A guard dropped by a panic releases.
 //! - **Not for many held ranges.** The list is walked from its start: each held range before yours
 //!   costs two to three nanoseconds while they are few thousands, more beyond. Then use

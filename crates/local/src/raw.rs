@@ -11,7 +11,7 @@ use crate::Range;
 ///
 /// A thread that waits for a range which it holds itself waits for ever.
 pub trait RawRangeLock: Send + Sync {
-    /// The right to a range. Whoever loses it leaves the range locked for ever.
+    /// The right to a range. Losing it leaves the range locked for ever.
     type Token: Send;
 
     /// What reports and records call this lock.

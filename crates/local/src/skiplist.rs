@@ -16,8 +16,8 @@
 //! What is compared with is the original, a lock in each node (`ByNode`, feature `baseline`): the
 //! text is the same, but for what is locked.
 //!
-//! **Memory.** The one who marks a node unlinks it and hands it to the epochs, which free it when
-//! no search can still see it.
+//! **Memory.** The thread that marks a node unlinks it and hands it to the epochs, which free it
+//! when no search can still see it.
 #![allow(unsafe_code)]
 
 use std::alloc::{self, Layout};
@@ -34,7 +34,7 @@ use crate::{IndexedLock, ListEx, ListRw, Range, RawRangeLock};
 /// Levels: with every second node going up, enough for 2^24 keys.
 const HEIGHT_MAX: usize = 24;
 
-/// Who may change which nodes. [`ByRange`] in use, `ByNode` to compare with.
+/// Which thread may change which nodes. [`ByRange`] in use, `ByNode` to compare with.
 ///
 /// # Safety
 ///
@@ -129,7 +129,7 @@ struct Node<V, C: Coordination> {
     /// Nothing in the head.
     value: MaybeUninit<V>,
     coordination: C::InNode,
-    /// Removed: set once, by the one who unlinks it.
+    /// Removed: set once, by the thread that unlinks it.
     marked: AtomicBool,
     /// In the list at all its levels.
     linked: AtomicBool,
@@ -172,7 +172,7 @@ impl<V, C: Coordination> Node<V, C> {
 
     /// # Safety
     ///
-    /// `node` came from [`Self::allocate`], nobody uses it any more, it is freed once, and its
+    /// `node` came from [`Self::allocate`], no thread uses it any more, it is freed once, and its
     /// value, where it has one, was dropped.
     unsafe fn free(node: *mut Self) {
         // SAFETY: see above.
@@ -296,7 +296,7 @@ impl<V: Send + Sync + 'static, C: Coordination + 'static> SkipMap<V, C> {
                 if marked.load(Ordering::Acquire) {
                     continue;
                 }
-                // Somebody inserts it: its insertion counts when it is complete.
+                // A thread inserts it: its insertion counts when it is complete.
                 while !linked.load(Ordering::Acquire) {
                     thread::yield_now();
                 }
@@ -483,13 +483,13 @@ impl<V: Send + Sync + 'static, C: Coordination + 'static> SkipMap<V, C> {
 /// How a removal went, with the nodes held.
 enum Removal {
     Done,
-    /// Somebody else removed the node first.
+    /// Another thread removed the node first.
     ByAnother,
     /// Something came between the node and its predecessors.
     Moved,
 }
 
-/// Hands a node that nobody can reach any more to the epochs.
+/// Hands a node that no thread can reach any more to the epochs.
 fn retire<V: Send + Sync + 'static, C: Coordination + 'static>(
     node: *mut Node<V, C>,
     guard: &Guard,
@@ -510,8 +510,8 @@ impl<V, C: Coordination> Drop for SkipMap<V, C> {
         let mut at = self.head.as_ptr();
         let mut is_head = true;
         while !at.is_null() {
-            // SAFETY: nobody else can reach the map; every node in it is at level 0, once, and has
-            // a value unless it is the head.
+            // SAFETY: no other thread can reach the map; every node in it is at level 0, once, and
+            // has a value unless it is the head.
             unsafe {
                 let next = Node::next(at, 0).load(Ordering::Acquire);
                 if !is_head {

@@ -99,11 +99,11 @@ pub struct PartMut<'a, T, H = OfThread> {
     _held: RangeRwLockGuard<'a, H>,
 }
 
-// SAFETY: who has the part has `&[T]`, which may be sent if `T` is `Sync`; a task's range may be
-// released by any thread.
-unsafe impl<T: Sync> Send for PartRef<'_, T, OfTask> {}
-// SAFETY: who has the part has `&mut [T]`, which may be sent if `T` is `Send`; a task's range may
+// SAFETY: the holder of the part has `&[T]`, which may be sent if `T` is `Sync`; a task's range may
 // be released by any thread.
+unsafe impl<T: Sync> Send for PartRef<'_, T, OfTask> {}
+// SAFETY: the holder of the part has `&mut [T]`, which may be sent if `T` is `Send`; a task's range
+// may be released by any thread.
 unsafe impl<T: Send> Send for PartMut<'_, T, OfTask> {}
 // SAFETY: a shared part gives nothing but `&[T]`.
 unsafe impl<T: Sync, H> Sync for PartRef<'_, T, H> {}
@@ -132,7 +132,7 @@ impl<T> RangeLocked<[T]> {
         self.cells.is_empty()
     }
 
-    /// Waits until nobody writes in this part, then lends it to read.
+    /// Waits until no holder writes in this part, then lends it to read.
     ///
     /// # Panics
     ///
@@ -147,7 +147,7 @@ impl<T> RangeLocked<[T]> {
         Ok(self.part_ref(held.expect(NO_DEADLINE)))
     }
 
-    /// Waits until nobody reads or writes in this part, then lends it to write.
+    /// Waits until no holder reads or writes in this part, then lends it to write.
     ///
     /// # Panics
     ///
@@ -161,7 +161,7 @@ impl<T> RangeLocked<[T]> {
         Ok(self.part_mut(held.expect(NO_DEADLINE)))
     }
 
-    /// Lends this part to read if nobody is in the way now.
+    /// Lends this part to read if no holder is in the way now.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl<T> RangeLocked<[T]> {
         Ok(held.map(|held| self.part_ref(held)))
     }
 
-    /// Lends this part to write if nobody is in the way now.
+    /// Lends this part to write if no holder is in the way now.
     ///
     /// # Errors
     ///
@@ -269,7 +269,7 @@ impl<T> RangeLocked<[T]> {
         Ok(self.part_mut(self.lock.write_async(range).await))
     }
 
-    /// All elements, without locking: the borrow says that nobody else is here.
+    /// All elements, without locking: the borrow says that no other thread is here.
     pub fn get_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.cells.iter_mut().map(UnsafeCell::get_mut)
     }
@@ -319,7 +319,7 @@ impl<T, H> Deref for PartRef<'_, T, H> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: the pointer covers live cells of one slice, laid out as their elements, and while
-        // the part lives it holds a range over them: nobody holds an exclusive one.
+        // the part lives it holds a range over them: no thread holds an exclusive one.
         unsafe { self.elements.as_ref() }
     }
 }

@@ -13,7 +13,7 @@ const SLOTS: u64 = 16;
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 20_000;
 
-/// Counts who is inside each slot: -1 a writer, n > 0 readers.
+/// Counts the holders inside each slot: -1 a writer, n > 0 readers.
 struct Room([AtomicI32; SLOTS as usize]);
 
 impl Room {

@@ -1,4 +1,4 @@
-//! What every raw lock does, whoever wrote it: alone against a plain model, and among threads.
+//! What every raw lock does: alone against a plain model, and among threads.
 #![cfg(feature = "baseline")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -114,7 +114,7 @@ proptest! {
     }
 }
 
-/// Threads change pairs of numbers that only agree while nobody changes them.
+/// Threads change pairs of numbers that only agree while no thread changes them.
 fn among_threads<L: RawRangeLock>(lock: &L, take: impl Fn(&L, Range, bool) -> L::Token + Sync) {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 3_000;

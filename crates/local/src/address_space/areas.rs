@@ -3,8 +3,8 @@
 //! Two kinds of change. *Structural* ones insert and remove nodes; their caller is alone in the
 //! whole space. *Others* move the border between two neighbours or change a protection, while
 //! searches for addresses elsewhere pass through the same nodes: so bounds are atomic, and a border
-//! only moves within addresses that nobody else looks for. Nodes are never freed, so that an index
-//! from before a structural change leads to a node, if maybe another one.
+//! only moves within addresses that no other thread looks for. Nodes are never freed, so that an
+//! index from before a structural change leads to a node, if maybe another one.
 
 use std::sync::OnceLock;
 
@@ -32,7 +32,8 @@ pub(super) struct Seen {
     pub(super) protection: Protection,
 }
 
-/// Who reads or writes one of these has a range lock that orders what matters, so all are relaxed.
+/// A reader or writer of one of these has a range lock that orders what matters, so all are
+/// relaxed.
 struct Node {
     start: AtomicU64,
     end: AtomicU64,

@@ -38,7 +38,7 @@ impl Gate {
         let word = self.word.load(Ordering::SeqCst);
         let new = match shared {
             true if word & (WRITER | WRITER_WAITS) == 0 => word + 1,
-            // Whoever waits to write says so again.
+            // A waiting writer says so again.
             false if word & !WRITER_WAITS == 0 => WRITER,
             _ => return false,
         };

@@ -1,9 +1,9 @@
 //! pNOVA's range lock: positions in equal segments, a reader-writer lock each.
 //!
 //! Kim et al. (APSys'19), as described by Kogan, Dice, Issa, section 2. A range takes the locks of
-//! all segments it touches, lowest first, so that nobody waits in a circle. The number and the size
-//! of the segments must suit the use: a full range takes every lock, and two ranges that share a
-//! segment exclude each other whether they overlap or not.
+//! all segments it touches, lowest first, so that no threads wait in a circle. The number and the
+//! size of the segments must suit the use: a full range takes every lock, and two ranges that share
+//! a segment exclude each other whether they overlap or not.
 
 use super::gate::Gate;
 use crate::{Range, RawRangeLock, RawRangeRwLock};

@@ -68,7 +68,7 @@ impl Requests {
             }
             later.blockers -= 1;
             if later.blockers == 0 {
-                later.ticket.as_ref().expect("who was blocked has a ticket").grant();
+                later.ticket.as_ref().expect("a blocked waiter has a ticket").grant();
             }
         });
         self.tickets.extend(gone.ticket);

@@ -33,7 +33,7 @@ pub trait Guarding<T>: Send + Sync {
     fn waited_ns(&self) -> u64;
 }
 
-/// A waiter's place: who grants the range says so here.
+/// A waiter's place: the holder that grants the range says so here.
 #[derive(Default)]
 pub struct Ticket {
     granted: AtomicBool,
@@ -41,7 +41,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Makes a used ticket fresh. Only while nobody waits with it.
+    /// Makes a used ticket fresh. Only while no thread waits with it.
     pub(super) fn reset(&self) {
         self.granted.store(false, Ordering::Relaxed);
         *self.asleep.lock().expect("nothing panics under this lock") = None;
@@ -93,7 +93,7 @@ impl Waiting for Park {
             }
             hint::spin_loop();
         }
-        // Before the last look: who grants later finds this thread, who granted earlier is seen.
+        // Before the last look: a later grant finds this thread, an earlier one is seen.
         *ticket.asleep.lock().expect("nothing panics under this lock") = Some(thread::current());
         while !ticket.is_granted() {
             thread::park();
@@ -125,7 +125,8 @@ impl<T: Send> Guarding<T> for SpinLock<T> {
             self.acquire_slow();
         }
         let _held = Held(&self.held);
-        // SAFETY: this thread set `held`, and nobody else touches the value until it is cleared.
+        // SAFETY: this thread set `held`, and no other thread touches the value until it is
+        // cleared.
         act(unsafe { &mut *self.value.get() })
     }
 

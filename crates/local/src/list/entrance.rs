@@ -61,13 +61,13 @@ impl<const RW: bool> List<RW> {
     #[inline]
     pub(super) fn lock(&self, claim: Claim, deadline: Option<Instant>) -> Option<Token> {
         let mine = self.fresh(claim);
-        if self.impatience.nobody() && self.take_alone(mine) {
+        if self.impatience.is_none() && self.take_alone(mine) {
             return Some(Token::new(mine));
         }
         self.lock_beside(mine, deadline)
     }
 
-    /// Takes the range if nobody is in the way.
+    /// Takes the range if no holder is in the way.
     #[inline]
     pub(super) fn try_lock(&self, claim: Claim) -> Option<Token> {
         let mine = self.fresh(claim);
@@ -81,7 +81,7 @@ impl<const RW: bool> List<RW> {
     fn lock_beside(&self, mine: &'static Entry, deadline: Option<Instant>) -> Option<Token> {
         let claim = mine.claim();
         let mut came = Came::Nowhere;
-        if self.impatience.nobody() {
+        if self.impatience.is_none() {
             came = self.take_beside(mine, claim);
             if came == Came::Through {
                 return Some(Token::new(mine));
@@ -100,7 +100,7 @@ impl<const RW: bool> List<RW> {
         Entrance::from(self, claim, mine, came).attempt()
     }
 
-    /// The ordinary path, once: others hold ranges, none is in the way, and nobody races.
+    /// The ordinary path, once: others hold ranges, none is in the way, and no other thread races.
     ///
     /// It is what [`Entrance`] does, without keeping in memory how far it came, which costs a third
     /// of it.
@@ -169,7 +169,7 @@ impl<'a, const RW: bool> Entrance<'a, RW> {
         }
     }
 
-    /// Goes on until the range is held or somebody is in the way.
+    /// Goes on until the range is held or a holder is in the way.
     ///
     /// Races are retried at once: each means that another acquisition or release got on.
     pub(super) fn step(&mut self) -> Step {
@@ -200,7 +200,7 @@ impl<'a, const RW: bool> Entrance<'a, RW> {
                     if late {
                         return None;
                     }
-                    // Whoever slept until the deadline looks once more.
+                    // A waiter that slept until the deadline looks once more.
                     late = !obstacle.wait(deadline);
                 }
             }
@@ -283,7 +283,7 @@ impl<const RW: bool> Future for Entrance<'_, RW> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Token> {
         let newcomer = self.setbacks == 0 && self.stood_back < STAND_BACK_YIELDS;
-        if newcomer && !self.list.impatience.nobody() {
+        if newcomer && !self.list.impatience.is_none() {
             self.stood_back += 1;
             cx.waker().wake_by_ref();
             return Poll::Pending;

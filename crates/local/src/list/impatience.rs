@@ -24,7 +24,7 @@ impl Impatience {
 
     /// A hint: exclusion does not rest on it.
     #[inline]
-    pub(super) fn nobody(&self) -> bool {
+    pub(super) fn is_none(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0
     }
 
@@ -42,7 +42,7 @@ impl Impatience {
         const NAPS: u32 = 20;
         const NAP: std::time::Duration = std::time::Duration::from_micros(50);
         for turn in 0..STAND_BACK_YIELDS + NAPS {
-            if self.nobody() {
+            if self.is_none() {
                 return;
             }
             if turn < STAND_BACK_YIELDS {

@@ -51,7 +51,7 @@ impl ListEx {
         self.list.lock(Claim { range, shared: false, owner }, deadline)
     }
 
-    /// Takes `range` as the thread `owner` if nobody is in the way.
+    /// Takes `range` as the thread `owner` if no holder is in the way.
     #[inline]
     pub(crate) fn try_lock_as(&self, owner: u64, range: Range) -> Option<Token> {
         self.list.try_lock(Claim { range, shared: false, owner })

@@ -3,7 +3,7 @@
 //!
 //! A range is held while its entry is in a list sorted by start. Taking it is one compare-and-swap
 //! on the link before its place; releasing it marks the entry's own link, which cannot fail;
-//! whoever passes a marked entry later unlinks it, or replaces it with its own in the same
+//! a walk that passes a marked entry later unlinks it, or replaces it with its own in the same
 //! compare-and-swap.
 //!
 //! ```text
@@ -21,11 +21,11 @@
 //! entry: the listing inserts the old one again, which may still be linked, and so clears its mark
 //! and can link it to itself. A walk that loses its footing begins again at the head. Links carry
 //! versions ([`word`]), so entries are used again at once without epochs, and nothing waits for
-//! anybody's grace. Adjacent ranges do not wait for each other. Impatience (section 4.3) never
-//! makes anybody wait without a bound, so holders of several ranges cannot be locked out.
+//! a grace period. Adjacent ranges do not wait for each other. Impatience (section 4.3) never
+//! makes a thread wait without a bound, so holders of several ranges cannot be locked out.
 //!
 //! **Fast path** (section 4.5). If no range is held, the head is led to the entry and marked; the
-//! release takes it out at once. Whoever comes in between removes the head's mark first.
+//! release takes it out at once. A newcomer in between removes the head's mark first.
 //!
 //! **What a panic leaves behind.** Nothing here calls foreign code while an entry is half inserted.
 //! A token that is lost leaves its range locked for ever and its 64 bytes in use.

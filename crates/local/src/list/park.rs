@@ -3,7 +3,7 @@
 //! A table of queues, by entry. A sleeper first sets the parked bit of the entry's link, then joins
 //! the queue if the link is still the same; a releaser marks the link, and only if it finds the bit
 //! set does it come here. Assumes that the check and the joining happen under the queue's mutex. It
-//! never wakes too few; it may wake too many, and everybody looks again.
+//! never wakes too few; it may wake too many, and every sleeper looks again.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -81,7 +81,7 @@ pub(super) fn leave(place: &Place) {
     drop(left);
 }
 
-/// Wakes all who sleep until `entry` is released.
+/// Wakes all that sleep until `entry` is released.
 #[cold]
 pub(super) fn wake(entry: u32) {
     let mut sleepers = hold(TABLE.queue(entry));

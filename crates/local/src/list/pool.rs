@@ -45,7 +45,8 @@ pub(super) struct Entry {
     /// The thread that holds it, where that is known; 0 otherwise.
     owner: AtomicU64,
     shared: AtomicU32,
-    /// Written when the entry is carved, before anybody can know it: nothing for a model to see.
+    /// Written when the entry is carved, before another thread can know it: nothing for a model to
+    /// see.
     index: std::sync::atomic::AtomicU32,
 }
 
@@ -75,7 +76,7 @@ impl Entry {
         self.index.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Says what the entry stands for, before anybody can find it.
+    /// Says what the entry stands for, before another thread can find it.
     ///
     /// The stores release: a late thread that sees one of them also sees that the link it came by
     /// has changed.

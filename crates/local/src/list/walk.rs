@@ -7,7 +7,7 @@ use super::{park, pool};
 use crate::Range;
 use crate::primitive::{const_fn, world_has_ended};
 
-/// Who stays when a reader and a writer of overlapping ranges meet while they insert themselves.
+/// Which of a reader and a writer stays that insert overlapping ranges at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preference {
     /// The writer leaves and tries again.
@@ -23,9 +23,9 @@ pub enum Preference {
 pub enum Planted {
     /// None.
     No,
-    /// A writer that gave way inserts the same entry again, as the paper's listing 2 does.
+    /// A writer that yielded inserts the same entry again, as the paper's listing 2 does.
     Reinsert,
-    /// Nobody looks again after inserting.
+    /// No writer or reader looks again after inserting.
     NoValidation,
     /// The second look takes what an entry says now for what it said in its place.
     NoSecondLook,
@@ -44,7 +44,7 @@ pub(crate) struct List<const RW: bool> {
     pub(super) planted: Planted,
 }
 
-/// Somebody to wait for: an entry that overlaps, and its link when it was seen.
+/// What a waiter waits for: an entry that overlaps, and its link when it was seen.
 #[derive(Clone, Copy)]
 pub(crate) struct Obstacle {
     pub(super) entry: &'static Entry,
@@ -100,7 +100,7 @@ impl<const RW: bool> List<RW> {
 }
 
 impl<const RW: bool> List<RW> {
-    /// The fast path: nobody holds anything.
+    /// The fast path: no range is held.
     pub(super) fn take_alone(&self, mine: &'static Entry) -> bool {
         let head = self.head.peek();
         if head.target() != 0 {
@@ -300,7 +300,7 @@ fn give_run(first: u32, end: u32) {
     }
 }
 
-/// Readers are sorted by start, and may overlap; everybody else keeps clear of the other.
+/// Readers are sorted by start, and may overlap; all others keep clear of each other.
 fn order<const RW: bool>(mine: Claim, theirs: Claim) -> Order {
     if theirs.range.last() < mine.range.start() {
         return Order::Behind;

@@ -10,9 +10,9 @@
 //! Every change of where an unmarked link leads counts its version up, and an entry that is used
 //! again goes on counting where it stopped. So a compare-and-swap on a link succeeds only if the
 //! link has not changed since it was read, which is what lets entries be used again at once,
-//! without grace periods: whoever still looks at one finds out. A version comes round after 2^40
-//! changes of one link; a thread would have to be suspended for all of them (hours, at full speed),
-//! between its load and its compare-and-swap, and wake at exactly the same count.
+//! without grace periods: a thread that still looks at one finds out. A version comes round after
+//! 2^40 changes of one link; a thread would have to be suspended for all of them (hours, at full
+//! speed), between its load and its compare-and-swap, and wake at exactly the same count.
 //!
 //! Orderings: all changes are sequentially consistent. That costs nothing over acquire-release on
 //! the processors we know, and the reader-writer list needs it: a reader inserts and then looks for
@@ -44,7 +44,7 @@ impl Word {
         self.0 & MARK != 0
     }
 
-    /// Somebody sleeps until this entry is released.
+    /// A waiter sleeps until this entry is released.
     pub(super) const fn parked(self) -> bool {
         self.0 & PARKED != 0
     }
@@ -96,8 +96,8 @@ impl Link {
 
     /// Whether nothing has changed since `word` was loaded.
     ///
-    /// Relaxed is enough: it follows acquiring loads of what it vouches for, and whoever makes
-    /// those loads return something newer has released the change of this word before.
+    /// Relaxed is enough: it follows acquiring loads of what it vouches for, and a thread that
+    /// makes those loads return something newer has released the change of this word before.
     pub(super) fn still(&self, word: Word) -> bool {
         self.word.load(Ordering::Relaxed) == word.0
     }
@@ -120,7 +120,7 @@ impl Link {
         self.swap(empty, Word(empty.0 | (u64::from(target) << INDEX_SHIFT) | MARK)).is_some()
     }
 
-    /// Head only: the fast path gives the list back, empty. Nobody looked behind a marked head.
+    /// Head only: the fast path gives the list back, empty. No walk looked behind a marked head.
     pub(super) fn give_empty(&self, taken: Word) -> bool {
         debug_assert!(taken.marked(), "held by the fast path");
         self.swap(taken, Word(taken.0 & VERSION_MASK)).is_some()

@@ -205,7 +205,8 @@ pub(crate) fn a_deadline_comes(preference: Preference) {
     assert!(lock.try_write(Range::FULL).is_some(), "everybody has left");
 }
 
-/// A task that waits is woken, whoever is quicker; one that is dropped takes nothing along.
+/// A task that waits is woken, whichever thread is quicker; one that is dropped takes nothing
+/// along.
 pub(crate) fn a_task_waits_and_another_gives_up() {
     let lock = Arc::new(RangeMutex::new());
     let place = Arc::new(Place::new());
@@ -291,7 +292,7 @@ impl Wake for Alarm {
     }
 }
 
-/// Waits for a future, asleep: the checker sees it if nobody wakes it.
+/// Waits for a future, asleep: the checker sees it if no thread wakes it.
 fn block_on<F: Future>(future: F) -> F::Output {
     let alarm = Arc::new(Alarm { rung: Mutex::new(false), ring: Condvar::new() });
     let waker = Waker::from(alarm.clone());

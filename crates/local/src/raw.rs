@@ -10,6 +10,21 @@ use crate::Range;
 /// Exclusive locks on ranges: no two tokens of overlapping ranges exist at once.
 ///
 /// A thread that waits for a range which it holds itself waits for ever.
+///
+/// ```
+/// use farlock_local::{IndexedLock, ListEx, Range, RawRangeLock};
+///
+/// /// Runs something while no other thread holds any of these positions.
+/// fn alone<T>(lock: &impl RawRangeLock, range: Range, run: impl FnOnce() -> T) -> T {
+///     let token = lock.lock(range);
+///     let result = run();
+///     lock.unlock(token);
+///     result
+/// }
+///
+/// assert_eq!(alone(&ListEx::new(), Range::one(3), || 1), 1);
+/// assert_eq!(alone(&IndexedLock::default(), Range::FULL, || 2), 2);
+/// ```
 pub trait RawRangeLock: Send + Sync {
     /// The right to a range. Losing it leaves the range locked for ever.
     type Token: Send;

@@ -225,6 +225,14 @@ pub struct SkipMap<V, C: Coordination> {
 pub type RangeSkipMap<V, L = ListEx> = SkipMap<V, ByRange<L>>;
 
 /// A set of 64-bit keys. Searches are wait-free; an update locks what `C` says.
+///
+/// ```
+/// use farlock_local::skiplist::RangeSkipSet;
+///
+/// let primes: RangeSkipSet = RangeSkipSet::default();
+/// assert!(primes.insert(7) && !primes.insert(7));
+/// assert!(primes.contains(7) && primes.remove(7) && !primes.contains(7));
+/// ```
 pub struct SkipSet<C: Coordination> {
     keys: SkipMap<(), C>,
 }

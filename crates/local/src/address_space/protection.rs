@@ -4,6 +4,14 @@ use std::fmt;
 use std::ops::BitOr;
 
 /// What may be done with the memory of an area.
+///
+/// ```
+/// use farlock_local::address_space::Protection;
+///
+/// let data = Protection::READ | Protection::WRITE;
+/// assert!(data.allows(Protection::READ) && !data.allows(Protection::EXECUTE));
+/// assert_eq!(format!("{data:?}"), "rw-");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Protection(pub(super) u8);
 

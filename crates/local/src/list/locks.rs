@@ -13,11 +13,33 @@ use crate::primitive::const_fn;
 use crate::raw::{RawRangeLock, RawRangeLockTimed, RawRangeRwLock, RawRangeRwLockTimed};
 
 /// Exclusive range locks in a lock-free list: `list-ex`.
+///
+/// ```
+/// use farlock_local::{ListEx, Range, RawRangeLock};
+///
+/// let lock = ListEx::new();
+/// let first = lock.lock(Range::new(0, 10)?);
+/// assert!(lock.try_lock(Range::new(5, 15)?).is_none());
+/// let beside = lock.lock(Range::new(10, 20)?);
+/// lock.unlock(first);
+/// lock.unlock(beside);
+/// # Ok::<(), farlock_local::RangeError>(())
+/// ```
 pub struct ListEx {
     list: List<false>,
 }
 
 /// Reader-writer range locks in a lock-free list: `list-rw`.
+///
+/// ```
+/// use farlock_local::{ListRw, Preference, Range, RawRangeLock, RawRangeRwLock};
+///
+/// let lock = ListRw::new(Preference::Writers);
+/// let readers = [lock.lock_shared(Range::FULL), lock.lock_shared(Range::one(7))];
+/// assert!(lock.try_lock(Range::one(7)).is_none());
+/// readers.into_iter().for_each(|token| lock.unlock(token));
+/// assert!(lock.try_lock(Range::one(7)).is_some());
+/// ```
 pub struct ListRw {
     list: List<true>,
 }

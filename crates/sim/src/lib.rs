@@ -45,6 +45,7 @@ mod packet;
 mod queue;
 pub mod schedule;
 mod seat;
+mod seating;
 mod serve;
 mod shared;
 mod state;

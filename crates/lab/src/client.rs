@@ -12,8 +12,9 @@ use std::rc::Rc;
 
 use anyhow::{Context, bail};
 use farlock_check::client::{AnyClient, Held, block_on, named};
-use farlock_fabric::shm::{Region, ShmEndpoint};
-use farlock_fabric::{Addr, Endpoint, hook};
+use farlock_fabric::hook::{self, Counted};
+use farlock_fabric::shm::Region;
+use farlock_fabric::{Addr, Endpoint};
 use farlock_locks::{AcquireError, Mode, Options};
 use rustix::process::Signal;
 
@@ -22,6 +23,7 @@ use crate::child;
 use crate::storm::args::region_options;
 use crate::storm::ledger::{Ledger, Weather};
 use crate::storm::strike::{Deed, Strike, Struck};
+use crate::subject::Hooked;
 use crate::takeover::board::{Board, Register};
 
 /// The variable that names the strikes of a client.
@@ -100,7 +102,7 @@ pub fn run(args: &ClientArgs) -> anyhow::Result<()> {
     placement::pin(args.core)?;
     let region = Region::open(&region_options(&args.dir, public))?;
     let (log, locks, seats) = (region.clone(), args.locks, args.seats);
-    let endpoint = Struck::new(region.endpoint()?, &args.strikes, move |strike| {
+    let endpoint = Struck::new(Counted::new(region.endpoint()?), &args.strikes, move |strike| {
         deal(&Ledger::new(log.words(), locks, seats), strike);
     });
     let id = endpoint.id();
@@ -139,7 +141,7 @@ fn deal(ledger: &Ledger<'_>, strike: Strike) {
 }
 
 /// A client of any lock, which may be struck.
-type Client = Rc<dyn AnyClient<Struck<ShmEndpoint>>>;
+type Client = Rc<dyn AnyClient<Hooked>>;
 
 /// The word of a lock.
 fn word(region: &Region, lock: usize) -> Addr {
@@ -158,7 +160,7 @@ impl Contender<'_> {
         let mut late = 0;
         while self.ledger.weather() != Weather::Over {
             self.cycle()?;
-            let now = hook::Hook::inner(self.client.endpoint()).late_wakes();
+            let now = hook::Hook::inner(hook::Hook::inner(self.client.endpoint())).late_wakes();
             if now > late {
                 self.ledger.woken_late(self.args.seat, now - late);
                 late = now;

@@ -1,7 +1,10 @@
 //! The locks as subjects of the driver loop: a client of any lock over any endpoint, through its
 //! async face or its blocking face.
 
-use farlock_fabric::hook::{Counted, Counts};
+use std::rc::Rc;
+
+use farlock_check::client::{AnyClient, Held};
+use farlock_fabric::hook::{Counted, Counts, Hook};
 use farlock_fabric::shm::ShmEndpoint;
 use farlock_fabric::{Addr, Endpoint, Nanos, Park};
 use farlock_locks::local::{self, HandoverTable};
@@ -9,6 +12,7 @@ use farlock_locks::{Client, Guard, Lock, Mode};
 use farlock_sim::SimEndpoint;
 
 use crate::drive::{Failure, Subject};
+use crate::storm::strike::Struck;
 
 /// An endpoint that may be counted: counting costs an uncontended cycle a tenth of its time.
 pub trait Counting: Endpoint {
@@ -25,6 +29,21 @@ impl<E: Endpoint> Counting for Counted<E> {
 /// The one endpoint of clients in a simulated world that nobody watches. Every lock is compiled
 /// once more for each kind of endpoint, which is most of what the laboratory takes to build.
 pub type Simulated = Counted<SimEndpoint>;
+
+/// The one endpoint of clients on shared memory that are counted or struck, and not timed but in
+/// transactions.
+pub type Hooked = Struck<Counted<ShmEndpoint>>;
+
+impl<E: Endpoint> Counting for Struck<Counted<E>> {
+    fn verbs(&self) -> Counts {
+        self.inner().counts()
+    }
+}
+
+/// Such an endpoint that nothing befalls.
+pub(crate) fn unstruck(endpoint: ShmEndpoint) -> Hooked {
+    Struck::new(Counted::new(endpoint), &[], |_| ())
+}
 
 impl Counting for ShmEndpoint {
     fn verbs(&self) -> Counts {
@@ -48,17 +67,20 @@ impl<E: Endpoint, L: Lock<E>> Site<E, L> {
         self.client.endpoint().now()
     }
 
-    /// A processor is kept busy; a simulated client sleeps.
     pub(crate) async fn work(&self, nanos: Nanos) {
-        let endpoint = self.client.endpoint();
-        if E::SHARES_PROCESSORS {
-            let end = endpoint.now() + nanos;
-            while endpoint.now() < end {
-                std::hint::spin_loop();
-            }
-        } else {
-            endpoint.sleep(nanos).await;
+        work(self.client.endpoint(), nanos).await;
+    }
+}
+
+/// A processor is kept busy; a simulated client sleeps.
+async fn work<E: Endpoint>(endpoint: &E, nanos: Nanos) {
+    if E::SHARES_PROCESSORS {
+        let end = endpoint.now() + nanos;
+        while endpoint.now() < end {
+            std::hint::spin_loop();
         }
+    } else {
+        endpoint.sleep(nanos).await;
     }
 }
 
@@ -104,6 +126,47 @@ impl<E: Counting, L: Lock<E>> Subject for AsyncFace<E, L> {
 
     fn verbs(&self) -> Counts {
         self.0.client.endpoint().verbs()
+    }
+}
+
+/// The same through a client of any lock: where verbs are counted, and time is not.
+pub(crate) struct CountedFace<E> {
+    pub(crate) client: Rc<dyn AnyClient<E>>,
+    pub(crate) locks: Addr,
+    /// Bytes of a lock.
+    pub(crate) bytes: u64,
+}
+
+impl<E: Counting> Subject for CountedFace<E> {
+    type Held<'s> = Held<'s>;
+
+    fn now(&self) -> Nanos {
+        self.client.endpoint().now()
+    }
+
+    async fn acquire(&self, lock: u32, mode: Mode) -> Result<Self::Held<'_>, Failure> {
+        let addr = self.locks.plus(u64::from(lock) * self.bytes);
+        Ok(self.client.acquire(addr, mode).await?)
+    }
+
+    async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure> {
+        Ok(held.release().await?)
+    }
+
+    fn expires(&self, held: &Self::Held<'_>) -> Option<Nanos> {
+        held.expires()
+    }
+
+    fn abandon<'s>(&'s self, held: Self::Held<'s>) {
+        held.abandon();
+    }
+
+    async fn work(&self, nanos: Nanos) {
+        work(self.client.endpoint(), nanos).await;
+    }
+
+    fn verbs(&self) -> Counts {
+        self.client.endpoint().verbs()
     }
 }
 

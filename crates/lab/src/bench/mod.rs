@@ -16,10 +16,8 @@ use std::time::Instant;
 
 use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum, value_parser};
-use farlock_fabric::hook::Counted;
-use farlock_fabric::shm::ShmEndpoint;
-use farlock_locks::registry::{self, RECORD_LOCKS, Visitor};
-use farlock_locks::{Lock, Token};
+use farlock_locks::Token;
+use farlock_locks::registry::{self, RECORD_LOCKS};
 use indicatif::ProgressBar;
 
 use crate::drive::{Course, Tally};
@@ -669,7 +667,7 @@ fn check(name: &str, args: &BenchArgs) -> anyhow::Result<()> {
         rival if !alone && rival.is_none_or(|rival| !threads.contains(&rival)) => {
             bail!("'{name}' shares no session among threads")
         }
-        None => Ok(registry::visit::<Counted<ShmEndpoint>, _>(name, Understood)?),
+        None => Ok(registry::promises(name).map(|_| ())?),
         Some(Rival::Flock | Rival::Command(Program::Flock)) if locks > FLOCKS_MAX => {
             bail!("'{name}' needs a file a lock: at most {FLOCKS_MAX} locks")
         }
@@ -681,13 +679,4 @@ fn check(name: &str, args: &BenchArgs) -> anyhow::Result<()> {
         }
         Some(_) => Ok(()),
     }
-}
-
-/// Only asks whether a name is understood.
-struct Understood;
-
-impl Visitor<Counted<ShmEndpoint>> for Understood {
-    type Output = ();
-
-    fn visit<L: Lock<Counted<ShmEndpoint>>>(self, _: L) {}
 }

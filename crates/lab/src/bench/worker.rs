@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::Context;
-use farlock_fabric::hook::Counted;
-use farlock_fabric::shm::{Region, ShmEndpoint, SystemKind};
+use farlock_check::client::{block_on, named};
+use farlock_fabric::shm::{Region, SystemKind};
 use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Lock};
+use farlock_locks::{Client, Lock, Options};
 use parking_lot::RwLock;
 
 use super::orders::{Answer, Order, region_options};
@@ -23,7 +23,7 @@ use crate::drive::{Control, Cycles, Failure, Laps, Phase, Subject, Tally};
 use crate::face::{self, Awaited, Blocking, Commands, Program};
 use crate::judge::Judge;
 use crate::rival::{Flock, Mutexes, Ofd, Raw, Rival, SYSTEM_KINDS, Threads, rival};
-use crate::subject::{AsyncFace, BlockingFace, Counting};
+use crate::subject::{AsyncFace, BlockingFace, CountedFace, Counting, Hooked, unstruck};
 use crate::transactions::{Transactions, TxnCourse};
 
 /// How a worker is started.
@@ -149,11 +149,14 @@ impl Worker {
         let locks = arena.lock_words(self.region.heap().0);
         let subject = &seat.trial.subject;
         Ok(if let Some(course) = seat.trial.txn {
-            let endpoint = Counted::new(endpoint);
+            let endpoint = unstruck(endpoint);
             registry::visit(subject, OneTransactor { endpoint, locks, seat, course })??
         } else if seat.trial.counted {
-            let endpoint = Counted::new(endpoint);
-            registry::visit(subject, OneClient { endpoint, locks, seat })??
+            let lock = named(subject)?;
+            let client = lock.client(unstruck(endpoint), Options::default(), 0);
+            let face = CountedFace { client, locks, bytes: lock.kind().bytes() };
+            seat.await_start();
+            block_on(&*face.client, seat.drive(&Cycles(&face)))?
         } else {
             registry::visit(subject, OneClient { endpoint, locks, seat })??
         })
@@ -273,7 +276,7 @@ impl<E: WideAtomics + Park + Counting> Visitor<E> for OneClient<'_, E> {
     type Output = Result<Tally, Failure>;
 
     fn visit<L: Lock<E>>(self, lock: L) -> Self::Output {
-        let client = Client::new(self.endpoint, lock, farlock_locks::Options::default());
+        let client = Client::new(self.endpoint, lock, Options::default());
         match self.seat.trial.face {
             Face::Async => {
                 let subject = AsyncFace::new(client.clone(), self.locks);
@@ -288,17 +291,17 @@ impl<E: WideAtomics + Park + Counting> Visitor<E> for OneClient<'_, E> {
 /// A client whose cycles are transactions over the visited lock. Its verbs are counted in any case,
 /// so that the compiler meets each lock once.
 struct OneTransactor<'a> {
-    endpoint: Counted<ShmEndpoint>,
+    endpoint: Hooked,
     locks: farlock_fabric::Addr,
     seat: &'a Seat<'a>,
     course: TxnCourse,
 }
 
-impl Visitor<Counted<ShmEndpoint>> for OneTransactor<'_> {
+impl Visitor<Hooked> for OneTransactor<'_> {
     type Output = Result<Tally, Failure>;
 
-    fn visit<L: Lock<Counted<ShmEndpoint>>>(self, lock: L) -> Self::Output {
-        let client = Client::new(self.endpoint, lock, farlock_locks::Options::default());
+    fn visit<L: Lock<Hooked>>(self, lock: L) -> Self::Output {
+        let client = Client::new(self.endpoint, lock, Options::default());
         let laps = Transactions::new(client.clone(), self.locks, self.course);
         self.seat.await_start();
         client.block_on(self.seat.drive(&laps))

@@ -28,10 +28,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::provenance::Provenance;
 use crate::report::line;
 use crate::scratch::Scratch;
+use crate::subject::unstruck;
 use crew::Crew;
 use ledger::{Ledger, Weather};
 use report::Row;
-use strike::{Moment, Struck};
+use strike::Moment;
 
 pub use args::StormArgs;
 pub(crate) use args::{named_or_all, region_options};
@@ -170,8 +171,7 @@ impl Storm<'_> {
 
 /// With nobody there, every lock must be had at once, or by repair.
 fn check_free(protocol: &str, region: &Region, locks: usize) -> anyhow::Result<()> {
-    let endpoint = Struck::new(region.endpoint()?, &[], |_| ());
-    let client = named(protocol)?.client(endpoint, Options::default(), 0);
+    let client = named(protocol)?.client(unstruck(region.endpoint()?), Options::default(), 0);
     for lock in 0..locks {
         let word = region.heap().0.plus(Ledger::lock_offset(lock));
         let patience = STALL.as_nanos() as Nanos;

@@ -190,6 +190,8 @@ pub struct Struck<E> {
     /// The strikes to come, each with how many of its moments are left.
     strikes: RefCell<Vec<(Strike, u64)>>,
     strike: Box<dyn Fn(Strike)>,
+    /// There is a strike to come.
+    is_armed: Cell<bool>,
     /// A peer was found dead, and nothing was granted since.
     repairing: Cell<bool>,
 }
@@ -198,9 +200,10 @@ impl<E: Endpoint> Struck<E> {
     /// `strike` does each strike's deed when its moment has come, once.
     pub fn new(inner: E, strikes: &[Strike], strike: impl Fn(Strike) + 'static) -> Self {
         const { assert!(E::COMPLETES_IN_POST, "the moments of a verb on its way are unknown") };
-        let strikes = strikes.iter().map(|strike| (*strike, strike.nth)).collect();
+        let strikes: Vec<_> = strikes.iter().map(|strike| (*strike, strike.nth)).collect();
+        let is_armed = Cell::new(!strikes.is_empty());
         let (strikes, strike) = (RefCell::new(strikes), Box::new(strike));
-        Self { inner, strikes, strike, repairing: Cell::new(false) }
+        Self { inner, strikes, strike, is_armed, repairing: Cell::new(false) }
     }
 
     /// The caller holds a lock while `hold` runs.
@@ -209,6 +212,7 @@ impl<E: Endpoint> Struck<E> {
         self.around(Moment::Hold, hold);
     }
 
+    #[inline(always)]
     fn around<T>(&self, moment: Moment, act: impl FnOnce() -> T) -> T {
         self.pass(moment, Side::Before);
         let done = act();
@@ -216,8 +220,16 @@ impl<E: Endpoint> Struck<E> {
         done
     }
 
-    /// Deals the strikes whose time is now.
+    /// Deals the strikes whose time is now. Where none is to come, that costs a look.
+    #[inline(always)]
     fn pass(&self, moment: Moment, side: Side) {
+        if self.is_armed.get() {
+            self.deal(moment, side);
+        }
+    }
+
+    #[cold]
+    fn deal(&self, moment: Moment, side: Side) {
         let repairing = self.repairing.get();
         let mut due = Vec::new();
         self.strikes.borrow_mut().retain_mut(|(strike, left)| {
@@ -227,6 +239,7 @@ impl<E: Endpoint> Struck<E> {
             }
             *left > 0
         });
+        self.is_armed.set(!self.strikes.borrow().is_empty());
         due.into_iter().for_each(&self.strike);
     }
 
@@ -244,6 +257,7 @@ impl<E: Endpoint> Hook for Struck<E> {
         &self.inner
     }
 
+    #[inline(always)]
     fn post(&self, verb: Verb<'_>) -> Posted {
         let posted = self.around(Moment::of(&verb), || self.inner.post(verb));
         self.saw_dead(posted == Posted::Done(Err(Fault::PeerGone)));
@@ -282,6 +296,7 @@ impl<E: Endpoint> Hook for Struck<E> {
         polled
     }
 
+    #[inline(always)]
     fn publish(&self, slot: Slot, word: usize, value: u64) {
         self.around(Moment::Publish, || self.inner.publish(slot, word, value));
     }

@@ -134,11 +134,10 @@ impl Trial {
             let id = self.ids[usize::from(first)].get();
             let whos = first..(first + crew.tasks).min(clients);
             let mut members = Contestant::crew(self.clone_for_client(), endpoint, whos);
-            match members.len() {
-                1 => drop(self.handle.spawn(id, members.remove(0).run())),
-                _ => {
-                    drop(self.handle.spawn(id, together(members.into_iter().map(Contestant::run))))
-                }
+            if members.len() == 1 {
+                self.handle.spawn(id, members.remove(0).run());
+            } else {
+                self.handle.spawn(id, together(members.into_iter().map(Contestant::run)));
             }
         }
     }

@@ -11,7 +11,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use farlock::{AcquireError, Session};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process};
 use stage::{Stage, ended, is_running, kill, now_ns, number, pid};
 
 /// `farlock lock` that notes its time into a file as soon as it holds the lock.
@@ -618,11 +618,15 @@ fn a_killed_holder_takes_those_along_whose_command_dies_with_it() {
         let command = command.unwrap().split_whitespace().next().unwrap().parse().unwrap();
         let command = Pid::from_raw(command).unwrap();
         if trial % 2 == 0 {
+            // Stopped, it cannot release the lock as after a command that ended by itself, whose
+            // children may go on.
+            kill(pid(&holder), Signal::STOP);
             kill(command, Signal::TERM);
             kill(pid(&holder), Signal::KILL);
         } else {
             kill(pid(&holder), Signal::KILL);
-            kill(command, Signal::TERM);
+            // The guardian may have been quicker.
+            let _ = kill_process(command, Signal::TERM);
         }
         holder.wait().unwrap();
         assert_eq!(stage.run(&["lock", "-w", "5", "t", "true"]).0, 0, "trial {trial}");

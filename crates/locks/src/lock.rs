@@ -140,7 +140,7 @@ pub trait Lock<E: Endpoint>: LockKind {
     }
 
     /// The opening verb did not acquire the lock, or the hold that it gave is not
-    /// [believed](RecordLock::is_believed): says so in the slot's record, where that matters.
+    /// [believed](Lock::is_believed): says so in the slot's record, where that matters.
     #[inline(always)]
     fn kept_out(&self, site: &Site<'_, E>, want: Self::Want) {
         let _ = (site, want);
@@ -205,7 +205,7 @@ pub trait Lock<E: Endpoint>: LockKind {
         grant: Self::Grant,
     ) -> Option<Verb<'static>>;
 
-    /// Posts the closing verb, as [`RecordLock::open`] does the opening one.
+    /// Posts the closing verb, as [`Lock::open`] does the opening one.
     #[inline(always)]
     fn close(&self, site: &Site<'_, E>, want: Self::Want, grant: Self::Grant) -> Option<Posted> {
         self.closing(site, want, grant).map(|verb| site.endpoint.post(verb))

@@ -98,7 +98,7 @@ pub struct Promises {
     /// awaits it and is not passed over.
     pub tries_tell_truth: bool,
     /// A waiter that withdraws is soon as if it had never asked:
-    /// [`wait_or_leave`](crate::RecordLock::wait_or_leave) leaves where nobody stands behind, and
+    /// [`wait_or_leave`](crate::lock::Lock::wait_or_leave) leaves where nobody stands behind, and
     /// passes on what it is granted elsewhere.
     pub withdraws: bool,
     /// A waiter that is stopped is passed over by those behind it.

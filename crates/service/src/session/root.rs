@@ -51,7 +51,8 @@ impl Session {
     }
 
     /// The same, but its guards have tethers, by which children keep what is held from others when
-    /// this process dies: see [`Guard::tether`]. `farlock lock` uses it for its command.
+    /// this process dies: see [`Guard::tether`](crate::Guard::tether). `farlock lock` uses it for
+    /// its command.
     ///
     /// # Errors
     /// See [`SessionError`].

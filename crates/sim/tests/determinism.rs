@@ -111,5 +111,5 @@ fn a_thousand_seeds_run_twice_do_the_same_twice() {
 #[test]
 fn a_seed_does_the_same_on_every_machine() {
     // If this fails and the change was meant to alter runs, take the new number.
-    assert_eq!(format!("{:016x}", run(42).0), "cd706ae7a3550f62");
+    assert_eq!(format!("{:016x}", run(42).0), "4fa3c0ed09381b14");
 }

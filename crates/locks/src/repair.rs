@@ -30,6 +30,8 @@ const WATCHED_MAX: usize = 64;
 /// How long a wait for a message that is on its way goes on before anybody suspects its sender.
 const SOON_NS: Nanos = 100_000;
 
+/// Words of a slot record that repair reads: state, lock and token.
+const RECORD_WORDS_READ: u16 = 3;
 /// How long those are trusted at first and at last who may have left, in nanoseconds.
 const LEAVING_NS: (Nanos, Nanos) = (10_000_000, 1_280_000_000);
 
@@ -85,9 +87,14 @@ pub async fn participants<E: Endpoint>(
                 continue;
             }
             let addr = endpoint.record(index, slot);
-            endpoint.verb(Verb::Read { addr, words: slot::WORDS as u16 }).await?;
+            endpoint.verb(Verb::Read { addr, words: RECORD_WORDS_READ }).await?;
             let mut words = [0; slot::WORDS];
             endpoint.copy_read(0, &mut words);
+            if slot::is_in_parts(words[slot::LOCK]) {
+                // If the client has gone on since, it has published that before its next verb.
+                endpoint.read64(addr.plus(8 * slot::PART as u64)).await?;
+                words[slot::PART] = endpoint.old() as u64;
+            }
             let Some(record) = SlotRecord::decode(&words) else { continue };
             if let Some(record) = record.at(lock) {
                 found.push(Participant { endpoint: occupant, slot, record });

@@ -50,6 +50,11 @@ impl PartWord {
 /// What marks an address of a lock that is had in parts. Addresses of locks are even.
 pub const IN_PARTS: u64 = 1;
 
+/// Whether this word of a record names a lock that is had in parts.
+pub const fn is_in_parts(word: u64) -> bool {
+    word & IN_PARTS != 0
+}
+
 /// The address in a record's word, whether the lock is had in parts or not.
 pub const fn lock_of(word: u64) -> Addr {
     Addr::from_bits(word & !IN_PARTS)
@@ -161,7 +166,7 @@ impl SlotRecord {
             lock: lock_of(*words.get(LOCK)?),
             token: words.get(TOKEN).copied().unwrap_or(0),
             since: words.get(SINCE).copied().unwrap_or(0),
-            part: words.get(PART).filter(|_| words[LOCK] & IN_PARTS != 0).copied().map(PartWord),
+            part: words.get(PART).filter(|_| is_in_parts(words[LOCK])).copied().map(PartWord),
         })
     }
 

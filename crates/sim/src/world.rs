@@ -324,8 +324,8 @@ impl Handle {
     }
 
     /// Crashes an endpoint: its tasks are gone, and what becomes of each of its verbs in flight is
-    /// for the oracle to decide. Its death becomes known after the time that [`Weakness`](crate::Weakness)
-    /// states.
+    /// for the oracle to decide. Its death becomes known after the time that
+    /// [`Weakness`](crate::Weakness) states.
     pub fn kill(&self, id: EndpointId) {
         self.shared.core.borrow_mut().crash(id, None);
         self.shared.bury();

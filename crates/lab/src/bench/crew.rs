@@ -71,7 +71,7 @@ impl Crew {
         faces: bool,
     ) -> anyhow::Result<Self> {
         let scratch = Scratch::new()?;
-        let bytes = Arena::new(locks).words() as u64 * 8;
+        let bytes = Arena::for_any(locks).words() as u64 * 8;
         let options = shm::Options {
             create: true,
             heap_bytes: bytes,
@@ -127,7 +127,7 @@ impl Crew {
     pub fn run(&mut self, trial: &Trial) -> anyhow::Result<Outcome> {
         let region = self.region.clone();
         let words = region.words();
-        let arena = Arena::new(trial.workload.locks);
+        let arena = Arena::of(trial);
         let control = arena.control(words);
         arena.clear(words);
         for (place, word) in arena.begun(trial)? {

@@ -34,7 +34,7 @@ pub fn run(trial: &Trial) -> anyhow::Result<(Outcome, Effort)> {
     let slots_per_endpoint = Config::default().slots_per_endpoint.max(slots);
     let config = Config { seed, endpoints, weakness, slots_per_endpoint, ..Config::default() };
     let world = World::new(config);
-    let arena = Arena::new(trial.workload.locks);
+    let arena = Arena::of(trial);
     let base = world.region(world.node(), arena.words() as u64 * 8);
     let locks = arena.lock_words(base);
     for (place, word) in arena.begun(trial)? {
@@ -66,7 +66,7 @@ pub fn run(trial: &Trial) -> anyhow::Result<(Outcome, Effort)> {
 
 /// Gives the signals at their times.
 fn direct(world: &World, words: &Rc<[AtomicU64]>, trial: &Trial) {
-    let arena = Arena::new(trial.workload.locks);
+    let arena = Arena::of(trial);
     if let Span::Acquisitions(cycles) = trial.span {
         arena.control(words).set_budget(cycles);
     }
@@ -113,7 +113,7 @@ impl Visitor<Simulated> for OneClient<'_> {
         let id = endpoint.id();
         let client = Client::new(Simulated::new(endpoint), lock, farlock_locks::Options::default());
         let (trial, number, locks) = (self.trial.clone(), self.number, self.locks);
-        let (arena, words) = (Arena::new(trial.workload.locks), Rc::clone(self.words));
+        let (arena, words) = (Arena::of(self.trial), Rc::clone(self.words));
         self.world.spawn(id, async move {
             let (judge, control) = (arena.judge(&words), arena.control(&words));
             if let Some(course) = trial.txn {

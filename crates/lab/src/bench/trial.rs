@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farlock_fabric::{Addr, Nanos};
 use farlock_locks::local::together;
-use farlock_locks::registry::{self, SpecError};
+use farlock_locks::registry::{self, LockInfo, RECORD_LOCKS, SpecError};
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{Control, Course, Failure, Laps, Tally, drive};
@@ -165,15 +165,26 @@ impl Outcome {
 #[derive(Clone, Copy, Debug)]
 pub struct Arena {
     locks: u64,
+    /// Words that each of them takes.
+    lock_words: usize,
 }
 
-impl Arena {
-    /// Bytes that a lock of any kind needs at most, in words.
-    const LOCK_WORDS: usize = 2;
+/// Words that a rival takes.
+const RIVAL_WORDS: usize = 2;
 
-    /// An arena for so many locks.
-    pub fn new(locks: u64) -> Self {
-        Self { locks }
+impl Arena {
+    /// An arena for the locks of this trial.
+    pub fn of(trial: &Trial) -> Self {
+        let kind = registry::kind(&trial.subject);
+        let lock_words = kind.map_or(RIVAL_WORDS, |kind| kind.bytes() as usize / 8);
+        Self { locks: trial.workload.locks, lock_words }
+    }
+
+    /// An arena for so many locks of any kind.
+    pub fn for_any(locks: u64) -> Self {
+        let bytes = |lock: &LockInfo| registry::kind(lock.name).map_or(0, |kind| kind.bytes());
+        let most = RECORD_LOCKS.iter().map(bytes).max().unwrap_or(0) as usize / 8;
+        Self { locks, lock_words: most.max(RIVAL_WORDS) }
     }
 
     /// Words of the whole arena.
@@ -183,7 +194,7 @@ impl Arena {
 
     fn judged_from(self) -> usize {
         // The locks end with a line.
-        Control::WORDS + (self.locks as usize * Self::LOCK_WORDS).next_multiple_of(8)
+        Control::WORDS + (self.locks as usize * self.lock_words).next_multiple_of(8)
     }
 
     /// Everything zero: all locks free, nobody judged, phase [`Ready`](crate::drive::Phase::Ready).
@@ -199,7 +210,9 @@ impl Arena {
         let word = facts.map_or(0, |facts| facts.near_wrap);
         let halves = [word as u64, (word >> 64) as u64];
         let all = self.locks as usize * words;
-        Ok((0..all).map(move |place| (Control::WORDS + place, halves[place % words])))
+        Ok((0..all).map(move |place| {
+            (Control::WORDS + place, halves.get(place % words).copied().unwrap_or(0))
+        }))
     }
 
     /// The words through which director and clients agree.
@@ -246,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_an_arena_do_not_overlap() {
-        let arena = Arena::new(3);
+        let arena = Arena { locks: 3, lock_words: 2 };
         let words: Vec<AtomicU64> = (0..arena.words()).map(|_| AtomicU64::new(1)).collect();
         arena.clear(&words);
         let locks = arena.lock_words(Addr::from_bits(0)).offset() as usize / 8;

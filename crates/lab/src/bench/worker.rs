@@ -88,7 +88,7 @@ impl Worker {
     }
 
     fn obey(&mut self, order: &Order) -> anyhow::Result<Answer> {
-        let arena = Arena::new(order.trial.workload.locks);
+        let arena = Arena::of(&order.trial);
         let words = self.region.words();
         let seat = Seat {
             trial: &order.trial,

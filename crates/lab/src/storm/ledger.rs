@@ -15,6 +15,8 @@ use super::strike::Moment;
 /// Words in a line: each lock, seat and token has a line of its own.
 const LINE: usize = 8;
 /// Lines before the locks: one that everybody obeys, then deaths by their moment.
+/// Lines that a lock of any kind takes at most.
+const LOCK_LINES: usize = 16;
 const HEAD_LINES: usize = 1 + Moment::ALL.len().div_ceil(LINE);
 
 /// The memory of a storm: what everybody obeys, deaths, then locks, tokens, seats.
@@ -56,9 +58,12 @@ enum Field {
 }
 
 impl<'a> Ledger<'a> {
+    /// Bytes that a lock of any kind takes at most.
+    pub const LOCK_BYTES: u64 = (LOCK_LINES * LINE * 8) as u64;
+
     /// Words that the storm of so many locks and seats needs.
     pub const fn words(locks: usize, seats: usize) -> usize {
-        (HEAD_LINES + 2 * locks + seats) * LINE
+        (HEAD_LINES + (LOCK_LINES + 1) * locks + seats) * LINE
     }
 
     /// The ledger in zeroed words.
@@ -69,7 +74,7 @@ impl<'a> Ledger<'a> {
 
     /// Where the word of this lock lies, in bytes from the first word.
     pub const fn lock_offset(lock: usize) -> u64 {
-        ((HEAD_LINES + lock) * LINE * 8) as u64
+        ((HEAD_LINES + lock * LOCK_LINES) * LINE * 8) as u64
     }
 
     /// The weather changes, for good.
@@ -132,7 +137,7 @@ impl<'a> Ledger<'a> {
             }
         }
         if let (Some(token), Mode::Exclusive) = (token, mode) {
-            let last = &self.words[(HEAD_LINES + self.locks + lock) * LINE];
+            let last = &self.words[(HEAD_LINES + LOCK_LINES * self.locks + lock) * LINE];
             if last.swap(token.get(), Ordering::SeqCst) >= token.get() {
                 self.violated(seat);
             }
@@ -203,7 +208,7 @@ impl<'a> Ledger<'a> {
     }
 
     fn field(&self, seat: usize, field: Field) -> &AtomicU64 {
-        &self.words[(HEAD_LINES + 2 * self.locks + seat) * LINE + field as usize]
+        &self.words[(HEAD_LINES + (LOCK_LINES + 1) * self.locks + seat) * LINE + field as usize]
     }
 }
 

@@ -16,9 +16,9 @@ use crate::slot::{PartWord, Phase};
 use crate::want::{Extent, Want};
 
 /// The most segments.
-const SEGMENTS_MAX: u32 = 256;
+const SEGMENTS_MAX: u32 = 64;
 /// Segments, if nothing else is said.
-const SEGMENTS: u32 = 64;
+const SEGMENTS: u32 = 16;
 
 /// A range lock of static segments.
 #[derive(Clone, Debug)]

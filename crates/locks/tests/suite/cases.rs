@@ -1,5 +1,6 @@
 //! The cases.
 
+use crate::room;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -39,7 +40,7 @@ fn judged<E: Endpoint, L: Lock<E>>(_: &Client<E, L>, mode: Mode) -> Mode {
 pub(crate) struct Exclusion;
 impl Case for Exclusion {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        let (word, ledger) = (stage.memory(64), Ledger::default());
+        let (word, ledger) = (stage.memory(room::<L>()), Ledger::default());
         rounds(stage, &lock, &[word], &ledger, 6, 20, promise.spec);
     }
 }
@@ -48,8 +49,8 @@ impl Case for Exclusion {
 pub(crate) struct Crowd;
 impl Case for Crowd {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        let base = stage.memory(16 * 64);
-        let words: Vec<Addr> = (0..16).map(|i| base.plus(i * 64)).collect();
+        let base = stage.memory(16 * room::<L>());
+        let words: Vec<Addr> = (0..16).map(|i| base.plus(i * room::<L>())).collect();
         rounds(stage, &lock, &words, &Ledger::default(), 64, 12, promise.spec);
     }
 }
@@ -65,7 +66,7 @@ impl Case for NearWrap {
         if near_wrap == 0 {
             return;
         }
-        let word = stage.memory(64);
+        let word = stage.memory(room::<L>());
         stage.poke(word, near_wrap as u64);
         stage.poke(word.plus(8), (near_wrap >> 64) as u64);
         // Tokens wrap with the count, so the ledger is not told.
@@ -93,7 +94,7 @@ impl Case for NearWrap {
 /// Six clients on one lock; returns what the judge saw.
 pub(crate) fn contend<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: &L) -> Ledger {
     let ledger = Ledger::default();
-    let words = [stage.memory(64)];
+    let words = [stage.memory(room::<L>())];
     let tasks = contenders(stage, lock, &words, &ledger, 6, 100);
     assert!(stage.run(tasks), "somebody hangs");
     ledger
@@ -144,7 +145,7 @@ fn rounds<S: Stage, L: Lock<S::Endpoint>>(
 pub(crate) struct ReadersShare;
 impl Case for ReadersShare {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        let (word, ledger) = (stage.memory(64), Ledger::default());
+        let (word, ledger) = (stage.memory(room::<L>()), Ledger::default());
         let tasks = (0..3).map(|who| {
             let (client, ledger) = (client(stage, &lock), ledger.clone());
             Box::pin(async move {
@@ -205,7 +206,7 @@ fn granted_in_order<S: Stage, L: Lock<S::Endpoint>>(
     modes: &[Mode],
     spec: &str,
 ) -> Vec<u64> {
-    let (word, ledger) = (stage.memory(64), Ledger::default());
+    let (word, ledger) = (stage.memory(room::<L>()), Ledger::default());
     let (next, all) = (Rc::new(Cell::new(0)), modes.len() as u64);
     let tasks = modes.iter().zip(0..).map(|(&mode, who)| {
         let (client, ledger, next) = (client(stage, lock), ledger.clone(), next.clone());
@@ -253,7 +254,7 @@ pub(crate) struct ReaderIsNotStarved;
 impl Case for ReaderIsNotStarved {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         let Some(bound) = promise.writers_before_reader else { return };
-        let (word, ledger) = (stage.memory(64), Ledger::default());
+        let (word, ledger) = (stage.memory(room::<L>()), Ledger::default());
         let stop = Rc::new(Cell::new(false));
         let mut tasks: Vec<Task> = Vec::new();
         for who in 1..=5 {
@@ -307,7 +308,7 @@ async fn until_over<E: SyncedClock, L: Lock<E>>(client: &Client<E, L>, lock: &L,
 pub(crate) struct Try;
 impl Case for Try {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        let word = stage.memory(64);
+        let word = stage.memory(room::<L>());
         let (holder, other) = (client(stage, &lock), client(stage, &lock));
         let spec = promise.spec;
         let task = async move {
@@ -339,7 +340,7 @@ impl Case for TryAfterHandover {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
         for (held, wanted) in MODES.into_iter().flat_map(|held| MODES.map(|wanted| (held, wanted)))
         {
-            let word = stage.memory(64);
+            let word = stage.memory(room::<L>());
             let (holder, next) = (client(stage, &lock), client(stage, &lock));
             let (tried, spec) = (Rc::new(Cell::new(false)), promise.spec);
             let has_tried = Rc::clone(&tried);
@@ -380,7 +381,7 @@ impl Case for TryAfterHandover {
 pub(crate) struct Update;
 impl Case for Update {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        let word = stage.memory(64);
+        let word = stage.memory(room::<L>());
         let (one, other, spec) = (client(stage, &lock), client(stage, &lock), promise.spec);
         let task = async move {
             for upgrades in [false, true] {
@@ -422,7 +423,7 @@ impl Case for TimeOut {
             (Mode::Exclusive, Mode::Shared),
             (Mode::Shared, Mode::Exclusive),
         ] {
-            let word = stage.memory(64);
+            let word = stage.memory(room::<L>());
             let (holder, other, lock) = (client(stage, &lock), client(stage, &lock), lock.clone());
             let task = async move {
                 let guard = holder.acquire(word, held).await.expect("acquires");
@@ -465,7 +466,7 @@ fn cancel_after<S: Stage, L: Lock<S::Endpoint>>(
     mode: Mode,
     polls: u32,
 ) {
-    let (word, ledger) = (stage.memory(64), Ledger::default());
+    let (word, ledger) = (stage.memory(room::<L>()), Ledger::default());
     let parts = [client(stage, lock), client(stage, lock), client(stage, lock)];
     let [holder, cancelled, third] = parts;
     let mut tasks: Vec<Task> = Vec::new();
@@ -502,18 +503,20 @@ fn cancel_after<S: Stage, L: Lock<S::Endpoint>>(
 pub(crate) struct SeveralLocks;
 impl Case for SeveralLocks {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        let base = stage.memory(65 * 64);
+        let base = stage.memory(65 * room::<L>());
         let (many, other) = (client(stage, &lock), client(stage, &lock));
         let task = async move {
             let slots = u64::from(many.endpoint().slots().min(64));
             let mut guards = Vec::new();
             for i in 0..slots {
-                guards.push(many.exclusive(base.plus(i * 64)).await.expect("a slot is free"));
+                guards.push(
+                    many.exclusive(base.plus(i * room::<L>())).await.expect("a slot is free"),
+                );
             }
-            let more = many.exclusive(base.plus(slots * 64)).await;
+            let more = many.exclusive(base.plus(slots * room::<L>())).await;
             assert_eq!(more.map(drop), Err(AcquireError::NoSlot));
             for i in 0..slots {
-                let tried = other.try_acquire(base.plus(i * 64), Mode::Exclusive).await;
+                let tried = other.try_acquire(base.plus(i * room::<L>()), Mode::Exclusive).await;
                 assert!(tried.expect("tries").is_none());
             }
             // Dropped guards are released when their client settles, and so is what was to be.
@@ -521,7 +524,7 @@ impl Case for SeveralLocks {
             guards.truncate(slots as usize / 2);
             many.settle().await;
             for i in slots / 2..slots {
-                let tried = other.try_acquire(base.plus(i * 64), Mode::Exclusive).await;
+                let tried = other.try_acquire(base.plus(i * room::<L>()), Mode::Exclusive).await;
                 tried.expect("tries").expect("settled").release().await.expect("releases");
             }
             for guard in guards {
@@ -536,7 +539,7 @@ impl Case for SeveralLocks {
 pub(crate) struct TokensIncrease;
 impl Case for TokensIncrease {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        let word = stage.memory(64);
+        let word = stage.memory(room::<L>());
         let clients = [client(stage, &lock), client(stage, &lock)];
         let spec = promise.spec;
         let task = async move {

@@ -1,6 +1,7 @@
 //! Clients die at any verb, in any of the ways a verb can end with its client; whoever lives is
 //! granted, alone where it must be, with a higher token.
 
+use crate::room;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -34,7 +35,7 @@ impl Visitor<SimEndpoint> for Trial {
         let weakness = Weakness { lost: Ratio::NEVER, ..Weakness::FULL };
         let world =
             World::new(Config { seed: self.seed, weakness, endpoints: 8, ..Config::default() });
-        let (word, ledger) = (world.region(world.node(), 64), Ledger::default());
+        let (word, ledger) = (world.region(world.node(), room::<L>()), Ledger::default());
         let endpoints: Vec<SimEndpoint> = (0..CLIENTS).map(|_| world.endpoint()).collect();
         let ids: Rc<[EndpointId]> = endpoints.iter().map(Endpoint::id).collect();
         for &(who, verb, outcome) in &self.deaths {

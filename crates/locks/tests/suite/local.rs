@@ -1,5 +1,6 @@
 //! What every lock must do where the tasks of a client hand it on among themselves.
 
+use crate::room;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -56,7 +57,7 @@ async fn cycle<E: Endpoint, L: Lock<E>>(
 pub(crate) struct LocalExclusion;
 impl Case for LocalExclusion {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        let (word, ledger) = (stage.memory(64), Ledger::default());
+        let (word, ledger) = (stage.memory(room::<L>()), Ledger::default());
         let came = Rc::new(Came::default());
         let mut clients: Vec<Task> = Vec::new();
         for number in 0..3 {
@@ -111,7 +112,7 @@ fn passed_while_in_line<S: Stage, L: Lock<S::Endpoint>>(
     mode: Mode,
     spec: &'static str,
 ) {
-    let (word, ledger) = (stage.memory(64), Ledger::default());
+    let (word, ledger) = (stage.memory(room::<L>()), Ledger::default());
     let (busy, came) = (table(stage, lock), Came::default());
     let (remote, stop) = (table(stage, lock), Rc::new(Cell::new(false)));
     let (judge, over) = (ledger.clone(), Rc::clone(&stop));
@@ -170,7 +171,7 @@ fn passed_while_in_line<S: Stage, L: Lock<S::Endpoint>>(
 pub(crate) struct LocalReadersShare;
 impl Case for LocalReadersShare {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        let (word, spec) = (stage.memory(64), promise.spec);
+        let (word, spec) = (stage.memory(room::<L>()), promise.spec);
         let table = table(stage, &lock);
         let task = async move {
             let first = table.acquire(word, Mode::Shared).await.expect("acquires");
@@ -224,7 +225,7 @@ fn cancel_after<S: Stage, L: Lock<S::Endpoint>>(
     spec: &str,
     (mode, polls): (Mode, u32),
 ) {
-    let (word, ledger) = (stage.memory(64), Ledger::default());
+    let (word, ledger) = (stage.memory(room::<L>()), Ledger::default());
     let (here, there) = (table(stage, lock), table(stage, lock));
     for holder in [here.clone(), there] {
         let (table, judge) = (here.clone(), ledger.clone());
@@ -274,7 +275,7 @@ fn cancel_after<S: Stage, L: Lock<S::Endpoint>>(
 pub(crate) struct LocalTry;
 impl Case for LocalTry {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
-        let (word, spec) = (stage.memory(64), promise.spec);
+        let (word, spec) = (stage.memory(room::<L>()), promise.spec);
         let (table, other) = (table(stage, &lock), table(stage, &lock));
         let task = async move {
             let held = table.try_acquire(word, Mode::Exclusive).await.expect("tries");

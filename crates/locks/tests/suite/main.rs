@@ -20,7 +20,7 @@ use farlock_fabric::{Addr, Nanos, SyncedClock, WideAtomics};
 use farlock_locks::lock::Server;
 use farlock_locks::record::table::TableLock;
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Client, Lock, Options};
+use farlock_locks::{Client, Lock, LockKind, Options};
 
 /// A world in which a case plays.
 pub(crate) trait Stage {
@@ -127,6 +127,11 @@ impl<S: Stage, C: Case> Visitor<S::Endpoint> for Player<'_, S, C> {
         };
         C::play(self.stage, lock, promise);
     }
+}
+
+/// From one lock to the next, in bytes.
+pub(crate) const fn room<L: LockKind>() -> u64 {
+    L::BYTES.next_multiple_of(64)
 }
 
 /// How long a shared hold of this lock may keep writers out after its release.

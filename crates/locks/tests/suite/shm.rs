@@ -2,6 +2,7 @@
 //! thread polls them in turn. Interleavings within a verb are the benchmark's and the storm's
 //! business; here every wait, message and wake-up is the real one.
 
+use crate::room;
 use std::cell::Cell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -144,7 +145,7 @@ impl Case for LateRecord {
 }
 
 fn stage_late_record<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: &L, mode: Mode) -> bool {
-    let word = stage.memory(64);
+    let word = stage.memory(room::<L>());
     let [dead, late, next] = std::array::from_fn(|_| client(stage, lock));
     let granted = Rc::new(Cell::new(false));
     let is_granted = Rc::clone(&granted);

@@ -1,6 +1,7 @@
 //! Schedules: who goes next, in one run after another.
 //!
-//! A [`Schedule`] is an [`Oracle`](crate::Oracle) that outlives a world and decides many runs: at random
+//! A [`Schedule`] is an [`Oracle`](crate::Oracle) that outlives a world and decides many runs:
+//! at random
 //! ([`Random`]), with few preemptions at random places ([`Pct`]), all of them ([`Exhaustive`]), or
 //! one that was stored ([`Replay`]). A [`Director`] lends it to worlds, one at a time, and writes
 //! down a [`Trail`]: the few answers that were not the obvious ones. A trail is a short string; it

@@ -18,7 +18,7 @@ use crate::want::{Extent, Want};
 /// The most segments.
 const SEGMENTS_MAX: u32 = 64;
 /// Segments, if nothing else is said.
-const SEGMENTS: u32 = 16;
+const SEGMENTS: u32 = 8;
 
 /// A range lock of static segments.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use farlock_fabric::{Endpoint, Nanos, Park, Slot};
 
-use super::{At, Client, InLine};
+use super::core::{At, Client, InLine};
 use crate::ReleaseError;
 use crate::lock::Lock;
 use crate::promise::Granted;

@@ -12,7 +12,8 @@ use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint, Nanos};
 
-use super::{Client, Core, Guard, InLine, Release};
+use super::core::{Client, Core, InLine};
+use super::guard::{Guard, Release};
 use crate::event::Event;
 use crate::lock::Lock;
 use crate::token::Token;

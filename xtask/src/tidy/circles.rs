@@ -9,28 +9,18 @@ use super::imports::{self, Imports};
 use super::targets;
 use super::tree::{Finding, Tree};
 
-/// The files that stand in circles still. The list may only shrink.
-const KNOWN: &str = ".ci/circles";
-
-/// For each import within a circle, the shortest circle through it, if some file of it is not
-/// known; and the known files that no circle goes through.
+/// For each import within a circle, the shortest circle through it.
 pub(super) fn none(tree: &Tree) -> Vec<Finding> {
-    let known: BTreeSet<&str> = tree.get(KNOWN).map_or("", |list| &list.text).lines().collect();
-    let (mut findings, mut within) = (BTreeSet::new(), BTreeSet::new());
+    let mut findings = BTreeSet::new();
     for root in targets::roots(tree) {
         let imports = imports::of_crate(tree, &root);
         for (&importer, imported) in &imports {
             for &first in imported.keys() {
-                let Some(circle) = shortest(&imports, first, importer) else { continue };
-                if !circle.iter().all(|file| known.contains(file)) {
-                    findings.insert(finding(&imports, &circle));
-                }
-                within.extend(circle);
+                let circle = shortest(&imports, first, importer);
+                findings.extend(circle.map(|circle| finding(&imports, &circle)));
             }
         }
     }
-    let gone = known.difference(&within);
-    findings.extend(gone.map(|file| Finding::new(KNOWN, 0, format!("{file} is in no circle"))));
     findings.into_iter().collect()
 }
 
@@ -75,7 +65,7 @@ fn finding(imports: &BTreeMap<&str, Imports<'_>>, circle: &[&str]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::{places, tree};
+    use crate::tidy::tree::tree;
 
     const ROOT: (&str, &str) = ("a/src/lib.rs", "pub mod one;\nmod two;\npub use two::Two;");
 
@@ -127,17 +117,5 @@ mod tests {
         ];
         let circle = "a/src/one.rs:2 -> a/src/two.rs:2 -> a/src/three.rs:2 -> a/src/one.rs";
         assert_eq!(said(&files), [format!("imports in a circle: {circle}")]);
-    }
-
-    #[test]
-    fn a_known_file_must_be_in_a_circle_still() {
-        let one = ("a/src/one.rs", "use super::Two;\npub struct One;");
-        let two = ("a/src/two.rs", "pub struct Two(crate::one::One);");
-        let list = "a/src/one.rs\na/src/two.rs";
-        let manifest = ("a/Cargo.toml", "");
-        assert!(places(none, &[manifest, ROOT, one, two, (KNOWN, list)]).is_empty());
-        let two = ("a/src/two.rs", "pub struct Two;");
-        let gone = places(none, &[manifest, ROOT, one, two, (KNOWN, list)]);
-        assert_eq!(gone, [".ci/circles:0", ".ci/circles:0"]);
     }
 }

@@ -1,9 +1,6 @@
 //! The locks as subjects of the driver loop: a client of any lock over any endpoint, through its
 //! async face or its blocking face.
 
-use std::rc::Rc;
-
-use farlock_check::client::{AnyClient, Held};
 use farlock_fabric::hook::{Counted, Counts, Hook};
 use farlock_fabric::shm::ShmEndpoint;
 use farlock_fabric::{Addr, Endpoint, Nanos, Park};
@@ -126,47 +123,6 @@ impl<E: Counting, L: Lock<E>> Subject for AsyncFace<E, L> {
 
     fn verbs(&self) -> Counts {
         self.0.client.endpoint().verbs()
-    }
-}
-
-/// The same through a client of any lock: where verbs are counted, and time is not.
-pub(crate) struct CountedFace<E> {
-    pub(crate) client: Rc<dyn AnyClient<E>>,
-    pub(crate) locks: Addr,
-    /// Bytes of a lock.
-    pub(crate) bytes: u64,
-}
-
-impl<E: Counting> Subject for CountedFace<E> {
-    type Held<'s> = Held<'s>;
-
-    fn now(&self) -> Nanos {
-        self.client.endpoint().now()
-    }
-
-    async fn acquire(&self, lock: u32, mode: Mode) -> Result<Self::Held<'_>, Failure> {
-        let addr = self.locks.plus(u64::from(lock) * self.bytes);
-        Ok(self.client.acquire(addr, mode).await?)
-    }
-
-    async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure> {
-        Ok(held.release().await?)
-    }
-
-    fn expires(&self, held: &Self::Held<'_>) -> Option<Nanos> {
-        held.expires()
-    }
-
-    fn abandon<'s>(&'s self, held: Self::Held<'s>) {
-        held.abandon();
-    }
-
-    async fn work(&self, nanos: Nanos) {
-        work(self.client.endpoint(), nanos).await;
-    }
-
-    fn verbs(&self) -> Counts {
-        self.client.endpoint().verbs()
     }
 }
 

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::Context;
-use farlock_check::client::{block_on, named};
 use farlock_fabric::shm::{Region, SystemKind};
 use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
@@ -23,7 +22,7 @@ use crate::drive::{Control, Cycles, Failure, Laps, Phase, Subject, Tally};
 use crate::face::{self, Awaited, Blocking, Commands, Program};
 use crate::judge::Judge;
 use crate::rival::{Flock, Mutexes, Ofd, Raw, Rival, SYSTEM_KINDS, Threads, rival};
-use crate::subject::{AsyncFace, BlockingFace, CountedFace, Counting, Hooked, unstruck};
+use crate::subject::{AsyncFace, BlockingFace, Counting, Hooked, unstruck};
 use crate::transactions::{Transactions, TxnCourse};
 
 /// How a worker is started.
@@ -152,11 +151,9 @@ impl Worker {
             let endpoint = unstruck(endpoint);
             registry::visit(subject, OneTransactor { endpoint, locks, seat, course })??
         } else if seat.trial.counted {
-            let lock = named(subject)?;
-            let client = lock.client(unstruck(endpoint), Options::default(), 0);
-            let face = CountedFace { client, locks, bytes: lock.kind().bytes() };
-            seat.await_start();
-            block_on(&*face.client, seat.drive(&Cycles(&face)))?
+            // Its rates are reported where clients contend: the lock's own client.
+            let endpoint = unstruck(endpoint);
+            registry::visit(subject, OneClient { endpoint, locks, seat })??
         } else {
             registry::visit(subject, OneClient { endpoint, locks, seat })??
         })

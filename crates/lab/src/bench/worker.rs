@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::Context;
+use farlock_fabric::hook::Counted;
 use farlock_fabric::shm::{Region, SystemKind};
 use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
@@ -152,7 +153,7 @@ impl Worker {
             registry::visit(subject, OneTransactor { endpoint, locks, seat, course })??
         } else if seat.trial.counted {
             // Its rates are reported where clients contend: the lock's own client.
-            let endpoint = unstruck(endpoint);
+            let endpoint = Counted::new(endpoint);
             registry::visit(subject, OneClient { endpoint, locks, seat })??
         } else {
             registry::visit(subject, OneClient { endpoint, locks, seat })??

@@ -22,7 +22,7 @@ use crate::want::{Mode, Want};
 pub enum Tried<G> {
     /// The lock is held.
     Granted(G),
-    /// Somebody else has it; nothing was changed.
+    /// Another client has it; nothing was changed.
     Busy,
     /// The word was not as expected; try with what is now known of it.
     Again(u128),
@@ -162,7 +162,7 @@ pub trait Lock<E: Endpoint>: LockKind {
         0
     }
 
-    /// The verb that acquires the lock if nobody has it, and gets in line if somebody does.
+    /// The verb that acquires the lock if it is free, and gets in line if another client has it.
     fn opening(&self, site: &Site<'_, E>, want: Self::Want) -> Verb<'static>;
 
     /// Posts the opening verb. A lock with two ways in posts each where it is made: what both have
@@ -197,7 +197,7 @@ pub trait Lock<E: Endpoint>: LockKind {
         self.wait_in_line(site, want, old).await.map(Some)
     }
 
-    /// The verb that releases the lock if nobody waits; `None` if somebody is known to.
+    /// The verb that releases the lock if nobody waits; `None` if a waiter is known.
     fn closing(
         &self,
         site: &Site<'_, E>,

@@ -104,12 +104,17 @@ pub async fn participants<E: Endpoint>(
     Ok(found)
 }
 
-/// Waits until nobody alive is left at the lock from before `generation`, which this site's owner
-/// has begun with itself at the head. Those who wait for mail are told to begin again. `Ok(false)`
-/// if somebody has stolen the lock in turn: then this generation is over as well.
+/// Waits until no living client is left at the lock from before `generation`, which this site's
+/// owner has begun with itself at the head. Those in a mode that waits for mail are told to begin
+/// again. `Ok(false)` if another client has stolen the lock in turn: then this generation is over
+/// as well.
 ///
 /// Ends when the last old holder releases; a holder that is stopped, not dead, is waited for.
-pub async fn drain<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<bool, Fault> {
+pub async fn drain<E: Endpoint>(
+    site: &Site<'_, E>,
+    generation: u64,
+    waits_for_mail: impl Fn(Mode) -> bool,
+) -> Result<bool, Fault> {
     let (mut interval, longest) = DRAIN_POLL_NS;
     loop {
         let mut left = participants(site.endpoint, site.lock, site.slot()).await?;
@@ -119,7 +124,7 @@ pub async fn drain<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<b
         if left.is_empty() {
             return Ok(true);
         }
-        for participant in left.iter().filter(|p| p.record.mode == Mode::Exclusive) {
+        for participant in left.iter().filter(|p| waits_for_mail(p.record.mode)) {
             let to = Mailbox { endpoint: participant.endpoint, slot: participant.slot };
             let note = Note::new(Kind::Reset, site.me, site.lock, generation);
             match site.endpoint.send(to, note.encode()).await {

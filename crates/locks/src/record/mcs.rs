@@ -110,7 +110,7 @@ impl Mcs {
         }
         site.set_successor(None);
         site.publish(Phase::Repairing, Mode::Exclusive, next);
-        if !repair::drain(site, next).await? {
+        if !repair::drain(site, next, |mode| mode == Mode::Exclusive).await? {
             return Ok(None);
         }
         // Above every count that can have travelled with the lock: before the theft, and after it

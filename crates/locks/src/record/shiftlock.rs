@@ -503,7 +503,7 @@ impl ShiftLock {
         }
         site.set_successor(None);
         site.publish(Phase::Repairing, Mode::Exclusive, next);
-        if !repair::drain(site, next).await? {
+        if !repair::drain(site, next, |mode| mode == Mode::Exclusive).await? {
             return Ok(None);
         }
         let Some(released) = self.bury(site, stolen, next).await? else { return Ok(None) };

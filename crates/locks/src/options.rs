@@ -52,6 +52,14 @@ impl<'l> Setting<'l> {
         Self::new(takes, move |text| set(target, text, |count| range.contains(count)))
     }
 
+    /// A power of two in this range.
+    pub fn power_of_two(target: &'l mut u32, range: RangeInclusive<u32>) -> Self {
+        let takes = format!("a power of two from {} to {}", range.start(), range.end());
+        Self::new(takes, move |text| {
+            set(target, text, |count| range.contains(count) && count.is_power_of_two())
+        })
+    }
+
     /// Nanoseconds, at least so many.
     pub fn nanos(target: &'l mut Nanos, least: Nanos) -> Self {
         let takes = format!("nanoseconds, at least {least}");

@@ -201,7 +201,9 @@ pub fn player(subject: &str) -> anyhow::Result<Player> {
 fn player_asking(subject: &str, asks: Asks) -> anyhow::Result<Player> {
     let lock = subject.strip_prefix(LOCAL).unwrap_or(subject);
     let proof = registry::promises(lock)?.proof;
-    let (pause_ns, spec) = (proof.pause_ns, spec([lock, proof.patient]));
+    let (name, options) = lock.split_once(':').unwrap_or((lock, ""));
+    // Of an option that is given twice the last counts: what is asked for is what is checked.
+    let (pause_ns, spec) = (proof.pause_ns, spec([name, proof.patient, options]));
     let crew = if lock == subject { Crew::ALONE } else { CREW };
     Ok(registry::visit(&spec, MakePlayer { pause_ns, crew, asks, ..MakePlayer::SOUND })?)
 }

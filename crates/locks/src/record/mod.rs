@@ -5,6 +5,7 @@
 pub mod bakery;
 pub mod cas;
 pub mod claim;
+pub mod declock;
 pub mod drtm;
 pub mod dslr;
 pub mod dslr_64;
@@ -42,6 +43,7 @@ macro_rules! locks {
             "mcs", mcs, Mcs::default(), "queue, handed from client to client";
             "shiftlock", shiftlock, ShiftLock::default(), or extended::Extended,
                 "reader-writer handover";
+            "declock", declock, DecLock::default(), "a header and a ring, told by messages";
             "segments", segments, Segments::default(), "ranges: a dslr a segment, in order";
             "claim", claim, Claim::default(), "reader-writer, grants are claimed in line";
         }

@@ -4,6 +4,7 @@ use std::any::TypeId;
 
 use farlock_fabric::WideAtomics;
 
+use super::declock_printed::{ExactTurn, HolderAcknowledges, WaitsForNote};
 use super::flaws::{
     DeathUnwatched, FEW_TICKETS, ForgottenHandover, GenerationBySize, HoldsForever, LateRelease,
     LeaseOverlooked, LostIsDone, OfAnotherLock, OpeningUnpublished, ReadersNotAwaited,
@@ -18,8 +19,8 @@ use super::{DslrPrinted, EpochLost, GivesUp, LeasedByClock, LostWakeUp, RidingRe
 use crate::Lock;
 use crate::record::bakery::{LEASE_NS, Lease, Waiting};
 use crate::record::{
-    cas::Cas, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs, none::NoLock, retry_on_fail::RetryOnFail,
-    rma_rw::RmaRw, shiftlock::ShiftLock, shiftlock::extended::Extended,
+    cas::Cas, declock::DecLock, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs, none::NoLock,
+    retry_on_fail::RetryOnFail, rma_rw::RmaRw, shiftlock::ShiftLock, shiftlock::extended::Extended,
 };
 
 /// What is known of an exhibit.
@@ -193,6 +194,14 @@ exhibits! {
         "RMA-RW as printed: two readers take the same departures off the counts";
     "waits-for-reset", WaitsForReset, few_turns(), true, false, Nothing,
         "RMA-RW as printed: a reader waits for a reset that was before it came";
+    "holder-acknowledges", HolderAcknowledges, patient_declock(), true, true, Nothing,
+        "DecLock as printed: a client that holds acknowledges a reset";
+    "waits-for-note", WaitsForNote, patient_declock(), true, true, Nothing,
+        "DecLock as printed: a grant that is lost with its sender leaves all in line";
+    "exact-turn", ExactTurn, patient_declock(), true, true, Nothing,
+        "a reader of DecLock does not see that its turn has passed";
+    "abort-keeps-grant", Sound, patient_declock(), false, true, Nothing,
+        "DecLock as printed: a waiter that gives up takes the grant with it";
     "fast-slow", Sound, Cas::without_backoff(), true, true, WritersInOrder,
         "whoever tries at the right moment is served, however long another waits";
     "two-pass", Sound, two_pass(), true, true, OneMayPass,
@@ -215,6 +224,11 @@ fn every_writer() -> ShiftLock {
 /// ShiftLock that looks at its readers so seldom that waiting for the dead takes few polls.
 fn patient_shiftlock() -> ShiftLock {
     ShiftLock { poll_ns: 15_000_000, ..ShiftLock::default() }
+}
+
+/// DecLock that looks for entries so seldom that waiting for the dead takes few polls.
+fn patient_declock() -> DecLock {
+    DecLock { entries: 2, polls: 1, poll_ns: 15_000_000, ..DecLock::default() }
 }
 
 /// DSLR that looks at the word so seldom that waiting for the dead takes few polls.

@@ -60,6 +60,7 @@ macro_rules! as_sound {
     };
 }
 
+pub mod declock_printed;
 pub mod dslr_printed;
 pub mod exhibits;
 pub mod flaws;

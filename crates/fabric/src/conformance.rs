@@ -32,7 +32,10 @@ pub mod time;
 pub mod waits;
 pub mod wide;
 pub mod wide_crowd;
+mod widths;
 pub mod words;
+
+pub use widths::{masked64, masked128};
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -295,8 +298,29 @@ macro_rules! conformance_cases {
             only_a_lost_verb_is_unknown
             addresses_print_as_places;
     } };
-    (masked [$($then:tt)+] $($with:tt)*) => { $($then)+! { $($with)*;
-        masked:
+    (masked [$($then:tt)+] $($with:tt)*) => {
+        $crate::conformance_cases! { at_both_widths masked64 [$($then)+] [$($with)*]
+            masked:
+                masked_verbs_are_posted_by_their_names;
+        }
+    };
+    (wide [$($then:tt)+] $($with:tt)*) => {
+        $crate::conformance_cases! { at_both_widths masked128 [$($then)+] [$($with)*]
+            wide:
+                the_low_half_comes_first
+                a_hint_never_makes_a_compare_hold
+                a_hint_never_makes_a_compare_fail
+                a_hint_never_changes_an_addition
+                narrow_and_wide_verbs_share_a_word;
+            wide_crowd:
+                wide_additions_of_many_add_up
+                wide_words_never_tear
+                halves_are_changed_by_many_without_loss;
+        }
+    };
+    (at_both_widths $module:ident [$($then:tt)+] [$($with:tt)*] $($more:tt)*) => {
+        $($then)+! { $($with)*;
+        $module:
             a_full_mask_compares_and_swaps_the_word
             an_empty_compare_mask_always_swaps
             an_empty_swap_mask_changes_nothing
@@ -315,39 +339,11 @@ macro_rules! conformance_cases {
             counters_near_their_end_wrap_in_every_width
             random_additions_match_their_definition
             masked_verbs_touch_their_word_alone
+            masked_verbs_need_their_own_boundary
             masked_verbs_follow_the_bounds
             masked_verbs_follow_each_other_in_a_chain
             a_stale_masked_verb_is_refused;
-    } };
-    (wide [$($then:tt)+] $($with:tt)*) => { $($then)+! { $($with)*;
-        wide:
-            the_low_half_comes_first
-            a_full_mask_compares_and_swaps_both_halves
-            a_compare_looks_at_each_half
-            a_compare_looks_at_its_mask_alone
-            an_empty_compare_mask_always_swaps
-            a_swap_changes_its_mask_alone
-            a_failed_compare_returns_the_word_whole
-            a_hint_never_makes_a_compare_hold
-            a_hint_never_makes_a_compare_fail
-            a_hint_never_changes_an_addition
-            random_compares_match_their_definition
-            a_carry_crosses_the_halves
-            a_carry_stops_between_the_halves
-            a_carry_stops_at_its_boundary
-            fields_of_one_bit_do_not_carry
-            counters_near_their_end_wrap_in_every_width
-            random_additions_match_their_definition
-            wide_verbs_touch_their_word_alone
-            wide_verbs_need_a_wide_boundary
-            wide_verbs_follow_the_bounds
-            wide_verbs_follow_each_other_in_a_chain
-            narrow_and_wide_verbs_share_a_word
-            a_stale_wide_verb_is_refused;
-        wide_crowd:
-            wide_additions_of_many_add_up
-            wide_words_never_tear
-            halves_are_changed_by_many_without_loss;
+        $($more)*
     } };
     (revoking [$($then:tt)+] $($with:tt)*) => { $($then)+! { $($with)*;
         revocation:

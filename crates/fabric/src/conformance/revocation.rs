@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use super::lives::verbs;
-use super::{SHORT, Stage, begin, bury, load, load_all, masked, wide};
+use super::{SHORT, Stage, begin, bury, load, load_all, widths};
 use crate::addr::{Mailbox, Slot};
 use crate::endpoint::{Endpoint, Revoke};
 use crate::error::Fault;
@@ -118,7 +118,7 @@ pub fn the_revoked_change_nothing_by_masked_verbs<S: Stage<Endpoint: Revoke>>(st
     let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
     stage.run(async {
         e.revoke(peer.id()).expect("it can be revoked");
-        for verb in [masked::verbs(addr), wide::verbs(addr)].into_iter().flatten() {
+        for verb in [widths::verbs(addr, 64), widths::verbs(addr, 128)].into_iter().flatten() {
             let refused = peer.verb(verb).await;
             assert!(matches!(refused, Err(Fault::Revoked | Fault::Unsupported)), "{verb:?}");
         }

@@ -20,7 +20,6 @@ pub mod rma_rw;
 pub mod rpc;
 pub mod segments;
 pub mod shiftlock;
-pub mod table;
 
 /// Expands `$callback! { name, module, value, summary; ... }` over every lock, in the order of
 /// lists and tables: a lock is its file, its line here, and its page in `docs/protocols`. The value

@@ -18,7 +18,6 @@ use std::rc::Rc;
 
 use farlock_fabric::{Addr, Nanos, SyncedClock, WideAtomics};
 use farlock_locks::lock::Server;
-use farlock_locks::record::table::TableLock;
 use farlock_locks::registry::{self, Visitor};
 use farlock_locks::{Client, Lock, LockKind, Options};
 
@@ -89,17 +88,13 @@ pub(crate) trait Case {
     fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise);
 }
 
-/// Plays a case with every lock but the canary, and with that on whole tables, each on a stage of
-/// its own.
+/// Plays a case with every lock but the canary, each on a stage of its own.
 pub(crate) fn play<S: Stage, C: Case>(mut stage: impl FnMut() -> S) {
     for spec in specs() {
         let mut stage = stage();
         let player = Player::<'_, S, C> { stage: &mut stage, spec, case: PhantomData };
         registry::visit(spec, player).expect("the suite names locks of the registry");
     }
-    let mut stage = stage();
-    let player = Player::<'_, S, C> { stage: &mut stage, spec: "table", case: PhantomData };
-    player.visit(TableLock::whole());
 }
 
 struct Player<'s, S, C> {

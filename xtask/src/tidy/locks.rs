@@ -6,8 +6,8 @@ use syn::Item;
 
 use super::tree::{File, Finding, Tree};
 
-/// What makes a file a protocol: it implements one of these.
-const LOCK_TRAITS: [&str; 2] = ["RecordLock", "RangeLock"];
+/// What makes a file a protocol: it implements this.
+const LOCK_TRAIT: &str = "Lock";
 const RECORD: &str = "crates/locks/src/record/";
 const PAGES: &str = "docs/protocols";
 const CLIPPY: &str = "crates/locks/clippy.toml";
@@ -51,7 +51,7 @@ fn implements_lock(file: &File) -> bool {
     items.iter().any(|item| {
         let Item::Impl(item) = item else { return false };
         let implemented = item.trait_.as_ref().and_then(|of| of.0.segments.last());
-        implemented.is_some_and(|name| LOCK_TRAITS.iter().any(|known| name.ident == known))
+        implemented.is_some_and(|name| name.ident == LOCK_TRAIT)
     })
 }
 
@@ -63,10 +63,10 @@ mod tests {
     #[test]
     fn a_protocol_without_a_page_is_found() {
         let refused = REFUSED.map(|path| format!("\"{path}\"")).join("\n");
-        let lock = "struct L;\nimpl<E: Endpoint> super::RecordLock<E> for L {}";
+        let lock = "struct L;\nimpl<E: Endpoint> crate::lock::Lock<E> for L {}";
         let mut files = vec![
             (CLIPPY, refused.as_str()),
-            ("crates/locks/src/record/mod.rs", "trait RecordLock<E> {}"),
+            ("crates/locks/src/record/mod.rs", "macro_rules! locks { () => {} }"),
             ("crates/locks/src/record/queue.rs", "struct Note;\nimpl Clone for Note {}"),
             ("crates/locks/src/record/rma_rw.rs", lock),
             ("crates/locks/src/record/shiftlock/mod.rs", lock),

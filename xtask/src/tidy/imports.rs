@@ -14,7 +14,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{ImplItemFn, Item, ItemFn, ItemImpl, ItemMod, ItemUse, Macro, MetaList, UseTree};
 
-use super::targets::{self, for_tests};
+use super::targets::{self, for_tests, skip_tests};
 use super::tree::{Tree, folder};
 
 /// Names followed through re-exports at most; a chain of them is never as long.
@@ -335,21 +335,5 @@ impl<'ast> Visit<'ast> for Collector<'_, '_> {
     /// A module is visited for itself.
     fn visit_item_mod(&mut self, _: &'ast ItemMod) {}
 
-    fn visit_item_fn(&mut self, item: &'ast ItemFn) {
-        if !for_tests(&item.attrs) {
-            visit::visit_item_fn(self, item);
-        }
-    }
-
-    fn visit_item_impl(&mut self, item: &'ast ItemImpl) {
-        if !for_tests(&item.attrs) {
-            visit::visit_item_impl(self, item);
-        }
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
-        if !for_tests(&item.attrs) {
-            visit::visit_impl_item_fn(self, item);
-        }
-    }
+    skip_tests!(visit_item_fn: ItemFn, visit_item_impl: ItemImpl, visit_impl_item_fn: ImplItemFn);
 }

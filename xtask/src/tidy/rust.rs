@@ -4,7 +4,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{ExprMethodCall, ImplItemFn, ItemFn, ItemImpl, ItemMod, Macro, Meta};
 
-use super::targets::{self, for_tests, lines_of_word};
+use super::targets::{self, lines_of_word, skip_tests};
 use super::tree::{File, Finding, Tree};
 
 /// Where `unsafe` may stand: these files, and what lies under these folders.
@@ -103,29 +103,12 @@ impl<'ast> Visit<'ast> for Unwraps {
         self.lines.extend(unwraps_among(mac.tokens.clone()));
     }
 
-    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
-        if !for_tests(&item.attrs) {
-            visit::visit_item_mod(self, item);
-        }
-    }
-
-    fn visit_item_fn(&mut self, item: &'ast ItemFn) {
-        if !for_tests(&item.attrs) {
-            visit::visit_item_fn(self, item);
-        }
-    }
-
-    fn visit_item_impl(&mut self, item: &'ast ItemImpl) {
-        if !for_tests(&item.attrs) {
-            visit::visit_item_impl(self, item);
-        }
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
-        if !for_tests(&item.attrs) {
-            visit::visit_impl_item_fn(self, item);
-        }
-    }
+    skip_tests!(
+        visit_item_mod: ItemMod,
+        visit_item_fn: ItemFn,
+        visit_item_impl: ItemImpl,
+        visit_impl_item_fn: ImplItemFn
+    );
 }
 
 /// The lines of `.unwrap()` among the tokens of a macro, whose syntax only the macro knows.

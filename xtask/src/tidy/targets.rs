@@ -100,6 +100,18 @@ pub(super) fn for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
+/// Visits those of these that exist not for tests only.
+macro_rules! skip_tests {
+    ($($visit:ident: $item:ty),+) => {
+        $(fn $visit(&mut self, item: &'ast $item) {
+            if !$crate::tidy::targets::for_tests(&item.attrs) {
+                syn::visit::$visit(self, item);
+            }
+        })+
+    };
+}
+pub(super) use skip_tests;
+
 /// The lines on which `word` stands among tokens.
 pub(super) fn lines_of_word(tokens: TokenStream, word: &str) -> Vec<usize> {
     let mut lines = Vec::new();

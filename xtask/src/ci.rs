@@ -12,7 +12,6 @@ use anyhow::{Context, Result, bail};
 use comfy_table::Table;
 
 use crate::child::{self, End, Stream};
-use crate::packages::require_packages;
 use crate::reasons::Reasons;
 use crate::skips::{self, Skip};
 use crate::steps::Step;
@@ -110,12 +109,6 @@ impl Runner<'_> {
     }
 
     fn commands(&self, step: Step, left: Duration, skips: &mut Vec<Skip>) -> Result<Verdict> {
-        if let Some(reason) = require_packages(step.packages)? {
-            let skip = Skip { id: step.name.to_owned(), reason };
-            (self.print)(Stream::Out, &skip.to_string());
-            skips.push(skip);
-            return Ok(Verdict::Passed);
-        }
         let cap = left.min(MINUTE * u32::try_from(step.cap_minutes).unwrap_or(u32::MAX));
         let begun = Instant::now();
         for line in step.commands {

@@ -8,7 +8,6 @@ mod ci;
 mod deny;
 mod figures;
 mod mutants;
-mod packages;
 mod programs;
 mod races;
 mod reasons;

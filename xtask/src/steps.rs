@@ -15,8 +15,6 @@ pub(crate) struct Step {
     pub(crate) title: &'static str,
     /// The whole step is killed after this many minutes, and fails.
     pub(crate) cap_minutes: u64,
-    /// Debian packages without which the step cannot run.
-    pub(crate) packages: &'static [&'static str],
     /// Environment of all its commands.
     pub(crate) env: &'static [(&'static str, &'static str)],
     /// The commands, in order, as words between blanks; the first that fails ends the step. `xtask`
@@ -32,12 +30,20 @@ macro_rules! lab {
     };
 }
 
+/// A run of the checker: its mode, and what else it is told.
+macro_rules! check {
+    ($arguments:literal) => {
+        concat!(lab!("check --json --mode "), $arguments)
+    };
+}
+
 /// The same over locks whose counts hold so few bits that they come all the way round. Built apart,
 /// and in less time: what it runs is not timed.
 macro_rules! narrow {
     ($arguments:literal) => {
         concat!(
-            "cargo run --profile proof --quiet -p farlock-check --target-dir=target/narrow -- ",
+            "cargo run --profile proof --quiet -p farlock-check --target-dir=target/narrow -- \
+             check --json --mode ",
             $arguments
         )
     };
@@ -46,8 +52,7 @@ macro_rules! narrow {
 /// The environment of every command that builds them.
 const NARROW: &[(&str, &str)] = &[("RUSTFLAGS", "--cfg=farlock_narrow")];
 
-const PLAIN: Step =
-    Step { name: "", title: "", cap_minutes: 1, packages: &[], env: &[], commands: &[] };
+const PLAIN: Step = Step { name: "", title: "", cap_minutes: 1, env: &[], commands: &[] };
 
 /// What every change must pass.
 pub(crate) const CI: &[Step] = &[
@@ -78,7 +83,6 @@ pub(crate) const CI: &[Step] = &[
         cap_minutes: 1,
         env: &[("RUSTDOCFLAGS", "--deny=warnings")],
         commands: &["cargo doc --workspace --all-features --no-deps"],
-        ..PLAIN
     },
     Step {
         name: "api",
@@ -95,7 +99,6 @@ pub(crate) const CI: &[Step] = &[
         env: &[("PROPTEST_RNG_SEED", "1")],
         // What a passing test prints is shown, for a test may announce a skip.
         commands: &["cargo test --workspace --all-features --no-fail-fast -- --show-output"],
-        ..PLAIN
     },
     Step {
         name: "loom",
@@ -105,7 +108,6 @@ pub(crate) const CI: &[Step] = &[
         commands: &[
             "cargo test --release --package=farlock-local --test=loom --target-dir=target/loom",
         ],
-        ..PLAIN
     },
     Step {
         name: "shuttle",
@@ -114,7 +116,6 @@ pub(crate) const CI: &[Step] = &[
         env: &[("RUSTFLAGS", "--cfg=shuttle")],
         commands: &["cargo test --release --package=farlock-local --package=farlock-fabric \
                 --package=farlock-locks --test=shuttle --target-dir=target/shuttle"],
-        ..PLAIN
     },
     Step {
         name: "races",
@@ -153,88 +154,54 @@ pub(crate) const CI: &[Step] = &[
         title: "every schedule in the small, faults without end in the large, planted bugs found",
         cap_minutes: 6,
         commands: &[
-            lab!("check --mode museum --json"),
-            lab!("check --mode exhaustive --but rma-rw --json"),
-            lab!("check --mode exhaustive --clients 2 --protocol rma-rw --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --crashes 1 --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --cancels 1 --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --losses 1 --json"),
-            lab!("check --mode exhaustive --clients 2 --acquisitions 1 --restarts 1 --json"),
-            lab!("check --mode exhaustive --clients 2 --acquisitions 3 --crashes 1 --json"),
-            lab!("check --mode exhaustive --clients 2 --crashes 1 --cancels 1 --json"),
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
-                 --but claim --but claim:bypass=1 --json"
+            check!("museum"),
+            check!("exhaustive --but rma-rw"),
+            check!("exhaustive --clients 2 --protocol rma-rw"),
+            check!("exhaustive --acquisitions 1 --crashes 1"),
+            check!("exhaustive --acquisitions 1 --cancels 1"),
+            check!("exhaustive --acquisitions 1 --losses 1"),
+            check!("exhaustive --clients 2 --acquisitions 1 --restarts 1"),
+            check!("exhaustive --clients 2 --acquisitions 3 --crashes 1"),
+            check!("exhaustive --clients 2 --crashes 1 --cancels 1"),
+            check!(
+                "exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 --but claim \
+                 --but claim:bypass=1"
             ),
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --crashes 1 --losses 1 \
-                 --cancels 1 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --crashes 1 --cancels 1 \
-                 --near-wrap 1 --json"
-            ),
-            lab!("check --mode exhaustive --protocol dslr --updates --json"),
+            check!("exhaustive --clients 2 --acquisitions 1 --crashes 1 --losses 1 --cancels 1"),
+            check!("exhaustive --clients 2 --acquisitions 1 --crashes 1 --cancels 1 --near-wrap 1"),
+            check!("exhaustive --protocol dslr --updates"),
             // Long enough for turns to be over.
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 8 --protocol \
-                 shiftlock:bypass=1:newcomer-yields=1 --json"
+            check!(
+                "exhaustive --clients 2 --acquisitions 8 \
+                 --protocol shiftlock:bypass=1:newcomer-yields=1"
             ),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --updates --crashes 1 --protocol dslr \
-                 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --updates --cancels 1 --protocol dslr \
-                 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --clients 2 --protocol rma-rw:writers=2:readers=2 --json"
-            ),
-            lab!("check --mode pct --protocol rma-rw:writers=2:readers=2 --budget 5s --json"),
+            check!("exhaustive --acquisitions 1 --updates --crashes 1 --protocol dslr"),
+            check!("exhaustive --acquisitions 1 --updates --cancels 1 --protocol dslr"),
+            check!("exhaustive --clients 2 --protocol rma-rw:writers=2:readers=2"),
+            check!("pct --protocol rma-rw:writers=2:readers=2 --budget 5s"),
             // Three clients of the lock that sessions use.
-            lab!(
-                "check --mode exhaustive --protocol claim:bypass=1 --acquisitions 1 --crashes 1 \
-                 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --protocol claim:bypass=1 --acquisitions 1 --cancels 1 \
-                 --budget 10s --partial --json"
+            check!("exhaustive --protocol claim:bypass=1 --acquisitions 1 --crashes 1"),
+            check!(
+                "exhaustive --protocol claim:bypass=1 --acquisitions 1 --cancels 1 --budget 10s \
+                 --partial"
             ),
             // Tries, withdrawals and stops, of locks that say something of them.
-            lab!("check --mode exhaustive --clients 2 --acquisitions 1 --stops 2 --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --stops 1 --budget 6s --partial --json"),
-            lab!("check --mode exhaustive --acquisitions 1 --stops 2 --budget 6s --partial --json"),
-            lab!("check --mode exhaustive --clients 2 --stops 2 --budget 6s --partial --json"),
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --stops 1 --crashes 1 --json"
+            check!("exhaustive --clients 2 --acquisitions 1 --stops 2"),
+            check!("exhaustive --acquisitions 1 --stops 1 --budget 6s --partial"),
+            check!("exhaustive --acquisitions 1 --stops 2 --budget 6s --partial"),
+            check!("exhaustive --clients 2 --stops 2 --budget 6s --partial"),
+            check!("exhaustive --clients 2 --acquisitions 1 --stops 1 --crashes 1"),
+            check!("exhaustive --clients 2 --acquisitions 1 --cancels 2 --visits"),
+            check!("exhaustive --clients 2 --acquisitions 1 --cancels 1 --visits --quits"),
+            check!("exhaustive --acquisitions 1 --cancels 2 --visits --budget 6s --partial"),
+            check!("exhaustive --clients 2 --cancels 2 --visits --budget 6s --partial"),
+            check!("exhaustive --clients 2 --crashes 1 --tries"),
+            check!("exhaustive --acquisitions 1 --crashes 1 --tries --budget 6s --partial"),
+            check!(
+                "exhaustive --acquisitions 1 --crashes 1 --tries --visits --budget 6s --partial"
             ),
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --cancels 2 --visits --json"
-            ),
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --cancels 1 --visits --quits \
-                 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 6s \
-                 --partial --json"
-            ),
-            lab!(
-                "check --mode exhaustive --clients 2 --cancels 2 --visits --budget 6s --partial \
-                 --json"
-            ),
-            lab!("check --mode exhaustive --clients 2 --crashes 1 --tries --json"),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 6s \
-                 --partial --json"
-            ),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --visits \
-                 --budget 6s --partial --json"
-            ),
-            lab!("check --mode mixed --budget 55s --json"),
-            lab!("check --mode crash --json"),
+            check!("mixed --budget 55s"),
+            check!("crash"),
         ],
         ..PLAIN
     },
@@ -243,41 +210,32 @@ pub(crate) const CI: &[Step] = &[
         title: "clients that hold one lock and await another, and that use several slots at once",
         cap_minutes: 2,
         commands: &[
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 2 --locks 2 --crashes 1 --json"
+            check!("exhaustive --clients 2 --acquisitions 2 --locks 2 --crashes 1"),
+            check!(
+                "exhaustive --clients 2 --acquisitions 1 --locks 2 --crashes 1 --losses 1 \
+                 --cancels 1 --but claim"
             ),
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --locks 2 --crashes 1 \
-                 --losses 1 --cancels 1 --but claim --json"
-            ),
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --locks 2 --transactions \
-                 --crashes 1 --cancels 1 --json"
+            check!(
+                "exhaustive --clients 2 --acquisitions 1 --locks 2 --transactions --crashes 1 \
+                 --cancels 1"
             ),
             // Holds to update, with others in them.
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 2 --locks 2 --updates \
-                 --crashes 1 --protocol dslr --json"
+            check!(
+                "exhaustive --clients 2 --acquisitions 2 --locks 2 --updates --crashes 1 \
+                 --protocol dslr"
             ),
             // Without drtm: who waits there by a clock that goes a hundred times slower than a
             // holder's polls for longer than a run has events.
-            lab!("check --mode mixed --clients 4 --locks 2 --but drtm --budget 8s --json"),
-            lab!(
-                "check --mode mixed --clients 6 --tasks 2 --locks 3 --but drtm --budget 10s --json"
-            ),
-            lab!(
-                "check --mode mixed --clients 8 --tasks 2 --locks 2 --but drtm --budget 10s --json"
-            ),
+            check!("mixed --clients 4 --locks 2 --but drtm --budget 8s"),
+            check!("mixed --clients 6 --tasks 2 --locks 3 --but drtm --budget 10s"),
+            check!("mixed --clients 8 --tasks 2 --locks 2 --but drtm --budget 10s"),
             // Beside many looks and long waits. Of one acquisition claim does the same, however
             // many may pass.
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
-                 --protocol claim:bypass=1 --budget 15s --partial --json"
+            check!(
+                "exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
+                 --protocol claim:bypass=1 --budget 15s --partial"
             ),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --tries shared --visits --budget 6s \
-                 --partial --json"
-            ),
+            check!("exhaustive --acquisitions 1 --tries shared --visits --budget 6s --partial"),
         ],
         ..PLAIN
     },
@@ -288,21 +246,17 @@ pub(crate) const CI: &[Step] = &[
         env: NARROW,
         commands: &[
             "cargo test --profile proof -p farlock-check --test=narrow --target-dir=target/narrow",
-            narrow!("check --mode exhaustive --acquisitions 3 --protocol mcs --json"),
-            narrow!("check --mode exhaustive --acquisitions 3 --protocol dslr --json"),
+            narrow!("exhaustive --acquisitions 3 --protocol mcs"),
+            narrow!("exhaustive --acquisitions 3 --protocol dslr"),
             narrow!(
-                "check --mode exhaustive --clients 2 --acquisitions 5 --protocol dslr --updates \
-                 --crashes 1 --json"
+                "exhaustive --clients 2 --acquisitions 5 --protocol dslr --updates --crashes 1"
             ),
-            narrow!("check --mode exhaustive --acquisitions 1 --crashes 2 --protocol mcs --json"),
-            narrow!(
-                "check --mode pct --acquisitions 4 --protocol claim:bypass=1 --budget 6s --json"
-            ),
-            narrow!("check --mode pct --acquisitions 4 --protocol mcs --budget 6s --json"),
-            narrow!("check --mode pct --acquisitions 4 --protocol shiftlock --budget 6s --json"),
-            narrow!("check --mode pct --acquisitions 4 --protocol dslr --budget 6s --json"),
+            narrow!("exhaustive --acquisitions 1 --crashes 2 --protocol mcs"),
+            narrow!("pct --acquisitions 4 --protocol claim:bypass=1 --budget 6s"),
+            narrow!("pct --acquisitions 4 --protocol mcs --budget 6s"),
+            narrow!("pct --acquisitions 4 --protocol shiftlock --budget 6s"),
+            narrow!("pct --acquisitions 4 --protocol dslr --budget 6s"),
         ],
-        ..PLAIN
     },
     Step {
         name: "transcripts",
@@ -330,7 +284,6 @@ pub(crate) const NIGHTLY: &[Step] = &[
         commands: &[
             "cargo test --release --package=farlock-local --test=loom --target-dir=target/loom",
         ],
-        ..PLAIN
     },
     Step {
         name: "deny",
@@ -354,7 +307,6 @@ pub(crate) const NIGHTLY: &[Step] = &[
         commands: &[
             "cargo test --release --package=farlock --test=names names_without_end -- --nocapture",
         ],
-        ..PLAIN
     },
     Step {
         name: "time-outs-long",
@@ -362,7 +314,6 @@ pub(crate) const NIGHTLY: &[Step] = &[
         cap_minutes: 10,
         env: &[("FARLOCK_MORE_TIME_OUTS", "20")],
         commands: &["cargo test --release --package=farlock --test=crowd -- time_outs_without_end"],
-        ..PLAIN
     },
     Step {
         name: "damage-long",
@@ -370,7 +321,6 @@ pub(crate) const NIGHTLY: &[Step] = &[
         cap_minutes: 20,
         env: &[("FARLOCK_MORE_DAMAGE", "30")],
         commands: &["cargo test --release --package=farlock --test=damage -- --nocapture"],
-        ..PLAIN
     },
     Step {
         name: "storm-long",
@@ -403,11 +353,11 @@ pub(crate) const NIGHTLY: &[Step] = &[
         commands: &[
             lab!(
                 "bench --fabric sim --clients 16 --locks 64 --reads 50 --near-wrap 1000 \
-                --acquisitions 100000000 --locks-kind shiftlock,dslr,dslr-64 --json"
+                 --acquisitions 100000000 --locks-kind shiftlock,dslr,dslr-64 --json"
             ),
             lab!(
                 "bench --fabric shm --clients 4 --locks 64 --reads 50 --near-wrap 1000 \
-                --acquisitions 100000000 --locks-kind shiftlock,dslr,dslr-64 --json"
+                 --acquisitions 100000000 --locks-kind shiftlock,dslr,dslr-64 --json"
             ),
             lab!("drift --json"),
             lab!("long-reads --json"),
@@ -425,82 +375,43 @@ pub(crate) const NIGHTLY: &[Step] = &[
         ],
         commands: &["cargo test --release --package=farlock-local --package=farlock-fabric \
                 --package=farlock-locks --test=shuttle --target-dir=target/shuttle"],
-        ..PLAIN
     },
     Step {
         name: "checker-deep",
         title: "more clients, more acquisitions, more deaths, more schedules",
         cap_minutes: 240,
         commands: &[
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --crashes 1 --restarts 1 \
-                 --budget 1500s --partial --json"
+            check!(
+                "exhaustive --clients 2 --acquisitions 1 --crashes 1 --restarts 1 --budget 1500s \
+                 --partial"
             ),
-            lab!("check --mode exhaustive --protocol rma-rw --json"),
-            lab!(
-                "check --mode exhaustive --protocol rma-rw:writers=2:readers=2 --budget 900s \
-                 --partial --json"
+            check!("exhaustive --protocol rma-rw"),
+            check!("exhaustive --protocol rma-rw:writers=2:readers=2 --budget 900s --partial"),
+            check!("exhaustive --protocol claim:bypass=1 --budget 1500s --partial"),
+            check!(
+                "exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
+                 --protocol claim:bypass=1"
             ),
-            lab!(
-                "check --mode exhaustive --protocol claim:bypass=1 --budget 1500s --partial --json"
+            check!("exhaustive --protocol claim:bypass=1 --acquisitions 1 --cancels 1"),
+            check!("exhaustive --clients 3 --acquisitions 3 --budget 1500s --partial"),
+            check!("exhaustive --clients 4 --acquisitions 1 --budget 1500s --partial"),
+            check!("exhaustive --crashes 1 --budget 1500s --partial"),
+            check!("exhaustive --acquisitions 1 --crashes 2 --budget 1500s --partial"),
+            check!("exhaustive --cancels 1 --budget 1500s --partial"),
+            check!("exhaustive --acquisitions 1 --pauses 1 --budget 1500s --partial"),
+            check!("exhaustive --losses 1 --budget 1500s --partial"),
+            check!("exhaustive --protocol dslr-64:lease=10000000 --acquisitions 1 --crashes 1"),
+            check!("exhaustive --protocol dslr-64:lease=10000000 --acquisitions 1 --losses 1"),
+            check!(
+                "exhaustive --protocol dslr-64:lease=10000000 --clients 2 --acquisitions 1 \
+                 --restarts 1"
             ),
-            lab!(
-                "check --mode exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
-                 --protocol claim:bypass=1 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --protocol claim:bypass=1 --acquisitions 1 --cancels 1 \
-                 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --clients 3 --acquisitions 3 --budget 1500s --partial \
-                 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --clients 4 --acquisitions 1 --budget 1500s --partial \
-                 --json"
-            ),
-            lab!("check --mode exhaustive --crashes 1 --budget 1500s --partial --json"),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --crashes 2 --budget 1500s --partial \
-                 --json"
-            ),
-            lab!("check --mode exhaustive --cancels 1 --budget 1500s --partial --json"),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --pauses 1 --budget 1500s --partial \
-                 --json"
-            ),
-            lab!("check --mode exhaustive --losses 1 --budget 1500s --partial --json"),
-            lab!(
-                "check --mode exhaustive --protocol dslr-64:lease=10000000 --acquisitions 1 \
-                 --crashes 1 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --protocol dslr-64:lease=10000000 --acquisitions 1 \
-                 --losses 1 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --protocol dslr-64:lease=10000000 --clients 2 \
-                 --acquisitions 1 --restarts 1 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --stops 2 --budget 1500s --partial \
-                 --json"
-            ),
-            lab!(
-                "check --mode exhaustive --clients 2 --stops 1 --crashes 1 --budget 1500s \
-                 --partial --json"
-            ),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --cancels 2 --visits --budget 1500s \
-                 --partial --json"
-            ),
-            lab!(
-                "check --mode exhaustive --acquisitions 1 --crashes 1 --tries --budget 1500s \
-                 --partial --json"
-            ),
-            lab!("check --mode pct --clients 5 --acquisitions 3 --budget 1800s --json"),
-            lab!("check --mode crash --clients 4 --acquisitions 2 --budget 1800s --json"),
+            check!("exhaustive --acquisitions 1 --stops 2 --budget 1500s --partial"),
+            check!("exhaustive --clients 2 --stops 1 --crashes 1 --budget 1500s --partial"),
+            check!("exhaustive --acquisitions 1 --cancels 2 --visits --budget 1500s --partial"),
+            check!("exhaustive --acquisitions 1 --crashes 1 --tries --budget 1500s --partial"),
+            check!("pct --clients 5 --acquisitions 3 --budget 1800s"),
+            check!("crash --clients 4 --acquisitions 2 --budget 1800s"),
         ],
         ..PLAIN
     },
@@ -510,21 +421,17 @@ pub(crate) const NIGHTLY: &[Step] = &[
         cap_minutes: 120,
         env: NARROW,
         commands: &[
-            narrow!("check --mode exhaustive --acquisitions 4 --budget 1500s --partial --json"),
-            narrow!("check --mode exhaustive --crashes 1 --budget 1500s --partial --json"),
+            narrow!("exhaustive --acquisitions 4 --budget 1500s --partial"),
+            narrow!("exhaustive --crashes 1 --budget 1500s --partial"),
             narrow!(
-                "check --mode exhaustive --acquisitions 1 --crashes 2 --near-wrap 1 --budget 900s \
-                 --partial --json"
+                "exhaustive --acquisitions 1 --crashes 2 --near-wrap 1 --budget 900s --partial"
             ),
-            narrow!("check --mode pct --acquisitions 6 --protocol mcs --budget 600s --json"),
-            narrow!("check --mode pct --acquisitions 6 --protocol shiftlock --budget 600s --json"),
-            narrow!("check --mode pct --acquisitions 6 --protocol dslr --budget 600s --json"),
-            narrow!("check --mode crash --acquisitions 3 --protocol dslr --budget 300s --json"),
-            narrow!(
-                "check --mode crash --acquisitions 3 --protocol shiftlock --budget 300s --json"
-            ),
+            narrow!("pct --acquisitions 6 --protocol mcs --budget 600s"),
+            narrow!("pct --acquisitions 6 --protocol shiftlock --budget 600s"),
+            narrow!("pct --acquisitions 6 --protocol dslr --budget 600s"),
+            narrow!("crash --acquisitions 3 --protocol dslr --budget 300s"),
+            narrow!("crash --acquisitions 3 --protocol shiftlock --budget 300s"),
         ],
-        ..PLAIN
     },
     Step {
         name: "mutants",

@@ -23,67 +23,82 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::ci::Runner;
 use crate::programs::{Programs, Surroundings};
 
-const USAGE: &str = "\
-usage: cargo xtask COMMAND
+/// The chores of the workspace.
+#[derive(clap::Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Chore {
+    /// Every step a change must pass, or the steps named.
+    Ci(Steps),
+    /// The same and the long ones.
+    Nightly(Steps),
+    /// The house rules.
+    Tidy,
+    /// Runs the programs in examples/.
+    Examples,
+    /// Small runs of the laboratory, judged.
+    Figures,
+    /// Runs the console blocks of Markdown files.
+    Transcripts { files: Vec<String> },
+    /// The listings of what users can name, compared or written anew.
+    Api {
+        #[arg(long)]
+        write: bool,
+    },
+    /// Tests under ThreadSanitizer.
+    Races { subject: String },
+    /// Licences, sources and duplicates of dependencies.
+    Deny,
+    /// Small changes that tests must notice.
+    Mutants(mutants::Choice),
+}
 
-  ci [--list] [STEP...]        every step a change must pass, or the steps named
-  nightly [--list] [STEP...]   the same and the long ones
-  tidy                         the house rules
-  examples                     runs the programs in examples/
-  figures                      small runs of the laboratory, judged
-  transcripts FILE...          runs the console blocks of Markdown files
-  api [--write]                the listings of what users can name, compared or written anew
-  races SUBJECT                tests under ThreadSanitizer
-  deny                         licences, sources and duplicates of dependencies
-  mutants [PART...]            small changes that tests must notice: this night's, those that
-                               --seed COMMIT draws, one in N by --of N";
+#[derive(clap::Args)]
+struct Steps {
+    /// Only names them, with their time limits and what each shows.
+    #[arg(long)]
+    list: bool,
+    steps: Vec<String>,
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    run(&args).unwrap_or_else(|error| {
+    run(Chore::parse()).unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-fn run(args: &[String]) -> Result<ExitCode> {
+fn run(chore: Chore) -> Result<ExitCode> {
     // A child has a process group of its own, so a Ctrl-C reaches it only through us.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     let root = root();
-    let Some((command, rest)) = args.split_first() else { bail!("{USAGE}") };
-    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        println!("{USAGE}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    match command.as_str() {
-        "ci" => {
+    let programs = || Programs::new(&root, &stop, surroundings());
+    let target = || programs::target(&programs::metadata(&root)?);
+    match chore {
+        Chore::Ci(chosen) => {
             let whole = Duration::from_secs(steps::WHOLE_MINUTES * 60);
-            run_steps(&root, &stop, steps::CI, rest, Some(whole))
+            run_steps(&root, &stop, steps::CI, &chosen, Some(whole))
         }
-        "nightly" => run_steps(&root, &stop, &[steps::CI, steps::NIGHTLY].concat(), rest, None),
-        "tidy" => tidy::report(&root),
-        "examples" => Programs::new(&root, &stop, surroundings())?.examples(),
-        "figures" => Programs::new(&root, &stop, surroundings())?.figures(),
-        "transcripts" => Programs::new(&root, &stop, surroundings())?.transcripts(rest),
-        "api" | "races" | "deny" | "mutants" => {
-            let target = programs::target(&programs::metadata(&root)?)?;
-            match command.as_str() {
-                "api" => api::run(&root, &target, rest.iter().any(|arg| arg == "--write")),
-                "races" => races::run(rest.first().map_or("", String::as_str), &root, &target),
-                "deny" => deny::run(&root, &target),
-                _ => mutants::run(&root, &target, rest),
-            }
+        Chore::Nightly(chosen) => {
+            run_steps(&root, &stop, &[steps::CI, steps::NIGHTLY].concat(), &chosen, None)
         }
-        _ => bail!("no such command: {command}\n\n{USAGE}"),
+        Chore::Tidy => tidy::report(&root),
+        Chore::Examples => programs()?.examples(),
+        Chore::Figures => programs()?.figures(),
+        Chore::Transcripts { files } => programs()?.transcripts(&files),
+        Chore::Api { write } => api::run(&root, &target()?, write),
+        Chore::Races { subject } => races::run(&subject, &root, &target()?),
+        Chore::Deny => deny::run(&root, &target()?),
+        Chore::Mutants(choice) => mutants::run(&root, &target()?, &choice),
     }
 }
 
@@ -91,16 +106,11 @@ fn run_steps(
     root: &Path,
     stop: &AtomicBool,
     table: &[steps::Step],
-    args: &[String],
+    Steps { list, steps }: &Steps,
     whole: Option<Duration>,
 ) -> Result<ExitCode> {
-    let (flags, names): (Vec<String>, Vec<String>) =
-        args.iter().cloned().partition(|arg| arg.starts_with("--"));
-    if let Some(unknown) = flags.iter().find(|flag| *flag != "--list") {
-        bail!("no such option: {unknown}\n\n{USAGE}");
-    }
-    let chosen = ci::select(table, &names)?;
-    if !flags.is_empty() {
+    let chosen = ci::select(table, steps)?;
+    if *list {
         ci::list(&chosen);
         return Ok(ExitCode::SUCCESS);
     }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::skips::Skip;
@@ -52,7 +52,7 @@ struct Judge {
 
 const TESTS: Judge = Judge { package: "", words: &[], flags: "", seconds_max: 60 };
 
-const PARTS: &[Part] = &[
+const PARTS: [Part; 4] = [
     Part {
         name: "list",
         package: "farlock-local",
@@ -122,30 +122,29 @@ struct Score {
     unviable: u64,
 }
 
-/// Tries this night's changes, or those that the arguments choose: `--seed COMMIT` for others,
-/// `--of N` for one in so many, names for some parts alone.
+/// Tries this night's changes, or those that are chosen.
 ///
 /// # Errors
 /// A program does not start, or what it wrote cannot be read.
-pub(crate) fn run(root: &Path, target: &Path, arguments: &[String]) -> Result<ExitCode> {
+pub(crate) fn run(root: &Path, target: &Path, choice: &Choice) -> Result<ExitCode> {
     let Some(program) = tools::require(MUTANTS, target)? else {
         let reason = format!("{} cannot be installed here", MUTANTS.name);
         println!("{}", Skip { id: STEP.to_owned(), reason });
         return Ok(ExitCode::SUCCESS);
     };
     let night = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / (24 * 60 * 60);
-    let chosen = Chosen::of(arguments, night)?;
+    let shard = (choice.share(night), choice.of);
     let unseen = survivors(&std::fs::read_to_string(root.join(SURVIVORS))?)?;
     let mut outcomes = BTreeMap::new();
-    for part in PARTS.iter().filter(|part| chosen.has(part)) {
-        println!("{}: one in {}, from the {}th on", part.name, chosen.of, chosen.share);
+    for part in PARTS.iter().filter(|part| choice.has(part)) {
+        println!("{}: one in {}, from the {}th on", part.name, shard.1, shard.0);
         for (number, judge) in part.judges.iter().enumerate() {
             let output = target.join("mutants").join(part.name);
             if number == 0 && output.exists() {
                 std::fs::remove_dir_all(&output)?;
             }
             std::fs::create_dir_all(&output)?;
-            let found = judge.judge(part, &chosen, number > 0, root, &program, &output)?;
+            let found = judge.judge(part, shard, number > 0, root, &program, &output)?;
             let Some(found) = found else { break };
             for (name, outcome) in summaries(&found)? {
                 // What hung is tried again, and was noticed.
@@ -171,7 +170,7 @@ impl Judge {
     fn judge(
         &self,
         part: &Part,
-        chosen: &Chosen,
+        (share, of): (u64, u64),
         goes_on: bool,
         root: &Path,
         program: &Path,
@@ -179,7 +178,7 @@ impl Judge {
     ) -> Result<Option<Value>> {
         let mut command = Command::new(program);
         command.args(["mutants", "--no-shuffle", "--sharding=round-robin", "--output"]).arg(output);
-        command.arg(format!("--shard={}/{}", chosen.share, chosen.of));
+        command.arg(format!("--shard={share}/{of}"));
         command.arg(format!("--package={}", part.package));
         command.args(part.files.iter().map(|files| format!("--file={files}")));
         command.arg(format!("--test-package={}", self.package));
@@ -203,41 +202,29 @@ impl Judge {
 }
 
 /// Which changes are tried.
-#[derive(PartialEq, Eq, Debug)]
-struct Chosen {
-    /// The first of them.
-    share: u64,
-    /// And then every so manieth.
+#[derive(clap::Args)]
+pub(crate) struct Choice {
+    /// Those that this commit draws, rather than this night's.
+    #[arg(long, value_name = "COMMIT", value_parser = seed)]
+    seed: Option<u64>,
+    /// One in so many.
+    #[arg(long, default_value_t = NIGHTS, value_parser = clap::value_parser!(u64).range(1..))]
     of: u64,
     /// In these parts; in all, where none is named.
+    #[arg(value_parser = PARTS.map(|part| part.name))]
     parts: Vec<String>,
 }
 
-impl Chosen {
-    fn of(arguments: &[String], night: u64) -> Result<Self> {
-        let mut chosen = Self { share: 0, of: NIGHTS, parts: Vec::new() };
-        let mut seed = night;
-        let mut words = arguments.iter();
-        while let Some(word) = words.next() {
-            let mut value = || words.next().with_context(|| format!("{word} of what?"));
-            match word.as_str() {
-                "--seed" => {
-                    let digits: String = value()?.chars().take(12).collect();
-                    seed = u64::from_str_radix(&digits, 16).context("a seed is a commit's hash")?;
-                }
-                "--of" => chosen.of = value()?.parse().context("one in how many?")?,
-                name if PARTS.iter().any(|part| part.name == name) => {
-                    chosen.parts.push(name.to_owned());
-                }
-                other => {
-                    let parts: Vec<_> = PARTS.iter().map(|part| part.name).collect();
-                    bail!("{other} is no part: {}", parts.join(", "));
-                }
-            }
-        }
-        ensure!(chosen.of > 0, "one in 0 is none");
-        chosen.share = seed % chosen.of;
-        Ok(chosen)
+/// What a commit draws.
+fn seed(commit: &str) -> Result<u64> {
+    let digits: String = commit.chars().take(12).collect();
+    u64::from_str_radix(&digits, 16).context("a seed is a commit's hash")
+}
+
+impl Choice {
+    /// The first change that is tried, in this night unless a commit draws them.
+    fn share(&self, night: u64) -> u64 {
+        self.seed.unwrap_or(night) % self.of
     }
 
     fn has(&self, part: &Part) -> bool {
@@ -319,6 +306,8 @@ impl Score {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     fn outcome(name: &str, summary: &str) -> Value {
@@ -346,14 +335,25 @@ mod tests {
 
     #[test]
     fn each_night_and_each_seed_has_its_share_of_the_changes() {
+        #[derive(clap::Parser)]
+        struct Mutants {
+            #[command(flatten)]
+            choice: Choice,
+        }
+        let choice = |words: &str| {
+            let words = ["mutants"].into_iter().chain(words.split_whitespace());
+            Mutants::try_parse_from(words).map(|mutants| mutants.choice)
+        };
+        let all = choice("").unwrap();
         let shares: std::collections::BTreeSet<_> =
-            (0..NIGHTS).map(|night| Chosen::of(&[], 20_000 + night).unwrap().share).collect();
+            (0..NIGHTS).map(|night| all.share(20_000 + night)).collect();
         assert_eq!(shares.len() as u64, NIGHTS);
-        let words = ["--seed", "14ad204", "--of", "100", "locks"].map(str::to_owned);
-        let chosen = Chosen::of(&words, 0).unwrap();
-        assert_eq!((chosen.share, chosen.of), (0x14ad204 % 100, 100));
+        let chosen = choice("--seed 14ad204 --of 100 locks").unwrap();
+        assert_eq!((chosen.share(0), chosen.of), (0x14ad204 % 100, 100));
         assert!(chosen.has(&PARTS[3]) && !chosen.has(&PARTS[0]));
-        assert!(Chosen::of(&["lock".to_owned()], 0).is_err());
+        for wrong in ["lock", "--of 0", "--seed x", "--seed"] {
+            assert!(choice(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

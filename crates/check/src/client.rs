@@ -241,58 +241,39 @@ impl<E: WideAtomics, L: Lock<E>> AnyClient<E> for HandoverTable<E, L> {
     }
 }
 
-impl<'c, E: WideAtomics, L: Lock<E>> AnyGuard<'c> for local::Guard<'c, E, L> {
-    fn fabric_token(&self) -> Option<Token> {
-        self.fabric_token()
-    }
+/// A guard whose type is known: its token, and how often the hold was handed on.
+macro_rules! any_guard {
+    ($guard:path, $token:ident, $turn:expr) => {
+        impl<'c, E: WideAtomics, L: Lock<E>> AnyGuard<'c> for $guard {
+            fn fabric_token(&self) -> Option<Token> {
+                self.$token()
+            }
 
-    fn turn(&self) -> u32 {
-        self.turn()
-    }
+            fn turn(&self) -> u32 {
+                $turn(self)
+            }
 
-    fn mode(&self) -> Mode {
-        self.mode()
-    }
+            fn mode(&self) -> Mode {
+                self.mode()
+            }
 
-    fn expires(&self) -> Option<Nanos> {
-        self.expires()
-    }
+            fn expires(&self) -> Option<Nanos> {
+                self.expires()
+            }
 
-    fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>> {
-        Box::pin((*self).release())
-    }
+            fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>> {
+                Box::pin((*self).release())
+            }
 
-    fn abandon(self: Box<Self>) {
-        (*self).abandon();
-    }
+            fn abandon(self: Box<Self>) {
+                (*self).abandon();
+            }
+        }
+    };
 }
 
-/// What was upgraded.
-impl<'c, E: WideAtomics, L: Lock<E>> AnyGuard<'c> for farlock_locks::Guard<'c, E, L> {
-    fn fabric_token(&self) -> Option<Token> {
-        self.token()
-    }
-
-    fn turn(&self) -> u32 {
-        0
-    }
-
-    fn mode(&self) -> Mode {
-        self.mode()
-    }
-
-    fn expires(&self) -> Option<Nanos> {
-        self.expires()
-    }
-
-    fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>> {
-        Box::pin((*self).release())
-    }
-
-    fn abandon(self: Box<Self>) {
-        (*self).abandon();
-    }
-}
+any_guard!(local::Guard<'c, E, L>, fabric_token, Self::turn);
+any_guard!(farlock_locks::Guard<'c, E, L>, token, |_| 0);
 
 impl<'c, E: WideAtomics, L: Lock<E>> AnyUpdateGuard<'c> for UpdateGuard<'c, E, L> {
     fn token(&self) -> Option<Token> {

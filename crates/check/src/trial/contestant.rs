@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, Fault, Nanos};
+use farlock_locks::lock::LocalFuture;
 use farlock_locks::{Mode, Options, ReleaseError, UpgradeError};
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Outcome, Ratio, SimEndpoint};
@@ -145,7 +146,7 @@ impl Contestant {
         };
         let used = self.looks(at, access, round, gives_up).await?;
         let used = self.nests(round, used, &gives_up).await?;
-        self.goes(at, guard, used, &gives_up).await
+        self.goes(at, guard.expires(), || guard.release(), used, &gives_up).await
     }
 
     /// Acquires and releases another lock within a hold, if it is to, and was not given up.
@@ -161,7 +162,7 @@ impl Contestant {
         self.trial.handle.another_part();
         if let Some((guard, access)) = self.comes(at, mode, false, &gives_up).await? {
             used = self.looks(at, access, round, &gives_up).await?;
-            self.goes(at, guard, used, &gives_up).await?;
+            self.goes(at, guard.expires(), || guard.release(), used, &gives_up).await?;
         }
         self.trial.handle.another_part();
         Ok(used)
@@ -200,21 +201,21 @@ impl Contestant {
         Ok(None)
     }
 
-    /// Releases a lock, or lets go of it if what it did with it was given up.
-    async fn goes(
+    /// Releases a hold until then, or lets go of it if what it did with it was given up.
+    async fn goes<'h>(
         &self,
         at: usize,
-        guard: Held<'_>,
+        expires: Option<Nanos>,
+        release: impl FnOnce() -> LocalFuture<'h, Result<(), ReleaseError>>,
         used: Option<()>,
         gives_up: impl Fn() -> bool,
     ) -> anyhow::Result<()> {
         self.leaves(at);
         if used.is_none() {
-            drop(guard);
+            drop(release);
             return self.settles(at).await;
         }
-        let expires = guard.expires();
-        self.parts(at, expires, unless(guard.release(), gives_up).await).await
+        self.parts(at, expires, unless(release(), gives_up).await).await
     }
 
     /// The release of a hold that ended by itself at this time came to this, or was given up.
@@ -280,16 +281,10 @@ impl Contestant {
         let in_time = self.enters(at, access, (guard.token(), 0), guard.expires());
         let looked = self.looks(at, Access::Update, round, gives_up).await?;
         let looked = self.nests(round, looked, gives_up).await?;
-        if looked.is_none() || scenario.mode(who, round) == Mode::Shared {
-            self.leaves(at);
-            if looked.is_none() {
-                drop(guard);
-                return self.settles(at).await;
-            }
-            let expires = guard.expires();
-            return self.parts(at, expires, unless(guard.release(), gives_up).await).await;
-        }
         let expires = guard.expires();
+        if looked.is_none() || scenario.mode(who, round) == Mode::Shared {
+            return self.goes(at, expires, || guard.release(), looked, gives_up).await;
+        }
         let Some(upgraded) = unless(guard.upgrade(), gives_up).await else {
             self.leaves(at);
             return self.settles(at).await;
@@ -310,13 +305,7 @@ impl Contestant {
             self.enters(at, Access::Exclusive, (guard.fabric_token(), 0), guard.expires());
         }
         let used = self.looks(at, Access::Exclusive, round, gives_up).await?;
-        self.leaves(at);
-        if used.is_none() {
-            drop(guard);
-            return self.settles(at).await;
-        }
-        let expires = guard.expires();
-        self.parts(at, expires, unless(guard.release(), gives_up).await).await
+        self.goes(at, guard.expires(), || guard.release(), used, gives_up).await
     }
 
     /// Stays inside, and uses what the lock protects where that is recorded. `None` if it gives up.

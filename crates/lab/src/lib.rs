@@ -18,6 +18,7 @@ pub mod provenance;
 pub mod record;
 mod report;
 pub mod rival;
+pub mod rounds;
 pub mod scratch;
 pub mod speed;
 pub mod storm;

@@ -6,9 +6,7 @@
 //! when a thread came is there when it goes; and no change is lost in the end.
 
 use std::hint::black_box;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -18,6 +16,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
 use super::subject::Subject;
+use super::threads::at_once;
 use crate::latency::Latency;
 
 /// Slots of the array, a cache line each.
@@ -96,24 +95,10 @@ struct Tally {
 /// Measures a lock.
 pub(super) fn measure<S: Subject>(lock: &S, course: &Course) -> Outcome {
     let slots: Vec<Slot> = (0..SLOTS).map(|_| Slot::default()).collect();
-    let count = usize::from(course.threads);
-    let (start, stop) = (Barrier::new(count + 1), AtomicBool::new(false));
-    let (tallies, elapsed) = thread::scope(|scope| {
-        let begin = |index| {
-            let (slots, start, stop) = (&slots, &start, &stop);
-            scope.spawn(move || {
-                start.wait();
-                Thread::new(index, course).run(lock, slots, stop)
-            })
-        };
-        let threads: Vec<_> = (0..count).map(begin).collect();
+    let time = Duration::from_secs_f64(course.seconds);
+    let (tallies, elapsed) = at_once(course.threads, time, |index, start, stop| {
         start.wait();
-        let began = Instant::now();
-        thread::sleep(Duration::from_secs_f64(course.seconds));
-        stop.store(true, Ordering::Relaxed);
-        let joined = threads.into_iter().map(|thread| thread.join().expect("threads only count"));
-        let tallies: Vec<Tally> = joined.collect();
-        (tallies, began.elapsed())
+        Thread::new(index.into(), course).run(lock, &slots, stop)
     });
     let mut outcome = Outcome { seconds: elapsed.as_secs_f64(), ..Outcome::default() };
     for tally in &tallies {

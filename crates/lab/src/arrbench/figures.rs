@@ -1,5 +1,7 @@
 //! What the figures of all measurements here have in common.
 
+use anyhow::{Context, bail};
+
 use super::array::SLOTS;
 
 /// The most threads.
@@ -25,4 +27,24 @@ pub(super) fn warn_of_few_cores(cores: usize, threads: &[u16]) {
 pub(super) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
+}
+
+/// The entries with these names, or all.
+pub(super) fn chosen<T>(
+    table: &'static [T],
+    name: fn(&T) -> &'static str,
+    names: &[String],
+) -> anyhow::Result<Vec<&'static T>> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(table.iter().collect());
+    }
+    if names.is_empty() {
+        bail!("no lock to measure");
+    }
+    let known = || table.iter().map(name).collect::<Vec<_>>().join(", ");
+    let find = |wanted: &String| {
+        let entry = table.iter().find(|entry| name(entry) == wanted);
+        entry.with_context(|| format!("no lock is called {wanted}; there are {}", known()))
+    };
+    names.iter().map(find).collect()
 }

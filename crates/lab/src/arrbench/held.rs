@@ -18,13 +18,13 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
-use super::figures::median;
+use super::figures::{chosen, median};
 use super::published::{POSITIONS, RangeLockCrate, RangeMutexCrate};
 use super::subject::{Exclusive, Subject};
-use super::table::{Named, chosen};
 use crate::provenance::Provenance;
 use crate::record::grouped;
 use crate::report::{show, table_of};
+use crate::rounds::Rounds;
 use crate::scratch::Scratch;
 
 /// The most ranges held.
@@ -53,13 +53,8 @@ pub struct HeldArgs {
     /// How long each lock is measured for each number of held ranges, spread over the rounds
     #[arg(long, value_name = "S", default_value_t = 0.25, value_parser = crate::bench::seconds)]
     seconds: f64,
-    /// Interleaved rounds, of which the median is reported
-    #[arg(long, value_name = "R", default_value_t = 5)]
-    #[arg(value_parser = value_parser!(u16).range(1..=1000))]
-    rounds: u16,
-    /// One line of JSON per row
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    rounds: Rounds,
 }
 
 /// Measures one lock with so many held ranges for so long: nanoseconds an acquisition and release.
@@ -68,12 +63,6 @@ type Measure = fn(u32, Duration) -> anyhow::Result<f64>;
 struct HeldInfo {
     name: &'static str,
     measure: Measure,
-}
-
-impl Named for HeldInfo {
-    fn name(&self) -> &'static str {
-        self.name
-    }
 }
 
 const fn entry<L: RawRangeLock + Default>() -> HeldInfo {
@@ -113,21 +102,16 @@ struct Row {
 
 /// Measures, and prints what was measured.
 pub(super) fn run(args: &HeldArgs, origin: &Provenance) -> anyhow::Result<()> {
-    let subjects = chosen(SUBJECTS, &args.locks)?;
-    let time = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));
+    let subjects = chosen(SUBJECTS, |subject| subject.name, &args.locks)?;
+    let time = Duration::from_secs_f64(args.seconds / f64::from(args.rounds.rounds));
     let mut rows = Vec::new();
     for &held in &args.held {
-        let mut cycles = vec![Vec::new(); subjects.len()];
-        for _ in 0..args.rounds {
-            for (cycles, subject) in cycles.iter_mut().zip(&subjects) {
-                cycles.push((subject.measure)(held, time)?);
-            }
-        }
+        let cycles = args.rounds.of(&subjects, |subject, _| (subject.measure)(held, time))?;
         rows.extend(
             subjects.iter().zip(cycles).map(|(subject, cycles)| row(subject, held, cycles)),
         );
     }
-    show(origin, args.json, &rows, table)
+    show(origin, args.rounds.json, &rows, table)
 }
 
 fn table(rows: &[Row]) -> Table {

@@ -11,6 +11,7 @@ mod skiplist;
 mod space;
 mod subject;
 mod table;
+mod threads;
 
 use anyhow::ensure;
 use clap::{Args, Subcommand, ValueEnum, value_parser};
@@ -23,8 +24,9 @@ use crate::latency::{Latency, Summary};
 use crate::provenance::Provenance;
 use crate::record::{duration, grouped};
 use crate::report::{show, table_of};
+use crate::rounds::Rounds;
 use array::{Course, Outcome, SLOTS, Variant};
-use figures::{THREADS_MAX, median, warn_of_few_cores};
+use figures::{THREADS_MAX, chosen, median, warn_of_few_cores};
 use table::{LOCKS, LockInfo};
 
 /// The commands that measure range locks inside one process.
@@ -68,10 +70,6 @@ pub struct ArrbenchArgs {
     /// How long each lock is measured, spread over the rounds
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = crate::bench::seconds)]
     seconds: f64,
-    /// Interleaved rounds, of which the median is reported
-    #[arg(long, value_name = "R", default_value_t = 5)]
-    #[arg(value_parser = value_parser!(u16).range(1..=1000))]
-    rounds: u16,
     /// Locks to measure, or all
     #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',', default_value = "all")]
     locks: Vec<String>,
@@ -81,9 +79,8 @@ pub struct ArrbenchArgs {
     /// Decides everything random
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// One line of JSON per row
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    rounds: Rounds,
 }
 
 /// What was measured of a lock. The rate is the median round's, the rest is of all rounds.
@@ -105,34 +102,30 @@ struct Row {
 }
 
 fn arrbench(args: &ArrbenchArgs, origin: &Provenance) -> anyhow::Result<()> {
-    let locks = table::chosen(LOCKS, &args.locks)?;
+    let locks = chosen(LOCKS, |lock| lock.name, &args.locks)?;
     warn_of_few_cores(origin.cores, &args.threads);
-    let rows = measure(args, &locks);
-    show(origin, args.json, &rows, table)?;
+    let rows = measure(args, &locks)?;
+    show(origin, args.rounds.json, &rows, table)?;
     let violations: u64 = rows.iter().map(|row| row.violations).sum();
     ensure!(violations == 0, "{violations} violations: some lock let threads meet");
     Ok(())
 }
 
-/// Every lock in every setting. A round measures each of them once: what disturbs the machine for a
-/// while spoils a round of many figures, not all rounds of one.
-fn measure(args: &ArrbenchArgs, locks: &[&LockInfo]) -> Vec<Row> {
+/// Every lock in every setting.
+fn measure(args: &ArrbenchArgs, locks: &[&LockInfo]) -> anyhow::Result<Vec<Row>> {
     let settings = settings(args);
     let pairs = settings.iter().flat_map(|setting| locks.iter().map(move |lock| (setting, *lock)));
     let pairs: Vec<(&Course, &LockInfo)> = pairs.collect();
-    let mut outcomes = vec![Vec::new(); pairs.len()];
-    for round in 0..args.rounds {
-        for (outcomes, (setting, lock)) in outcomes.iter_mut().zip(&pairs) {
-            let seed = args.seed.wrapping_add(u64::from(round));
-            outcomes.push((lock.measure)(&Course { seed, ..**setting }));
-        }
-    }
+    let outcomes = args.rounds.of(&pairs, |(setting, lock), round| {
+        let seed = args.seed.wrapping_add(u64::from(round));
+        Ok((lock.measure)(&Course { seed, ..**setting }))
+    })?;
     let rows = pairs.into_iter().zip(outcomes);
-    rows.map(|((setting, lock), rounds)| row(args, lock, setting, rounds)).collect()
+    Ok(rows.map(|((setting, lock), rounds)| row(args, lock, setting, rounds)).collect())
 }
 
 fn settings(args: &ArrbenchArgs) -> Vec<Course> {
-    let seconds = args.seconds / f64::from(args.rounds);
+    let seconds = args.seconds / f64::from(args.rounds.rounds);
     let mut settings = Vec::new();
     for &variant in &args.variants {
         for &reads in &args.reads {

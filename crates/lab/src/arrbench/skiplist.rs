@@ -3,10 +3,8 @@
 //! Kogan, Dice, Issa, *Scalable Range Locks* (EuroSys'20), section 7.1, figure 4: 8 million keys,
 //! of which half are in. Every kind is filled once; rounds go on with what the last one left.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::ensure;
 use clap::{Args, value_parser};
@@ -18,11 +16,12 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
-use super::figures::{THREADS_MAX, median, warn_of_few_cores};
-use super::table::{Named, chosen};
+use super::figures::{THREADS_MAX, chosen, median, warn_of_few_cores};
+use super::threads::at_once;
 use crate::provenance::Provenance;
 use crate::record::grouped;
 use crate::report::{show, table_of};
+use crate::rounds::Rounds;
 
 /// Operations in a hundred that search; the others insert and remove by turns of a die.
 const SEARCHES: u8 = 80;
@@ -48,13 +47,8 @@ pub struct SkiplistArgs {
     /// How long each kind is measured, spread over the rounds
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = crate::bench::seconds)]
     seconds: f64,
-    /// Interleaved rounds, of which the median is reported
-    #[arg(long, value_name = "R", default_value_t = 5)]
-    #[arg(value_parser = value_parser!(u16).range(1..=1000))]
-    rounds: u16,
-    /// One line of JSON per row
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    rounds: Rounds,
 }
 
 /// A set, whatever its updates lock.
@@ -82,12 +76,6 @@ struct Kind {
     name: &'static str,
     empty: fn() -> Box<dyn Keys>,
     node_bytes: fn(usize) -> usize,
-}
-
-impl Named for Kind {
-    fn name(&self) -> &'static str {
-        self.name
-    }
 }
 
 const fn kind<C: Coordination + 'static>(name: &'static str) -> Kind {
@@ -127,10 +115,10 @@ struct Row {
 
 /// Measures, and prints what was measured.
 pub(super) fn run(args: &SkiplistArgs, origin: &Provenance) -> anyhow::Result<()> {
-    let kinds = chosen(KINDS, &args.kinds)?;
+    let kinds = chosen(KINDS, |kind| kind.name, &args.kinds)?;
     warn_of_few_cores(origin.cores, &args.threads);
     let rows = measure(args, &kinds)?;
-    show(origin, args.json, &rows, table)
+    show(origin, args.rounds.json, &rows, table)
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -147,15 +135,12 @@ fn table(rows: &[Row]) -> Table {
 
 fn measure(args: &SkiplistArgs, kinds: &[&Kind]) -> anyhow::Result<Vec<Row>> {
     let sets: Vec<_> = kinds.iter().map(|kind| filled((kind.empty)(), args.keys)).collect();
-    let time = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));
+    let time = Duration::from_secs_f64(args.seconds / f64::from(args.rounds.rounds));
     let mut rows = Vec::new();
     for &threads in &args.threads {
-        let mut rates = vec![Vec::new(); kinds.len()];
-        for round in 0..args.rounds {
-            for (rates, set) in rates.iter_mut().zip(&sets) {
-                rates.push(rate(set.as_ref(), args.keys, threads, time, round));
-            }
-        }
+        let rates = args
+            .rounds
+            .of(&sets, |set, round| Ok(rate(set.as_ref(), args.keys, threads, time, round)))?;
         let original = kinds.iter().position(|kind| kind.name == ORIGINAL);
         let original = original.map(|at| rates[at].clone());
         for (kind, rates) in kinds.iter().zip(rates) {
@@ -202,24 +187,11 @@ fn filled(set: Box<dyn Keys>, keys: u64) -> Box<dyn Keys> {
 
 /// Operations a second of so many threads.
 fn rate(set: &dyn Keys, keys: u64, threads: u16, time: Duration, round: u16) -> f64 {
-    let (start, stop) = (Barrier::new(usize::from(threads) + 1), AtomicBool::new(false));
-    thread::scope(|scope| {
-        let begin = |index: u16| {
-            let (start, stop) = (&start, &stop);
-            let seed = u64::from(round) << 32 | u64::from(index);
-            scope.spawn(move || {
-                start.wait();
-                operations(set, keys, seed, stop)
-            })
-        };
-        let threads: Vec<_> = (0..threads).map(begin).collect();
+    let (counts, elapsed) = at_once(threads, time, |index, start, stop| {
         start.wait();
-        let began = Instant::now();
-        thread::sleep(time);
-        stop.store(true, Ordering::Relaxed);
-        let counts = threads.into_iter().map(|thread| thread.join().expect("threads only count"));
-        counts.sum::<u64>() as f64 / began.elapsed().as_secs_f64()
-    })
+        operations(set, keys, u64::from(round) << 32 | u64::from(index), stop)
+    });
+    counts.into_iter().sum::<u64>() as f64 / elapsed.as_secs_f64()
 }
 
 fn operations(set: &dyn Keys, keys: u64, seed: u64, stop: &AtomicBool) -> u64 {

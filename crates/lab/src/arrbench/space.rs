@@ -5,10 +5,8 @@
 //! pages usable in small steps, touches them, and gives them back when the arena is full. Every
 //! arena reaches its first page by splitting an area, which no speculation can do.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::ensure;
 use clap::{Args, value_parser};
@@ -20,11 +18,12 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
-use super::figures::{THREADS_MAX, median, warn_of_few_cores};
-use super::table::{Named, chosen};
+use super::figures::{THREADS_MAX, chosen, median, warn_of_few_cores};
+use super::threads::at_once;
 use crate::provenance::Provenance;
 use crate::record::grouped;
 use crate::report::{show, table_of};
+use crate::rounds::Rounds;
 
 /// Pages of an arena: 64 MiB, as glibc reserves.
 const ARENA_PAGES: u64 = 16_384;
@@ -46,16 +45,11 @@ pub struct AddrspaceArgs {
     /// How long each kind is measured, spread over the rounds
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = crate::bench::seconds)]
     seconds: f64,
-    /// Interleaved rounds, of which the median is reported
-    #[arg(long, value_name = "R", default_value_t = 5)]
-    #[arg(value_parser = value_parser!(u16).range(1..=1000))]
-    rounds: u16,
     /// Times every acquisition of the lock, which costs time itself
     #[arg(long)]
     time_waits: bool,
-    /// One line of JSON per row
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    rounds: Rounds,
 }
 
 /// One run of a kind.
@@ -79,12 +73,6 @@ struct Outcome {
 struct Kind {
     name: &'static str,
     measure: fn(&Course) -> Outcome,
-}
-
-impl Named for Kind {
-    fn name(&self) -> &'static str {
-        self.name
-    }
 }
 
 /// A lock that may say how long threads waited for what protects it inside.
@@ -137,33 +125,25 @@ struct Row {
 
 /// Measures, and prints what was measured.
 pub(super) fn run(args: &AddrspaceArgs, origin: &Provenance) -> anyhow::Result<()> {
-    let kinds = chosen(KINDS, &args.kinds)?;
+    let kinds = chosen(KINDS, |kind| kind.name, &args.kinds)?;
     warn_of_few_cores(origin.cores, &args.threads);
-    let rows = rows(args, &kinds);
-    show(origin, args.json, &rows, table)?;
+    let rows = rows(args, &kinds)?;
+    show(origin, args.rounds.json, &rows, table)?;
     let violations: u64 = rows.iter().map(|row| row.violations).sum();
     ensure!(violations == 0, "{violations} page faults did not see what their thread had done");
     Ok(())
 }
 
-fn rows(args: &AddrspaceArgs, kinds: &[&Kind]) -> Vec<Row> {
-    let mut rows = Vec::new();
+fn rows(args: &AddrspaceArgs, kinds: &[&Kind]) -> anyhow::Result<Vec<Row>> {
+    let time = Duration::from_secs_f64(args.seconds / f64::from(args.rounds.rounds));
+    let (time_waits, mut rows) = (args.time_waits, Vec::new());
     for &threads in &args.threads {
-        let mut outcomes = vec![Vec::new(); kinds.len()];
-        for round in 0..args.rounds {
-            let course = Course {
-                threads,
-                time: Duration::from_secs_f64(args.seconds / f64::from(args.rounds)),
-                seed: round.into(),
-                time_waits: args.time_waits,
-            };
-            for (outcomes, kind) in outcomes.iter_mut().zip(kinds) {
-                outcomes.push((kind.measure)(&course));
-            }
-        }
+        let outcomes = args.rounds.of(kinds, |kind, round| {
+            Ok((kind.measure)(&Course { threads, time, seed: round.into(), time_waits }))
+        })?;
         rows.extend(kinds.iter().zip(outcomes).map(|(kind, rounds)| row(kind, threads, &rounds)));
     }
-    rows
+    Ok(rows)
 }
 
 fn row(kind: &Kind, threads: u16, rounds: &[Outcome]) -> Row {
@@ -208,28 +188,14 @@ fn table(rows: &[Row]) -> Table {
 fn measure<L: Inside>(course: &Course, page_fault: bool, mprotect: bool) -> Outcome {
     let refinement = Refinement { page_fault, mprotect, time_waits: course.time_waits };
     let space = AddressSpace::<L>::new(refinement);
-    let (start, stop) = (Barrier::new(usize::from(course.threads) + 1), AtomicBool::new(false));
-    let (tallies, elapsed) = thread::scope(|scope| {
-        let begin = |index: u16| {
-            let (space, start, stop) = (&space, &start, &stop);
-            let seed = course.seed << 16 | u64::from(index);
-            scope.spawn(move || {
-                // A page between arenas: neighbours would be one area.
-                let arena = space.mmap((ARENA_PAGES + 1) * PAGE, Protection::NONE);
-                let arena = arena.expect("the space is large");
-                let gap = space.munmap(arena + ARENA_PAGES * PAGE, PAGE);
-                gap.expect("these are whole pages");
-                start.wait();
-                allocate(space, arena, seed, stop)
-            })
-        };
-        let threads: Vec<_> = (0..course.threads).map(begin).collect();
+    let (tallies, elapsed) = at_once(course.threads, course.time, |index, start, stop| {
+        // A page between arenas: neighbours would be one area.
+        let arena = space.mmap((ARENA_PAGES + 1) * PAGE, Protection::NONE);
+        let arena = arena.expect("the space is large");
+        let gap = space.munmap(arena + ARENA_PAGES * PAGE, PAGE);
+        gap.expect("these are whole pages");
         start.wait();
-        let began = Instant::now();
-        thread::sleep(course.time);
-        stop.store(true, Ordering::Relaxed);
-        let joined = threads.into_iter().map(|thread| thread.join().expect("threads only count"));
-        (joined.collect::<Vec<(u64, u64)>>(), began.elapsed())
+        allocate(&space, arena, course.seed << 16 | u64::from(index), stop)
     });
     let operations: u64 = tallies.iter().map(|(operations, _)| operations).sum();
     Outcome {

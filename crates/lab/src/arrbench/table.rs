@@ -1,6 +1,5 @@
 //! The range locks that are measured, each in an entry of one table.
 
-use anyhow::{Context, bail};
 use farlock_local::baseline::{Park, Segments, Single, Spin, TreeEx, TreeRw};
 use farlock_local::{IndexedLock, ListEx, ListRw, RawRangeLock};
 
@@ -40,34 +39,3 @@ pub(super) const LOCKS: &[LockInfo] = &[
     entry::<RangeMutexCrate>(RangeMutexCrate::NAME),
     entry::<RangeLockCrate>(RangeLockCrate::NAME),
 ];
-
-/// What has a name to be chosen by.
-pub(super) trait Named {
-    /// The name.
-    fn name(&self) -> &'static str;
-}
-
-impl Named for LockInfo {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-}
-
-/// The entries with these names, or all.
-pub(super) fn chosen<T: Named>(
-    table: &'static [T],
-    names: &[String],
-) -> anyhow::Result<Vec<&'static T>> {
-    if names.iter().any(|name| name == "all") {
-        return Ok(table.iter().collect());
-    }
-    if names.is_empty() {
-        bail!("no lock to measure");
-    }
-    let known = || table.iter().map(T::name).collect::<Vec<_>>().join(", ");
-    let find = |name: &String| {
-        let entry = table.iter().find(|entry| entry.name() == name);
-        entry.with_context(|| format!("no lock is called {name}; there are {}", known()))
-    };
-    names.iter().map(find).collect()
-}

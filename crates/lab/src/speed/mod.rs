@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::provenance::Provenance;
 use crate::record::grouped;
 use crate::report::{show, table_of};
+use crate::rounds::Rounds;
 use figure::{Course, Figure, Parameters, Round};
 
 /// What to measure.
@@ -27,10 +28,6 @@ pub struct SpeedArgs {
     /// Figures to measure, or all
     #[arg(long, value_name = "NAME[,NAME..]", value_delimiter = ',', default_value = "all")]
     figures: Vec<String>,
-    /// Interleaved rounds, of which the median is reported
-    #[arg(long, value_name = "R", default_value_t = 5)]
-    #[arg(value_parser = value_parser!(u16).range(1..=1000))]
-    rounds: u16,
     /// How large each run is, in percent of the usual
     #[arg(long, value_name = "PERCENT", default_value_t = 100)]
     #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
@@ -38,9 +35,8 @@ pub struct SpeedArgs {
     /// Decides everything random
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// One line of JSON per figure
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    rounds: Rounds,
 }
 
 /// What was measured. The rate is the median round's.
@@ -73,7 +69,7 @@ fn figures() -> Vec<Figure> {
 /// # Errors
 /// A judge objected to a run, or a run was not the same each time.
 pub fn run(args: &SpeedArgs, origin: &Provenance) -> anyhow::Result<()> {
-    show(origin, args.json, &measure(args)?, table)
+    show(origin, args.rounds.json, &measure(args)?, table)
 }
 
 fn measure(args: &SpeedArgs) -> anyhow::Result<Vec<Row>> {
@@ -82,18 +78,11 @@ fn measure(args: &SpeedArgs) -> anyhow::Result<Vec<Row>> {
     figures.retain(|figure| wanted(figure.parameters.figure));
     ensure!(!figures.is_empty(), "there is no figure named '{}'", args.figures.join(","));
     let course = Course { size: args.size, seed: args.seed };
-    let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); figures.len()];
-    for _ in 0..args.rounds {
-        for (figure, rounds) in figures.iter().zip(&mut rounds) {
-            let round = (figure.run)(course)?;
-            let first = rounds.first().unwrap_or(&round);
-            ensure!(
-                (first.count, first.hash) == (round.count, round.hash),
-                "{}: two runs of one seed were not the same",
-                figure.parameters.figure
-            );
-            rounds.push(round);
-        }
+    let rounds = args.rounds.of(&figures, |figure, _| (figure.run)(course))?;
+    for (figure, rounds) in figures.iter().zip(&rounds) {
+        let same = |round: &Round| (round.count, round.hash) == (rounds[0].count, rounds[0].hash);
+        let name = figure.parameters.figure;
+        ensure!(rounds.iter().all(same), "{name}: two runs of one seed were not the same");
     }
     Ok(figures.iter().zip(rounds).map(|(figure, rounds)| row(args, figure, rounds)).collect())
 }
@@ -107,7 +96,7 @@ fn row(args: &SpeedArgs, figure: &Figure, mut rounds: Vec<Round>) -> Row {
         count: median.count,
         seconds: median.seconds,
         hash: format!("{:016x}", median.hash),
-        rounds: args.rounds,
+        rounds: args.rounds.rounds,
         size: args.size,
         seed: args.seed,
     }
@@ -137,8 +126,12 @@ mod tests {
 
     #[test]
     fn every_figure_counts_something_and_is_the_same_twice() {
-        let args =
-            SpeedArgs { figures: vec!["all".to_owned()], rounds: 2, size: 1, seed: 1, json: false };
+        let args = SpeedArgs {
+            figures: vec!["all".to_owned()],
+            rounds: Rounds { rounds: 2, json: false },
+            size: 1,
+            seed: 1,
+        };
         let rows = measure(&args).expect("no judge objects, and runs are the same");
         assert_eq!(rows.len(), figures().len());
         assert!(rows.iter().all(|row| row.count > 0 && row.per_second > 0.0), "{rows:?}");

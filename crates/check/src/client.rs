@@ -4,6 +4,7 @@
 //! indirection, which a simulated run does not notice; what is measured calls the lock's own
 //! client.
 
+use std::convert::identity;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::{Pin, pin};
@@ -31,24 +32,31 @@ pub trait AnyLock<E> {
     /// What it says of itself.
     fn kind(&self) -> &dyn AnyKind;
 
+    /// A client of it.
+    fn client(&self, endpoint: E, options: Options) -> Rc<dyn AnyClient<E>>;
+}
+
+/// A kind of lock that is checked.
+pub trait CheckedLock<E> {
+    /// What it says of itself.
+    fn kind(&self) -> &dyn AnyKind;
+
     /// Whether it tells holds to update from exclusive ones.
     fn updates(&self) -> bool;
 
     /// A client of it, whose tasks hand a hold on so often.
-    fn client(&self, endpoint: E, options: Options, handovers_max: u32) -> Rc<dyn AnyClient<E>>;
+    fn client(&self, endpoint: E, options: Options, handovers_max: u32)
+    -> Rc<dyn CheckedClient<E>>;
 
     /// The lock as clients of a server at this endpoint have it, and what the server does.
-    fn served(&self, endpoint: Rc<E>) -> (Rc<dyn AnyLock<E>>, Server);
+    fn served(&self, endpoint: Rc<E>) -> (Rc<dyn CheckedLock<E>>, Server);
 }
 
-/// A client, with its table of handovers. Its functions are those of [`Client`] and
-/// [`HandoverTable`].
+/// A client. Its functions are those of [`Client`].
 #[expect(missing_docs, reason = "each function is documented under its name there")]
 pub trait AnyClient<E> {
     fn endpoint(&self) -> &E;
     fn events(&self) -> EventCounts;
-    fn memory(&self) -> u64;
-    fn is_broken(&self) -> bool;
     fn acquire(&self, lock: Addr, mode: Mode) -> LocalFuture<'_, Result<Held<'_>, AcquireError>>;
     fn acquire_within(
         &self,
@@ -56,6 +64,15 @@ pub trait AnyClient<E> {
         mode: Mode,
         nanos: Nanos,
     ) -> LocalFuture<'_, Result<Held<'_>, AcquireError>>;
+    fn poll_settle(&self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// All that a client can do that is checked, with its table of handovers. What is judged elsewhere
+/// needs less, and every lock is compiled once more for each of its endpoints.
+#[expect(missing_docs, reason = "each function is documented under its name in HandoverTable")]
+pub trait CheckedClient<E>: AnyClient<E> {
+    fn memory(&self) -> u64;
+    fn is_broken(&self) -> bool;
     fn try_acquire(
         &self,
         lock: Addr,
@@ -71,7 +88,6 @@ pub trait AnyClient<E> {
     ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>>;
     fn update(&self, lock: Addr) -> LocalFuture<'_, Result<HeldToUpdate<'_>, AcquireError>>;
     fn begin(&self, options: txn::Options) -> Box<dyn AnyTxn<'_> + '_>;
-    fn poll_settle(&self, cx: &mut Context<'_>) -> Poll<()>;
     fn settle_one(&self, last: bool) -> LocalFuture<'_, ()>;
 }
 
@@ -104,8 +120,8 @@ pub trait AnyTxn<'c> {
     fn commit(self: Box<Self>) -> LocalFuture<'c, Result<(), Abort>>;
 }
 
-/// This lock behind its face.
-pub fn any<E: WideAtomics, L: Lock<E>>(lock: L) -> Rc<dyn AnyLock<E>> {
+/// This lock behind the face of the checked.
+pub fn checked<E: WideAtomics, L: Lock<E>>(lock: L) -> Rc<dyn CheckedLock<E>> {
     Rc::new(Known(lock))
 }
 
@@ -123,7 +139,7 @@ impl<E: WideAtomics> Visitor<E> for Name {
     type Output = Rc<dyn AnyLock<E>>;
 
     fn visit<L: Lock<E>>(self, lock: L) -> Self::Output {
-        any(lock)
+        Rc::new(Known(lock))
     }
 }
 
@@ -149,51 +165,84 @@ impl<E: WideAtomics, L: Lock<E>> AnyLock<E> for Known<L> {
         &self.0
     }
 
+    fn client(&self, endpoint: E, options: Options) -> Rc<dyn AnyClient<E>> {
+        Rc::new(Client::new(endpoint, self.0.clone(), options))
+    }
+}
+
+impl<E: WideAtomics, L: Lock<E>> CheckedLock<E> for Known<L> {
+    fn kind(&self) -> &dyn AnyKind {
+        &self.0
+    }
+
     fn updates(&self) -> bool {
         self.0.updates().is_some()
     }
 
-    fn client(&self, endpoint: E, options: Options, handovers_max: u32) -> Rc<dyn AnyClient<E>> {
+    fn client(
+        &self,
+        endpoint: E,
+        options: Options,
+        handovers_max: u32,
+    ) -> Rc<dyn CheckedClient<E>> {
         let client = Client::new(endpoint, self.0.clone(), options);
         Rc::new(HandoverTable::new(client, handovers_max))
     }
 
-    fn served(&self, endpoint: Rc<E>) -> (Rc<dyn AnyLock<E>>, Server) {
+    fn served(&self, endpoint: Rc<E>) -> (Rc<dyn CheckedLock<E>>, Server) {
         let mut lock = self.0.clone();
         let server = lock.server().expect("it is served").serve(endpoint);
-        (any(lock), server)
+        (checked(lock), server)
     }
 }
 
-impl<E: WideAtomics, L: Lock<E>> AnyClient<E> for HandoverTable<E, L> {
-    fn endpoint(&self) -> &E {
-        self.client().endpoint()
-    }
+/// A client whose type is known, and how it is had of that type.
+macro_rules! any_client {
+    ($type:ident, $client:path) => {
+        impl<E: WideAtomics, L: Lock<E>> AnyClient<E> for $type<E, L> {
+            fn endpoint(&self) -> &E {
+                $client(self).endpoint()
+            }
 
-    fn events(&self) -> EventCounts {
-        self.client().events()
-    }
+            fn events(&self) -> EventCounts {
+                $client(self).events()
+            }
 
+            fn acquire(
+                &self,
+                lock: Addr,
+                mode: Mode,
+            ) -> LocalFuture<'_, Result<Held<'_>, AcquireError>> {
+                Box::pin(async move { Ok(Box::new(self.acquire(lock, mode).await?) as Held<'_>) })
+            }
+
+            fn acquire_within(
+                &self,
+                lock: Addr,
+                mode: Mode,
+                nanos: Nanos,
+            ) -> LocalFuture<'_, Result<Held<'_>, AcquireError>> {
+                let acquire = self.acquire_within(lock, mode, nanos);
+                Box::pin(async move { Ok(Box::new(acquire.await?) as Held<'_>) })
+            }
+
+            fn poll_settle(&self, cx: &mut Context<'_>) -> Poll<()> {
+                Pin::new(&mut $client(self).settle()).poll(cx)
+            }
+        }
+    };
+}
+
+any_client!(Client, identity);
+any_client!(HandoverTable, HandoverTable::client);
+
+impl<E: WideAtomics, L: Lock<E>> CheckedClient<E> for HandoverTable<E, L> {
     fn memory(&self) -> u64 {
         self.client().memory()
     }
 
     fn is_broken(&self) -> bool {
         self.client().is_broken()
-    }
-
-    fn acquire(&self, lock: Addr, mode: Mode) -> LocalFuture<'_, Result<Held<'_>, AcquireError>> {
-        Box::pin(async move { Ok(Box::new(self.acquire(lock, mode).await?) as Held<'_>) })
-    }
-
-    fn acquire_within(
-        &self,
-        lock: Addr,
-        mode: Mode,
-        nanos: Nanos,
-    ) -> LocalFuture<'_, Result<Held<'_>, AcquireError>> {
-        let acquire = self.acquire_within(lock, mode, nanos);
-        Box::pin(async move { Ok(Box::new(acquire.await?) as Held<'_>) })
     }
 
     fn try_acquire(
@@ -230,10 +279,6 @@ impl<E: WideAtomics, L: Lock<E>> AnyClient<E> for HandoverTable<E, L> {
 
     fn begin(&self, options: txn::Options) -> Box<dyn AnyTxn<'_> + '_> {
         Box::new(Txn::begin(self.client(), options))
-    }
-
-    fn poll_settle(&self, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.client().settle()).poll(cx)
     }
 
     fn settle_one(&self, last: bool) -> LocalFuture<'_, ()> {

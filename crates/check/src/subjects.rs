@@ -11,7 +11,7 @@ use farlock_locks::{Lock, Promises, Proof, Token};
 use farlock_sim::check::Register;
 
 use crate::args::{CheckArgs, Mode};
-use crate::client::{AnyLock, any};
+use crate::client::{CheckedLock, checked};
 use crate::faults::Declares;
 use crate::order::Order;
 use crate::points::Watched;
@@ -303,7 +303,7 @@ impl MakePlayer {
         }
     }
 
-    fn terms(&self, lock: &dyn AnyLock<Actor>) -> Terms {
+    fn terms(&self, lock: &dyn CheckedLock<Actor>) -> Terms {
         let promises = lock.kind().promises();
         let order = self.order.unwrap_or_else(|| match self.crew {
             Crew::ALONE => Order::promised(promises.order),
@@ -342,7 +342,7 @@ impl ExhibitVisitor<Watched> for MakePlayer {
     type Output = Player;
 
     fn visit<L: Lock<Actor>>(self, lock: L, wrap: fn(Watched) -> Actor) -> Player {
-        let lock = any(lock);
+        let lock = checked(lock);
         let terms = self.terms(&*lock);
         Player::new(Subject { lock, wrap }, terms)
     }

@@ -22,7 +22,7 @@ use farlock_locks::slot::{self, Phase};
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Ended, Oracle, Ratio, SimEndpoint};
 
-use crate::client::AnyClient;
+use crate::client::CheckedClient;
 use crate::faults::{Declares, Faults};
 use crate::points::Watched;
 use crate::scenario::{EVENTS_MAX, Scenario};
@@ -251,7 +251,12 @@ impl Trial {
 }
 
 /// Somebody who comes last: acquires the lock, however broken, and releases it. Whether it could.
-async fn visit(client: &dyn AnyClient<Actor>, at: usize, word: Addr, bench: &SharedBench) -> bool {
+async fn visit(
+    client: &dyn CheckedClient<Actor>,
+    at: usize,
+    word: Addr,
+    bench: &SharedBench,
+) -> bool {
     let who = client.endpoint().id().index - 1;
     bench.borrow_mut().locks[at].count.opens(who);
     let Ok(guard) = client.acquire(word, Mode::Exclusive).await else { return false };

@@ -109,7 +109,7 @@ pub fn run(args: &ClientArgs) -> anyhow::Result<()> {
     let options = Options::new(region.incarnation());
     let lock = named(&args.protocol)?;
     assert!(lock.kind().bytes() <= Ledger::LOCK_BYTES, "the ledger has room for any lock");
-    let client = lock.client(endpoint, options, 0);
+    let client = lock.client(endpoint, options);
     if args.role == Role::Contender {
         let ledger = Ledger::new(region.words(), locks, seats);
         ledger.sit_down(args.seat, id);

@@ -5,10 +5,12 @@
 //! in [`Course::sample`]. Phases are told by a word that all clients of a run share, so that all
 //! begin and end together and the warm-up is not measured.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farlock_fabric::Nanos;
 use farlock_fabric::hook::Counts;
+use farlock_locks::lock::LocalFuture;
 use farlock_locks::txn::Abort;
 use farlock_locks::{AcquireError, Mode, ReleaseError};
 use serde::{Deserialize, Serialize};
@@ -60,8 +62,8 @@ pub trait Subject {
     }
 }
 
-/// What a client does again and again.
-#[allow(async_fn_in_trait, reason = "a client stays on its thread")]
+/// What a client does again and again. Asked once a phase, so that what is about the laps is
+/// compiled once, and each of them for its subject.
 pub trait Laps {
     /// The time, in nanoseconds.
     fn now(&self) -> Nanos;
@@ -70,14 +72,14 @@ pub trait Laps {
     fn verbs(&self) -> Counts;
 
     /// Does it as long as the pace allows.
-    async fn laps(
-        &self,
-        judge: Judge<'_>,
-        draws: &mut Draws,
-        pace: Pace<'_>,
+    fn laps<'a>(
+        &'a self,
+        judge: Judge<'a>,
+        draws: &'a mut Draws,
+        pace: Pace<'a>,
         course: Course,
-        tally: &mut Tally,
-    ) -> Result<(), Failure>;
+        tally: &'a mut Tally,
+    ) -> LocalFuture<'a, Result<(), Failure>>;
 }
 
 /// Why a client stopped.
@@ -252,8 +254,8 @@ impl Tally {
 
 /// Runs one client through the warm-up and the measured phase. `budget` is how many measured
 /// cycles all clients do together; `None` for as many as the phase has time for.
-pub async fn drive<L: Laps>(
-    laps: &L,
+pub async fn drive(
+    laps: &dyn Laps,
     judge: Judge<'_>,
     draws: &mut Draws,
     control: Control<'_>,
@@ -285,10 +287,9 @@ pub async fn drive<L: Laps>(
 
 /// A subject acquired and released, one lock at a time.
 #[derive(Debug)]
-pub struct Cycles<'s, S>(pub &'s S);
+pub struct Cycles<S>(pub S);
 
-impl<S: Subject> Laps for Cycles<'_, S> {
-    #[inline(always)]
+impl<S: Deref<Target: Subject + Sized>> Laps for Cycles<S> {
     fn now(&self) -> Nanos {
         self.0.now()
     }
@@ -297,16 +298,15 @@ impl<S: Subject> Laps for Cycles<'_, S> {
         self.0.verbs()
     }
 
-    #[inline(always)]
-    async fn laps(
-        &self,
-        judge: Judge<'_>,
-        draws: &mut Draws,
-        pace: Pace<'_>,
+    fn laps<'a>(
+        &'a self,
+        judge: Judge<'a>,
+        draws: &'a mut Draws,
+        pace: Pace<'a>,
         course: Course,
-        tally: &mut Tally,
-    ) -> Result<(), Failure> {
-        cycles(self.0, judge, draws, pace, course, tally).await
+        tally: &'a mut Tally,
+    ) -> LocalFuture<'a, Result<(), Failure>> {
+        Box::pin(cycles(&*self.0, judge, draws, pace, course, tally))
     }
 }
 

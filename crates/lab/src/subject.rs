@@ -1,10 +1,14 @@
 //! The locks as subjects of the driver loop: a client of any lock over any endpoint, through its
 //! async face or its blocking face.
 
+use std::rc::Rc;
+
 use farlock_fabric::hook::{Counted, Counts, Hook};
 use farlock_fabric::shm::ShmEndpoint;
-use farlock_fabric::{Addr, Endpoint, Nanos, Park};
+use farlock_fabric::{Addr, Endpoint, Nanos, Park, WideAtomics};
 use farlock_locks::local::{self, HandoverTable};
+use farlock_locks::lock::Server;
+use farlock_locks::registry::Visitor;
 use farlock_locks::{Client, Guard, Lock, Mode};
 use farlock_sim::SimEndpoint;
 
@@ -27,8 +31,8 @@ impl<E: Endpoint> Counting for Counted<E> {
 /// once more for each kind of endpoint, which is most of what the laboratory takes to build.
 pub type Simulated = Counted<SimEndpoint>;
 
-/// The one endpoint of clients on shared memory that are counted or struck, and not timed but in
-/// transactions.
+/// The one endpoint of clients on shared memory that are counted or struck. That nothing strikes a
+/// client costs two looks a verb.
 pub type Hooked = Struck<Counted<ShmEndpoint>>;
 
 impl<E: Endpoint> Counting for Struck<Counted<E>> {
@@ -45,6 +49,17 @@ pub(crate) fn unstruck(endpoint: ShmEndpoint) -> Hooked {
 impl Counting for ShmEndpoint {
     fn verbs(&self) -> Counts {
         Counts::default()
+    }
+}
+
+/// Visits a lock for what its server does at this endpoint.
+pub(crate) struct ServeAt<E>(pub(crate) Rc<E>);
+
+impl<E: WideAtomics> Visitor<E> for ServeAt<E> {
+    type Output = Server;
+
+    fn visit<L: Lock<E>>(self, mut lock: L) -> Server {
+        lock.server().expect("it needs a server").serve(self.0)
     }
 }
 

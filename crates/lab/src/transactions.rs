@@ -8,6 +8,7 @@ use std::cell::Cell;
 
 use farlock_fabric::hook::Counts;
 use farlock_fabric::{Addr, Nanos};
+use farlock_locks::lock::LocalFuture;
 use farlock_locks::txn::{self, Abort, Txn, transact};
 use farlock_locks::{Client, Lock, Mode};
 use serde::{Deserialize, Serialize};
@@ -196,7 +197,20 @@ impl<E: Counting, L: Lock<E>> Laps for Transactions<E, L> {
         self.site.client.endpoint().verbs()
     }
 
-    async fn laps(
+    fn laps<'a>(
+        &'a self,
+        judge: Judge<'a>,
+        draws: &'a mut Draws,
+        pace: Pace<'a>,
+        course: Course,
+        tally: &'a mut Tally,
+    ) -> LocalFuture<'a, Result<(), Failure>> {
+        Box::pin(self.transactions(judge, draws, pace, course, tally))
+    }
+}
+
+impl<E: Counting, L: Lock<E>> Transactions<E, L> {
+    async fn transactions(
         &self,
         judge: Judge<'_>,
         draws: &mut Draws,

@@ -13,7 +13,7 @@ use farlock_sim::{Effect, Fate, Handle, Kind, Packet, SimEndpoint, mix};
 use super::judges::Judges;
 use super::stops::Stops;
 use super::terms::{Crew, Terms};
-use crate::client::{AnyClient, AnyLock};
+use crate::client::{CheckedClient, CheckedLock};
 use crate::goods::{Deed, Goods};
 use crate::layout::Layout;
 use crate::order::Order;
@@ -41,7 +41,7 @@ pub type Actor = Tampered<Watched>;
 #[derive(Clone)]
 pub struct Subject {
     /// The lock.
-    pub lock: Rc<dyn AnyLock<Actor>>,
+    pub lock: Rc<dyn CheckedLock<Actor>>,
     /// Makes an endpoint of a client.
     pub wrap: fn(Watched) -> Actor,
 }
@@ -59,7 +59,7 @@ impl Subject {
 }
 
 /// A client in a run.
-pub(super) type ActorClient = Rc<dyn AnyClient<Actor>>;
+pub(super) type ActorClient = Rc<dyn CheckedClient<Actor>>;
 
 /// The judges of one run, and what they are told.
 #[derive(Default)]

@@ -20,7 +20,7 @@ use super::super::verdict::{is_due_to, recoveries};
 use super::bench::{Actor, ActorClient, Bench, ClientView, Turned};
 use super::judges::Judges;
 use super::terms::{ANYWHERE_ONE_IN, Crew, MEMORY, Settles};
-use crate::client::{AnyClient, Held};
+use crate::client::{CheckedClient, Held};
 
 /// A client on its way through its acquisitions.
 pub(super) struct Contestant {
@@ -67,7 +67,7 @@ impl Contestant {
         Self { trial, client, who, ..*self }
     }
 
-    pub(super) fn client(&self) -> &dyn AnyClient<Actor> {
+    pub(super) fn client(&self) -> &dyn CheckedClient<Actor> {
         &*self.client
     }
 

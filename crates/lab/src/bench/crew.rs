@@ -21,8 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use farlock_fabric::shm::{self, Region, ShmEndpoint};
 use farlock_fabric::{Endpoint, EndpointId, Nanos, block_on};
-use farlock_locks::Lock;
-use farlock_locks::registry::{self, Visitor};
+use farlock_locks::registry;
 
 use super::orders::{Answer, Order, region_options};
 use super::placement::core_of;
@@ -30,6 +29,7 @@ use super::trial::{Arena, Outcome, Span, Trial};
 use crate::drive::{Phase, Tally};
 use crate::rival::{FLOCKS_MAX, MUTEXES_MAX, Mutexes, Rival, SYSTEM_KINDS, rival};
 use crate::scratch::Scratch;
+use crate::subject::ServeAt;
 use crate::{child, face};
 
 /// How long a worker may keep silent when it has something to say.
@@ -264,8 +264,7 @@ impl Service {
             move || {
                 let endpoint = region.endpoint().expect("the region has a place for a server");
                 tell.send(endpoint.id()).expect("who starts a server waits for its name");
-                let serve = Serve { endpoint, over: &over };
-                registry::visit(&subject, serve).expect("the name was understood before");
+                serve(&subject, endpoint, &over);
             }
         });
         let id = told.recv().context("the lock server did not start")?;
@@ -285,29 +284,21 @@ impl Drop for Service {
     }
 }
 
-/// Serves until it is over.
-struct Serve<'a> {
-    endpoint: ShmEndpoint,
-    over: &'a AtomicBool,
-}
-
-impl Visitor<ShmEndpoint> for Serve<'_> {
-    type Output = ();
-
-    fn visit<L: Lock<ShmEndpoint>>(self, mut lock: L) {
-        let endpoint = Rc::new(self.endpoint);
-        let mut server = lock.server().expect("it needs a server").serve(Rc::clone(&endpoint));
-        let mut sleep = endpoint.sleep(SERVICE_CHECK_NS);
-        let until_over = poll_fn(|cx| {
-            assert!(server.as_mut().poll(cx).is_pending(), "a server never ends");
-            while Pin::new(&mut sleep).poll(cx).is_ready() {
-                if self.over.load(Ordering::Acquire) {
-                    return Poll::Ready(());
-                }
-                sleep = endpoint.sleep(SERVICE_CHECK_NS);
+/// Serves this lock until that is over.
+fn serve(subject: &str, endpoint: ShmEndpoint, over: &AtomicBool) {
+    let endpoint = Rc::new(endpoint);
+    let server = registry::visit(subject, ServeAt(Rc::clone(&endpoint)));
+    let mut server = server.expect("the name was understood before");
+    let mut sleep = endpoint.sleep(SERVICE_CHECK_NS);
+    let until_over = poll_fn(|cx| {
+        assert!(server.as_mut().poll(cx).is_pending(), "a server never ends");
+        while Pin::new(&mut sleep).poll(cx).is_ready() {
+            if over.load(Ordering::Acquire) {
+                return Poll::Ready(());
             }
-            Poll::Pending
-        });
-        block_on(&*endpoint, until_over);
-    }
+            sleep = endpoint.sleep(SERVICE_CHECK_NS);
+        }
+        Poll::Pending
+    });
+    block_on(&*endpoint, until_over);
 }

@@ -5,15 +5,14 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, bail};
-use farlock_check::client::named;
 use farlock_fabric::{Addr, Endpoint, EndpointId};
-use farlock_locks::registry::{self, Visitor};
+use farlock_locks::registry::{self, SpecError, Visitor};
 use farlock_locks::{Client, Lock};
 use farlock_sim::{Config, Ended, Task, Weakness, World};
 
 use super::trial::{Arena, Outcome, Span, Trial};
-use crate::drive::{Cycles, Failure, Phase, Tally};
-use crate::subject::{SharedFace, Simulated};
+use crate::drive::{Cycles, Failure, Laps, Phase, Tally};
+use crate::subject::{ServeAt, SharedFace, Simulated};
 use crate::transactions::Transactions;
 
 /// What a run cost outside of the simulation.
@@ -46,10 +45,16 @@ pub fn run(trial: &Trial) -> anyhow::Result<(Outcome, Effort)> {
     let subject = registry::served_by(&trial.subject, server);
     let clients: Vec<Task<Result<Tally, Failure>>> = (0..trial.clients)
         .map(|number| {
-            let client = OneClient { world: &world, words: &words, trial, number, locks };
-            registry::visit(&subject, client)
+            let endpoint = Simulated::new(world.endpoint());
+            let id = endpoint.id();
+            let laps = registry::visit(&subject, MakeLaps { endpoint, trial, locks })?;
+            let (trial, words) = (trial.clone(), Rc::clone(&words));
+            Ok(world.spawn(id, async move {
+                let (judge, control) = (arena.judge(&words), arena.control(&words));
+                trial.drive(&*laps, number, judge, control).await
+            }))
         })
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<_, SpecError>>()?;
     direct(&world, &words, trial);
     match world.run() {
         Ended::Finished => {}
@@ -91,38 +96,30 @@ fn begin_service(world: &World, subject: &str) -> anyhow::Result<Option<Endpoint
     }
     let endpoint = Simulated::new(world.endpoint());
     let id = endpoint.id();
-    let (_, server) = named(subject)?.served(Rc::new(endpoint));
+    let server = registry::visit(subject, ServeAt(Rc::new(endpoint)))?;
     world.spawn_server(id, server);
     Ok(Some(id))
 }
 
-/// A client of the lock that is visited.
-struct OneClient<'a> {
-    world: &'a World,
-    words: &'a Rc<[AtomicU64]>,
+/// What a client of the lock that is visited does again and again.
+struct MakeLaps<'a> {
+    endpoint: Simulated,
     trial: &'a Trial,
-    number: usize,
     locks: Addr,
 }
 
-impl Visitor<Simulated> for OneClient<'_> {
-    type Output = Task<Result<Tally, Failure>>;
+impl Visitor<Simulated> for MakeLaps<'_> {
+    type Output = Box<dyn Laps>;
 
-    fn visit<L: Lock<Simulated>>(self, lock: L) -> Self::Output {
-        let endpoint = self.world.endpoint();
-        let id = endpoint.id();
-        let client = Client::new(Simulated::new(endpoint), lock, farlock_locks::Options::default());
-        let (trial, number, locks) = (self.trial.clone(), self.number, self.locks);
-        let (arena, words) = (Arena::of(self.trial), Rc::clone(self.words));
-        self.world.spawn(id, async move {
-            let (judge, control) = (arena.judge(&words), arena.control(&words));
-            if let Some(course) = trial.txn {
-                let laps = Transactions::new(client, locks, course);
-                return trial.drive(&laps, number, judge, control).await;
-            }
+    fn visit<L: Lock<Simulated>>(self, lock: L) -> Box<dyn Laps> {
+        let client = Client::new(self.endpoint, lock, farlock_locks::Options::default());
+        match self.trial.txn {
+            Some(course) => Box::new(Transactions::new(client, self.locks, course)),
             // Where nothing is handed on, this asks the client for every lock.
-            let subject = SharedFace::new(client, locks, trial.handovers_max);
-            trial.drive(&Cycles(&subject), number, judge, control).await
-        })
+            None => {
+                let subject = SharedFace::new(client, self.locks, self.trial.handovers_max);
+                Box::new(Cycles(Box::new(subject)))
+            }
+        }
     }
 }

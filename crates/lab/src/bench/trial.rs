@@ -76,9 +76,9 @@ impl Trial {
     ///
     /// # Errors
     /// One of them could not acquire or release.
-    pub async fn drive<L: Laps>(
+    pub async fn drive(
         &self,
-        laps: &L,
+        laps: &dyn Laps,
         client: usize,
         judge: Judge<'_>,
         control: Control<'_>,

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
 use anyhow::Context;
-use farlock_fabric::hook::Counted;
 use farlock_fabric::shm::{Region, SystemKind};
 use farlock_fabric::{Park, WideAtomics};
 use farlock_locks::registry::{self, Visitor};
@@ -153,7 +152,7 @@ impl Worker {
             registry::visit(subject, OneTransactor { endpoint, locks, seat, course })??
         } else if seat.trial.counted {
             // Its rates are reported where clients contend: the lock's own client.
-            let endpoint = Counted::new(endpoint);
+            let endpoint = unstruck(endpoint);
             registry::visit(subject, OneClient { endpoint, locks, seat })??
         } else {
             registry::visit(subject, OneClient { endpoint, locks, seat })??
@@ -200,7 +199,7 @@ impl Seat<'_> {
     }
 
     /// This client's account of the trial, to be awaited on this thread.
-    async fn drive<L: Laps>(&self, laps: &L) -> Result<Tally, Failure> {
+    async fn drive(&self, laps: &dyn Laps) -> Result<Tally, Failure> {
         self.trial.drive(laps, self.client, self.judge, self.control).await
     }
 

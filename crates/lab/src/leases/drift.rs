@@ -187,7 +187,7 @@ struct Member<'a> {
 impl Member<'_> {
     fn spawn(self, lock: &dyn AnyLock<Simulated>) -> Task<Account> {
         let lease_ns = lock.kind().promises().lease_ns.unwrap_or(0);
-        let client = lock.client(Simulated::new(self.world.endpoint()), Options::new(1), 0);
+        let client = lock.client(Simulated::new(self.world.endpoint()), Options::new(1));
         let id = client.endpoint().id();
         let (handle, inside) = (self.world.handle(), self.inside.clone());
         let (word, who, end) = (self.word, self.who, self.end);

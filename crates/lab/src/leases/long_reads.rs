@@ -194,7 +194,7 @@ impl Member<'_> {
     fn spawn(self, short: &dyn AnyLock<Simulated>, long: &dyn AnyLock<Simulated>) -> Task<Account> {
         let Self { world, inside, who, course } = self;
         let client = |lock: &dyn AnyLock<Simulated>| {
-            lock.client(Simulated::new(world.endpoint()), Options::new(1), 0)
+            lock.client(Simulated::new(world.endpoint()), Options::new(1))
         };
         let (short, long) = (client(short), client(long));
         let inside = inside.to_vec();

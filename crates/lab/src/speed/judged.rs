@@ -132,7 +132,7 @@ impl Member<'_> {
         let endpoint = self.world.endpoint();
         let id = endpoint.id();
         let order = Order::promised(lock.kind().promises().order);
-        let client = lock.client(Simulated::new(endpoint), Options::new(1), 0);
+        let client = lock.client(Simulated::new(endpoint), Options::new(1));
         self.world.spawn(id, async move {
             for _ in 0..acquisitions {
                 let (lock, mode) = draws.draw();

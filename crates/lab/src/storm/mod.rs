@@ -171,7 +171,7 @@ impl Storm<'_> {
 
 /// With nobody there, every lock must be had at once, or by repair.
 fn check_free(protocol: &str, region: &Region, locks: usize) -> anyhow::Result<()> {
-    let client = named(protocol)?.client(unstruck(region.endpoint()?), Options::default(), 0);
+    let client = named(protocol)?.client(unstruck(region.endpoint()?), Options::default());
     for lock in 0..locks {
         let word = region.heap().0.plus(Ledger::lock_offset(lock));
         let patience = STALL.as_nanos() as Nanos;

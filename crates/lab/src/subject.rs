@@ -96,6 +96,32 @@ async fn work<E: Endpoint>(endpoint: &E, nanos: Nanos) {
     }
 }
 
+/// What a face has of the site in this field, and of what is held.
+macro_rules! through_site {
+    ($site:tt) => {
+        #[inline]
+        fn now(&self) -> Nanos {
+            self.$site.now()
+        }
+
+        fn expires(&self, held: &Self::Held<'_>) -> Option<Nanos> {
+            held.expires()
+        }
+
+        fn abandon<'s>(&'s self, held: Self::Held<'s>) {
+            held.abandon();
+        }
+
+        async fn work(&self, nanos: Nanos) {
+            self.$site.work(nanos).await;
+        }
+
+        fn verbs(&self) -> Counts {
+            self.$site.client.endpoint().verbs()
+        }
+    };
+}
+
 /// Acquisitions and releases that are awaited.
 pub struct AsyncFace<E: Counting, L: Lock<E>>(Site<E, L>);
 
@@ -109,10 +135,7 @@ impl<E: Counting, L: Lock<E>> AsyncFace<E, L> {
 impl<E: Counting, L: Lock<E>> Subject for AsyncFace<E, L> {
     type Held<'s> = Guard<'s, E, L>;
 
-    #[inline]
-    fn now(&self) -> Nanos {
-        self.0.now()
-    }
+    through_site!(0);
 
     #[inline(always)]
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<Self::Held<'_>, Failure> {
@@ -122,22 +145,6 @@ impl<E: Counting, L: Lock<E>> Subject for AsyncFace<E, L> {
     #[inline(always)]
     async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure> {
         Ok(held.release().await?)
-    }
-
-    fn expires(&self, held: &Self::Held<'_>) -> Option<Nanos> {
-        held.expires()
-    }
-
-    fn abandon<'s>(&'s self, held: Self::Held<'s>) {
-        held.abandon();
-    }
-
-    async fn work(&self, nanos: Nanos) {
-        self.0.work(nanos).await;
-    }
-
-    fn verbs(&self) -> Counts {
-        self.0.client.endpoint().verbs()
     }
 }
 
@@ -159,10 +166,7 @@ impl<E: Counting, L: Lock<E>> SharedFace<E, L> {
 impl<E: Counting, L: Lock<E>> Subject for SharedFace<E, L> {
     type Held<'s> = local::Guard<'s, E, L>;
 
-    #[inline]
-    fn now(&self) -> Nanos {
-        self.site.now()
-    }
+    through_site!(site);
 
     #[inline(always)]
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<Self::Held<'_>, Failure> {
@@ -172,22 +176,6 @@ impl<E: Counting, L: Lock<E>> Subject for SharedFace<E, L> {
     #[inline(always)]
     async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure> {
         Ok(held.release().await?)
-    }
-
-    fn expires(&self, held: &Self::Held<'_>) -> Option<Nanos> {
-        held.expires()
-    }
-
-    fn abandon<'s>(&'s self, held: Self::Held<'s>) {
-        held.abandon();
-    }
-
-    async fn work(&self, nanos: Nanos) {
-        self.site.work(nanos).await;
-    }
-
-    fn verbs(&self) -> Counts {
-        self.site.client.endpoint().verbs()
     }
 }
 
@@ -204,10 +192,7 @@ impl<E: Park + Counting, L: Lock<E>> BlockingFace<E, L> {
 impl<E: Park + Counting, L: Lock<E>> Subject for BlockingFace<E, L> {
     type Held<'s> = Guard<'s, E, L>;
 
-    #[inline]
-    fn now(&self) -> Nanos {
-        self.0.now()
-    }
+    through_site!(0);
 
     #[inline(always)]
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<Self::Held<'_>, Failure> {
@@ -217,21 +202,5 @@ impl<E: Park + Counting, L: Lock<E>> Subject for BlockingFace<E, L> {
     #[inline(always)]
     async fn release<'s>(&'s self, held: Self::Held<'s>) -> Result<(), Failure> {
         Ok(held.unlock()?)
-    }
-
-    fn expires(&self, held: &Self::Held<'_>) -> Option<Nanos> {
-        held.expires()
-    }
-
-    fn abandon<'s>(&'s self, held: Self::Held<'s>) {
-        held.abandon();
-    }
-
-    async fn work(&self, nanos: Nanos) {
-        self.0.work(nanos).await;
-    }
-
-    fn verbs(&self) -> Counts {
-        self.0.client.endpoint().verbs()
     }
 }

@@ -18,5 +18,5 @@ mod tree;
 mod waiting;
 
 pub use segments::{SEGMENTS, Segments, SegmentsToken, Single};
-pub use tree::{TreeEx, TreeRw, TreeToken};
+pub use tree::{TreeEx, TreeLock, TreeRw, TreeToken};
 pub use waiting::{Park, Spin, Waiting};

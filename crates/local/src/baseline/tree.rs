@@ -75,19 +75,31 @@ impl Requests {
     }
 }
 
-struct TreeLock<W: Waiting> {
+/// A range lock on a tree, in the order of requests. One that `SHARES` has readers.
+pub struct TreeLock<W: Waiting, const SHARES: bool> {
     requests: W::Guarding<Requests>,
     waiting: PhantomData<W>,
 }
 
-impl<W: Waiting> Default for TreeLock<W> {
+/// Lustre's range lock: exclusive, in the order of requests.
+pub type TreeEx<W = Park> = TreeLock<W, false>;
+
+/// The reader-writer range lock proposed for Linux: in the order of requests, readers together.
+pub type TreeRw<W = Park> = TreeLock<W, true>;
+
+impl<W: Waiting, const SHARES: bool> Default for TreeLock<W, SHARES> {
     fn default() -> Self {
         Self { requests: W::Guarding::new(Requests::default()), waiting: PhantomData }
     }
 }
 
-impl<W: Waiting> TreeLock<W> {
-    fn lock(&self, range: Range, shared: bool) -> TreeToken {
+impl<W: Waiting, const SHARES: bool> TreeLock<W, SHARES> {
+    /// How long threads waited for the lock around the tree, in nanoseconds, all together.
+    pub fn waited_for_tree_ns(&self) -> u64 {
+        self.requests.waited_ns()
+    }
+
+    fn lock_as(&self, range: Range, shared: bool) -> TreeToken {
         let (handle, ticket) = self.requests.with(|requests| requests.enter(range, shared));
         if let Some(ticket) = ticket {
             W::wait(&ticket);
@@ -95,11 +107,24 @@ impl<W: Waiting> TreeLock<W> {
         TreeToken(handle)
     }
 
-    fn try_lock(&self, range: Range, shared: bool) -> Option<TreeToken> {
+    fn try_lock_as(&self, range: Range, shared: bool) -> Option<TreeToken> {
         self.requests.with(|requests| {
             let free = requests.blockers(range, shared) == 0;
             free.then(|| TreeToken(requests.enter(range, shared).0))
         })
+    }
+}
+
+impl<W: Waiting, const SHARES: bool> RawRangeLock for TreeLock<W, SHARES> {
+    type Token = TreeToken;
+    const NAME: &'static str = if SHARES { W::TREE_RW } else { W::TREE_EX };
+
+    fn lock(&self, range: Range) -> TreeToken {
+        self.lock_as(range, false)
+    }
+
+    fn try_lock(&self, range: Range) -> Option<TreeToken> {
+        self.try_lock_as(range, false)
     }
 
     fn unlock(&self, token: TreeToken) {
@@ -107,78 +132,12 @@ impl<W: Waiting> TreeLock<W> {
     }
 }
 
-/// Lustre's range lock: exclusive, in the order of requests.
-pub struct TreeEx<W: Waiting = Park>(TreeLock<W>);
-
-impl<W: Waiting> Default for TreeEx<W> {
-    fn default() -> Self {
-        Self(TreeLock::default())
-    }
-}
-
-impl<W: Waiting> TreeEx<W> {
-    /// How long threads waited for the lock around the tree, in nanoseconds, all together.
-    pub fn waited_for_tree_ns(&self) -> u64 {
-        self.0.requests.waited_ns()
-    }
-}
-
-impl<W: Waiting> RawRangeLock for TreeEx<W> {
-    type Token = TreeToken;
-    const NAME: &'static str = W::TREE_EX;
-
-    fn lock(&self, range: Range) -> TreeToken {
-        self.0.lock(range, false)
-    }
-
-    fn try_lock(&self, range: Range) -> Option<TreeToken> {
-        self.0.try_lock(range, false)
-    }
-
-    fn unlock(&self, token: TreeToken) {
-        self.0.unlock(token);
-    }
-}
-
-/// The reader-writer range lock proposed for Linux: in the order of requests, readers together.
-pub struct TreeRw<W: Waiting = Park>(TreeLock<W>);
-
-impl<W: Waiting> Default for TreeRw<W> {
-    fn default() -> Self {
-        Self(TreeLock::default())
-    }
-}
-
-impl<W: Waiting> TreeRw<W> {
-    /// How long threads waited for the lock around the tree, in nanoseconds, all together.
-    pub fn waited_for_tree_ns(&self) -> u64 {
-        self.0.requests.waited_ns()
-    }
-}
-
-impl<W: Waiting> RawRangeLock for TreeRw<W> {
-    type Token = TreeToken;
-    const NAME: &'static str = W::TREE_RW;
-
-    fn lock(&self, range: Range) -> TreeToken {
-        self.0.lock(range, false)
-    }
-
-    fn try_lock(&self, range: Range) -> Option<TreeToken> {
-        self.0.try_lock(range, false)
-    }
-
-    fn unlock(&self, token: TreeToken) {
-        self.0.unlock(token);
-    }
-}
-
 impl<W: Waiting> RawRangeRwLock for TreeRw<W> {
     fn lock_shared(&self, range: Range) -> TreeToken {
-        self.0.lock(range, true)
+        self.lock_as(range, true)
     }
 
     fn try_lock_shared(&self, range: Range) -> Option<TreeToken> {
-        self.0.try_lock(range, true)
+        self.try_lock_as(range, true)
     }
 }

@@ -138,51 +138,39 @@ impl Default for ListRw {
 
 pub(crate) const NO_DEADLINE: &str = "without a deadline the wait ends with the range";
 
-impl RawRangeLock for ListEx {
-    type Token = Token;
-    const NAME: &'static str = "list-ex";
+/// A list as a lock that excludes.
+macro_rules! exclusive {
+    ($lock:ty, $name:literal) => {
+        impl RawRangeLock for $lock {
+            type Token = Token;
+            const NAME: &'static str = $name;
 
-    #[inline]
-    fn lock(&self, range: Range) -> Token {
-        self.lock_as(0, range, None).expect(NO_DEADLINE)
-    }
+            #[inline]
+            fn lock(&self, range: Range) -> Token {
+                self.list.lock(Claim { range, shared: false, owner: 0 }, None).expect(NO_DEADLINE)
+            }
 
-    #[inline]
-    fn try_lock(&self, range: Range) -> Option<Token> {
-        self.list.try_lock(Claim { range, shared: false, owner: 0 })
-    }
+            #[inline]
+            fn try_lock(&self, range: Range) -> Option<Token> {
+                self.list.try_lock(Claim { range, shared: false, owner: 0 })
+            }
 
-    #[inline]
-    fn unlock(&self, token: Token) {
-        self.list.release(token.entry);
-    }
+            #[inline]
+            fn unlock(&self, token: Token) {
+                self.list.release(token.entry);
+            }
+        }
+
+        impl RawRangeLockTimed for $lock {
+            fn lock_until(&self, range: Range, deadline: Instant) -> Option<Token> {
+                self.list.lock(Claim { range, shared: false, owner: 0 }, Some(deadline))
+            }
+        }
+    };
 }
 
-impl RawRangeLockTimed for ListEx {
-    fn lock_until(&self, range: Range, deadline: Instant) -> Option<Token> {
-        self.lock_as(0, range, Some(deadline))
-    }
-}
-
-impl RawRangeLock for ListRw {
-    type Token = Token;
-    const NAME: &'static str = "list-rw";
-
-    #[inline]
-    fn lock(&self, range: Range) -> Token {
-        self.lock_as(0, range, false, None).expect(NO_DEADLINE)
-    }
-
-    #[inline]
-    fn try_lock(&self, range: Range) -> Option<Token> {
-        self.list.try_lock(Claim { range, shared: false, owner: 0 })
-    }
-
-    #[inline]
-    fn unlock(&self, token: Token) {
-        self.list.release(token.entry);
-    }
-}
+exclusive!(ListEx, "list-ex");
+exclusive!(ListRw, "list-rw");
 
 impl RawRangeRwLock for ListRw {
     #[inline]
@@ -193,12 +181,6 @@ impl RawRangeRwLock for ListRw {
     #[inline]
     fn try_lock_shared(&self, range: Range) -> Option<Token> {
         self.list.try_lock(Claim { range, shared: true, owner: 0 })
-    }
-}
-
-impl RawRangeLockTimed for ListRw {
-    fn lock_until(&self, range: Range, deadline: Instant) -> Option<Token> {
-        self.lock_as(0, range, false, Some(deadline))
     }
 }
 

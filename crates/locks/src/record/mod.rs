@@ -3,6 +3,7 @@
 //! Each is one file, which begins with the algorithm.
 
 pub mod bakery;
+mod barging;
 pub mod cas;
 pub mod claim;
 pub mod declock;

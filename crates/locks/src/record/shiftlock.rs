@@ -15,6 +15,7 @@ use farlock_fabric::{
 
 use suspicion::Suspicion;
 
+use super::barging::patience_in_line;
 use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
 };
@@ -265,7 +266,7 @@ impl ShiftLock {
                 None => {}
             }
             site.endpoint.checkpoint(&[generation, u64::from(gone), site.successor_bits()]);
-            gone = await_mail(site, &peers, self.patience_in_line()).await?;
+            gone = await_mail(site, &peers, patience_in_line(self.bypass, self.patience)).await?;
         };
         let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
         match note.kind {

@@ -18,6 +18,7 @@ use super::word::{
     read_word, swapped, turn_of,
 };
 use crate::event::Event;
+use crate::record::barging::patience_in_line;
 use crate::repair::{self, Participant, SecondLook};
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotRecord};
@@ -378,7 +379,7 @@ impl Claim {
     /// Gives readers that may be inside a while to say so.
     async fn await_doubtful<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
         let interval = Some(if E::COMPLETES_IN_POST { DOUBT_NS } else { TRUST_FAR_NS });
-        let patience = self.patience_in_line();
+        let patience = patience_in_line(self.bypass, self.patience);
         site.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
         read_word(site).await
     }
@@ -394,7 +395,7 @@ impl Claim {
         let wait = Wait {
             word: Some((site.lock, seen.watched())),
             interval: Some(at_most_ns),
-            patience: self.patience_in_line(),
+            patience: patience_in_line(self.bypass, self.patience),
             ..Wait::default()
         };
         site.endpoint.wait(wait).await;

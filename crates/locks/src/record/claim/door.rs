@@ -3,39 +3,18 @@
 //! A newcomer claims a free lock that nobody waits for. If somebody is in line it may *pass* the
 //! line, as long as the count of releases is not a multiple of `bypass + 1`: every release raises
 //! the count, so at most `bypass` pass between two of the line, and no word need say how many have.
-//!
-//! Where clients outnumber processors, most that wait do not run, and a lock that is kept for the
-//! line waits until the first in line does. So a newcomer that cannot claim the lock first
-//! *yields* its processor a few times, and gets in line only if that did not help. Then few are in
-//! line, and those run. And who acquires again and again without a wait yields when it has *barged*
-//! enough, as long as others acquire meanwhile: they may be waiting for its processor.
 
-use farlock_fabric::{Fault, MaskedCas, Nanos, Patience, Posted, Verb, Wait, WideAtomics};
+use farlock_fabric::{Fault, MaskedCas, Posted, Verb, WideAtomics};
 
 use super::doubt::is_believed;
 use super::word::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
-use crate::site::{Barging, Site};
+use crate::record::barging::{self, ATTEMPTS, has_barged_enough, yield_and_read};
+use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
 
-/// Attempts to claim the lock before a newcomer yields. Each fails because another succeeded.
-const ATTEMPTS: u32 = 2;
-/// The same of a reader among readers, which fails where another reader came or left meanwhile.
+/// Attempts before a newcomer yields of a reader among readers, which fails where another reader came or left meanwhile.
 const ATTEMPTS_AMONG_READERS: u32 = 64;
-
-/// How often a newcomer yields where it may have a processor to give. A kernel may take a yield
-/// for the rest of a time slice, so that each in vain costs a slice: no more of them than help.
-const NEWCOMER_YIELDS: u8 = 5;
-
-/// A turn is over when the count has gone round so often since it began. Measured of 1, 4 and 16: 1
-/// costs a quarter of the rate, 16 sometimes a whole time slice of waiting.
-const ROUNDS_OF_BARGING: u64 = 4;
-/// A turn in which nobody else acquired doubles the next one. After so many of them there are none.
-const DOUBLINGS_MAX: u32 = 12;
-
-/// Where newcomers yield few are in line: they spin briefly and then sleep, since whoever yields
-/// in line holds up all behind.
-const IN_A_SHORT_LINE: Patience = Patience { spins: Patience::BRIEF, yields: 0 };
 
 /// What came of an attempt to get in.
 pub(super) enum Came {
@@ -133,20 +112,6 @@ impl Claim {
         may_pass.then(|| pass(site, mode, seen))
     }
 
-    /// How waits in line spend their time, unless the lock was told how.
-    #[inline]
-    pub(super) fn patience_in_line(&self) -> Patience {
-        let is_given = self.bypass == 0 || self.patience != Patience::DEFAULT;
-        if is_given { self.patience } else { IN_A_SHORT_LINE }
-    }
-
-    /// Whether this slot yields before it acquires again.
-    #[inline(always)]
-    fn has_barged_enough<E: WideAtomics>(&self, site: &Site<'_, E>) -> bool {
-        let turn = site.barging();
-        turn.length != u64::MAX && site.hint().is_some_and(|left| has_ended(turn, ClaimWord(left)))
-    }
-
     /// What the first attempt expects: the word as this slot left it, or a free one; and whether it
     /// passes a line.
     #[inline(always)]
@@ -162,7 +127,7 @@ impl Claim {
     #[inline(always)]
     pub(super) fn attempt<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
         let (addr, hint) = (site.lock, site.hint());
-        if self.has_barged_enough(site) {
+        if has_barged_enough(site, ClaimWord::COUNT) {
             return Verb::Read { addr, words: 2 };
         }
         let op = match self.expects(site, mode) {
@@ -176,7 +141,7 @@ impl Claim {
     #[inline(always)]
     pub(super) fn post_attempt<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> Posted {
         let (addr, hint) = (site.lock, site.hint());
-        if self.has_barged_enough(site) {
+        if has_barged_enough(site, ClaimWord::COUNT) {
             return site.endpoint.post(Verb::Read { addr, words: 2 });
         }
         match self.expects(site, mode) {
@@ -199,7 +164,7 @@ impl Claim {
         mode: Mode,
         found: u128,
     ) -> Option<Grant> {
-        if self.has_barged_enough(site) {
+        if has_barged_enough(site, ClaimWord::COUNT) {
             return None;
         }
         match self.expects(site, mode) {
@@ -222,9 +187,9 @@ impl Claim {
         mut seen: ClaimWord,
     ) -> Result<Came, Fault> {
         let mut is_alone = false;
-        if self.has_barged_enough(site) {
+        if has_barged_enough(site, ClaimWord::COUNT) {
             let left = seen.count();
-            seen = self.yield_and_read(site).await?;
+            seen = ClaimWord(yield_and_read(site).await?);
             is_alone = seen.count() == left;
         }
         for yields_left in (0..=self.newcomer_yields::<E>()).rev() {
@@ -234,7 +199,7 @@ impl Claim {
                     return Ok(Came::Granted(grant));
                 }
                 Err(found) if yields_left == 0 => seen = found,
-                Err(_) => seen = self.yield_and_read(site).await?,
+                Err(_) => seen = ClaimWord(yield_and_read(site).await?),
             }
             is_alone = false;
         }
@@ -251,25 +216,19 @@ impl Claim {
         Ok(Came::InLine)
     }
 
-    /// How often a newcomer yields before it gets in line.
     fn newcomer_yields<E: WideAtomics>(&self) -> u8 {
-        let default = if E::SHARES_PROCESSORS && self.bypass > 0 { NEWCOMER_YIELDS } else { 0 };
-        self.newcomer_yields.unwrap_or(default)
+        barging::newcomer_yields::<E>(self.bypass, self.newcomer_yields)
     }
 
-    /// The turn of a slot that has just acquired begins, after it had to wait or after it yielded.
-    /// A yield that finds nobody may have been too short for others, hence the longer turns.
+    /// The turn of a slot that has just acquired begins.
     pub(super) fn begin_barging<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         grant: Grant,
         is_alone: bool,
     ) {
-        let first = ROUNDS_OF_BARGING * (u64::from(self.bypass) + 1);
-        let length = if is_alone { site.barging().length.saturating_mul(2) } else { first };
-        let is_wanted = self.newcomer_yields::<E>() > 0 && length <= first << DOUBLINGS_MAX;
-        let turn = Barging { began: grant.count, length };
-        site.set_barging(if is_wanted { turn } else { Barging::ENDLESS });
+        let yields = self.newcomer_yields::<E>();
+        barging::begin(site, self.bypass, yields, grant.count, is_alone);
     }
 
     /// Claims a lock whose word was found to be this without getting in line, or returns what it
@@ -303,19 +262,4 @@ impl Claim {
         }
         Ok(Err(seen))
     }
-
-    /// Lets others run, and looks at the word again.
-    async fn yield_and_read<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
-        const NO_LONGER: Option<Nanos> = Some(0);
-        let patience = Patience { spins: 0, yields: 1 };
-        site.endpoint.wait(Wait { interval: NO_LONGER, patience, ..Wait::default() }).await;
-        site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
-        Ok(ClaimWord(site.endpoint.old()))
-    }
-}
-
-/// Whether a turn was over when the lock's word was left so.
-#[inline(always)]
-fn has_ended(turn: Barging, left: ClaimWord) -> bool {
-    left.count().wrapping_sub(turn.began) & ClaimWord::COUNT.max() >= turn.length
 }

@@ -29,6 +29,7 @@ use super::word::{
     Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, LOOK_NS, Place, Rank, matched, name_of,
     read_word, turn_of,
 };
+use crate::record::barging::patience_in_line;
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotRecord};
 use crate::want::Mode;
@@ -298,7 +299,8 @@ impl Claim {
             let [position, behind, signs] = memory;
             let held = holders.survivor();
             site.endpoint.checkpoint(&[position, behind, signs, held, count, sign, rest]);
-            let (mail, patience) = (Some(site.slot()), self.patience_in_line());
+            let (mail, patience) =
+                (Some(site.slot()), patience_in_line(self.bypass, self.patience));
             let wait = Wait { word, mail, peers: &peers, interval, patience };
             let woken = site.wait_or_withdraw(wait, withdrawn).await;
             if woken != Some(Woken::Mail) {
@@ -377,7 +379,7 @@ impl Claim {
                 mail: Some(site.slot()),
                 peers: readers.watched(),
                 interval: readers.interval(poll),
-                patience: self.patience_in_line(),
+                patience: patience_in_line(self.bypass, self.patience),
             };
             // A withdrawal was seen above, and the waiter has left.
             site.wait_or_withdraw(wait, false).await.unwrap_or(Woken::Changed)

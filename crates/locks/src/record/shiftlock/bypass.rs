@@ -6,41 +6,19 @@
 //! done. Every release raises the count, and at each multiple of `bypass + 1` the lock is closed to
 //! newcomers: then it waits for the first in line. So at most `bypass` of them pass between two
 //! writers of the line, and no word need say how many have.
-//!
-//! Where clients outnumber processors, most that wait do not run, and a lock that is closed waits
-//! until the one that is first in line does. So a newcomer that cannot acquire first *yields*
-//! its processor a few times, and gets in line only if that did not help. Then few are in
-//! line, and those run. And who acquires again and again without a wait yields when it has
-//! *barged* enough, as long as others acquire meanwhile: they may be waiting for its processor.
 
-use farlock_fabric::{EndpointId, Fault, MaskedCas, Nanos, Patience, Verb, Wait, WideAtomics};
+use farlock_fabric::{EndpointId, Fault, MaskedCas, Verb, WideAtomics};
 
 use super::{
     End, Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, UPPER_HALF, add, found_free,
 };
 use crate::record::bakery::Doubt;
+use crate::record::barging::{self, ATTEMPTS, has_barged_enough, patience_in_line, yield_and_read};
 use crate::repair::Participant;
-use crate::site::{Barging, Site};
+use crate::site::Site;
 use crate::slot::Phase;
 use crate::token::Token;
 use crate::want::Mode;
-
-/// Attempts to acquire before a newcomer yields. Each fails because another acquired.
-const ATTEMPTS: u32 = 2;
-
-/// How often a newcomer yields where it may have a processor to give. A kernel may take a yield
-/// for the rest of a time slice, so that each in vain costs a slice: no more of them than help.
-const NEWCOMER_YIELDS: u8 = 5;
-
-/// A turn is over when the count has gone round so often since it began. Measured of 1, 4 and 16: 1
-/// costs a quarter of the rate, 16 sometimes a whole time slice of waiting.
-const ROUNDS_OF_BARGING: u64 = 4;
-/// A turn in which nobody else acquired doubles the next one. After so many of them there are none.
-const DOUBLINGS_MAX: u32 = 12;
-
-/// Where newcomers yield few are in line: they spin briefly and then sleep, since whoever yields
-/// in line holds up all behind.
-const IN_A_SHORT_LINE: Patience = Patience { spins: Patience::BRIEF, yields: 0 };
 
 /// What the verb of an attempt compares of the word.
 const FREE_MASK: u128 = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();
@@ -69,23 +47,6 @@ impl ShiftLock {
         })
     }
 
-    /// How waits in line spend their time, unless somebody said how.
-    #[inline]
-    pub(super) fn patience_in_line(&self) -> Patience {
-        if self.bypass > 0 && self.patience == Patience::DEFAULT {
-            IN_A_SHORT_LINE
-        } else {
-            self.patience
-        }
-    }
-
-    /// Whether this slot yields before it acquires again.
-    #[inline(always)]
-    fn has_barged_enough<E: WideAtomics>(&self, site: &Site<'_, E>) -> bool {
-        let turn = site.barging();
-        turn.length != u64::MAX && site.hint().is_some_and(|left| has_ended(turn, ShiftWord(left)))
-    }
-
     /// The first attempt: upon the word as this slot left it, or upon a free one.
     #[inline(always)]
     pub(super) fn attempt<E: WideAtomics>(&self, site: &Site<'_, E>) -> MaskedCas<u128> {
@@ -96,7 +57,7 @@ impl ShiftLock {
     /// The same as a verb, or a look at the word if the turn is over.
     #[inline(always)]
     pub(super) fn attempt_verb<E: WideAtomics>(&self, site: &Site<'_, E>) -> Verb<'static> {
-        if self.has_barged_enough(site) {
+        if has_barged_enough(site, ShiftWord::COUNT) {
             return Verb::Read { addr: site.lock, words: 2 };
         }
         Verb::MaskedCas128 { addr: site.lock, op: self.attempt(site), hint: site.hint() }
@@ -109,7 +70,7 @@ impl ShiftLock {
         site: &Site<'_, E>,
         found: ShiftWord,
     ) -> Option<Grant> {
-        if self.has_barged_enough(site) {
+        if has_barged_enough(site, ShiftWord::COUNT) {
             return None;
         }
         let op = self.attempt(site);
@@ -124,9 +85,9 @@ impl ShiftLock {
         mut seen: ShiftWord,
     ) -> Result<Result<Grant, ShiftWord>, Fault> {
         let mut is_alone = false;
-        if self.has_barged_enough(site) {
+        if has_barged_enough(site, ShiftWord::COUNT) {
             let left = seen.released();
-            seen = self.yield_and_read(site).await?;
+            seen = ShiftWord(yield_and_read(site).await?);
             is_alone = seen.released() == left;
         }
         for yields_left in (0..=self.newcomer_yields::<E>()).rev() {
@@ -136,7 +97,7 @@ impl ShiftLock {
                     return Ok(Ok(grant));
                 }
                 Err(found) if yields_left == 0 => seen = found,
-                Err(_) => seen = self.yield_and_read(site).await?,
+                Err(_) => seen = ShiftWord(yield_and_read(site).await?),
             }
             is_alone = false;
         }
@@ -145,24 +106,19 @@ impl ShiftLock {
         Ok(found_free(Mode::Exclusive, found).ok_or(found))
     }
 
-    /// How often a newcomer yields before it gets in line.
     fn newcomer_yields<E: WideAtomics>(&self) -> u8 {
-        self.newcomer_yields.unwrap_or(if E::SHARES_PROCESSORS { NEWCOMER_YIELDS } else { 0 })
+        barging::newcomer_yields::<E>(self.bypass, self.newcomer_yields)
     }
 
-    /// The turn of a slot that has just acquired begins, after it had to wait or after it yielded.
-    /// A yield that finds nobody may have been too short for others, hence the longer turns.
+    /// The turn of a slot that has just acquired begins.
     pub(super) fn begin_barging<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         grant: Grant,
         is_alone: bool,
     ) {
-        let first = ROUNDS_OF_BARGING * (u64::from(self.bypass) + 1);
-        let length = if is_alone { site.barging().length.saturating_mul(2) } else { first };
-        let is_wanted = self.newcomer_yields::<E>() > 0 && length <= first << DOUBLINGS_MAX;
-        let turn = Barging { began: grant.released.count(), length };
-        site.set_barging(if is_wanted { turn } else { Barging::ENDLESS });
+        let (yields, count) = (self.newcomer_yields::<E>(), grant.released.count());
+        barging::begin(site, self.bypass, yields, count, is_alone);
     }
 
     /// Acquires a lock whose word was found to be this without getting in line, or returns what it
@@ -185,15 +141,6 @@ impl ShiftLock {
             seen = found;
         }
         Ok(Err(seen))
-    }
-
-    /// Lets others run, and looks at the word again.
-    async fn yield_and_read<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ShiftWord, Fault> {
-        const NO_LONGER: Option<Nanos> = Some(0);
-        let patience = Patience { spins: 0, yields: 1 };
-        site.endpoint.wait(Wait { interval: NO_LONGER, patience, ..Wait::default() }).await;
-        site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
-        Ok(ShiftWord(site.endpoint.old()))
     }
 
     /// The first in line takes the lock when it is open.
@@ -235,7 +182,14 @@ impl ShiftLock {
         while word.open() == 0 && word.generation_low() == generation_low && !doubt.is_due() {
             let seen = word.0 as u64;
             site.endpoint.checkpoint(&[seen, carried, doubt.hash(), site.successor_bits()]);
-            doubt.wait(site, seen, self.poll_interval::<E>(), self.patience_in_line()).await;
+            doubt
+                .wait(
+                    site,
+                    seen,
+                    self.poll_interval::<E>(),
+                    patience_in_line(self.bypass, self.patience),
+                )
+                .await;
             site.endpoint.read64(site.lock).await?;
             word = ShiftWord(u128::from(site.endpoint.old() as u64));
         }
@@ -256,12 +210,6 @@ impl ShiftLock {
         let hint = site.hint().map(|seen| seen & !open);
         Verb::MaskedCas128 { addr: site.lock, op, hint }
     }
-}
-
-/// Whether a turn was over when the lock's word was left so.
-#[inline(always)]
-fn has_ended(turn: Barging, left: ShiftWord) -> bool {
-    left.count().wrapping_sub(turn.began) & ShiftWord::COUNT.max() >= turn.length
 }
 
 /// The grant of whoever acquired by an attempt that found this word.

@@ -13,7 +13,8 @@ use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
 
-/// Attempts before a newcomer yields of a reader among readers, which fails where another reader came or left meanwhile.
+/// Attempts of a reader among readers before it yields: one fails where another reader came or left
+/// meanwhile.
 const ATTEMPTS_AMONG_READERS: u32 = 64;
 
 /// What came of an attempt to get in.

@@ -18,6 +18,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::log::{Patience, Record, Refusal, What};
 
 /// How long the living may wait while nobody living holds: a tenth of a second to pass over a
@@ -33,12 +35,12 @@ pub const STARVED_NS: u64 = 10_000_000_000;
 pub const WITHDRAWAL_NS: u64 = 50_000_000;
 
 /// What is to be said of a storm.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Verdict {
     /// Operations that were granted.
     pub granted: u64,
     /// Operations whose time passed.
-    pub timed_out: u64,
+    pub time_outs: u64,
     /// Operations that were dropped.
     pub dropped: u64,
     /// Tries, granted or refused.
@@ -66,10 +68,14 @@ pub struct Verdict {
     /// Operations that failed as nothing should.
     pub failures: u64,
     /// From the kill of a holder to the next grant of somebody who waited, in nanoseconds each.
+    #[serde(skip)]
     pub takeovers: Vec<u64>,
     /// The first objections, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
-    /// What happened at the lock of the first one that was delayed, around that time.
+    /// What happened at the lock of the first one that was delayed, around that time, as standard
+    /// error tells it.
+    #[serde(skip)]
     pub account: Vec<String>,
 }
 
@@ -275,7 +281,7 @@ impl Story {
         verdict.tries += u64::from(op.patience == Patience::Try);
         match op.refused.map(|(_, why)| why) {
             Some(why) if why == Refusal::Busy as u64 => verdict.tries_refused += 1,
-            Some(why) if why == Refusal::TimedOut as u64 => verdict.timed_out += 1,
+            Some(why) if why == Refusal::TimedOut as u64 => verdict.time_outs += 1,
             Some(_) => verdict.dropped += 1,
             None => {}
         }
@@ -700,11 +706,11 @@ mod tests {
         let never = told().asks(0, 1, Patience::Endless).add(900, 0, What::Over, 0).judged();
         assert_eq!((never.delayed, never.stalled), (1, 1));
         let limit = Patience::For(10 * MS);
-        let timed_out = |at| {
+        let time_outs = |at| {
             let told = told().holds(0, 0, 900, 1).asks(1, 2, limit);
             told.add(at, 2, What::Refused, Refusal::TimedOut as u64).judged().delayed
         };
-        assert_eq!((timed_out(100), timed_out(200)), (0, 1));
+        assert_eq!((time_outs(100), time_outs(200)), (0, 1));
     }
 
     /// One waits while four that came later hold, one after the other.

@@ -76,13 +76,13 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
         limit: Duration::from_secs_f64(args.seconds.unwrap_or(enough)),
     };
     let row = storm.run()?;
-    for example in &row.examples {
+    for example in &row.verdict.examples {
         eprintln!("{example}");
     }
-    for line in &row.account {
+    for line in &row.verdict.account {
         eprintln!("  {line}");
     }
-    if row.failures > 0 {
+    if row.verdict.failures > 0 {
         let said = crew::said(storm.dir);
         eprintln!("{}", said.lines().rev().take(5).collect::<Vec<_>>().join("\n"));
     }
@@ -125,27 +125,11 @@ impl Storm<'_> {
             kills,
             endings,
             stops,
-            granted: verdict.granted,
-            time_outs: verdict.timed_out,
-            dropped: verdict.dropped,
-            tries: verdict.tries,
-            tries_refused: verdict.tries_refused,
-            tries_after_death: verdict.tries_after_death,
-            refused_wrongly: verdict.refused_wrongly,
-            overlaps: verdict.overlaps,
-            token_errors: verdict.token_errors,
-            delayed: verdict.delayed,
-            worst_delay_ns: verdict.worst_delay_ns,
-            overtaken: verdict.overtaken,
-            overtaken_max: verdict.overtaken_max,
-            stalled: verdict.stalled,
-            failures: verdict.failures,
+            verdict,
             takeovers: takeover.count(),
             takeover_ns: takeover.summary(),
             seconds: begun.elapsed().as_secs_f64(),
             seed: self.seed,
-            examples: verdict.examples,
-            account: verdict.account,
         })
     }
 

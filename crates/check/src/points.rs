@@ -83,7 +83,7 @@ impl Point {
             Verb::Send { message, .. } => Act::Message(kind_of(&message)),
         };
         let mode = if state.mode() == 0 { Mode::Shared } else { Mode::Exclusive };
-        Self { mode, phase: state.phase() as u8, name: verb.name(), place, act }
+        Self { mode, phase: state.phase() as u8, name: Kind::of(verb).name(), place, act }
     }
 
     /// Whether somebody repairs the lock with this verb.
@@ -156,21 +156,6 @@ impl fmt::Display for Named {
                 None => write!(f, " {kind}"),
             },
         }
-    }
-}
-
-/// What a kind of verb is called.
-pub fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Cas64 => "cas64",
-        Kind::Faa64 => "faa64",
-        Kind::MaskedCas64 => "masked-cas64",
-        Kind::MaskedFaa64 => "masked-faa64",
-        Kind::MaskedCas128 => "masked-cas128",
-        Kind::MaskedFaa128 => "masked-faa128",
-        Kind::Send => "send",
     }
 }
 

@@ -11,7 +11,6 @@ use farlock_locks::{Mode, record::queue::Note};
 use farlock_sim::{Effect, Fate, Kind, Outcome};
 
 use crate::layout::Layout;
-use crate::points::kind_name;
 
 /// Fields that name somebody: the last in line, by its mailbox, and who holds, by its index.
 const TAIL: &str = "tail";
@@ -31,7 +30,7 @@ pub struct Words {
 impl Words {
     /// A verb that took effect; `name` says who sits where.
     pub fn effect(self, effect: &Effect, layout: Layout, name: impl Fn(u16) -> String) -> String {
-        let mut line = format!("{:<14}", kind_name(effect.kind));
+        let mut line = format!("{:<14}", effect.kind.name());
         let _ = match (effect.kind, layout.place(effect.addr)) {
             (Kind::Send, _) => write!(line, "{}", message(effect, &name)),
             (_, Some(place @ (_, 0 | 8))) if !self.fields.is_empty() => {

@@ -91,12 +91,6 @@ pub enum Verb<'a> {
 }
 
 impl Verb<'_> {
-    /// Whether this is one of the six atomics.
-    #[inline]
-    pub const fn is_atomic(&self) -> bool {
-        !matches!(self, Verb::Read { .. } | Verb::Write { .. } | Verb::Send { .. })
-    }
-
     /// The address this verb touches; a message has none.
     #[inline]
     pub const fn addr(&self) -> Option<Addr> {
@@ -110,21 +104,6 @@ impl Verb<'_> {
             | Verb::MaskedCas128 { addr, .. }
             | Verb::MaskedFaa128 { addr, .. } => Some(addr),
             Verb::Send { .. } => None,
-        }
-    }
-
-    /// The field's name for this verb, for traces.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Verb::Read { .. } => "read",
-            Verb::Write { .. } => "write",
-            Verb::Cas64 { .. } => "cas64",
-            Verb::Faa64 { .. } => "faa64",
-            Verb::MaskedCas64 { .. } => "masked-cas64",
-            Verb::MaskedFaa64 { .. } => "masked-faa64",
-            Verb::MaskedCas128 { .. } => "masked-cas128",
-            Verb::MaskedFaa128 { .. } => "masked-faa128",
-            Verb::Send { .. } => "send",
         }
     }
 }

@@ -40,6 +40,21 @@ impl Kind {
         matches!(self, Self::Faa64 | Self::MaskedFaa64 | Self::MaskedFaa128)
     }
 
+    /// The field's name for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Cas64 => "cas64",
+            Self::Faa64 => "faa64",
+            Self::MaskedCas64 => "masked-cas64",
+            Self::MaskedFaa64 => "masked-faa64",
+            Self::MaskedCas128 => "masked-cas128",
+            Self::MaskedFaa128 => "masked-faa128",
+            Self::Send => "send",
+        }
+    }
+
     /// The kind of this verb.
     #[inline]
     pub const fn of(verb: &Verb<'_>) -> Self {

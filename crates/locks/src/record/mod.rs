@@ -5,6 +5,7 @@
 pub mod bakery;
 mod barging;
 pub mod cas;
+pub mod citron;
 pub mod claim;
 pub mod declock;
 pub mod drtm;

@@ -1,9 +1,12 @@
 //! What is asked of the checker.
 
+use std::ops::Range;
+
 use anyhow::ensure;
 
 use crate::hunt::{Budget, Mix};
-use crate::scenario::{CLIENTS_MAX, LOCKS_MAX, TASKS_MAX};
+use crate::line::units;
+use crate::scenario::{CLIENTS_MAX, LOCKS_MAX, Scenario, TASKS_MAX};
 
 /// How locks are checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -73,6 +76,11 @@ pub struct CheckArgs {
         value_parser = clap::value_parser!(u16).range(1..=LOCKS_MAX as i64)
     )]
     pub locks: u16,
+    /// Of a lock that is had in parts: the units that the first client wants, those that the second
+    /// one wants, and so on, as `0-64,0-1`: from the first to the one behind the last. There are as
+    /// many clients as ranges.
+    #[arg(long, value_name = "UNITS", value_delimiter = ',', value_parser = units)]
+    pub ranges: Vec<Range<u32>>,
     /// So many clients, one after the other, are tasks at one endpoint, with a slot each: not in
     /// mode `exhaustive`, and not for `local:` locks, which say that themselves.
     #[arg(
@@ -156,7 +164,10 @@ impl CheckArgs {
         /// Of those that explore everything, and of those that sample.
         const CLIENTS: [u16; 2] = [3, 4];
         let samples = self.mode.samples();
-        self.clients.unwrap_or(CLIENTS[usize::from(samples)])
+        match self.ranges.len() {
+            0 => self.clients.unwrap_or(CLIENTS[usize::from(samples)]),
+            ranges => ranges as u16,
+        }
     }
 
     /// Refuses what does not go together.
@@ -173,6 +184,11 @@ impl CheckArgs {
             !self.transactions || self.locks > 1 && self.tasks == 1,
             "transactions take several locks, and are of clients of one task"
         );
+        if !self.ranges.is_empty() {
+            let plain = self.clients.is_none() && self.locks == 1 && self.tasks == 1;
+            ensure!(plain, "ranges say how many clients there are, and are parts of one lock");
+            Scenario::of_ranges(&self.protocol, self.acquisitions, &self.ranges)?;
+        }
         ensure!(
             self.tasks == 1 || self.mode.samples(),
             "modes random and pct alone play clients of several tasks"

@@ -7,29 +7,37 @@ const LOCK_BYTES: u64 = 128;
 /// What a lock protects, in bytes after its word: two words.
 const PROTECTED: u64 = 64;
 
-/// The locks of a scenario, one behind the other in a region of their own.
+/// The locks of a scenario, one behind the other in a region of their own. Or, where they are units
+/// of one lock, that one, and behind it what they protect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     first: Addr,
     locks: u16,
-    /// The locks of a scenario are units of one that is had in parts.
-    in_parts: bool,
+    /// How many bytes the one lock takes, of which the locks of a scenario are units.
+    parted: Option<u64>,
 }
 
 impl Layout {
-    /// How large a region so many locks need, in bytes.
-    pub fn bytes(locks: u16) -> u64 {
-        LOCK_BYTES * u64::from(locks)
+    /// So many locks, in the region that is yet to begin somewhere. They are units of one lock of
+    /// so many bytes, if it is `parted`.
+    pub fn new(locks: u16, parted: Option<u64>) -> Self {
+        let parted = parted.map(|bytes| bytes.next_multiple_of(PROTECTED));
+        Self { first: Addr::from_bits(0), locks, parted }
     }
 
-    /// So many locks in the region that begins there.
-    pub fn new(first: Addr, locks: u16, in_parts: bool) -> Self {
-        Self { first, locks, in_parts }
+    /// The same in the region that begins there.
+    pub fn at(self, first: Addr) -> Self {
+        Self { first, ..self }
+    }
+
+    /// How large a region it needs, in bytes.
+    pub fn bytes(self) -> u64 {
+        self.parted.unwrap_or(0) + LOCK_BYTES * u64::from(self.locks)
     }
 
     /// Whether its locks are units of one.
     pub fn is_in_parts(self) -> bool {
-        self.in_parts && self.locks > 1
+        self.parted.is_some() && self.locks > 1
     }
 
     /// Their numbers.
@@ -39,11 +47,11 @@ impl Layout {
 
     /// The word of a lock.
     pub fn word(self, at: usize) -> Addr {
-        if self.in_parts { self.first } else { self.place_of(at) }
+        if self.parted.is_some() { self.first } else { self.place_of(at) }
     }
 
     fn place_of(self, at: usize) -> Addr {
-        self.first.plus(LOCK_BYTES * at as u64)
+        self.first.plus(self.parted.unwrap_or(0) + LOCK_BYTES * at as u64)
     }
 
     /// The two words that a lock protects.
@@ -56,8 +64,12 @@ impl Layout {
     /// it is in another region.
     pub fn place(self, addr: Addr) -> Option<(usize, u64)> {
         let offset = addr.offset().wrapping_sub(self.first.offset());
-        let is_here = addr.region() == self.first.region() && offset < Self::bytes(self.locks);
-        is_here.then_some(((offset / LOCK_BYTES) as usize, offset % LOCK_BYTES))
+        let is_here = addr.region() == self.first.region() && offset < self.bytes();
+        let parted = self.parted.unwrap_or(0);
+        is_here.then(|| match offset.checked_sub(parted) {
+            None => (0, offset),
+            Some(behind) => ((behind / LOCK_BYTES) as usize, parted + behind % LOCK_BYTES),
+        })
     }
 
     /// What such a place is called.
@@ -66,9 +78,14 @@ impl Layout {
         if offset == 0 { lock } else { format!("{lock}+{offset}") }
     }
 
+    /// Whether this is the address of a word of a lock, not of what one protects.
+    pub fn is_of_lock(self, addr: Addr) -> bool {
+        self.place(addr).is_some_and(|(_, offset)| !self.is_protected(offset))
+    }
+
     /// Whether so many bytes after a lock's word is what it protects.
-    pub fn is_protected(offset: u64) -> bool {
-        offset >= PROTECTED
+    pub fn is_protected(self, offset: u64) -> bool {
+        offset >= self.parted.unwrap_or(0) + PROTECTED
     }
 
     /// The lock whose word this is the address of.

@@ -72,6 +72,7 @@ impl CheckArgs {
             (self.pauses > 0 && explores && is_timed, "--pauses"),
             (self.updates && !player.faults(false).updates, "--updates"),
             (self.transactions && !player.transacts(), "--transactions"),
+            (!self.ranges.is_empty() && !player.is_in_parts(), "--ranges"),
         ];
         asked.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect()
     }
@@ -263,8 +264,13 @@ struct Scenarios {
 }
 
 impl Scenarios {
-    fn of(args: &CheckArgs, subject: &str) -> Self {
+    fn of(args: &CheckArgs, subject: &str, player: &Player) -> Self {
         let (locks, tasks) = (args.locks, args.tasks);
+        if !args.ranges.is_empty() && player.is_in_parts() {
+            let base = Scenario::of_ranges(subject, args.acquisitions, &args.ranges);
+            let base = base.expect("it was checked what is asked for");
+            return Self { mixed: base.clone().mixed(), base };
+        }
         let plain = Scenario::plain(subject, args.clients(), args.acquisitions);
         let transacts = args.transactions;
         let base = Scenario { locks, tasks, transacts, ..plain };
@@ -283,7 +289,7 @@ fn check(
     bars: &MultiProgress,
 ) -> Row {
     let (begun, bar) = (Instant::now(), bars.add(progress(subject, budget)));
-    let Scenarios { base, mixed } = Scenarios::of(args, subject);
+    let Scenarios { base, mixed } = Scenarios::of(args, subject, player);
     let seed = seed_of(args.seed, number);
     let mut row = Row {
         protocol: subject.to_owned(),

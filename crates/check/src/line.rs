@@ -5,6 +5,7 @@
 //! whatever is out of the ordinary, the trail. What is not said is as usual.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
@@ -55,7 +56,10 @@ impl fmt::Display for Line {
             (false, true) => "/slow",
             (true, true) => "/hasty-slow",
         })?;
-        if s.locks > 1 {
+        if !s.ranges.is_empty() {
+            let ranges = s.ranges.iter().map(|range| format!("{}-{}", range.start, range.end));
+            write!(f, "/e{}", ranges.collect::<Vec<_>>().join("."))?;
+        } else if s.locks > 1 {
             write!(f, "/l{}.{:x}.{:x}.{:x}", s.locks, s.aims, s.nests, s.nested_shared)?;
         }
         if s.transacts {
@@ -167,6 +171,12 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
         Some('u') => scenario.updates = u64::from_str_radix(rest, 16)?,
         Some('y') => scenario.tries = u64::from_str_radix(rest, 16)?,
         Some('l') => parse_locks(scenario, rest)?,
+        Some('e') => {
+            let ranges = rest.split('.').map(units).collect::<Result<Vec<_>, _>>()?;
+            let with = Scenario::of_ranges(&scenario.subject, scenario.acquisitions, &ranges)?;
+            ensure!(with.clients == scenario.clients, "each client has a range of its own");
+            (scenario.locks, scenario.ranges) = (with.locks, with.ranges);
+        }
         Some('x') => scenario.tasks = rest.parse()?,
         Some('t') => {
             let (torn, overtaken) = rest.split_once(".o").context("a weakness is as t0.o4")?;
@@ -219,6 +229,17 @@ fn parse_locks(scenario: &mut Scenario, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Units of a lock that is had in parts, as `0-16`.
+///
+/// # Errors
+/// They are not so, or none.
+pub fn units(text: &str) -> anyhow::Result<Range<u32>> {
+    let (start, end) = text.split_once('-').context("units are as 0-16")?;
+    let units = start.parse()?..end.parse()?;
+    ensure!(!units.is_empty(), "from the first unit to the one behind the last");
+    Ok(units)
+}
+
 fn parse_anywhere(text: &str) -> anyhow::Result<(u32, What)> {
     let (times, what) = text.split_once('.').context("a mishap is as any1.pause.2000")?;
     Ok((times.parse()?, what.parse()?))
@@ -261,6 +282,18 @@ mod tests {
     }
 
     #[test]
+    fn ranges_survive_their_text() {
+        let ranges = [0..64, 0..1, 3..5];
+        let scenario = Scenario::of_ranges("citron:m=1", 1, &ranges).expect("few parts");
+        assert_eq!((scenario.locks, scenario.bounds()), (4, vec![0, 1, 3, 5, 64]));
+        let line = Line { scenario, trail: Trail::default() };
+        assert_eq!(line.to_string(), "citron:m=1/3x1/e0-64.0-1.3-5/0");
+        assert_eq!(line.to_string().parse::<Line>().expect("a line"), line);
+        let fewer = line.scenario.without(0).expect("nothing happens to it");
+        assert_eq!((fewer.locks, fewer.ranges), (3, vec![0..1, 3..5]));
+    }
+
+    #[test]
     fn what_is_not_said_is_as_usual() {
         let plain = Scenario::plain("mcs", 3, 2);
         let line = Line { scenario: plain, trail: Trail::default() };
@@ -277,6 +310,9 @@ mod tests {
             "mcs/3x2/d1.2/0",
             "mcs/3x2/m1.2.nap.3/0",
             "mcs/99x1/0",
+            "citron/2x1/e0-4.4/0",
+            "citron/2x1/e0-4/0",
+            "citron/2x1/e4-4.0-1/0",
         ] {
             assert!(text.parse::<Line>().is_err(), "{text}");
         }

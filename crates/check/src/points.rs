@@ -63,7 +63,7 @@ impl Point {
         let place = match verb.addr().map(|addr| layout.place(addr)) {
             None => Place::Mailbox,
             Some(None) => Place::Record,
-            Some(Some((_, offset))) if Layout::is_protected(offset) => Place::Data,
+            Some(Some((_, offset))) if layout.is_protected(offset) => Place::Data,
             Some(Some((_, offset))) => Place::Lock(offset),
         };
         let act = match *verb {

@@ -2,6 +2,9 @@
 //!
 //! A scenario together with a trail is one run: a [`Line`](super::line::Line).
 
+use std::ops::Range;
+
+use anyhow::ensure;
 use farlock_fabric::Nanos;
 use farlock_locks::Mode;
 use farlock_sim::{Choice, Oracle, Outcome, Ratio, Seeded, Weakness};
@@ -21,6 +24,8 @@ const NEAR_WRAP_MAX: u32 = 8;
 const DEATH_VERBS: u32 = 24;
 /// The most locks of a scenario: two bits of a number tell which.
 pub const LOCKS_MAX: u16 = 4;
+/// The most parts into which ranges cut the units of a lock.
+pub const PARTS_MAX: u16 = 8;
 /// The most tasks of a client that share an endpoint.
 pub const TASKS_MAX: u16 = 4;
 /// How long holders stay who are visited, in nanoseconds: within that who withdraws is gone.
@@ -76,6 +81,9 @@ pub struct Scenario {
     pub nests: u64,
     /// A bit for each of those that is shared.
     pub nested_shared: u64,
+    /// If there are any: which units are wanted of a lock that is had in parts, client by client,
+    /// in every acquisition; the scenario's locks are what these cut the units into.
+    pub ranges: Vec<Range<u32>>,
     /// Who acquires a lock within the hold of another one does so in a transaction.
     pub transacts: bool,
     /// A bit for each acquisition that is shared: client by client, each from its first on.
@@ -147,6 +155,10 @@ impl Scenario {
         let nested = [&mut fewer.nests, &mut fewer.nested_shared];
         ones.into_iter().chain(nested).for_each(|mask| without(mask, 1));
         without(&mut fewer.aims, 2);
+        if !fewer.ranges.is_empty() {
+            fewer.ranges.remove(client.into());
+            fewer.locks = fewer.bounds().len() as u16 - 1;
+        }
         Some(fewer)
     }
 
@@ -161,6 +173,7 @@ impl Scenario {
             aims: 0,
             nests: 0,
             nested_shared: 0,
+            ranges: Vec::new(),
             transacts: false,
             shared: 0,
             updates: 0,
@@ -183,6 +196,35 @@ impl Scenario {
             clocks: Vec::new(),
             near_wrap: 0,
         }
+    }
+
+    /// Whatever a client acquires is the range that is its own, of a lock that is had in parts.
+    ///
+    /// # Errors
+    /// They are none, or cut the units into too many parts.
+    pub fn of_ranges(
+        subject: &str,
+        acquisitions: u16,
+        ranges: &[Range<u32>],
+    ) -> anyhow::Result<Self> {
+        let mut scenario = Self::plain(subject, ranges.len() as u16, acquisitions);
+        scenario.ranges = ranges.to_vec();
+        let parts = scenario.bounds().len().saturating_sub(1) as u16;
+        ensure!(
+            (1..=PARTS_MAX).contains(&parts),
+            "ranges cut the units into 1 to {PARTS_MAX} parts, not {parts}"
+        );
+        scenario.locks = parts;
+        Ok(scenario)
+    }
+
+    /// Where ranges begin and end, each place once: what is between two of them is one part, though
+    /// nobody may want it.
+    pub fn bounds(&self) -> Vec<u32> {
+        let mut bounds: Vec<u32> = self.ranges.iter().flat_map(|r| [r.start, r.end]).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        bounds
     }
 
     /// Whether there is one lock, and every client has an endpoint of its own, if its subject does

@@ -314,7 +314,7 @@ impl MakePlayer {
             order,
             settles: self.settles,
             outlives,
-            in_parts: promises.proof.in_parts,
+            parts: promises.proof.in_parts,
             looks_at_incarnation: self.looks_at_incarnation,
             order_outlives_pauses: promises.order.outlives_pauses,
             leaves_mail: promises.leaves_mail,

@@ -28,6 +28,7 @@ fn two(mode: Mode) -> CheckArgs {
         updates: false,
         transactions: false,
         near_wrap: 0,
+        ranges: Vec::new(),
         locks: 1,
         tasks: 1,
         budget: None,

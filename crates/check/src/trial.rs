@@ -65,6 +65,11 @@ impl Player {
         self.terms.transact()
     }
 
+    /// Whether it is had in parts.
+    pub fn is_in_parts(&self) -> bool {
+        !self.terms.parts.is_empty()
+    }
+
     /// Whether its holds end by themselves.
     pub fn is_leased(&self) -> bool {
         self.terms.lease_ns.is_some()

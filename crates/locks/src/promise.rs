@@ -162,8 +162,9 @@ pub struct Proof {
     /// a lease for clients that sleep until they are woken, or poll seldom; less for those that
     /// poll almost without a pause, so that no pause uses up a run.
     pub pause_ns: Nanos,
-    /// It is had in parts, each judged like a lock of its own.
-    pub in_parts: bool,
+    /// If it is had in parts: where the units begin for which the locks of a scenario stand, and
+    /// where those of the last one end. Each is judged like a lock of its own.
+    pub in_parts: &'static [u32],
     /// Its verbs are many: every schedule of three clients that acquire twice, or beside a fault,
     /// takes too long for every change.
     pub has_many_verbs: bool,
@@ -222,7 +223,7 @@ impl Proof {
         patient: "",
         hurried: "",
         pause_ns: 100,
-        in_parts: false,
+        in_parts: &[],
         has_many_verbs: false,
         waits_for_void: false,
         word_tells_time: false,

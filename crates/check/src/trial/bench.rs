@@ -289,7 +289,7 @@ impl Bench {
         let on_word = layout.lock(effect.addr).filter(|_| atomic);
         let crew = self.crew_at(seat, who);
         if effect.old != effect.new && effect.kind != Kind::Send {
-            self.stops.sees_change(who, layout.place(effect.addr));
+            self.stops.sees_change(who, layout.is_of_lock(effect.addr));
         }
         if let Some(at) = on_word {
             crew.clone().for_each(|who| self.locks[at].count.sees(who, effect.new));

@@ -84,7 +84,7 @@ impl Contestant {
             let client = self.client();
             client.endpoint().checkpoint(&[u64::from(round), client.memory()]);
             let done = match self.transaction(round) {
-                _ if self.trial.layout.is_in_parts() => self.ranges(round).await,
+                _ if self.is_in_parts() => self.ranges(round).await,
                 Some(nested) => self.transacts(round, nested).await,
                 None if self.is_to_update(round) => self.updates(round).await,
                 None => self.cycle(round).await,
@@ -250,6 +250,11 @@ impl Contestant {
                  nothing befell the memory"
             ));
         }
+    }
+
+    /// Whether it acquires some units of the lock.
+    fn is_in_parts(&self) -> bool {
+        self.trial.layout.is_in_parts() || !self.trial.scenario.ranges.is_empty()
     }
 
     /// What else a transaction acquires, if it acquires in one.

@@ -70,8 +70,9 @@ impl Trial {
         let terms = terms.of(scenario);
         let config = config(scenario, &terms);
         let world = World::with_oracle(config, oracle);
-        let region = world.region(world.node(), Layout::bytes(scenario.locks));
-        let layout = Layout::new(region, scenario.locks, terms.in_parts);
+        let parted = (!terms.parts.is_empty()).then(|| subject.lock.kind().bytes());
+        let layout = Layout::new(scenario.locks, parted);
+        let layout = layout.at(world.region(world.node(), layout.bytes()));
         let bench = Bench::new(scenario, &terms, layout, world.ghost(), std::mem::take(log));
         let bench = Rc::new(RefCell::new(bench));
         let seer = Rc::clone(&bench);

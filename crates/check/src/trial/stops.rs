@@ -3,8 +3,6 @@
 use farlock_fabric::Nanos;
 use farlock_sim::mix;
 
-use crate::layout::Layout;
-
 /// For how long a waiter that is stopped may keep others from the lock, in nanoseconds.
 pub(super) const STOPPED_NS_MAX: Nanos = 200_000_000;
 
@@ -53,9 +51,8 @@ impl Stops {
         overdue & self.stopped & !self.undecided
     }
 
-    /// A verb of `who` changed a word, at this place if it belongs to a lock.
-    pub(super) fn sees_change(&mut self, who: u16, place: Option<(usize, u64)>) {
-        let is_lock = place.is_some_and(|(_, offset)| !Layout::is_protected(offset));
+    /// A verb of `who` changed a word, maybe one of a lock.
+    pub(super) fn sees_change(&mut self, who: u16, is_lock: bool) {
         if let Some(probe) = self.probe.as_mut().filter(|probe| probe.who == who && is_lock) {
             probe.changes = true;
         }

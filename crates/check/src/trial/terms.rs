@@ -37,8 +37,9 @@ pub struct Terms {
     /// Within how long verbs that add take effect, where exclusion rests on it and clocks go as the
     /// contract says.
     pub adds_within_ns: Option<Nanos>,
-    /// It is had in parts.
-    pub in_parts: bool,
+    /// Where the parts of its units begin for which the locks of a scenario stand, and where the
+    /// last one ends; none if it is had as a whole.
+    pub parts: &'static [u32],
     /// By what pauses are measured: the lease, if there is one.
     pub pause_ns: Nanos,
     /// Which clients of a scenario are tasks of one.

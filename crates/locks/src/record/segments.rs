@@ -135,7 +135,7 @@ impl LockKind for Segments {
                 patient: "n=2:omega=2500000",
                 handed_on: &[],
                 leased: &[],
-                in_parts: true,
+                in_parts: &[0, 1, 2, 3, 4],
                 ..proof
             },
             ..Promises::EXCLUSION

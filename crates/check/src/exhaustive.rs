@@ -90,6 +90,7 @@ fn circle(player: &Player, scenario: &Scenario, doomed: Vec<u64>) -> Option<Catc
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::ops::Range;
 
     use farlock_fabric::Nanos;
     use farlock_sim::schedule::{Random, Schedule};
@@ -264,5 +265,42 @@ mod tests {
         let visited = Scenario { visited: true, cancel_anywhere: 2, hold_ns, ..base };
         is_consistent(&player, &visited.clone().trying(false));
         is_consistent(&player, &Scenario { quits: true, cancel_anywhere: 1, ..visited });
+    }
+
+    fn explored_ranges(spec: &str, ranges: &[Range<u32>], anywhere: u32) -> Explored {
+        let player = subjects::player(spec).expect("a registered lock");
+        let scenario = Scenario::of_ranges(spec, 1, ranges).expect("few parts");
+        let scenario = Scenario { anywhere, ..scenario };
+        let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
+        assert!(explored.catch.is_none(), "{spec} {ranges:?}: {:?}", explored.catch);
+        assert!(explored.complete, "{spec} {ranges:?}");
+        explored
+    }
+
+    /// On a tree of four levels, with leaves of one unit: a leaf and the root; a node between them
+    /// beside; two that want the same leaf; ranges of two nodes and an ancestor of both, where the
+    /// lock deadlocks as its paper has it. Whoever notifies and whoever looks meet at any distance.
+    #[test]
+    fn ranges_above_and_below_each_other_exclude_and_do_not_deadlock() {
+        let (root, above, leaf) = (0..64, 0..16, 0..1);
+        for distance in [1, 2, 4] {
+            let spec = format!("citron:levels=4:leaf=1:m={distance}");
+            explored_ranges(&spec, &[root.clone(), leaf.clone()], 0);
+            explored_ranges(&spec, &[1..3, root.clone()], 0);
+        }
+        let spec = "citron:levels=4:leaf=1";
+        explored_ranges(spec, &[root.clone(), above, 1..2], 0);
+        explored_ranges(spec, &[root.clone(), leaf.clone(), leaf], 0);
+        explored_ranges(spec, &[0..5, 3..8, root], 0);
+    }
+
+    /// The same where one dies at any verb.
+    #[test]
+    fn the_dead_among_ranges_are_in_nobodys_way() {
+        let spec = "citron:leaf=1";
+        for ranges in [[0..16, 0..1], [0..1, 0..1], [2..8, 3..4], [2..5, 0..16]] {
+            let explored = explored_ranges(spec, &ranges, 1);
+            assert!(explored.recoveries > 0, "{ranges:?}");
+        }
     }
 }

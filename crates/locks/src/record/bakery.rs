@@ -561,18 +561,28 @@ impl Doubt {
         site: &Site<'_, E>,
         matters: impl Fn(&Participant) -> bool,
     ) -> Result<Vec<Participant>, Fault> {
-        self.gone = false;
         let present = repair::participants(site.endpoint, site.lock, site.slot()).await?;
-        self.watched.clear();
-        let watched = present.iter().filter(|&p| matters(p)).map(|p| p.endpoint);
-        self.watched.extend(watched.take(WATCHED_MAX));
         let somebody_opens = present.iter().any(|p| p.record.phase == Phase::Opening);
+        let matter = present.iter().filter(|&p| matters(p)).map(|p| p.endpoint);
+        self.watch::<E>(matter, somebody_opens);
+        Ok(present)
+    }
+
+    /// It has looked around. Watches these from now on, and looks around again before long if that
+    /// was `vague`.
+    pub(crate) fn watch<E: Endpoint>(
+        &mut self,
+        peers: impl Iterator<Item = EndpointId>,
+        vague: bool,
+    ) {
+        self.gone = false;
+        self.watched.clear();
+        self.watched.extend(peers.take(WATCHED_MAX));
         // Where memory is watched, no change of the word goes unseen, and none is looked for.
-        self.trust_ns = match (E::WATCHES_MEMORY, somebody_opens) {
+        self.trust_ns = match (E::WATCHES_MEMORY, vague) {
             (true, false) => (self.watched.len() == WATCHED_MAX).then_some(TRUST_AGAIN_NS),
             _ => Some(self.fresh_ns),
         };
-        Ok(present)
     }
 
     /// Waits until the word is no more as `seen`, one of those watched dies, or time passes.

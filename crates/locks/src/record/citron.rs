@@ -1,5 +1,249 @@
 //! Citron: a range lock on a segment tree, by one-sided verbs alone (Gao, Lu, Xie, Wang, Shu:
 //! Citron, Distributed Range Lock Management with One-sided RDMA, FAST'23).
+#![doc = include_str!("../../../../docs/protocols/citron.md")]
 
+mod course;
+mod repair;
 pub mod split;
+mod take;
 pub mod tree;
+pub mod word;
+
+use std::ops::Range;
+
+use farlock_fabric::verb::CHAIN_MAX;
+use farlock_fabric::word::Field;
+use farlock_fabric::{Fault, Nanos, Patience, Posted, Verb, WideAtomics};
+
+use crate::lock::{Lock, Tried};
+use crate::options::Setting;
+use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
+use crate::site::Site;
+use crate::want::{Extent, Want};
+use course::{Course, Plan};
+use repair::Params;
+use split::SPLIT_MAX;
+use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, Tree};
+use word::NodeWord;
+
+/// The most levels of a lock that has room in a table of locks of any kind.
+const LEVELS_MAX: u8 = 4;
+/// Levels, if nothing else is said.
+const LEVELS: u8 = 3;
+/// Nodes into which a range is split (section 4.6).
+const NODES: usize = 2;
+/// From those who notify to those who look (section 4.7).
+const DISTANCE: u8 = 4;
+/// The pause between two reads, in nanoseconds: a round trip.
+const POLL_NS: Nanos = 1_862;
+
+/// A range lock on a segment tree, for exclusive holders.
+#[derive(Clone, Debug)]
+pub struct Citron {
+    /// How many levels the tree has.
+    pub levels: u8,
+    /// Units of a leaf.
+    pub leaf_units: u8,
+    /// Into how many nodes a range is split at most.
+    pub nodes_max: usize,
+    /// How many levels above the lowest that it must see the owner of a node looks, and every how
+    /// manyth above its own a client notifies.
+    pub distance: u8,
+    /// The pause between two reads, in nanoseconds.
+    pub poll_ns: Nanos,
+    /// How waits spend their time where the back end has a choice.
+    pub patience: Patience,
+}
+
+impl Default for Citron {
+    fn default() -> Self {
+        Self {
+            levels: LEVELS,
+            leaf_units: LEAF_UNITS_MAX,
+            nodes_max: NODES,
+            distance: DISTANCE,
+            poll_ns: POLL_NS,
+            patience: Patience::DEFAULT,
+        }
+    }
+}
+
+impl Citron {
+    fn plan(&self) -> Plan {
+        let tree = Tree { levels: self.levels, leaf_units: self.leaf_units };
+        Plan { tree, nodes_max: self.nodes_max, distance: self.distance }
+    }
+
+    fn params(&self) -> Params {
+        Params { plan: self.plan(), poll_ns: self.poll_ns, patience: self.patience }
+    }
+
+    /// The units of the tree that are wanted. Its last one stands for all that come after as well.
+    fn units(&self, want: Extent) -> Range<u64> {
+        let (units, beyond) = (want.units(u32::MAX), self.plan().tree.units());
+        u64::from(units.start).min(beyond - 1)..u64::from(units.end).min(beyond)
+    }
+
+    /// A request that has nothing yet.
+    fn course(&self, want: Extent) -> Course {
+        Course::new(self.plan(), self.units(want))
+    }
+
+    /// One that has all.
+    fn held(&self, want: Extent, grant: Grant) -> Course {
+        Course::complete(self.plan(), self.units(want), grant.tickets)
+    }
+}
+
+/// What a holder remembers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    tickets: [u16; SPLIT_MAX],
+    nodes: u8,
+}
+
+impl Grant {
+    fn of(course: &Course) -> Self {
+        Self { tickets: course.tickets, nodes: course.nodes.len() as u8 }
+    }
+}
+
+impl Granted for Grant {
+    /// How many nodes its record is to say that it has.
+    fn generation(self) -> u64 {
+        self.nodes.into()
+    }
+}
+
+impl LockKind for Citron {
+    const BYTES: u64 = Tree { levels: LEVELS_MAX, leaf_units: LEAF_UNITS_MAX }.bytes();
+    const SHARES: bool = false;
+    const FIELDS: &'static [Field] = NodeWord::FIELDS;
+    const TOKENS: TokenSource = TokenSource::Nowhere;
+
+    /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, `k=COUNT` nodes at most for a
+    /// range, `m=COUNT` levels between those who meet; `poll=NANOS` between two reads,
+    /// `spins=COUNT`, `yields=COUNT`.
+    fn option(&mut self, name: &str) -> Option<Setting<'_>> {
+        match name {
+            "levels" => Some(Setting::count(&mut self.levels, 2..=LEVELS_MAX)),
+            "leaf" => Some(Setting::count(&mut self.leaf_units, 1..=LEAF_UNITS_MAX)),
+            "k" => Some(Setting::count(&mut self.nodes_max, 1..=SPLIT_MAX)),
+            "m" => Some(Setting::count(&mut self.distance, 1..=DISTANCE_MAX)),
+            "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
+            _ => Setting::patience(&mut self.patience, name),
+        }
+    }
+
+    fn promises(&self) -> Promises {
+        let proof = Proof {
+            patient: "poll=2500000",
+            hurried: "poll=50000",
+            // A unit, the rest of its node, the rest of the node above, and one more of those.
+            in_parts: match self.leaf_units {
+                LEAF_UNITS_MAX => &[0, 1, 64, 256, 512],
+                _ => &[0, 1, 4, 8, 16],
+            },
+            has_many_verbs: true,
+            ..Proof::SLEEPER
+        };
+        Promises { proof, ..Promises::EXCLUSION }
+    }
+
+    /// Of the root and its first child.
+    fn near_wrap(&self, steps: u16) -> u128 {
+        let before = u64::from(steps.wrapping_neg());
+        let word = NodeWord::new()
+            .with(NodeWord::T_CNT, before)
+            .with(NodeWord::T_MAX, before)
+            .with(NodeWord::D_CNT, before)
+            .with(NodeWord::D_MAX, before);
+        let child = if self.levels > 2 { u128::from(word.0) << 64 } else { 0 };
+        child | u128::from(word.0)
+    }
+}
+
+impl<E: WideAtomics> Lock<E> for Citron {
+    type Want = Extent;
+    type Grant = Grant;
+
+    fn begin(&self, site: &Site<'_, E>, want: Extent) -> u32 {
+        self.course(want).publish_units(site);
+        site.forget_position();
+        0
+    }
+
+    fn opening(&self, site: &Site<'_, E>, want: Extent) -> Verb<'static> {
+        take::looking(site.lock, self.course(want).next())
+    }
+
+    /// Looks at the first node and those above it, which changes nothing.
+    fn open(&self, site: &Site<'_, E>, want: Extent) -> Posted {
+        take::look(site, self.course(want).next())
+    }
+
+    /// It is never all. What was seen is kept for the next verbs.
+    fn opened(&self, site: &Site<'_, E>, want: Extent, _: u128) -> Option<Grant> {
+        let view = take::seen(site, &self.course(want));
+        site.set_position(view.bits());
+        None
+    }
+
+    async fn wait_in_line(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        _: u128,
+    ) -> Result<Grant, Fault> {
+        let view = take::View::from_bits(site.position());
+        let course = self.params().acquire(site, self.course(want), view).await?;
+        Ok(Grant::of(&course))
+    }
+
+    fn closing(&self, site: &Site<'_, E>, want: Extent, grant: Grant) -> Option<Verb<'static>> {
+        let course = self.held(want, grant);
+        take::giving_back(site.lock, &course).first().map(|link| link.verb)
+    }
+
+    /// Gives all back, as many nodes as go out with one doorbell.
+    fn close(&self, site: &Site<'_, E>, want: Extent, grant: Grant) -> Option<Posted> {
+        let course = self.held(want, grant);
+        let mut chain = take::giving_back(site.lock, &course);
+        chain.truncate(CHAIN_MAX);
+        Some(site.endpoint.post_chain(&chain))
+    }
+
+    fn closed(&self, site: &Site<'_, E>, want: Extent, grant: Grant, _: u128) -> bool {
+        let course = self.held(want, grant);
+        take::giving_back(site.lock, &course).len() <= CHAIN_MAX
+    }
+
+    /// What did not go out with the first doorbell.
+    async fn hand_over(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        grant: Grant,
+        _: Option<u128>,
+    ) -> Result<(), Fault> {
+        let course = self.held(want, grant);
+        let chain = take::giving_back(site.lock, &course);
+        for rest in chain[CHAIN_MAX..].chunks(CHAIN_MAX) {
+            site.endpoint.chain(rest).await?;
+        }
+        Ok(())
+    }
+
+    fn trying(&self, _: &Site<'_, E>, _: Extent, _: Option<u128>) -> Option<Verb<'static>> {
+        None
+    }
+
+    fn tried(&self, _: &Site<'_, E>, _: Extent, _: Option<u128>, _: u128) -> Tried<Grant> {
+        unreachable!("no verb alone is an attempt")
+    }
+
+    async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Result<Option<Grant>, Fault> {
+        let course = self.params().attempt(site, self.course(want)).await?;
+        Ok(course.map(|course| Grant::of(&course)))
+    }
+}

@@ -46,6 +46,7 @@ macro_rules! locks {
                 "reader-writer handover";
             "declock", declock, DecLock::default(), "a header and a ring, told by messages";
             "segments", segments, Segments::default(), "ranges: a dslr a segment, in order";
+            "citron", citron, Citron::default(), "ranges: a segment tree, exclusive";
             "claim", claim, Claim::default(), "reader-writer, grants are claimed in line";
         }
     };

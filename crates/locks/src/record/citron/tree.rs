@@ -14,6 +14,11 @@ const FANOUT_BITS: u32 = FANOUT.ilog2();
 pub const LEVELS_MAX: u8 = 12;
 /// The most units of a leaf: a bit of its word each.
 pub const LEAF_UNITS_MAX: u8 = 64;
+/// The most levels between a client that notifies and one that looks: nodes of a window's lowest
+/// level are read with one verb.
+pub const DISTANCE_MAX: u8 = 4;
+/// The most nodes of one level of a window.
+pub(super) const WINDOW_MAX: usize = FANOUT.pow(DISTANCE_MAX as u32 - 1) as usize;
 /// A node is a word of so many bytes.
 pub const NODE_BYTES: u64 = 8;
 

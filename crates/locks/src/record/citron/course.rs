@@ -1,0 +1,275 @@
+//! What one request has and is about to have, and how its slot record says so.
+//!
+//! The record's sixth word names the units that are wanted: which nodes those are every client of
+//! the lock works out for itself. Its first word says how many of these nodes the client has, the
+//! ticket by which it is in line at the next one or occupies it, and whether it may have taken or
+//! counted anything else there.
+
+use std::ops::Range;
+
+use farlock_fabric::verb::Link;
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Slot, Verb, word};
+
+use super::split::{Nodes, SPLIT_MAX};
+use super::tree::{Node, Tree};
+use crate::site::Site;
+use crate::slot::{self, Phase, SlotWord};
+use crate::want::Mode;
+
+word! {
+    /// The units that are wanted, in a slot's record.
+    pub struct UnitsWord: u64 {
+        /// The first.
+        START start: 32,
+        /// The one behind the last.
+        END end: 32,
+    }
+}
+
+word! {
+    /// How far a client has come, where other locks count repairs in a slot's record.
+    pub struct ReachWord: u64 {
+        /// How many nodes it has, from the left on.
+        HAS has: 8,
+        /// Whether it may have bits of the next one, or be counted for it.
+        CLAIMS claims: 1,
+        /// Nothing.
+        SPARE spare: 55,
+    }
+}
+
+/// Where the word of a node lies.
+pub(super) const fn addr(lock: Addr, node: Node) -> Addr {
+    lock.plus(node.offset())
+}
+
+/// A chain of these verbs.
+pub(super) fn chain_of(verbs: impl Iterator<Item = Verb<'static>>) -> Vec<Link<'static>> {
+    verbs.map(Link::from).collect()
+}
+
+/// How the nodes of a lock are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Plan {
+    pub(super) tree: Tree,
+    /// Into how many nodes a range is split at most.
+    pub(super) nodes_max: usize,
+    /// From those who notify to those who look.
+    pub(super) distance: u8,
+}
+
+impl Plan {
+    /// Whether one of these nodes, the first so many, notifies this one.
+    fn is_notified(&self, nodes: &[Node], by: Node) -> bool {
+        nodes.iter().any(|node| node.notified(self.distance).any(|other| other == by))
+    }
+}
+
+/// Where a request stands at its next node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stand {
+    pub(super) phase: Phase,
+    /// Whether it may have bits of the node, or be counted for it.
+    pub(super) claims: bool,
+    /// The ticket of the node that it has, or is about to have.
+    pub(super) ticket: Option<u16>,
+}
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Course {
+    plan: Plan,
+    units: (u64, u64),
+    pub(super) nodes: Nodes,
+    /// How many of them it has.
+    pub(super) has: usize,
+    /// The tickets of those which are internal.
+    pub(super) tickets: [u16; SPLIT_MAX],
+}
+
+impl Course {
+    /// One that has nothing yet.
+    pub(super) fn new(plan: Plan, units: Range<u64>) -> Self {
+        let nodes = plan.tree.split(&units, plan.nodes_max);
+        Self { plan, units: (units.start, units.end), nodes, has: 0, tickets: [0; SPLIT_MAX] }
+    }
+
+    /// One that has all.
+    pub(super) fn complete(plan: Plan, units: Range<u64>, tickets: [u16; SPLIT_MAX]) -> Self {
+        let course = Self::new(plan, units);
+        Self { has: course.nodes.len(), tickets, ..course }
+    }
+
+    pub(super) fn units(&self) -> Range<u64> {
+        self.units.0..self.units.1
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.has == self.nodes.len()
+    }
+
+    /// The nodes that it has.
+    pub(super) fn held(&self) -> &[Node] {
+        &self.nodes[..self.has]
+    }
+
+    /// The node that it is about to have.
+    pub(super) fn next(&self) -> Node {
+        self.nodes[self.has]
+    }
+
+    /// The bits of the node that it is about to have, if that is a leaf.
+    pub(super) fn mask(&self) -> Option<u64> {
+        self.mask_of(self.next())
+    }
+
+    /// The bits that it wants of this one of its nodes, if that is a leaf.
+    pub(super) fn mask_of(&self, node: Node) -> Option<u64> {
+        let tree = self.plan.tree;
+        tree.is_leaf(node).then(|| tree.mask(node, &self.units()))
+    }
+
+    /// Whether nobody who occupies this node can come to hold it before this request has left: it
+    /// has a node below it, for which that one waits.
+    pub(super) fn is_exempt_from(&self, ancestor: Node) -> bool {
+        self.held().iter().any(|&node| ancestor.is_above(node))
+    }
+
+    /// The nodes that count this request for one of its nodes, and for none before.
+    pub(super) fn notified_by(&self, number: usize) -> impl Iterator<Item = Node> + Clone {
+        let (plan, before) = (self.plan, &self.nodes[..number]);
+        let all = self.nodes[number].notified(plan.distance);
+        all.filter(move |&node| !plan.is_notified(before, node))
+    }
+
+    /// The word of a record that names these units.
+    pub(super) const fn units_word(&self) -> u64 {
+        let word = UnitsWord::new().with(UnitsWord::START, self.units.0);
+        word.with(UnitsWord::END, self.units.1).0
+    }
+
+    /// Publishes which units are wanted. The record must say that it has no node.
+    pub(super) fn publish_units<E: Endpoint>(&self, site: &Site<'_, E>) {
+        site.endpoint.publish(site.slot(), slot::PART, self.units_word());
+    }
+
+    /// Publishes where the request stands.
+    pub(super) fn publish<E: Endpoint>(&self, site: &Site<'_, E>, stand: Stand) {
+        let reach = self.reach().with(ReachWord::CLAIMS, stand.claims.into());
+        let ticket = stand.ticket.map_or(0, |ticket| u32::from(ticket) + 1);
+        site.publish_ticket(stand.phase, Mode::Exclusive, reach.0, ticket);
+    }
+
+    /// What its record says of the nodes that it has.
+    pub(super) fn reach(&self) -> ReachWord {
+        ReachWord::new().with(ReachWord::HAS, self.has as u64)
+    }
+
+    /// What an explorer has to tell apart.
+    pub(super) fn survivors(&self) -> [u64; 3] {
+        let tickets = self.tickets[..self.has].iter();
+        let tickets = tickets.fold(0, |sum, &ticket| sum << 16 | u64::from(ticket));
+        [self.units_word(), self.has as u64, tickets]
+    }
+}
+
+/// A request of a client that lives, as its record says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Living {
+    pub(super) endpoint: EndpointId,
+    pub(super) course: Course,
+    phase: Phase,
+    /// It may have bits of its next node, or be counted for it.
+    claims: bool,
+    /// The ticket that it has at its next node, or may have.
+    ticket: Option<u16>,
+}
+
+impl Living {
+    /// A request as the words of its record have it; `None` if they say nothing, or nothing that
+    /// makes sense.
+    fn decode(plan: Plan, endpoint: EndpointId, state: SlotWord, units: u64) -> Option<Self> {
+        let phase = Phase::from_bits(state.phase()).filter(|&phase| phase != Phase::Idle)?;
+        let (units, reach) = (UnitsWord(units), ReachWord(state.generation()));
+        let units = units.start()..units.end();
+        if units.is_empty() || units.end > plan.tree.units() {
+            return None;
+        }
+        let mut course = Course::new(plan, units);
+        course.has = (reach.has() as usize).min(course.nodes.len());
+        // Who reads what is above a node may claim it without another word.
+        let claims = reach.claims() != 0 || phase == Phase::Opening;
+        let ticket = (state.ticket() as u32).checked_sub(1).map(|ticket| ticket as u16);
+        Some(Self { endpoint, course, phase, claims, ticket })
+    }
+
+    /// Whether it just takes a ticket at this node.
+    pub(super) fn gets_in_line(&self, node: Node) -> bool {
+        self.phase == Phase::Coming && self.is_next(node)
+    }
+
+    /// Whether this ticket of this node is its own, or may be.
+    pub(super) fn has_ticket(&self, node: Node, ticket: u16) -> bool {
+        self.course.held().contains(&node) || self.is_next(node) && self.ticket == Some(ticket)
+    }
+
+    fn is_next(&self, node: Node) -> bool {
+        self.course.nodes.get(self.course.has) == Some(&node)
+    }
+
+    /// Whether what its record says changes before long, whatever others do.
+    pub(super) fn is_about_to_change(&self) -> bool {
+        matches!(self.phase, Phase::Opening | Phase::Coming | Phase::Leaving)
+    }
+
+    /// The nodes that it has, or may have something of.
+    fn reached(&self) -> &[Node] {
+        let more = usize::from(self.claims);
+        let reached = (self.course.has + more).min(self.course.nodes.len());
+        &self.course.nodes[..reached]
+    }
+
+    /// Whether it is counted by this node, or may be.
+    pub(super) fn may_be_below(&self, node: Node) -> bool {
+        self.course.plan.is_notified(self.reached(), node)
+    }
+
+    /// The bits of this leaf that it has, or may have.
+    pub(super) fn bits(&self, leaf: Node) -> u64 {
+        match self.reached().contains(&leaf) {
+            true => self.course.plan.tree.mask(leaf, &self.course.units()),
+            false => 0,
+        }
+    }
+}
+
+/// Every request of a living client at this lock but this slot's own. Costs a read or two for each
+/// slot of every endpoint there. A word of the tree that was read before was as these say, or it
+/// has changed since.
+pub(super) async fn living<E: Endpoint>(
+    site: &Site<'_, E>,
+    plan: Plan,
+    lock: Addr,
+) -> Result<Vec<Living>, Fault> {
+    let mut found = Vec::new();
+    for index in site.endpoint.occupied() {
+        let Some(occupant) = site.endpoint.occupant(index) else { continue };
+        for slot in (0..site.endpoint.slots()).map(Slot) {
+            if occupant == site.endpoint.id() && slot == site.slot() {
+                continue;
+            }
+            let addr = site.endpoint.record(index, slot);
+            site.endpoint.verb(Verb::Read { addr, words: slot::LOCK as u16 + 1 }).await?;
+            let mut words = [0; slot::LOCK + 1];
+            site.endpoint.copy_read(0, &mut words);
+            if words[slot::LOCK] != lock.bits() || SlotWord(words[slot::STATE]).phase() == 0 {
+                continue;
+            }
+            // If it has gone on to other units since, it has nothing any more of what it had.
+            site.endpoint.read64(addr.plus(8 * slot::PART as u64)).await?;
+            let (state, units) = (SlotWord(words[slot::STATE]), site.endpoint.old() as u64);
+            found.extend(Living::decode(plan, occupant, state, units));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,258 @@
+//! Waiting for others, and what is done for those among them who are dead.
+//!
+//! A word is read first, and the records of the living after. So what the word says and no living
+//! client's record bears out belongs to the dead, or the word has changed since; and whoever mends
+//! it compares what it saw. That goes for tickets and for counts, which never come back to a value.
+//! Bits do: they are cleared only by whoever holds the node above, of whom there is one. Those who
+//! may take bits below it while it holds have said so before they could see it ([`Params::clean`]).
+
+use farlock_fabric::{EndpointId, Fault, Nanos, Patience, Verb, WideAtomics};
+
+use super::course::{Course, Living, Plan, Stand, addr, chain_of, living};
+use super::tree::{FANOUT, Node};
+use super::word::{self, NodeWord};
+use crate::event::Event;
+use crate::record::bakery::Doubt;
+use crate::site::Site;
+use crate::slot::Phase;
+
+/// What a client must know besides what it wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Params {
+    pub(super) plan: Plan,
+    /// The pause between two reads, in nanoseconds.
+    pub(super) poll_ns: Nanos,
+    /// How waits spend their time where the back end has a choice.
+    pub(super) patience: Patience,
+}
+
+/// What a client must wait for before it goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Bar {
+    /// Nothing: it looks again.
+    Nothing,
+    /// That whoever occupies this node leaves.
+    Owner(Node),
+    /// That bits of the leaf are free.
+    Bits(Node),
+    /// That fewer are at this node and below it.
+    Crowd(Node),
+}
+
+/// What a client waits for at a word.
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    /// That it is this ticket's turn.
+    Turn(u16),
+    /// That the node is not occupied.
+    Vacant,
+    /// That nobody is below it.
+    Deserted,
+    /// That fewer are below it and in its line.
+    Roomy,
+    /// That these bits are free.
+    Free(u64),
+}
+
+impl Until {
+    /// Whether that is so.
+    fn is_met(self, seen: u64) -> bool {
+        let node = NodeWord(seen);
+        match self {
+            Self::Turn(ticket) => node.turn() == ticket,
+            Self::Vacant => node.occ() == 0,
+            Self::Deserted => node.below() == 0,
+            Self::Roomy => !node.is_crowded(),
+            Self::Free(mask) => seen & mask == 0,
+        }
+    }
+
+    /// Whether it waits for this client, when the word was as `seen`.
+    fn waits_for(self, living: &Living, node: Node, seen: NodeWord) -> bool {
+        match self {
+            Self::Turn(_) | Self::Vacant => {
+                living.gets_in_line(node) || living.has_ticket(node, seen.turn())
+            }
+            Self::Deserted | Self::Roomy => living.may_be_below(node),
+            Self::Free(mask) => living.bits(node) & mask != 0,
+        }
+    }
+}
+
+/// What came of looking around.
+enum Found {
+    /// Those it waits for live.
+    Living,
+    /// The word was mended, or has changed.
+    Mended,
+    /// Bits that nobody alive has.
+    DeadBits,
+}
+
+impl Params {
+    /// Waits until what was in the way of a request is no more; the leaf, if bits of it are that
+    /// nobody alive has.
+    pub(super) async fn wait_out<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        bar: Bar,
+    ) -> Result<Option<Node>, Fault> {
+        let (node, until) = match bar {
+            Bar::Nothing => return Ok(None),
+            Bar::Owner(node) => (node, Until::Vacant),
+            Bar::Crowd(node) => (node, Until::Roomy),
+            Bar::Bits(leaf) => (leaf, Until::Free(course.mask_of(leaf).unwrap_or(u64::MAX))),
+        };
+        let stand = Stand { phase: Phase::Waiting, claims: false, ticket: None };
+        course.publish(site, stand);
+        let is_met = self.wait_until(site, course, (node, until), stand).await?;
+        Ok((!is_met).then_some(node))
+    }
+
+    /// Waits until it is the turn of this ticket of the next node.
+    pub(super) async fn wait_for_turn<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        ticket: u16,
+    ) -> Result<(), Fault> {
+        let stand = Stand { phase: Phase::Waiting, claims: false, ticket: Some(ticket) };
+        course.publish(site, stand);
+        self.wait_until(site, course, (course.next(), Until::Turn(ticket)), stand).await?;
+        Ok(())
+    }
+
+    /// Waits until nobody is left below this node, which is the next one that the request claims or
+    /// below it.
+    pub(super) async fn wait_below<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        node: Node,
+    ) -> Result<(), Fault> {
+        let ticket = Some(course.tickets[course.has]);
+        let stand = Stand { phase: Phase::Claiming, claims: true, ticket };
+        self.wait_until(site, course, (node, Until::Deserted), stand).await?;
+        Ok(())
+    }
+
+    /// Waits at the word of a node, and helps it along where only the dead are in the way. `false`:
+    /// it has bits that nobody alive has.
+    async fn wait_until<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        (node, until): (Node, Until),
+        stand: Stand,
+    ) -> Result<bool, Fault> {
+        let here = site.at(addr(site.lock, node));
+        let mut doubt = Doubt::new::<E>();
+        loop {
+            site.endpoint.read64(here.lock).await?;
+            let seen = site.endpoint.old() as u64;
+            if until.is_met(seen) {
+                return Ok(true);
+            }
+            doubt.sees(seen);
+            if doubt.is_due() {
+                course.publish(site, Stand { phase: Phase::Repairing, ..stand });
+                let found = self.look_around(site, &mut doubt, (node, until), seen).await?;
+                course.publish(site, stand);
+                match found {
+                    Found::Living => {}
+                    Found::Mended => continue,
+                    Found::DeadBits => return Ok(false),
+                }
+            }
+            site.endpoint.checkpoint(&[seen, doubt.hash()]);
+            let pause_ns = (!E::WATCHES_MEMORY).then_some(self.poll_ns);
+            doubt.wait(&here, seen, pause_ns, self.patience).await;
+        }
+    }
+
+    /// Looks around for those it waits for, and mends the word if no living client is among them.
+    async fn look_around<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        doubt: &mut Doubt,
+        (node, until): (Node, Until),
+        seen: u64,
+    ) -> Result<Found, Fault> {
+        let word = NodeWord(seen);
+        let mut living = living(site, self.plan, site.lock).await?;
+        living.retain(|other| until.waits_for(other, node, word));
+        let is_vague = living.iter().any(Living::is_about_to_change);
+        doubt.watch::<E>(living.iter().map(|other| other.endpoint), is_vague);
+        let op = match until {
+            Until::Turn(_) | Until::Vacant if living.is_empty() => {
+                word::vacate(word.turn(), word.occ() != 0)
+            }
+            Until::Deserted | Until::Roomy if usize::from(word.below()) > living.len() => {
+                word::recount(word, living.len() as u16)
+            }
+            Until::Free(mask) if bits_of(&living, node) & mask & seen != mask & seen => {
+                // Somebody may have left since the word was read.
+                site.endpoint.read64(addr(site.lock, node)).await?;
+                let still = site.endpoint.old() as u64 & seen & mask & !bits_of(&living, node);
+                return Ok(if still == 0 { Found::Mended } else { Found::DeadBits });
+            }
+            _ => {
+                // What their records say they may have left already.
+                if !is_vague && !living.is_empty() {
+                    doubt.trust_for_a_while();
+                }
+                return Ok(Found::Living);
+            }
+        };
+        site.endpoint.verb(Verb::MaskedCas64 { addr: addr(site.lock, node), op }).await?;
+        if word::swapped(&op, site.endpoint.old() as u64) {
+            has_mended(site);
+        }
+        doubt.trust_again();
+        Ok(Found::Mended)
+    }
+
+    /// Clears the bits that nobody alive has in the leaves below the node that this request holds.
+    ///
+    /// Nobody else clears what is not its own there: it would have to hold a node above these
+    /// leaves as well. Nobody takes any: a client says so before it looks above them. One that has
+    /// not, by the time that its record is read, looks later, and sees that this node is occupied.
+    pub(super) async fn clean<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+    ) -> Result<(), Fault> {
+        let stand = Stand { phase: Phase::Repairing, claims: false, ticket: None };
+        course.publish(site, stand);
+        let first = course.held()[0].child(0);
+        let leaves = || (0..FANOUT).map(|number| first.plus(number));
+        let verb = Verb::Read { addr: addr(site.lock, first), words: FANOUT as u16 };
+        site.endpoint.verb(verb).await?;
+        let mut words = [0; FANOUT as usize];
+        site.endpoint.copy_read(0, &mut words);
+        let living = living(site, self.plan, site.lock).await?;
+        let dead = |(word, leaf)| (leaf, word & !bits_of(&living, leaf));
+        let dead = words.iter().zip(leaves()).map(dead);
+        let clear = dead.filter(|&(_, bits)| bits != 0).map(|(leaf, bits)| Verb::MaskedCas64 {
+            addr: addr(site.lock, leaf),
+            op: word::give_back(bits),
+        });
+        let chain = chain_of(clear);
+        if !chain.is_empty() {
+            site.endpoint.chain(&chain).await?;
+            has_mended(site);
+        }
+        Ok(())
+    }
+}
+
+/// The bits of this leaf that these have, or may have.
+fn bits_of(living: &[Living], leaf: Node) -> u64 {
+    living.iter().fold(0, |bits, other| bits | other.bits(leaf))
+}
+
+fn has_mended<E: WideAtomics>(site: &Site<'_, E>) {
+    site.peer_died(EndpointId::NOBODY);
+    site.event(Event::Repaired { lock: site.lock, generation: 0, dead_readers: 0 });
+}

@@ -1,0 +1,174 @@
+//! The word of a node, and the verbs on it (section 3.4, figure 3).
+
+use farlock_fabric::{MaskedCas, MaskedFaa, word};
+
+use crate::width;
+
+word! {
+    /// The word of an internal node. Zero is free. That of a leaf has a bit for each unit.
+    pub struct NodeWord: u64 {
+        /// Whether it is occupied: newcomers below wait.
+        OCC occ: 1,
+        /// Whether the tree has grown above it. Trees do not grow yet.
+        EXP exp: 1,
+        /// Nothing.
+        SPARE spare: 2,
+        /// Tickets of this node given back.
+        T_CNT t_cnt: 15 => width::NODE_COUNT,
+        /// Tickets of this node taken.
+        T_MAX t_max: 15 => width::NODE_COUNT,
+        /// Of those below, how many have left.
+        D_CNT d_cnt: 15 => width::NODE_COUNT,
+        /// Of those below, how many have come.
+        D_MAX d_max: 15 => width::NODE_COUNT,
+    }
+}
+
+/// As many are in line at a node, or below it, and those that come wait: so counts stay far enough
+/// apart to tell, whatever was added at the same time.
+const CROWD: u16 = 1 << (width::NODE_COUNT - 1);
+
+/// The largest count. Counts wrap.
+const COUNT_MAX: u16 = NodeWord::T_MAX.max() as u16;
+
+/// The next count.
+pub(super) const fn after(count: u16) -> u16 {
+    count.wrapping_add(1) & COUNT_MAX
+}
+
+const fn bits(mask: u128) -> u64 {
+    mask as u64
+}
+
+const OCC: u64 = bits(NodeWord::OCC.mask());
+const T_CNT: u64 = bits(NodeWord::T_CNT.mask());
+const T_MAX: u64 = bits(NodeWord::T_MAX.mask());
+const D_CNT: u64 = bits(NodeWord::D_CNT.mask());
+const D_MAX: u64 = bits(NodeWord::D_MAX.mask());
+
+impl NodeWord {
+    /// The ticket whose turn it is.
+    pub(super) const fn turn(self) -> u16 {
+        self.t_cnt() as u16
+    }
+
+    /// The next ticket.
+    pub(super) const fn next_ticket(self) -> u16 {
+        self.t_max() as u16
+    }
+
+    /// How many have a ticket.
+    pub(super) const fn in_line(self) -> u16 {
+        (self.t_max().wrapping_sub(self.t_cnt()) & Self::T_MAX.max()) as u16
+    }
+
+    /// How many below it have come and not left.
+    pub(super) const fn below(self) -> u16 {
+        (self.d_max().wrapping_sub(self.d_cnt()) & Self::D_MAX.max()) as u16
+    }
+
+    /// Whether so many are in line or below it that no more may come.
+    pub(super) const fn is_crowded(self) -> bool {
+        self.in_line() >= CROWD || self.below() >= CROWD
+    }
+
+    const fn with_turn(self, ticket: u16) -> Self {
+        self.with(Self::T_CNT, ticket as u64)
+    }
+}
+
+/// Takes the bits of a leaf, if all of them are free.
+pub(super) const fn take(mask: u64) -> MaskedCas<u64> {
+    MaskedCas { compare: 0, compare_mask: mask, swap: mask, swap_mask: mask }
+}
+
+/// Gives the bits of a leaf back, if all of them are taken.
+pub(super) const fn give_back(mask: u64) -> MaskedCas<u64> {
+    MaskedCas { compare: mask, compare_mask: mask, swap: 0, swap_mask: mask }
+}
+
+/// Takes this ticket and occupies the node, if nobody has a ticket.
+pub(super) const fn occupy_free(ticket: u16) -> MaskedCas<u64> {
+    let free = NodeWord::new().with_turn(ticket).with(NodeWord::T_MAX, ticket as u64);
+    let swap = NodeWord::new().with(NodeWord::T_MAX, after(ticket) as u64).with(NodeWord::OCC, 1);
+    MaskedCas {
+        compare: free.0,
+        compare_mask: T_CNT | T_MAX | OCC,
+        swap: swap.0,
+        swap_mask: T_MAX | OCC,
+    }
+}
+
+/// Occupies the node, if it is this ticket's turn.
+pub(super) const fn occupy(ticket: u16) -> MaskedCas<u64> {
+    let turn = NodeWord::new().with_turn(ticket);
+    MaskedCas { compare: turn.0, compare_mask: T_CNT | OCC, swap: OCC, swap_mask: OCC }
+}
+
+/// Gives back the ticket whose turn it is, and what it has occupied.
+pub(super) const fn vacate(ticket: u16, occupied: bool) -> MaskedCas<u64> {
+    let turn = NodeWord::new().with_turn(ticket).with(NodeWord::OCC, occupied as u64);
+    let swap = NodeWord::new().with_turn(after(ticket));
+    let mask = T_CNT | OCC;
+    MaskedCas { compare: turn.0, compare_mask: mask, swap: swap.0, swap_mask: mask }
+}
+
+/// Counts those below as left for whom `living` are still there, if nobody has come or left since
+/// the word was as `seen`.
+pub(super) const fn recount(seen: NodeWord, living: u16) -> MaskedCas<u64> {
+    let swap = NodeWord::new().with(NodeWord::D_CNT, seen.d_max().wrapping_sub(living as u64));
+    MaskedCas { compare: seen.0, compare_mask: D_CNT | D_MAX, swap: swap.0, swap_mask: D_CNT }
+}
+
+/// Whether a compare that found this word has swapped it.
+pub(super) const fn swapped(op: &MaskedCas<u64>, old: u64) -> bool {
+    (old ^ op.compare) & op.compare_mask == 0
+}
+
+const fn adding(word: NodeWord) -> MaskedFaa<u64> {
+    MaskedFaa { add: word.0, boundary: NodeWord::BOUNDARY }
+}
+
+/// One more in line.
+pub(super) const GET_IN_LINE: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::T_MAX, 1));
+/// One more below.
+pub(super) const NOTIFY: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::D_MAX, 1));
+/// One below has left.
+pub(super) const RETRACT: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::D_CNT, 1));
+
+#[cfg(test)]
+mod tests {
+    use farlock_fabric::verb::{masked_cas64, masked_faa64};
+
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_taken_occupies_and_is_given_back_across_the_wrap() {
+        let last = COUNT_MAX;
+        let mut word = NodeWord::new().with_turn(last).with(NodeWord::T_MAX, last.into());
+        for ticket in [last, 0] {
+            word = NodeWord(masked_cas64(word.0, &occupy_free(ticket)).expect("it is free"));
+            assert_eq!((word.occ(), word.in_line()), (1, 1));
+            assert_eq!(masked_cas64(word.0, &occupy_free(word.next_ticket())), None);
+            word = NodeWord(masked_faa64(word.0, &GET_IN_LINE));
+            assert_eq!(word.in_line(), 2);
+            assert_eq!(masked_cas64(word.0, &occupy(after(ticket))), None, "not its turn");
+            word = NodeWord(masked_cas64(word.0, &vacate(ticket, true)).expect("it has it"));
+            word = NodeWord(masked_cas64(word.0, &occupy(after(ticket))).expect("its turn"));
+            word = NodeWord(masked_cas64(word.0, &vacate(after(ticket), true)).expect("its turn"));
+            assert_eq!((word.occ(), word.in_line()), (0, 0));
+            word = word.with_turn(0).with(NodeWord::T_MAX, 0);
+        }
+    }
+
+    #[test]
+    fn those_below_are_recounted_unless_somebody_came_meanwhile() {
+        let three = (0..3).fold(0, |word, _| masked_faa64(word, &NOTIFY));
+        let one_left = NodeWord(masked_faa64(three, &RETRACT));
+        assert_eq!(one_left.below(), 2);
+        let recounted = masked_cas64(one_left.0, &recount(one_left, 1)).expect("as seen");
+        assert_eq!(NodeWord(recounted).below(), 1);
+        let came = masked_faa64(one_left.0, &NOTIFY);
+        assert_eq!(masked_cas64(came, &recount(one_left, 1)), None);
+    }
+}

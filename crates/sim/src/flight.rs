@@ -263,8 +263,8 @@ impl Cargo {
     fn load(&mut self, verb: &Verb<'_>) {
         self.tear = Tear::default();
         self.due = Due::Unknown;
+        self.data.clear();
         if let Verb::Write { data, .. } = *verb {
-            self.data.clear();
             self.data.extend_from_slice(data);
         }
     }

@@ -147,8 +147,8 @@ impl Core {
         let what = u64::from(candidate.owner) << 8 | candidate.kind as u64;
         match event {
             Event::Arrive(flight) => mix(what, 1 ^ self.flight_hash(flight)),
-            Event::Turn(flight) => mix(what, 2 ^ self.flight_hash(flight)),
-            Event::Serve(flight) => mix(what, 3 ^ self.flight_hash(flight)),
+            Event::Turn(flight) => mix(what, 2 ^ self.link_hash(flight)),
+            Event::Serve(flight) => mix(what, 3 ^ self.link_hash(flight)),
             Event::Complete(flight) => mix(what, 4 ^ self.found_hash(flight)),
             Event::Timer(watch, _) | Event::Elapse(watch) => {
                 mix(what, 5 ^ self.watches.rank(watch) << 8)
@@ -162,7 +162,17 @@ impl Core {
         }
     }
 
-    /// What the completion of this chain will tell.
+    /// A link whose turn it is, with what the links of its chain have found so far.
+    fn link_hash(&self, index: u32) -> u64 {
+        let flight = self.flights.at(index);
+        let hash = self.flight_hash(index);
+        match flight.head == index && flight.next == NONE {
+            true => hash,
+            false => mix(hash, self.found_hash(flight.head)),
+        }
+    }
+
+    /// What the completion of this chain will tell, as far as its links were served.
     fn found_hash(&self, head: u32) -> u64 {
         let (mut index, mut hash) = (head, self.flight_hash(head));
         while index != NONE {

@@ -267,6 +267,22 @@ mod tests {
         is_consistent(&player, &Scenario { quits: true, cancel_anywhere: 1, ..visited });
     }
 
+    /// A client that waits at several nodes in one turn of its loops remembers all it needs.
+    #[test]
+    fn what_follows_a_state_follows_it_among_ranges() {
+        let spec = "citron:leaf=1";
+        let player = subjects::player(spec).expect("a registered lock");
+        for ranges in [[2..8, 4..8, 0..16], [3..5, 3..8, 0..16], [0..4, 0..1, 0..2]] {
+            let scenario = Scenario::of_ranges(spec, 2, &ranges).expect("few parts");
+            let pause = What::Pause(player.pause_anywhere_ns());
+            let mishaps_anywhere = vec![(1, pause)];
+            is_consistent(
+                &player,
+                &Scenario { anywhere: 1, cancel_anywhere: 1, mishaps_anywhere, ..scenario },
+            );
+        }
+    }
+
     fn explored_ranges(spec: &str, ranges: &[Range<u32>], anywhere: u32) -> Explored {
         let player = subjects::player(spec).expect("a registered lock");
         let scenario = Scenario::of_ranges(spec, 1, ranges).expect("few parts");

@@ -4,6 +4,7 @@ use std::any::TypeId;
 
 use farlock_fabric::WideAtomics;
 
+use super::citron_flaws::{AbortIsRelease, LateBits, LooksOnce};
 use super::declock_printed::{ExactTurn, HolderAcknowledges, WaitsForNote};
 use super::flaws::{
     DeathUnwatched, FEW_TICKETS, ForgottenHandover, GenerationBySize, HoldsForever, LateRelease,
@@ -19,8 +20,9 @@ use super::{DslrPrinted, EpochLost, GivesUp, LeasedByClock, LostWakeUp, RidingRe
 use crate::Lock;
 use crate::record::bakery::{LEASE_NS, Lease, Waiting};
 use crate::record::{
-    cas::Cas, declock::DecLock, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs, none::NoLock,
-    retry_on_fail::RetryOnFail, rma_rw::RmaRw, shiftlock::ShiftLock, shiftlock::extended::Extended,
+    cas::Cas, citron::Citron, declock::DecLock, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs,
+    none::NoLock, retry_on_fail::RetryOnFail, rma_rw::RmaRw, shiftlock::ShiftLock,
+    shiftlock::extended::Extended,
 };
 
 /// What is known of an exhibit.
@@ -202,6 +204,16 @@ exhibits! {
         "a reader of DecLock does not see that its turn has passed";
     "abort-keeps-grant", Sound, patient_declock(), false, true, Nothing,
         "DecLock as printed: a waiter that gives up takes the grant with it";
+    "looks-once", LooksOnce, citron(), true, true, Nothing at 4 locks,
+        "Citron without its waits for time: who has notified those above looks at them no more";
+    "waits-for-own", Sound, Citron { exempts: false, ..citron() }, true, true, Nothing at 4 locks,
+        "Citron as printed: who has one of two nodes waits for who occupies one above both";
+    "keeps-turn", Sound, Citron { keeps_turn: true, ..citron() }, true, true, Nothing at 4 locks,
+        "Citron as printed: whose turn it is keeps it while it waits for one above";
+    "abort-is-release", AbortIsRelease, citron(), true, true, Nothing at 4 locks,
+        "Citron as printed: who gives up its turn releases what it has not occupied";
+    "late-bits", LateBits, citron(), true, true, Nothing at 4 locks,
+        "Citron as printed: a late release frees bits that others have by then";
     "fast-slow", Sound, Cas::without_backoff(), true, true, WritersInOrder,
         "whoever tries at the right moment is served, however long another waits";
     "two-pass", Sound, two_pass(), true, true, OneMayPass,
@@ -263,6 +275,11 @@ fn leased() -> Dslr {
 /// and looks seldom. Its readers compare, so that they may be late by any time.
 fn leased_shiftlock() -> Extended {
     Extended::leased(every_writer(), LEASE_NS, true)
+}
+
+/// Citron on a small tree, that looks seldom.
+fn citron() -> Citron {
+    Citron { leaf_units: 1, poll_ns: 2_500_000, ..Citron::default() }
 }
 
 /// RMA-RW whose turns are as short as they can be.

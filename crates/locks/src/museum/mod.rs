@@ -60,6 +60,7 @@ macro_rules! as_sound {
     };
 }
 
+pub mod citron_flaws;
 pub mod declock_printed;
 pub mod dslr_printed;
 pub mod exhibits;

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use farlock_fabric::hook::Hook;
 use farlock_fabric::{
-    Endpoint, EndpointId, Envelope, Fault, Message, Nanos, Posted, Slot, Ticket, Verb, Wait,
-    WaitState, Woken,
+    Endpoint, EndpointId, Envelope, Fault, Link, LinkDone, Message, Nanos, Posted, Slot, Ticket,
+    Verb, Wait, WaitState, Woken,
 };
 
 /// A mistake. Each method is a place where it can be made; what is not overridden is right.
@@ -17,6 +17,12 @@ pub trait Flaw: fmt::Debug {
     /// The verb that is posted instead; `None`: no verb, and the protocol believes that there was.
     fn posts<'v>(&self, verb: Verb<'v>) -> Option<Verb<'v>> {
         Some(verb)
+    }
+
+    /// The chain that is posted instead; `None`: the one that it is.
+    fn chains<'v>(&self, chain: &[Link<'v>]) -> Option<Vec<Link<'v>>> {
+        let _ = chain;
+        None
     }
 
     /// Whether this verb is posted twice, the first time without waiting for it.
@@ -27,6 +33,12 @@ pub trait Flaw: fmt::Debug {
 
     /// What the protocol believes that the last verb found.
     fn finds(&self, old: u128) -> u128 {
+        old
+    }
+
+    /// What the protocol believes that a link of the last chain found.
+    fn links(&self, index: usize, old: u128) -> u128 {
+        let _ = index;
         old
     }
 
@@ -100,6 +112,22 @@ impl<E: Endpoint> Hook for Tampered<E> {
             Posted::Done(became) => Posted::Done(self.flaw.completes(became)),
             pending => pending,
         }
+    }
+
+    fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
+        let changed = self.flaw.chains(chain);
+        let chain = changed.as_deref().unwrap_or(chain);
+        for link in chain.iter().filter(|link| self.flaw.doubles(&link.verb)) {
+            if let Posted::Pending(ticket) = self.inner.post(link.verb) {
+                self.inner.abandon(ticket);
+            }
+        }
+        self.inner.post_chain(chain)
+    }
+
+    fn link(&self, index: usize) -> LinkDone {
+        let done = self.inner.link(index);
+        LinkDone { old: self.flaw.links(index, done.old), ..done }
     }
 
     fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {

@@ -617,6 +617,12 @@ impl Doubt {
         }
     }
 
+    /// What an explorer has to tell apart besides, where it [trusts](Self::trust_for_a_while) those
+    /// who seem to hold.
+    pub(crate) const fn patience(&self) -> u64 {
+        self.second_look.survivor()
+    }
+
     /// What an explorer has to tell apart.
     pub(crate) fn hash(&self) -> u64 {
         let watched = self.watched.iter().fold(0, |hash: u64, id| hash.rotate_left(7) ^ id.bits());

@@ -49,6 +49,12 @@ pub struct Citron {
     /// How many levels above the lowest that it must see the owner of a node looks, and every how
     /// manyth above its own a client notifies.
     pub distance: u8,
+    /// Whether who occupies a node above one that a request has does not keep it from its others.
+    /// The paper has no such rule: requests of two nodes deadlock there.
+    pub exempts: bool,
+    /// Whether a client keeps its turn at a node while it waits for who occupies one above, as the
+    /// paper has it: requests of two nodes deadlock.
+    pub keeps_turn: bool,
     /// The pause between two reads, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -62,6 +68,8 @@ impl Default for Citron {
             leaf_units: LEAF_UNITS_MAX,
             nodes_max: NODES,
             distance: DISTANCE,
+            exempts: true,
+            keeps_turn: false,
             poll_ns: POLL_NS,
             patience: Patience::DEFAULT,
         }
@@ -71,11 +79,13 @@ impl Default for Citron {
 impl Citron {
     fn plan(&self) -> Plan {
         let tree = Tree { levels: self.levels, leaf_units: self.leaf_units };
-        Plan { tree, nodes_max: self.nodes_max, distance: self.distance }
+        let Self { nodes_max, distance, exempts, .. } = *self;
+        Plan { tree, nodes_max, distance, exempts }
     }
 
     fn params(&self) -> Params {
-        Params { plan: self.plan(), poll_ns: self.poll_ns, patience: self.patience }
+        let Self { poll_ns, patience, keeps_turn, .. } = *self;
+        Params { plan: self.plan(), keeps_turn, poll_ns, patience }
     }
 
     /// The units of the tree that are wanted. Its last one stands for all that come after as well.
@@ -139,9 +149,9 @@ impl LockKind for Citron {
         let proof = Proof {
             patient: "poll=2500000",
             hurried: "poll=50000",
-            // A unit, the rest of its node, the rest of the node above, and one more of those.
+            // A unit, the rest of its node, one of two nodes, and one of all.
             in_parts: match self.leaf_units {
-                LEAF_UNITS_MAX => &[0, 1, 64, 256, 512],
+                LEAF_UNITS_MAX => &[0, 1, 64, 320, 1024],
                 _ => &[0, 1, 4, 8, 16],
             },
             has_many_verbs: true,

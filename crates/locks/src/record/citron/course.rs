@@ -56,6 +56,8 @@ pub(super) struct Plan {
     pub(super) nodes_max: usize,
     /// From those who notify to those who look.
     pub(super) distance: u8,
+    /// Whether requests are exempt from who occupies a node above one of theirs.
+    pub(super) exempts: bool,
 }
 
 impl Plan {
@@ -132,7 +134,7 @@ impl Course {
     /// Whether nobody who occupies this node can come to hold it before this request has left: it
     /// has a node below it, for which that one waits.
     pub(super) fn is_exempt_from(&self, ancestor: Node) -> bool {
-        self.held().iter().any(|&node| ancestor.is_above(node))
+        self.plan.exempts && self.held().iter().any(|&node| ancestor.is_above(node))
     }
 
     /// The nodes that count this request for one of its nodes, and for none before.

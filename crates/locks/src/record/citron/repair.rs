@@ -20,6 +20,8 @@ use crate::slot::Phase;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Params {
     pub(super) plan: Plan,
+    /// Whether a client keeps its turn while it waits for who occupies a node above.
+    pub(super) keeps_turn: bool,
     /// The pause between two reads, in nanoseconds.
     pub(super) poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -37,6 +39,20 @@ pub(super) enum Bar {
     Bits(Node),
     /// That fewer are at this node and below it.
     Crowd(Node),
+}
+
+impl Bar {
+    /// A number for what an explorer has to tell apart.
+    pub(super) fn code(bar: Option<Self>) -> u64 {
+        let (kind, node) = match bar {
+            None => return 0,
+            Some(Self::Nothing) => (1, Node::ROOT),
+            Some(Self::Owner(node)) => (2, node),
+            Some(Self::Bits(node)) => (3, node),
+            Some(Self::Crowd(node)) => (4, node),
+        };
+        kind << 32 | u64::from(node.index())
+    }
 }
 
 /// What a client waits for at a word.
@@ -104,7 +120,30 @@ impl Params {
             Bar::Crowd(node) => (node, Until::Roomy),
             Bar::Bits(leaf) => (leaf, Until::Free(course.mask_of(leaf).unwrap_or(u64::MAX))),
         };
-        let stand = Stand { phase: Phase::Waiting, claims: false, ticket: None };
+        self.wait_as(site, course, (node, until), None).await
+    }
+
+    /// Waits until nobody occupies this node above the next one, of which it is this ticket's turn.
+    pub(super) async fn wait_with_turn<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        above: Node,
+        ticket: u16,
+    ) -> Result<(), Fault> {
+        self.wait_as(site, course, (above, Until::Vacant), Some(ticket)).await?;
+        Ok(())
+    }
+
+    /// Waits with nothing at the next node but a ticket; the node, if bits of it are dead.
+    async fn wait_as<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        (node, until): (Node, Until),
+        ticket: Option<u16>,
+    ) -> Result<Option<Node>, Fault> {
+        let stand = Stand { phase: Phase::Waiting, claims: false, ticket };
         course.publish(site, stand);
         let is_met = self.wait_until(site, course, (node, until), stand).await?;
         Ok((!is_met).then_some(node))
@@ -117,9 +156,7 @@ impl Params {
         course: &Course,
         ticket: u16,
     ) -> Result<(), Fault> {
-        let stand = Stand { phase: Phase::Waiting, claims: false, ticket: Some(ticket) };
-        course.publish(site, stand);
-        self.wait_until(site, course, (course.next(), Until::Turn(ticket)), stand).await?;
+        self.wait_as(site, course, (course.next(), Until::Turn(ticket)), Some(ticket)).await?;
         Ok(())
     }
 
@@ -165,7 +202,7 @@ impl Params {
                     Found::DeadBits => return Ok(false),
                 }
             }
-            site.endpoint.checkpoint(&[seen, doubt.hash()]);
+            site.endpoint.checkpoint(&[seen, doubt.hash(), doubt.patience()]);
             let pause_ns = (!E::WATCHES_MEMORY).then_some(self.poll_ns);
             doubt.wait(&here, seen, pause_ns, self.patience).await;
         }

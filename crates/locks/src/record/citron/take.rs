@@ -119,32 +119,32 @@ impl Params {
         wanted: Course,
         mut ticket: Option<u16>,
     ) -> Result<Course, Fault> {
-        let (mut course, mut cleans) = (wanted, false);
+        let (mut course, mut cleans, mut bar) = (wanted, false, None);
         loop {
             let [units, has, tickets] = course.survivors();
-            let way = ticket.map_or(u64::MAX, u64::from);
-            site.endpoint.checkpoint(&[units, has, tickets, way, cleans.into()]);
-            if course.is_complete() {
-                if !cleans {
-                    return Ok(course);
+            let (way, at) = (ticket.map_or(u64::MAX, u64::from), Bar::code(bar));
+            site.endpoint.checkpoint(&[units, has, tickets, way, at, cleans.into()]);
+            if let Some(bar) = bar.take() {
+                if matches!(bar, Bar::Crowd(_)) {
+                    self.give_all_back(site, &mut course).await?;
                 }
+                if let Some(leaf) = self.wait_out(site, &course, bar).await? {
+                    // Whoever holds the node above may clear bits that nobody has.
+                    self.give_all_back(site, &mut course).await?;
+                    let above = leaf.parent().expect("a leaf is not the root");
+                    let units = self.plan.tree.units_of(above);
+                    (course, cleans) = (Course::new(self.plan, units), true);
+                    course.publish_units(site);
+                }
+            } else if !course.is_complete() {
+                bar = self.take_next(site, &mut course, ticket.take()).await?;
+            } else if cleans {
                 self.clean(site, &course).await?;
                 self.give_all_back(site, &mut course).await?;
                 (course, cleans) = (wanted, false);
                 course.publish_units(site);
-            }
-            let bar = self.take_next(site, &mut course, ticket.take()).await?;
-            let Some(bar) = bar else { continue };
-            if matches!(bar, Bar::Crowd(_)) {
-                self.give_all_back(site, &mut course).await?;
-            }
-            let dead = self.wait_out(site, &course, bar).await?;
-            if let Some(leaf) = dead {
-                // Whoever holds the node above may clear bits that nobody has.
-                self.give_all_back(site, &mut course).await?;
-                let above = leaf.parent().expect("a leaf is not the root");
-                (course, cleans) = (Course::new(self.plan, self.plan.tree.units_of(above)), true);
-                course.publish_units(site);
+            } else {
+                return Ok(course);
             }
         }
     }
@@ -203,14 +203,23 @@ impl Params {
         site.endpoint.verb(verb).await?;
         let ticket = NodeWord(site.endpoint.old() as u64).next_ticket();
         course.tickets[course.has] = ticket;
-        self.wait_for_turn(site, course, ticket).await?;
-        course.publish(site, Stand { phase: Phase::Claiming, claims: true, ticket: Some(ticket) });
-        site.endpoint.completion(look(site, node)).await?;
-        if let Some(above) = first_in_the_way(site, course, 1) {
-            course.publish(
-                site,
-                Stand { phase: Phase::Leaving, claims: false, ticket: Some(ticket) },
-            );
+        let mut is_its_turn = false;
+        loop {
+            site.endpoint.checkpoint(&[ticket.into(), is_its_turn.into()]);
+            if !is_its_turn {
+                self.wait_for_turn(site, course, ticket).await?;
+                is_its_turn = true;
+                continue;
+            }
+            let stand = Stand { phase: Phase::Claiming, claims: true, ticket: Some(ticket) };
+            course.publish(site, stand);
+            site.endpoint.completion(look(site, node)).await?;
+            let Some(above) = first_in_the_way(site, course, 1) else { break };
+            if self.keeps_turn {
+                self.wait_with_turn(site, course, above, ticket).await?;
+                continue;
+            }
+            course.publish(site, Stand { phase: Phase::Leaving, claims: false, ..stand });
             let op = word::vacate(ticket, false);
             site.endpoint.verb(Verb::MaskedCas64 { addr: addr(site.lock, node), op }).await?;
             return Ok(Claim::Undone(Bar::Owner(above)));

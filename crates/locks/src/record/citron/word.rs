@@ -130,9 +130,9 @@ const fn adding(word: NodeWord) -> MaskedFaa<u64> {
 }
 
 /// One more in line.
-pub(super) const GET_IN_LINE: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::T_MAX, 1));
+pub(crate) const GET_IN_LINE: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::T_MAX, 1));
 /// One more below.
-pub(super) const NOTIFY: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::D_MAX, 1));
+pub(crate) const NOTIFY: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::D_MAX, 1));
 /// One below has left.
 pub(super) const RETRACT: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::D_CNT, 1));
 

@@ -8,7 +8,6 @@ use super::figure::{Course, Figure, Parameters, Round};
 use farlock_check::hunt::{Hunt, Mix};
 use farlock_check::scenario::Scenario;
 use farlock_check::subjects;
-use farlock_check::trial::Player;
 
 const CLIENTS: u16 = 3;
 const ACQUISITIONS: u16 = 1;
@@ -16,39 +15,15 @@ const SCHEDULES: u64 = 50_000;
 
 /// Uniformly random schedules a second of this lock, where nothing goes wrong.
 pub(super) fn plain(subject: &'static str) -> Figure {
-    figure("schedules", subject, |player, course, subject| {
-        let scenario = Scenario::plain(subject, CLIENTS, ACQUISITIONS);
-        let mut hunt = Hunt::new(player, Mix::Random, course.seed);
-        for _ in 0..course.scaled(SCHEDULES) {
-            let (verdict, _) = hunt.run(&scenario);
-            if let Some(finding) = verdict.finding {
-                bail!("{subject}: {}", finding.story);
-            }
-        }
-        Ok((hunt.schedules, hunt.events))
-    })
+    figure("schedules", subject, Mix::Random)
 }
 
 /// Schedules a second of the checker's standard mix, with every fault that it draws.
 pub(super) fn faulty(subject: &'static str) -> Figure {
-    figure("faulty-schedules", subject, |player, course, subject| {
-        let mut scenario = Scenario::plain(subject, CLIENTS, ACQUISITIONS);
-        let mut hunt = Hunt::new(player, Mix::Standard, course.seed);
-        for _ in 0..course.scaled(SCHEDULES) {
-            scenario.draw(hunt.draws(), player.faults(true));
-            let (verdict, _) = hunt.run(&scenario);
-            if let Some(finding) = verdict.finding {
-                bail!("{subject}: {}", finding.story);
-            }
-        }
-        Ok((hunt.schedules, hunt.events))
-    })
+    figure("faulty-schedules", subject, Mix::Standard)
 }
 
-/// Runs that many schedules; returns how many it were, and their events.
-type Run = fn(&Player, Course, &str) -> anyhow::Result<(u64, u64)>;
-
-fn figure(name: &'static str, subject: &'static str, run: Run) -> Figure {
+fn figure(name: &'static str, subject: &'static str, mix: Mix) -> Figure {
     let parameters = Parameters {
         figure: name,
         subject,
@@ -57,11 +32,22 @@ fn figure(name: &'static str, subject: &'static str, run: Run) -> Figure {
         locks: 1,
         reads: 0,
     };
-    let run = move |course| {
-        let player = subjects::player(subject)?;
-        let begun = Instant::now();
-        let (count, hash) = run(&player, course, subject)?;
-        Ok(Round { count, hash, seconds: begun.elapsed().as_secs_f64() })
-    };
-    Figure { parameters, run: Box::new(run) }
+    Figure { parameters, run: Box::new(move |course| run(subject, mix, course)) }
+}
+
+fn run(subject: &str, mix: Mix, course: Course) -> anyhow::Result<Round> {
+    let player = subjects::player(subject)?;
+    let begun = Instant::now();
+    let mut scenario = Scenario::plain(subject, CLIENTS, ACQUISITIONS);
+    let mut hunt = Hunt::new(&player, mix, course.seed);
+    for _ in 0..course.scaled(SCHEDULES) {
+        if mix == Mix::Standard {
+            scenario.draw(hunt.draws(), player.faults(true));
+        }
+        if let Some(finding) = hunt.run(&scenario).0.finding {
+            bail!("{subject}: {}", finding.story);
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    Ok(Round { count: hunt.schedules, hash: hunt.events, seconds })
 }

@@ -258,12 +258,7 @@ impl Core {
         if !waits {
             return None;
         }
-        let mut timers = std::mem::take(&mut self.timers);
-        timers.retain(|(_, event)| match *event {
-            Event::Timer(index, generation) => self.is_current(index, generation),
-            _ => true,
-        });
-        self.timers = timers;
+        self.forget_old_timers();
         let ends = self.pending.iter().filter(|(_, event)| event.is_of_time());
         let ends = ends.chain(&self.timers).copied().chain(self.watches.patient());
         let own = ends.filter(|&(_, event)| is_own(self, event));
@@ -334,18 +329,23 @@ impl Core {
         Some(chosen)
     }
 
-    /// Explored mode: time may pass, since nothing else can happen, or since waits are hasty. Then
-    /// any wait may be the next to end by the clock, since no duration decides anything: one whose
-    /// timer is pending or held back, or, where somebody has died or is paused so that it may help,
-    /// one on a word. Who is paused goes on when all waits that end before have ended, unless waits
-    /// are hasty.
-    fn let_time_pass(&mut self, due: Nanos) -> Option<(Nanos, Event)> {
+    /// Timers of waits that have ended by something else are no events any more.
+    fn forget_old_timers(&mut self) {
         let mut timers = std::mem::take(&mut self.timers);
         timers.retain(|(_, event)| match *event {
             Event::Timer(index, generation) => self.is_current(index, generation),
             _ => true,
         });
         self.timers = timers;
+    }
+
+    /// Explored mode: time may pass, since nothing else can happen, or since waits are hasty. Then
+    /// any wait may be the next to end by the clock, since no duration decides anything: one whose
+    /// timer is pending or held back, or, where somebody has died or is paused so that it may help,
+    /// one on a word. Who is paused goes on when all waits that end before have ended, unless waits
+    /// are hasty.
+    fn let_time_pass(&mut self, due: Nanos) -> Option<(Nanos, Event)> {
+        self.forget_old_timers();
         let held_back = self.timers.iter().copied().filter(|(time, _)| *time <= due);
         let patient = self.disturbed.then(|| self.watches.patient()).into_iter().flatten();
         let patient = patient.filter(|(time, _)| *time <= due);

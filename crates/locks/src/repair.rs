@@ -125,13 +125,7 @@ pub async fn drain<E: Endpoint>(
             return Ok(true);
         }
         for participant in left.iter().filter(|p| waits_for_mail(p.record.mode)) {
-            let to = Mailbox { endpoint: participant.endpoint, slot: participant.slot };
-            let note = Note::new(Kind::Reset, site.me, site.lock, generation);
-            match site.endpoint.send(to, note.encode()).await {
-                // A full mailbox holds something to wake up for; the dead are gone next time.
-                Ok(()) | Err(Fault::MailboxFull | Fault::PeerGone) => {}
-                Err(fault) => return Err(fault),
-            }
+            tell_to_begin_again(site, participant, generation).await?;
         }
         if next_note(site, generation).is_some_and(|note| note.kind == Kind::Reset) {
             return Ok(false);
@@ -159,15 +153,23 @@ pub async fn dismiss<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result
         if !waits || p.record.mode != Mode::Exclusive {
             continue;
         }
-        let to = Mailbox { endpoint: p.endpoint, slot: p.slot };
-        let note = Note::new(Kind::Reset, site.me, site.lock, generation);
-        match site.endpoint.send(to, note.encode()).await {
-            // A full mailbox holds something to wake up for; the dead wait for nothing.
-            Ok(()) | Err(Fault::MailboxFull | Fault::PeerGone) => {}
-            Err(fault) => return Err(fault),
-        }
+        tell_to_begin_again(site, &p, generation).await?;
     }
     Ok(())
+}
+
+async fn tell_to_begin_again<E: Endpoint>(
+    site: &Site<'_, E>,
+    waiter: &Participant,
+    generation: u64,
+) -> Result<(), Fault> {
+    let to = Mailbox { endpoint: waiter.endpoint, slot: waiter.slot };
+    let note = Note::new(Kind::Reset, site.me, site.lock, generation);
+    match site.endpoint.send(to, note.encode()).await {
+        // A full mailbox holds something to wake up for; the dead wait for nothing.
+        Ok(()) | Err(Fault::MailboxFull | Fault::PeerGone) => Ok(()),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// Waits for mail that somebody in line at the lock must send: a successor's report. Watches all

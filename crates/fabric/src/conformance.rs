@@ -360,6 +360,18 @@ macro_rules! conformance_cases {
     } };
 }
 
+/// Runs a case of one endpoint and a line of memory.
+pub(crate) fn with_line<S: Stage>(stage: &mut S, case: impl AsyncFnOnce(S::Endpoint, Addr)) {
+    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+    stage.run(case(e, addr));
+}
+
+/// Runs a case of two endpoints.
+pub(crate) fn with_pair<S: Stage>(stage: &mut S, case: impl AsyncFnOnce(S::Endpoint, S::Endpoint)) {
+    let (e, peer) = (stage.endpoint(), stage.endpoint());
+    stage.run(case(e, peer));
+}
+
 /// Both futures, side by side.
 pub(crate) async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
     let (mut a, mut b) = (pin!(a), pin!(b));

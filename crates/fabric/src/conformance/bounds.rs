@@ -1,6 +1,6 @@
 //! Refusals: what lies outside, off its boundary, or is not allowed.
 
-use super::{Stage, load, load_all, store};
+use super::{Stage, load, load_all, store, with_line};
 use crate::addr::Addr;
 use crate::endpoint::Endpoint;
 use crate::error::Fault;
@@ -88,8 +88,7 @@ pub fn an_unknown_region_is_refused<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_misaligned_word_is_refused<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for byte in 1..8 {
             all_end_with(&e, addr.plus(byte), Fault::Misaligned).await;
         }

@@ -1,7 +1,7 @@
 //! Chains: their order, their fences, and the end of each of their verbs.
 
 use super::atomics::eventually;
-use super::{Dice, Stage, load, load_all, store};
+use super::{Dice, Stage, load, load_all, store, with_line};
 use crate::addr::{Addr, Mailbox, Slot};
 use crate::endpoint::Endpoint;
 use crate::error::Fault;
@@ -32,8 +32,7 @@ fn old<E: Endpoint>(e: &E, index: usize) -> u64 {
 }
 
 pub fn a_chain_of_one<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         chain(&e, &[add(addr, 3)]).await;
         chain(&e, &[read(addr)]).await;
         assert_eq!(old(&e, 0), 3);
@@ -41,8 +40,7 @@ pub fn a_chain_of_one<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_chain_of_the_most<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         chain(&e, &[add(addr, 1); CHAIN_MAX]).await;
         for index in 0..CHAIN_MAX {
             assert_eq!(old(&e, index), index as u64);
@@ -57,8 +55,7 @@ pub fn a_chain_of_nothing_is_refused<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_chain_that_is_too_long_is_refused<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         let links = [add(addr, 1); CHAIN_MAX + 1];
         assert_eq!(e.chain(&links).await, Err(Fault::Unsupported));
         assert_eq!(load(&e, addr).await, 0, "none of its verbs takes effect");
@@ -66,8 +63,7 @@ pub fn a_chain_that_is_too_long_is_refused<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_read_sees_the_write_before_it<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for value in 1..20 {
             chain(&e, &[write(addr, &[value]), read(addr)]).await;
             assert_eq!(old(&e, 1), value);
@@ -76,8 +72,7 @@ pub fn a_read_sees_the_write_before_it<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_read_sees_the_atomic_before_it<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for turn in 0..20 {
             let swap = Verb::Cas64 { addr, compare: turn * 2 + 1, swap: turn * 2 + 2 };
             chain(&e, &[add(addr, 1), swap.into(), read(addr)]).await;
@@ -87,8 +82,7 @@ pub fn a_read_sees_the_atomic_before_it<S: Stage>(stage: &mut S) {
 }
 
 pub fn an_atomic_sees_the_write_before_it<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         chain(&e, &[write(addr, &[40]), add(addr, 2), write(addr, &[50]), add(addr, 5)]).await;
         assert_eq!((old(&e, 1), old(&e, 3)), (40, 50));
         assert_eq!(load(&e, addr).await, 55);
@@ -96,8 +90,7 @@ pub fn an_atomic_sees_the_write_before_it<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_write_covers_the_atomic_before_it<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for value in 1..20 {
             chain(&e, &[add(addr, 1000), write(addr, &[value])]).await;
             assert_eq!(load(&e, addr).await, value);
@@ -106,8 +99,7 @@ pub fn a_write_covers_the_atomic_before_it<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_fenced_write_comes_after_the_read_before_it<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for turn in 0..20 {
             let data = [turn + 1];
             let fenced = Link::fenced(Verb::Write { addr, data: &data });
@@ -118,8 +110,7 @@ pub fn a_fenced_write_comes_after_the_read_before_it<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_fenced_atomic_comes_after_the_read_before_it<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for turn in 0..20 {
             chain(&e, &[read(addr), Link::fenced(Verb::Faa64 { addr, add: 1 })]).await;
             assert_eq!((old(&e, 0), old(&e, 1)), (turn, turn));
@@ -139,8 +130,7 @@ pub fn a_fence_holds_for_every_earlier_read<S: Stage>(stage: &mut S) {
 }
 
 pub fn an_unfenced_write_may_come_before_the_read<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for turn in 0..20 {
             chain(&e, &[read(addr), write(addr, &[turn + 1])]).await;
             let seen = old(&e, 0);
@@ -151,8 +141,7 @@ pub fn an_unfenced_write_may_come_before_the_read<S: Stage>(stage: &mut S) {
 }
 
 pub fn each_verb_has_its_own_old_word<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         store(&e, addr, &[10, 20, 30]).await;
         let failing = Verb::Cas64 { addr: addr.plus(8), compare: 0, swap: 1 };
         chain(&e, &[read(addr), failing.into(), add(addr.plus(16), 1)]).await;
@@ -241,8 +230,7 @@ pub fn a_message_goes_with_a_chain<S: Stage>(stage: &mut S) {
 }
 
 pub fn an_abandoned_chain_takes_effect<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         drop(e.chain(&[add(addr.plus(8), 1), add(addr, 1)]));
         assert_eq!(eventually(&e, addr).await, 1);
         assert_eq!(load(&e, addr.plus(8)).await, 1, "the verb before it took effect before it");

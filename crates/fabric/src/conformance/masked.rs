@@ -1,7 +1,7 @@
 //! The face of masked atomics on 64-bit words. What they do is judged at both
 //! [widths](super::widths).
 
-use super::{Stage, load};
+use super::{Stage, load, with_line};
 use crate::endpoint::{Endpoint, MaskedAtomics};
 use crate::verb::{MaskedCas, MaskedFaa};
 
@@ -9,8 +9,7 @@ pub fn masked_verbs_are_posted_by_their_names<S>(stage: &mut S)
 where
     S: Stage<Endpoint: MaskedAtomics>,
 {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         e.masked_faa64(addr, MaskedFaa { add: 0x1ff, boundary: 0x80 }).await.expect("it works");
         assert_eq!((e.old() as u64, load(&e, addr).await), (0, 0x1ff));
         let op = MaskedCas { compare: 0x100, compare_mask: 0xf00, swap: 5, swap_mask: 0xff };

@@ -1,6 +1,6 @@
 //! Messages: delivered at most once, in order, or refused with the reason.
 
-use super::{SHORT, Stage, bury, load, store};
+use super::{SHORT, Stage, bury, load, store, with_pair};
 use crate::addr::{EndpointId, Mailbox, Slot};
 use crate::endpoint::{Endpoint, Envelope};
 use crate::error::Fault;
@@ -33,8 +33,7 @@ async fn fill<E: Endpoint>(from: &E, to: Mailbox) -> Option<u64> {
 }
 
 pub fn a_message_arrives_whole<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         let message = [u64::MAX, 0x0123_4567_89ab_cdef, 0, 1 << 63];
         e.send(mailbox(&peer, 0), message).await.expect("it reaches the mailbox");
         assert_eq!(receive(&peer, 0).message, message);
@@ -42,8 +41,7 @@ pub fn a_message_arrives_whole<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_message_is_delivered_once<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         for number in 0..50 {
             send(&e, mailbox(&peer, 0), number).await;
             assert_eq!(receive(&peer, 0).message[0], number);
@@ -63,8 +61,7 @@ pub fn an_empty_mailbox_gives_nothing<S: Stage>(stage: &mut S) {
 }
 
 pub fn messages_arrive_in_order<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         for turn in 0..50 {
             for number in 0..4 {
                 send(&e, mailbox(&peer, 0), turn * 4 + number).await;
@@ -105,8 +102,7 @@ pub fn a_message_names_its_sender<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_message_tells_its_arrival<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         peer.sleep(1000).await;
         let before = peer.now();
         send(&e, mailbox(&peer, 0), 1).await;
@@ -118,8 +114,7 @@ pub fn a_message_tells_its_arrival<S: Stage>(stage: &mut S) {
 }
 
 pub fn arrivals_do_not_go_back<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         let mut last = 0;
         for number in 0..20 {
             send(&e, mailbox(&peer, 0), number).await;
@@ -144,8 +139,7 @@ pub fn a_message_to_oneself_arrives<S: Stage>(stage: &mut S) {
 }
 
 pub fn slots_do_not_mix<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         for slot in (0..peer.slots()).rev() {
             send(&e, mailbox(&peer, slot), slot.into()).await;
         }
@@ -170,8 +164,7 @@ pub fn endpoints_do_not_mix<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_mailbox_holds_four<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         for slot in 0..peer.slots() {
             for number in 0..4 {
                 send(&e, mailbox(&peer, slot), number).await;
@@ -181,8 +174,7 @@ pub fn a_mailbox_holds_four<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_full_mailbox_refuses_and_keeps_what_it_has<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         let Some(room) = fill(&e, mailbox(&peer, 0)).await else { return };
         let again = e.send(mailbox(&peer, 0), [MANY; 4]).await;
         assert_eq!(again, Err(Fault::MailboxFull), "it stays full");
@@ -194,8 +186,7 @@ pub fn a_full_mailbox_refuses_and_keeps_what_it_has<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_full_mailbox_has_room_again_after_a_receipt<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         let to = mailbox(&peer, 0);
         let Some(room) = fill(&e, to).await else { return };
         for number in room..room * 4 {
@@ -207,8 +198,7 @@ pub fn a_full_mailbox_has_room_again_after_a_receipt<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_full_slot_leaves_the_others_open<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         if fill(&e, mailbox(&peer, 0)).await.is_none() {
             return;
         }
@@ -275,8 +265,7 @@ pub fn a_message_beyond_the_table_is_refused<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_message_to_a_slot_that_is_not_there_is_refused<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         for slot in [peer.slots(), u8::MAX].into_iter().filter(|&slot| slot >= peer.slots()) {
             let sent = e.send(mailbox(&peer, slot), [1; 4]).await;
             assert_eq!(sent, Err(Fault::OutOfBounds), "slot {slot}");
@@ -300,8 +289,7 @@ pub fn a_message_outlives_its_sender<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_message_is_there_when_its_send_completes<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         for number in 0..100 {
             let sent = e.send(mailbox(&peer, 0), [number; 4]);
             sent.await.expect("it reaches the mailbox");

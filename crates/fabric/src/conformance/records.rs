@@ -1,6 +1,6 @@
 //! Slot records: stored by their owner, in order, before its later verbs; read by everybody.
 
-use super::{Stage, load, load_all, store};
+use super::{Stage, load, load_all, store, with_line};
 use crate::addr::{Mailbox, Slot};
 use crate::endpoint::{Endpoint, RECORD_WORDS};
 
@@ -79,8 +79,7 @@ pub fn what_is_published_comes_before_a_later_message<S: Stage>(stage: &mut S) {
 }
 
 pub fn every_word_of_a_record_is_its_own<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for word in 0..RECORD_WORDS {
             e.publish(Slot(0), word, 100 + word as u64);
         }
@@ -92,8 +91,7 @@ pub fn every_word_of_a_record_is_its_own<S: Stage>(stage: &mut S) {
 }
 
 pub fn records_of_slots_do_not_mix<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for slot in 0..e.slots() {
             for word in 0..RECORD_WORDS {
                 e.publish(Slot(slot), word, u64::from(slot) << 8 | word as u64);

@@ -1,11 +1,10 @@
 //! Time and chance.
 
-use super::{SHORT, Stage};
+use super::{SHORT, Stage, with_line};
 use crate::endpoint::Endpoint;
 
 pub fn time_does_not_go_back<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         let mut last = e.now();
         for turn in 0..200 {
             if turn % 20 == 0 {
@@ -29,8 +28,7 @@ pub fn time_passes_in_a_wait<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_verb_completes_after_it_was_posted<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for _ in 0..20 {
             let posted = e.now();
             e.faa64(addr, 1).await.expect("it takes effect");
@@ -68,8 +66,7 @@ pub fn every_bit_of_chance_is_even<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_checkpoint_changes_nothing<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for turn in 0..10 {
             e.checkpoint(&[turn]);
             e.checkpoint(&[]);

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 
-use super::{LONG, SHORT, Stage, begin, bury, join, load, wait_for};
+use super::{LONG, SHORT, Stage, begin, bury, join, load, wait_for, with_line, with_pair};
 use crate::addr::{Mailbox, Slot};
 use crate::endpoint::{Endpoint, Nanos, Patience, Wait, Woken};
 
@@ -73,8 +73,7 @@ pub fn a_long_wait_outlasts_a_short_one<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_message_that_is_there_ends_a_wait_at_once<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         send(&peer, &e, 0).await;
         let before = e.now();
         assert_eq!(wait_for(&e, for_mail(0, LONG)).await, Woken::Mail);
@@ -84,8 +83,7 @@ pub fn a_message_that_is_there_ends_a_wait_at_once<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_message_ends_a_wait<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         for _ in 0..5 {
             let late = async {
                 peer.sleep(SHORT).await;
@@ -99,8 +97,7 @@ pub fn a_message_ends_a_wait<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_message_in_another_slot_ends_no_wait<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         if e.slots() >= 2 {
             send(&peer, &e, 1).await;
             elapses(&e, for_mail(0, SHORT)).await;
@@ -151,8 +148,7 @@ pub fn a_living_peer_ends_no_wait<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_word_that_differs_already_ends_a_wait<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         let woken = e.wait(Wait { word: Some((addr, 1)), ..within(SHORT) }).await;
         assert!(matches!(woken, Woken::Changed | Woken::Elapsed), "{woken:?}");
     });
@@ -222,8 +218,7 @@ pub fn whichever_comes_first_ends_a_wait<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_dropped_wait_leaves_nothing_behind<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         {
             let mut dropped = pin!(wait_for(&e, for_mail(0, SHORT)));
             assert_eq!(begin(dropped.as_mut()).await, None);
@@ -251,8 +246,7 @@ pub fn many_dropped_waits_leave_nothing_behind<S: Stage>(stage: &mut S) {
 }
 
 pub fn waits_of_several_slots_do_not_mix<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
+    with_pair(stage, async |e, peer| {
         if e.slots() < 2 {
             return;
         }

@@ -1,7 +1,7 @@
 //! What masked atomics on 128-bit words have beside those on 64-bit words: two halves, and hints.
 
 use super::widths::{adding, with_word};
-use super::{Stage, load_all, store};
+use super::{Stage, load_all, store, with_line};
 use crate::endpoint::{Endpoint, WideAtomics};
 use crate::verb::{MaskedCas, MaskedFaa};
 
@@ -17,8 +17,7 @@ fn hints(old: u128) -> [Option<u128>; 6] {
 }
 
 pub fn the_low_half_comes_first<S: Stage<Endpoint: WideAtomics>>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         store(&e, addr, &[5, 6]).await;
         e.masked_faa128(addr, MaskedFaa { add: 1, boundary: 0 }, None).await.expect("it works");
         assert_eq!(halves(e.old()), [5, 6]);
@@ -63,8 +62,7 @@ pub fn a_hint_never_changes_an_addition<S: Stage<Endpoint: WideAtomics>>(stage: 
 }
 
 pub fn narrow_and_wide_verbs_share_a_word<S: Stage<Endpoint: WideAtomics>>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         let (low, high) = (addr, addr.plus(8));
         e.faa64(high, 7).await.expect("it takes effect");
         e.masked_faa128(addr, MaskedFaa { add: 3, boundary: 0 }, Some(0))

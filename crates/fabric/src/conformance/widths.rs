@@ -1,6 +1,6 @@
 //! Masked atomics, judged against their definitions bit by bit: each case at 64 and at 128 bits.
 
-use super::{Dice, Stage, add_by_bits, load_all, store, swap_by_bits};
+use super::{Dice, Stage, add_by_bits, load_all, store, swap_by_bits, with_line};
 use crate::addr::Addr;
 use crate::endpoint::Endpoint;
 use crate::error::Fault;
@@ -96,8 +96,7 @@ pub(super) fn with_word<S: Stage>(
     bits: u32,
     case: impl AsyncFnOnce(Word<S::Endpoint>),
 ) {
-    let word = Word { e: stage.endpoint(), addr: stage.scratch(64), bits };
-    stage.run(case(word));
+    with_line(stage, async |e, addr| case(Word { e, addr, bits }).await);
 }
 
 fn a_full_mask_compares_and_swaps_the_word<S: Stage>(stage: &mut S, bits: u32) {

@@ -1,6 +1,6 @@
 //! Reads and writes.
 
-use super::{Dice, Stage, load, load_all, store};
+use super::{Dice, Stage, load, load_all, store, with_line};
 use crate::endpoint::Endpoint;
 use crate::error::Fault;
 use crate::verb::{Verb, WORDS_MAX};
@@ -12,8 +12,7 @@ pub fn memory_begins_as_zeroes<S: Stage>(stage: &mut S) {
 }
 
 pub fn what_is_written_is_read<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         for value in [1, u64::MAX, 0, 0x0123_4567_89ab_cdef] {
             store(&e, addr, &[value]).await;
             assert_eq!(load(&e, addr).await, value);
@@ -43,8 +42,7 @@ pub fn every_bit_survives<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_read_changes_nothing<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         store(&e, addr, &[5, 6, 7]).await;
         for _ in 0..3 {
             assert_eq!(load_all(&e, addr, 3).await, [5, 6, 7]);
@@ -53,8 +51,7 @@ pub fn a_read_changes_nothing<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_write_touches_its_words_alone<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         store(&e, addr, &[9; 8]).await;
         store(&e, addr.plus(16), &[1, 2, 3]).await;
         assert_eq!(load_all(&e, addr, 8).await, [9, 9, 1, 2, 3, 9, 9, 9]);
@@ -93,8 +90,7 @@ pub fn a_write_that_is_too_long_is_refused<S: Stage>(stage: &mut S) {
 }
 
 pub fn the_first_two_words_of_a_read_stay_with_the_endpoint<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         store(&e, addr, &[0xa, 0xb, 0xc]).await;
         for words in [2, 3] {
             e.verb(Verb::Read { addr, words }).await.expect("it can be read");
@@ -104,8 +100,7 @@ pub fn the_first_two_words_of_a_read_stay_with_the_endpoint<S: Stage>(stage: &mu
 }
 
 pub fn a_read_is_copied_as_far_as_there_is_room<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         store(&e, addr, &[1, 2, 3, 4]).await;
         e.verb(Verb::Read { addr, words: 3 }).await.expect("it can be read");
         let (mut short, mut long) = ([9; 2], [9; 5]);
@@ -116,8 +111,7 @@ pub fn a_read_is_copied_as_far_as_there_is_room<S: Stage>(stage: &mut S) {
 }
 
 pub fn a_write_is_copied_when_it_is_posted<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
-    stage.run(async {
+    with_line(stage, async |e, addr| {
         let mut data = [1, 2];
         let write = e.verb(Verb::Write { addr, data: &data });
         data = [8, 9];

@@ -270,10 +270,15 @@ mod tests {
     /// A client that waits at several nodes in one turn of its loops remembers all it needs.
     #[test]
     fn what_follows_a_state_follows_it_among_ranges() {
-        let spec = "citron:leaf=1";
-        let player = subjects::player(spec).expect("a registered lock");
-        for ranges in [[2..8, 4..8, 0..16], [3..5, 3..8, 0..16], [0..4, 0..1, 0..2]] {
-            let scenario = Scenario::of_ranges(spec, 2, &ranges).expect("few parts");
+        for (spec, ranges) in [
+            ("citron:leaf=1", [2..8, 4..8, 0..16]),
+            ("citron:leaf=1", [3..5, 3..8, 0..16]),
+            ("citron:leaf=1", [0..4, 0..1, 0..2]),
+            ("citron-rw:leaf=1", [2..8, 4..8, 0..16]),
+            ("citron-rw:leaf=1", [0..1, 0..1, 0..4]),
+        ] {
+            let player = subjects::player(spec).expect("a registered lock");
+            let scenario = Scenario::of_ranges(spec, 2, &ranges).expect("few parts").mixed();
             let pause = What::Pause(player.pause_anywhere_ns());
             let mishaps_anywhere = vec![(1, pause)];
             is_consistent(
@@ -284,9 +289,18 @@ mod tests {
     }
 
     fn explored_ranges(spec: &str, ranges: &[Range<u32>], anywhere: u32) -> Explored {
+        explored_in_modes(spec, ranges, 0, anywhere)
+    }
+
+    fn explored_in_modes(
+        spec: &str,
+        ranges: &[Range<u32>],
+        shared: u64,
+        anywhere: u32,
+    ) -> Explored {
         let player = subjects::player(spec).expect("a registered lock");
         let scenario = Scenario::of_ranges(spec, 1, ranges).expect("few parts");
-        let scenario = Scenario { anywhere, ..scenario };
+        let scenario = Scenario { anywhere, shared, ..scenario };
         let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
         assert!(explored.catch.is_none(), "{spec} {ranges:?}: {:?}", explored.catch);
         assert!(explored.complete, "{spec} {ranges:?}");
@@ -308,6 +322,21 @@ mod tests {
         explored_ranges(spec, &[root.clone(), above, 1..2], 0);
         explored_ranges(spec, &[root.clone(), leaf.clone(), leaf], 0);
         explored_ranges(spec, &[0..5, 3..8, root], 0);
+    }
+
+    /// Whoever of two reads, and of three some; where one of two dies as well.
+    #[test]
+    fn readers_of_ranges_exclude_writers_above_and_below() {
+        let spec = "citron-rw:leaf=1";
+        for ranges in [[0..16, 0..1], [0..1, 0..1], [2..8, 3..4], [4..8, 4..8]] {
+            for shared in 0..4 {
+                explored_in_modes(spec, &ranges, shared, 0);
+                let bereaved = explored_in_modes(spec, &ranges, shared, 1);
+                assert!(bereaved.recoveries > 0 || shared == 3, "{ranges:?} {shared:b}");
+            }
+        }
+        explored_in_modes(spec, &[0..16, 0..1, 4..8], 0b010, 0);
+        explored_in_modes("citron-rw:leaf=2", &[0..1, 1..2, 0..8], 0b011, 0);
     }
 
     /// The same where one dies at any verb.

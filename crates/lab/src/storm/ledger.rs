@@ -14,9 +14,9 @@ use super::strike::Moment;
 
 /// Words in a line: each lock, seat and token has a line of its own.
 const LINE: usize = 8;
-/// Lines before the locks: one that everybody obeys, then deaths by their moment.
 /// Lines that a lock of any kind takes at most.
-const LOCK_LINES: usize = 16;
+const LOCK_LINES: usize = 22;
+/// Lines before the locks: one that everybody obeys, then deaths by their moment.
 const HEAD_LINES: usize = 1 + Moment::ALL.len().div_ceil(LINE);
 
 /// The memory of a storm: what everybody obeys, deaths, then locks, tokens, seats.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use farlock_fabric::{Link, MaskedCas, MaskedFaa, Verb};
 
 use super::tampered::Flaw;
-use crate::record::citron::word::{GET_IN_LINE, NOTIFY, NodeWord};
+use crate::record::citron::word::{GET_IN_LINE, NOTIFY, NodeWord, RETRACT};
 
 const OCC: u64 = NodeWord::OCC.mask() as u64;
 const T_CNT: u64 = NodeWord::T_CNT.mask() as u64;
@@ -31,6 +31,25 @@ impl Flaw for LooksOnce {
     fn links(&self, index: usize, old: u128) -> u128 {
         let again = self.again.get().is_some_and(|again| index >= again);
         if again { old & !u128::from(OCC) } else { old }
+    }
+}
+
+/// A reader notifies nobody: a writer above, who looked at its readers alone, overlooks it.
+#[derive(Debug, Default)]
+pub struct ReaderUnseen;
+
+impl Flaw for ReaderUnseen {
+    fn chains<'v>(&self, chain: &[Link<'v>]) -> Option<Vec<Link<'v>>> {
+        // The word of readers is the second one of a node.
+        let counts = |op: MaskedFaa<u64>| op == NOTIFY || op == RETRACT;
+        let quiet = |link: &Link<'v>| match link.verb {
+            Verb::MaskedFaa64 { addr, op } if addr.offset() % 16 != 0 && counts(op) => {
+                let op = MaskedFaa { add: 0, ..op };
+                Link { verb: Verb::MaskedFaa64 { addr, op }, ..*link }
+            }
+            _ => *link,
+        };
+        Some(chain.iter().map(quiet).collect())
     }
 }
 

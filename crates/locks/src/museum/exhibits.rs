@@ -4,7 +4,7 @@ use std::any::TypeId;
 
 use farlock_fabric::WideAtomics;
 
-use super::citron_flaws::{AbortIsRelease, LateBits, LooksOnce};
+use super::citron_flaws::{AbortIsRelease, LateBits, LooksOnce, ReaderUnseen};
 use super::declock_printed::{ExactTurn, HolderAcknowledges, WaitsForNote};
 use super::flaws::{
     DeathUnwatched, FEW_TICKETS, ForgottenHandover, GenerationBySize, HoldsForever, LateRelease,
@@ -20,8 +20,8 @@ use super::{DslrPrinted, EpochLost, GivesUp, LeasedByClock, LostWakeUp, RidingRe
 use crate::Lock;
 use crate::record::bakery::{LEASE_NS, Lease, Waiting};
 use crate::record::{
-    cas::Cas, citron::Citron, declock::DecLock, dslr::Dslr, dslr_64::Dslr64, mcs::Mcs,
-    none::NoLock, retry_on_fail::RetryOnFail, rma_rw::RmaRw, shiftlock::ShiftLock,
+    cas::Cas, citron::Exclusive, citron::Shared, declock::DecLock, dslr::Dslr, dslr_64::Dslr64,
+    mcs::Mcs, none::NoLock, retry_on_fail::RetryOnFail, rma_rw::RmaRw, shiftlock::ShiftLock,
     shiftlock::extended::Extended,
 };
 
@@ -206,14 +206,18 @@ exhibits! {
         "DecLock as printed: a waiter that gives up takes the grant with it";
     "looks-once", LooksOnce, citron(), true, true, Nothing at 4 locks,
         "Citron without its waits for time: who has notified those above looks at them no more";
-    "waits-for-own", Sound, Citron { exempts: false, ..citron() }, true, true, Nothing at 4 locks,
+    "waits-for-own", Sound, Exclusive { exempts: false, ..citron() }, true, true,
+        Nothing at 4 locks,
         "Citron as printed: who has one of two nodes waits for who occupies one above both";
-    "keeps-turn", Sound, Citron { keeps_turn: true, ..citron() }, true, true, Nothing at 4 locks,
+    "keeps-turn", Sound, Exclusive { keeps_turn: true, ..citron() }, true, true,
+        Nothing at 4 locks,
         "Citron as printed: whose turn it is keeps it while it waits for one above";
     "abort-is-release", AbortIsRelease, citron(), true, true, Nothing at 4 locks,
         "Citron as printed: who gives up its turn releases what it has not occupied";
     "late-bits", LateBits, citron(), true, true, Nothing at 4 locks,
         "Citron as printed: a late release frees bits that others have by then";
+    "reader-unseen", ReaderUnseen, citron_rw(), true, true, Nothing at 4 locks,
+        "a reader of a range notifies nobody, and a writer above overlooks it";
     "fast-slow", Sound, Cas::without_backoff(), true, true, WritersInOrder,
         "whoever tries at the right moment is served, however long another waits";
     "two-pass", Sound, two_pass(), true, true, OneMayPass,
@@ -278,8 +282,13 @@ fn leased_shiftlock() -> Extended {
 }
 
 /// Citron on a small tree, that looks seldom.
-fn citron() -> Citron {
-    Citron { leaf_units: 1, poll_ns: 2_500_000, ..Citron::default() }
+fn citron() -> Exclusive {
+    Exclusive { leaf_units: 1, poll_ns: 2_500_000, ..Exclusive::default() }
+}
+
+/// The same with readers.
+fn citron_rw() -> Shared {
+    Shared { leaf_units: 1, poll_ns: 2_500_000, ..Shared::default() }
 }
 
 /// RMA-RW whose turns are as short as they can be.

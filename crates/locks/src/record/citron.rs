@@ -37,9 +37,9 @@ const DISTANCE: u8 = 4;
 /// The pause between two reads, in nanoseconds: a round trip.
 const POLL_NS: Nanos = 1_862;
 
-/// A range lock on a segment tree, for exclusive holders.
+/// A range lock on a segment tree. Where readers do not share, nodes have one word, not two.
 #[derive(Clone, Debug)]
-pub struct Citron {
+pub struct Citron<const SHARES: bool> {
     /// How many levels the tree has.
     pub levels: u8,
     /// Units of a leaf.
@@ -61,7 +61,12 @@ pub struct Citron {
     pub patience: Patience,
 }
 
-impl Default for Citron {
+/// One for exclusive holders.
+pub type Exclusive = Citron<false>;
+/// One whose readers share.
+pub type Shared = Citron<true>;
+
+impl<const SHARES: bool> Default for Citron<SHARES> {
     fn default() -> Self {
         Self {
             levels: LEVELS,
@@ -76,11 +81,11 @@ impl Default for Citron {
     }
 }
 
-impl Citron {
+impl<const SHARES: bool> Citron<SHARES> {
     fn plan(&self) -> Plan {
         let tree = Tree { levels: self.levels, leaf_units: self.leaf_units };
         let Self { nodes_max, distance, exempts, .. } = *self;
-        Plan { tree, nodes_max, distance, exempts }
+        Plan { tree, nodes_max, distance, shares: SHARES, exempts }
     }
 
     fn params(&self) -> Params {
@@ -96,12 +101,12 @@ impl Citron {
 
     /// A request that has nothing yet.
     fn course(&self, want: Extent) -> Course {
-        Course::new(self.plan(), self.units(want))
+        Course::new(self.plan(), want.mode(), self.units(want))
     }
 
     /// One that has all.
     fn held(&self, want: Extent, grant: Grant) -> Course {
-        Course::complete(self.plan(), self.units(want), grant.tickets)
+        self.course(want).complete(grant.tickets)
     }
 }
 
@@ -125,9 +130,10 @@ impl Granted for Grant {
     }
 }
 
-impl LockKind for Citron {
-    const BYTES: u64 = Tree { levels: LEVELS_MAX, leaf_units: LEAF_UNITS_MAX }.bytes();
-    const SHARES: bool = false;
+impl<const SHARES: bool> LockKind for Citron<SHARES> {
+    const BYTES: u64 =
+        Tree { levels: LEVELS_MAX, leaf_units: LEAF_UNITS_MAX }.bytes() * (1 + SHARES as u64);
+    const SHARES: bool = SHARES;
     const FIELDS: &'static [Field] = NodeWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
 
@@ -160,7 +166,7 @@ impl LockKind for Citron {
         Promises { proof, ..Promises::EXCLUSION }
     }
 
-    /// Of the root and its first child.
+    /// Of the root's words, or of the root and its first child.
     fn near_wrap(&self, steps: u16) -> u128 {
         let before = u64::from(steps.wrapping_neg());
         let word = NodeWord::new()
@@ -168,12 +174,12 @@ impl LockKind for Citron {
             .with(NodeWord::T_MAX, before)
             .with(NodeWord::D_CNT, before)
             .with(NodeWord::D_MAX, before);
-        let child = if self.levels > 2 { u128::from(word.0) << 64 } else { 0 };
-        child | u128::from(word.0)
+        let behind = if SHARES || self.levels > 2 { u128::from(word.0) << 64 } else { 0 };
+        behind | u128::from(word.0)
     }
 }
 
-impl<E: WideAtomics> Lock<E> for Citron {
+impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     type Want = Extent;
     type Grant = Grant;
 
@@ -184,12 +190,12 @@ impl<E: WideAtomics> Lock<E> for Citron {
     }
 
     fn opening(&self, site: &Site<'_, E>, want: Extent) -> Verb<'static> {
-        take::looking(site.lock, self.course(want).next())
+        take::looking(self.plan(), site.lock, self.course(want).next())
     }
 
     /// Looks at the first node and those above it, which changes nothing.
     fn open(&self, site: &Site<'_, E>, want: Extent) -> Posted {
-        take::look(site, self.course(want).next())
+        take::look(site, &self.course(want))
     }
 
     /// It is never all. What was seen is kept for the next verbs.

@@ -6,6 +6,7 @@ pub mod bakery;
 mod barging;
 pub mod cas;
 pub mod citron;
+pub mod citron_rw;
 pub mod claim;
 pub mod declock;
 pub mod drtm;
@@ -46,7 +47,8 @@ macro_rules! locks {
                 "reader-writer handover";
             "declock", declock, DecLock::default(), "a header and a ring, told by messages";
             "segments", segments, Segments::default(), "ranges: a dslr a segment, in order";
-            "citron", citron, Citron::default(), "ranges: a segment tree, exclusive";
+            "citron", citron, Exclusive::default(), "ranges: a segment tree, exclusive";
+            "citron-rw", citron_rw, Shared::default(), "ranges: a segment tree with readers";
             "claim", claim, Claim::default(), "reader-writer, grants are claimed in line";
         }
     };

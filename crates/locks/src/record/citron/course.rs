@@ -11,7 +11,7 @@ use farlock_fabric::verb::Link;
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Slot, Verb, word};
 
 use super::split::{Nodes, SPLIT_MAX};
-use super::tree::{Node, Tree};
+use super::tree::{NODE_BYTES, Node, Tree};
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotWord};
 use crate::want::Mode;
@@ -38,14 +38,27 @@ word! {
     }
 }
 
-/// Where the word of a node lies.
-pub(super) const fn addr(lock: Addr, node: Node) -> Addr {
-    lock.plus(node.offset())
-}
-
 /// A chain of these verbs.
 pub(super) fn chain_of(verbs: impl Iterator<Item = Verb<'static>>) -> Vec<Link<'static>> {
     verbs.map(Link::from).collect()
+}
+
+/// The words of a node: that of writers, and, where readers share, behind it theirs. In the second
+/// one the line is that of those inside, who need no turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Half {
+    Writers,
+    Readers,
+}
+
+impl Half {
+    /// The word that counts those who want a node in this mode.
+    pub(super) const fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Exclusive => Self::Writers,
+            Mode::Shared => Self::Readers,
+        }
+    }
 }
 
 /// How the nodes of a lock are found.
@@ -56,11 +69,24 @@ pub(super) struct Plan {
     pub(super) nodes_max: usize,
     /// From those who notify to those who look.
     pub(super) distance: u8,
+    /// Whether nodes have a word for readers as well.
+    pub(super) shares: bool,
     /// Whether requests are exempt from who occupies a node above one of theirs.
     pub(super) exempts: bool,
 }
 
 impl Plan {
+    /// How many words a node has.
+    pub(super) const fn halves(&self) -> u16 {
+        1 + self.shares as u16
+    }
+
+    /// Where one of a node's words lies.
+    pub(super) const fn word(&self, lock: Addr, node: Node, half: Half) -> Addr {
+        let offset = node.offset() * self.halves() as u64;
+        lock.plus(offset + if matches!(half, Half::Readers) { NODE_BYTES } else { 0 })
+    }
+
     /// Whether one of these nodes, the first so many, notifies this one.
     fn is_notified(&self, nodes: &[Node], by: Node) -> bool {
         nodes.iter().any(|node| node.notified(self.distance).any(|other| other == by))
@@ -80,30 +106,41 @@ pub(super) struct Stand {
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Course {
-    plan: Plan,
+    pub(super) plan: Plan,
+    pub(super) mode: Mode,
     units: (u64, u64),
     pub(super) nodes: Nodes,
     /// How many of them it has.
     pub(super) has: usize,
-    /// The tickets of those which are internal.
+    /// The tickets of those which are internal, of a writer.
     pub(super) tickets: [u16; SPLIT_MAX],
 }
 
 impl Course {
     /// One that has nothing yet.
-    pub(super) fn new(plan: Plan, units: Range<u64>) -> Self {
+    pub(super) fn new(plan: Plan, mode: Mode, units: Range<u64>) -> Self {
         let nodes = plan.tree.split(&units, plan.nodes_max);
-        Self { plan, units: (units.start, units.end), nodes, has: 0, tickets: [0; SPLIT_MAX] }
+        let units = (units.start, units.end);
+        Self { plan, mode, units, nodes, has: 0, tickets: [0; SPLIT_MAX] }
     }
 
-    /// One that has all.
-    pub(super) fn complete(plan: Plan, units: Range<u64>, tickets: [u16; SPLIT_MAX]) -> Self {
-        let course = Self::new(plan, units);
-        Self { has: course.nodes.len(), tickets, ..course }
+    /// The same with all of them.
+    pub(super) fn complete(self, tickets: [u16; SPLIT_MAX]) -> Self {
+        Self { has: self.nodes.len(), tickets, ..self }
     }
 
     pub(super) fn units(&self) -> Range<u64> {
         self.units.0..self.units.1
+    }
+
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.mode == Mode::Exclusive
+    }
+
+    /// The ticket by which a writer has the next node, if that is internal.
+    pub(super) fn ticket(&self) -> Option<u16> {
+        let has_one = self.is_exclusive() && self.mask().is_none();
+        has_one.then(|| self.tickets[self.has])
     }
 
     pub(super) fn is_complete(&self) -> bool {
@@ -159,7 +196,7 @@ impl Course {
     pub(super) fn publish<E: Endpoint>(&self, site: &Site<'_, E>, stand: Stand) {
         let reach = self.reach().with(ReachWord::CLAIMS, stand.claims.into());
         let ticket = stand.ticket.map_or(0, |ticket| u32::from(ticket) + 1);
-        site.publish_ticket(stand.phase, Mode::Exclusive, reach.0, ticket);
+        site.publish_ticket(stand.phase, self.mode, reach.0, ticket);
     }
 
     /// What its record says of the nodes that it has.
@@ -197,7 +234,8 @@ impl Living {
         if units.is_empty() || units.end > plan.tree.units() {
             return None;
         }
-        let mut course = Course::new(plan, units);
+        let mode = if state.mode() == 0 { Mode::Shared } else { Mode::Exclusive };
+        let mut course = Course::new(plan, mode, units);
         course.has = (reach.has() as usize).min(course.nodes.len());
         // Who reads what is above a node may claim it without another word.
         let claims = reach.claims() != 0 || phase == Phase::Opening;
@@ -212,7 +250,8 @@ impl Living {
 
     /// Whether this ticket of this node is its own, or may be.
     pub(super) fn has_ticket(&self, node: Node, ticket: u16) -> bool {
-        self.course.held().contains(&node) || self.is_next(node) && self.ticket == Some(ticket)
+        let has = self.course.is_exclusive() && self.course.held().contains(&node);
+        has || self.is_next(node) && self.ticket == Some(ticket)
     }
 
     fn is_next(&self, node: Node) -> bool {
@@ -231,14 +270,19 @@ impl Living {
         &self.course.nodes[..reached]
     }
 
-    /// Whether it is counted by this node, or may be.
-    pub(super) fn may_be_below(&self, node: Node) -> bool {
-        self.course.plan.is_notified(self.reached(), node)
+    /// Whether it is counted by this word of this node as one below, or may be.
+    pub(super) fn may_be_below(&self, node: Node, half: Half) -> bool {
+        Half::of(self.course.mode) == half && self.course.plan.is_notified(self.reached(), node)
+    }
+
+    /// Whether it is counted by this node as a reader of it, or may be.
+    pub(super) fn may_read(&self, node: Node) -> bool {
+        !self.course.is_exclusive() && self.reached().contains(&node)
     }
 
     /// The bits of this leaf that it has, or may have.
     pub(super) fn bits(&self, leaf: Node) -> u64 {
-        match self.reached().contains(&leaf) {
+        match self.course.is_exclusive() && self.reached().contains(&leaf) {
             true => self.course.plan.tree.mask(leaf, &self.course.units()),
             false => 0,
         }

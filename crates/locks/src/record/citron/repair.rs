@@ -8,7 +8,7 @@
 
 use farlock_fabric::{EndpointId, Fault, Nanos, Patience, Verb, WideAtomics};
 
-use super::course::{Course, Living, Plan, Stand, addr, chain_of, living};
+use super::course::{Course, Half, Living, Plan, Stand, chain_of, living};
 use super::tree::{FANOUT, Node};
 use super::word::{self, NodeWord};
 use crate::event::Event;
@@ -35,6 +35,8 @@ pub(super) enum Bar {
     Nothing,
     /// That whoever occupies this node leaves.
     Owner(Node),
+    /// That the readers of this node leave.
+    Readers(Node),
     /// That bits of the leaf are free.
     Bits(Node),
     /// That fewer are at this node and below it.
@@ -50,18 +52,24 @@ impl Bar {
             Some(Self::Owner(node)) => (2, node),
             Some(Self::Bits(node)) => (3, node),
             Some(Self::Crowd(node)) => (4, node),
+            Some(Self::Readers(node)) => (5, node),
         };
         kind << 32 | u64::from(node.index())
     }
 }
 
+/// A word of a node, and what is waited for there.
+pub(super) type Wanted = (Node, Half, Until);
+
 /// What a client waits for at a word.
-#[derive(Clone, Copy, Debug)]
-enum Until {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Until {
     /// That it is this ticket's turn.
     Turn(u16),
     /// That the node is not occupied.
     Vacant,
+    /// That no reader is there.
+    Unread,
     /// That nobody is below it.
     Deserted,
     /// That fewer are below it and in its line.
@@ -77,6 +85,7 @@ impl Until {
         match self {
             Self::Turn(ticket) => node.turn() == ticket,
             Self::Vacant => node.occ() == 0,
+            Self::Unread => node.in_line() == 0,
             Self::Deserted => node.below() == 0,
             Self::Roomy => !node.is_crowded(),
             Self::Free(mask) => seen & mask == 0,
@@ -84,12 +93,13 @@ impl Until {
     }
 
     /// Whether it waits for this client, when the word was as `seen`.
-    fn waits_for(self, living: &Living, node: Node, seen: NodeWord) -> bool {
+    fn waits_for(self, living: &Living, (node, half): (Node, Half), seen: NodeWord) -> bool {
         match self {
             Self::Turn(_) | Self::Vacant => {
                 living.gets_in_line(node) || living.has_ticket(node, seen.turn())
             }
-            Self::Deserted | Self::Roomy => living.may_be_below(node),
+            Self::Unread => living.may_read(node),
+            Self::Deserted | Self::Roomy => living.may_be_below(node, half),
             Self::Free(mask) => living.bits(node) & mask != 0,
         }
     }
@@ -114,13 +124,19 @@ impl Params {
         course: &Course,
         bar: Bar,
     ) -> Result<Option<Node>, Fault> {
-        let (node, until) = match bar {
+        let half = Half::of(course.mode);
+        let wanted = match bar {
             Bar::Nothing => return Ok(None),
-            Bar::Owner(node) => (node, Until::Vacant),
-            Bar::Crowd(node) => (node, Until::Roomy),
-            Bar::Bits(leaf) => (leaf, Until::Free(course.mask_of(leaf).unwrap_or(u64::MAX))),
+            Bar::Owner(node) => (node, Half::Writers, Until::Vacant),
+            Bar::Readers(node) => (node, Half::Readers, Until::Unread),
+            Bar::Crowd(node) => (node, half, Until::Roomy),
+            Bar::Bits(leaf) => {
+                // A reader is counted for all of the leaf.
+                let mask = course.mask_of(leaf).filter(|_| course.is_exclusive());
+                (leaf, Half::Writers, Until::Free(mask.unwrap_or(u64::MAX)))
+            }
         };
-        self.wait_as(site, course, (node, until), None).await
+        self.wait_as(site, course, wanted, None).await
     }
 
     /// Waits until nobody occupies this node above the next one, of which it is this ticket's turn.
@@ -131,7 +147,7 @@ impl Params {
         above: Node,
         ticket: u16,
     ) -> Result<(), Fault> {
-        self.wait_as(site, course, (above, Until::Vacant), Some(ticket)).await?;
+        self.wait_as(site, course, (above, Half::Writers, Until::Vacant), Some(ticket)).await?;
         Ok(())
     }
 
@@ -140,13 +156,13 @@ impl Params {
         &self,
         site: &Site<'_, E>,
         course: &Course,
-        (node, until): (Node, Until),
+        wanted: Wanted,
         ticket: Option<u16>,
     ) -> Result<Option<Node>, Fault> {
         let stand = Stand { phase: Phase::Waiting, claims: false, ticket };
         course.publish(site, stand);
-        let is_met = self.wait_until(site, course, (node, until), stand).await?;
-        Ok((!is_met).then_some(node))
+        let is_met = self.wait_until(site, course, wanted, stand).await?;
+        Ok((!is_met).then_some(wanted.0))
     }
 
     /// Waits until it is the turn of this ticket of the next node.
@@ -156,21 +172,21 @@ impl Params {
         course: &Course,
         ticket: u16,
     ) -> Result<(), Fault> {
-        self.wait_as(site, course, (course.next(), Until::Turn(ticket)), Some(ticket)).await?;
+        let wanted = (course.next(), Half::Writers, Until::Turn(ticket));
+        self.wait_as(site, course, wanted, Some(ticket)).await?;
         Ok(())
     }
 
-    /// Waits until nobody is left below this node, which is the next one that the request claims or
-    /// below it.
+    /// Waits for those that are at the next node, which the request has claimed, or below it.
     pub(super) async fn wait_below<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &Course,
-        node: Node,
+        wanted: Wanted,
     ) -> Result<(), Fault> {
-        let ticket = Some(course.tickets[course.has]);
-        let stand = Stand { phase: Phase::Claiming, claims: true, ticket };
-        self.wait_until(site, course, (node, Until::Deserted), stand).await?;
+        let stand = Stand { phase: Phase::Claiming, claims: true, ticket: course.ticket() };
+        course.publish(site, stand);
+        self.wait_until(site, course, wanted, stand).await?;
         Ok(())
     }
 
@@ -180,10 +196,11 @@ impl Params {
         &self,
         site: &Site<'_, E>,
         course: &Course,
-        (node, until): (Node, Until),
+        wanted: Wanted,
         stand: Stand,
     ) -> Result<bool, Fault> {
-        let here = site.at(addr(site.lock, node));
+        let (node, half, until) = wanted;
+        let here = site.at(self.plan.word(site.lock, node, half));
         let mut doubt = Doubt::new::<E>();
         loop {
             site.endpoint.read64(here.lock).await?;
@@ -194,7 +211,7 @@ impl Params {
             doubt.sees(seen);
             if doubt.is_due() {
                 course.publish(site, Stand { phase: Phase::Repairing, ..stand });
-                let found = self.look_around(site, &mut doubt, (node, until), seen).await?;
+                let found = self.look_around(site, &mut doubt, wanted, seen).await?;
                 course.publish(site, stand);
                 match found {
                     Found::Living => {}
@@ -213,12 +230,12 @@ impl Params {
         &self,
         site: &Site<'_, E>,
         doubt: &mut Doubt,
-        (node, until): (Node, Until),
+        (node, half, until): Wanted,
         seen: u64,
     ) -> Result<Found, Fault> {
-        let word = NodeWord(seen);
+        let (word, addr) = (NodeWord(seen), self.plan.word(site.lock, node, half));
         let mut living = living(site, self.plan, site.lock).await?;
-        living.retain(|other| until.waits_for(other, node, word));
+        living.retain(|other| until.waits_for(other, (node, half), word));
         let is_vague = living.iter().any(Living::is_about_to_change);
         doubt.watch::<E>(living.iter().map(|other| other.endpoint), is_vague);
         let op = match until {
@@ -228,9 +245,12 @@ impl Params {
             Until::Deserted | Until::Roomy if usize::from(word.below()) > living.len() => {
                 word::recount(word, living.len() as u16)
             }
+            Until::Unread if usize::from(word.in_line()) > living.len() => {
+                word::recount_here(word, living.len() as u16)
+            }
             Until::Free(mask) if bits_of(&living, node) & mask & seen != mask & seen => {
                 // Somebody may have left since the word was read.
-                site.endpoint.read64(addr(site.lock, node)).await?;
+                site.endpoint.read64(addr).await?;
                 let still = site.endpoint.old() as u64 & seen & mask & !bits_of(&living, node);
                 return Ok(if still == 0 { Found::Mended } else { Found::DeadBits });
             }
@@ -242,7 +262,7 @@ impl Params {
                 return Ok(Found::Living);
             }
         };
-        site.endpoint.verb(Verb::MaskedCas64 { addr: addr(site.lock, node), op }).await?;
+        site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
         if word::swapped(&op, site.endpoint.old() as u64) {
             has_mended(site);
         }
@@ -264,16 +284,17 @@ impl Params {
         course.publish(site, stand);
         let first = course.held()[0].child(0);
         let leaves = || (0..FANOUT).map(|number| first.plus(number));
-        let verb = Verb::Read { addr: addr(site.lock, first), words: FANOUT as u16 };
+        let (word, halves) = (self.plan.word(site.lock, first, Half::Writers), self.plan.halves());
+        let verb = Verb::Read { addr: word, words: FANOUT as u16 * halves };
         site.endpoint.verb(verb).await?;
-        let mut words = [0; FANOUT as usize];
+        let mut words = [0; 2 * FANOUT as usize];
         site.endpoint.copy_read(0, &mut words);
         let living = living(site, self.plan, site.lock).await?;
         let dead = |(word, leaf)| (leaf, word & !bits_of(&living, leaf));
-        let dead = words.iter().zip(leaves()).map(dead);
-        let clear = dead.filter(|&(_, bits)| bits != 0).map(|(leaf, bits)| Verb::MaskedCas64 {
-            addr: addr(site.lock, leaf),
-            op: word::give_back(bits),
+        let dead = words.iter().step_by(halves.into()).zip(leaves()).map(dead);
+        let clear = dead.filter(|&(_, bits)| bits != 0).map(|(leaf, bits)| {
+            let addr = self.plan.word(site.lock, leaf, Half::Writers);
+            Verb::MaskedCas64 { addr, op: word::give_back(bits) }
         });
         let chain = chain_of(clear);
         if !chain.is_empty() {

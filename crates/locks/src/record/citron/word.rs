@@ -120,6 +120,13 @@ pub(super) const fn recount(seen: NodeWord, living: u16) -> MaskedCas<u64> {
     MaskedCas { compare: seen.0, compare_mask: D_CNT | D_MAX, swap: swap.0, swap_mask: D_CNT }
 }
 
+/// Counts readers of the node as left for whom `living` are still there, if none has come or left
+/// since the word was as `seen`.
+pub(super) const fn recount_here(seen: NodeWord, living: u16) -> MaskedCas<u64> {
+    let swap = NodeWord::new().with(NodeWord::T_CNT, seen.t_max().wrapping_sub(living as u64));
+    MaskedCas { compare: seen.0, compare_mask: T_CNT | T_MAX, swap: swap.0, swap_mask: T_CNT }
+}
+
 /// Whether a compare that found this word has swapped it.
 pub(super) const fn swapped(op: &MaskedCas<u64>, old: u64) -> bool {
     (old ^ op.compare) & op.compare_mask == 0
@@ -129,12 +136,14 @@ const fn adding(word: NodeWord) -> MaskedFaa<u64> {
     MaskedFaa { add: word.0, boundary: NodeWord::BOUNDARY }
 }
 
-/// One more in line.
+/// One more in line; of readers, one more here.
 pub(crate) const GET_IN_LINE: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::T_MAX, 1));
+/// A reader has left.
+pub(super) const LEAVE: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::T_CNT, 1));
 /// One more below.
 pub(crate) const NOTIFY: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::D_MAX, 1));
 /// One below has left.
-pub(super) const RETRACT: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::D_CNT, 1));
+pub(crate) const RETRACT: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::D_CNT, 1));
 
 #[cfg(test)]
 mod tests {

@@ -37,8 +37,15 @@ macro_rules! check {
     };
 }
 
-/// The same over locks whose counts hold so few bits that they come all the way round. Built apart,
-/// and in less time: what it runs is not timed.
+/// Every schedule of clients of which each wants these units, and then what else there is to say.
+macro_rules! range {
+    ($arguments:literal) => {
+        concat!(check!("exhaustive --acquisitions 1 --ranges "), $arguments)
+    };
+}
+
+/// A run of the checker over locks whose counts hold so few bits that they come all the way round.
+/// Built apart, and in less time: what it runs is not timed.
 macro_rules! narrow {
     ($arguments:literal) => {
         concat!(
@@ -236,6 +243,22 @@ pub(crate) const CI: &[Step] = &[
                  --protocol claim:bypass=1 --budget 15s --partial"
             ),
             check!("exhaustive --acquisitions 1 --tries shared --visits --budget 6s --partial"),
+        ],
+        ..PLAIN
+    },
+    Step {
+        name: "ranges",
+        title: "ranges of a tree: above, below and beside each other, of readers and of the dead",
+        cap_minutes: 3,
+        commands: &[
+            range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1"),
+            range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1"),
+            // Of two nodes and an ancestor of both, where the paper's text deadlocks.
+            range!("0-5,3-8,0-64 --protocol citron:levels=4:leaf=1"),
+            range!("0-16,0-1,4-8 --protocol citron-rw:leaf=1"),
+            range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2"),
+            range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1"),
+            range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1"),
         ],
         ..PLAIN
     },

@@ -108,7 +108,6 @@ pub fn run(args: &ClientArgs) -> anyhow::Result<()> {
     let id = endpoint.id();
     let options = Options::new(region.incarnation());
     let lock = named(&args.protocol)?;
-    assert!(lock.kind().bytes() <= Ledger::LOCK_BYTES, "the ledger has room for any lock");
     let client = lock.client(endpoint, options);
     if args.role == Role::Contender {
         let ledger = Ledger::new(region.words(), locks, seats);

@@ -134,6 +134,12 @@ pub fn served_by(spec: &str, server: Option<EndpointId>) -> String {
     }
 }
 
+/// Bytes in which every lock of the list has room.
+pub fn bytes_max() -> u64 {
+    let bytes = |lock: &LockInfo| kind(lock.name).map_or(0, |kind| kind.bytes());
+    RECORD_LOCKS.iter().map(bytes).max().unwrap_or(0)
+}
+
 /// What the lock that `spec` names promises.
 pub fn promises(spec: &str) -> Result<Promises, SpecError> {
     Ok(kind(spec)?.promises())

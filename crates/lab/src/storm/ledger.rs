@@ -8,14 +8,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farlock_fabric::{EndpointId, Nanos};
-use farlock_locks::{Mode, Token};
+use farlock_locks::{Mode, Token, registry};
 
 use super::strike::Moment;
 
 /// Words in a line: each lock, seat and token has a line of its own.
 const LINE: usize = 8;
-/// Lines that a lock of any kind takes at most.
-const LOCK_LINES: usize = 22;
 /// Lines before the locks: one that everybody obeys, then deaths by their moment.
 const HEAD_LINES: usize = 1 + Moment::ALL.len().div_ceil(LINE);
 
@@ -25,6 +23,13 @@ pub struct Ledger<'a> {
     words: &'a [AtomicU64],
     locks: usize,
     seats: usize,
+    /// Where the lines after the locks begin.
+    locks_end: usize,
+}
+
+/// Lines that a lock of any kind takes at most.
+fn lock_lines() -> usize {
+    registry::bytes_max().div_ceil(LINE as u64 * 8) as usize
 }
 
 /// How the weather is.
@@ -58,23 +63,20 @@ enum Field {
 }
 
 impl<'a> Ledger<'a> {
-    /// Bytes that a lock of any kind takes at most.
-    pub const LOCK_BYTES: u64 = (LOCK_LINES * LINE * 8) as u64;
-
     /// Words that the storm of so many locks and seats needs.
-    pub const fn words(locks: usize, seats: usize) -> usize {
-        (HEAD_LINES + (LOCK_LINES + 1) * locks + seats) * LINE
+    pub fn words(locks: usize, seats: usize) -> usize {
+        (HEAD_LINES + (lock_lines() + 1) * locks + seats) * LINE
     }
 
     /// The ledger in zeroed words.
     pub fn new(words: &'a [AtomicU64], locks: usize, seats: usize) -> Self {
         assert!(words.len() >= Self::words(locks, seats), "room for locks and seats");
-        Self { words, locks, seats }
+        Self { words, locks, seats, locks_end: HEAD_LINES + lock_lines() * locks }
     }
 
     /// Where the word of this lock lies, in bytes from the first word.
-    pub const fn lock_offset(lock: usize) -> u64 {
-        ((HEAD_LINES + lock * LOCK_LINES) * LINE * 8) as u64
+    pub fn lock_offset(lock: usize) -> u64 {
+        ((HEAD_LINES + lock * lock_lines()) * LINE * 8) as u64
     }
 
     /// The weather changes, for good.
@@ -137,7 +139,7 @@ impl<'a> Ledger<'a> {
             }
         }
         if let (Some(token), Mode::Exclusive) = (token, mode) {
-            let last = &self.words[(HEAD_LINES + LOCK_LINES * self.locks + lock) * LINE];
+            let last = &self.words[(self.locks_end + lock) * LINE];
             if last.swap(token.get(), Ordering::SeqCst) >= token.get() {
                 self.violated(seat);
             }
@@ -208,7 +210,7 @@ impl<'a> Ledger<'a> {
     }
 
     fn field(&self, seat: usize, field: Field) -> &AtomicU64 {
-        &self.words[(HEAD_LINES + (LOCK_LINES + 1) * self.locks + seat) * LINE + field as usize]
+        &self.words[(self.locks_end + self.locks + seat) * LINE + field as usize]
     }
 }
 

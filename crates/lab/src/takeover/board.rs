@@ -40,7 +40,7 @@ pub enum Register {
 
 impl<'a> Board<'a> {
     /// Words that so many seats need.
-    pub const fn words(seats: usize) -> usize {
+    pub fn words(seats: usize) -> usize {
         Ledger::words(1, seats) + (2 + seats) * LINE
     }
 

@@ -1,0 +1,82 @@
+//! What an uncontended range costs: two round trips to acquire it, one to release it, and the verbs
+//! that the pages of the locks say.
+
+use std::rc::Rc;
+
+use farlock_fabric::{Addr, Endpoint, Nanos};
+use farlock_locks::record::citron::{Exclusive, Shared};
+use farlock_locks::{Client, Extent, Lock, Mode, Options};
+use farlock_sim::{Config, Ended, Kind, SimEndpoint, Weakness, World};
+
+/// What a client did: how long each step took, and how many verbs of each kind it posted.
+#[derive(Debug)]
+struct Cost {
+    round_trip: Nanos,
+    acquire: Nanos,
+    release: Nanos,
+    reads: u64,
+    compares: u64,
+    adds: u64,
+}
+
+/// Acquires and releases these units of a free lock.
+fn cost<L: Lock<SimEndpoint, Want = Extent>>(lock: L, want: Extent) -> Cost {
+    let world = World::new(Config { endpoints: 1, weakness: Weakness::NONE, ..Config::default() });
+    let word: Addr = world.region(world.node(), L::BYTES);
+    let endpoint = world.endpoint();
+    let (id, client) = (endpoint.id(), Rc::new(Client::new(endpoint, lock, Options::default())));
+    let times = Rc::new(std::cell::Cell::new([0; 4]));
+    let told = Rc::clone(&times);
+    world.spawn(id, async move {
+        let now = || client.endpoint().now();
+        let first = now();
+        client.endpoint().faa64(word, 0).await.expect("an atomic of one word");
+        let second = now();
+        let guard = client.acquire(word, want).await.expect("it is free");
+        let third = now();
+        guard.release().await.expect("it is held");
+        told.set([first, second, third, now()]);
+    });
+    assert_eq!(world.run(), Ended::Finished);
+    let [first, second, third, last] = times.get();
+    let posted = |kind: Kind| world.handle().stats().posted[kind as usize];
+    Cost {
+        round_trip: second - first,
+        acquire: third - second,
+        release: last - third,
+        reads: posted(Kind::Read),
+        compares: posted(Kind::MaskedCas64),
+        adds: posted(Kind::MaskedFaa64),
+    }
+}
+
+fn takes_round_trips(cost: &Cost) {
+    let trips = |time: Nanos| (time + cost.round_trip / 2) / cost.round_trip;
+    assert_eq!((trips(cost.acquire), trips(cost.release)), (2, 1), "{cost:?}");
+}
+
+/// In a tree of three levels: three nodes are looked at, then the two above once more.
+#[test]
+fn a_unit_takes_two_round_trips() {
+    let cost = cost(Exclusive::default(), Extent::new(Mode::Exclusive, 70..71));
+    takes_round_trips(&cost);
+    assert_eq!((cost.reads, cost.compares, cost.adds), (3 + 2, 2, 2), "{cost:?}");
+}
+
+/// The root looks at itself, and at the nodes of its window.
+#[test]
+fn all_units_take_two_round_trips() {
+    let cost = cost(Exclusive::default(), Extent::from(Mode::Exclusive));
+    takes_round_trips(&cost);
+    assert_eq!((cost.reads, cost.compares, cost.adds), (1 + 2, 2, 0), "{cost:?}");
+}
+
+/// A reader counts where a writer compares, and looks at its node again.
+#[test]
+fn readers_take_as_many() {
+    for (mode, compares, adds) in [(Mode::Exclusive, 2, 2), (Mode::Shared, 0, 4)] {
+        let cost = cost(Shared::default(), Extent::new(mode, 70..71));
+        takes_round_trips(&cost);
+        assert_eq!((cost.reads, cost.compares, cost.adds), (3 + 3, compares, adds), "{cost:?}");
+    }
+}

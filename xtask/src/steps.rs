@@ -80,7 +80,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 12,
+        cap_minutes: 10,
         commands: &["cargo test --workspace --all-features --no-run", "cargo build --release"],
         ..PLAIN
     },
@@ -249,7 +249,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "ranges",
         title: "ranges of a tree: above, below and beside each other, of readers and of the dead",
-        cap_minutes: 3,
+        cap_minutes: 2,
         commands: &[
             range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1"),

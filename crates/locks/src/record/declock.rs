@@ -56,12 +56,17 @@ const NEXT: u32 = 4;
 /// The pause between two reads of an entry that is not there yet, at first: a round trip.
 const POLL_NS: Nanos = 1_862;
 /// So often an entry is looked for, each time after twice as long.
-const POLLS: u32 = 10;
+const POLLS: u32 = 4;
 /// The most such looks: the last pause has about a second.
 const POLLS_MAX: u32 = 20;
 /// How long a waiter trusts those before it, in nanoseconds. As long as it finds them alive, and
 /// none of them leaves, twice as long each time.
 const TRUST_NS: (Nanos, Nanos) = (100_000, 1_280_000_000);
+/// When it has trusted for so long, it sleeps where it can watch memory, until a client comes
+/// or leaves.
+const CALM_NS: Nanos = 1_600_000;
+/// And so long at most, for nothing tells when the record of one that has left says so.
+const CALM_LOOK_NS: Nanos = 4_000_000_000;
 /// How long where looking around costs round trips: three leases of DSLR's paper.
 const TRUST_FAR_NS: Nanos = 30_000_000;
 /// The most peers watched in one wait.
@@ -209,6 +214,8 @@ struct Watch {
     /// How long they are trusted, in nanoseconds, and how much of that is left.
     trust_ns: Nanos,
     left_ns: Nanos,
+    /// It sleeps until the header changes.
+    is_calm: bool,
     /// The header at the last look.
     seen: Option<Header>,
     watched: Vec<EndpointId>,
@@ -217,7 +224,7 @@ struct Watch {
 impl Watch {
     const fn new<E: Endpoint>() -> Self {
         let trust_ns = fresh_ns::<E>();
-        Self { trust_ns, left_ns: trust_ns, seen: None, watched: Vec::new() }
+        Self { trust_ns, left_ns: trust_ns, is_calm: false, seen: None, watched: Vec::new() }
     }
 
     /// Waits for a reason to look, for a while at most.
@@ -227,13 +234,18 @@ impl Watch {
         wait: Wait<'_>,
         at_most_ns: Nanos,
     ) -> Woken {
-        let interval = self.left_ns.min(at_most_ns);
-        let wait = Wait { interval: Some(interval), peers: &self.watched, ..wait };
+        let limit = self.left_ns.min(at_most_ns);
+        let interval = Some(limit);
+        // One that has waited for long is woken by the first client that comes or leaves.
+        let calm = self.seen.filter(|_| self.is_calm);
+        let word = calm.map(|seen| (site.lock, seen.0)).or(wait.word);
+        let wait = Wait { word, interval, peers: &self.watched, ..wait };
         let woken = site.endpoint.wait(wait).await;
         match woken {
-            Woken::Elapsed => self.left_ns -= interval,
+            Woken::Elapsed => self.left_ns -= limit,
+            Woken::Changed if calm.is_some() => self.left_ns = 0,
             Woken::PeerGone(_) => (self.left_ns, self.watched) = (0, Vec::new()),
-            Woken::Changed | Woken::Mail => {}
+            _ => {}
         }
         woken
     }
@@ -252,6 +264,7 @@ impl Watch {
         if last.is_none_or(|last| last.head() != header.head()) {
             (self.trust_ns, self.left_ns) = (fresh_ns::<E>(), fresh_ns::<E>());
             self.watched.clear();
+            self.is_calm = false;
             return Ok(true);
         }
         let mut movers = repair::participants(site.endpoint, site.lock, site.slot()).await?;
@@ -264,7 +277,9 @@ impl Watch {
             _ => true,
         });
         self.watched = movers.iter().map(|p| p.endpoint).take(WATCHED_MAX).collect();
-        self.left_ns = self.trust_ns;
+        let is_calm = E::WATCHES_MEMORY && self.trust_ns >= CALM_NS && movers.len() <= WATCHED_MAX;
+        self.is_calm = is_calm;
+        self.left_ns = if is_calm { CALM_LOOK_NS } else { self.trust_ns };
         let most_ns = if E::LOOKS_AROUND_CHEAPLY { TRUST_NS.1 } else { TRUST_FAR_NS };
         self.trust_ns = (2 * self.trust_ns).min(most_ns);
         Ok(!movers.is_empty())

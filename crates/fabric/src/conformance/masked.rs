@@ -1,5 +1,5 @@
 //! The face of masked atomics on 64-bit words. What they do is judged at both
-//! [widths](super::widths).
+//! `widths`.
 
 use super::{Stage, load, with_line};
 use crate::endpoint::{Endpoint, MaskedAtomics};

@@ -44,6 +44,27 @@ macro_rules! range {
     };
 }
 
+/// Every schedule of two clients of this lock where a verb is lost and one is paused twice.
+macro_rules! beside_faults {
+    ($protocol:literal) => {
+        concat!(
+            check!("exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 --protocol "),
+            $protocol
+        )
+    };
+}
+
+/// The same where one dies, a verb is lost and one gives up.
+macro_rules! many_faults {
+    ($protocol:literal) => {
+        concat!(
+            check!("exhaustive --clients 2 --acquisitions 1 --crashes 1 --losses 1 --cancels 1"),
+            " --protocol ",
+            $protocol
+        )
+    };
+}
+
 /// A run of the checker over locks whose counts hold so few bits that they come all the way round.
 /// Built apart, and in less time: what it runs is not timed.
 macro_rules! narrow {
@@ -162,7 +183,8 @@ pub(crate) const CI: &[Step] = &[
         cap_minutes: 6,
         commands: &[
             check!("museum"),
-            check!("exhaustive --but rma-rw"),
+            // What takes longest of locks on ranges is in the step `ranges`.
+            check!("exhaustive --but rma-rw --but segments"),
             check!("exhaustive --clients 2 --protocol rma-rw"),
             check!("exhaustive --acquisitions 1 --crashes 1"),
             check!("exhaustive --acquisitions 1 --cancels 1"),
@@ -172,9 +194,12 @@ pub(crate) const CI: &[Step] = &[
             check!("exhaustive --clients 2 --crashes 1 --cancels 1"),
             check!(
                 "exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 --but claim \
-                 --but claim:bypass=1"
+                 --but claim:bypass=1 --but segments --but citron --but citron-rw"
             ),
-            check!("exhaustive --clients 2 --acquisitions 1 --crashes 1 --losses 1 --cancels 1"),
+            check!(
+                "exhaustive --clients 2 --acquisitions 1 --crashes 1 --losses 1 --cancels 1 \
+                 --but segments --but citron --but citron-rw"
+            ),
             check!("exhaustive --clients 2 --acquisitions 1 --crashes 1 --cancels 1 --near-wrap 1"),
             check!("exhaustive --protocol dslr --updates"),
             // Long enough for turns to be over.
@@ -208,7 +233,7 @@ pub(crate) const CI: &[Step] = &[
                 "exhaustive --acquisitions 1 --crashes 1 --tries --visits --budget 6s --partial"
             ),
             check!("mixed --budget 55s"),
-            check!("crash"),
+            check!("crash --but citron --but citron-rw"),
         ],
         ..PLAIN
     },
@@ -256,9 +281,18 @@ pub(crate) const CI: &[Step] = &[
             // Of two nodes and an ancestor of both, where the paper's text deadlocks.
             range!("0-5,3-8,0-64 --protocol citron:levels=4:leaf=1"),
             range!("0-16,0-1,4-8 --protocol citron-rw:leaf=1"),
-            range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2"),
+            range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2 --budget 5s --partial"),
             range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1"),
             range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1"),
+            check!("exhaustive --protocol segments"),
+            beside_faults!("segments"),
+            many_faults!("segments"),
+            beside_faults!("citron --budget 4s --partial"),
+            many_faults!("citron --budget 4s --partial"),
+            beside_faults!("citron-rw --budget 4s --partial"),
+            many_faults!("citron-rw --budget 4s --partial"),
+            check!("crash --protocol citron"),
+            check!("crash --protocol citron-rw"),
         ],
         ..PLAIN
     },
@@ -320,6 +354,19 @@ pub(crate) const NIGHTLY: &[Step] = &[
         title: "shared memory and the locks on it under ThreadSanitizer",
         cap_minutes: 20,
         commands: &["xtask races races-shm"],
+        ..PLAIN
+    },
+    Step {
+        name: "ranges-long",
+        title: "every schedule of range locks that takes too long for every change",
+        cap_minutes: 20,
+        commands: &[
+            range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2"),
+            beside_faults!("citron"),
+            many_faults!("citron"),
+            beside_faults!("citron-rw"),
+            many_faults!("citron-rw"),
+        ],
         ..PLAIN
     },
     Step {

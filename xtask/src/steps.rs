@@ -65,6 +65,13 @@ macro_rules! many_faults {
     };
 }
 
+/// The same where each client holds one lock and awaits another.
+macro_rules! two_locks {
+    ($protocol:literal) => {
+        concat!(many_faults!($protocol), " --locks 2")
+    };
+}
+
 /// A run of the checker over locks whose counts hold so few bits that they come all the way round.
 /// Built apart, and in less time: what it runs is not timed.
 macro_rules! narrow {
@@ -249,9 +256,10 @@ pub(crate) const CI: &[Step] = &[
         cap_minutes: 2,
         commands: &[
             check!("exhaustive --clients 2 --acquisitions 2 --locks 2 --crashes 1"),
+            // Ranges of a tree have two steps of their own.
             check!(
                 "exhaustive --clients 2 --acquisitions 1 --locks 2 --crashes 1 --losses 1 \
-                 --cancels 1 --but claim"
+                 --cancels 1 --but claim --but citron --but citron-rw"
             ),
             check!(
                 "exhaustive --clients 2 --acquisitions 1 --locks 2 --transactions --crashes 1 \
@@ -297,6 +305,8 @@ pub(crate) const CI: &[Step] = &[
             many_faults!("citron --budget 4s --partial"),
             beside_faults!("citron-rw --budget 4s --partial"),
             many_faults!("citron-rw --budget 4s --partial"),
+            two_locks!("citron --budget 4s --partial"),
+            two_locks!("citron-rw --budget 4s --partial"),
         ],
         ..PLAIN
     },
@@ -370,6 +380,15 @@ pub(crate) const NIGHTLY: &[Step] = &[
             many_faults!("citron"),
             beside_faults!("citron-rw"),
             many_faults!("citron-rw"),
+            two_locks!("citron"),
+            two_locks!("citron-rw"),
+            check!(
+                "exhaustive --clients 2 --acquisitions 2 --locks 2 --crashes 1 --protocol citron"
+            ),
+            check!(
+                "exhaustive --clients 2 --acquisitions 2 --locks 2 --crashes 1 \
+                 --protocol citron-rw"
+            ),
         ],
         ..PLAIN
     },

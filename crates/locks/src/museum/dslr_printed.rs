@@ -92,7 +92,7 @@ impl<E: Endpoint> Lock<E> for DslrPrinted {
             let prev = Dslr64Word(old as u64);
             site.publish(Phase::Waiting, mode, 0);
             if self.handle_conflict(site, mode, prev.taken()).await? {
-                return Ok(self.sound.grant(mode, prev));
+                return Ok(Dslr64::grant(prev));
             }
             site.publish(Phase::Opening, mode, 0);
             site.endpoint.checkpoint(&[]);

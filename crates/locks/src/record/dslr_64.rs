@@ -120,13 +120,9 @@ impl Counters for Dslr64Word {
     }
 }
 
-/// What a holder remembers.
+/// What a holder remembers: its ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Grant {
-    ticket: Tickets,
-    /// Whether this was the last ticket: its holder resets the counters.
-    resets: bool,
-}
+pub struct Grant(Tickets);
 
 /// A reader-writer lock by ticket on 64 bits.
 #[derive(Clone, Debug)]
@@ -151,13 +147,24 @@ impl Dslr64 {
         taken.x >= self.count_max || taken.s >= self.count_max
     }
 
-    /// The grant of whoever found `old` when it took its ticket, once it is its turn.
+    /// Whether it is full and all tickets were given back, and nobody took one too many: nobody
+    /// holds or waits, and whoever sees that may reset the counters.
     #[inline(always)]
-    pub(crate) const fn grant(&self, mode: Mode, old: Dslr64Word) -> Grant {
-        let ticket = old.taken();
-        let taken = ticket.plus(mode, 1);
-        let resets = taken.x == self.count_max || taken.s == self.count_max;
-        Grant { ticket, resets }
+    const fn is_spent(&self, word: Dslr64Word) -> bool {
+        let (taken, served) = (word.taken(), word.served());
+        self.is_full(word) && taken.x == served.x && taken.s == served.s
+    }
+
+    /// The grant of the client that found `old` when it took its ticket, once it is its turn.
+    #[inline(always)]
+    pub(crate) const fn grant(old: Dslr64Word) -> Grant {
+        Grant(old.taken())
+    }
+
+    /// The word after a release that found it so.
+    #[inline(always)]
+    const fn left(mode: Mode, old: u128) -> Dslr64Word {
+        Dslr64Word(old as u64 + Dslr64Word::giving_back(mode, 1).0)
     }
 
     #[inline(always)]
@@ -167,21 +174,6 @@ impl Dslr64 {
 }
 
 // Counters that are full (section 4.9).
-
-/// What the slot record says of somebody who waits for them to be reset.
-#[derive(Clone, Copy)]
-struct Role {
-    phase: Phase,
-    mode: Mode,
-    generation: u64,
-    ticket: u32,
-}
-
-impl Role {
-    fn publish<E: Endpoint>(&self, site: &Site<'_, E>, phase: Phase) {
-        site.publish_ticket(phase, self.mode, self.generation, self.ticket);
-    }
-}
 
 impl Dslr64 {
     /// Gives a ticket that is none back, and waits until the counters were reset.
@@ -193,15 +185,15 @@ impl Dslr64 {
     ) -> Result<(), Fault> {
         // It is still there, since nobody resets counters in which somebody living counts.
         self.undo(site, Dslr64Word::taking(mode, 1), old, Nanos::MAX).await?;
-        let role = Role { phase: Phase::Waiting, mode, generation: STANDS_BACK, ticket: 0 };
-        role.publish(site, role.phase);
+        site.publish(Phase::Waiting, mode, STANDS_BACK);
         let (mut doubt, mut times) = (Doubt::new::<E>(), 0);
         loop {
             site.endpoint.read64(site.lock).await?;
             let seen = Dslr64Word(site.endpoint.old() as u64);
             doubt.sees(seen.0);
             if !self.is_full(seen)
-                || self.reset_after_the_dead(site, role, &mut doubt, seen).await?
+                || self.is_spent(seen) && self.begin_at_zero(site, seen).await?
+                || self.reset_after_the_dead(site, mode, &mut doubt, seen).await?
             {
                 return Ok(());
             }
@@ -234,71 +226,40 @@ impl Dslr64 {
         Ok(())
     }
 
-    /// The last ticket was given back: waits for the others, and resets the counters.
-    async fn reset<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        grant: Grant,
-    ) -> Result<(), Fault> {
-        let taken = grant.ticket.plus(mode, 1);
-        let all_back = Dslr64Word::new().with_served(taken).with_taken(taken);
-        let ticket = grant.ticket.bits();
-        let role = Role { phase: Phase::Held, mode, generation: IN_LINE, ticket };
-        let mut doubt = Doubt::new::<E>();
-        loop {
-            site.endpoint.cas64(site.lock, all_back.0, 0).await?;
-            let seen = Dslr64Word(site.endpoint.old() as u64);
-            doubt.sees(seen.0);
-            if seen == all_back
-                || !self.is_full(seen)
-                || self.reset_after_the_dead(site, role, &mut doubt, seen).await?
-            {
-                return Ok(());
-            }
-            site.endpoint.checkpoint(&[seen.0, doubt.hash()]);
-            let pause_ns = (!E::WATCHES_MEMORY).then_some(self.waiting.omega_ns);
-            doubt.wait(site, seen.0, pause_ns, self.waiting.patience).await;
-        }
-    }
-
     /// If it is time to doubt, and nobody living has a ticket or takes one, all that counts in
     /// `seen` is of the dead: resets it. True if the counters are no more full.
     async fn reset_after_the_dead<E: Endpoint>(
         &self,
         site: &Site<'_, E>,
-        role: Role,
+        mode: Mode,
         doubt: &mut Doubt,
         seen: Dslr64Word,
     ) -> Result<bool, Fault> {
         if !doubt.is_due() {
             return Ok(false);
         }
-        role.publish(site, Phase::Repairing);
-        let is_reset = self.reset_without_the_living(site, role, doubt, seen).await?;
-        role.publish(site, role.phase);
+        site.publish(Phase::Repairing, mode, STANDS_BACK);
+        let is_reset = self.reset_without_the_living(site, mode, doubt, seen).await?;
+        site.publish(Phase::Waiting, mode, STANDS_BACK);
         Ok(is_reset)
     }
 
     async fn reset_without_the_living<E: Endpoint>(
         &self,
         site: &Site<'_, E>,
-        role: Role,
+        mode: Mode,
         doubt: &mut Doubt,
         seen: Dslr64Word,
     ) -> Result<bool, Fault> {
         match doubt.look_around(site, counts).await? {
-            Some(present) if !present.iter().any(counts) => {}
+            Some(present) if !present.iter().any(counts) => {
+                self.claim_and_reset(site, mode, doubt, seen).await
+            }
             Some(_) => {
                 doubt.trust_for_a_while();
-                return Ok(false);
+                Ok(false)
             }
-            None => return Ok(false),
-        }
-        match role.generation {
-            // What it counts itself keeps everybody else from a reset.
-            IN_LINE => self.begin_at_zero(site, doubt, seen).await,
-            _ => self.claim_and_reset(site, role, doubt, seen).await,
+            None => Ok(false),
         }
     }
 
@@ -308,12 +269,12 @@ impl Dslr64 {
     async fn claim_and_reset<E: Endpoint>(
         &self,
         site: &Site<'_, E>,
-        role: Role,
+        mode: Mode,
         doubt: &mut Doubt,
         seen: Dslr64Word,
     ) -> Result<bool, Fault> {
-        let claim = Dslr64Word::taking(role.mode, 1);
-        Role { generation: CLAIMS, ..role }.publish(site, Phase::Repairing);
+        let claim = Dslr64Word::taking(mode, 1);
+        site.publish(Phase::Repairing, mode, CLAIMS);
         let mut claimed = Dslr64Word(seen.0.wrapping_add(claim.0));
         site.endpoint.cas64(site.lock, seen.0, claimed.0).await?;
         let found = Dslr64Word(site.endpoint.old() as u64);
@@ -325,7 +286,9 @@ impl Dslr64 {
             let Some(present) = doubt.look_around(site, counts).await? else { break };
             let mut others = present.iter().filter(|p| counts(p));
             if others.clone().next().is_none() {
-                if self.begin_at_zero(site, doubt, claimed).await? {
+                if self.begin_at_zero(site, claimed).await? {
+                    site.peer_died(EndpointId::NOBODY);
+                    site.event(Event::Repaired { lock: site.lock, generation: 0, dead_readers: 0 });
                     return Ok(true);
                 }
                 break;
@@ -352,18 +315,10 @@ impl Dslr64 {
     async fn begin_at_zero<E: Endpoint>(
         &self,
         site: &Site<'_, E>,
-        doubt: &mut Doubt,
         seen: Dslr64Word,
     ) -> Result<bool, Fault> {
         site.endpoint.cas64(site.lock, seen.0, 0).await?;
-        let found = Dslr64Word(site.endpoint.old() as u64);
-        if found == seen {
-            site.peer_died(EndpointId::NOBODY);
-            site.event(Event::Repaired { lock: site.lock, generation: 0, dead_readers: 0 });
-            return Ok(true);
-        }
-        doubt.trust_again();
-        Ok(!self.is_full(found))
+        Ok(site.endpoint.old() as u64 == seen.0)
     }
 }
 
@@ -419,7 +374,7 @@ impl Granted for Grant {
 
     #[inline(always)]
     fn ticket(self) -> u32 {
-        self.ticket.bits()
+        self.0.bits()
     }
 }
 
@@ -436,7 +391,7 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
     fn opened(&self, _: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
         let old = Dslr64Word(old as u64);
         let holds = !self.is_full(old) && Self::place(mode, old).is_served(old.served());
-        holds.then(|| self.grant(mode, old))
+        holds.then(|| Self::grant(old))
     }
 
     async fn wait_in_line(
@@ -461,7 +416,7 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
         let place = Self::place(mode, old);
         let turn = self.waiting.turn::<Dslr64Word, E>(site, place, 0).await?;
         assert!(turn != Turn::Void, "without leases nobody loses its ticket");
-        Ok(self.grant(mode, old))
+        Ok(Self::grant(old))
     }
 
     #[inline(always)]
@@ -470,19 +425,27 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
     }
 
     #[inline(always)]
-    fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Grant, old: u128) -> bool {
-        site.left(u128::from(old as u64 + Dslr64Word::giving_back(mode, 1).0));
-        !grant.resets
+    fn closed(&self, site: &Site<'_, E>, mode: Mode, _: Grant, old: u128) -> bool {
+        let left = Self::left(mode, old);
+        site.left(left.0.into());
+        !self.is_spent(left)
     }
 
+    /// Resets the counters, which were full and of which this was the last ticket to come back. It
+    /// does not wait: a holder of this lock may await another that this client will release next.
     async fn hand_over(
         &self,
         site: &Site<'_, E>,
         mode: Mode,
-        grant: Grant,
-        _: Option<u128>,
+        _: Grant,
+        old: Option<u128>,
     ) -> Result<(), Fault> {
-        self.reset(site, mode, grant).await
+        let old = old.expect("every release has a verb");
+        // If it fails somebody takes one too many, or has reset them.
+        if self.begin_at_zero(site, Self::left(mode, old)).await? {
+            site.left(0);
+        }
+        Ok(())
     }
 
     /// Takes a ticket if the word is as expected.
@@ -502,13 +465,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ticket_of_either_kind_resets() {
-        let lock = Dslr64::default();
-        let word = |x, s| Dslr64Word::new().with_taken(Tickets { x, s });
-        let last = COUNT_MAX - 1;
-        assert!(lock.grant(Mode::Exclusive, word(last, 0)).resets);
-        assert!(!lock.grant(Mode::Shared, word(last, 0)).resets);
-        assert!(lock.grant(Mode::Shared, word(0, last)).resets);
-        assert!(!lock.is_full(word(last, last)) && lock.is_full(word(COUNT_MAX, 0)));
+    fn the_ticket_that_comes_back_last_resets() {
+        let lock = Dslr64 { count_max: 3, ..Dslr64::default() };
+        let word = |taken, served| Dslr64Word::new().with_taken(taken).with_served(served);
+        let tickets = |x, s| Tickets { x, s };
+        assert!(lock.is_spent(word(tickets(3, 1), tickets(3, 1))));
+        assert!(lock.is_spent(word(tickets(0, 3), tickets(0, 3))));
+        assert!(!lock.is_spent(word(tickets(3, 1), tickets(2, 1))), "one is not back");
+        assert!(!lock.is_spent(word(tickets(3, 2), tickets(3, 1))), "one is too many");
+        assert!(!lock.is_spent(word(tickets(2, 2), tickets(2, 2))), "it is not full");
     }
 }

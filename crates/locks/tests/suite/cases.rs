@@ -160,6 +160,48 @@ impl Case for ReadersShare {
     }
 }
 
+/// Two clients hold one lock, and one of them another, which the other one awaits: the release of
+/// the first lock waits for nobody, whatever was acquired before.
+pub(crate) struct ReleaseWaitsForNobody;
+impl Case for ReleaseWaitsForNobody {
+    fn play<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: L, promise: Promise) {
+        for before in 0..4 {
+            let [outer, inner] = [(); 2].map(|()| stage.memory(room::<L>()));
+            let (first, second) = (pair(stage, &lock), pair(stage, &lock));
+            let holder = Box::pin(async move {
+                let [at_outer, at_inner] = first;
+                for _ in 0..before {
+                    let guard = at_outer.shared(outer).await.expect("a reader is granted");
+                    guard.release().await.expect("releases");
+                }
+                at_outer.endpoint().sleep(4 * S::STEP_NS).await;
+                let around = at_outer.shared(outer).await.expect("a reader is granted");
+                let within = at_inner.exclusive(inner).await.expect("a writer is granted");
+                at_outer.endpoint().sleep(8 * S::STEP_NS).await;
+                around.release().await.expect("releases");
+                within.release().await.expect("releases");
+            });
+            let waiter = Box::pin(async move {
+                let [at_outer, at_inner] = second;
+                at_outer.endpoint().sleep(3 * S::STEP_NS).await;
+                let around = at_outer.shared(outer).await.expect("a reader is granted");
+                at_outer.endpoint().sleep(5 * S::STEP_NS).await;
+                let within = at_inner.exclusive(inner).await.expect("a writer is granted");
+                within.release().await.expect("releases");
+                around.release().await.expect("releases");
+            });
+            let spec = promise.spec;
+            let ends = !L::SHARES || stage.run(vec![holder, waiter]);
+            assert!(ends, "{spec}: with {before} before, somebody waits for ever");
+        }
+    }
+}
+
+/// Clients of two locks, that act as one.
+fn pair<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: &L) -> [Client<S::Endpoint, L>; 2] {
+    [(); 2].map(|()| client(stage, lock))
+}
+
 /// How many verbs one after another get a client in line at most: two attempts to acquire without,
 /// or to pass those who are, and then the one that does.
 pub(crate) const IN_LINE_STEPS: Nanos = 4;
@@ -568,6 +610,7 @@ macro_rules! every_case {
         $each!(crowd, $crate::cases::Crowd);
         $each!(near_wrap, $crate::cases::NearWrap);
         $each!(readers_share, $crate::cases::ReadersShare);
+        $each!(release_waits_for_nobody, $crate::cases::ReleaseWaitsForNobody);
         $each!(first_come_first_served, $crate::cases::FirstComeFirstServed);
         $each!(writer_preference, $crate::cases::WriterPreference);
         $each!(reader_is_not_starved, $crate::cases::ReaderIsNotStarved);

@@ -102,8 +102,6 @@ const PARTS: [Part; 4] = [
         package: "farlock-locks",
         files: &["crates/locks/src/**"],
         judges: &[
-            // Built in a fraction of the time of those below.
-            Judge { package: "farlock-check", words: &["--test=every_lock"], ..TESTS },
             Judge { package: "farlock-locks", words: &["--lib", "--test=explored"], ..TESTS },
             Judge { package: "farlock-locks", words: &["--tests"], seconds_max: 180, ..TESTS },
             Judge { package: "farlock-check", words: &["--lib"], seconds_max: 300, ..TESTS },

@@ -44,13 +44,15 @@ struct Judge {
     package: &'static str,
     /// What `cargo test` is told beside that.
     words: &'static [&'static str],
+    /// Of those tests, the ones whose names contain this.
+    only: &'static str,
     /// What the compiler is told.
     flags: &'static str,
     /// After so many seconds a run of them is taken to hang, as a lock may that was changed.
     seconds_max: u64,
 }
 
-const TESTS: Judge = Judge { package: "", words: &[], flags: "", seconds_max: 60 };
+const TESTS: Judge = Judge { package: "", words: &[], only: "", flags: "", seconds_max: 60 };
 
 const PARTS: [Part; 4] = [
     Part {
@@ -64,12 +66,14 @@ const PARTS: [Part; 4] = [
                 words: &["--test=shuttle"],
                 flags: "--cfg=shuttle",
                 seconds_max: 300,
+                ..TESTS
             },
             Judge {
                 package: "farlock-local",
                 words: &["--test=loom"],
                 flags: "--cfg=loom",
                 seconds_max: 300,
+                ..TESTS
             },
         ],
     },
@@ -84,6 +88,7 @@ const PARTS: [Part; 4] = [
                 words: &["--test=shuttle"],
                 flags: "--cfg=shuttle",
                 seconds_max: 300,
+                ..TESTS
             },
             Judge { package: "farlock", words: &["--tests"], seconds_max: 180, ..TESTS },
         ],
@@ -102,6 +107,8 @@ const PARTS: [Part; 4] = [
         package: "farlock-locks",
         files: &["crates/locks/src/**"],
         judges: &[
+            // Built and run in a fraction of the time of those below.
+            Judge { package: "farlock-check", words: &["--lib"], only: "every_lock", ..TESTS },
             Judge { package: "farlock-locks", words: &["--lib", "--test=explored"], ..TESTS },
             Judge { package: "farlock-locks", words: &["--tests"], seconds_max: 180, ..TESTS },
             Judge { package: "farlock-check", words: &["--lib"], seconds_max: 300, ..TESTS },
@@ -186,6 +193,9 @@ impl Judge {
         command.args(goes_on.then_some("--iterate"));
         // Of what is built as well as of what is run: other tests may not build with these flags.
         command.args(self.words.iter().map(|word| format!("--cargo-arg={word}")));
+        if !self.only.is_empty() {
+            command.arg(format!("--cargo-test-arg={}", self.only));
+        }
         if !self.flags.is_empty() {
             command.env("RUSTFLAGS", self.flags).env("FARLOCK_SCHEDULES", SCHEDULES);
         }

@@ -457,4 +457,6 @@ impl Drop for Quiet {
 }
 
 #[cfg(test)]
+mod every_lock;
+#[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Every lock in the small, within seconds also where nothing is optimised: the first judge of a
 //! text that has just been changed. The steps of `cargo xtask ci` explore the same further.
 
+use crate::CheckArgs;
 use clap::Parser;
-use farlock_check::CheckArgs;
 
 #[derive(Parser)]
 struct Line {
@@ -15,7 +15,7 @@ struct Line {
 fn check(line: &str) {
     let words = ["check", "--json", "--mode"].into_iter().chain(line.split(' '));
     let line = Line::try_parse_from(words).expect("a line of the checker");
-    farlock_check::run(&line.args).expect("no judge objects");
+    crate::run(&line.args).expect("no judge objects");
 }
 
 #[test]

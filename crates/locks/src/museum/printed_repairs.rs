@@ -5,6 +5,7 @@ use std::cell::Cell;
 
 use farlock_fabric::{Addr, MaskedCas, Slot, Verb};
 
+use super::flaws::FEW_TICKETS;
 use super::tampered::Flaw;
 use crate::record::dslr_64::Dslr64Word;
 use crate::record::shiftlock::ShiftWord;
@@ -77,41 +78,57 @@ impl Flaw for EpochZeroed {
 }
 
 /// Who finds DSLR's counters full takes its ticket off again by adding -1, whatever has become of
-/// them (section 4.9), and who has the last ticket resets them from what it sees. If one more
-/// ticket is just being taken off, the reset has taken it off already: then the word borrows, and
-/// every counter is full for ever.
+/// them (section 4.9), and who gives the last ticket back resets them though one more is just being
+/// taken off: the reset has taken it off already. Then the word borrows, and every counter is full
+/// for ever.
 #[derive(Debug, Default)]
 pub struct UndoneByAdding {
-    seen: Cell<u64>,
-    /// What the protocol compares with, and with what the last verb did.
-    compared: Cell<Option<(u64, u64)>>,
+    /// What is taken and will be taken off again, in the word that the last verb found.
+    too_many: Cell<u64>,
+    posted: Cell<Posted>,
+}
+
+/// What the last verb was for.
+#[derive(Clone, Copy, Debug, Default)]
+enum Posted {
+    #[default]
+    Other,
+    /// A ticket is taken off: the protocol compares with this.
+    Undo(u64),
+    /// All tickets of the first are back: the protocol compares with it, and the verb with the
+    /// second.
+    Reset(u64, u64),
 }
 
 impl Flaw for UndoneByAdding {
     fn posts<'v>(&self, verb: Verb<'v>) -> Option<Verb<'v>> {
-        self.compared.set(None);
-        let Verb::Cas64 { addr, compare, swap } = verb else { return Some(verb) };
+        let Verb::Cas64 { addr, compare, swap } = verb else {
+            self.posted.set(Posted::Other);
+            return Some(verb);
+        };
         let one_less = compare.wrapping_sub(swap);
         if one_less == 1 || u128::from(one_less) == Dslr64Word::MAX_X.place(1) {
-            self.compared.set(Some((compare, u64::MAX)));
+            self.posted.set(Posted::Undo(compare));
             return Some(Verb::Faa64 { addr, add: one_less.wrapping_neg() });
         }
-        let seen = self.seen.get();
-        if swap == 0 && Dslr64Word(seen).served() == Dslr64Word(compare).served() {
-            self.compared.set(Some((compare, seen)));
-            return Some(Verb::Cas64 { addr, compare: seen, swap });
-        }
-        Some(verb)
+        let word = if swap == 0 { compare + self.too_many.get() } else { compare };
+        self.posted.set(Posted::Reset(compare, word));
+        Some(Verb::Cas64 { addr, compare: word, swap })
     }
 
     fn finds(&self, old: u128) -> u128 {
-        let found = old as u64;
-        self.seen.set(found);
-        match self.compared.get() {
-            Some((compare, seen)) if seen == u64::MAX || seen == found => compare.into(),
+        let found = Dslr64Word(old as u64);
+        match self.posted.get() {
+            Posted::Undo(compare) => return compare.into(),
+            Posted::Reset(compare, word) if word == found.0 => return compare.into(),
             // It was compared with something else, and is not reset.
-            Some((compare, seen)) if compare == found => seen.into(),
-            _ => old,
+            Posted::Reset(compare, word) if compare == found.0 => return word.into(),
+            Posted::Reset(..) | Posted::Other => {}
         }
+        let full = u64::from(FEW_TICKETS);
+        let some = found.with(Dslr64Word::MAX_X, found.max_x().min(full));
+        let some = some.with(Dslr64Word::MAX_S, found.max_s().min(full));
+        self.too_many.set(found.0 - some.0);
+        some.0.into()
     }
 }

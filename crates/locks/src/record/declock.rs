@@ -748,10 +748,12 @@ impl<E: Endpoint> Lock<E> for DecLock {
     /// Also keeps what the release has read of the first in line.
     #[inline(always)]
     fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Grant, old: u128) -> bool {
-        let left = Header(old as u64).left_by(mode);
+        let (old, left) = (Header(old as u64), Header(old as u64).left_by(mode));
         if grant.is_void_in(left) {
             return false;
         }
+        debug_assert!(old.size() > 0, "a holder is one of those in line");
+        debug_assert!(mode == Mode::Shared || old.writers() > 0, "a writer is one of the writers");
         site.left(left.0.into());
         let nobody_waits = match mode {
             Mode::Shared => left.writers() == 0,

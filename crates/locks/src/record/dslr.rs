@@ -360,6 +360,10 @@ impl<E: WideAtomics> Lock<E> for Dslr {
             };
             return served && old.generation() == grant.generation.into();
         }
+        debug_assert!(
+            mode == Mode::Shared || old.served().x == grant.ticket.x,
+            "exclusive tickets are given back in turn, and this was not"
+        );
         site.left(old.with_served(old.served().plus(mode, self.slots)).0);
         true
     }

@@ -427,6 +427,8 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
     #[inline(always)]
     fn closed(&self, site: &Site<'_, E>, mode: Mode, _: Grant, old: u128) -> bool {
         let left = Self::left(mode, old);
+        let (taken, served) = (left.taken(), left.served());
+        debug_assert!(served.x <= taken.x && served.s <= taken.s, "a ticket was given back twice");
         site.left(left.0.into());
         !self.is_spent(left)
     }

@@ -701,6 +701,7 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
     fn closed(&self, site: &Site<'_, E>, mode: Mode, grant: Grant, old: u128) -> bool {
         let old = ShiftWord(old);
         if mode == Mode::Shared {
+            debug_assert!(old.readers() > 0, "a reader that leaves is one of the readers");
             return true;
         }
         if grant.streak == 0 {

@@ -116,6 +116,15 @@ const PARTS: [Part; 4] = [
     },
 ];
 
+/// What a judge is given.
+enum Changes {
+    /// Of all changes of the part one in so many, from which on.
+    Share(u64, u64),
+    /// Those that the judges before it let through. (The tool's own way to leave out what is
+    /// caught draws a new share of the rest.)
+    Named(Vec<String>),
+}
+
 /// How a run went.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Score {
@@ -151,15 +160,13 @@ pub(crate) fn run(root: &Path, target: &Path, choice: &Choice) -> Result<ExitCod
                 std::fs::remove_dir_all(&output)?;
             }
             std::fs::create_dir_all(&output)?;
-            let found = judge.judge(part, shard, number > 0, root, &program, &output)?;
+            let changes = match number {
+                0 => Changes::Share(shard.0, shard.1),
+                _ => Changes::Named(let_through(&outcomes, part)),
+            };
+            let found = judge.judge(part, &changes, root, &program, &output)?;
             let Some(found) = found else { break };
-            for (name, outcome) in summaries(&found)? {
-                // What hung is tried again, and was noticed.
-                let known = outcomes.entry(name).or_insert_with(String::new);
-                if !is_noticed(known) {
-                    *known = outcome;
-                }
-            }
+            outcomes.extend(summaries(&found)?);
         }
     }
     let score = Score::of(&outcomes, &unseen)?;
@@ -172,25 +179,31 @@ pub(crate) fn run(root: &Path, target: &Path, choice: &Choice) -> Result<ExitCod
 }
 
 impl Judge {
-    /// Has the changes of a part tested, or those that earlier judges let through. `None`: there
-    /// were none.
+    /// Has these changes of a part tested. `None`: there were none.
     fn judge(
         &self,
         part: &Part,
-        (share, of): (u64, u64),
-        goes_on: bool,
+        changes: &Changes,
         root: &Path,
         program: &Path,
         output: &Path,
     ) -> Result<Option<Value>> {
         let mut command = Command::new(program);
-        command.args(["mutants", "--no-shuffle", "--sharding=round-robin", "--output"]).arg(output);
-        command.arg(format!("--shard={share}/{of}"));
+        command.args(["mutants", "--no-shuffle", "--output"]).arg(output);
+        match changes {
+            Changes::Share(share, of) => {
+                command.arg("--sharding=round-robin").arg(format!("--shard={share}/{of}"));
+            }
+            Changes::Named(names) if names.is_empty() => return Ok(None),
+            Changes::Named(names) => {
+                let name = |name: &String| format!("--re=^{}$", regex_syntax::escape(name));
+                command.args(names.iter().map(name));
+            }
+        }
         command.arg(format!("--package={}", part.package));
         command.args(part.files.iter().map(|files| format!("--file={files}")));
         command.arg(format!("--test-package={}", self.package));
         command.arg(format!("--timeout={}", self.seconds_max));
-        command.args(goes_on.then_some("--iterate"));
         // Of what is built as well as of what is run: other tests may not build with these flags.
         command.args(self.words.iter().map(|word| format!("--cargo-arg={word}")));
         if !self.only.is_empty() {
@@ -266,6 +279,14 @@ fn is_noticed(summary: &str) -> bool {
     matches!(summary, "CaughtMutant" | "Timeout")
 }
 
+/// The changes of this part that no judge has noticed so far.
+fn let_through(outcomes: &BTreeMap<String, String>, part: &Part) -> Vec<String> {
+    let folders = || part.files.iter().map(|files| files.trim_end_matches('*'));
+    let is_its = |name: &str| folders().any(|folder| name.starts_with(folder));
+    let left = outcomes.iter().filter(|(name, outcome)| is_its(name) && *outcome == "MissedMutant");
+    left.map(|(name, _)| name.clone()).collect()
+}
+
 /// What became of each change.
 fn summaries(outcomes: &Value) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
@@ -322,6 +343,23 @@ mod tests {
 
     fn outcome(name: &str, summary: &str) -> Value {
         serde_json::json!({"scenario": {"Mutant": {"name": name}}, "summary": summary})
+    }
+
+    #[test]
+    fn the_next_judge_gets_what_was_let_through_and_nothing_else() {
+        let [part, ..] = &PARTS;
+        let outcomes = [
+            ("crates/local/src/list/a.rs:1:2: replace a -> b with c", "MissedMutant"),
+            ("crates/local/src/list/a.rs:2:2: x", "CaughtMutant"),
+            ("crates/local/src/list/a.rs:3:2: x", "Timeout"),
+            ("crates/local/src/list/a.rs:4:2: x", "Unviable"),
+            ("crates/fabric/src/shm/a.rs:1:2: x", "MissedMutant"),
+        ];
+        let outcomes = outcomes.map(|(name, outcome)| (name.to_owned(), outcome.to_owned()));
+        assert_eq!(
+            let_through(&outcomes.into(), part),
+            ["crates/local/src/list/a.rs:1:2: replace a -> b with c"]
+        );
     }
 
     #[test]

@@ -95,9 +95,9 @@ enum Posted {
     Other,
     /// A ticket is taken off: the protocol compares with this.
     Undo(u64),
-    /// All tickets of the first are back: the protocol compares with it, and the verb with the
-    /// second.
-    Reset(u64, u64),
+    /// The protocol compares with the first, and the verb with the second: they differ in a reset
+    /// by the tickets that are just being taken off.
+    Compare(u64, u64),
 }
 
 impl Flaw for UndoneByAdding {
@@ -112,7 +112,7 @@ impl Flaw for UndoneByAdding {
             return Some(Verb::Faa64 { addr, add: one_less.wrapping_neg() });
         }
         let word = if swap == 0 { compare + self.too_many.get() } else { compare };
-        self.posted.set(Posted::Reset(compare, word));
+        self.posted.set(Posted::Compare(compare, word));
         Some(Verb::Cas64 { addr, compare: word, swap })
     }
 
@@ -120,10 +120,10 @@ impl Flaw for UndoneByAdding {
         let found = Dslr64Word(old as u64);
         match self.posted.get() {
             Posted::Undo(compare) => return compare.into(),
-            Posted::Reset(compare, word) if word == found.0 => return compare.into(),
+            Posted::Compare(compare, word) if word == found.0 => return compare.into(),
             // It was compared with something else, and is not reset.
-            Posted::Reset(compare, word) if compare == found.0 => return word.into(),
-            Posted::Reset(..) | Posted::Other => {}
+            Posted::Compare(compare, word) if compare == found.0 => return word.into(),
+            Posted::Compare(..) | Posted::Other => {}
         }
         let full = u64::from(FEW_TICKETS);
         let some = found.with(Dslr64Word::MAX_X, found.max_x().min(full));

@@ -1,0 +1,185 @@
+//! Seats: one place in line, by hand, with the lock of sessions in shared memory.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use farlock_fabric::shm::{Options, Region, ShmEndpoint};
+use farlock_fabric::{Addr, Endpoint, block_on};
+use farlock_locks::record::claim::Claim;
+use farlock_locks::{Attempt, Closed, Mode, Opened, Seat, slot};
+
+use Mode::{Exclusive, Shared};
+
+type ClaimSeat = Seat<ShmEndpoint, Claim>;
+
+/// A region of its own, which goes with it.
+struct Room {
+    region: Region,
+    dir: PathBuf,
+}
+
+impl Room {
+    fn new() -> Self {
+        static ROOMS: AtomicU32 = AtomicU32::new(0);
+        let number = ROOMS.fetch_add(1, Ordering::Relaxed);
+        let dir = PathBuf::from(format!("/dev/shm/farlock-seats-{}-{number}", std::process::id()));
+        let region = Region::open(&Options {
+            endpoints: 8,
+            heap_bytes: 1 << 16,
+            max_bytes: 1 << 16,
+            ..Options::new(dir.join("region"), dir.join("state"), "test")
+        });
+        Self { region: region.expect("a region of its own"), dir }
+    }
+
+    fn seat(&self) -> ClaimSeat {
+        let endpoint = self.region.endpoint().expect("a place");
+        Seat::new(endpoint, Claim::default(), farlock_locks::Options::new(1))
+    }
+
+    fn lock(&self) -> Addr {
+        self.region.heap().0
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.dir).expect("the region's files");
+    }
+}
+
+/// Polls once.
+fn poll<T>(future: impl Future<Output = T>) -> Poll<T> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Runs to its end.
+fn run<T>(seat: &ClaimSeat, future: impl Future<Output = T>) -> T {
+    block_on(seat.endpoint(), future)
+}
+
+/// Acquires a lock that no other has, or that others share, wherever the first verb found it.
+fn acquire(seat: &mut ClaimSeat, lock: Addr, mode: Mode) {
+    if seat.open(lock, mode) == Ok(Opened::InLine) {
+        assert_eq!(run(seat, seat.wait()), Ok(true));
+    }
+    assert!(seat.is_held());
+}
+
+/// Releases, and hands over where others wait.
+fn release(seat: &mut ClaimSeat) {
+    if seat.close() == Ok(Closed::InHand) {
+        assert_eq!(run(seat, seat.hand_over()), Ok(true));
+    }
+    assert!(!seat.is_held());
+}
+
+#[test]
+fn a_seat_holds_and_releases_and_its_tokens_increase() {
+    let room = Room::new();
+    let mut seat = room.seat();
+    let mut last = None;
+    for _ in 0..3 {
+        assert_eq!(seat.open(room.lock(), Exclusive), Ok(Opened::Held));
+        assert!(seat.is_held() && !seat.is_in_line() && seat.is_seen_to_hold());
+        assert_eq!((seat.mode(), seat.lock()), (Exclusive, room.lock()));
+        assert!(seat.token() > last, "after {last:?}");
+        last = seat.token();
+        assert_eq!(seat.close(), Ok(Closed::Free));
+        assert!(!seat.is_held() && !seat.is_in_line());
+    }
+}
+
+#[test]
+fn a_try_beside_the_living_is_busy_and_beside_the_dead_holds() {
+    let room = Room::new();
+    let (mut holder, mut other) = (room.seat(), room.seat());
+    assert_eq!(holder.open(room.lock(), Exclusive), Ok(Opened::Held));
+    for mode in [Shared, Exclusive] {
+        assert_eq!(other.try_open(room.lock(), mode), Ok(Attempt::Doubtful));
+        assert_eq!(run(&other, other.try_beside()), Ok(false), "its holder lives");
+        assert!(!other.is_held() && !other.is_in_line());
+    }
+    assert!(holder.is_held());
+    drop(holder);
+    assert_eq!(other.try_open(room.lock(), Exclusive), Ok(Attempt::Doubtful));
+    assert_eq!(run(&other, other.try_beside()), Ok(true), "its holder is dead");
+    assert!(other.is_held() && other.is_seen_to_hold());
+    assert_eq!(other.close(), Ok(Closed::Free));
+    assert_eq!(other.try_open(room.lock(), Shared), Ok(Attempt::Held));
+    assert_eq!(other.close(), Ok(Closed::Free));
+}
+
+#[test]
+fn a_hold_is_seen_as_long_as_its_record_says_so() {
+    let room = Room::new();
+    let mut seat = room.seat();
+    assert!(!seat.is_seen_to_hold(), "it holds nothing");
+    assert_eq!(seat.open(room.lock(), Shared), Ok(Opened::Held));
+    assert!(seat.is_seen_to_hold());
+    let publish = |word, value| seat.endpoint().publish(seat.slot(), word, value);
+    publish(slot::LOCK, room.lock().plus(64).bits());
+    assert!(!seat.is_seen_to_hold(), "its record names another lock");
+    publish(slot::LOCK, room.lock().bits());
+    assert!(seat.is_seen_to_hold());
+    publish(slot::STATE, 0);
+    assert!(!seat.is_seen_to_hold(), "its record says nothing");
+    seat.forsake();
+    assert!(!seat.is_held());
+}
+
+#[test]
+fn a_waiter_that_withdraws_has_nothing_when_its_turn_comes() {
+    let room = Room::new();
+    let (mut holder, mut waiter) = (room.seat(), room.seat());
+    assert_eq!(holder.open(room.lock(), Exclusive), Ok(Opened::Held));
+    assert_eq!(waiter.open(room.lock(), Exclusive), Ok(Opened::InLine));
+    assert!(waiter.is_in_line());
+    // Each of these waits is dropped, and the next one goes on where it was.
+    assert_eq!(poll(waiter.wait()), Poll::Pending);
+    waiter.withdraw(true);
+    assert_eq!(poll(waiter.wait()), Poll::Pending, "the holder is before it in line");
+    release(&mut holder);
+    assert_eq!(run(&waiter, waiter.wait()), Ok(false), "it has left");
+    assert!(!waiter.is_in_line() && !waiter.is_held());
+    acquire(&mut holder, room.lock(), Exclusive);
+    release(&mut holder);
+}
+
+#[test]
+fn a_waiter_changes_its_mode_where_it_stands() {
+    let room = Room::new();
+    let (mut holder, mut waiter) = (room.seat(), room.seat());
+    assert_eq!(holder.open(room.lock(), Shared), Ok(Opened::Held));
+    assert_eq!(waiter.open(room.lock(), Exclusive), Ok(Opened::InLine));
+    assert_eq!(poll(waiter.wait()), Poll::Pending);
+    waiter.wait_as(Shared);
+    assert_eq!(run(&waiter, waiter.wait()), Ok(true), "it shares");
+    assert_eq!((waiter.mode(), waiter.is_held()), (Shared, true));
+    release(&mut holder);
+    release(&mut waiter);
+}
+
+#[test]
+fn a_hold_becomes_another_where_it_stands() {
+    let room = Room::new();
+    let (mut seat, mut other) = (room.seat(), room.seat());
+    assert_eq!(seat.open(room.lock(), Exclusive), Ok(Opened::Held));
+    let first = seat.token();
+    assert_eq!(seat.renew(), Ok(true), "nobody waits");
+    assert!(seat.token() > first);
+    assert_eq!(seat.downgrade(), Ok(true));
+    assert_eq!(seat.mode(), Shared);
+    acquire(&mut other, room.lock(), Shared);
+    assert_eq!(seat.try_upgrade(), Ok(false), "another reads");
+    assert_eq!(seat.mode(), Shared);
+    assert_eq!(other.close(), Ok(Closed::Free));
+    assert_eq!(seat.try_upgrade(), Ok(true));
+    assert_eq!(seat.mode(), Exclusive);
+    assert_eq!(other.try_open(room.lock(), Shared), Ok(Attempt::Doubtful));
+    assert_eq!(run(&other, other.try_beside()), Ok(false));
+    assert_eq!(seat.close(), Ok(Closed::Free));
+}

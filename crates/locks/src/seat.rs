@@ -16,13 +16,13 @@ use std::fmt;
 
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Verb};
 
-use crate::lock::{Convert, RecordLock, Tried, true_want};
+use crate::lock::{Convert, Lock, Tried, true_want};
 #[cfg(doc)]
 use crate::promise::Promises;
 use crate::slot::{self, Phase, SlotRecord};
 use crate::slots::{Closing, Opening, Options, Slots, now};
 use crate::token::Token;
-use crate::want::Mode;
+use crate::want::{Mode, Want};
 
 /// What came of [`Seat::open`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +54,7 @@ pub enum Attempt {
 }
 
 /// One slot of an endpoint, and the lock that it holds or awaits.
-pub struct Seat<E: Endpoint, L: RecordLock<E>> {
+pub struct Seat<E: Endpoint, L: Lock<E>> {
     slots: Slots<E, L, 1>,
     /// What the last verb found that left something to be done.
     old: Cell<Option<u128>>,
@@ -63,7 +63,7 @@ pub struct Seat<E: Endpoint, L: RecordLock<E>> {
 /// The seat's only slot.
 const SLOT: u8 = 0;
 
-impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
+impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     /// A seat at the first slot of `endpoint`, for `kind` locks.
     pub fn new(endpoint: E, kind: L, options: Options) -> Self {
         const { assert!(E::COMPLETES_IN_POST, "a seat's verbs complete at once") };
@@ -96,9 +96,16 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
         self.slots.aim(SLOT, lock);
     }
 
-    /// In which mode the lock was asked for, or is held.
-    pub fn mode(&self) -> Mode {
+    /// What of the lock was asked for, or is held.
+    #[inline(always)]
+    pub fn want(&self) -> L::Want {
         self.slots.slot(SLOT).want.get()
+    }
+
+    /// In which mode.
+    #[inline(always)]
+    pub fn mode(&self) -> Mode {
+        self.want().mode()
     }
 
     /// Whether it holds.
@@ -149,24 +156,25 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
         self.slots.broken.get()
     }
 
-    /// Acquires the lock whose word lies at `lock`, or gets in line for it.
+    /// Acquires the lock whose word lies at `lock`, or a part of it, or gets in line for it.
     ///
     /// # Errors
     /// The verb failed; nothing is held.
     #[inline(always)]
-    pub fn open(&mut self, lock: Addr, mode: Mode) -> Result<Opened, Fault> {
+    pub fn open(&mut self, lock: Addr, want: impl Into<L::Want>) -> Result<Opened, Fault> {
         // One branch at the door, not one at every step.
-        match true_want::<E, L>(mode) {
-            Mode::Exclusive => self.open_as(lock, Mode::Exclusive),
-            Mode::Shared => self.open_as(lock, Mode::Shared),
+        let want = true_want::<E, L>(want.into());
+        match want.mode() {
+            Mode::Exclusive => self.open_as(lock, want.in_mode(Mode::Exclusive)),
+            Mode::Shared => self.open_as(lock, want.in_mode(Mode::Shared)),
         }
     }
 
     #[inline(always)]
-    fn open_as(&mut self, lock: Addr, mode: Mode) -> Result<Opened, Fault> {
+    fn open_as(&mut self, lock: Addr, want: L::Want) -> Result<Opened, Fault> {
         debug_assert!(!self.is_held(), "a seat holds one lock at a time; hot path");
-        self.slots.take(SLOT, lock, mode);
-        match self.slots.open(SLOT, lock, mode) {
+        self.slots.take(SLOT, lock, want);
+        match self.slots.open(SLOT, lock, want) {
             Opening::Held => Ok(Opened::Held),
             Opening::InLine => {
                 self.old.set(Some(self.slots.endpoint.old()));
@@ -197,11 +205,11 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
         self.slots.withdraw(SLOT, withdrawn);
     }
 
-    /// From its next [`Seat::wait`] on it waits for the lock in this mode, where it may go on with
-    /// a wait that was dropped.
-    pub fn wait_as(&self, mode: Mode) {
+    /// From its next [`Seat::wait`] on it waits for this of the lock, where it may go on with a
+    /// wait that was dropped.
+    pub fn wait_as(&self, want: impl Into<L::Want>) {
         assert!(self.slots.kind.promises().withdraws, "waits of this lock are not dropped");
-        self.slots.slot(SLOT).want.set(true_want::<E, L>(mode));
+        self.slots.slot(SLOT).want.set(true_want::<E, L>(want.into()));
     }
 
     /// Acquires the lock if that needs no waiting.
@@ -209,9 +217,8 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     /// # Errors
     /// A verb failed; nothing is held.
     #[inline]
-    pub fn try_open(&mut self, lock: Addr, mode: Mode) -> Result<Attempt, Fault> {
-        let mode = true_want::<E, L>(mode);
-        self.slots.take(SLOT, lock, mode);
+    pub fn try_open(&mut self, lock: Addr, want: impl Into<L::Want>) -> Result<Attempt, Fault> {
+        self.slots.take(SLOT, lock, true_want::<E, L>(want.into()));
         let tried = match self.slots.try_now(SLOT, self.slots.first_try(SLOT)) {
             Ok(Tried::Granted(grant)) => Ok(Some(grant)),
             Ok(_) if self.slots.kind.promises().tries_tell_truth => {
@@ -246,9 +253,10 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     /// If it holds nothing.
     #[inline(always)]
     pub fn close(&mut self) -> Result<Closed, Fault> {
-        let closing = match self.mode() {
-            Mode::Exclusive => self.slots.close(SLOT, Mode::Exclusive),
-            Mode::Shared => self.slots.close(SLOT, Mode::Shared),
+        let want = self.want();
+        let closing = match want.mode() {
+            Mode::Exclusive => self.slots.close(SLOT, want.in_mode(Mode::Exclusive)),
+            Mode::Shared => self.slots.close(SLOT, want.in_mode(Mode::Shared)),
         };
         match closing {
             Closing::Free => Ok(Closed::Free),
@@ -274,7 +282,7 @@ impl<E: Endpoint, L: RecordLock<E>> Seat<E, L> {
     }
 }
 
-impl<E: Endpoint, L: Convert<E, Want = Mode>> Seat<E, L> {
+impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
     /// Begins an exclusive hold anew for another task of its owner, with the next token: see
     /// [`Convert::renew`]. `false`, and nothing has changed: release it instead.
     ///
@@ -309,17 +317,18 @@ impl<E: Endpoint, L: Convert<E, Want = Mode>> Seat<E, L> {
     /// The slot holds by another grant, if there is one.
     fn hold_as(&self, mode: Mode, grant: Option<L::Grant>) -> bool {
         if let Some(grant) = grant {
-            self.slots.slot(SLOT).want.set(mode);
-            self.slots.hold(SLOT, mode, grant);
+            let want = self.want().in_mode(mode);
+            self.slots.slot(SLOT).want.set(want);
+            self.slots.hold(SLOT, want, grant);
         }
         grant.is_some()
     }
 }
 
-impl<E: Endpoint, L: RecordLock<E>> fmt::Debug for Seat<E, L> {
+impl<E: Endpoint, L: Lock<E>> fmt::Debug for Seat<E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let site = self.slots.site(SLOT);
         let held = if self.is_held() { "holds" } else { "holds not" };
-        write!(f, "Seat({:?} {held} {:?} {:?})", site.me, site.lock, self.mode())
+        write!(f, "Seat({:?} {held} {:?} {:?})", site.me, site.lock, self.want())
     }
 }

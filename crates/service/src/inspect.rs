@@ -15,6 +15,7 @@ use farlock_locks::slot::{Phase, SlotRecord};
 use farlock_locks::{Mode, Token};
 
 use crate::directory::{Directory, DirectoryError, Entry};
+use crate::protocol::LOCK_KIND;
 use crate::text::{in_words, shown};
 
 /// The word of a slot record in which a service notes its process, beside those of
@@ -137,7 +138,7 @@ pub(crate) fn locks<E: WideAtomics + Park>(
     endpoint: &E,
 ) -> Result<Vec<LockView>, DirectoryError> {
     block_on(endpoint, async {
-        let Some(directory) = Directory::existing(endpoint, region.heap()).await? else {
+        let Some(directory) = Directory::existing(endpoint, region.heap(), LOCK_KIND).await? else {
             return Ok(Vec::new());
         };
         let mut at = present(region, endpoint, None).await?;

@@ -10,6 +10,7 @@ pub(crate) const LOCK_KIND: Kind = Kind {
     name: "claim",
     count: |word| ClaimWord(word).count(),
     fresh: |count| ClaimWord::new().with(ClaimWord::COUNT, count).0,
+    bytes: Protocol::BYTES,
 };
 
 /// How many newcomers may pass between two writers that wait: what makes a lock that many want

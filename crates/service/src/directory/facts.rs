@@ -85,6 +85,11 @@ impl Facts {
         others.fold(0, |sum, (_, word)| mix(sum ^ word))
     }
 
+    /// Whether nobody has ever written them.
+    pub(super) fn are_blank(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
     /// Whether they are as they were written.
     pub(super) fn are_sound(&self) -> Result<(), DirectoryError> {
         match self.check() == self.0[CHECK] {

@@ -12,12 +12,12 @@
 
 use std::collections::BTreeSet;
 
-use farlock_fabric::{Addr, Endpoint, Slot, Verb, WideAtomics};
+use farlock_fabric::{Addr, Endpoint, Slot, Verb, WORDS_MAX, WideAtomics};
 use farlock_locks::slot;
 
 use super::error::DirectoryError;
 use super::facts::{Facts, Wanted};
-use super::layout::{Chain, Link, Staged, State};
+use super::layout::{Chain, Link, Staged, State, steps};
 use super::{Directory, Kind, change_sealed, read_sealed};
 
 /// The word before a record in its chain.
@@ -35,9 +35,27 @@ impl Directory {
         kind: Kind,
     ) -> Result<Staged, DirectoryError> {
         let staged = self.take(endpoint, kind).await?;
+        if self.layout.beyond() > 0 {
+            self.wipe(endpoint, staged.record).await?;
+        }
         let (addr, facts) = (self.layout.facts(staged.record), Facts::of(wanted));
         endpoint.verb(Verb::Write { addr, data: &facts.0 }).await?;
         Ok(staged)
+    }
+
+    /// Sets to zero what the dead have left of a lock in a record that had a name before.
+    async fn wipe<E: Endpoint>(&self, endpoint: &E, record: u64) -> Result<(), DirectoryError> {
+        if !steps().wipes || self.facts(endpoint, record).await?.are_blank() {
+            return Ok(());
+        }
+        let lock = self.layout.lock(record);
+        let bytes = self.layout.beyond();
+        for offset in (0..bytes).step_by(8 * WORDS_MAX) {
+            let words = ((bytes - offset) / 8).min(WORDS_MAX as u64) as usize;
+            let data = &[0; WORDS_MAX][..words];
+            endpoint.verb(Verb::Write { addr: lock.plus(offset), data }).await?;
+        }
+        Ok(())
     }
 
     /// Puts a prepared record first in a chain whose word is this. Returns the record where that

@@ -8,7 +8,11 @@
 //!        records   6 lines each: the lock's line with a link, a line of facts, 4 lines of name
 //! ```
 //!
-//! Every offset follows from the number of records, so a reader computes them and reads none.
+//! Locks of more than a word lie behind their records' lines, and their first word is the lock's
+//! word; the first line of a record has the link alone then.
+//!
+//! Every offset follows from the number of records and the size of a lock, so a reader computes
+//! them and reads none.
 
 use farlock_fabric::{Addr, EndpointId, word};
 
@@ -30,6 +34,8 @@ const LINK: u64 = 16;
 const CHAINS_PER_3_RECORDS: u64 = 4;
 /// Bytes of a sealed word.
 const SEALED: u64 = 16;
+/// Bytes of a lock that lies in its record's first line.
+pub(super) const WORD: u64 = 16;
 
 /// Words of a record after its lock's line.
 pub(super) const FACT_WORDS: usize = 40;
@@ -154,15 +160,17 @@ impl Chain {
 pub(super) struct Steps {
     pub(super) links: u64,
     pub(super) chains: u64,
+    /// Whether a lock of more than a word is wiped before another name has it.
+    pub(super) wipes: bool,
 }
 
 impl Steps {
-    pub(super) const SOUND: Self = Self { links: 1, chains: 1 };
+    pub(super) const SOUND: Self = Self { links: 1, chains: 1, wipes: true };
 }
 
 #[cfg(not(test))]
 #[inline(always)]
-fn steps() -> Steps {
+pub(super) fn steps() -> Steps {
     Steps::SOUND
 }
 
@@ -173,7 +181,7 @@ thread_local! {
 }
 
 #[cfg(test)]
-fn steps() -> Steps {
+pub(super) fn steps() -> Steps {
     STEPS.get()
 }
 
@@ -198,9 +206,9 @@ pub(super) const fn mix(word: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// The mark of a directory of so many records.
-const fn mark_of(records: u64) -> u64 {
-    mix(records ^ MARK << 32) >> 32
+/// The mark of a directory of so many records, with so many bytes behind each.
+const fn mark_of(records: u64, beyond: u64) -> u64 {
+    mix(records ^ MARK << 32 ^ beyond << 24) >> 32
 }
 
 /// The places of a directory's parts.
@@ -209,27 +217,32 @@ pub(super) struct Layout {
     base: Addr,
     pub(super) records: u32,
     pub(super) chains: u64,
+    /// Bytes behind a record's lines, for a lock of more than a word.
+    beyond: u64,
 }
 
 impl Layout {
-    /// The layout of a directory of so many records at `base`.
-    pub(super) fn new(base: Addr, records: u32) -> Self {
+    /// The layout of a directory of so many records at `base`, for locks of so many bytes.
+    pub(super) fn new(base: Addr, records: u32, lock_bytes: u64) -> Self {
         let chains = u64::from(records).div_ceil(3) * CHAINS_PER_3_RECORDS;
-        Self { base, records, chains }
+        let beyond = if lock_bytes > WORD { lock_bytes.next_multiple_of(LINE) } else { 0 };
+        Self { base, records, chains, beyond }
     }
 
-    /// The largest directory in so many bytes at `base`; `None` where not one record fits.
-    pub(super) fn largest(base: Addr, bytes: u64) -> Option<Self> {
-        let for_three = 3 * RECORD + CHAINS_PER_3_RECORDS * SEALED;
+    /// The largest directory in so many bytes at `base`; `None` where not three records fit.
+    pub(super) fn largest((base, bytes): (Addr, u64), lock_bytes: u64) -> Option<Self> {
+        let record = Self::new(base, 0, lock_bytes).record_bytes();
+        let for_three = 3 * record + CHAINS_PER_3_RECORDS * SEALED;
         let threes = bytes.saturating_sub(INDEX + LINE) / for_three;
         let records = (3 * threes).min(Chain::FIRST.max()) as u32;
-        (records > 0).then(|| Self::new(base, records))
+        (records > 0).then(|| Self::new(base, records, lock_bytes))
     }
 
-    /// The directory that this first word describes, if it is one and fits in so many bytes.
-    pub(super) fn of_head(base: Addr, head: Head, bytes: u64) -> Option<Self> {
-        let layout = Self::new(base, head.records() as u32);
-        let sound = head.mark() == mark_of(head.records())
+    /// The directory that this first word describes, if it is one of locks of so many bytes and
+    /// fits in the heap.
+    pub(super) fn of_head((base, bytes): (Addr, u64), lock_bytes: u64, head: Head) -> Option<Self> {
+        let layout = Self::new(base, head.records() as u32, lock_bytes);
+        let sound = head.mark() == mark_of(head.records(), layout.beyond)
             && head.version() == VERSION
             && layout.records > 0
             && layout.bytes() <= bytes;
@@ -238,7 +251,7 @@ impl Layout {
 
     pub(super) fn head_word(&self) -> Head {
         Head::new()
-            .with(Head::MARK, mark_of(self.records.into()))
+            .with(Head::MARK, mark_of(self.records.into(), self.beyond))
             .with(Head::VERSION, VERSION)
             .with(Head::RECORDS, self.records.into())
     }
@@ -247,8 +260,12 @@ impl Layout {
         (INDEX + self.chains * SEALED).next_multiple_of(LINE)
     }
 
+    fn record_bytes(&self) -> u64 {
+        RECORD + self.beyond
+    }
+
     fn bytes(&self) -> u64 {
-        self.first_record() + u64::from(self.records) * RECORD
+        self.first_record() + u64::from(self.records) * self.record_bytes()
     }
 
     pub(super) fn head(&self) -> Addr {
@@ -273,20 +290,29 @@ impl Layout {
         (1..=u64::from(self.records)).contains(&number)
     }
 
+    fn record(&self, number: u64) -> Addr {
+        assert!(self.has_record(number), "a record of the directory");
+        self.base.plus(self.first_record() + (number - 1) * self.record_bytes())
+    }
+
     /// The word of the lock of a record: the beginning of a cache line of its own.
     pub(super) fn lock(&self, record: u64) -> Addr {
-        assert!(self.has_record(record), "a record of the directory");
-        self.base.plus(self.first_record() + (record - 1) * RECORD)
+        self.record(record).plus(if self.beyond > 0 { RECORD } else { 0 })
+    }
+
+    /// Bytes of a lock beyond its word's line.
+    pub(super) fn beyond(&self) -> u64 {
+        self.beyond
     }
 
     /// What a record is: a [`Link`].
     pub(super) fn link(&self, record: u64) -> Addr {
-        self.lock(record).plus(LINK)
+        self.record(record).plus(LINK)
     }
 
     /// The facts of a record: [`FACT_WORDS`] words.
     pub(super) fn facts(&self, record: u64) -> Addr {
-        self.lock(record).plus(LINE)
+        self.record(record).plus(LINE)
     }
 }
 
@@ -339,13 +365,16 @@ mod tests {
     /// A client that took a directory of one size for one of another would find nothing in it.
     #[test]
     fn directories_of_other_sizes_have_other_marks() {
-        let marks: std::collections::BTreeSet<_> = (1..10_000).map(mark_of).collect();
-        assert!(marks.len() > 9_990, "{}", marks.len());
+        let sizes = [0, 64, 87_424].into_iter();
+        let marks: std::collections::BTreeSet<_> = sizes
+            .flat_map(|beyond| (1..3_000).map(move |records| mark_of(records, beyond)))
+            .collect();
+        assert!(marks.len() > 8_990, "{}", marks.len());
     }
 
     #[test]
     fn four_mebibytes_hold_ten_thousand_names() {
-        let layout = Layout::largest(BASE, 4 << 20).unwrap();
+        let layout = Layout::largest((BASE, 4 << 20), WORD).unwrap();
         assert!(layout.records >= 10_000, "{}", layout.records);
         assert!(layout.bytes() <= 4 << 20);
         assert!(layout.chains * 3 >= u64::from(layout.records) * 4);
@@ -355,32 +384,43 @@ mod tests {
     fn there_is_a_record_for_every_place_that_a_region_can_have() {
         for places in [1, 4096, 10_000, u16::MAX] {
             let options = RegionOptions::new("", "").with_places(places).of_host();
-            let layout = Layout::largest(BASE, options.heap_bytes).unwrap();
+            let layout = Layout::largest((BASE, options.heap_bytes), WORD).unwrap();
             assert!(layout.records > places.into(), "{places}: {}", layout.records);
         }
     }
 
     #[test]
     fn nothing_overlaps_and_locks_have_lines_of_their_own() {
-        for bytes in [2048, 4096, 65_536, 1 << 20] {
-            let layout = Layout::largest(BASE, bytes).unwrap();
+        for (bytes, lock_bytes) in
+            [(2048, 8), (4096, WORD), (65_536, WORD), (1 << 20, 64), (1 << 20, 5000)]
+        {
+            let layout = Layout::largest((BASE, bytes), lock_bytes).unwrap();
             assert!(layout.bytes() <= bytes);
-            assert!(layout.chain(layout.chains - 1).plus(SEALED) <= layout.lock(1));
+            assert!(layout.chain(layout.chains - 1).plus(SEALED) <= layout.link(1));
             let step = layout.lock(2).offset() - layout.lock(1).offset();
-            assert_eq!((step, layout.lock(2).offset() % LINE), (RECORD, 0));
-            assert_eq!(layout.facts(1).plus(FACT_WORDS as u64 * 8), layout.lock(2));
+            assert_eq!((step, layout.lock(2).offset() % LINE), (layout.record_bytes(), 0));
+            let facts_end = layout.facts(1).plus(FACT_WORDS as u64 * 8);
+            match lock_bytes {
+                ..=WORD => assert_eq!(facts_end, layout.lock(2)),
+                _ => {
+                    assert_eq!(facts_end, layout.lock(1));
+                    assert!(layout.lock(1).plus(lock_bytes) <= layout.record(2));
+                }
+            }
         }
-        assert_eq!(Layout::largest(BASE, 100), None);
+        assert_eq!(Layout::largest((BASE, 100), WORD), None);
     }
 
     #[test]
     fn a_first_word_is_believed_only_if_it_fits() {
-        let layout = Layout::largest(BASE, 65_536).unwrap();
+        let layout = Layout::largest((BASE, 65_536), WORD).unwrap();
         let head = layout.head_word();
-        assert_eq!(Layout::of_head(BASE, head, 65_536), Some(layout));
-        assert_eq!(Layout::of_head(BASE, head, 30_000), None);
-        assert_eq!(Layout::of_head(BASE, head.with(Head::VERSION, 9), 65_536), None);
-        assert_eq!(Layout::of_head(BASE, head.with(Head::RECORDS, 0), 65_536), None);
-        assert_eq!(Layout::of_head(BASE, Head(7), 65_536), None);
+        let of_head = |bytes, head| Layout::of_head((BASE, bytes), WORD, head);
+        assert_eq!(of_head(65_536, head), Some(layout));
+        assert_eq!(of_head(30_000, head), None);
+        assert_eq!(of_head(65_536, head.with(Head::VERSION, 9)), None);
+        assert_eq!(of_head(65_536, head.with(Head::RECORDS, 0)), None);
+        assert_eq!(of_head(65_536, Head(7)), None);
+        assert_eq!(Layout::of_head((BASE, 65_536), 64, head), None, "of another size");
     }
 }

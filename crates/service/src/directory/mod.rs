@@ -66,8 +66,11 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// The highest count that a token of a lock with this word may have.
     pub(crate) count: fn(u128) -> u64,
-    /// The word of a lock that nobody holds or awaits, and whose next token has this count.
+    /// The word of a lock that nobody holds or awaits, and whose next token has this count. All
+    /// else of such a lock is zero.
     pub(crate) fresh: fn(u64) -> u128,
+    /// How many bytes a lock takes. Its word are the first 16.
+    pub(crate) bytes: u64,
 }
 
 /// Where a name's lock was found.
@@ -92,22 +95,24 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// The directory at the beginning of a heap of so many bytes; a heap of zeros becomes an empty
-    /// one. A crash leaves a heap of zeros or an empty directory.
+    /// The directory at the beginning of a heap of so many bytes, for locks of this kind; a heap of
+    /// zeros becomes an empty one. A crash leaves a heap of zeros or an empty directory.
     ///
     /// # Errors
     /// [`DirectoryError::TooSmall`], [`DirectoryError::Damaged`], [`DirectoryError::Fabric`].
     pub(crate) async fn open<E: Endpoint>(
         endpoint: &E,
-        (base, bytes): (Addr, u64),
+        heap: (Addr, u64),
+        kind: Kind,
     ) -> Result<Self, DirectoryError> {
-        if let Some(directory) = Self::existing(endpoint, (base, bytes)).await? {
+        if let Some(directory) = Self::existing(endpoint, heap, kind).await? {
             return Ok(directory);
         }
-        let layout = Layout::largest(base, bytes).ok_or(DirectoryError::TooSmall { bytes })?;
-        endpoint.cas64(base, 0, layout.head_word().0).await?;
+        let layout = Layout::largest(heap, kind.bytes);
+        let layout = layout.ok_or(DirectoryError::TooSmall { bytes: heap.1 })?;
+        endpoint.cas64(heap.0, 0, layout.head_word().0).await?;
         // Somebody else may have been first; then the directory is as they made it.
-        let made = Self::existing(endpoint, (base, bytes)).await?;
+        let made = Self::existing(endpoint, heap, kind).await?;
         made.ok_or(DirectoryError::Damaged { what: "its first word went back to zero" })
     }
 
@@ -117,14 +122,15 @@ impl Directory {
     /// [`DirectoryError::Damaged`], [`DirectoryError::Fabric`].
     pub(crate) async fn existing<E: Endpoint>(
         endpoint: &E,
-        (base, bytes): (Addr, u64),
+        heap: (Addr, u64),
+        kind: Kind,
     ) -> Result<Option<Self>, DirectoryError> {
-        endpoint.read64(base).await?;
+        endpoint.read64(heap.0).await?;
         let head = layout::Head(endpoint.old() as u64);
         if head.0 == 0 {
             return Ok(None);
         }
-        let layout = Layout::of_head(base, head, bytes);
+        let layout = Layout::of_head(heap, kind.bytes, head);
         let layout =
             layout.ok_or(DirectoryError::Damaged { what: "it does not begin as one does" })?;
         Ok(Some(Self { layout }))

@@ -16,6 +16,7 @@ const KIND: Kind = Kind {
     name: "counter",
     count: |word| (word >> 64) as u64,
     fresh: |count| u128::from(count) << 64,
+    bytes: 16,
 };
 
 /// Aims the only slot of an endpoint.
@@ -48,7 +49,7 @@ impl Scene {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let (theirs, heap) = (endpoint.clone(), self.heap);
         let task = self.world.spawn(endpoint.id(), async move {
-            let directory = match Directory::open(&theirs, heap).await {
+            let directory = match Directory::open(&theirs, heap, KIND).await {
                 Ok(directory) => directory,
                 Err(error) => return vec![Err(error)],
             };
@@ -66,7 +67,7 @@ impl Scene {
     fn run<T: 'static>(&self, f: impl AsyncFnOnce(SimEndpoint, Directory) -> T + 'static) -> T {
         let (endpoint, heap) = (self.world.endpoint(), self.heap);
         let task = self.world.spawn(endpoint.id(), async move {
-            let directory = Directory::open(&endpoint, heap).await.unwrap();
+            let directory = Directory::open(&endpoint, heap, KIND).await.unwrap();
             f(endpoint, directory).await
         });
         assert_eq!(self.world.run(), Ended::Finished);

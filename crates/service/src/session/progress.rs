@@ -30,6 +30,7 @@ use super::waiter::{Outcome, Waiter};
 use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
 use crate::error::LostReason;
+use crate::protocol::LOCK_KIND;
 use crate::{AcquireError, SessionError};
 
 /// Places made at one time.
@@ -163,7 +164,7 @@ struct Task {
 impl Worker {
     fn new(region: Region, tether: Tether) -> Result<Self, SessionError> {
         let (home, keeper) = region.lane(false)?;
-        let directory = block_on(&home, Directory::open(&home, region.heap()))?;
+        let directory = block_on(&home, Directory::open(&home, region.heap(), LOCK_KIND))?;
         let hub = Arc::new(Hub::new(region, directory, tether == Tether::Tied));
         let mut worker =
             Self { hub, tether, tasks: Vec::new(), home, keepers: HashMap::new(), _keeper: keeper };

@@ -26,6 +26,8 @@ struct Crowd {
     deaths: u32,
     /// Whether a client's slot goes on naming the last lock until it uses another.
     stays: bool,
+    /// Bytes of a lock.
+    lock_bytes: u64,
     flaw: Flaw,
 }
 
@@ -47,6 +49,8 @@ enum Flaw {
     UntoldLinks,
     /// A chain that was changed and changed back is as it was.
     UntoldChains,
+    /// A lock of more than a word is as the users of another name have left it.
+    Unwiped,
 }
 
 impl Flaw {
@@ -66,6 +70,7 @@ impl Flaw {
         match self {
             Self::UntoldLinks => Steps { links: 0, ..Steps::SOUND },
             Self::UntoldChains => Steps { chains: 0, ..Steps::SOUND },
+            Self::Unwiped => Steps { wipes: false, ..Steps::SOUND },
             _ => Steps::SOUND,
         }
     }
@@ -144,18 +149,28 @@ impl Member {
                 return Ok(*found);
             }
         }
-        let count = match self.crowd.flaw {
-            Flaw::Forgetful => |_| 0,
-            _ => KIND.count,
-        };
         let entered = self.crowd.flaw.compares(name, &directory.layout);
-        let found = directory.enter(&self.endpoint, &entered, Kind { count, ..KIND }, aim).await?;
+        let found = directory.enter(&self.endpoint, &entered, self.crowd.kind(), aim).await?;
         known.insert(name, found);
         Ok(found)
     }
 
+    /// Looks at the lock, and leaves the name behind in what it has beyond its first line.
+    async fn use_all(&self, lock: Addr, name: &'static str) {
+        const LINE: u64 = 64;
+        if self.crowd.lock_bytes <= LINE {
+            self.endpoint.read64(lock).await.unwrap();
+            return;
+        }
+        let (last, mark) = (lock.plus(self.crowd.lock_bytes - 8), name.as_bytes()[0].into());
+        self.endpoint.cas64(last, 0, mark).await.unwrap();
+        let found = self.endpoint.old() as u64;
+        assert!(found == 0 || found == mark, "'{name}' has what another name left: {found}");
+    }
+
     async fn live(self) {
-        let directory = Directory::open(&self.endpoint, self.base).await.unwrap();
+        let directory =
+            Directory::open(&self.endpoint, self.base, self.crowd.kind()).await.unwrap();
         let mut known = BTreeMap::new();
         for (round, name) in (0..).zip(self.crowd.uses[usize::from(self.who)]) {
             let hash = known.values().fold(round, |hash, found: &Located| mix(hash, found.link.0));
@@ -171,7 +186,7 @@ impl Member {
             self.endpoint.faa64(found.plus(8), 1).await.unwrap();
             let token = self.endpoint.old() as u64;
             self.tells(|judge| judge.enters(self.who, name, found, token));
-            self.endpoint.read64(found).await.unwrap();
+            self.use_all(found, name).await;
             self.tells(|judge| {
                 judge.inside.remove(&self.who);
             });
@@ -191,6 +206,14 @@ struct Played {
 }
 
 impl Crowd {
+    fn kind(&self) -> Kind {
+        let count = match self.flaw {
+            Flaw::Forgetful => |_| 0,
+            _ => KIND.count,
+        };
+        Kind { count, bytes: self.lock_bytes, ..KIND }
+    }
+
     fn play<S: Schedule + 'static>(self, director: &Director<S>) -> Option<Played> {
         STEPS.set(self.flaw.steps());
         let oracle = director.begin()?;
@@ -206,7 +229,7 @@ impl Crowd {
         let world = World::with_oracle(config, oracle);
         let bytes = 8 << 10;
         let base = world.region(world.node(), bytes);
-        world.poke(base, Layout::new(base, self.records).head_word().0);
+        world.poke(base, Layout::new(base, self.records, self.lock_bytes).head_word().0);
         let endpoints: Vec<_> = (0..clients).map(|_| world.endpoint()).collect();
         let ids: Rc<[EndpointId]> = endpoints.iter().map(Endpoint::id).collect();
         let judge = Rc::new(RefCell::new(Judge::default()));
@@ -248,7 +271,17 @@ impl Crowd {
     }
 }
 
-const FEW: Crowd = Crowd { uses: &[], records: 2, deaths: 0, stays: false, flaw: Flaw::None };
+const FEW: Crowd = Crowd {
+    uses: &[],
+    records: 2,
+    deaths: 0,
+    stays: false,
+    lock_bytes: KIND.bytes,
+    flaw: Flaw::None,
+};
+
+/// Bytes of a lock that does not fit in its record.
+const LARGE: u64 = 80;
 
 const SIX: Crowd = Crowd {
     uses: &[
@@ -260,9 +293,8 @@ const SIX: Crowd = Crowd {
         &["b", "h", "a", "c", "a"],
     ],
     records: 7,
-    deaths: 0,
     stays: true,
-    flaw: Flaw::None,
+    ..FEW
 };
 
 #[test]
@@ -296,13 +328,28 @@ fn few_clients_of_which_one_dies_in_every_schedule() {
 }
 
 #[test]
+fn few_clients_of_large_locks_in_every_schedule() {
+    let crowd = Crowd { uses: &[&["a"], &["b"]], records: 1, deaths: 1, lock_bytes: LARGE, ..FEW };
+    let states = crowd.explore();
+    println!("{:?} by {} records: {states} states", crowd.uses, crowd.records);
+    assert!(states > 100, "{states}");
+}
+
+#[test]
 fn six_clients_and_eight_names_in_few_records() {
     for records in [6, 7, 12] {
-        for deaths in [0, 2] {
-            let used = Crowd { records, deaths, ..SIX }.sample(1 + u64::from(records), 2_000);
+        for (deaths, lock_bytes) in [(0, KIND.bytes), (2, KIND.bytes), (0, LARGE), (2, LARGE)] {
+            let crowd = Crowd { records, deaths, lock_bytes, ..SIX };
+            let used = crowd.sample(1 + u64::from(records), 2_000);
             assert!(used > 2_000 * 10, "{records} records, {deaths} deaths: {used} uses");
         }
     }
+}
+
+#[test]
+#[should_panic(expected = "has what another name left")]
+fn a_large_lock_that_is_not_wiped_is_found_out() {
+    Crowd { flaw: Flaw::Unwiped, lock_bytes: LARGE, ..SIX }.sample(1, 2_000);
 }
 
 #[test]

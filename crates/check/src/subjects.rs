@@ -333,6 +333,10 @@ impl MakePlayer {
 impl Visitor<Actor> for MakePlayer {
     type Output = Player;
 
+    fn asks_for_size(&self) -> bool {
+        true
+    }
+
     fn visit<L: Lock<Actor>>(self, lock: L) -> Player {
         ExhibitVisitor::visit(self, lock, Tampered::with::<Sound>)
     }

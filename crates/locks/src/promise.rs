@@ -17,7 +17,7 @@ pub enum TokenSource {
 
 /// A kind of lock, apart from the verbs that acquire and release it.
 pub trait LockKind: Clone + 'static {
-    /// Bytes of the lock's word, and its alignment. Zero bytes are a free lock.
+    /// Bytes of the lock's word in a table of locks, and its alignment. Zero bytes are a free lock.
     const BYTES: u64;
     /// Whether shared holders really share.
     const SHARES: bool;
@@ -25,6 +25,17 @@ pub trait LockKind: Clone + 'static {
     const FIELDS: &'static [Field] = &[];
     /// Where tokens come from.
     const TOKENS: TokenSource;
+
+    /// Bytes that it takes with its options: more than [`LockKind::BYTES`] where only memory has
+    /// room for it that is asked for by this.
+    fn bytes(&self) -> u64 {
+        Self::BYTES
+    }
+
+    /// How many units it tells apart, if it is had in parts.
+    fn units(&self) -> Option<u64> {
+        None
+    }
 
     /// The option of this name, if this lock has it.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
@@ -50,8 +61,10 @@ pub trait LockKind: Clone + 'static {
 
 /// A kind of lock whose type is not known.
 pub trait AnyKind {
-    /// [`LockKind::BYTES`].
+    /// [`LockKind::bytes`].
     fn bytes(&self) -> u64;
+    /// [`LockKind::units`].
+    fn units(&self) -> Option<u64>;
     /// [`LockKind::SHARES`].
     fn shares(&self) -> bool;
     /// [`LockKind::FIELDS`].
@@ -64,7 +77,11 @@ pub trait AnyKind {
 
 impl<L: LockKind> AnyKind for L {
     fn bytes(&self) -> u64 {
-        L::BYTES
+        LockKind::bytes(self)
+    }
+
+    fn units(&self) -> Option<u64> {
+        LockKind::units(self)
     }
 
     fn shares(&self) -> bool {

@@ -31,6 +31,12 @@ pub trait Visitor<E: WideAtomics> {
     /// What comes of it.
     type Output;
 
+    /// Whether the lock lies in memory that was asked for by its own size ([`LockKind::bytes`]). In
+    /// a table of locks it has [`LockKind::BYTES`], and one that takes more is refused.
+    fn asks_for_size(&self) -> bool {
+        false
+    }
+
     /// The lock the name stands for.
     fn visit<L: Lock<E>>(self, lock: L) -> Self::Output;
 }
@@ -42,6 +48,8 @@ struct SpecOptions<'a> {
     lock: &'static str,
     /// What follows its name.
     rest: &'a str,
+    /// Whether it lies in memory that was asked for by its size.
+    has_room: bool,
 }
 
 impl SpecOptions<'_> {
@@ -56,10 +64,13 @@ impl SpecOptions<'_> {
                 return Err(self.refuse(option, &setting.takes));
             }
         }
-        match lock.conflict() {
-            Some((option, reason)) => Err(self.refuse(option, reason)),
-            None => Ok(lock),
+        if let Some((option, reason)) = lock.conflict() {
+            return Err(self.refuse(option, reason));
         }
+        if !self.has_room && lock.bytes() > L::BYTES {
+            return Err(self.refuse(self.rest, "it takes more than a table of locks has for one"));
+        }
+        Ok(lock)
     }
 
     /// The error for an option that is not understood.
@@ -85,9 +96,10 @@ macro_rules! define {
             visitor: V,
         ) -> Result<V::Output, SpecError> {
             let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
+            let has_room = visitor.asks_for_size();
             match name {
                 $($name => {
-                    let options = SpecOptions { lock: $name, rest };
+                    let options = SpecOptions { lock: $name, rest, has_room };
                     $(let other = crate::record::$module::$part::$other::default();
                     let other = options.applied_to(other)?;
                     if other.is_needed() {
@@ -107,7 +119,7 @@ macro_rules! define {
             let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
             match name {
                 $($name => {
-                    let options = SpecOptions { lock: $name, rest };
+                    let options = SpecOptions { lock: $name, rest, has_room: true };
                     $(let other = crate::record::$module::$part::$other::default();
                     let other = options.applied_to(other)?;
                     if other.is_needed() {

@@ -29,11 +29,11 @@ word! {
     /// other from the lock's address, which it acquires in this order.
     pub struct PartWord: u64 {
         /// The first.
-        FIRST first: 16,
+        FIRST first: 32,
         /// How many.
         COUNT count: 16,
         /// How many of them it has; it is at the next one.
-        HAS has: 32,
+        HAS has: 16,
     }
 }
 
@@ -42,7 +42,7 @@ impl PartWord {
     pub const STRIDE: u64 = 16;
 
     /// So many words, of which it has none.
-    pub const fn of(first: u16, count: u16) -> Self {
+    pub const fn of(first: u32, count: u16) -> Self {
         Self::new().with(Self::FIRST, first as u64).with(Self::COUNT, count as u64)
     }
 }

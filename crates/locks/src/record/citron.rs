@@ -23,11 +23,11 @@ use crate::want::{Extent, Want};
 use course::{Course, Plan};
 use repair::Params;
 use split::SPLIT_MAX;
-use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, Tree};
+use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, LEVELS_MAX, Tree};
 use word::NodeWord;
 
 /// The most levels of a lock that has room in a table of locks of any kind.
-const LEVELS_MAX: u8 = 4;
+const TABLED_LEVELS_MAX: u8 = 4;
 /// Levels, if nothing else is said.
 const LEVELS: u8 = 3;
 /// Nodes into which a range is split (section 4.6).
@@ -131,11 +131,20 @@ impl Granted for Grant {
 }
 
 impl<const SHARES: bool> LockKind for Citron<SHARES> {
-    const BYTES: u64 =
-        Tree { levels: LEVELS_MAX, leaf_units: LEAF_UNITS_MAX }.bytes() * (1 + SHARES as u64);
+    const BYTES: u64 = Tree { levels: TABLED_LEVELS_MAX, leaf_units: LEAF_UNITS_MAX }.bytes()
+        * (1 + SHARES as u64);
     const SHARES: bool = SHARES;
     const FIELDS: &'static [Field] = NodeWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
+
+    fn bytes(&self) -> u64 {
+        let plan = self.plan();
+        Self::BYTES.max(plan.tree.bytes() * u64::from(plan.halves()))
+    }
+
+    fn units(&self) -> Option<u64> {
+        Some(self.plan().tree.units())
+    }
 
     /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, `k=COUNT` nodes at most for a
     /// range, `m=COUNT` levels between those who meet; `poll=NANOS` between two reads,

@@ -16,7 +16,9 @@ use crate::slot::{PartWord, Phase};
 use crate::want::{Extent, Want};
 
 /// The most segments.
-const SEGMENTS_MAX: u32 = 64;
+const SEGMENTS_MAX: u32 = 1 << 28;
+/// The most of a lock that has room in a table of locks of any kind.
+const TABLED_SEGMENTS_MAX: u32 = 64;
 /// Segments, if nothing else is said.
 const SEGMENTS: u32 = 8;
 
@@ -57,7 +59,8 @@ impl Segments {
     /// Publishes which segments the slot wants, and how many of them it has.
     fn publish<E: WideAtomics>(&self, site: &Site<'_, E>, want: Extent, has: u32) {
         let segments = self.segments(want);
-        let part = PartWord::of(segments.start as u16, segments.len() as u16);
+        let count = u16::try_from(segments.len()).expect("a request has at most 65,535 segments");
+        let part = PartWord::of(segments.start, count);
         site.publish_part(part.with(PartWord::HAS, has.into()));
     }
 
@@ -113,10 +116,18 @@ impl Segments {
 }
 
 impl LockKind for Segments {
-    const BYTES: u64 = SEGMENTS_MAX as u64 * PartWord::STRIDE;
+    const BYTES: u64 = TABLED_SEGMENTS_MAX as u64 * PartWord::STRIDE;
     const SHARES: bool = true;
     const FIELDS: &'static [Field] = DslrWord::FIELDS;
     const TOKENS: TokenSource = TokenSource::Nowhere;
+
+    fn bytes(&self) -> u64 {
+        Self::BYTES.max(u64::from(self.count) * PartWord::STRIDE)
+    }
+
+    fn units(&self) -> Option<u64> {
+        Some(u64::from(self.count) * u64::from(self.units))
+    }
 
     /// `n=COUNT`: segments; `units=COUNT`: units in each; and how waiters wait, as of
     /// [`Dslr`](super::dslr::Dslr).

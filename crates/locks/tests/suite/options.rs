@@ -1,6 +1,25 @@
 //! What a spec may say of a lock, and what it may not.
 
-use farlock_locks::registry::{self, SpecError};
+use farlock_locks::registry::{self, SpecError, Visitor};
+use farlock_locks::Lock;
+use farlock_sim::SimEndpoint;
+
+/// An owner of memory, which asks how much a lock takes, or has a table for locks of any kind.
+struct Owner {
+    asks: bool,
+}
+
+impl Visitor<SimEndpoint> for Owner {
+    type Output = u64;
+
+    fn asks_for_size(&self) -> bool {
+        self.asks
+    }
+
+    fn visit<L: Lock<SimEndpoint>>(self, lock: L) -> u64 {
+        lock.bytes()
+    }
+}
 
 /// A word of the lock near its wrap, which shows the options that its counts depend on.
 fn near_wrap(spec: &str) -> Result<u128, SpecError> {
@@ -51,5 +70,24 @@ fn the_least_and_the_most_are_taken() {
     // One ticket of each kind less than there may be, taken and given back.
     for (spec, tickets) in [("dslr-64:max=2", 1), ("dslr-64:max=32768", 32_767)] {
         assert_eq!(near_wrap(spec), Ok(tickets * 0x0001_0001_0001_0001), "{spec}");
+    }
+}
+
+#[test]
+fn what_takes_more_than_a_place_in_a_table_has_memory_of_its_own_or_none() {
+    let bytes = |spec, asks| registry::visit(spec, Owner { asks });
+    for (spec, own) in [
+        ("citron:levels=5", 8 * 341),
+        ("citron:levels=12", 8 * 5_592_405),
+        ("citron-rw:levels=5", 16 * 341),
+        ("segments:n=65", 16 * 65),
+        ("segments:n=268435456", 16 << 28),
+    ] {
+        assert_eq!(bytes(spec, true), Ok(own), "{spec}");
+        assert!(bytes(spec, false).is_err(), "{spec}");
+    }
+    for spec in ["citron:levels=4", "segments:n=64", "cas"] {
+        assert_eq!(bytes(spec, true), bytes(spec, false), "{spec}");
+        assert!(bytes(spec, false).is_ok_and(|bytes| bytes <= registry::bytes_max()), "{spec}");
     }
 }

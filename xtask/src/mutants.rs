@@ -109,7 +109,11 @@ const PARTS: [Part; 4] = [
         judges: &[
             // Built and run in a fraction of the time of those below.
             Judge { package: "farlock-check", words: &["--lib"], only: "every_lock", ..TESTS },
-            Judge { package: "farlock-locks", words: &["--lib", "--test=explored"], ..TESTS },
+            Judge {
+                package: "farlock-locks",
+                words: &["--lib", "--test=explored", "--test=seats", "--test=txn"],
+                ..TESTS
+            },
             Judge { package: "farlock-locks", words: &["--tests"], seconds_max: 180, ..TESTS },
             Judge { package: "farlock-check", words: &["--lib"], seconds_max: 300, ..TESTS },
         ],
@@ -120,8 +124,7 @@ const PARTS: [Part; 4] = [
 enum Changes {
     /// Of all changes of the part one in so many, from which on.
     Share(u64, u64),
-    /// Those that the judges before it let through. (The tool's own way to leave out what is
-    /// caught draws a new share of the rest.)
+    /// Those that the judges before it let through.
     Named(Vec<String>),
 }
 
@@ -178,6 +181,43 @@ pub(crate) fn run(root: &Path, target: &Path, choice: &Choice) -> Result<ExitCod
     Ok(if enough { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+impl Part {
+    /// The tool, told of this part.
+    fn tool(&self, root: &Path, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(root).arg("mutants").arg(format!("--package={}", self.package));
+        command.args(self.files.iter().map(|files| format!("--file={files}")));
+        command
+    }
+
+    /// Has the tool take all changes but these for caught, which it passes over in `--iterate`. (A
+    /// pattern of names lets all through that take a field away, whatever they are called; and with
+    /// `--iterate` alone a share is drawn anew from the rest.)
+    fn pass_over_all_but(
+        &self,
+        names: &[String],
+        root: &Path,
+        program: &Path,
+        output: &Path,
+    ) -> Result<()> {
+        let listed = self.tool(root, program).arg("--list").output()?;
+        ensure!(listed.status.success(), "{}: {}", MUTANTS.name, listed.status);
+        let listed = String::from_utf8(listed.stdout)?;
+        let results = output.join("mutants.out");
+        if results.exists() {
+            std::fs::remove_dir_all(&results)?;
+        }
+        std::fs::create_dir_all(&results)?;
+        Ok(std::fs::write(results.join("caught.txt"), all_but(&listed, names))?)
+    }
+}
+
+/// The lines that are none of these names.
+fn all_but(listed: &str, names: &[String]) -> String {
+    let others = listed.lines().filter(|line| !names.iter().any(|name| name == line));
+    others.map(|line| format!("{line}\n")).collect()
+}
+
 impl Judge {
     /// Has these changes of a part tested. `None`: there were none.
     fn judge(
@@ -188,20 +228,18 @@ impl Judge {
         program: &Path,
         output: &Path,
     ) -> Result<Option<Value>> {
-        let mut command = Command::new(program);
-        command.args(["mutants", "--no-shuffle", "--output"]).arg(output);
+        let mut command = part.tool(root, program);
+        command.args(["--no-shuffle", "--output"]).arg(output);
         match changes {
             Changes::Share(share, of) => {
                 command.arg("--sharding=round-robin").arg(format!("--shard={share}/{of}"));
             }
             Changes::Named(names) if names.is_empty() => return Ok(None),
             Changes::Named(names) => {
-                let name = |name: &String| format!("--re=^{}$", regex_syntax::escape(name));
-                command.args(names.iter().map(name));
+                part.pass_over_all_but(names, root, program, output)?;
+                command.arg("--iterate");
             }
         }
-        command.arg(format!("--package={}", part.package));
-        command.args(part.files.iter().map(|files| format!("--file={files}")));
         command.arg(format!("--test-package={}", self.package));
         command.arg(format!("--timeout={}", self.seconds_max));
         // Of what is built as well as of what is run: other tests may not build with these flags.
@@ -213,7 +251,6 @@ impl Judge {
             command.env("RUSTFLAGS", self.flags).env("FARLOCK_SCHEDULES", SCHEDULES);
         }
         let status = command
-            .current_dir(root)
             .stdin(Stdio::null())
             .status()
             .with_context(|| format!("{} does not start", MUTANTS.name))?;
@@ -360,6 +397,16 @@ mod tests {
             let_through(&outcomes.into(), part),
             ["crates/local/src/list/a.rs:1:2: replace a -> b with c"]
         );
+    }
+
+    #[test]
+    fn all_but_some_changes_are_passed_over() {
+        let listed = "a.rs:1:2: x\na.rs:1:20: x\na.rs:2:2: delete field y from struct Z\n";
+        assert_eq!(
+            all_but(listed, &["a.rs:1:2: x".to_owned()]),
+            "a.rs:1:20: x\na.rs:2:2: delete field y from struct Z\n"
+        );
+        assert_eq!(all_but(listed, &[]), listed);
     }
 
     #[test]

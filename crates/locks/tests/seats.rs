@@ -36,8 +36,14 @@ impl Room {
     }
 
     fn seat(&self) -> ClaimSeat {
+        self.seat_of(0)
+    }
+
+    /// A seat for locks that so many newcomers may pass by the line to.
+    fn seat_of(&self, bypass: u8) -> ClaimSeat {
         let endpoint = self.region.endpoint().expect("a place");
-        Seat::new(endpoint, Claim::default(), farlock_locks::Options::new(1))
+        let lock = Claim { bypass, ..Claim::default() };
+        Seat::new(endpoint, lock, farlock_locks::Options::new(1))
     }
 
     fn lock(&self) -> Addr {
@@ -50,6 +56,9 @@ impl Drop for Room {
         std::fs::remove_dir_all(&self.dir).expect("the region's files");
     }
 }
+
+/// More often than a newcomer yields.
+const YIELDS_MAX: u32 = 1000;
 
 /// Polls once.
 fn poll<T>(future: impl Future<Output = T>) -> Poll<T> {
@@ -182,4 +191,33 @@ fn a_hold_becomes_another_where_it_stands() {
     assert_eq!(other.try_open(room.lock(), Shared), Ok(Attempt::Doubtful));
     assert_eq!(run(&other, other.try_beside()), Ok(false));
     assert_eq!(seat.close(), Ok(Closed::Free));
+}
+
+/// Whoever waits in line is passed by as many grants as the lock lets, and by no more.
+#[test]
+fn a_hold_begins_anew_beside_a_line_as_often_as_newcomers_may_pass() {
+    for bypass in [0, 4] {
+        let room = Room::new();
+        let (mut holder, mut waiter) = (room.seat_of(bypass), room.seat_of(bypass));
+        assert_eq!(holder.open(room.lock(), Exclusive), Ok(Opened::Held));
+        assert_eq!(waiter.open(room.lock(), Exclusive), Ok(Opened::InLine));
+        // A newcomer yields before it gets in line.
+        let mut wait = Box::pin(waiter.wait());
+        for _ in 0..YIELDS_MAX {
+            assert_eq!(poll(wait.as_mut()), Poll::Pending);
+        }
+        drop(wait);
+        let (mut last, mut renewed) = (holder.token(), 0);
+        while holder.renew() == Ok(true) {
+            assert!(holder.token() > last);
+            (last, renewed) = (holder.token(), renewed + 1);
+            assert!(renewed <= bypass, "the waiter is passed by too often");
+        }
+        assert_eq!(renewed > 0, bypass > 0, "of {bypass}: {renewed}");
+        assert!(holder.is_held() && holder.is_seen_to_hold(), "a hold that is not renewed stays");
+        release(&mut holder);
+        assert_eq!(run(&waiter, waiter.wait()), Ok(true));
+        assert!(waiter.token() > last);
+        release(&mut waiter);
+    }
 }

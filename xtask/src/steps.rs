@@ -290,10 +290,13 @@ pub(crate) const CI: &[Step] = &[
         title: "ranges of a tree: above, below and beside each other, of readers and of the dead",
         cap_minutes: 2,
         commands: &[
-            range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1"),
-            range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1"),
+            range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1:tokens=no"),
+            range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1:tokens=no"),
             // Of two nodes and an ancestor of both, where the paper's text deadlocks.
-            range!("0-5,3-8,0-64 --protocol citron:levels=4:leaf=1"),
+            range!("0-5,3-8,0-64 --protocol citron:levels=4:leaf=1:tokens=no"),
+            // Two grants that are counted late, below and above one that is not.
+            range!("0-16,4-8,4-5 --protocol citron:leaf=1 --budget 6s --partial"),
+            range!("0-16,4-8,4-5 --protocol citron-rw:leaf=1 --budget 6s --partial"),
             range!("0-16,0-1,4-8 --protocol citron-rw:leaf=1"),
             range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2 --budget 5s --partial"),
             range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1"),
@@ -375,6 +378,11 @@ pub(crate) const NIGHTLY: &[Step] = &[
         title: "every schedule of range locks that takes too long for every change",
         cap_minutes: 20,
         commands: &[
+            range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1"),
+            range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1"),
+            range!("0-5,3-8,0-64 --protocol citron:levels=4:leaf=1"),
+            range!("0-16,4-8,4-5 --protocol citron:leaf=1"),
+            range!("0-16,4-8,4-5 --protocol citron-rw:leaf=1"),
             range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2"),
             beside_faults!("citron"),
             many_faults!("citron"),

@@ -279,7 +279,7 @@ impl<'p> Field<'p> {
 
     fn sum_up(self) -> Campaign {
         let (falls, deaths_min) = (self.ends().collect::<Vec<_>>(), self.deaths_min());
-        let fields = self.player.fields();
+        let fields = self.player.fields_at();
         let missing = falls.iter().filter(|fall| !self.covered.contains_key(fall));
         let mut missing: Vec<String> = missing
             .map(|(point, outcome)| {

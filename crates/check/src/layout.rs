@@ -40,6 +40,11 @@ impl Layout {
         self.parted.is_some() && self.locks > 1
     }
 
+    /// The locks that have the count of this one's word: all, where they are parts of one.
+    pub fn counted_with(self, at: usize) -> std::ops::Range<usize> {
+        if self.is_in_parts() { self.locks() } else { at..at + 1 }
+    }
+
     /// Their numbers.
     pub fn locks(self) -> std::ops::Range<usize> {
         0..usize::from(self.locks)

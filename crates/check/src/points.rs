@@ -12,9 +12,9 @@ use std::task::{Context, Poll};
 use farlock_fabric::hook::Hook;
 use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Endpoint, Link, Message, Posted, Slot, Verb, Wait, WaitState, Woken};
-use farlock_locks::Mode;
 use farlock_locks::record::queue::Note;
 use farlock_locks::slot::{self, Phase, SlotWord};
+use farlock_locks::{FieldsAt, Mode};
 use farlock_sim::{Kind, SimEndpoint};
 
 use crate::layout::Layout;
@@ -91,10 +91,11 @@ impl Point {
         Phase::from_bits(self.phase.into()) == Some(Phase::Repairing)
     }
 
-    /// The point in words, given the fields of the lock's word:
+    /// The point in words, given the fields of the lock's words:
     /// `writer waiting: masked-cas128 generation -> tail generation`.
-    pub fn named(&self, fields: &'static [Field]) -> impl fmt::Display + use<> {
-        Named { point: *self, fields }
+    pub fn named(&self, fields_at: FieldsAt) -> impl fmt::Display + use<> {
+        let offset = if let Place::Lock(offset) = self.place { offset } else { 0 };
+        Named { point: *self, fields: fields_at(offset) }
     }
 }
 

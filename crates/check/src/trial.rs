@@ -15,10 +15,9 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Endpoint, Nanos, Slot};
-use farlock_locks::Mode;
 use farlock_locks::slot::{self, Phase};
+use farlock_locks::{FieldsAt, Mode};
 use farlock_sim::check::Access;
 use farlock_sim::{Choice, Ended, Oracle, Ratio, SimEndpoint};
 
@@ -86,9 +85,9 @@ impl Player {
         self.terms.lease_ns.map_or(0, |lease_ns| 3 * lease_ns)
     }
 
-    /// The fields of the lock's word.
-    pub fn fields(&self) -> &'static [Field] {
-        self.subject.lock.kind().fields()
+    /// The fields of the lock's words.
+    pub fn fields_at(&self) -> FieldsAt {
+        self.subject.lock.kind().fields_at()
     }
 
     /// One run.

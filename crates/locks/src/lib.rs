@@ -34,7 +34,7 @@ pub mod width;
 pub use client::{Acquire, Client, Guard, Release, Settle, UpdateGuard};
 pub use error::{AcquireError, ReleaseError, UpgradeError};
 pub use lock::{Lock, RecordLock, Tried};
-pub use promise::{AnyKind, Granted, LockKind, Order, Promises, Proof, TokenSource};
+pub use promise::{AnyKind, FieldsAt, Granted, LockKind, Order, Promises, Proof, TokenSource};
 pub use seat::{Attempt, Closed, Opened, Seat};
 pub use slots::Options;
 pub use token::Token;

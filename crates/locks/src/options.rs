@@ -74,6 +74,14 @@ impl<'l> Setting<'l> {
         })
     }
 
+    /// `yes` or `no`.
+    pub fn yes_or_no(target: &'l mut bool) -> Self {
+        Self::new("yes or no".to_owned(), |text| {
+            *target = text == "yes";
+            matches!(text, "yes" | "no")
+        })
+    }
+
     /// The bits of an endpoint.
     pub fn endpoint(target: &'l mut EndpointId) -> Self {
         Self::new("a number".to_owned(), |text| {

@@ -37,6 +37,18 @@ pub trait LockKind: Clone + 'static {
         None
     }
 
+    /// The fields of the word that lies so many bytes behind the first one.
+    fn fields_at(offset: u64) -> &'static [Field] {
+        let _ = offset;
+        Self::FIELDS
+    }
+
+    /// Whether there are tokens with these options, of a lock that has any.
+    #[inline(always)]
+    fn counts_grants(&self) -> bool {
+        true
+    }
+
     /// The option of this name, if this lock has it.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         let _ = name;
@@ -57,7 +69,16 @@ pub trait LockKind: Clone + 'static {
         let _ = steps;
         0
     }
+
+    /// The words behind those 16 bytes that are not zero then, and how many bytes behind the first.
+    fn near_wrap_behind(&self, steps: u16) -> Vec<(u64, u64)> {
+        let _ = steps;
+        Vec::new()
+    }
 }
+
+/// The fields of the word that lies so many bytes behind a lock's first one.
+pub type FieldsAt = fn(u64) -> &'static [Field];
 
 /// A kind of lock whose type is not known.
 pub trait AnyKind {
@@ -69,10 +90,14 @@ pub trait AnyKind {
     fn shares(&self) -> bool;
     /// [`LockKind::FIELDS`].
     fn fields(&self) -> &'static [Field];
+    /// [`LockKind::fields_at`].
+    fn fields_at(&self) -> FieldsAt;
     /// [`LockKind::promises`].
     fn promises(&self) -> Promises;
     /// [`LockKind::near_wrap`].
     fn near_wrap(&self, steps: u16) -> u128;
+    /// [`LockKind::near_wrap_behind`].
+    fn near_wrap_behind(&self, steps: u16) -> Vec<(u64, u64)>;
 }
 
 impl<L: LockKind> AnyKind for L {
@@ -92,12 +117,20 @@ impl<L: LockKind> AnyKind for L {
         L::FIELDS
     }
 
+    fn fields_at(&self) -> FieldsAt {
+        L::fields_at
+    }
+
     fn promises(&self) -> Promises {
         LockKind::promises(self)
     }
 
     fn near_wrap(&self, steps: u16) -> u128 {
         LockKind::near_wrap(self, steps)
+    }
+
+    fn near_wrap_behind(&self, steps: u16) -> Vec<(u64, u64)> {
+        LockKind::near_wrap_behind(self, steps)
     }
 }
 

@@ -160,8 +160,10 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     #[inline]
     pub(crate) fn token(&self, index: u8) -> Option<Token> {
         match L::TOKENS {
-            TokenSource::Nowhere => None,
-            TokenSource::Word => Some(self.options.token(self.grant(index).count())),
+            TokenSource::Word if self.kind.counts_grants() => {
+                Some(self.options.token(self.grant(index).count()))
+            }
+            TokenSource::Word | TokenSource::Nowhere => None,
         }
     }
 
@@ -206,7 +208,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     #[inline(always)]
     pub(crate) fn hold(&self, index: u8, want: L::Want, grant: L::Grant) {
         self.slot(index).grant.set(Some(grant));
-        if L::TOKENS == TokenSource::Word {
+        if L::TOKENS == TokenSource::Word && self.kind.counts_grants() {
             let token = self.options.token(grant.count());
             self.endpoint.publish(Slot(index), slot::TOKEN, token.get());
         }

@@ -292,7 +292,9 @@ impl Bench {
             self.stops.sees_change(who, layout.is_of_lock(effect.addr));
         }
         if let Some(at) = on_word {
-            crew.clone().for_each(|who| self.locks[at].count.sees(who, effect.new));
+            for lock in &mut self.locks[layout.counted_with(at)] {
+                crew.clone().for_each(|who| lock.count.sees(who, effect.new));
+            }
             let changes = effect.old != effect.new;
             if who < self.clients && self.is_watched {
                 self.locks[at].acts(crew.clone(), changes);

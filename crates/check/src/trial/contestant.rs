@@ -672,7 +672,8 @@ impl ClientView {
 impl OpeningObserver for ClientView {
     fn opens(&self, who: u16, lock: Addr) {
         let at = self.layout.lock(lock).expect("clients open locks");
-        self.bench.borrow_mut().locks[at].count.opens(who);
+        let counted = self.layout.counted_with(at);
+        self.bench.borrow_mut().locks[counted].iter_mut().for_each(|lock| lock.count.opens(who));
     }
 }
 

@@ -172,6 +172,9 @@ impl Trial {
             for addr in self.layout.locks().map(|at| self.layout.word(at)) {
                 self.handle.poke(addr, word as u64);
                 self.handle.poke(addr.plus(8), (word >> 64) as u64);
+                for (offset, word) in kind.near_wrap_behind(steps) {
+                    self.handle.poke(addr.plus(offset), word);
+                }
             }
         }
     }

@@ -212,6 +212,9 @@ exhibits! {
     "keeps-turn", Sound, Exclusive { keeps_turn: true, ..citron() }, true, true,
         Nothing at 4 locks,
         "Citron as printed: whose turn it is keeps it while it waits for one above";
+    "keeps-token", Sound, Shared { keeps_token: true, ..citron_rw() }, true, true,
+        Nothing at 4 locks,
+        "Citron with a token that was counted before those left for whom its client waits";
     "abort-is-release", AbortIsRelease, citron(), true, true, Nothing at 4 locks,
         "Citron as printed: who gives up its turn releases what it has not occupied";
     "late-bits", LateBits, citron(), true, true, Nothing at 4 locks,

@@ -20,11 +20,11 @@ use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
 use crate::site::Site;
 use crate::want::{Extent, Want};
-use course::{Course, Plan};
+use course::{Course, Plan, TREE};
 use repair::Params;
 use split::SPLIT_MAX;
-use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, LEVELS_MAX, Tree};
-use word::NodeWord;
+use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, LEVELS_MAX, NODE_BYTES, Tree};
+use word::{CountWord, NodeWord};
 
 /// The most levels of a lock that has room in a table of locks of any kind.
 const TABLED_LEVELS_MAX: u8 = 4;
@@ -55,6 +55,11 @@ pub struct Citron<const SHARES: bool> {
     /// Whether a client keeps its turn at a node while it waits for who occupies one above, as the
     /// paper has it: requests of two nodes deadlock.
     pub keeps_turn: bool,
+    /// Whether a token is kept that was counted before others left for whom its client waits, or
+    /// who came and went meanwhile: their tokens are higher, though they came before.
+    pub keeps_token: bool,
+    /// Whether grants are counted, so that they have tokens.
+    pub counts: bool,
     /// The pause between two reads, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -75,6 +80,8 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             distance: DISTANCE,
             exempts: true,
             keeps_turn: false,
+            keeps_token: false,
+            counts: true,
             poll_ns: POLL_NS,
             patience: Patience::DEFAULT,
         }
@@ -84,13 +91,13 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
 impl<const SHARES: bool> Citron<SHARES> {
     fn plan(&self) -> Plan {
         let tree = Tree { levels: self.levels, leaf_units: self.leaf_units };
-        let Self { nodes_max, distance, exempts, .. } = *self;
-        Plan { tree, nodes_max, distance, shares: SHARES, exempts }
+        let Self { nodes_max, distance, exempts, counts, .. } = *self;
+        Plan { tree, nodes_max, distance, shares: SHARES, exempts, counts }
     }
 
     fn params(&self) -> Params {
-        let Self { poll_ns, patience, keeps_turn, .. } = *self;
-        Params { plan: self.plan(), keeps_turn, poll_ns, patience }
+        let Self { poll_ns, patience, keeps_turn, keeps_token, .. } = *self;
+        Params { plan: self.plan(), keeps_turn, keeps_token, poll_ns, patience }
     }
 
     /// The units of the tree that are wanted. Its last one stands for all that come after as well.
@@ -113,13 +120,16 @@ impl<const SHARES: bool> Citron<SHARES> {
 /// What a holder remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
+    /// What its token counts.
+    count: u64,
     tickets: [u16; SPLIT_MAX],
     nodes: u8,
 }
 
 impl Grant {
     fn of(course: &Course) -> Self {
-        Self { tickets: course.tickets, nodes: course.nodes.len() as u8 }
+        let (tickets, nodes) = (course.tickets, course.nodes.len() as u8);
+        Self { count: course.token.unwrap_or(0), tickets, nodes }
     }
 }
 
@@ -128,18 +138,32 @@ impl Granted for Grant {
     fn generation(self) -> u64 {
         self.nodes.into()
     }
+
+    fn count(self) -> u64 {
+        self.count
+    }
 }
 
 impl<const SHARES: bool> LockKind for Citron<SHARES> {
-    const BYTES: u64 = Tree { levels: TABLED_LEVELS_MAX, leaf_units: LEAF_UNITS_MAX }.bytes()
-        * (1 + SHARES as u64);
+    const BYTES: u64 = TREE
+        + Tree { levels: TABLED_LEVELS_MAX, leaf_units: LEAF_UNITS_MAX }.bytes()
+            * (1 + SHARES as u64);
     const SHARES: bool = SHARES;
-    const FIELDS: &'static [Field] = NodeWord::FIELDS;
-    const TOKENS: TokenSource = TokenSource::Nowhere;
+    const FIELDS: &'static [Field] = CountWord::FIELDS;
+    const TOKENS: TokenSource = TokenSource::Word;
+
+    fn fields_at(offset: u64) -> &'static [Field] {
+        if offset < TREE { CountWord::FIELDS } else { NodeWord::FIELDS }
+    }
+
+    #[inline(always)]
+    fn counts_grants(&self) -> bool {
+        self.counts
+    }
 
     fn bytes(&self) -> u64 {
         let plan = self.plan();
-        Self::BYTES.max(plan.tree.bytes() * u64::from(plan.halves()))
+        Self::BYTES.max(TREE + plan.tree.bytes() * u64::from(plan.halves()))
     }
 
     fn units(&self) -> Option<u64> {
@@ -147,14 +171,15 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     }
 
     /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, `k=COUNT` nodes at most for a
-    /// range, `m=COUNT` levels between those who meet; `poll=NANOS` between two reads,
-    /// `spins=COUNT`, `yields=COUNT`.
+    /// range, `m=COUNT` levels between those who meet; `tokens=no` where nobody needs any;
+    /// `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
             "levels" => Some(Setting::count(&mut self.levels, 2..=LEVELS_MAX)),
             "leaf" => Some(Setting::count(&mut self.leaf_units, 1..=LEAF_UNITS_MAX)),
             "k" => Some(Setting::count(&mut self.nodes_max, 1..=SPLIT_MAX)),
             "m" => Some(Setting::count(&mut self.distance, 1..=DISTANCE_MAX)),
+            "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
             "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
             _ => Setting::patience(&mut self.patience, name),
         }
@@ -175,16 +200,20 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
         Promises { proof, ..Promises::EXCLUSION }
     }
 
-    /// Of the root's words, or of the root and its first child.
     fn near_wrap(&self, steps: u16) -> u128 {
+        CountWord::before(steps).0.into()
+    }
+
+    /// Of the root's words, or of the root and its first child.
+    fn near_wrap_behind(&self, steps: u16) -> Vec<(u64, u64)> {
         let before = u64::from(steps.wrapping_neg());
         let word = NodeWord::new()
             .with(NodeWord::T_CNT, before)
             .with(NodeWord::T_MAX, before)
             .with(NodeWord::D_CNT, before)
             .with(NodeWord::D_MAX, before);
-        let behind = if SHARES || self.levels > 2 { u128::from(word.0) << 64 } else { 0 };
-        behind | u128::from(word.0)
+        let second = SHARES || self.levels > 2;
+        (0..1 + u64::from(second)).map(|number| (TREE + number * NODE_BYTES, word.0)).collect()
     }
 }
 
@@ -220,8 +249,8 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         want: Extent,
         _: u128,
     ) -> Result<Grant, Fault> {
-        let view = take::View::from_bits(site.position());
-        let course = self.params().acquire(site, self.course(want), view).await?;
+        let way = take::Way::from_bits(site.position());
+        let course = self.params().acquire(site, self.course(want), way).await?;
         Ok(Grant::of(&course))
     }
 

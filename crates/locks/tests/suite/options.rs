@@ -1,7 +1,7 @@
 //! What a spec may say of a lock, and what it may not.
 
-use farlock_locks::registry::{self, SpecError, Visitor};
 use farlock_locks::Lock;
+use farlock_locks::registry::{self, SpecError, Visitor};
 use farlock_sim::SimEndpoint;
 
 /// An owner of memory, which asks how much a lock takes, or has a table for locks of any kind.
@@ -77,9 +77,9 @@ fn the_least_and_the_most_are_taken() {
 fn what_takes_more_than_a_place_in_a_table_has_memory_of_its_own_or_none() {
     let bytes = |spec, asks| registry::visit(spec, Owner { asks });
     for (spec, own) in [
-        ("citron:levels=5", 8 * 341),
-        ("citron:levels=12", 8 * 5_592_405),
-        ("citron-rw:levels=5", 16 * 341),
+        ("citron:levels=5", 64 + 8 * 341),
+        ("citron:levels=12", 64 + 8 * 5_592_405),
+        ("citron-rw:levels=5", 64 + 16 * 341),
         ("segments:n=65", 16 * 65),
         ("segments:n=268435456", 16 << 28),
     ] {

@@ -73,7 +73,12 @@ pub(super) struct Plan {
     pub(super) shares: bool,
     /// Whether requests are exempt from who occupies a node above one of theirs.
     pub(super) exempts: bool,
+    /// Whether grants are counted.
+    pub(super) counts: bool,
 }
+
+/// Where the tree begins, in bytes from the word that counts grants, which has a line of its own.
+pub(super) const TREE: u64 = 64;
 
 impl Plan {
     /// How many words a node has.
@@ -83,7 +88,7 @@ impl Plan {
 
     /// Where one of a node's words lies.
     pub(super) const fn word(&self, lock: Addr, node: Node, half: Half) -> Addr {
-        let offset = node.offset() * self.halves() as u64;
+        let offset = TREE + node.offset() * self.halves() as u64;
         lock.plus(offset + if matches!(half, Half::Readers) { NODE_BYTES } else { 0 })
     }
 
@@ -114,6 +119,8 @@ pub(super) struct Course {
     pub(super) has: usize,
     /// The tickets of those which are internal, of a writer.
     pub(super) tickets: [u16; SPLIT_MAX],
+    /// The count of its token, once it has one that is above those of all before it.
+    pub(super) token: Option<u64>,
 }
 
 impl Course {
@@ -121,7 +128,7 @@ impl Course {
     pub(super) fn new(plan: Plan, mode: Mode, units: Range<u64>) -> Self {
         let nodes = plan.tree.split(&units, plan.nodes_max);
         let units = (units.start, units.end);
-        Self { plan, mode, units, nodes, has: 0, tickets: [0; SPLIT_MAX] }
+        Self { plan, mode, units, nodes, has: 0, tickets: [0; SPLIT_MAX], token: None }
     }
 
     /// The same with all of them.
@@ -145,6 +152,11 @@ impl Course {
 
     pub(super) fn is_complete(&self) -> bool {
         self.has == self.nodes.len()
+    }
+
+    /// Whether the node that it is about to have is its last, with which its grant is counted.
+    pub(super) fn counts_next(&self) -> bool {
+        self.plan.counts && self.has + 1 == self.nodes.len()
     }
 
     /// The nodes that it has.
@@ -205,10 +217,11 @@ impl Course {
     }
 
     /// What an explorer has to tell apart.
-    pub(super) fn survivors(&self) -> [u64; 3] {
+    pub(super) fn survivors(&self) -> [u64; 4] {
         let tickets = self.tickets[..self.has].iter();
         let tickets = tickets.fold(0, |sum, &ticket| sum << 16 | u64::from(ticket));
-        [self.units_word(), self.has as u64, tickets]
+        let token = self.token.map_or(0, |token| token + 1);
+        [self.units_word(), self.has as u64, tickets, token]
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Params {
     pub(super) plan: Plan,
     /// Whether a client keeps its turn while it waits for who occupies a node above.
     pub(super) keeps_turn: bool,
+    /// Whether it keeps a token that is void.
+    pub(super) keeps_token: bool,
     /// The pause between two reads, in nanoseconds.
     pub(super) poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.

@@ -1,4 +1,4 @@
-//! The word of a node, and the verbs on it (section 3.4, figure 3).
+//! The word of a node, and the verbs on it (section 3.4, figure 3); and that which counts grants.
 
 use farlock_fabric::{MaskedCas, MaskedFaa, word};
 
@@ -23,6 +23,42 @@ word! {
         D_MAX d_max: 15 => width::NODE_COUNT,
     }
 }
+
+word! {
+    /// The word that counts exclusive grants, in a line of its own in front of the tree.
+    pub struct CountWord: u64 {
+        /// Twice as many as there were, and claims that were undone.
+        COUNT count: 48 => width::COUNT,
+        /// Nothing.
+        SPARE spare: 16,
+    }
+}
+
+/// From one exclusive grant to the next. Between their tokens there is room for that of readers.
+const GRANT: u64 = 2;
+
+impl CountWord {
+    /// The token of the exclusive grant that has added to this word.
+    pub(super) const fn exclusive(self) -> u64 {
+        self.count().wrapping_add(1) & Self::COUNT.max()
+    }
+
+    /// The token of a shared grant that has read this word.
+    pub(super) const fn shared(self) -> u64 {
+        self.count()
+    }
+
+    /// Which wraps after so many exclusive grants.
+    pub(super) const fn before(grants: u16) -> Self {
+        Self::new().with(Self::COUNT, (grants as u64 * GRANT).wrapping_neg())
+    }
+}
+
+/// Counts an exclusive grant.
+pub(super) const COUNT_GRANT: MaskedFaa<u64> = MaskedFaa {
+    add: CountWord::new().with(CountWord::COUNT, GRANT).0,
+    boundary: CountWord::BOUNDARY,
+};
 
 /// As many are in line at a node, or below it, and those that come wait: so counts stay far enough
 /// apart to tell, whatever was added at the same time.
@@ -136,6 +172,8 @@ const fn adding(word: NodeWord) -> MaskedFaa<u64> {
     MaskedFaa { add: word.0, boundary: NodeWord::BOUNDARY }
 }
 
+/// Nothing more. What comes after it in a chain takes effect after it.
+pub(super) const STAY: MaskedFaa<u64> = adding(NodeWord::new());
 /// One more in line; of readers, one more here.
 pub(crate) const GET_IN_LINE: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::T_MAX, 1));
 /// A reader has left.

@@ -1,7 +1,7 @@
 //! What a spec may say of a lock, and what it may not.
 
-use farlock_locks::Lock;
 use farlock_locks::registry::{self, SpecError, Visitor};
+use farlock_locks::{Lock, TokenSource};
 use farlock_sim::SimEndpoint;
 
 /// An owner of memory, which asks how much a lock takes, or has a table for locks of any kind.
@@ -70,6 +70,29 @@ fn the_least_and_the_most_are_taken() {
     // One ticket of each kind less than there may be, taken and given back.
     for (spec, tickets) in [("dslr-64:max=2", 1), ("dslr-64:max=32768", 32_767)] {
         assert_eq!(near_wrap(spec), Ok(tickets * 0x0001_0001_0001_0001), "{spec}");
+    }
+}
+
+/// What a lock shows near the wrap of its counts is what is explored there: nothing for locks that
+/// count nothing.
+#[test]
+fn a_lock_that_counts_can_be_put_before_the_wrap_of_its_counts() {
+    struct HasTokens;
+
+    impl Visitor<SimEndpoint> for HasTokens {
+        type Output = bool;
+
+        fn visit<L: Lock<SimEndpoint>>(self, _: L) -> bool {
+            L::TOKENS == TokenSource::Word
+        }
+    }
+
+    for info in registry::RECORD_LOCKS {
+        let has_tokens = registry::visit(info.name, HasTokens);
+        let at = |steps| registry::kind(info.name).map(|kind| kind.near_wrap(steps));
+        if has_tokens == Ok(true) {
+            assert!(at(1) != Ok(0) && at(1) != at(2), "{}", info.name);
+        }
     }
 }
 

@@ -221,3 +221,18 @@ fn a_hold_begins_anew_beside_a_line_as_often_as_newcomers_may_pass() {
         release(&mut waiter);
     }
 }
+
+/// A seat knows how it left a lock, and so needs one verb where that is still so.
+#[test]
+fn a_reader_that_comes_back_beside_another_is_in_at_once() {
+    let room = Room::new();
+    let (mut reader, mut other) = (room.seat(), room.seat());
+    assert_eq!(other.open(room.lock(), Shared), Ok(Opened::Held));
+    acquire(&mut reader, room.lock(), Shared);
+    release(&mut reader);
+    for _ in 0..3 {
+        assert_eq!(reader.open(room.lock(), Shared), Ok(Opened::Held));
+        release(&mut reader);
+    }
+    release(&mut other);
+}

@@ -709,6 +709,7 @@ mod tests {
         let reader = place(Mode::Shared, COUNT_MAX, 0);
         let at = |x: u16| Tickets { x: x & COUNT_MAX, s: 0 };
         assert!(reader.is_served(at(COUNT_MAX.wrapping_add(PASSING - 1))));
+        assert!(!reader.is_served(at(COUNT_MAX.wrapping_add(PASSING))), "none is passed so often");
         assert!(!reader.is_served(at(COUNT_MAX - 1)));
         assert!(!reader.is_served(at(COUNT_MAX - 3)));
     }

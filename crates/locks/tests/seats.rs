@@ -179,9 +179,11 @@ fn a_hold_becomes_another_where_it_stands() {
     assert_eq!(seat.open(room.lock(), Exclusive), Ok(Opened::Held));
     let first = seat.token();
     assert_eq!(seat.renew(), Ok(true), "nobody waits");
-    assert!(seat.token() > first);
+    let second = seat.token();
+    assert!(second > first);
     assert_eq!(seat.downgrade(), Ok(true));
     assert_eq!(seat.mode(), Shared);
+    assert!(seat.token() > second);
     acquire(&mut other, room.lock(), Shared);
     assert_eq!(seat.try_upgrade(), Ok(false), "another reads");
     assert_eq!(seat.mode(), Shared);

@@ -267,6 +267,8 @@ mod tests {
                 assert_eq!(a.meets(b), shared, "{a:?} {b:?}");
                 assert_eq!(a.is_above(b), shared && a.level() < b.level(), "{a:?} {b:?}");
                 assert_eq!(a.is_above(b), b.ancestors().any(|node| node == a), "{a:?} {b:?}");
+                let is_left = SMALL.units_of(a).end <= SMALL.units_of(b).start;
+                assert!(shared || is_left == (a.begins() < b.begins()), "{a:?} {b:?}");
             }
         }
     }

@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Waker};
 
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, block_on};
+use farlock_locks::record::citron;
 use farlock_locks::record::claim::Claim;
-use farlock_locks::{Attempt, Closed, Mode, Opened, Seat, slot};
+use farlock_locks::{Attempt, Client, Closed, Extent, Lock, Mode, Opened, Seat, slot};
 
 use Mode::{Exclusive, Shared};
 
@@ -237,4 +238,28 @@ fn a_reader_that_comes_back_beside_another_is_in_at_once() {
         release(&mut reader);
     }
     release(&mut other);
+}
+
+/// Bits of a leaf are cleared by whoever holds the node above, whichever of its leaves that is.
+#[test]
+fn a_range_that_a_dead_client_had_is_free_in_every_leaf() {
+    fn every_leaf<L: Lock<ShmEndpoint, Want = Extent>>(lock: L) {
+        let room = Room::new();
+        let client = || {
+            let endpoint = room.region.endpoint().expect("a place");
+            Client::new(endpoint, lock.clone(), farlock_locks::Options::new(1))
+        };
+        for unit in [0, 65, 130, 255, 256] {
+            let want = Extent::new(Exclusive, unit..unit + 1);
+            let dying = client();
+            std::mem::forget(dying.lock(room.lock(), want).expect("it is free"));
+            drop(dying);
+            let next = client();
+            let guard = next.lock(room.lock(), want).expect("its holder is dead");
+            assert!(next.events().repaired > 0, "of unit {unit}");
+            guard.unlock().expect("it is held");
+        }
+    }
+    every_leaf(citron::Exclusive::default());
+    every_leaf(citron::Shared::default());
 }

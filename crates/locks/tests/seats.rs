@@ -124,6 +124,43 @@ fn a_try_beside_the_living_is_busy_and_beside_the_dead_holds() {
 }
 
 #[test]
+fn a_try_beside_living_readers_is_busy() {
+    let room = Room::new();
+    let (mut reader, mut writer) = (room.seat(), room.seat());
+    assert_eq!(reader.open(room.lock(), Shared), Ok(Opened::Held));
+    for _ in 0..2 {
+        assert_eq!(writer.try_open(room.lock(), Exclusive), Ok(Attempt::Doubtful));
+        assert_eq!(run(&writer, writer.try_beside()), Ok(false), "they live");
+    }
+    release(&mut reader);
+    assert_eq!(writer.try_open(room.lock(), Exclusive), Ok(Attempt::Held));
+    release(&mut writer);
+}
+
+#[test]
+fn a_try_to_share_passes_over_no_waiter_that_lives() {
+    let room = Room::new();
+    let mut reader = room.seat();
+    assert_eq!(reader.open(room.lock(), Shared), Ok(Opened::Held));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut writer = room.seat();
+            acquire(&mut writer, room.lock(), Exclusive);
+            release(&mut writer);
+        });
+        // Until the writer is in line, readers come in beside the first one.
+        let mut other = room.seat();
+        while other.try_open(room.lock(), Shared) == Ok(Attempt::Held) {
+            release(&mut other);
+            std::thread::yield_now();
+        }
+        assert_eq!(run(&other, other.try_beside()), Ok(false), "the writer comes before");
+        release(&mut reader);
+        waits.join().expect("the writer is granted");
+    });
+}
+
+#[test]
 fn a_hold_is_seen_as_long_as_its_record_says_so() {
     let room = Room::new();
     let mut seat = room.seat();

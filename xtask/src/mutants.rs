@@ -111,7 +111,14 @@ const PARTS: [Part; 4] = [
             Judge { package: "farlock-check", words: &["--lib"], only: "every_lock", ..TESTS },
             Judge {
                 package: "farlock-locks",
-                words: &["--lib", "--test=explored", "--test=seats", "--test=txn"],
+                words: &[
+                    "--lib",
+                    "--test=explored",
+                    "--test=handed_on",
+                    "--test=long_ranges",
+                    "--test=seats",
+                    "--test=txn",
+                ],
                 ..TESTS
             },
             Judge { package: "farlock-locks", words: &["--tests"], seconds_max: 180, ..TESTS },

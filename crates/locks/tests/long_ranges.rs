@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use farlock_fabric::{Endpoint, Nanos};
 use farlock_locks::record::citron::{Exclusive, Shared};
-use farlock_locks::{Client, Extent, Lock, Mode, Options};
+use farlock_locks::record::segments::Segments;
+use farlock_locks::{Client, Extent, Lock, LockKind as _, Mode, Options};
 use farlock_sim::{Config, Ended, SimEndpoint, Weakness, World};
 
 /// For how long the range is held: a waiter looks around for the dead many times.
@@ -52,4 +53,26 @@ fn one_waits_and_another_does_not<L: Lock<SimEndpoint, Want = Extent>>(lock: L) 
 fn a_long_hold_is_not_taken_for_that_of_a_dead_client() {
     one_waits_and_another_does_not(Exclusive::default());
     one_waits_and_another_does_not(Shared::default());
+}
+
+/// A release of more segments than one doorbell sends gives each back once.
+#[test]
+fn as_many_segments_as_there_are_go_round() {
+    let world = World::new(Config { endpoints: 2, ..Config::default() });
+    let lock = Segments { count: 100, ..Segments::default() };
+    let word = world.region(world.node(), lock.bytes());
+    for _ in 0..2 {
+        let client = Client::new(world.endpoint(), lock.clone(), Options::default());
+        world.spawn(client.endpoint().id(), async move {
+            for units in [0..100, 3..97, 0..33, 60..61, 0..100] {
+                let want = Extent::new(Mode::Exclusive, units);
+                let guard = client.acquire(word, want).await.expect("it is granted at last");
+                guard.release().await.expect("it is held");
+            }
+            let tried = client.try_acquire(word, Extent::new(Mode::Shared, 0..1)).await;
+            drop(tried.expect("no verb fails"));
+            client.settle().await;
+        });
+    }
+    assert_eq!(world.run(), Ended::Finished);
 }

@@ -9,12 +9,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use farlock_fabric::{Endpoint, Fault, Posted, Verb};
+use farlock_fabric::{Endpoint, Posted, Verb};
 
 #[cfg(doc)]
 use crate::promise::Promises;
 use crate::promise::{Granted, LockKind};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::want::{Mode, Want};
 
 /// How an attempt that never waits went.
@@ -71,15 +71,11 @@ pub trait Update<E: Endpoint, G> {
     /// that may write. Later ones wait. It is released like an exclusive hold.
     ///
     /// A crash leaves behind what that of an exclusive client does.
-    fn acquire_to_update<'a>(&'a self, site: Site<'a, E>) -> LocalFuture<'a, Result<G, Fault>>;
+    fn acquire_to_update<'a>(&'a self, site: Site<'a, E>) -> LocalFuture<'a, Outcome<G>>;
 
     /// Waits until the shared holders have left that were let stay: then the hold is exclusive.
     /// `None` if others have taken the lock away meanwhile.
-    fn upgrade<'a>(
-        &'a self,
-        site: Site<'a, E>,
-        grant: G,
-    ) -> LocalFuture<'a, Result<Option<G>, Fault>>;
+    fn upgrade<'a>(&'a self, site: Site<'a, E>, grant: G) -> LocalFuture<'a, Outcome<Option<G>>>;
 }
 
 /// The ability to be granted by a server, which clients ask by messages.
@@ -93,18 +89,14 @@ pub trait Convert<E: Endpoint>: Lock<E> {
     /// Begins an exclusive hold anew for another task of its holder, as if it had been released and
     /// acquired by the task that runs: one release later, with the next token. `None`, and nothing
     /// has changed: others come first.
-    async fn renew(
-        &self,
-        site: &Site<'_, E>,
-        grant: Self::Grant,
-    ) -> Result<Option<Self::Grant>, Fault>;
+    async fn renew(&self, site: &Site<'_, E>, grant: Self::Grant) -> Outcome<Option<Self::Grant>>;
 
     /// Makes an exclusive hold a shared one, at once. `None`, and nothing has changed: it cannot.
     async fn downgrade(
         &self,
         site: &Site<'_, E>,
         grant: Self::Grant,
-    ) -> Result<Option<Self::Grant>, Fault>;
+    ) -> Outcome<Option<Self::Grant>>;
 
     /// Makes a shared hold an exclusive one if no other is inside. `None`, and nothing has changed:
     /// there is another.
@@ -112,7 +104,7 @@ pub trait Convert<E: Endpoint>: Lock<E> {
         &self,
         site: &Site<'_, E>,
         grant: Self::Grant,
-    ) -> Result<Option<Self::Grant>, Fault>;
+    ) -> Outcome<Option<Self::Grant>>;
 }
 
 /// A lock of far memory, as the client runs it. It lies at an address, where a client wants it in a
@@ -182,7 +174,7 @@ pub trait Lock<E: Endpoint>: LockKind {
         site: &Site<'_, E>,
         want: Self::Want,
         old: u128,
-    ) -> impl Future<Output = Result<Self::Grant, Fault>>;
+    ) -> impl Future<Output = Outcome<Self::Grant>>;
 
     /// The same for who may withdraw while it waits ([`Site::is_withdrawn`]); `None` if it did and
     /// has left. Where the lock [withdraws](Promises::withdraws) the future may be dropped at
@@ -192,7 +184,7 @@ pub trait Lock<E: Endpoint>: LockKind {
         site: &Site<'_, E>,
         want: Self::Want,
         old: Option<u128>,
-    ) -> Result<Option<Self::Grant>, Fault> {
+    ) -> Outcome<Option<Self::Grant>> {
         let old = old.expect("only a lock that withdraws goes on with a wait that was dropped");
         self.wait_in_line(site, want, old).await.map(Some)
     }
@@ -223,7 +215,7 @@ pub trait Lock<E: Endpoint>: LockKind {
         want: Self::Want,
         grant: Self::Grant,
         old: Option<u128>,
-    ) -> impl Future<Output = Result<(), Fault>> {
+    ) -> impl Future<Output = Outcome<()>> {
         let _ = (site, want, grant, old);
         std::future::ready(Ok(()))
     }
@@ -239,11 +231,7 @@ pub trait Lock<E: Endpoint>: LockKind {
 
     /// An attempt that never waits for other clients, where no one verb makes it; `None` if another
     /// client has the lock.
-    async fn attempt(
-        &self,
-        site: &Site<'_, E>,
-        want: Self::Want,
-    ) -> Result<Option<Self::Grant>, Fault> {
+    async fn attempt(&self, site: &Site<'_, E>, want: Self::Want) -> Outcome<Option<Self::Grant>> {
         let _ = (site, want);
         unreachable!("a verb makes an attempt of this lock")
     }
@@ -264,7 +252,7 @@ pub trait Lock<E: Endpoint>: LockKind {
         site: &Site<'_, E>,
         want: Self::Want,
         old: u128,
-    ) -> Result<Option<Self::Grant>, Fault> {
+    ) -> Outcome<Option<Self::Grant>> {
         let _ = (site, want, old);
         Ok(None)
     }

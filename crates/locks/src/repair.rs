@@ -16,7 +16,7 @@ use farlock_fabric::{
 };
 
 use crate::record::note::{Kind, Note, is_newer, next_note};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::{self, Phase, SlotRecord};
 use crate::want::Mode;
 
@@ -78,7 +78,7 @@ pub async fn participants<E: Endpoint>(
     endpoint: &E,
     lock: Addr,
     except: Slot,
-) -> Result<Vec<Participant>, Fault> {
+) -> Outcome<Vec<Participant>> {
     let mut found = Vec::new();
     for index in endpoint.occupied() {
         let Some(occupant) = endpoint.occupant(index) else { continue };
@@ -114,7 +114,7 @@ pub async fn drain<E: Endpoint>(
     site: &Site<'_, E>,
     generation: u64,
     waits_for_mail: impl Fn(Mode) -> bool,
-) -> Result<bool, Fault> {
+) -> Outcome<bool> {
     let (mut interval, longest) = DRAIN_POLL_NS;
     loop {
         let mut left = participants(site.endpoint, site.lock, site.slot()).await?;
@@ -143,7 +143,7 @@ pub async fn drain<E: Endpoint>(
 /// The repairer tells them as well, but it may die before. Then those who wait for this client,
 /// which lives, would wait for ever. A client that still opens the lock is told too: if it opens it
 /// in the new generation, the note says nothing new.
-pub async fn dismiss<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Result<(), Fault> {
+pub async fn dismiss<E: Endpoint>(site: &Site<'_, E>, generation: u64) -> Outcome<()> {
     for p in participants(site.endpoint, site.lock, site.slot()).await? {
         let waits = match p.record.phase {
             Phase::Opening => true,
@@ -162,7 +162,7 @@ async fn tell_to_begin_again<E: Endpoint>(
     site: &Site<'_, E>,
     waiter: &Participant,
     generation: u64,
-) -> Result<(), Fault> {
+) -> Outcome<()> {
     let to = Mailbox { endpoint: waiter.endpoint, slot: waiter.slot };
     let note = Note::new(Kind::Reset, site.me, site.lock, generation);
     match site.endpoint.send(to, note.encode()).await {
@@ -180,7 +180,7 @@ pub async fn await_report<E: Endpoint>(
     site: &Site<'_, E>,
     patience: Patience,
     check_ns: Nanos,
-) -> Result<bool, Fault> {
+) -> Outcome<bool> {
     let mail = Some(site.slot());
     // Almost always the report is but a moment away: a short wait without looking around.
     let soon = Wait { mail, patience, interval: Some(SOON_NS), ..Wait::default() };

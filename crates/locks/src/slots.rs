@@ -14,7 +14,7 @@ use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Origin, Posted, Slot, Ticke
 use crate::event::EventCounts;
 use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, TokenSource};
-use crate::site::{Site, SlotCache};
+use crate::site::{Outcome, Site, SlotCache};
 use crate::slot::{self, Phase, SlotWord};
 use crate::token::Token;
 use crate::want::{Mode, Want};
@@ -112,7 +112,7 @@ pub(crate) enum Closing {
 }
 
 /// What came of an attempt that never waits.
-pub(crate) type Tries<G> = Result<Option<G>, Fault>;
+pub(crate) type Tries<G> = Outcome<Option<G>>;
 
 impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     pub(crate) fn new(endpoint: E, kind: L, options: Options) -> Self {
@@ -269,7 +269,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     }
 
     /// The opening verb has completed after a while.
-    pub(crate) fn opened(&self, index: u8, completed: Result<(), Fault>) -> Opening {
+    pub(crate) fn opened(&self, index: u8, completed: Outcome<()>) -> Opening {
         match completed {
             Ok(()) => self.judge(&self.site(index), index, self.slot(index).want.get()),
             Err(fault) => {
@@ -294,7 +294,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
 
     /// The rest of an acquisition whose opening verb found `old` and did not acquire the lock; none
     /// where it goes on with a wait that was dropped. `false`: it was withdrawn and has left.
-    pub(crate) async fn wait(&self, index: u8, mut old: Option<u128>) -> Result<bool, Fault> {
+    pub(crate) async fn wait(&self, index: u8, mut old: Option<u128>) -> Outcome<bool> {
         let site = self.site(index);
         let want = self.slot(index).want.get();
         loop {
@@ -315,7 +315,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     }
 
     /// Acquires the lock exclusively, for a hold that nothing withdraws.
-    pub(crate) async fn acquire(&self, site: &Site<'_, E>) -> Result<L::Grant, Fault> {
+    pub(crate) async fn acquire(&self, site: &Site<'_, E>) -> Outcome<L::Grant> {
         let want: L::Want = Mode::Exclusive.into();
         self.endpoint.completion(self.kind.open(site, want)).await?;
         let old = self.endpoint.old();
@@ -342,7 +342,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
         &self,
         index: u8,
         posted: Option<Posted>,
-    ) -> Result<Tried<L::Grant>, Fault> {
+    ) -> Outcome<Tried<L::Grant>> {
         let (site, want, mut seen) = (self.site(index), self.slot(index).want.get(), None);
         let Some(mut posted) = posted else {
             let tried = self.kind.attempt(&site, want).await?;
@@ -366,11 +366,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
 
     /// The same where every verb completes at once.
     #[inline]
-    pub(crate) fn try_now(
-        &self,
-        index: u8,
-        first: Option<Posted>,
-    ) -> Result<Tried<L::Grant>, Fault> {
+    pub(crate) fn try_now(&self, index: u8, first: Option<Posted>) -> Outcome<Tried<L::Grant>> {
         now(self.keep_trying(index, first))
     }
 
@@ -386,7 +382,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     }
 
     /// The slot holds what its attempt was granted (`true`), or is free again.
-    pub(crate) fn tried(&self, index: u8, tried: Tries<L::Grant>) -> Result<bool, Fault> {
+    pub(crate) fn tried(&self, index: u8, tried: Tries<L::Grant>) -> Outcome<bool> {
         match tried {
             Ok(Some(grant)) => self.hold(index, self.slot(index).want.get(), grant),
             Ok(None) => self.give_back(index),
@@ -422,7 +418,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     }
 
     /// The closing verb has completed after a while.
-    pub(crate) fn closed(&self, index: u8, completed: Result<(), Fault>) -> Closing {
+    pub(crate) fn closed(&self, index: u8, completed: Outcome<()>) -> Closing {
         let slot = self.slot(index);
         let (want, grant) = (slot.want.get(), self.grant(index));
         if let Err(fault) = completed {
@@ -438,7 +434,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
     }
 
     /// The rest of a release whose closing verb, if it had one, found `old` and did not release.
-    pub(crate) async fn hand_over(&self, index: u8, old: Option<u128>) -> Result<(), Fault> {
+    pub(crate) async fn hand_over(&self, index: u8, old: Option<u128>) -> Outcome<()> {
         let slot = self.slot(index);
         let (want, grant) = (slot.want.get(), self.grant(index));
         let result = self.kind.hand_over(&self.site(index), want, grant, old).await;

@@ -13,6 +13,7 @@ use crate::ReleaseError;
 use crate::event::EventCounts;
 use crate::lock::{Lock, Tried};
 use crate::promise::Granted;
+use crate::site::Outcome;
 use crate::slots::{Closing, Opening, Options, SlotState, Slots, Tries};
 use crate::want::{Mode, Want};
 
@@ -59,7 +60,7 @@ pub(super) enum Step {
 
 /// The part of an acquisition or a release that waits for others. An acquisition leaves its grant
 /// in the slot.
-pub(super) type Task = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
+pub(super) type Task = Pin<Box<dyn Future<Output = Outcome<()>>>>;
 
 impl<E: Endpoint, L: Lock<E>> Client<E, L> {
     /// A client of `kind` locks that uses all of `endpoint`'s slots (at most 64).
@@ -152,7 +153,7 @@ impl<E: Park, L: Lock<E>> Client<E, L> {
     /// Runs the slot's work to its end.
     #[cold]
     #[inline(never)]
-    pub(super) fn block_on_slot(&self, index: u8) -> Result<(), Fault> {
+    pub(super) fn block_on_slot(&self, index: u8) -> Outcome<()> {
         self.block_on(InLine { core: &self.core, index, finished: false })
     }
 }
@@ -228,7 +229,7 @@ impl<E: Endpoint, L: Lock<E>> Core<E, L> {
 
     /// Goes on with what the slot waits for.
     #[cold]
-    fn poll_slot(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_slot(self: &Rc<Self>, index: u8, cx: &mut Context<'_>) -> Poll<Outcome<()>> {
         let (slot, work) = (self.slot(index), self.work(index));
         if let Some((step, ticket)) = work.verb.get() {
             let Poll::Ready(completed) = self.slots.endpoint.poll_posted(ticket, cx) else {
@@ -271,7 +272,7 @@ impl<E: Endpoint, L: Lock<E>> Core<E, L> {
     pub(super) fn release_result(
         &self,
         index: u8,
-        released: Result<(), Fault>,
+        released: Outcome<()>,
     ) -> Result<(), ReleaseError> {
         released?;
         let lost = self.lost.get() & 1 << index;
@@ -324,13 +325,13 @@ impl<E: Endpoint, L: Lock<E>> Core<E, L> {
         index: u8,
         lock: Addr,
         want: L::Want,
-    ) -> Option<Result<(), Fault>> {
+    ) -> Option<Outcome<()>> {
         let opening = self.slots.open(index, lock, want);
         self.go_on_opening(index, opening)
     }
 
     #[inline(always)]
-    fn go_on_opening(self: &Rc<Self>, index: u8, opening: Opening) -> Option<Result<(), Fault>> {
+    fn go_on_opening(self: &Rc<Self>, index: u8, opening: Opening) -> Option<Outcome<()>> {
         match opening {
             Opening::Held => Some(Ok(())),
             Opening::InLine => {
@@ -347,7 +348,7 @@ impl<E: Endpoint, L: Lock<E>> Core<E, L> {
 
     /// Tries with verbs that complete at once: on `Ok` the slot holds or was given back; `None` if
     /// the slot's task goes on trying.
-    pub(super) fn try_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
+    pub(super) fn try_at_once(self: &Rc<Self>, index: u8) -> Option<Outcome<()>> {
         let slots = &self.slots;
         let mut tried = None;
         let first = slots.first_try(index);
@@ -388,7 +389,7 @@ impl<E: Endpoint, L: Lock<E>> Core<E, L> {
     }
 
     /// The slot holds what its attempt was granted, or is free again.
-    fn tried(&self, index: u8, tried: Tries<L::Grant>) -> Result<(), Fault> {
+    fn tried(&self, index: u8, tried: Tries<L::Grant>) -> Outcome<()> {
         match self.slots.tried(index, tried) {
             Ok(true) => Ok(()),
             Ok(false) => {
@@ -419,7 +420,7 @@ impl<E: Endpoint, L: Lock<E>> Core<E, L> {
     /// Closes the lock with a verb that completes at once; `None` if there is more to do, which the
     /// slot's task does.
     #[inline(always)]
-    pub(super) fn release_at_once(self: &Rc<Self>, index: u8) -> Option<Result<(), Fault>> {
+    pub(super) fn release_at_once(self: &Rc<Self>, index: u8) -> Option<Outcome<()>> {
         let want = self.slot(index).want.get();
         let closing = match want.mode() {
             Mode::Exclusive => self.slots.close(index, want.in_mode(Mode::Exclusive)),
@@ -429,7 +430,7 @@ impl<E: Endpoint, L: Lock<E>> Core<E, L> {
     }
 
     #[inline(always)]
-    fn go_on_closing(self: &Rc<Self>, index: u8, closing: Closing) -> Option<Result<(), Fault>> {
+    fn go_on_closing(self: &Rc<Self>, index: u8, closing: Closing) -> Option<Outcome<()>> {
         match closing {
             Closing::Free => {
                 self.set_free(index);
@@ -500,7 +501,7 @@ pub(super) struct InLine<'c, E: Endpoint, L: Lock<E>> {
 }
 
 impl<E: Endpoint, L: Lock<E>> Future for InLine<'_, E, L> {
-    type Output = Result<(), Fault>;
+    type Output = Outcome<()>;
 
     #[cold]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -12,13 +12,13 @@
 //! them. The second reader's time is up first: the writer finds itself admitted, and so does the
 //! first reader, whose ticket the reset has counted as given back, and who gives it back again.
 
-use farlock_fabric::{Endpoint, Fault, Verb, Wait, Woken};
+use farlock_fabric::{Endpoint, Verb, Wait, Woken};
 
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
 use crate::record::bakery::{LEASE_NS, Tickets};
 use crate::record::dslr_64::{Dslr64, Dslr64Word, Grant};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -38,7 +38,7 @@ impl DslrPrinted {
         site: &Site<'_, E>,
         mode: Mode,
         ticket: Tickets,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         let mut stalled = false;
         loop {
             site.endpoint.read64(site.lock).await?;
@@ -81,12 +81,7 @@ impl<E: Endpoint> Lock<E> for DslrPrinted {
     type Want = Mode;
     as_sound!(Dslr64);
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Grant, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
         let mut old = old;
         loop {
             let prev = Dslr64Word(old as u64);

@@ -5,12 +5,12 @@
 //! That is the one the writer waits for, and it enters beside the first reader. Or else a writer
 //! holds meanwhile: then the count is no more the one of its grant, and it can never release.
 
-use farlock_fabric::{Fault, Verb, WideAtomics};
+use farlock_fabric::{Verb, WideAtomics};
 
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
 use crate::record::shiftlock::{Grant, ShiftLock};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -35,12 +35,7 @@ impl<E: WideAtomics> Lock<E> for GivesUp {
     type Want = Mode;
     as_sound!(ShiftLock);
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Grant, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
         if mode == Mode::Exclusive {
             return self.sound.wait_in_line(site, mode, old).await;
         }

@@ -2,12 +2,12 @@
 //! shows more takes it. It is sound if clocks agree. Those of two machines go apart, however
 //! slowly, for as long as they run.
 
-use farlock_fabric::{Endpoint, Fault, Nanos, Verb, Wait};
+use farlock_fabric::{Endpoint, Nanos, Verb, Wait};
 
 use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::bakery::LEASE_NS;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::want::Mode;
 
 /// The word is the hour until which it is taken, with the slot's index in its low bits.
@@ -60,7 +60,7 @@ impl<E: Endpoint> Lock<E> for LeasedByClock {
         (old == 0).then(|| Self::word(site))
     }
 
-    async fn wait_in_line(&self, site: &Site<'_, E>, _: Mode, old: u128) -> Result<Grant, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, _: Mode, old: u128) -> Outcome<Grant> {
         let mut seen = old as u64;
         loop {
             site.endpoint.checkpoint(&[seen]);
@@ -90,13 +90,7 @@ impl<E: Endpoint> Lock<E> for LeasedByClock {
         true
     }
 
-    async fn hand_over(
-        &self,
-        _: &Site<'_, E>,
-        _: Mode,
-        _: Grant,
-        _: Option<u128>,
-    ) -> Result<(), Fault> {
+    async fn hand_over(&self, _: &Site<'_, E>, _: Mode, _: Grant, _: Option<u128>) -> Outcome<()> {
         unreachable!("the closing verb always releases")
     }
 

@@ -4,12 +4,12 @@
 //! what a change is. If the holder has released in between, it read "free", and waits until the
 //! word is not free any more: for ever, if nobody else comes.
 
-use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
+use farlock_fabric::{Verb, Wait, WideAtomics};
 
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
 use crate::record::cas::Cas;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::want::Mode;
 
 /// A spin lock that sleeps through its release.
@@ -46,7 +46,7 @@ impl<E: WideAtomics> Lock<E> for LostWakeUp {
         self.sound.opened(site, mode, old)
     }
 
-    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, _: u128) -> Result<(), Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, _: u128) -> Outcome<()> {
         loop {
             site.endpoint.checkpoint(&[]);
             site.endpoint.read64(site.lock).await?;
@@ -73,7 +73,7 @@ impl<E: WideAtomics> Lock<E> for LostWakeUp {
         mode: Mode,
         (): (),
         old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         self.sound.hand_over(site, mode, (), old).await
     }
 

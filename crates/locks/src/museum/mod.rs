@@ -35,7 +35,7 @@ macro_rules! as_sound {
             mode: Mode,
             grant: Self::Grant,
             old: Option<u128>,
-        ) -> Result<(), Fault> {
+        ) -> crate::site::Outcome<()> {
             self.sound.hand_over(site, mode, grant, old).await
         }
 

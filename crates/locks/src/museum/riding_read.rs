@@ -5,11 +5,11 @@
 //! the release from overtaking it; then the next holder's count is read. The assertion fails,
 //! though nobody but a reader of its own data has done anything wrong.
 
-use farlock_fabric::{Fault, Link, Verb, Wait, WideAtomics};
+use farlock_fabric::{Link, Verb, Wait, WideAtomics};
 
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::want::Mode;
 
 /// Where the count lies, in bytes after the lock's address.
@@ -48,12 +48,7 @@ impl<E: WideAtomics> Lock<E> for RidingRead {
         None
     }
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        _: Mode,
-        old: u128,
-    ) -> Result<Self::Grant, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, _: Mode, old: u128) -> Outcome<Self::Grant> {
         let mut holder = old as u64;
         while holder != 0 {
             site.endpoint.checkpoint(&[holder]);
@@ -83,7 +78,7 @@ impl<E: WideAtomics> Lock<E> for RidingRead {
         _: Mode,
         grant: Self::Grant,
         _: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let chain = [
             Link::from(Verb::Read { addr: site.lock.plus(COUNT), words: 1 }),
             Link::from(Verb::Cas64 { addr: site.lock, compare: site.me.bits(), swap: 0 }),

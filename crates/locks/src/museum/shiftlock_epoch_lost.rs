@@ -7,12 +7,12 @@
 //! they are counted the next writer waits for them. Three writers, one reader and N = 1 suffice,
 //! with one more release between the second writer's getting in line and its turn.
 
-use farlock_fabric::{Fault, Verb, WideAtomics};
+use farlock_fabric::{Verb, WideAtomics};
 
 use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::shiftlock::{Grant, ShiftLock, ShiftWord};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::want::Mode;
 
 /// ShiftLock that loses the epoch across a handover.
@@ -78,7 +78,7 @@ impl<E: WideAtomics> Lock<E> for EpochLost {
         site: &Site<'_, E>,
         mode: Mode,
         old: u128,
-    ) -> Result<PrintedGrant, Fault> {
+    ) -> Outcome<PrintedGrant> {
         let sound = self.sound.wait_in_line(site, mode, old).await?;
         let (behind_writer, own) = (ShiftWord(old).tail() != 0, ShiftWord(old).epoch() != 0);
         // A ModeChanged note begins a new row of writers, a Handover continues one.
@@ -106,7 +106,7 @@ impl<E: WideAtomics> Lock<E> for EpochLost {
         mode: Mode,
         grant: PrintedGrant,
         old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         self.sound.hand_over(site, mode, grant.sound, old).await
     }
 

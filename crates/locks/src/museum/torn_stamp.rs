@@ -5,11 +5,11 @@
 //! is still the same. That is right where such a read is atomic. A read may tear at any word: no
 //! holder, seen before the next one came, with the stamp of after.
 
-use farlock_fabric::{Fault, MaskedCas, Verb, Wait, WideAtomics, word};
+use farlock_fabric::{MaskedCas, Verb, Wait, WideAtomics, word};
 
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::want::Mode;
 
 word! {
@@ -64,7 +64,7 @@ impl<E: WideAtomics> Lock<E> for TornStamp {
         None
     }
 
-    async fn wait_in_line(&self, site: &Site<'_, E>, _: Mode, old: u128) -> Result<u64, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, _: Mode, old: u128) -> Outcome<u64> {
         let mut seen = StampWord(old);
         loop {
             site.endpoint.checkpoint(&[seen.holder(), seen.stamp()]);
@@ -98,13 +98,7 @@ impl<E: WideAtomics> Lock<E> for TornStamp {
         true
     }
 
-    async fn hand_over(
-        &self,
-        _: &Site<'_, E>,
-        _: Mode,
-        _: u64,
-        _: Option<u128>,
-    ) -> Result<(), Fault> {
+    async fn hand_over(&self, _: &Site<'_, E>, _: Mode, _: u64, _: Option<u128>) -> Outcome<()> {
         Ok(())
     }
 

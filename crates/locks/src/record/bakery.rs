@@ -15,13 +15,13 @@
 //! slow, everybody keeps the ticket it has, and whoever gives back compares the counters: of two
 //! that do it at once, one succeeds.
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Patience, Verb, Wait, Woken};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Patience, Verb, Wait, Woken};
 
 use crate::event::Event;
 use crate::options::Setting;
 pub use crate::promise::LEASE_NS;
 use crate::repair::{self, Participant, SecondLook};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -342,7 +342,7 @@ impl Waiting {
         site: &Site<'_, E>,
         place: Place,
         mut since: Nanos,
-    ) -> Result<Turn, Fault> {
+    ) -> Outcome<Turn> {
         place.publish(site, Phase::Waiting);
         let lease_ns = self.lease.map_or(LEASE_NS, |lease| lease.ns);
         let (mut doubt, mut stall) = (Doubt::of::<E>(lease_ns), Stall::default());
@@ -407,7 +407,7 @@ impl Waiting {
         &self,
         site: &Site<'_, E>,
         seen: u64,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         site.endpoint.verb(C::reset(site.lock, seen)).await?;
         let is_reset = (site.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0;
         if is_reset {
@@ -424,7 +424,7 @@ impl Waiting {
         doubt: &mut Doubt,
         place: Place,
         seen: u64,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         let served = C::served(seen);
         let matters = |p: &Participant| is_ahead::<C>(p, place, seen);
         let Some(present) = doubt.look_around(site, matters).await? else { return Ok(false) };
@@ -454,7 +454,7 @@ impl Waiting {
         site: &Site<'_, E>,
         seen: u64,
         served: Tickets,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         site.endpoint.verb(C::serve(site.lock, seen, served)).await?;
         if (site.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0 {
             let dead_readers = u64::from(between(C::served(seen).s, served.s));
@@ -549,7 +549,7 @@ impl Doubt {
         &mut self,
         site: &Site<'_, E>,
         matters: impl Fn(&Participant) -> bool,
-    ) -> Result<Option<Vec<Participant>>, Fault> {
+    ) -> Outcome<Option<Vec<Participant>>> {
         let present = self.look(site, matters).await?;
         let somebody_opens = present.iter().any(|p| p.record.phase == Phase::Opening);
         Ok((!somebody_opens).then_some(present))
@@ -560,7 +560,7 @@ impl Doubt {
         &mut self,
         site: &Site<'_, E>,
         matters: impl Fn(&Participant) -> bool,
-    ) -> Result<Vec<Participant>, Fault> {
+    ) -> Outcome<Vec<Participant>> {
         let present = repair::participants(site.endpoint, site.lock, site.slot()).await?;
         let somebody_opens = present.iter().any(|p| p.record.phase == Phase::Opening);
         let matter = present.iter().filter(|&p| matters(p)).map(|p| p.endpoint);

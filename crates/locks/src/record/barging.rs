@@ -8,9 +8,9 @@
 //! enough, as long as others acquire meanwhile: they may be waiting for its processor.
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Endpoint, Fault, Nanos, Patience, Verb, Wait};
+use farlock_fabric::{Endpoint, Nanos, Patience, Verb, Wait};
 
-use crate::site::{Barging, Site};
+use crate::site::{Barging, Outcome, Site};
 
 /// Attempts before a newcomer yields. Each fails because another acquired.
 pub(super) const ATTEMPTS: u32 = 2;
@@ -67,7 +67,7 @@ pub(super) fn begin<E: Endpoint>(
 }
 
 /// Lets others run, and looks at the word again.
-pub(super) async fn yield_and_read<E: Endpoint>(site: &Site<'_, E>) -> Result<u128, Fault> {
+pub(super) async fn yield_and_read<E: Endpoint>(site: &Site<'_, E>) -> Outcome<u128> {
     const NO_LONGER: Option<Nanos> = Some(0);
     let patience = Patience { spins: 0, yields: 1 };
     site.endpoint.wait(Wait { interval: NO_LONGER, patience, ..Wait::default() }).await;

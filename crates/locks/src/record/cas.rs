@@ -3,12 +3,12 @@
 
 use std::cell::Cell;
 
-use farlock_fabric::{Endpoint, Fault, Mailbox, Nanos, Verb, Wait};
+use farlock_fabric::{Endpoint, Mailbox, Nanos, Verb, Wait};
 
 use crate::event::Event;
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, Proof, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::want::Mode;
 
 /// The first backoff: 1,862 ns, which is 4,096 cycles at 2.2 GHz (SMART, OSDI'23, section 4.3, as
@@ -84,7 +84,7 @@ impl<E: Endpoint> Lock<E> for Cas {
 
     /// Retries until a compare-and-swap finds the word free. A holder that is dead is replaced in
     /// one such step: its identity never returns, so nobody else's lock can be taken by mistake.
-    async fn wait_in_line(&self, site: &Site<'_, E>, _: Mode, old: u128) -> Result<(), Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, _: Mode, old: u128) -> Outcome<()> {
         let mut seen = old as u64;
         let mut attempt = 0;
         loop {

@@ -10,13 +10,13 @@ mod pass;
 mod word;
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Fault, MaskedCas, MaskedFaa, Posted, Verb, WideAtomics};
+use farlock_fabric::{MaskedCas, MaskedFaa, Posted, Verb, WideAtomics};
 
 use crate::event::Event;
 use crate::lock::{Convert, Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use letter::sort_mail;
@@ -228,12 +228,7 @@ impl<E: WideAtomics> Lock<E> for Claim {
         self.attempted(site, mode, old)
     }
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Grant, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
         let granted = self.wait_or_leave(site, mode, Some(old)).await?;
         Ok(granted.expect("who does not withdraw stays until it is granted"))
     }
@@ -243,7 +238,7 @@ impl<E: WideAtomics> Lock<E> for Claim {
         site: &Site<'_, E>,
         mode: Mode,
         old: Option<u128>,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         if let Some(old) = old {
             site.forget_position();
             match self.get_in_line(site, mode, ClaimWord(old)).await? {
@@ -298,7 +293,7 @@ impl<E: WideAtomics> Lock<E> for Claim {
         mode: Mode,
         grant: Grant,
         _old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         if grant.rank == Rank::Reader {
             // There were no readers to leave: others had been certain that this client was dead.
             let again = MaskedFaa { add: ClaimWord::READERS.place(1), ..leave_readers() };
@@ -345,13 +340,13 @@ impl<E: WideAtomics> Lock<E> for Claim {
         site: &Site<'_, E>,
         mode: Mode,
         old: u128,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         self.try_past_the_dead(site, mode, ClaimWord(old)).await
     }
 }
 
 impl<E: WideAtomics> Convert<E> for Claim {
-    async fn renew(&self, site: &Site<'_, E>, grant: Grant) -> Result<Option<Grant>, Fault> {
+    async fn renew(&self, site: &Site<'_, E>, grant: Grant) -> Outcome<Option<Grant>> {
         if grant.rank == Rank::Reader {
             return Ok(None);
         }
@@ -374,11 +369,11 @@ impl<E: WideAtomics> Convert<E> for Claim {
         }
     }
 
-    async fn downgrade(&self, site: &Site<'_, E>, grant: Grant) -> Result<Option<Grant>, Fault> {
+    async fn downgrade(&self, site: &Site<'_, E>, grant: Grant) -> Outcome<Option<Grant>> {
         self.make_shared(site, grant).await
     }
 
-    async fn try_upgrade(&self, site: &Site<'_, E>, grant: Grant) -> Result<Option<Grant>, Fault> {
+    async fn try_upgrade(&self, site: &Site<'_, E>, grant: Grant) -> Outcome<Option<Grant>> {
         self.make_exclusive(site, grant).await
     }
 }

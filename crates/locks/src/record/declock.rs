@@ -5,7 +5,7 @@
 use farlock_fabric::verb::Link;
 use farlock_fabric::word::Field;
 use farlock_fabric::{
-    Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Patience, Posted, Verb, Wait, Woken, word,
+    Addr, Endpoint, EndpointId, Mailbox, Nanos, Patience, Posted, Verb, Wait, Woken, word,
 };
 
 use super::queue::{Kind, Note, Released, next_generation, next_note, tell};
@@ -14,7 +14,7 @@ use crate::lock::{Lock, Tried, expected_word, tried_word};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::repair;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -256,7 +256,7 @@ impl Watch {
         &mut self,
         site: &Site<'_, E>,
         header: Header,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         let last = self.seen.replace(header);
         if self.left_ns > 0 {
             return Ok(true);
@@ -354,7 +354,7 @@ impl DecLock {
         site: &Site<'_, E>,
         first: u64,
         count: u32,
-    ) -> Result<Vec<Option<Entry>>, Fault> {
+    ) -> Outcome<Vec<Option<Entry>>> {
         let mut entries = Vec::new();
         let mut left = count.min(self.entries);
         while left > 0 {
@@ -385,7 +385,7 @@ impl DecLock {
         site: &Site<'_, E>,
         mode: Mode,
         found: Header,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         let (mut grant, generation) = (Grant::of(found), found.generation());
         let position = u64::from(grant.position);
         site.publish_ticket(Phase::Waiting, mode, generation, grant.position);
@@ -436,7 +436,7 @@ impl DecLock {
         mode: Mode,
         grant: Grant,
         watch: &mut Watch,
-    ) -> Result<Look, Fault> {
+    ) -> Outcome<Look> {
         site.endpoint.read64(site.lock).await?;
         let header = Header(site.endpoint.old() as u64);
         if grant.is_void_in(header) {
@@ -454,7 +454,7 @@ impl DecLock {
         site: &Site<'_, E>,
         position: u64,
         data: &[u64],
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         site.endpoint.verb(Verb::Write { addr: self.entry(site, position), data }).await
     }
 
@@ -480,7 +480,7 @@ impl DecLock {
         &self,
         site: &Site<'_, E>,
         mode: Mode,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         let mut watch = Watch::new::<E>();
         loop {
             site.endpoint.read64(site.lock).await?;
@@ -511,7 +511,7 @@ impl DecLock {
 
 impl DecLock {
     /// Claims the repair of a lock that no living client would change, if it still stands so.
-    async fn claim<E: Endpoint>(&self, site: &Site<'_, E>, stuck: Header) -> Result<bool, Fault> {
+    async fn claim<E: Endpoint>(&self, site: &Site<'_, E>, stuck: Header) -> Outcome<bool> {
         site.endpoint.cas64(site.lock, stuck.0, stuck.claimed().0).await?;
         Ok(site.endpoint.old() as u64 == stuck.0)
     }
@@ -523,7 +523,7 @@ impl DecLock {
         site: &Site<'_, E>,
         mode: Mode,
         stuck: Header,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         let mut seen = stuck.claimed();
         let generation = seen.generation();
         site.publish(Phase::Repairing, mode, generation);
@@ -560,7 +560,7 @@ impl DecLock {
         site: &Site<'_, E>,
         left: Header,
         known: Option<Entry>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let (mut position, mut polls) = (left.head(), 0);
         let mut entries: Vec<Option<Entry>> = known.map(Some).into_iter().collect();
         while position != left.position() {
@@ -596,7 +596,7 @@ impl DecLock {
         site: &Site<'_, E>,
         left: Header,
         known: Option<Entry>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let (mut entries, mut polls) = (vec![known], 0);
         loop {
             if let Some(Some(first)) = entries.first() {
@@ -636,7 +636,7 @@ impl DecLock {
         site: &Site<'_, E>,
         generation: u64,
         entry: Entry,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let mut note = Note::new(Kind::Handover, site.me, site.lock, generation);
         note.released = note.released.with(Released::COUNT, entry.position());
         tell(site, Mailbox::from_bits(entry.waiter()), &note).await.map(drop)
@@ -708,12 +708,7 @@ impl<E: Endpoint> Lock<E> for DecLock {
         found.admits(mode).then(|| Grant::of(found))
     }
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Grant, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
         let mut found = Header(old as u64);
         loop {
             site.endpoint.checkpoint(&[found.0]);
@@ -772,7 +767,7 @@ impl<E: Endpoint> Lock<E> for DecLock {
         mode: Mode,
         grant: Grant,
         old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let old = old.expect("a release of this lock posts a verb");
         let left = Header(old as u64).left_by(mode);
         if grant.is_void_in(left) {

@@ -4,14 +4,14 @@
 #![doc = include_str!("../../../../docs/protocols/drtm.md")]
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Fault, Nanos, SyncedClock, Verb, Wait, word};
+use farlock_fabric::{Nanos, SyncedClock, Verb, Wait, word};
 
 use super::letter::short_name;
 use crate::event::Event;
 use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::want::Mode;
 
 word! {
@@ -183,12 +183,7 @@ impl<E: SyncedClock> Lock<E> for DrTm {
 
     /// Tries again: with the lease that it found when that has ended, with a free word after a
     /// writer.
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Lease, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Lease> {
         let mut old = DrtmWord(old as u64);
         loop {
             site.endpoint.checkpoint(&[old.0]);

@@ -3,7 +3,7 @@
 #![doc = include_str!("../../../../docs/protocols/dslr.md")]
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Addr, Fault, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics, word};
+use farlock_fabric::{Addr, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics, word};
 
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Lease, Place, Tickets, Turn, Waiting, backoff_ns,
@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::lock::{LocalFuture, Lock, Tried, Update, expected_word, tried_word};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -171,7 +171,7 @@ impl Dslr {
         site: &Site<'_, E>,
         place: impl Fn(DslrWord) -> Place,
         old: DslrWord,
-    ) -> Result<Grant, Fault> {
+    ) -> Outcome<Grant> {
         let (mut old, mut times) = (old, 0);
         loop {
             let here = place(old);
@@ -198,7 +198,7 @@ impl Dslr {
         &self,
         site: &Site<'_, E>,
         grant: Grant,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         let (mode, generation) = (Mode::Exclusive, grant.generation.into());
         let place = Place { mode, beside_readers: false, ticket: grant.ticket, generation };
         let turn = self.waiting.turn::<DslrWord, E>(site, place, 0).await?;
@@ -325,12 +325,7 @@ impl<E: WideAtomics> Lock<E> for Dslr {
         holds.then(|| self.grant(old, site.opened_at()))
     }
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Grant, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
         self.in_line(site, |old| Self::place(mode, old), DslrWord(old)).await
     }
 
@@ -376,7 +371,7 @@ impl<E: WideAtomics> Lock<E> for Dslr {
         mode: Mode,
         grant: Grant,
         old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let Some(mut old) = old.map(DslrWord) else {
             site.event(Event::Expired { lock: site.lock });
             return Ok(());
@@ -420,7 +415,7 @@ impl<E: WideAtomics> Lock<E> for Dslr {
 
 /// By an exclusive ticket whose turn comes early (section 5.2).
 impl<E: WideAtomics> Update<E, Grant> for Dslr {
-    fn acquire_to_update<'a>(&'a self, site: Site<'a, E>) -> LocalFuture<'a, Result<Grant, Fault>> {
+    fn acquire_to_update<'a>(&'a self, site: Site<'a, E>) -> LocalFuture<'a, Outcome<Grant>> {
         Box::pin(async move {
             site.endpoint.verb(self.opening(&site, Mode::Exclusive)).await?;
             let old = DslrWord(site.endpoint.old());
@@ -435,7 +430,7 @@ impl<E: WideAtomics> Update<E, Grant> for Dslr {
         &'a self,
         site: Site<'a, E>,
         grant: Grant,
-    ) -> LocalFuture<'a, Result<Option<Grant>, Fault>> {
+    ) -> LocalFuture<'a, Outcome<Option<Grant>>> {
         Box::pin(async move { self.await_readers(&site, grant).await })
     }
 }

@@ -6,7 +6,7 @@
 pub mod leased;
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Verb, word};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Verb, word};
 
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns,
@@ -16,7 +16,7 @@ use crate::lock::{Lock, Tried, expected_word, tried_word};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::repair::Participant;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -182,7 +182,7 @@ impl Dslr64 {
         site: &Site<'_, E>,
         mode: Mode,
         old: Dslr64Word,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         // It is still there, since nobody resets counters in which somebody living counts.
         self.undo(site, Dslr64Word::taking(mode, 1), old, Nanos::MAX).await?;
         site.publish(Phase::Waiting, mode, STANDS_BACK);
@@ -212,7 +212,7 @@ impl Dslr64 {
         taken: Dslr64Word,
         old: Dslr64Word,
         until: Nanos,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let mut seen = Dslr64Word(old.0.wrapping_add(taken.0));
         while self.is_full(seen) && site.endpoint.now() < until {
             site.endpoint.cas64(site.lock, seen.0, seen.0.wrapping_sub(taken.0)).await?;
@@ -234,7 +234,7 @@ impl Dslr64 {
         mode: Mode,
         doubt: &mut Doubt,
         seen: Dslr64Word,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         if !doubt.is_due() {
             return Ok(false);
         }
@@ -250,7 +250,7 @@ impl Dslr64 {
         mode: Mode,
         doubt: &mut Doubt,
         seen: Dslr64Word,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         match doubt.look_around(site, counts).await? {
             Some(present) if !present.iter().any(counts) => {
                 self.claim_and_reset(site, mode, doubt, seen).await
@@ -272,7 +272,7 @@ impl Dslr64 {
         mode: Mode,
         doubt: &mut Doubt,
         seen: Dslr64Word,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         let claim = Dslr64Word::taking(mode, 1);
         site.publish(Phase::Repairing, mode, CLAIMS);
         let mut claimed = Dslr64Word(seen.0.wrapping_add(claim.0));
@@ -316,7 +316,7 @@ impl Dslr64 {
         &self,
         site: &Site<'_, E>,
         seen: Dslr64Word,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         site.endpoint.cas64(site.lock, seen.0, 0).await?;
         Ok(site.endpoint.old() as u64 == seen.0)
     }
@@ -394,12 +394,7 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
         holds.then(|| Self::grant(old))
     }
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Grant, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
         let mut old = Dslr64Word(old as u64);
         while self.is_full(old) {
             self.stand_back(site, mode, old).await?;
@@ -441,7 +436,7 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
         mode: Mode,
         _: Grant,
         old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let old = old.expect("every release has a verb");
         // If it fails somebody takes one too many, or has reset them.
         if self.begin_at_zero(site, Self::left(mode, old)).await? {

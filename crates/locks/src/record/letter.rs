@@ -8,7 +8,7 @@ use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Message, Nanos, Patience, S
 
 use super::queue::await_mail;
 use crate::event::Event;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 
 /// How long to wait before sending again to a full mailbox, in nanoseconds: what a NIC calls a
 /// receiver that is not ready.
@@ -85,17 +85,13 @@ pub(super) async fn write<E: Endpoint>(
     to: Mailbox,
     subject: Subject,
     count: u64,
-) -> Result<(), Fault> {
+) -> Outcome<()> {
     let letter = Letter { subject, count, from: site.me, lock: site.lock };
     send(site.endpoint, to, letter.encode()).await
 }
 
 /// Sends a message, again and again while the receiver's mailbox is full.
-pub(super) async fn send<E: Endpoint>(
-    endpoint: &E,
-    to: Mailbox,
-    message: Message,
-) -> Result<(), Fault> {
+pub(super) async fn send<E: Endpoint>(endpoint: &E, to: Mailbox, message: Message) -> Outcome<()> {
     while let Err(fault) = endpoint.send(to, message).await {
         if fault != Fault::MailboxFull {
             return Err(fault);
@@ -120,10 +116,7 @@ pub(super) fn receive<E: Endpoint>(site: &Site<'_, E>) -> Option<Letter> {
 
 /// Waits for the next letter. `survivors` is which of its waits that is to the caller, and what
 /// else it remembers.
-pub(super) async fn read<E: Endpoint>(
-    site: &Site<'_, E>,
-    survivors: &[u64],
-) -> Result<Letter, Fault> {
+pub(super) async fn read<E: Endpoint>(site: &Site<'_, E>, survivors: &[u64]) -> Outcome<Letter> {
     loop {
         if let Some(letter) = receive(site) {
             return Ok(letter);
@@ -140,7 +133,7 @@ pub(super) fn short_name(me: Mailbox) -> u64 {
 }
 
 /// The mailbox of whoever has this short name now; [`Fault::PeerGone`] if nobody has.
-pub(super) fn mailbox_of<E: Endpoint>(endpoint: &E, name: u64) -> Result<Mailbox, Fault> {
+pub(super) fn mailbox_of<E: Endpoint>(endpoint: &E, name: u64) -> Outcome<Mailbox> {
     let endpoint = endpoint.occupant(name as u16).ok_or(Fault::PeerGone)?;
     Ok(Mailbox { endpoint, slot: Slot((name >> 16) as u8) })
 }

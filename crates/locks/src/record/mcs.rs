@@ -3,7 +3,7 @@
 #![doc = include_str!("../../../../docs/protocols/mcs.md")]
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Fault, Mailbox, MaskedCas, Patience, Verb, WideAtomics, word};
+use farlock_fabric::{Mailbox, MaskedCas, Patience, Verb, WideAtomics, word};
 
 use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
@@ -13,7 +13,7 @@ use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::repair;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -62,7 +62,7 @@ impl Mcs {
         &self,
         site: &Site<'_, E>,
         old: McsWord,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         let generation = old.generation();
         site.publish(Phase::Waiting, Mode::Exclusive, generation);
         let predecessor = Mailbox::from_bits(old.tail());
@@ -92,7 +92,7 @@ impl Mcs {
         &self,
         site: &Site<'_, E>,
         generation: u64,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         let next = McsWord::GENERATION.of(McsWord::GENERATION.place(generation + 1));
         let op = MaskedCas {
             compare: McsWord::GENERATION.place(generation),
@@ -125,10 +125,7 @@ impl Mcs {
     }
 
     /// Writes the count down, unless the lock was repaired since: then `Ok(false)`.
-    async fn write_count<E: WideAtomics>(
-        site: &Site<'_, E>,
-        released: Released,
-    ) -> Result<bool, Fault> {
+    async fn write_count<E: WideAtomics>(site: &Site<'_, E>, released: Released) -> Outcome<bool> {
         let op = MaskedCas {
             compare: McsWord::GENERATION.place(released.generation()),
             compare_mask: McsWord::GENERATION.mask(),
@@ -195,12 +192,7 @@ impl<E: WideAtomics> Lock<E> for Mcs {
         (old.tail() == 0).then_some(Released((old.0 >> 64) as u64))
     }
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Grant, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
         let mut old = old;
         loop {
             site.endpoint.checkpoint(&[old as u64, (old >> 64) as u64]);
@@ -255,7 +247,7 @@ impl<E: WideAtomics> Lock<E> for Mcs {
         mode: Mode,
         grant: Grant,
         old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let (mut grant, mut old) = (grant, old);
         loop {
             let generation = grant.generation();

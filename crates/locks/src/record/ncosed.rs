@@ -6,12 +6,12 @@
 use std::cell::RefCell;
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Endpoint, Fault, Mailbox, Nanos, Slot, Verb, Wait, word};
+use farlock_fabric::{Endpoint, Mailbox, Nanos, Slot, Verb, Wait, word};
 
 use super::letter::{self, Letter, Subject, mailbox_of, short_name};
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -75,7 +75,7 @@ impl NCosed {
         &self,
         site: &Site<'_, E>,
         survivors: &[u64],
-    ) -> Result<Letter, Fault> {
+    ) -> Outcome<Letter> {
         let kept = {
             let mut behind = self.behind.borrow_mut();
             let first = behind.iter().position(|behind| behind.slot == site.me.slot);
@@ -98,7 +98,7 @@ impl NCosed {
     async fn get_in_line<E: Endpoint>(
         site: &Site<'_, E>,
         mut seen: CosedWord,
-    ) -> Result<CosedWord, Fault> {
+    ) -> Outcome<CosedWord> {
         loop {
             site.endpoint.checkpoint(&[seen.0]);
             let swap = seen.followed_by(short_name(site.me)).0;
@@ -112,7 +112,7 @@ impl NCosed {
     }
 
     /// The lock is this slot's: when whoever had it before says so.
-    async fn await_grant<E: Endpoint>(&self, site: &Site<'_, E>) -> Result<(), Fault> {
+    async fn await_grant<E: Endpoint>(&self, site: &Site<'_, E>) -> Outcome<()> {
         loop {
             let known = self.known_behind(site.me.slot);
             let letter = letter::read(site, &[1, known]).await?;
@@ -127,7 +127,7 @@ impl NCosed {
         &self,
         site: &Site<'_, E>,
         seen: CosedWord,
-    ) -> Result<Stale, Fault> {
+    ) -> Outcome<Stale> {
         let before = Self::get_in_line(site, seen).await?;
         site.publish(Phase::Waiting, Mode::Exclusive, 0);
         let readers = if before.tail() == 0 {
@@ -145,7 +145,7 @@ impl NCosed {
     }
 
     /// Waits until so many readers have left.
-    async fn await_readers<E: Endpoint>(site: &Site<'_, E>, readers: u64) -> Result<(), Fault> {
+    async fn await_readers<E: Endpoint>(site: &Site<'_, E>, readers: u64) -> Outcome<()> {
         loop {
             site.endpoint.read64(site.lock).await?;
             let seen = CosedWord(site.endpoint.old() as u64);
@@ -159,11 +159,7 @@ impl NCosed {
         }
     }
 
-    async fn wait_shared<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        old: CosedWord,
-    ) -> Result<Stale, Fault> {
+    async fn wait_shared<E: Endpoint>(&self, site: &Site<'_, E>, old: CosedWord) -> Outcome<Stale> {
         site.publish(Phase::Waiting, Mode::Shared, 0);
         let to = mailbox_of(site.endpoint, old.tail())?;
         letter::write(site, to, Subject::Reader, 0).await?;
@@ -178,7 +174,7 @@ impl NCosed {
         &self,
         site: &Site<'_, E>,
         mut readers: Option<u64>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let (mut writer, mut granted) = (None, 0);
         while readers != Some(granted) {
             let writer_bits = writer.map_or(0, Mailbox::bits);
@@ -203,7 +199,7 @@ impl NCosed {
         site: &Site<'_, E>,
         stale: Stale,
         found: CosedWord,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let mut seen = found;
         while seen.tail() == short_name(site.me) {
             site.endpoint.checkpoint(&[seen.0]);
@@ -223,7 +219,7 @@ impl NCosed {
     }
 
     /// Many readers have come and gone without a writer: both counts begin anew.
-    async fn wrap<E: Endpoint>(site: &Site<'_, E>, found: CosedWord) -> Result<(), Fault> {
+    async fn wrap<E: Endpoint>(site: &Site<'_, E>, found: CosedWord) -> Outcome<()> {
         let mut seen = found;
         while seen.tail() == 0 && seen.released() >= RELEASED_MAX {
             site.endpoint.checkpoint(&[seen.0]);
@@ -281,12 +277,7 @@ impl<E: Endpoint> Lock<E> for NCosed {
         holds.then_some(0)
     }
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Stale, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Stale> {
         let old = CosedWord(old as u64);
         match mode {
             Mode::Exclusive => self.wait_exclusive(site, old).await,
@@ -326,7 +317,7 @@ impl<E: Endpoint> Lock<E> for NCosed {
         mode: Mode,
         stale: Stale,
         old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let found = CosedWord(old.expect("there was a closing verb") as u64);
         match mode {
             Mode::Exclusive => self.hand_over_exclusive(site, stale, found).await,

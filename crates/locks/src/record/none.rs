@@ -1,11 +1,11 @@
 //! No lock at all: everybody enters. The canary for which every judge must report violations.
 #![doc = include_str!("../../../../docs/protocols/none.md")]
 
-use farlock_fabric::{Endpoint, Fault, Verb};
+use farlock_fabric::{Endpoint, Verb};
 
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::want::Mode;
 
 /// Excludes nobody.
@@ -34,7 +34,7 @@ impl<E: Endpoint> Lock<E> for NoLock {
         Some(())
     }
 
-    async fn wait_in_line(&self, _: &Site<'_, E>, _: Mode, _: u128) -> Result<(), Fault> {
+    async fn wait_in_line(&self, _: &Site<'_, E>, _: Mode, _: u128) -> Outcome<()> {
         Ok(())
     }
 

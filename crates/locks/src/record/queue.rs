@@ -3,7 +3,7 @@
 use farlock_fabric::{Endpoint, EndpointId, Fault, Mailbox, Nanos, Patience, Wait, Woken};
 
 use crate::repair;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 
 pub use super::note::{Head, Kind, Note, Released, is_newer, next_generation, next_note};
 
@@ -15,7 +15,7 @@ pub async fn await_mail<E: Endpoint>(
     site: &Site<'_, E>,
     peers: &[EndpointId],
     patience: Patience,
-) -> Result<bool, Fault> {
+) -> Outcome<bool> {
     let mail = Some(site.slot());
     let wait = Wait { mail, peers, patience, ..Wait::default() };
     let woken = site.endpoint.wait(wait).await;
@@ -34,7 +34,7 @@ pub async fn await_successor<E: Endpoint>(
     site: &Site<'_, E>,
     generation: u64,
     patience: Patience,
-) -> Result<Option<Mailbox>, Fault> {
+) -> Outcome<Option<Mailbox>> {
     loop {
         let note = next_note(site, generation);
         if let Some(successor) = site.successor() {
@@ -55,11 +55,7 @@ pub(crate) const MAILBOX_FULL_RETRY_NS: Nanos = 5_000;
 
 /// Sends a note, waiting while the receiver's mailbox is full: stale notes fill it only until the
 /// receiver next looks. `Ok(false)` if the receiver is dead.
-pub async fn tell<E: Endpoint>(
-    site: &Site<'_, E>,
-    to: Mailbox,
-    note: &Note,
-) -> Result<bool, Fault> {
+pub async fn tell<E: Endpoint>(site: &Site<'_, E>, to: Mailbox, note: &Note) -> Outcome<bool> {
     loop {
         match site.endpoint.send(to, note.encode()).await {
             Ok(()) => return Ok(true),

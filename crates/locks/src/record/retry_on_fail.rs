@@ -3,12 +3,12 @@
 #![doc = include_str!("../../../../docs/protocols/retry-on-fail.md")]
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Endpoint, Fault, Verb, Wait, word};
+use farlock_fabric::{Endpoint, Verb, Wait, word};
 
 use crate::event::Event;
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::want::Mode;
 
 word! {
@@ -42,10 +42,7 @@ impl RetryOnFail {
     }
 
     /// Compares and swaps until the word was free.
-    async fn retry_exclusive<E: Endpoint>(
-        site: &Site<'_, E>,
-        mut seen: RetryWord,
-    ) -> Result<(), Fault> {
+    async fn retry_exclusive<E: Endpoint>(site: &Site<'_, E>, mut seen: RetryWord) -> Outcome<()> {
         let mine = RetryWord::new().with(RetryWord::WRITER, RetryWord::writer_at(site));
         while seen.0 != 0 {
             site.endpoint.checkpoint(&[seen.0]);
@@ -58,10 +55,7 @@ impl RetryOnFail {
     }
 
     /// Reads until no writer holds. The reader is counted already, so no other writer will.
-    async fn retry_shared<E: Endpoint>(
-        site: &Site<'_, E>,
-        mut seen: RetryWord,
-    ) -> Result<(), Fault> {
+    async fn retry_shared<E: Endpoint>(site: &Site<'_, E>, mut seen: RetryWord) -> Outcome<()> {
         while seen.writer() != 0 {
             site.endpoint.checkpoint(&[seen.0]);
             Self::pause(site, seen).await;
@@ -110,7 +104,7 @@ impl<E: Endpoint> Lock<E> for RetryOnFail {
         holds.then_some(())
     }
 
-    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Result<(), Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<()> {
         let seen = RetryWord(old as u64);
         match mode {
             Mode::Exclusive => Self::retry_exclusive(site, seen).await,

@@ -4,15 +4,13 @@
 #![doc = include_str!("../../../../docs/protocols/rma-rw.md")]
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{
-    Addr, Endpoint, Fault, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, word,
-};
+use farlock_fabric::{Addr, Endpoint, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, word};
 
 use super::letter::{self, Letter, Subject};
 use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -102,18 +100,18 @@ impl RmaRw {
         site.lock.plus(8)
     }
 
-    async fn read_counts<E: Endpoint>(site: &Site<'_, E>) -> Result<Readers, Fault> {
+    async fn read_counts<E: Endpoint>(site: &Site<'_, E>) -> Outcome<Readers> {
         site.endpoint.read64(Self::counts(site)).await?;
         Ok(Readers(site.endpoint.old() as u64))
     }
 
-    async fn add_to_counts<E: Endpoint>(site: &Site<'_, E>, add: u64) -> Result<Readers, Fault> {
+    async fn add_to_counts<E: Endpoint>(site: &Site<'_, E>, add: u64) -> Outcome<Readers> {
         site.endpoint.faa64(Self::counts(site), add).await?;
         Ok(Readers(site.endpoint.old() as u64))
     }
 
     /// The writers' turn begins: keeps readers out and waits until those inside have left.
-    async fn keep_readers_out<E: Endpoint>(site: &Site<'_, E>) -> Result<(), Fault> {
+    async fn keep_readers_out<E: Endpoint>(site: &Site<'_, E>) -> Outcome<()> {
         Self::add_to_counts(site, Readers::ARRIVED.place(WRITERS) as u64).await?;
         loop {
             let seen = Self::read_counts(site).await?;
@@ -128,7 +126,7 @@ impl RmaRw {
     }
 
     /// The writers' turn ends.
-    async fn let_readers_in<E: Endpoint>(site: &Site<'_, E>) -> Result<(), Fault> {
+    async fn let_readers_in<E: Endpoint>(site: &Site<'_, E>) -> Outcome<()> {
         let seen = Self::read_counts(site).await?;
         Self::add_to_counts(site, seen.reset(true)).await?;
         Ok(())
@@ -137,7 +135,7 @@ impl RmaRw {
     /// The readers' turn begins anew: those that have left are taken off both counts. Whether there
     /// were any, and nobody else did or came or left meanwhile: of two readers that look at the
     /// same time only one may.
-    async fn begin_anew<E: Endpoint>(site: &Site<'_, E>) -> Result<bool, Fault> {
+    async fn begin_anew<E: Endpoint>(site: &Site<'_, E>) -> Outcome<bool> {
         let seen = Self::read_counts(site).await?;
         if seen.departed() == 0 {
             return Ok(false);
@@ -148,10 +146,7 @@ impl RmaRw {
     }
 
     /// In line behind the writer that `old` names, or first.
-    async fn wait_exclusive<E: Endpoint>(
-        site: &Site<'_, E>,
-        old: RmaWord,
-    ) -> Result<Streak, Fault> {
+    async fn wait_exclusive<E: Endpoint>(site: &Site<'_, E>, old: RmaWord) -> Outcome<Streak> {
         if old.tail() != 0 {
             site.publish(Phase::Waiting, Mode::Exclusive, 0);
             letter::write(site, Mailbox::from_bits(old.tail()), Subject::Writer, 0).await?;
@@ -173,7 +168,7 @@ impl RmaRw {
         &self,
         site: &Site<'_, E>,
         mut old: Readers,
-    ) -> Result<Streak, Fault> {
+    ) -> Outcome<Streak> {
         site.publish(Phase::Waiting, Mode::Shared, 0);
         while old.arrived() >= self.readers_max.into() {
             site.endpoint.checkpoint(&[old.0]);
@@ -195,7 +190,7 @@ impl RmaRw {
     }
 
     /// Waits until readers may come in: the counts were reset, or nobody is there who will.
-    async fn await_turn<E: Endpoint>(&self, site: &Site<'_, E>) -> Result<(), Fault> {
+    async fn await_turn<E: Endpoint>(&self, site: &Site<'_, E>) -> Outcome<()> {
         loop {
             site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
             let seen = RmaWord(site.endpoint.old());
@@ -266,12 +261,7 @@ impl<E: WideAtomics> Lock<E> for RmaRw {
         (mode == Mode::Shared && few).then_some(0)
     }
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Streak, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Streak> {
         match mode {
             Mode::Exclusive => Self::wait_exclusive(site, RmaWord(old)).await,
             Mode::Shared => self.wait_shared(site, Readers(old as u64)).await,
@@ -295,7 +285,7 @@ impl<E: WideAtomics> Lock<E> for RmaRw {
         _: Mode,
         streak: Streak,
         _: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         while let Some(letter) = letter::receive(site) {
             site.set_successor(Some(letter.from));
         }

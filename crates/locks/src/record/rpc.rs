@@ -9,14 +9,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use farlock_fabric::{
-    Addr, Endpoint, EndpointId, Fault, Mailbox, Message, Posted, Slot, Verb, Wait, Waiting,
+    Addr, Endpoint, EndpointId, Mailbox, Message, Posted, Slot, Verb, Wait, Waiting,
 };
 
 use super::letter::{self, Letter, Subject};
 use crate::lock::{Lock, Serve, Server, Tried};
 use crate::options::Setting;
 use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -51,7 +51,7 @@ impl Rpc {
         site: &Site<'_, E>,
         subject: Subject,
         mode: Mode,
-    ) -> Result<Subject, Fault> {
+    ) -> Outcome<Subject> {
         letter::write(site, self.counter(site), subject, mode as u64).await?;
         Ok(letter::read(site, &[subject as u64]).await?.subject)
     }
@@ -100,7 +100,7 @@ impl<E: Endpoint> Lock<E> for Rpc {
         None
     }
 
-    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, _: u128) -> Result<(), Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, _: u128) -> Outcome<()> {
         site.publish(Phase::Waiting, mode, 0);
         self.request(site, Subject::Request, mode).await.map(|_| ())
     }
@@ -119,7 +119,7 @@ impl<E: Endpoint> Lock<E> for Rpc {
         mode: Mode,
         (): (),
         _: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         letter::write(site, self.counter(site), Subject::Release, mode as u64).await
     }
 
@@ -127,7 +127,7 @@ impl<E: Endpoint> Lock<E> for Rpc {
         None
     }
 
-    async fn attempt(&self, site: &Site<'_, E>, mode: Mode) -> Result<Option<()>, Fault> {
+    async fn attempt(&self, site: &Site<'_, E>, mode: Mode) -> Outcome<Option<()>> {
         let answer = self.request(site, Subject::Try, mode).await?;
         Ok((answer == Subject::Granted).then_some(()))
     }

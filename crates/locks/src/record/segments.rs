@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use farlock_fabric::verb::{CHAIN_MAX, Link};
 use farlock_fabric::word::Field;
-use farlock_fabric::{Addr, Fault, Posted, Verb, WideAtomics};
+use farlock_fabric::{Addr, Posted, Verb, WideAtomics};
 
 use super::dslr::{Dslr, DslrWord};
 use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{LockKind, Promises, Proof, TokenSource};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::{PartWord, Phase};
 use crate::want::{Extent, Want};
 
@@ -86,7 +86,7 @@ impl Segments {
         site: &Site<'_, E>,
         want: Extent,
         mut segments: Range<u32>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         while !segments.is_empty() {
             site.endpoint.completion(self.give_back(site, want, segments.clone())).await?;
             segments.start = segments.end.min(segments.start + CHAIN_MAX as u32);
@@ -95,11 +95,7 @@ impl Segments {
     }
 
     /// Takes a segment if that needs no waiting.
-    async fn try_segment<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        want: Extent,
-    ) -> Result<bool, Fault> {
+    async fn try_segment<E: WideAtomics>(&self, site: &Site<'_, E>, want: Extent) -> Outcome<bool> {
         let mut seen = None;
         loop {
             let Some(verb) = self.dslr.trying(site, want.mode(), seen) else { return Ok(false) };
@@ -182,7 +178,7 @@ impl<E: WideAtomics> Lock<E> for Segments {
         holds.then_some(())
     }
 
-    async fn wait_in_line(&self, site: &Site<'_, E>, want: Extent, old: u128) -> Result<(), Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, want: Extent, old: u128) -> Outcome<()> {
         let (mode, mut old) = (want.mode(), Some(old));
         for (has, segment) in (0..).zip(self.segments(want)) {
             let here = Self::site(site, segment);
@@ -226,7 +222,7 @@ impl<E: WideAtomics> Lock<E> for Segments {
         want: Extent,
         (): (),
         _: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let segments = self.segments(want);
         let rest = segments.start + CHAIN_MAX as u32..segments.end;
         self.give_all_back(site, want, rest).await
@@ -240,7 +236,7 @@ impl<E: WideAtomics> Lock<E> for Segments {
         unreachable!("no verb alone is an attempt")
     }
 
-    async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Result<Option<()>, Fault> {
+    async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Outcome<Option<()>> {
         let segments = self.segments(want);
         for (has, segment) in (0..).zip(segments.clone()) {
             self.publish(site, want, has);

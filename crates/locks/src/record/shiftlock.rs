@@ -9,8 +9,8 @@ mod suspicion;
 
 use farlock_fabric::word::Field;
 use farlock_fabric::{
-    EndpointId, Fault, Mailbox, MaskedCas, MaskedFaa, Nanos, Patience, Posted, Verb, Wait,
-    WideAtomics, Woken, word,
+    EndpointId, Mailbox, MaskedCas, MaskedFaa, Nanos, Patience, Posted, Verb, Wait, WideAtomics,
+    Woken, word,
 };
 
 use suspicion::Suspicion;
@@ -24,7 +24,7 @@ use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::repair;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -222,7 +222,7 @@ impl ShiftLock {
         &self,
         site: &Site<'_, E>,
         old: ShiftWord,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         let generation = old.generation();
         site.publish(Phase::Waiting, Mode::Exclusive, generation);
         let turn = if old.tail() == 0 {
@@ -248,7 +248,7 @@ impl ShiftLock {
         site: &Site<'_, E>,
         predecessor: Mailbox,
         generation: u64,
-    ) -> Result<End<Grant>, Fault> {
+    ) -> Outcome<End<Grant>> {
         let report = Note::new(Kind::Successor, site.me, site.lock, generation);
         if !tell(site, predecessor, &report).await? {
             return Ok(End::Broken);
@@ -283,7 +283,7 @@ impl ShiftLock {
         &self,
         site: &Site<'_, E>,
         grant: Grant,
-    ) -> Result<End<Grant>, Fault> {
+    ) -> Outcome<End<Grant>> {
         let upper = site.lock.plus(UPPER_HALF);
         let mut suspicion = Suspicion::new::<E>(self.poll_ns);
         loop {
@@ -320,7 +320,7 @@ impl ShiftLock {
         &self,
         site: &Site<'_, E>,
         old: ShiftWord,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         let generation = old.generation();
         site.publish(Phase::Waiting, Mode::Shared, generation);
         let mut gone = EndpointId::NOBODY;
@@ -364,7 +364,7 @@ impl ShiftLock {
         site: &Site<'_, E>,
         word: ShiftWord,
         generation: u64,
-    ) -> Result<Grant, Fault> {
+    ) -> Outcome<Grant> {
         site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
         let seen = Released(site.endpoint.old() as u64);
         let released = seen.with(Released::GENERATION, generation);
@@ -387,7 +387,7 @@ impl ShiftLock {
         site: &Site<'_, E>,
         successor: Mailbox,
         grant: Grant,
-    ) -> Result<Option<()>, Fault> {
+    ) -> Outcome<Option<()>> {
         let Some(note) = self.count_release(site, grant).await? else {
             repair::dismiss(site, next_generation(grant.released.generation())).await?;
             return Ok(Some(()));
@@ -402,7 +402,7 @@ impl ShiftLock {
         &self,
         site: &Site<'_, E>,
         grant: Grant,
-    ) -> Result<Option<Note>, Fault> {
+    ) -> Outcome<Option<Note>> {
         let readers_turn = grant.streak >= self.writers_max;
         let released = add(grant.released, 1);
         let mut keeps = readers_turn && self.keep;
@@ -453,7 +453,7 @@ impl ShiftLock {
         &self,
         site: &Site<'_, E>,
         grant: Grant,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let mut old = None;
         if let Some(verb) = self.closing(site, Mode::Exclusive, grant) {
             site.endpoint.verb(verb).await?;
@@ -482,7 +482,7 @@ impl ShiftLock {
         site: &Site<'_, E>,
         generation: u64,
         mode: Mode,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         let next = ShiftWord::new().with(ShiftWord::GENERATION, generation + 1).generation();
         let op = MaskedCas {
             compare: ShiftWord::GENERATION.place(generation),
@@ -524,7 +524,7 @@ impl ShiftLock {
         site: &Site<'_, E>,
         stolen: ShiftWord,
         generation: u64,
-    ) -> Result<Option<Released>, Fault> {
+    ) -> Outcome<Option<Released>> {
         let mut seen = stolen.with(ShiftWord::GENERATION, generation);
         loop {
             let left = seen.count().wrapping_sub(stolen.count()) & ShiftWord::COUNT.max();
@@ -638,12 +638,7 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
         found_free(mode, old)
     }
 
-    async fn wait_in_line(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: u128,
-    ) -> Result<Grant, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
         let mut old = old;
         loop {
             site.endpoint.checkpoint(&[old as u64, (old >> 64) as u64]);
@@ -720,7 +715,7 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
         mode: Mode,
         grant: Grant,
         old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         assert!(mode == Mode::Exclusive, "a reader's closing verb always releases");
         let generation = grant.released.generation();
         if old.is_some_and(|old| ShiftWord(old).generation() != generation) {

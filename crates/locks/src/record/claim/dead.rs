@@ -20,7 +20,7 @@ use super::word::{
 use crate::event::Event;
 use crate::record::barging::patience_in_line;
 use crate::repair::{self, Participant, SecondLook};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::{self, Phase, SlotRecord};
 use crate::want::Mode;
 
@@ -70,7 +70,7 @@ impl Readers {
         &mut self,
         site: &Site<'_, E>,
         seen: ClaimWord,
-    ) -> Result<Option<ClaimWord>, Fault> {
+    ) -> Outcome<Option<ClaimWord>> {
         if seen.holder() != 0 {
             self.trust_ns = Some(self.fresh_ns);
             self.watched.clear();
@@ -151,7 +151,7 @@ impl Readers {
 async fn living_holder<E: WideAtomics>(
     site: &Site<'_, E>,
     word: ClaimWord,
-) -> Result<Option<EndpointId>, Fault> {
+) -> Outcome<Option<EndpointId>> {
     let index = word.holder() as u16;
     let named = |id: &EndpointId| name_of(*id) == word.holder();
     if index == 0 || index > site.endpoint.endpoints() {
@@ -180,7 +180,7 @@ async fn living_holder<E: WideAtomics>(
 async fn living_writer<E: WideAtomics>(
     site: &Site<'_, E>,
     seen: ClaimWord,
-) -> Result<Result<EndpointId, ClaimWord>, Fault> {
+) -> Outcome<Result<EndpointId, ClaimWord>> {
     if let Some(writer) = living_holder(site, seen).await? {
         return Ok(Ok(writer));
     }
@@ -209,7 +209,7 @@ fn is_still_held(seen: ClaimWord, now: ClaimWord) -> bool {
 async fn living_readers<E: WideAtomics>(
     site: &Site<'_, E>,
     seen: ClaimWord,
-) -> Result<Option<Inside>, Fault> {
+) -> Outcome<Option<Inside>> {
     if !is_still_held(seen, read_word(site).await?) {
         return Ok(None);
     }
@@ -219,10 +219,7 @@ async fn living_readers<E: WideAtomics>(
 }
 
 /// Ends the hold of a dead writer. Returns the word as it is then.
-async fn bury_writer<E: WideAtomics>(
-    site: &Site<'_, E>,
-    seen: ClaimWord,
-) -> Result<ClaimWord, Fault> {
+async fn bury_writer<E: WideAtomics>(site: &Site<'_, E>, seen: ClaimWord) -> Outcome<ClaimWord> {
     let op = MaskedCas {
         compare: seen.0,
         compare_mask: HOLD_MASK,
@@ -237,7 +234,7 @@ async fn bury_readers<E: WideAtomics>(
     site: &Site<'_, E>,
     seen: ClaimWord,
     living: u64,
-) -> Result<ClaimWord, Fault> {
+) -> Outcome<ClaimWord> {
     let swap = ClaimWord::READERS.place(living) | ClaimWord::COUNT.place(next(seen.count()));
     let op = MaskedCas {
         compare: seen.0,
@@ -253,7 +250,7 @@ async fn bury<E: WideAtomics>(
     op: MaskedCas<u128>,
     seen: ClaimWord,
     dead_readers: u64,
-) -> Result<ClaimWord, Fault> {
+) -> Outcome<ClaimWord> {
     site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
     let found = site.endpoint.old();
     if !matched(&op, found) {
@@ -275,7 +272,7 @@ impl Claim {
         site: &Site<'_, E>,
         mode: Mode,
         seen: ClaimWord,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         site.may_stand_in_line();
         let granted = self.look_past_the_dead(site, mode, seen).await?;
         if granted.is_none() {
@@ -289,7 +286,7 @@ impl Claim {
         site: &Site<'_, E>,
         mode: Mode,
         mut seen: ClaimWord,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         let ticket = site.acquisition();
         let (mut steps, mut doubts, mut asked) = (0, Doubts::default(), Asked::default());
         for looks in 0..LOOKS_MAX {
@@ -344,7 +341,7 @@ impl Claim {
         mode: Mode,
         seen: ClaimWord,
         doubts: &mut Doubts,
-    ) -> Result<Obstacle, Fault> {
+    ) -> Outcome<Obstacle> {
         if seen.holder() != 0 {
             return Ok(match living_writer(site, seen).await? {
                 Ok(_) => Obstacle::Living,
@@ -377,7 +374,7 @@ impl Claim {
     }
 
     /// Gives readers that may be inside a while to say so.
-    async fn await_doubtful<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
+    async fn await_doubtful<E: WideAtomics>(&self, site: &Site<'_, E>) -> Outcome<ClaimWord> {
         let interval = Some(if E::COMPLETES_IN_POST { DOUBT_NS } else { TRUST_FAR_NS });
         let patience = patience_in_line(self.bypass, self.patience);
         site.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
@@ -391,7 +388,7 @@ impl Claim {
         site: &Site<'_, E>,
         seen: ClaimWord,
         at_most_ns: Nanos,
-    ) -> Result<ClaimWord, Fault> {
+    ) -> Outcome<ClaimWord> {
         let wait = Wait {
             word: Some((site.lock, seen.watched())),
             interval: Some(at_most_ns),
@@ -434,7 +431,7 @@ impl Asked {
         &mut self,
         site: &Site<'_, E>,
         waiters: &[Participant],
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         for waiter in waiters {
             if !matches!(waiter.record.phase, Phase::Waiting | Phase::Claiming) {
                 continue;
@@ -460,7 +457,7 @@ impl Asked {
     }
 
     /// Whether one of them lives, and runs.
-    async fn is_answered<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<bool, Fault> {
+    async fn is_answered<E: WideAtomics>(&self, site: &Site<'_, E>) -> Outcome<bool> {
         for &(place, signs) in &self.0 {
             if signs_of(site, place).await? != signs {
                 return Ok(true);
@@ -478,7 +475,7 @@ impl Asked {
 }
 
 /// How many signs of life the slot of this place has given.
-async fn signs_of<E: WideAtomics>(site: &Site<'_, E>, place: Place) -> Result<u64, Fault> {
+async fn signs_of<E: WideAtomics>(site: &Site<'_, E>, place: Place) -> Outcome<u64> {
     let Mailbox { endpoint, slot } = place.mailbox;
     let record = site.endpoint.record(endpoint.index, slot);
     site.endpoint.read64(record.plus(slot::SIGN as u64 * 8)).await?;

@@ -4,12 +4,12 @@
 //! line, as long as the count of releases is not a multiple of `bypass + 1`: every release raises
 //! the count, so at most `bypass` pass between two of the line, and no word need say how many have.
 
-use farlock_fabric::{Fault, MaskedCas, Posted, Verb, WideAtomics};
+use farlock_fabric::{MaskedCas, Posted, Verb, WideAtomics};
 
 use super::doubt::is_believed;
 use super::word::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
 use crate::record::barging::{self, ATTEMPTS, has_barged_enough, yield_and_read};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -186,7 +186,7 @@ impl Claim {
         site: &Site<'_, E>,
         mode: Mode,
         mut seen: ClaimWord,
-    ) -> Result<Came, Fault> {
+    ) -> Outcome<Came> {
         let mut is_alone = false;
         if has_barged_enough(site, ClaimWord::COUNT) {
             let left = seen.count();
@@ -239,7 +239,7 @@ impl Claim {
         site: &Site<'_, E>,
         mode: Mode,
         mut seen: ClaimWord,
-    ) -> Result<Result<Grant, ClaimWord>, Fault> {
+    ) -> Outcome<Result<Grant, ClaimWord>> {
         let mut attempts = 0;
         while let Some(op) = self.way_in(site, mode, seen) {
             site.begin_anew_if_doubted();

@@ -21,7 +21,7 @@ use farlock_fabric::{EndpointId, Fault, Mailbox, Slot, WideAtomics};
 use super::letter::{doubt_of, sort_mail};
 use super::word::Place;
 use crate::repair::Participant;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -71,7 +71,7 @@ impl Doubts {
         site: &Site<'_, E>,
         readers: u64,
         inside: &Inside,
-    ) -> Result<u64, Fault> {
+    ) -> Outcome<u64> {
         let (certain, doubtful) = (inside.certain.len() as u64, inside.doubtful.len() as u64);
         if certain >= readers || certain + doubtful < readers {
             *self = Self::default();
@@ -109,7 +109,7 @@ impl Doubts {
 async fn tell<E: WideAtomics>(
     site: &Site<'_, E>,
     (endpoint, slot, ticket): Suspect,
-) -> Result<bool, Fault> {
+) -> Outcome<bool> {
     let to = Mailbox { endpoint, slot };
     let doubt = doubt_of(site.lock, Place::of(site), ticket);
     match site.endpoint.send(to, doubt).await {

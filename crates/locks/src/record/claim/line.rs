@@ -30,7 +30,7 @@ use super::word::{
     read_word, turn_of,
 };
 use crate::record::barging::patience_in_line;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::{self, Phase, SlotRecord};
 use crate::want::Mode;
 
@@ -168,7 +168,7 @@ impl Claim {
         site: &Site<'_, E>,
         mode: Mode,
         seen: ClaimWord,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let swap = Place::of(site).as_tail();
         let op = MaskedCas { swap, swap_mask: LINE_MASK, ..MaskedCas::default() };
         site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
@@ -183,7 +183,7 @@ impl Claim {
         &self,
         site: &Site<'_, E>,
         mode: Mode,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         self.wait_behind(site, mode).await?;
         let granted = self.claim_as_first(site, mode).await;
         site.set_position(0);
@@ -191,11 +191,7 @@ impl Claim {
     }
 
     /// Waits until nobody is before this waiter.
-    async fn wait_behind<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-    ) -> Result<(), Fault> {
+    async fn wait_behind<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> Outcome<()> {
         let mut watch = Watch::default();
         let mut holders = Readers::new::<E>();
         loop {
@@ -251,7 +247,7 @@ impl Claim {
         watch: &mut Watch,
         holders: &mut Readers,
         sign: u64,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         let seen = read_word(site).await?;
         watch.looks(seen, mode, sign);
         if watch.is_in_vain() {
@@ -328,7 +324,7 @@ impl Claim {
         &self,
         site: &Site<'_, E>,
         mode: Mode,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         publish_position(site, None);
         let (mut readers, mut looks) = (Readers::new::<E>(), 0);
         // A waiter is told to be first when the lock is free: a writer need not look.
@@ -399,7 +395,7 @@ impl Claim {
         site: &Site<'_, E>,
         mode: Mode,
         seen: ClaimWord,
-    ) -> Result<Result<Grant, ClaimWord>, Fault> {
+    ) -> Outcome<Result<Grant, ClaimWord>> {
         let op = claiming(site, mode, seen);
         site.begin_anew_if_doubted();
         let acquisition = site.acquisition();
@@ -421,7 +417,7 @@ impl Claim {
     }
 
     /// Tells the waiter that has reported to be behind this one that it is first.
-    pub(super) async fn tell_next<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<(), Fault> {
+    pub(super) async fn tell_next<E: WideAtomics>(&self, site: &Site<'_, E>) -> Outcome<()> {
         tell_first(site).await.map(|_| ())
     }
 }
@@ -449,7 +445,7 @@ fn claiming<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: ClaimWord) -> 
 }
 
 /// A reader that holds now leaves the line with others behind it, of whom it may not know yet.
-pub(super) async fn pass_on<E: WideAtomics>(site: &Site<'_, E>) -> Result<(), Fault> {
+pub(super) async fn pass_on<E: WideAtomics>(site: &Site<'_, E>) -> Outcome<()> {
     site.publish_ticket(Phase::Held, Mode::Shared, 0, site.acquisition());
     // At once: what comes meanwhile must not undo what others have seen.
     if is_believed(site) {
@@ -467,7 +463,7 @@ pub(super) async fn pass_on<E: WideAtomics>(site: &Site<'_, E>) -> Result<(), Fa
 }
 
 /// The first in line leaves it without the lock.
-async fn leave<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> Result<(), Fault> {
+async fn leave<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> Outcome<()> {
     site.publish_ticket(Phase::Leaving, mode, 0, site.acquisition());
     let place = Place::of(site).as_tail();
     let op = MaskedCas { compare: place, compare_mask: LINE_MASK, swap: 0, swap_mask: LINE_MASK };
@@ -480,7 +476,7 @@ async fn leave<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> Result<(), Fau
 
 /// Tells the one behind, if one has reported. A full mailbox has something to wake up for, and the
 /// dead are found dead: either way those behind look for themselves.
-async fn tell_first<E: WideAtomics>(site: &Site<'_, E>) -> Result<bool, Fault> {
+async fn tell_first<E: WideAtomics>(site: &Site<'_, E>) -> Outcome<bool> {
     sort_mail(site);
     let Some(behind) = site.take_behind().map(Place::from_bits) else { return Ok(false) };
     let first = message(Kind::First, site.lock, Place::of(site), behind);
@@ -491,7 +487,7 @@ async fn tell_first<E: WideAtomics>(site: &Site<'_, E>) -> Result<bool, Fault> {
 }
 
 /// Reports to the one before, and so asks it for a sign of life.
-async fn report<E: WideAtomics>(site: &Site<'_, E>, before: Place) -> Result<(), Fault> {
+async fn report<E: WideAtomics>(site: &Site<'_, E>, before: Place) -> Outcome<()> {
     let behind = message(Kind::Behind, site.lock, Place::of(site), before);
     match site.endpoint.send(before.mailbox, behind).await {
         Ok(()) => Position::Behind(before, true).take(site),
@@ -537,7 +533,7 @@ async fn look_before<E: WideAtomics>(
     site: &Site<'_, E>,
     before: Place,
     asks: bool,
-) -> Result<Before, Fault> {
+) -> Outcome<Before> {
     let Mailbox { endpoint: peer, slot } = before.mailbox;
     if peer.index == 0 || peer.index > site.endpoint.endpoints() || slot.0 >= site.endpoint.slots()
     {

@@ -1,6 +1,6 @@
 //! From one mode to the other without letting go.
 
-use farlock_fabric::{Fault, MaskedCas, WideAtomics};
+use farlock_fabric::{MaskedCas, WideAtomics};
 
 use super::line::pass_on;
 use super::word::{
@@ -8,7 +8,7 @@ use super::word::{
     name_of, next, read_word,
 };
 use crate::event::Event;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 
 /// How often an upgrade tries again since others changed the word.
 const ATTEMPTS_MAX: u64 = 16;
@@ -19,7 +19,7 @@ impl Claim {
         &self,
         site: &Site<'_, E>,
         grant: Grant,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         if grant.rank == Rank::Reader {
             return Ok(Some(grant));
         }
@@ -63,7 +63,7 @@ impl Claim {
         &self,
         site: &Site<'_, E>,
         grant: Grant,
-    ) -> Result<Option<Grant>, Fault> {
+    ) -> Outcome<Option<Grant>> {
         if grant.rank != Rank::Reader {
             return Ok(Some(grant));
         }

@@ -1,10 +1,8 @@
 //! The word of a claim lock, and what stands in it: places in line, ranks, grants.
 
-use farlock_fabric::{
-    EndpointId, Fault, Mailbox, MaskedCas, Nanos, Patience, Verb, WideAtomics, word,
-};
+use farlock_fabric::{EndpointId, Mailbox, MaskedCas, Nanos, Patience, Verb, WideAtomics, word};
 
-use crate::site::{NUMBER_BITS, Site};
+use crate::site::{NUMBER_BITS, Outcome, Site};
 use crate::want::Mode;
 use crate::width;
 
@@ -177,7 +175,7 @@ pub(super) const fn matched(op: &MaskedCas<u128>, old: u128) -> bool {
 pub(super) const LOOK_NS: Nanos = 20_000_000;
 
 /// The word now. Its halves may be of different moments.
-pub(super) async fn read_word<E: WideAtomics>(site: &Site<'_, E>) -> Result<ClaimWord, Fault> {
+pub(super) async fn read_word<E: WideAtomics>(site: &Site<'_, E>) -> Outcome<ClaimWord> {
     site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
     Ok(ClaimWord(site.endpoint.old()))
 }

@@ -9,7 +9,7 @@
 //! believes for that long what it has read, nor posts after one lease what it meant to do.
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Endpoint, Fault, Nanos, Verb, Wait, Woken};
+use farlock_fabric::{Endpoint, Nanos, Verb, Wait, Woken};
 
 use super::{Dslr64, Dslr64Word, IN_LINE, STANDS_BACK};
 use crate::event::Event;
@@ -19,7 +19,7 @@ use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::bakery::{
     BACKOFF_TIMES_MAX, Counters, Lease, Place, Stall, Tickets, Turn, backoff_ns,
 };
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -100,7 +100,7 @@ impl Leased {
         site: &Site<'_, E>,
         mode: Mode,
         old: Dslr64Word,
-    ) -> Result<Option<Held>, Fault> {
+    ) -> Outcome<Option<Held>> {
         let (waiting, place) = (&self.lock.waiting, Dslr64::place(mode, old));
         let turn = waiting.turn::<Dslr64Word, E>(site, place, site.opened_at()).await?;
         let Turn::Mine { since, seen } = turn else { return Ok(None) };
@@ -109,7 +109,7 @@ impl Leased {
 
     /// Waits until full counters were reset, by itself if need be. Who has released with the last
     /// ticket does so (section 4.9), but it may have overstayed: so do all who stand back.
-    async fn await_reset<E: Endpoint>(&self, site: &Site<'_, E>) -> Result<(), Fault> {
+    async fn await_reset<E: Endpoint>(&self, site: &Site<'_, E>) -> Outcome<()> {
         let mut stall = Stall::default();
         loop {
             site.endpoint.read64(site.lock).await?;
@@ -146,11 +146,7 @@ impl Leased {
 
     /// Full counters have stood still: makes the tickets void of those who keep them, or, when
     /// there are none, begins at zero.
-    async fn begin_anew<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        seen: Dslr64Word,
-    ) -> Result<(), Fault> {
+    async fn begin_anew<E: Endpoint>(&self, site: &Site<'_, E>, seen: Dslr64Word) -> Outcome<()> {
         if are_back(seen) {
             return site.endpoint.cas64(site.lock, seen.0, 0).await;
         }
@@ -232,7 +228,7 @@ impl<E: Endpoint> Lock<E> for Leased {
         self.at_once(site, mode, Dslr64Word(old as u64))
     }
 
-    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Result<Held, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Held> {
         let (mut old, mut times) = (Dslr64Word(old as u64), 0);
         loop {
             if self.lock.is_full(old) {
@@ -290,7 +286,7 @@ impl<E: Endpoint> Lock<E> for Leased {
         mode: Mode,
         held: Held,
         old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         if old == Some(held.seen.0.into()) {
             return self.await_reset(site).await;
         }

@@ -7,7 +7,7 @@
 //! newcomers: then it waits for the first in line. So at most `bypass` of them pass between two
 //! writers of the line, and no word need say how many have.
 
-use farlock_fabric::{EndpointId, Fault, MaskedCas, Verb, WideAtomics};
+use farlock_fabric::{EndpointId, MaskedCas, Verb, WideAtomics};
 
 use super::{
     End, Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, UPPER_HALF, add, found_free,
@@ -15,7 +15,7 @@ use super::{
 use crate::record::bakery::Doubt;
 use crate::record::barging::{self, ATTEMPTS, has_barged_enough, patience_in_line, yield_and_read};
 use crate::repair::Participant;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::token::Token;
 use crate::want::Mode;
@@ -83,7 +83,7 @@ impl ShiftLock {
         &self,
         site: &Site<'_, E>,
         mut seen: ShiftWord,
-    ) -> Result<Result<Grant, ShiftWord>, Fault> {
+    ) -> Outcome<Result<Grant, ShiftWord>> {
         let mut is_alone = false;
         if has_barged_enough(site, ShiftWord::COUNT) {
             let left = seen.released();
@@ -127,7 +127,7 @@ impl ShiftLock {
         &self,
         site: &Site<'_, E>,
         mut seen: ShiftWord,
-    ) -> Result<Result<Grant, ShiftWord>, Fault> {
+    ) -> Outcome<Result<Grant, ShiftWord>> {
         for _ in 0..ATTEMPTS {
             let Some(op) = self.way_in(site, seen) else { break };
             site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
@@ -148,7 +148,7 @@ impl ShiftLock {
         &self,
         site: &Site<'_, E>,
         grant: Grant,
-    ) -> Result<End<Grant>, Fault> {
+    ) -> Outcome<End<Grant>> {
         let generation = grant.released.generation();
         let mut doubt = Doubt::new::<E>();
         loop {
@@ -176,7 +176,7 @@ impl ShiftLock {
         doubt: &mut Doubt,
         seen: u64,
         carried: u64,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let mut word = ShiftWord(seen.into());
         let generation_low = word.generation_low();
         while word.open() == 0 && word.generation_low() == generation_low && !doubt.is_due() {
@@ -226,7 +226,7 @@ async fn is_abandoned<E: WideAtomics>(
     site: &Site<'_, E>,
     doubt: &mut Doubt,
     found: ShiftWord,
-) -> Result<bool, Fault> {
+) -> Outcome<bool> {
     let holds = |p: &Participant| {
         let (record, current) = (&p.record, Token::new(0, found.released().count()));
         let is_current = Token::new(0, record.token) == current;
@@ -239,10 +239,7 @@ async fn is_abandoned<E: WideAtomics>(
 }
 
 /// Takes the lock for the first in line if it is open in this generation. Returns what was found.
-async fn take_if_open<E: WideAtomics>(
-    site: &Site<'_, E>,
-    generation: u64,
-) -> Result<ShiftWord, Fault> {
+async fn take_if_open<E: WideAtomics>(site: &Site<'_, E>, generation: u64) -> Outcome<ShiftWord> {
     let open = ShiftWord::OPEN.mask();
     let op = MaskedCas {
         compare: open | ShiftWord::GENERATION.place(generation),

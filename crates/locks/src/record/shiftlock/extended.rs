@@ -3,7 +3,7 @@
 //! cycle does not ask for any of it.
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Fault, MaskedCas, Nanos, Verb, WideAtomics};
+use farlock_fabric::{MaskedCas, Nanos, Verb, WideAtomics};
 
 use super::{Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, add, found_free};
 use crate::event::Event;
@@ -12,7 +12,7 @@ use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, TokenSource};
 use crate::record::queue::next_generation;
 use crate::repair;
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -103,7 +103,7 @@ impl Extended {
     }
 
     /// The rest of a writer's attempts, and then the line: what it found there.
-    async fn get_in_line<E: WideAtomics>(&self, site: &Site<'_, E>) -> Result<ShiftWord, Fault> {
+    async fn get_in_line<E: WideAtomics>(&self, site: &Site<'_, E>) -> Outcome<ShiftWord> {
         for attempt in 1..=self.attempts {
             site.endpoint.sleep(BACKOFF_NS << (attempt - 1)).await;
             let op = match attempt < self.attempts {
@@ -125,7 +125,7 @@ impl Extended {
         site: &Site<'_, E>,
         mode: Mode,
         old: ShiftWord,
-    ) -> Result<Option<Held>, Fault> {
+    ) -> Outcome<Option<Held>> {
         if let Some(term) = self.lease {
             return match mode {
                 Mode::Exclusive => self.wait_exclusive_leased(site, term, old).await,
@@ -160,7 +160,7 @@ impl Extended {
         site: &Site<'_, E>,
         generation: u64,
         mut old: ShiftWord,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         while old.generation() == generation {
             site.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64]);
             let op = Self::leave_if(old.released(), old.readers());
@@ -265,7 +265,7 @@ impl<E: WideAtomics> Lock<E> for Extended {
         found_free(mode, old).map(|grant| self.held(site, grant, old))
     }
 
-    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Result<Held, Fault> {
+    async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Held> {
         let mut old = ShiftWord(old);
         loop {
             site.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64, site.opened_at()]);
@@ -327,7 +327,7 @@ impl<E: WideAtomics> Lock<E> for Extended {
         mode: Mode,
         held: Held,
         old: Option<u128>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         if old.is_none() && self.is_over(site, held) {
             site.set_successor(None);
             site.event(Event::Expired { lock: site.lock });

@@ -25,7 +25,7 @@ use super::extended::{Extended, Held, Term};
 use super::{End, Grant, RELEASED_MASK, Released, ShiftWord, UPPER_HALF, add};
 use crate::event::Event;
 use crate::record::queue::{Kind, MAILBOX_FULL_RETRY_NS, Note, next_generation, next_note};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -48,7 +48,7 @@ impl Watch {
         Self { seen, since: site.endpoint.now(), looked: posted, before: 0 }
     }
 
-    async fn look<E: WideAtomics>(&mut self, site: &Site<'_, E>) -> Result<Released, Fault> {
+    async fn look<E: WideAtomics>(&mut self, site: &Site<'_, E>) -> Outcome<Released> {
         let begun = site.endpoint.now();
         site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
         self.sees(site, Released(site.endpoint.old() as u64), begun);
@@ -92,7 +92,7 @@ impl Extended {
         site: &Site<'_, E>,
         term: Term,
         old: ShiftWord,
-    ) -> Result<Option<Held>, Fault> {
+    ) -> Outcome<Option<Held>> {
         site.publish(Phase::Waiting, Mode::Exclusive, old.generation());
         let watch = Watch::new(site, old.released(), site.opened_at());
         let turn = if old.tail() == 0 {
@@ -115,7 +115,7 @@ impl Extended {
         term: Term,
         mut watch: Watch,
         predecessor: Mailbox,
-    ) -> Result<End<Held>, Fault> {
+    ) -> Outcome<End<Held>> {
         let generation = watch.seen.generation();
         let report = Note::new(Kind::Successor, site.me, site.lock, generation);
         if self.tell_leased(site, term, &mut watch, predecessor, &report).await? == Told::Over {
@@ -144,7 +144,7 @@ impl Extended {
         term: Term,
         mut watch: Watch,
         grant: Grant,
-    ) -> Result<End<Held>, Fault> {
+    ) -> Outcome<End<Held>> {
         loop {
             let seen = watch.look(site).await?;
             if seen == grant.released {
@@ -168,7 +168,7 @@ impl Extended {
         site: &Site<'_, E>,
         term: Term,
         old: ShiftWord,
-    ) -> Result<Option<Held>, Fault> {
+    ) -> Outcome<Option<Held>> {
         let generation = old.generation();
         site.publish(Phase::Waiting, Mode::Shared, generation);
         let mut watch = Watch::new(site, old.released(), site.opened_at());
@@ -207,7 +207,7 @@ impl Extended {
         word: ShiftWord,
         generation: u64,
         not_yet: Nanos,
-    ) -> Result<Option<Held>, Fault> {
+    ) -> Outcome<Option<Held>> {
         site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
         let released = Released(site.endpoint.old() as u64);
         if released.generation() != generation {
@@ -231,7 +231,7 @@ impl Extended {
         term: Term,
         grant: Grant,
         not_yet: Nanos,
-    ) -> Result<End<Held>, Fault> {
+    ) -> Outcome<End<Held>> {
         let now = site.endpoint.now();
         let held = Held { grant, readers: 0, expires: term.end(now) };
         if now.saturating_sub(not_yet) <= term.ns {
@@ -259,7 +259,7 @@ impl Extended {
         term: Term,
         watch: &mut Watch,
         generation: u64,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         site.endpoint.checkpoint(&watch.survivors([generation, site.successor_bits()]));
         let (mail, interval) = (Some(site.slot()), Some(term.glance_ns()));
         let wait = Wait { mail, interval, patience: self.lock.patience, ..Wait::default() };
@@ -278,7 +278,7 @@ impl Extended {
         term: Term,
         watch: &mut Watch,
         generation: u64,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         let now = site.endpoint.now();
         if watch.seen.generation() == generation
             && now.saturating_sub(watch.since) >= term.stall_ns()
@@ -308,7 +308,7 @@ impl Extended {
         term: Term,
         grant: Grant,
         old: Option<ShiftWord>,
-    ) -> Result<(), Fault> {
+    ) -> Outcome<()> {
         let generation = grant.released.generation();
         if old.is_some_and(|old| old.generation() != generation) {
             site.event(Event::Superseded { lock: site.lock });
@@ -346,7 +346,7 @@ impl Extended {
         watch: &mut Watch,
         to: Mailbox,
         note: &Note,
-    ) -> Result<Told, Fault> {
+    ) -> Outcome<Told> {
         let mut pause_ns = MAILBOX_FULL_RETRY_NS;
         loop {
             match site.endpoint.send(to, note.encode()).await {
@@ -373,7 +373,7 @@ impl Extended {
 
 /// Begins a new generation with nobody in it, if the count and the generation still are these.
 /// Returns what they were. The epoch stays; the count goes on, so that no token comes twice.
-async fn reset<E: WideAtomics>(site: &Site<'_, E>, seen: Released) -> Result<Released, Fault> {
+async fn reset<E: WideAtomics>(site: &Site<'_, E>, seen: Released) -> Outcome<Released> {
     let next = next_generation(seen.generation());
     let released = add(seen, 1).with(Released::GENERATION, next);
     let op = MaskedCas {

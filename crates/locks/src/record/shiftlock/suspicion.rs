@@ -1,9 +1,9 @@
 //! What a writer that waits for readers thinks of them.
 
-use farlock_fabric::{EndpointId, Fault, Nanos, WideAtomics, Woken};
+use farlock_fabric::{EndpointId, Nanos, WideAtomics, Woken};
 
 use crate::repair::{self, SecondLook};
-use crate::site::Site;
+use crate::site::{Outcome, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -53,7 +53,7 @@ impl Suspicion {
     pub(super) async fn look_around<E: WideAtomics>(
         &mut self,
         site: &Site<'_, E>,
-    ) -> Result<bool, Fault> {
+    ) -> Outcome<bool> {
         if self.gone {
             return Ok(true);
         }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::ops::Deref;
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -32,6 +33,32 @@ impl<E> Clone for Site<'_, E> {
 }
 
 impl<E> Copy for Site<'_, E> {}
+
+/// A lock's protocol at a site: what is done there by the lock's rules.
+#[derive(Debug)]
+pub(crate) struct Protocol<'a, E, L> {
+    /// The lock: its parameters, and its state of one client.
+    pub(crate) rules: &'a L,
+    pub(crate) site: &'a Site<'a, E>,
+}
+
+impl<E, L> Clone for Protocol<'_, E, L> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E, L> Copy for Protocol<'_, E, L> {}
+
+impl<'a, E, L> Deref for Protocol<'a, E, L> {
+    type Target = Site<'a, E>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Site<'a, E> {
+        self.site
+    }
+}
 
 /// How long a slot that had to wait acquires before it yields to others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,6 +163,12 @@ impl<E> Site<'_, E> {
 }
 
 impl<'a, E: Endpoint> Site<'a, E> {
+    /// The protocol of a lock with these rules at this site.
+    #[inline(always)]
+    pub(crate) fn by<'p, L>(&'p self, rules: &'p L) -> Protocol<'p, E, L> {
+        Protocol { rules, site: self }
+    }
+
     /// The same site at another word of its lock.
     #[inline]
     pub(crate) fn at(&self, lock: Addr) -> Self {

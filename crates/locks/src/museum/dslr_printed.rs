@@ -18,7 +18,7 @@ use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
 use crate::record::bakery::{LEASE_NS, Tickets};
 use crate::record::dslr_64::{Dslr64, Dslr64Word, Grant};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -31,22 +31,17 @@ pub struct DslrPrinted {
     pub turn_first: bool,
 }
 
-impl DslrPrinted {
+impl<E: Endpoint> Protocol<'_, E, DslrPrinted> {
     /// Algorithm 2. False: it failed.
-    async fn handle_conflict<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        ticket: Tickets,
-    ) -> Outcome<bool> {
+    async fn handle_conflict(self, mode: Mode, ticket: Tickets) -> Outcome<bool> {
         let mut stalled = false;
         loop {
-            site.endpoint.read64(site.lock).await?;
-            let seen = Dslr64Word(site.endpoint.old() as u64);
+            self.endpoint.read64(self.lock).await?;
+            let seen = Dslr64Word(self.endpoint.old() as u64);
             let served = seen.served();
             let turn = served.x == ticket.x && (mode == Mode::Shared || served.s == ticket.s);
             let passed = ticket.x < served.x || ticket.s < served.s;
-            if turn && (self.turn_first || !passed) {
+            if turn && (self.rules.turn_first || !passed) {
                 return Ok(true);
             }
             if passed {
@@ -54,14 +49,14 @@ impl DslrPrinted {
             }
             if stalled {
                 let reset = ticket.plus(mode, 1);
-                site.endpoint.cas64(site.lock, seen.0, seen.with_served(reset).0).await?;
-                if site.endpoint.old() as u64 == seen.0 {
+                self.endpoint.cas64(self.lock, seen.0, seen.with_served(reset).0).await?;
+                if self.endpoint.old() as u64 == seen.0 {
                     return Ok(false);
                 }
             }
-            site.endpoint.checkpoint(&[seen.0]);
-            let (word, interval) = (Some((site.lock, seen.0)), Some(2 * LEASE_NS));
-            let woken = site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
+            self.endpoint.checkpoint(&[seen.0]);
+            let (word, interval) = (Some((self.lock, seen.0)), Some(2 * LEASE_NS));
+            let woken = self.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
             stalled = woken == Woken::Elapsed;
         }
     }
@@ -86,7 +81,7 @@ impl<E: Endpoint> Lock<E> for DslrPrinted {
         loop {
             let prev = Dslr64Word(old as u64);
             site.publish(Phase::Waiting, mode, 0);
-            if self.handle_conflict(site, mode, prev.taken()).await? {
+            if site.by(self).handle_conflict(mode, prev.taken()).await? {
                 return Ok(Dslr64::grant(prev));
             }
             site.publish(Phase::Opening, mode, 0);

@@ -9,7 +9,7 @@ use farlock_fabric::{Link, Verb, Wait, WideAtomics};
 
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::want::Mode;
 
 /// Where the count lies, in bytes after the lock's address.
@@ -19,9 +19,9 @@ const COUNT: u64 = 8;
 #[derive(Clone, Debug, Default)]
 pub struct RidingRead;
 
-impl RidingRead {
-    fn attempt<E: WideAtomics>(site: &Site<'_, E>) -> Verb<'static> {
-        Verb::Cas64 { addr: site.lock, compare: 0, swap: site.me.bits() }
+impl<E: WideAtomics> Protocol<'_, E, RidingRead> {
+    fn attempt(self) -> Verb<'static> {
+        Verb::Cas64 { addr: self.lock, compare: 0, swap: self.me.bits() }
     }
 }
 
@@ -41,7 +41,7 @@ impl<E: WideAtomics> Lock<E> for RidingRead {
     type Grant = Option<u64>;
 
     fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {
-        Self::attempt(site)
+        site.by(self).attempt()
     }
 
     fn opened(&self, _: &Site<'_, E>, _: Mode, _: u128) -> Option<Self::Grant> {
@@ -54,7 +54,7 @@ impl<E: WideAtomics> Lock<E> for RidingRead {
             site.endpoint.checkpoint(&[holder]);
             let word = Some((site.lock, holder));
             site.endpoint.wait(Wait { word, interval: Some(1_000), ..Wait::default() }).await;
-            site.endpoint.verb(Self::attempt(site)).await?;
+            site.endpoint.verb(site.by(self).attempt()).await?;
             holder = site.endpoint.old() as u64;
         }
         let addr = site.lock.plus(COUNT);
@@ -90,7 +90,7 @@ impl<E: WideAtomics> Lock<E> for RidingRead {
     }
 
     fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
-        Some(Self::attempt(site))
+        Some(site.by(self).attempt())
     }
 
     fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, old: u128) -> Tried<Self::Grant> {

@@ -21,7 +21,7 @@ use crate::event::Event;
 use crate::options::Setting;
 pub use crate::promise::LEASE_NS;
 use crate::repair::{self, Participant, SecondLook};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -336,27 +336,30 @@ impl Waiting {
         self.lease.map_or(Nanos::MAX, |lease| lease.end(since, slots))
     }
 
+    /// Whether the word has not been seen for so long that it may have forgotten who lost it.
+    fn may_be_forgotten<C: Counters, E: Endpoint>(&self, endpoint: &E, since: Nanos) -> bool {
+        let lease = self.lease.filter(|_| C::FORGETS);
+        lease.is_some_and(|lease| lease.may_be_forgotten(since, endpoint.now()))
+    }
+}
+
+impl<E: Endpoint> Protocol<'_, E, Waiting> {
     /// Waits for the turn of `place`, which had not come `since`.
-    pub(crate) async fn turn<C: Counters, E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        place: Place,
-        mut since: Nanos,
-    ) -> Outcome<Turn> {
-        place.publish(site, Phase::Waiting);
-        let lease_ns = self.lease.map_or(LEASE_NS, |lease| lease.ns);
+    pub(crate) async fn turn<C: Counters>(self, place: Place, mut since: Nanos) -> Outcome<Turn> {
+        place.publish(&self, Phase::Waiting);
+        let lease_ns = self.rules.lease.map_or(LEASE_NS, |lease| lease.ns);
         let (mut doubt, mut stall) = (Doubt::of::<E>(lease_ns), Stall::default());
         let mut is_late = false;
         loop {
-            let asked = self.asks(site.endpoint);
-            site.endpoint.read64(site.lock).await?;
-            let seen = site.endpoint.old() as u64;
+            let asked = self.rules.asks(self.endpoint);
+            self.endpoint.read64(self.lock).await?;
+            let seen = self.endpoint.old() as u64;
             if C::is_void(seen, place) {
                 return Ok(Turn::Void);
             }
             // Who looks late no longer trusts its turn, but keeps its place until all are void: if
             // all who are late left their tickets in the way, nobody would ever lose patience.
-            is_late |= self.may_be_forgotten::<C, E>(site.endpoint, since);
+            is_late |= self.rules.may_be_forgotten::<C, E>(self.endpoint, since);
             let served = C::served(seen);
             // Who comes later renews no trust in those ahead.
             doubt.sees(served.bits().into());
@@ -368,66 +371,50 @@ impl Waiting {
                 // Of a later round it cannot tell whom it would help.
                 doubt = Doubt::of::<E>(lease_ns);
             } else if doubt.is_due() {
-                place.publish(site, Phase::Repairing);
-                let helped = self.helps::<C, E>(site, &mut doubt, place, seen).await?;
-                place.publish(site, Phase::Waiting);
+                place.publish(&self, Phase::Repairing);
+                let helped = self.helps::<C>(&mut doubt, place, seen).await?;
+                place.publish(&self, Phase::Waiting);
                 if helped {
                     continue;
                 }
             }
             let left_ns =
-                self.lease.map(|l| stall.left_ns(served, l.stall_ns(place.slots(served))));
+                self.rules.lease.map(|l| stall.left_ns(served, l.stall_ns(place.slots(served))));
             if left_ns == Some(0) {
-                match self.resets::<C, E>(site, seen).await? {
+                match self.resets::<C>(seen).await? {
                     true => return Ok(Turn::Void),
                     false => continue,
                 }
             }
             let late = u64::from(is_late);
-            site.endpoint.checkpoint(&[seen, doubt.hash(), stall.quiet_ns, since, late]);
-            let pause_ns = (!E::WATCHES_MEMORY).then(|| self.pause_ns(place.ahead(served)));
+            self.endpoint.checkpoint(&[seen, doubt.hash(), stall.quiet_ns, since, late]);
+            let pause_ns = (!E::WATCHES_MEMORY).then(|| self.rules.pause_ns(place.ahead(served)));
             // Soon enough to look again before the word forgets.
-            let lease_ns = self.lease.filter(|_| C::FORGETS).map(|lease| lease.ns);
+            let lease_ns = self.rules.lease.filter(|_| C::FORGETS).map(|lease| lease.ns);
             let interval = [pause_ns, left_ns, lease_ns].into_iter().flatten().min();
-            let passed_ns = doubt.wait(site, seen, interval, self.patience).await;
-            if self.lease.is_some() {
+            let passed_ns = doubt.wait(&self, seen, interval, self.rules.patience).await;
+            if self.rules.lease.is_some() {
                 stall.quiet_ns += passed_ns;
             }
         }
     }
 
-    /// Whether the word has not been seen for so long that it may have forgotten who lost it.
-    fn may_be_forgotten<C: Counters, E: Endpoint>(&self, endpoint: &E, since: Nanos) -> bool {
-        let lease = self.lease.filter(|_| C::FORGETS);
-        lease.is_some_and(|lease| lease.may_be_forgotten(since, endpoint.now()))
-    }
-
     /// Makes all tickets void, unless somebody has given one back since `seen`. Whether it did.
-    pub(crate) async fn resets<C: Counters, E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        seen: u64,
-    ) -> Outcome<bool> {
-        site.endpoint.verb(C::reset(site.lock, seen)).await?;
-        let is_reset = (site.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0;
+    pub(crate) async fn resets<C: Counters>(self, seen: u64) -> Outcome<bool> {
+        self.endpoint.verb(C::reset(self.lock, seen)).await?;
+        let is_reset = (self.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0;
         if is_reset {
             let generation = C::generation(seen);
-            site.event(Event::Repaired { lock: site.lock, generation, dead_readers: 0 });
+            self.event(Event::Repaired { lock: self.lock, generation, dead_readers: 0 });
         }
         Ok(is_reset)
     }
 
     /// Looks around, and gives back for the dead. Whether the word may have changed.
-    async fn helps<C: Counters, E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        doubt: &mut Doubt,
-        place: Place,
-        seen: u64,
-    ) -> Outcome<bool> {
+    async fn helps<C: Counters>(self, doubt: &mut Doubt, place: Place, seen: u64) -> Outcome<bool> {
         let served = C::served(seen);
         let matters = |p: &Participant| is_ahead::<C>(p, place, seen);
-        let Some(present) = doubt.look_around(site, matters).await? else { return Ok(false) };
+        let Some(present) = doubt.look_around(&self, matters).await? else { return Ok(false) };
         let living: Vec<Place> = present.iter().filter_map(|p| place_of::<C>(p, seen)).collect();
         let without_the_dead = place.without_the_dead(served, &living);
         if without_the_dead == served {
@@ -443,24 +430,19 @@ impl Waiting {
             }
             return Ok(false);
         }
-        self.give_back::<C, E>(site, seen, without_the_dead).await?;
+        self.give_back::<C>(seen, without_the_dead).await?;
         doubt.trust_again();
         Ok(true)
     }
 
     /// Gives back for the dead. Whoever loses this race reads again, and looks again where it must.
-    async fn give_back<C: Counters, E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        seen: u64,
-        served: Tickets,
-    ) -> Outcome<()> {
-        site.endpoint.verb(C::serve(site.lock, seen, served)).await?;
-        if (site.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0 {
+    async fn give_back<C: Counters>(self, seen: u64, served: Tickets) -> Outcome<()> {
+        self.endpoint.verb(C::serve(self.lock, seen, served)).await?;
+        if (self.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0 {
             let dead_readers = u64::from(between(C::served(seen).s, served.s));
             let generation = C::generation(seen);
-            site.peer_died(EndpointId::NOBODY);
-            site.event(Event::Repaired { lock: site.lock, generation, dead_readers });
+            self.peer_died(EndpointId::NOBODY);
+            self.event(Event::Repaired { lock: self.lock, generation, dead_readers });
         }
         Ok(())
     }

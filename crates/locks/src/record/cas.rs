@@ -8,7 +8,7 @@ use farlock_fabric::{Endpoint, Mailbox, Nanos, Verb, Wait};
 use crate::event::Event;
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::want::Mode;
 
 /// The first backoff: 1,862 ns, which is 4,096 cycles at 2.2 GHz (SMART, OSDI'23, section 4.3, as
@@ -39,20 +39,22 @@ impl Cas {
     pub fn without_backoff() -> Self {
         Self { backoff: None }
     }
+}
 
-    fn attempt<E: Endpoint>(site: &Site<'_, E>, compare: u64) -> Verb<'static> {
-        Verb::Cas64 { addr: site.lock, compare, swap: site.me.bits() }
+impl<E: Endpoint> Protocol<'_, E, Cas> {
+    fn attempt(self, compare: u64) -> Verb<'static> {
+        Verb::Cas64 { addr: self.lock, compare, swap: self.me.bits() }
     }
 
     /// Waits before attempt number `attempt` on a word that was `seen` with its holder.
-    async fn pause<E: Endpoint>(&self, site: &Site<'_, E>, seen: u64, attempt: u32) {
-        let interval = match &self.backoff {
-            Some(backoff) => Some(backoff.wait_ns(attempt, site.endpoint.random())),
+    async fn pause(self, seen: u64, attempt: u32) {
+        let interval = match &self.rules.backoff {
+            Some(backoff) => Some(backoff.wait_ns(attempt, self.endpoint.random())),
             None => (!E::WATCHES_MEMORY).then_some(0),
         };
         let peers = [Mailbox::from_bits(seen).endpoint];
-        let word = Some((site.lock, seen));
-        site.endpoint.wait(Wait { word, peers: &peers, interval, ..Wait::default() }).await;
+        let word = Some((self.lock, seen));
+        self.endpoint.wait(Wait { word, peers: &peers, interval, ..Wait::default() }).await;
     }
 }
 
@@ -74,7 +76,7 @@ impl<E: Endpoint> Lock<E> for Cas {
 
     #[inline]
     fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {
-        Self::attempt(site, 0)
+        site.by(self).attempt(0)
     }
 
     #[inline]
@@ -94,12 +96,12 @@ impl<E: Endpoint> Lock<E> for Cas {
             let holder = Mailbox::from_bits(seen).endpoint;
             let dead = seen != 0 && !site.endpoint.is_alive(holder);
             if seen != 0 && !dead {
-                self.pause(site, seen, attempt).await;
+                site.by(self).pause(seen, attempt).await;
                 attempt = attempt.saturating_add(1);
             }
             let compare = if dead { seen } else { 0 };
             site.event(Event::Retried { lock: site.lock });
-            site.endpoint.verb(Self::attempt(site, compare)).await?;
+            site.endpoint.verb(site.by(self).attempt(compare)).await?;
             seen = site.endpoint.old() as u64;
             if seen == compare {
                 if dead {
@@ -130,7 +132,7 @@ impl<E: Endpoint> Lock<E> for Cas {
     }
 
     fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
-        Some(Self::attempt(site, 0))
+        Some(site.by(self).attempt(0))
     }
 
     fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, old: u128) -> Tried<()> {

@@ -16,7 +16,7 @@ use crate::event::Event;
 use crate::lock::{Convert, Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use letter::sort_mail;
@@ -69,42 +69,42 @@ fn leave_readers() -> MaskedFaa<u128> {
     MaskedFaa { add: one_less | ClaimWord::COUNT.place(1), boundary: ClaimWord::BOUNDARY }
 }
 
-impl Claim {
+impl<E: WideAtomics> Protocol<'_, E, Claim> {
     #[inline(always)]
-    fn exit<E: WideAtomics>(site: &Site<'_, E>, grant: Grant) -> Verb<'static> {
-        let addr = site.lock;
+    fn exit(self, grant: Grant) -> Verb<'static> {
+        let addr = self.lock;
         match grant.rank {
             Rank::Head => {
-                let op = leave_line(site, grant);
+                let op = leave_line(&self, grant);
                 Verb::MaskedCas128 { addr, op, hint: Some(op.compare) }
             }
             Rank::Passer => {
-                let op = leave_lock(site, grant);
+                let op = leave_lock(&self, grant);
                 // It passed a word that it had left or seen.
-                let hint = site.hint().map(|seen| seen | op.compare & ClaimWord::HOLDER.mask());
+                let hint = self.hint().map(|seen| seen | op.compare & ClaimWord::HOLDER.mask());
                 Verb::MaskedCas128 { addr, op, hint }
             }
             Rank::Reader => {
-                let hint = site.hint().map(|seen| seen.wrapping_add(ClaimWord::READERS.place(1)));
+                let hint = self.hint().map(|seen| seen.wrapping_add(ClaimWord::READERS.place(1)));
                 Verb::MaskedFaa128 { addr, op: leave_readers(), hint }
             }
         }
     }
 
     #[inline(always)]
-    fn exited<E: WideAtomics>(site: &Site<'_, E>, grant: Grant, old: u128) -> bool {
+    fn exited(self, grant: Grant, old: u128) -> bool {
         let has_left = |op: MaskedCas<u128>| {
             let has_left = matched(&op, old);
             if has_left {
-                site.left(swapped(&op, old));
+                self.left(swapped(&op, old));
             }
             has_left
         };
         match grant.rank {
-            Rank::Head => has_left(leave_line(site, grant)),
-            Rank::Passer => has_left(leave_lock(site, grant)),
+            Rank::Head => has_left(leave_line(&self, grant)),
+            Rank::Passer => has_left(leave_lock(&self, grant)),
             Rank::Reader => {
-                site.left(farlock_fabric::verb::masked_faa128(old, &leave_readers()));
+                self.left(farlock_fabric::verb::masked_faa128(old, &leave_readers()));
                 ClaimWord(old).readers() > 0
             }
         }
@@ -112,21 +112,16 @@ impl Claim {
 
     /// The verb by which a writer's hold begins anew, where the lock's word was this; `None` if it
     /// is the turn of those in line.
-    fn renewal<E>(
-        &self,
-        site: &Site<'_, E>,
-        grant: Grant,
-        seen: ClaimWord,
-    ) -> Option<MaskedCas<u128>> {
-        let me = Place::of(site);
+    fn renewal(self, grant: Grant, seen: ClaimWord) -> Option<MaskedCas<u128>> {
+        let me = Place::of(&self);
         let count = next(grant.count);
         let others_wait = seen.tail() != 0 && !(grant.rank == Rank::Head && seen.ends_with(me));
-        if others_wait && self.is_closed_at(count) {
+        if others_wait && self.rules.is_closed_at(count) {
             return None;
         }
         let line = if others_wait { 0 } else { LINE_MASK };
         Some(MaskedCas {
-            compare: held_by(site, grant) | seen.0 & line,
+            compare: held_by(&self, grant) | seen.0 & line,
             compare_mask: HOLD_MASK | line,
             swap: ClaimWord::COUNT.place(count),
             swap_mask: ClaimWord::COUNT.mask(),
@@ -215,17 +210,17 @@ impl<E: WideAtomics> Lock<E> for Claim {
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        self.attempt(site, mode)
+        site.by(self).attempt(mode)
     }
 
     #[inline(always)]
     fn open(&self, site: &Site<'_, E>, mode: Mode) -> Posted {
-        self.post_attempt(site, mode)
+        site.by(self).post_attempt(mode)
     }
 
     #[inline(always)]
     fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
-        self.attempted(site, mode, old)
+        site.by(self).attempted(mode, old)
     }
 
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
@@ -241,15 +236,15 @@ impl<E: WideAtomics> Lock<E> for Claim {
     ) -> Outcome<Option<Grant>> {
         if let Some(old) = old {
             site.forget_position();
-            match self.get_in_line(site, mode, ClaimWord(old)).await? {
+            match site.by(self).get_in_line(mode, ClaimWord(old)).await? {
                 door::Came::Granted(grant) => return Ok(Some(grant)),
                 door::Came::Left => return Ok(None),
                 door::Came::InLine => {}
             }
         }
-        let granted = self.wait_for_turn(site, mode).await?;
+        let granted = site.by(self).wait_for_turn(mode).await?;
         if let Some(grant) = granted {
-            self.begin_barging(site, grant, false);
+            site.by(self).begin_barging(grant, false);
         }
         Ok(granted)
     }
@@ -260,7 +255,7 @@ impl<E: WideAtomics> Lock<E> for Claim {
         if mode == Mode::Exclusive && sort_mail(site).is_followed {
             return None;
         }
-        Some(Self::exit(site, grant))
+        Some(site.by(self).exit(grant))
     }
 
     #[inline(always)]
@@ -270,19 +265,21 @@ impl<E: WideAtomics> Lock<E> for Claim {
         }
         // Each verb in a place of its own, where its masks are constants.
         Some(match grant.rank {
-            Rank::Head => site.endpoint.post(Self::exit(site, Grant { rank: Rank::Head, ..grant })),
+            Rank::Head => {
+                site.endpoint.post(site.by(self).exit(Grant { rank: Rank::Head, ..grant }))
+            }
             Rank::Passer => {
-                site.endpoint.post(Self::exit(site, Grant { rank: Rank::Passer, ..grant }))
+                site.endpoint.post(site.by(self).exit(Grant { rank: Rank::Passer, ..grant }))
             }
             Rank::Reader => {
-                site.endpoint.post(Self::exit(site, Grant { rank: Rank::Reader, ..grant }))
+                site.endpoint.post(site.by(self).exit(Grant { rank: Rank::Reader, ..grant }))
             }
         })
     }
 
     #[inline(always)]
     fn closed(&self, site: &Site<'_, E>, _mode: Mode, grant: Grant, old: u128) -> bool {
-        Self::exited(site, grant, old)
+        site.by(self).exited(grant, old)
     }
 
     /// A head of the line that others stand behind: frees the lock, then tells the next in line.
@@ -312,7 +309,7 @@ impl<E: WideAtomics> Lock<E> for Claim {
             return Ok(());
         }
         site.left(swapped(&op, old));
-        self.tell_next(site).await
+        site.by(self).tell_next().await
     }
 
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
@@ -341,7 +338,7 @@ impl<E: WideAtomics> Lock<E> for Claim {
         mode: Mode,
         old: u128,
     ) -> Outcome<Option<Grant>> {
-        self.try_past_the_dead(site, mode, ClaimWord(old)).await
+        site.by(self).try_past_the_dead(mode, ClaimWord(old)).await
     }
 }
 
@@ -354,7 +351,7 @@ impl<E: WideAtomics> Convert<E> for Claim {
         let head = if grant.rank == Rank::Head { Place::of(site).as_tail() } else { 0 };
         let mut seen = ClaimWord(held_by(site, grant) | head);
         loop {
-            let Some(op) = self.renewal(site, grant, seen) else { return Ok(None) };
+            let Some(op) = site.by(self).renewal(grant, seen) else { return Ok(None) };
             site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
             let old = site.endpoint.old();
             if matched(&op, old) {
@@ -370,10 +367,10 @@ impl<E: WideAtomics> Convert<E> for Claim {
     }
 
     async fn downgrade(&self, site: &Site<'_, E>, grant: Grant) -> Outcome<Option<Grant>> {
-        self.make_shared(site, grant).await
+        site.by(self).make_shared(grant).await
     }
 
     async fn try_upgrade(&self, site: &Site<'_, E>, grant: Grant) -> Outcome<Option<Grant>> {
-        self.make_exclusive(site, grant).await
+        site.by(self).make_exclusive(grant).await
     }
 }

@@ -14,7 +14,7 @@ use crate::lock::{Lock, Tried, expected_word, tried_word};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::repair;
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -313,57 +313,50 @@ impl DecLock {
     fn beside(&self, position: u64, count: u32) -> u16 {
         count.min(self.entries - self.index(position)) as u16
     }
+}
 
+impl<E: Endpoint> Protocol<'_, E, DecLock> {
     /// The release of a hold, with a look at who is next.
-    fn leave<E: Endpoint>(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Posted {
+    fn leave(self, mode: Mode, grant: Grant) -> Posted {
         let position = u64::from(grant.position);
-        let (addr, words) = (self.entry(site, position + 1), self.beside(position + 1, NEXT));
+        let (addr, words) =
+            (self.rules.entry(&self, position + 1), self.rules.beside(position + 1, NEXT));
         let add = Header::leaving(mode);
         let read = Link::from(Verb::Read { addr, words });
-        let leave = Link::from(Verb::Faa64 { addr: site.lock, add });
+        let leave = Link::from(Verb::Faa64 { addr: self.lock, add });
         if !(grant.has_entry && mode == Mode::Shared) {
-            return site.endpoint.post_chain(&[read, leave]);
+            return self.endpoint.post_chain(&[read, leave]);
         }
         // A reader's entry never outlives its hold: a writer that leaves lets in all readers up to
         // the next writer, and would take an old entry at a writer's position for a reader's. Where
         // others have left before this one, a newcomer may have its place in the ring by now.
-        let (addr, mine) = (self.entry(site, position), Entry::of(site.me, mode, position));
+        let (addr, mine) = (self.rules.entry(&self, position), Entry::of(self.me, mode, position));
         let forget = Link::from(Verb::Cas64 { addr, compare: mine.0, swap: 0 });
-        site.endpoint.post_chain(&[forget, read, leave])
+        self.endpoint.post_chain(&[forget, read, leave])
     }
 
     /// The entry right behind the first position, if the release that found `old` has read it.
-    fn entry_read<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        grant: Grant,
-        head: u64,
-    ) -> Option<Entry> {
+    fn entry_read(self, mode: Mode, grant: Grant, head: u64) -> Option<Entry> {
         let next = u64::from(grant.position) + 1;
         let mut words = [0; NEXT as usize];
         let link = usize::from(grant.has_entry && mode == Mode::Shared);
-        let read = site.endpoint.copy_read(link, &mut words[..self.beside(next, NEXT).into()]);
+        let read =
+            self.endpoint.copy_read(link, &mut words[..self.rules.beside(next, NEXT).into()]);
         let entry = Entry(*words[..read].get(positions(next, head) as usize)?);
         (entry.waiter() != 0 && entry.position() == head).then_some(entry)
     }
 
     /// The entries of these positions, of those that have room in the ring.
-    async fn read_entries<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        first: u64,
-        count: u32,
-    ) -> Outcome<Vec<Option<Entry>>> {
+    async fn read_entries(self, first: u64, count: u32) -> Outcome<Vec<Option<Entry>>> {
         let mut entries = Vec::new();
-        let mut left = count.min(self.entries);
+        let mut left = count.min(self.rules.entries);
         while left > 0 {
             let position = (first + entries.len() as u64) & Header::HEAD.max();
-            let words = self.beside(position, left);
-            let addr = self.entry(site, position);
-            site.endpoint.verb(Verb::Read { addr, words }).await?;
+            let words = self.rules.beside(position, left);
+            let addr = self.rules.entry(&self, position);
+            self.endpoint.verb(Verb::Read { addr, words }).await?;
             let mut read = vec![0; words.into()];
-            site.endpoint.copy_read(0, &mut read);
+            self.endpoint.copy_read(0, &mut read);
             entries.extend((position..).zip(read).map(|(position, word)| {
                 let entry = Entry(word);
                 (entry.waiter() != 0 && entry.position() == position).then_some(entry)
@@ -376,53 +369,48 @@ impl DecLock {
 
 // Acquiring.
 
-impl DecLock {
+impl<E: Endpoint> Protocol<'_, E, DecLock> {
     /// Waits for the turn of a client that came when the header was as `found`. Nobody has to tell
     /// it: its turn is when all before it have left, which the header says. A note spares it the
     /// wait until it looks at that. `None`: the lock was repaired, or is being repaired.
-    async fn await_turn<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        found: Header,
-    ) -> Outcome<Option<Grant>> {
+    async fn await_turn(self, mode: Mode, found: Header) -> Outcome<Option<Grant>> {
         let (mut grant, generation) = (Grant::of(found), found.generation());
         let position = u64::from(grant.position);
-        site.publish_ticket(Phase::Waiting, mode, generation, grant.position);
-        let entry = [Entry::of(site.me, mode, position).0];
+        self.publish_ticket(Phase::Waiting, mode, generation, grant.position);
+        let entry = [Entry::of(self.me, mode, position).0];
         let mut watch = Watch::new::<E>();
         // One that no entry names at once gets no note: it looks often, and leaves its entry later.
-        let has_room = found.size() < self.entries.into();
+        let has_room = found.size() < self.rules.entries.into();
         if has_room {
-            self.write_entry(site, position, &entry).await?;
+            self.write_entry(position, &entry).await?;
             grant.has_entry = true;
         }
         loop {
-            if let Some(is_told) = self.read_mail(site, grant) {
+            if let Some(is_told) = self.read_mail(grant) {
                 return Ok(is_told.then_some(grant));
             }
             let [watched, seen] = watch.survivors();
             let entered = u64::from(grant.has_entry);
-            site.endpoint.checkpoint(&[generation << 32 | position, entered, watched, seen]);
-            let at_most_ns = if has_room { Nanos::MAX } else { self.poll_ns };
-            let (mail, patience) = (Some(site.slot()), self.patience);
+            self.endpoint.checkpoint(&[generation << 32 | position, entered, watched, seen]);
+            let at_most_ns = if has_room { Nanos::MAX } else { self.rules.poll_ns };
+            let (mail, patience) = (Some(self.slot()), self.rules.patience);
             let wait = Wait { mail, patience, ..Wait::default() };
-            if watch.wait(site, wait, at_most_ns).await == Woken::Mail {
+            if watch.wait(&self, wait, at_most_ns).await == Woken::Mail {
                 continue;
             }
-            let mut look = self.look(site, mode, grant, &mut watch).await?;
+            let mut look = self.look(mode, grant, &mut watch).await?;
             let ahead = positions(watch.seen.map_or(0, Header::head), position);
-            if matches!(look, Look::Wait) && !grant.has_entry && ahead < self.entries.into() {
-                self.write_entry(site, position, &entry).await?;
+            if matches!(look, Look::Wait) && !grant.has_entry && ahead < self.rules.entries.into() {
+                self.write_entry(position, &entry).await?;
                 grant.has_entry = true;
                 // Those before it may have looked for it before that.
-                look = self.look(site, mode, grant, &mut watch).await?;
+                look = self.look(mode, grant, &mut watch).await?;
             }
             match look {
                 Look::Turn => return Ok(Some(grant)),
                 Look::Void => return Ok(None),
-                Look::Stuck(header) if self.claim(site, header).await? => {
-                    return self.rebuild(site, mode, header).await;
+                Look::Stuck(header) if self.claim(header).await? => {
+                    return self.rebuild(mode, header).await;
                 }
                 Look::Wait | Look::Stuck(_) => {}
             }
@@ -430,45 +418,34 @@ impl DecLock {
     }
 
     /// Looks at the header.
-    async fn look<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        grant: Grant,
-        watch: &mut Watch,
-    ) -> Outcome<Look> {
-        site.endpoint.read64(site.lock).await?;
-        let header = Header(site.endpoint.old() as u64);
+    async fn look(self, mode: Mode, grant: Grant, watch: &mut Watch) -> Outcome<Look> {
+        self.endpoint.read64(self.lock).await?;
+        let header = Header(self.endpoint.old() as u64);
         if grant.is_void_in(header) {
             return Ok(Look::Void);
         }
         if header.is_turn_of(mode, grant.position.into()) {
             return Ok(Look::Turn);
         }
-        let moves = watch.finds_movers(site, header).await?;
+        let moves = watch.finds_movers(&self, header).await?;
         Ok(if moves { Look::Wait } else { Look::Stuck(header) })
     }
 
-    async fn write_entry<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        position: u64,
-        data: &[u64],
-    ) -> Outcome<()> {
-        site.endpoint.verb(Verb::Write { addr: self.entry(site, position), data }).await
+    async fn write_entry(self, position: u64, data: &[u64]) -> Outcome<()> {
+        self.endpoint.verb(Verb::Write { addr: self.rules.entry(&self, position), data }).await
     }
 
     /// Reads the mail of a waiter. `Some`: it is told that its turn has come, or that it must begin
     /// again.
-    fn read_mail<E: Endpoint>(&self, site: &Site<'_, E>, grant: Grant) -> Option<bool> {
-        while let Some(note) = next_note(site, grant.generation.into()) {
+    fn read_mail(self, grant: Grant) -> Option<bool> {
+        while let Some(note) = next_note(&self, grant.generation.into()) {
             match note.kind {
                 Kind::Reset => return Some(false),
                 Kind::Handover if note.released.count() == grant.named().count() => {
                     return Some(true);
                 }
                 // Of another of its turns: that one saw for itself that it had come.
-                _ => site.event(Event::StaleMessage { lock: site.lock }),
+                _ => self.event(Event::StaleMessage { lock: self.lock }),
             }
         }
         None
@@ -476,30 +453,26 @@ impl DecLock {
 
     /// Waits while the lock is being repaired. `Some`: until it did that itself, since no living
     /// client does.
-    async fn await_repair<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-    ) -> Outcome<Option<Grant>> {
+    async fn await_repair(self, mode: Mode) -> Outcome<Option<Grant>> {
         let mut watch = Watch::new::<E>();
         loop {
-            site.endpoint.read64(site.lock).await?;
-            let seen = Header(site.endpoint.old() as u64);
+            self.endpoint.read64(self.lock).await?;
+            let seen = Header(self.endpoint.old() as u64);
             // The repairer does not wait for this client.
-            site.publish(Phase::Coming, mode, seen.generation());
-            while next_note(site, seen.generation()).is_some() {}
+            self.publish(Phase::Coming, mode, seen.generation());
+            while next_note(&self, seen.generation()).is_some() {}
             if !seen.is_reset() {
                 return Ok(None);
             }
             let [watched, last] = watch.survivors();
-            site.endpoint.checkpoint(&[seen.0, watched, last]);
-            let (word, mail) = (Some((site.lock, seen.0)), Some(site.slot()));
-            let wait = Wait { word, mail, patience: self.patience, ..Wait::default() };
-            let at_most_ns = if E::WATCHES_MEMORY { Nanos::MAX } else { self.poll_ns };
-            watch.wait(site, wait, at_most_ns).await;
-            if !watch.finds_movers(site, seen).await?
-                && self.claim(site, seen).await?
-                && let Some(grant) = self.rebuild(site, mode, seen).await?
+            self.endpoint.checkpoint(&[seen.0, watched, last]);
+            let (word, mail) = (Some((self.lock, seen.0)), Some(self.slot()));
+            let wait = Wait { word, mail, patience: self.rules.patience, ..Wait::default() };
+            let at_most_ns = if E::WATCHES_MEMORY { Nanos::MAX } else { self.rules.poll_ns };
+            watch.wait(&self, wait, at_most_ns).await;
+            if !watch.finds_movers(&self, seen).await?
+                && self.claim(seen).await?
+                && let Some(grant) = self.rebuild(mode, seen).await?
             {
                 return Ok(Some(grant));
             }
@@ -509,78 +482,68 @@ impl DecLock {
 
 // Repairing.
 
-impl DecLock {
+impl<E: Endpoint> Protocol<'_, E, DecLock> {
     /// Claims the repair of a lock that no living client would change, if it still stands so.
-    async fn claim<E: Endpoint>(&self, site: &Site<'_, E>, stuck: Header) -> Outcome<bool> {
-        site.endpoint.cas64(site.lock, stuck.0, stuck.claimed().0).await?;
-        Ok(site.endpoint.old() as u64 == stuck.0)
+    async fn claim(self, stuck: Header) -> Outcome<bool> {
+        self.endpoint.cas64(self.lock, stuck.0, stuck.claimed().0).await?;
+        Ok(self.endpoint.old() as u64 == stuck.0)
     }
 
     /// Begins the line of a claimed lock anew, with itself, when the living of earlier generations
     /// have left. `None`: others have claimed it in turn.
-    async fn rebuild<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        stuck: Header,
-    ) -> Outcome<Option<Grant>> {
+    async fn rebuild(self, mode: Mode, stuck: Header) -> Outcome<Option<Grant>> {
         let mut seen = stuck.claimed();
         let generation = seen.generation();
-        site.publish(Phase::Repairing, mode, generation);
-        if !repair::drain(site, generation, |_| true).await? {
+        self.publish(Phase::Repairing, mode, generation);
+        if !repair::drain(&self, generation, |_| true).await? {
             return Ok(None);
         }
         // No client is left that would write an entry, or read one.
-        let (addr, data) = (self.entry(site, 0), &NO_ENTRIES[..self.entries as usize]);
-        site.endpoint.verb(Verb::Write { addr, data }).await?;
+        let (addr, data) = (self.rules.entry(&self, 0), &NO_ENTRIES[..self.rules.entries as usize]);
+        self.endpoint.verb(Verb::Write { addr, data }).await?;
         loop {
             let begun = seen.begun(mode);
-            site.endpoint.cas64(site.lock, seen.0, begun.0).await?;
-            let found = Header(site.endpoint.old() as u64);
+            self.endpoint.cas64(self.lock, seen.0, begun.0).await?;
+            let found = Header(self.endpoint.old() as u64);
             if found == seen {
-                site.event(Event::Repaired { lock: site.lock, generation, dead_readers: 0 });
+                self.event(Event::Repaired { lock: self.lock, generation, dead_readers: 0 });
                 return Ok(Some(Grant::first(begun)));
             }
             if !found.is_reset() || found.generation() != generation {
                 return Ok(None);
             }
             seen = found;
-            site.endpoint.checkpoint(&[seen.0]);
+            self.endpoint.checkpoint(&[seen.0]);
         }
     }
 }
 
 // Releasing.
 
-impl DecLock {
+impl<E: Endpoint> Protocol<'_, E, DecLock> {
     /// A writer has left: tells the next writer, or all readers up to the one after them. A waiter
     /// that is not found is not waited for: it finds out by itself.
-    async fn tell_next<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        left: Header,
-        known: Option<Entry>,
-    ) -> Outcome<()> {
+    async fn tell_next(self, left: Header, known: Option<Entry>) -> Outcome<()> {
         let (mut position, mut polls) = (left.head(), 0);
         let mut entries: Vec<Option<Entry>> = known.map(Some).into_iter().collect();
         while position != left.position() {
             let place = positions(left.head(), position) as usize;
-            if place >= self.entries as usize {
+            if place >= self.rules.entries as usize {
                 // Those further behind have no room in the ring.
                 return Ok(());
             }
             if place >= entries.len() || entries[place].is_none() {
-                if polls > 0 && !self.pause(site, [left.0, position], polls).await {
+                if polls > 0 && !self.pause([left.0, position], polls).await {
                     return Ok(());
                 }
                 polls += 1;
-                entries = self.read_entries(site, left.head(), left.size() as u32).await?;
+                entries = self.read_entries(left.head(), left.size() as u32).await?;
             }
             let Some(Some(entry)) = entries.get(place) else { continue };
             if entry.wants_alone() && place > 0 {
                 return Ok(());
             }
-            self.tell(site, left.generation(), *entry).await?;
+            self.tell(left.generation(), *entry).await?;
             if entry.wants_alone() {
                 return Ok(());
             }
@@ -591,55 +554,46 @@ impl DecLock {
 
     /// A reader has left, and writers wait: tells the first in line if that is one. If it is a
     /// reader, that one holds as this one did.
-    async fn tell_writer<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        left: Header,
-        known: Option<Entry>,
-    ) -> Outcome<()> {
+    async fn tell_writer(self, left: Header, known: Option<Entry>) -> Outcome<()> {
         let (mut entries, mut polls) = (vec![known], 0);
         loop {
             if let Some(Some(first)) = entries.first() {
                 if first.wants_alone() {
-                    self.tell(site, left.generation(), *first).await?;
+                    self.tell(left.generation(), *first).await?;
                 }
                 return Ok(());
             }
             // A reader that was let in at once left no entry; a writer may not have left its own
             // yet, unless all of them are elsewhere.
             let writers = entries.iter().flatten().filter(|entry| entry.wants_alone()).count();
-            let is_known = writers as u64 == left.writers() || left.size() > self.entries.into();
-            if polls > 0 && (is_known || !self.pause(site, [left.0, 0], polls).await) {
+            let is_known =
+                writers as u64 == left.writers() || left.size() > self.rules.entries.into();
+            if polls > 0 && (is_known || !self.pause([left.0, 0], polls).await) {
                 return Ok(());
             }
             polls += 1;
-            entries = self.read_entries(site, left.head(), left.size() as u32).await?;
+            entries = self.read_entries(left.head(), left.size() as u32).await?;
         }
     }
 
     /// Pauses before an entry is looked for once more, each time for longer. False: it was looked
     /// for often enough.
-    async fn pause<E: Endpoint>(&self, site: &Site<'_, E>, at: [u64; 2], polls: u32) -> bool {
-        if polls > self.polls {
+    async fn pause(self, at: [u64; 2], polls: u32) -> bool {
+        if polls > self.rules.polls {
             return false;
         }
-        site.endpoint.checkpoint(&[at[0], at[1], polls.into()]);
-        let interval = Some(self.poll_ns << (polls - 1));
-        let patience = self.patience;
-        site.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
+        self.endpoint.checkpoint(&[at[0], at[1], polls.into()]);
+        let interval = Some(self.rules.poll_ns << (polls - 1));
+        let patience = self.rules.patience;
+        self.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
         true
     }
 
     /// Tells a waiter that its turn has come. The dead cannot be told; those behind them find out.
-    async fn tell<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        generation: u64,
-        entry: Entry,
-    ) -> Outcome<()> {
-        let mut note = Note::new(Kind::Handover, site.me, site.lock, generation);
+    async fn tell(self, generation: u64, entry: Entry) -> Outcome<()> {
+        let mut note = Note::new(Kind::Handover, self.me, self.lock, generation);
         note.released = note.released.with(Released::COUNT, entry.position());
-        tell(site, Mailbox::from_bits(entry.waiter()), &note).await.map(drop)
+        tell(&self, Mailbox::from_bits(entry.waiter()), &note).await.map(drop)
     }
 }
 
@@ -716,12 +670,12 @@ impl<E: Endpoint> Lock<E> for DecLock {
                 return Ok(Grant::of(found));
             }
             if !found.is_reset()
-                && let Some(grant) = self.await_turn(site, mode, found).await?
+                && let Some(grant) = site.by(self).await_turn(mode, found).await?
             {
                 return Ok(grant);
             }
             site.event(Event::Restarted { lock: site.lock });
-            if let Some(grant) = self.await_repair(site, mode).await? {
+            if let Some(grant) = site.by(self).await_repair(mode).await? {
                 return Ok(grant);
             }
             site.publish(Phase::Opening, mode, 0);
@@ -737,7 +691,7 @@ impl<E: Endpoint> Lock<E> for DecLock {
 
     #[inline(always)]
     fn close(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Posted> {
-        Some(self.leave(site, mode, grant))
+        Some(site.by(self).leave(mode, grant))
     }
 
     /// Also keeps what the release has read of the first in line.
@@ -755,7 +709,7 @@ impl<E: Endpoint> Lock<E> for DecLock {
             Mode::Exclusive => left.size() == 0,
         };
         if !nobody_waits {
-            let first = self.entry_read(site, mode, grant, left.head());
+            let first = site.by(self).entry_read(mode, grant, left.head());
             site.set_behind(first.map_or(0, |entry| entry.0));
         }
         nobody_waits
@@ -776,8 +730,8 @@ impl<E: Endpoint> Lock<E> for DecLock {
         }
         let first = site.take_behind().map(Entry);
         match mode {
-            Mode::Exclusive => self.tell_next(site, left, first).await,
-            Mode::Shared => self.tell_writer(site, left, first).await,
+            Mode::Exclusive => site.by(self).tell_next(left, first).await,
+            Mode::Shared => site.by(self).tell_writer(left, first).await,
         }
     }
 

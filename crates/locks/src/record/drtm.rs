@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::want::Mode;
 
 word! {
@@ -60,71 +60,63 @@ impl DrTm {
     fn clock_error<E: SyncedClock>(&self, endpoint: &E) -> Nanos {
         self.clock_error_ns.unwrap_or_else(|| endpoint.clock_error())
     }
+}
 
+impl<E: SyncedClock> Protocol<'_, E, DrTm> {
     /// When a lease ends that begins at this time: late enough for a reader whose clock is ahead.
-    fn end<E: SyncedClock>(&self, site: &Site<'_, E>, begun: Nanos) -> Nanos {
-        (begun + self.lease_ns + self.clock_error(site.endpoint)).next_multiple_of(GRAIN_NS)
+    fn end(self, begun: Nanos) -> Nanos {
+        (begun + self.rules.lease_ns + self.rules.clock_error(self.endpoint))
+            .next_multiple_of(GRAIN_NS)
     }
 
     /// The word when this slot has the lock to write.
-    fn locked<E>(site: &Site<'_, E>) -> DrtmWord {
-        DrtmWord::new().with(DrtmWord::LOCKED, 1).with(DrtmWord::VALUE, short_name(site.me))
+    fn locked(self) -> DrtmWord {
+        DrtmWord::new().with(DrtmWord::LOCKED, 1).with(DrtmWord::VALUE, short_name(self.me))
     }
 
     /// The verb that takes the lock if its word is `seen`.
-    fn take<E: SyncedClock>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        seen: DrtmWord,
-    ) -> Verb<'static> {
+    fn take(self, mode: Mode, seen: DrtmWord) -> Verb<'static> {
         let swap = match mode {
-            Mode::Exclusive => Self::locked(site),
+            Mode::Exclusive => self.locked(),
             Mode::Shared => {
-                site.opens_at(site.endpoint.now());
-                DrtmWord::new().with(DrtmWord::VALUE, self.end(site, site.opened_at()))
+                self.opens_at(self.endpoint.now());
+                DrtmWord::new().with(DrtmWord::VALUE, self.end(self.opened_at()))
             }
         };
-        Verb::Cas64 { addr: site.lock, compare: seen.0, swap: swap.0 }
+        Verb::Cas64 { addr: self.lock, compare: seen.0, swap: swap.0 }
     }
 
     /// What a reader has of a lease that ends then, if enough is left of it.
-    fn shares<E: SyncedClock>(&self, site: &Site<'_, E>, end: Nanos) -> Option<Lease> {
-        let enough = end > site.endpoint.now() + self.lease_ns / LEFT_PARTS;
+    fn shares(self, end: Nanos) -> Option<Lease> {
+        let enough = end > self.endpoint.now() + self.rules.lease_ns / LEFT_PARTS;
         enough.then_some(Lease(Some(end)))
     }
 
     /// What this slot has after an attempt with `seen` that found `old`.
-    fn got<E: SyncedClock>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        seen: DrtmWord,
-        old: DrtmWord,
-    ) -> Option<Lease> {
+    fn got(self, mode: Mode, seen: DrtmWord, old: DrtmWord) -> Option<Lease> {
         match mode {
             Mode::Exclusive => (old == seen).then_some(Lease(None)),
-            Mode::Shared if old == seen => Some(Lease(Some(self.end(site, site.opened_at())))),
-            Mode::Shared if old.locked() == 0 => self.shares(site, old.value()),
+            Mode::Shared if old == seen => Some(Lease(Some(self.end(self.opened_at())))),
+            Mode::Shared if old.locked() == 0 => self.shares(old.value()),
             Mode::Shared => None,
         }
     }
 
     /// How long the readers' lease in this word still keeps others out.
-    fn ends_in<E: SyncedClock>(&self, site: &Site<'_, E>, seen: DrtmWord) -> Nanos {
-        let end = seen.value() + self.clock_error(site.endpoint) + 1;
-        end.saturating_sub(site.endpoint.now())
+    fn ends_in(self, seen: DrtmWord) -> Nanos {
+        let end = seen.value() + self.rules.clock_error(self.endpoint) + 1;
+        end.saturating_sub(self.endpoint.now())
     }
 
     /// Waits for the end of the lease, or for the writer.
-    async fn pause<E: SyncedClock>(&self, site: &Site<'_, E>, seen: DrtmWord) {
+    async fn pause(self, seen: DrtmWord) {
         if seen.locked() == 0 {
-            site.endpoint.sleep(self.ends_in(site, seen)).await;
+            self.endpoint.sleep(self.ends_in(seen)).await;
             return;
         }
-        let interval = (!E::WATCHES_MEMORY).then_some(self.retry_ns);
-        let word = Some((site.lock, seen.0));
-        site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
+        let interval = (!E::WATCHES_MEMORY).then_some(self.rules.retry_ns);
+        let word = Some((self.lock, seen.0));
+        self.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
     }
 }
 
@@ -174,11 +166,11 @@ impl<E: SyncedClock> Lock<E> for DrTm {
     type Grant = Lease;
 
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        self.take(site, mode, DrtmWord::new())
+        site.by(self).take(mode, DrtmWord::new())
     }
 
     fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Lease> {
-        self.got(site, mode, DrtmWord::new(), DrtmWord(old as u64))
+        site.by(self).got(mode, DrtmWord::new(), DrtmWord(old as u64))
     }
 
     /// Tries again: with the lease that it found when that has ended, with a free word after a
@@ -188,14 +180,14 @@ impl<E: SyncedClock> Lock<E> for DrTm {
         loop {
             site.endpoint.checkpoint(&[old.0]);
             let leased = old.locked() == 0;
-            if !leased || self.ends_in(site, old) > 0 {
-                self.pause(site, old).await;
+            if !leased || site.by(self).ends_in(old) > 0 {
+                site.by(self).pause(old).await;
             }
             let seen = if leased { old } else { DrtmWord::new() };
             site.event(Event::Retried { lock: site.lock });
-            site.endpoint.verb(self.take(site, mode, seen)).await?;
+            site.endpoint.verb(site.by(self).take(mode, seen)).await?;
             old = DrtmWord(site.endpoint.old() as u64);
-            if let Some(lease) = self.got(site, mode, seen, old) {
+            if let Some(lease) = site.by(self).got(mode, seen, old) {
                 return Ok(lease);
             }
         }
@@ -203,7 +195,7 @@ impl<E: SyncedClock> Lock<E> for DrTm {
 
     /// A reader posts nothing: its lease ends by itself.
     fn closing(&self, site: &Site<'_, E>, mode: Mode, _: Lease) -> Option<Verb<'static>> {
-        let free = Verb::Cas64 { addr: site.lock, compare: Self::locked(site).0, swap: 0 };
+        let free = Verb::Cas64 { addr: site.lock, compare: site.by(self).locked().0, swap: 0 };
         (mode == Mode::Exclusive).then_some(free)
     }
 
@@ -212,14 +204,14 @@ impl<E: SyncedClock> Lock<E> for DrTm {
     }
 
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
-        Some(self.take(site, mode, DrtmWord(seen.unwrap_or(0) as u64)))
+        Some(site.by(self).take(mode, DrtmWord(seen.unwrap_or(0) as u64)))
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Lease> {
         let word = DrtmWord(old as u64);
-        match self.got(site, mode, DrtmWord(seen.unwrap_or(0) as u64), word) {
+        match site.by(self).got(mode, DrtmWord(seen.unwrap_or(0) as u64), word) {
             Some(lease) => Tried::Granted(lease),
-            None if word.locked() == 0 && self.ends_in(site, word) == 0 => Tried::Again(old),
+            None if word.locked() == 0 && site.by(self).ends_in(word) == 0 => Tried::Again(old),
             None => Tried::Busy,
         }
     }

@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::lock::{LocalFuture, Lock, Tried, Update, expected_word, tried_word};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -163,69 +163,57 @@ impl Dslr {
     fn place_to_update(&self, old: DslrWord) -> Place {
         Place::to_update(old.taken(), self.slots, old.generation())
     }
+}
 
+impl<E: WideAtomics> Protocol<'_, E, Dslr> {
     /// Waits for the turn of a ticket that was taken when the word was `old`, or of a later one;
     /// `place` is that of who found such a word.
-    async fn in_line<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        place: impl Fn(DslrWord) -> Place,
-        old: DslrWord,
-    ) -> Outcome<Grant> {
+    async fn in_line(self, place: impl Fn(DslrWord) -> Place, old: DslrWord) -> Outcome<Grant> {
         let (mut old, mut times) = (old, 0);
         loop {
             let here = place(old);
-            let turn = self.waiting.turn::<DslrWord, E>(site, here, site.opened_at()).await?;
+            let turn =
+                self.by(&self.rules.waiting).turn::<DslrWord>(here, self.opened_at()).await?;
             if let Turn::Mine { since, .. } = turn {
-                return Ok(self.grant(old, since));
+                return Ok(self.rules.grant(old, since));
             }
-            site.event(Event::Restarted { lock: site.lock });
-            site.endpoint.checkpoint(&[times]);
-            let pause_ns = backoff_ns(times, site.endpoint.random());
-            site.endpoint.sleep(pause_ns).await;
+            self.event(Event::Restarted { lock: self.lock });
+            self.endpoint.checkpoint(&[times]);
+            let pause_ns = backoff_ns(times, self.endpoint.random());
+            self.endpoint.sleep(pause_ns).await;
             times = (times + 1).min(BACKOFF_TIMES_MAX);
-            site.publish(Phase::Opening, here.mode, 0);
-            site.endpoint.verb(self.opening(site, here.mode)).await?;
-            old = DslrWord(site.endpoint.old());
+            self.publish(Phase::Opening, here.mode, 0);
+            self.endpoint.verb(self.rules.opening(&self, here.mode)).await?;
+            old = DslrWord(self.endpoint.old());
             if place(old).is_served(old.served()) {
-                return Ok(self.grant(old, site.opened_at()));
+                return Ok(self.rules.grant(old, self.opened_at()));
             }
         }
     }
 
     /// Waits for the turn of the same ticket, as one that reads beside nobody.
-    async fn await_readers<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        grant: Grant,
-    ) -> Outcome<Option<Grant>> {
+    async fn await_readers(self, grant: Grant) -> Outcome<Option<Grant>> {
         let (mode, generation) = (Mode::Exclusive, grant.generation.into());
         let place = Place { mode, beside_readers: false, ticket: grant.ticket, generation };
-        let turn = self.waiting.turn::<DslrWord, E>(site, place, 0).await?;
+        let turn = self.by(&self.rules.waiting).turn::<DslrWord>(place, 0).await?;
         let Turn::Mine { since, .. } = turn else { return Ok(None) };
         // That a reader has left is progress, after which everybody's patience begins anew.
-        let expires = grant.expires.max(self.waiting.expires(since, self.slots));
+        let expires = grant.expires.max(self.rules.waiting.expires(since, self.rules.slots));
         Ok(Some(Grant { expires, ..grant }))
     }
 
     /// Gives a ticket back that may have become void: if the generation is the grant's and `served`
     /// was served.
-    fn give_back<E>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        grant: Grant,
-        served: Tickets,
-    ) -> Verb<'static> {
+    fn give_back(self, mode: Mode, grant: Grant, served: Tickets) -> Verb<'static> {
         let generation = DslrWord::new().with(DslrWord::GENERATION, grant.generation.into());
         let field = if mode == Mode::Shared { DslrWord::N_S } else { DslrWord::N_X };
         let op = MaskedCas {
             compare: generation.with_served(served).0,
             compare_mask: field.mask() | GENERATION_MASK,
-            swap: DslrWord::new().with_served(served.plus(mode, self.slots)).0,
+            swap: DslrWord::new().with_served(served.plus(mode, self.rules.slots)).0,
             swap_mask: field.mask(),
         };
-        Verb::MaskedCas128 { addr: site.lock, op, hint: None }
+        Verb::MaskedCas128 { addr: self.lock, op, hint: None }
     }
 }
 
@@ -326,14 +314,14 @@ impl<E: WideAtomics> Lock<E> for Dslr {
     }
 
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
-        self.in_line(site, |old| Self::place(mode, old), DslrWord(old)).await
+        site.by(self).in_line(|old| Self::place(mode, old), DslrWord(old)).await
     }
 
     #[inline(always)]
     fn closing(&self, site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
         if self.waiting.lease.is_some() {
             let in_time = site.endpoint.now() < grant.expires;
-            return in_time.then(|| self.give_back(site, mode, grant, grant.ticket));
+            return in_time.then(|| site.by(self).give_back(mode, grant, grant.ticket));
         }
         let op = self.serving(mode);
         // Nobody else may have come since the ticket was taken.
@@ -379,7 +367,7 @@ impl<E: WideAtomics> Lock<E> for Dslr {
         while mode == Mode::Shared && old.generation() == grant.generation.into() {
             let served = old.served();
             site.endpoint.checkpoint(&[u64::from(served.bits())]);
-            site.endpoint.verb(self.give_back(site, mode, grant, served)).await?;
+            site.endpoint.verb(site.by(self).give_back(mode, grant, served)).await?;
             let found = DslrWord(site.endpoint.old());
             if found.generation() == old.generation() && found.served().s == served.s {
                 return Ok(());
@@ -422,7 +410,7 @@ impl<E: WideAtomics> Update<E, Grant> for Dslr {
             if self.place_to_update(old).is_served(old.served()) {
                 return Ok(self.grant(old, site.opened_at()));
             }
-            self.in_line(&site, |old| self.place_to_update(old), old).await
+            site.by(self).in_line(|old| self.place_to_update(old), old).await
         })
     }
 
@@ -431,6 +419,6 @@ impl<E: WideAtomics> Update<E, Grant> for Dslr {
         site: Site<'a, E>,
         grant: Grant,
     ) -> LocalFuture<'a, Outcome<Option<Grant>>> {
-        Box::pin(async move { self.await_readers(&site, grant).await })
+        Box::pin(async move { site.by(self).await_readers(grant).await })
     }
 }

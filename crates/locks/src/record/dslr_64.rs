@@ -16,7 +16,7 @@ use crate::lock::{Lock, Tried, expected_word, tried_word};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::repair::Participant;
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -175,62 +175,50 @@ impl Dslr64 {
 
 // Counters that are full (section 4.9).
 
-impl Dslr64 {
+impl<E: Endpoint> Protocol<'_, E, Dslr64> {
     /// Gives a ticket that is none back, and waits until the counters were reset.
-    async fn stand_back<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: Dslr64Word,
-    ) -> Outcome<()> {
+    async fn stand_back(self, mode: Mode, old: Dslr64Word) -> Outcome<()> {
         // It is still there, since nobody resets counters in which somebody living counts.
-        self.undo(site, Dslr64Word::taking(mode, 1), old, Nanos::MAX).await?;
-        site.publish(Phase::Waiting, mode, STANDS_BACK);
+        self.undo(Dslr64Word::taking(mode, 1), old, Nanos::MAX).await?;
+        self.publish(Phase::Waiting, mode, STANDS_BACK);
         let (mut doubt, mut times) = (Doubt::new::<E>(), 0);
         loop {
-            site.endpoint.read64(site.lock).await?;
-            let seen = Dslr64Word(site.endpoint.old() as u64);
+            self.endpoint.read64(self.lock).await?;
+            let seen = Dslr64Word(self.endpoint.old() as u64);
             doubt.sees(seen.0);
-            if !self.is_full(seen)
-                || self.is_spent(seen) && self.begin_at_zero(site, seen).await?
-                || self.reset_after_the_dead(site, mode, &mut doubt, seen).await?
+            if !self.rules.is_full(seen)
+                || self.rules.is_spent(seen) && self.begin_at_zero(seen).await?
+                || self.reset_after_the_dead(mode, &mut doubt, seen).await?
             {
                 return Ok(());
             }
-            site.endpoint.checkpoint(&[seen.0, times, doubt.hash()]);
-            let pause_ns = (!E::WATCHES_MEMORY).then(|| backoff_ns(times, site.endpoint.random()));
-            doubt.wait(site, seen.0, pause_ns, self.waiting.patience).await;
+            self.endpoint.checkpoint(&[seen.0, times, doubt.hash()]);
+            let pause_ns = (!E::WATCHES_MEMORY).then(|| backoff_ns(times, self.endpoint.random()));
+            doubt.wait(&self, seen.0, pause_ns, self.rules.waiting.patience).await;
             times = (times + 1).min(BACKOFF_TIMES_MAX);
         }
     }
 
     /// Takes off again what was taken when the counters were full and the word `old`, unless they
     /// were reset meanwhile: it is not taken off later counters. Tries no longer than `until`.
-    async fn undo<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        taken: Dslr64Word,
-        old: Dslr64Word,
-        until: Nanos,
-    ) -> Outcome<()> {
+    async fn undo(self, taken: Dslr64Word, old: Dslr64Word, until: Nanos) -> Outcome<()> {
         let mut seen = Dslr64Word(old.0.wrapping_add(taken.0));
-        while self.is_full(seen) && site.endpoint.now() < until {
-            site.endpoint.cas64(site.lock, seen.0, seen.0.wrapping_sub(taken.0)).await?;
-            let found = Dslr64Word(site.endpoint.old() as u64);
+        while self.rules.is_full(seen) && self.endpoint.now() < until {
+            self.endpoint.cas64(self.lock, seen.0, seen.0.wrapping_sub(taken.0)).await?;
+            let found = Dslr64Word(self.endpoint.old() as u64);
             if found == seen {
                 return Ok(());
             }
             seen = found;
-            site.endpoint.checkpoint(&[seen.0]);
+            self.endpoint.checkpoint(&[seen.0]);
         }
         Ok(())
     }
 
     /// If it is time to doubt, and nobody living has a ticket or takes one, all that counts in
     /// `seen` is of the dead: resets it. True if the counters are no more full.
-    async fn reset_after_the_dead<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
+    async fn reset_after_the_dead(
+        self,
         mode: Mode,
         doubt: &mut Doubt,
         seen: Dslr64Word,
@@ -238,22 +226,21 @@ impl Dslr64 {
         if !doubt.is_due() {
             return Ok(false);
         }
-        site.publish(Phase::Repairing, mode, STANDS_BACK);
-        let is_reset = self.reset_without_the_living(site, mode, doubt, seen).await?;
-        site.publish(Phase::Waiting, mode, STANDS_BACK);
+        self.publish(Phase::Repairing, mode, STANDS_BACK);
+        let is_reset = self.reset_without_the_living(mode, doubt, seen).await?;
+        self.publish(Phase::Waiting, mode, STANDS_BACK);
         Ok(is_reset)
     }
 
-    async fn reset_without_the_living<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
+    async fn reset_without_the_living(
+        self,
         mode: Mode,
         doubt: &mut Doubt,
         seen: Dslr64Word,
     ) -> Outcome<bool> {
-        match doubt.look_around(site, counts).await? {
+        match doubt.look_around(&self, counts).await? {
             Some(present) if !present.iter().any(counts) => {
-                self.claim_and_reset(site, mode, doubt, seen).await
+                self.claim_and_reset(mode, doubt, seen).await
             }
             Some(_) => {
                 doubt.trust_for_a_while();
@@ -266,59 +253,54 @@ impl Dslr64 {
     /// Nobody living counted in `seen`. But meanwhile others may have reset the counters, which may
     /// have come round to the same values: so who has no ticket puts one too many into the word,
     /// which nobody resets while its owner lives, and looks again.
-    async fn claim_and_reset<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
+    async fn claim_and_reset(
+        self,
         mode: Mode,
         doubt: &mut Doubt,
         seen: Dslr64Word,
     ) -> Outcome<bool> {
         let claim = Dslr64Word::taking(mode, 1);
-        site.publish(Phase::Repairing, mode, CLAIMS);
+        self.publish(Phase::Repairing, mode, CLAIMS);
         let mut claimed = Dslr64Word(seen.0.wrapping_add(claim.0));
-        site.endpoint.cas64(site.lock, seen.0, claimed.0).await?;
-        let found = Dslr64Word(site.endpoint.old() as u64);
+        self.endpoint.cas64(self.lock, seen.0, claimed.0).await?;
+        let found = Dslr64Word(self.endpoint.old() as u64);
         if found != seen {
             doubt.trust_again();
-            return Ok(!self.is_full(found));
+            return Ok(!self.rules.is_full(found));
         }
         loop {
-            let Some(present) = doubt.look_around(site, counts).await? else { break };
+            let Some(present) = doubt.look_around(&self, counts).await? else { break };
             let mut others = present.iter().filter(|p| counts(p));
             if others.clone().next().is_none() {
-                if self.begin_at_zero(site, claimed).await? {
-                    site.peer_died(EndpointId::NOBODY);
-                    site.event(Event::Repaired { lock: site.lock, generation: 0, dead_readers: 0 });
+                if self.begin_at_zero(claimed).await? {
+                    self.peer_died(EndpointId::NOBODY);
+                    self.event(Event::Repaired { lock: self.lock, generation: 0, dead_readers: 0 });
                     return Ok(true);
                 }
                 break;
             }
             // Of two that claim, one yields, and the other waits for that.
-            let me = (site.endpoint.id(), site.slot());
+            let me = (self.endpoint.id(), self.slot());
             if !others.all(|p| p.record.generation == CLAIMS && me < (p.endpoint, p.slot)) {
                 break;
             }
-            site.endpoint.checkpoint(&[claimed.0, doubt.hash()]);
-            let pause_ns = (!E::WATCHES_MEMORY).then_some(self.waiting.omega_ns);
-            doubt.wait(site, claimed.0, pause_ns, self.waiting.patience).await;
-            site.endpoint.read64(site.lock).await?;
-            claimed = Dslr64Word(site.endpoint.old() as u64);
+            self.endpoint.checkpoint(&[claimed.0, doubt.hash()]);
+            let pause_ns = (!E::WATCHES_MEMORY).then_some(self.rules.waiting.omega_ns);
+            doubt.wait(&self, claimed.0, pause_ns, self.rules.waiting.patience).await;
+            self.endpoint.read64(self.lock).await?;
+            claimed = Dslr64Word(self.endpoint.old() as u64);
         }
         let before = Dslr64Word(claimed.0.wrapping_sub(claim.0));
-        self.undo(site, claim, before, Nanos::MAX).await?;
+        self.undo(claim, before, Nanos::MAX).await?;
         doubt.trust_for_a_while();
         Ok(false)
     }
 
     /// Sets the counters to zero if they are as `seen`, in which nobody living counts but, for
     /// certain, this client.
-    async fn begin_at_zero<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        seen: Dslr64Word,
-    ) -> Outcome<bool> {
-        site.endpoint.cas64(site.lock, seen.0, 0).await?;
-        Ok(site.endpoint.old() as u64 == seen.0)
+    async fn begin_at_zero(self, seen: Dslr64Word) -> Outcome<bool> {
+        self.endpoint.cas64(self.lock, seen.0, 0).await?;
+        Ok(self.endpoint.old() as u64 == seen.0)
     }
 }
 
@@ -397,7 +379,7 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Grant> {
         let mut old = Dslr64Word(old as u64);
         while self.is_full(old) {
-            self.stand_back(site, mode, old).await?;
+            site.by(self).stand_back(mode, old).await?;
             site.publish(Phase::Opening, mode, IN_LINE);
             site.endpoint.checkpoint(&[]);
             let opening = <Self as Lock<E>>::opening(self, site, mode);
@@ -409,7 +391,7 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
             old = Dslr64Word(found as u64);
         }
         let place = Self::place(mode, old);
-        let turn = self.waiting.turn::<Dslr64Word, E>(site, place, 0).await?;
+        let turn = site.by(&self.waiting).turn::<Dslr64Word>(place, 0).await?;
         assert!(turn != Turn::Void, "without leases nobody loses its ticket");
         Ok(Self::grant(old))
     }
@@ -439,7 +421,7 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
     ) -> Outcome<()> {
         let old = old.expect("every release has a verb");
         // If it fails somebody takes one too many, or has reset them.
-        if self.begin_at_zero(site, Self::left(mode, old)).await? {
+        if site.by(self).begin_at_zero(Self::left(mode, old)).await? {
             site.left(0);
         }
         Ok(())

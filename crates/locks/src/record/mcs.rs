@@ -13,7 +13,7 @@ use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::repair;
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -46,99 +46,93 @@ pub struct Mcs {
 }
 
 impl Mcs {
+    /// The lock is free and this slot has left it with `count` releases.
+    fn free_word(count: u64, generation: u64) -> McsWord {
+        McsWord::new().with(McsWord::COUNT, count).with(McsWord::GENERATION, generation)
+    }
+}
+
+impl<E: WideAtomics> Protocol<'_, E, Mcs> {
     /// Makes this slot the tail whatever the word was.
     #[inline]
-    fn enqueue<E>(site: &Site<'_, E>) -> MaskedCas<u128> {
+    fn enqueue(self) -> MaskedCas<u128> {
         let tail = McsWord::TAIL;
         MaskedCas {
-            swap: tail.place(site.me.bits()),
+            swap: tail.place(self.me.bits()),
             swap_mask: tail.mask(),
             ..MaskedCas::default()
         }
     }
 
     /// Waits for the predecessor's handover. `None`: the lock was repaired, begin again.
-    async fn follow<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        old: McsWord,
-    ) -> Outcome<Option<Grant>> {
+    async fn follow(self, old: McsWord) -> Outcome<Option<Grant>> {
         let generation = old.generation();
-        site.publish(Phase::Waiting, Mode::Exclusive, generation);
+        self.publish(Phase::Waiting, Mode::Exclusive, generation);
         let predecessor = Mailbox::from_bits(old.tail());
-        let note = Note::new(Kind::Successor, site.me, site.lock, generation);
-        if !tell(site, predecessor, &note).await? {
-            return self.repair(site, generation).await;
+        let note = Note::new(Kind::Successor, self.me, self.lock, generation);
+        if !tell(&self, predecessor, &note).await? {
+            return self.repair(generation).await;
         }
         let peers = [predecessor.endpoint];
         let mut gone = false;
         loop {
-            match next_note(site, generation) {
+            match next_note(&self, generation) {
                 Some(Note { kind: Kind::Reset, .. }) => return Ok(None),
                 Some(note) => return Ok(Some(note.released)),
                 // A predecessor that died has sent what it ever will.
                 None if gone => break,
                 None => {}
             }
-            site.endpoint.checkpoint(&[generation, u64::from(gone), site.successor_bits()]);
-            gone = await_mail(site, &peers, self.patience).await?;
+            self.endpoint.checkpoint(&[generation, u64::from(gone), self.successor_bits()]);
+            gone = await_mail(&self, &peers, self.rules.patience).await?;
         }
-        site.peer_died(predecessor.endpoint);
-        self.repair(site, generation).await
+        self.peer_died(predecessor.endpoint);
+        self.repair(generation).await
     }
 
     /// Takes a broken lock over. `None`: somebody else did; begin again.
-    async fn repair<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        generation: u64,
-    ) -> Outcome<Option<Grant>> {
+    async fn repair(self, generation: u64) -> Outcome<Option<Grant>> {
         let next = McsWord::GENERATION.of(McsWord::GENERATION.place(generation + 1));
         let op = MaskedCas {
             compare: McsWord::GENERATION.place(generation),
             compare_mask: McsWord::GENERATION.mask(),
             swap: McsWord::new()
-                .with(McsWord::TAIL, site.me.bits())
+                .with(McsWord::TAIL, self.me.bits())
                 .with(McsWord::GENERATION, next)
                 .0,
             swap_mask: McsWord::TAIL.mask() | McsWord::GENERATION.mask(),
         };
-        site.endpoint.masked_cas128(site.lock, op, None).await?;
-        let old = McsWord(site.endpoint.old());
+        self.endpoint.masked_cas128(self.lock, op, None).await?;
+        let old = McsWord(self.endpoint.old());
         if old.generation() != generation {
             return Ok(None);
         }
-        site.set_successor(None);
-        site.publish(Phase::Repairing, Mode::Exclusive, next);
-        if !repair::drain(site, next, |mode| mode == Mode::Exclusive).await? {
+        self.set_successor(None);
+        self.publish(Phase::Repairing, Mode::Exclusive, next);
+        if !repair::drain(&self, next, |mode| mode == Mode::Exclusive).await? {
             return Ok(None);
         }
         // Above every count that can have travelled with the lock: before the theft, and after it
         // from one to the next of those who were in line.
         let count = (old.count() + 2 * COUNT_LAG_MAX) & McsWord::COUNT.max();
         let grant = Released::new().with(Released::COUNT, count).with(Released::GENERATION, next);
-        if !Self::write_count(site, grant).await? {
+        if !self.write_count(grant).await? {
             return Ok(None);
         }
-        site.event(Event::Repaired { lock: site.lock, generation: next, dead_readers: 0 });
+        self.event(Event::Repaired { lock: self.lock, generation: next, dead_readers: 0 });
         Ok(Some(grant))
     }
 
     /// Writes the count down, unless the lock was repaired since: then `Ok(false)`.
-    async fn write_count<E: WideAtomics>(site: &Site<'_, E>, released: Released) -> Outcome<bool> {
+    async fn write_count(self, released: Released) -> Outcome<bool> {
         let op = MaskedCas {
             compare: McsWord::GENERATION.place(released.generation()),
             compare_mask: McsWord::GENERATION.mask(),
             swap: McsWord::COUNT.place(released.count()),
             swap_mask: McsWord::COUNT.mask(),
         };
-        site.endpoint.masked_cas128(site.lock, op, None).await?;
-        Ok(McsWord(site.endpoint.old()).generation() == released.generation())
-    }
-
-    /// The lock is free and this slot has left it with `count` releases.
-    fn free_word(count: u64, generation: u64) -> McsWord {
-        McsWord::new().with(McsWord::COUNT, count).with(McsWord::GENERATION, generation)
+        self.endpoint.masked_cas128(self.lock, op, None).await?;
+        Ok(McsWord(self.endpoint.old()).generation() == released.generation())
     }
 }
 
@@ -183,7 +177,7 @@ impl<E: WideAtomics> Lock<E> for Mcs {
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, _: Mode) -> Verb<'static> {
-        Verb::MaskedCas128 { addr: site.lock, op: Self::enqueue(site), hint: site.hint() }
+        Verb::MaskedCas128 { addr: site.lock, op: site.by(self).enqueue(), hint: site.hint() }
     }
 
     #[inline(always)]
@@ -196,14 +190,14 @@ impl<E: WideAtomics> Lock<E> for Mcs {
         let mut old = old;
         loop {
             site.endpoint.checkpoint(&[old as u64, (old >> 64) as u64]);
-            if let Some(grant) = self.follow(site, McsWord(old)).await? {
+            if let Some(grant) = site.by(self).follow(McsWord(old)).await? {
                 return Ok(grant);
             }
             site.event(Event::Restarted { lock: site.lock });
             repair::dismiss(site, next_generation(McsWord(old).generation())).await?;
             site.set_successor(None);
             site.publish(Phase::Opening, Mode::Exclusive, 0);
-            site.endpoint.masked_cas128(site.lock, Self::enqueue(site), None).await?;
+            site.endpoint.masked_cas128(site.lock, site.by(self).enqueue(), None).await?;
             old = site.endpoint.old();
             if let Some(grant) = self.opened(site, mode, old) {
                 return Ok(grant);
@@ -268,14 +262,14 @@ impl<E: WideAtomics> Lock<E> for Mcs {
                 let mut note = Note::new(Kind::Handover, site.me, site.lock, generation);
                 note.released = grant.with(Released::COUNT, grant.count() + 1);
                 if note.released.count().is_multiple_of(COUNT_LAG_MAX) {
-                    Self::write_count(site, note.released).await?;
+                    site.by(self).write_count(note.released).await?;
                 }
                 if tell(site, successor, &note).await? {
                     return Ok(());
                 }
             }
             // The successor died: take the lock over and release it again.
-            match self.repair(site, generation).await? {
+            match site.by(self).repair(generation).await? {
                 None => return repair::dismiss(site, next_generation(generation)).await,
                 Some(again) => grant = again,
             }
@@ -291,7 +285,7 @@ impl<E: WideAtomics> Lock<E> for Mcs {
     }
 
     fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
-        let op = MaskedCas { compare_mask: McsWord::TAIL.mask(), ..Self::enqueue(site) };
+        let op = MaskedCas { compare_mask: McsWord::TAIL.mask(), ..site.by(self).enqueue() };
         Some(Verb::MaskedCas128 { addr: site.lock, op, hint: site.hint() })
     }
 

@@ -11,7 +11,7 @@ use farlock_fabric::{Endpoint, Mailbox, Nanos, Slot, Verb, Wait, word};
 use super::letter::{self, Letter, Subject, mailbox_of, short_name};
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -65,45 +65,40 @@ pub struct NCosed {
 }
 
 impl NCosed {
-    /// Keeps a letter of somebody behind this slot until it passes the lock on.
-    fn keep<E>(&self, site: &Site<'_, E>, letter: Letter) {
-        self.behind.borrow_mut().push(Behind { slot: site.me.slot, letter });
-    }
-
-    /// The next letter of somebody behind this slot.
-    async fn next_behind<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        survivors: &[u64],
-    ) -> Outcome<Letter> {
-        let kept = {
-            let mut behind = self.behind.borrow_mut();
-            let first = behind.iter().position(|behind| behind.slot == site.me.slot);
-            first.map(|first| behind.remove(first).letter)
-        };
-        match kept {
-            Some(letter) => Ok(letter),
-            None => letter::read(site, survivors).await,
-        }
-    }
-
     /// Those who have written to this slot so far, for loops that carry them on.
     fn known_behind(&self, slot: Slot) -> u64 {
         let behind = self.behind.borrow();
         let of_slot = behind.iter().filter(|behind| behind.slot == slot);
         of_slot.fold(0, |all, b| all.rotate_left(8) ^ b.letter.from.bits() ^ b.letter.count << 50)
     }
+}
+
+impl<E: Endpoint> Protocol<'_, E, NCosed> {
+    /// Keeps a letter of somebody behind this slot until it passes the lock on.
+    fn keep(self, letter: Letter) {
+        self.rules.behind.borrow_mut().push(Behind { slot: self.me.slot, letter });
+    }
+
+    /// The next letter of somebody behind this slot.
+    async fn next_behind(self, survivors: &[u64]) -> Outcome<Letter> {
+        let kept = {
+            let mut behind = self.rules.behind.borrow_mut();
+            let first = behind.iter().position(|behind| behind.slot == self.me.slot);
+            first.map(|first| behind.remove(first).letter)
+        };
+        match kept {
+            Some(letter) => Ok(letter),
+            None => letter::read(&self, survivors).await,
+        }
+    }
 
     /// Gets in line as a writer. Blind tries: each compares with what the last one found.
-    async fn get_in_line<E: Endpoint>(
-        site: &Site<'_, E>,
-        mut seen: CosedWord,
-    ) -> Outcome<CosedWord> {
+    async fn get_in_line(self, mut seen: CosedWord) -> Outcome<CosedWord> {
         loop {
-            site.endpoint.checkpoint(&[seen.0]);
-            let swap = seen.followed_by(short_name(site.me)).0;
-            site.endpoint.cas64(site.lock, seen.0, swap).await?;
-            let old = CosedWord(site.endpoint.old() as u64);
+            self.endpoint.checkpoint(&[seen.0]);
+            let swap = seen.followed_by(short_name(self.me)).0;
+            self.endpoint.cas64(self.lock, seen.0, swap).await?;
+            let old = CosedWord(self.endpoint.old() as u64);
             if old == seen {
                 return Ok(seen);
             }
@@ -112,120 +107,107 @@ impl NCosed {
     }
 
     /// The lock is this slot's: when whoever had it before says so.
-    async fn await_grant<E: Endpoint>(&self, site: &Site<'_, E>) -> Outcome<()> {
+    async fn await_grant(self) -> Outcome<()> {
         loop {
-            let known = self.known_behind(site.me.slot);
-            let letter = letter::read(site, &[1, known]).await?;
+            let known = self.rules.known_behind(self.me.slot);
+            let letter = letter::read(&self, &[1, known]).await?;
             if letter.subject == Subject::Granted {
                 return Ok(());
             }
-            self.keep(site, letter);
+            self.keep(letter);
         }
     }
 
-    async fn wait_exclusive<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        seen: CosedWord,
-    ) -> Outcome<Stale> {
-        let before = Self::get_in_line(site, seen).await?;
-        site.publish(Phase::Waiting, Mode::Exclusive, 0);
+    async fn wait_exclusive(self, seen: CosedWord) -> Outcome<Stale> {
+        let before = self.get_in_line(seen).await?;
+        self.publish(Phase::Waiting, Mode::Exclusive, 0);
         let readers = if before.tail() == 0 {
             before.inside()
         } else {
-            let to = mailbox_of(site.endpoint, before.tail())?;
-            letter::write(site, to, Subject::Writer, before.shared()).await?;
-            self.await_grant(site).await?;
+            let to = mailbox_of(self.endpoint, before.tail())?;
+            letter::write(&self, to, Subject::Writer, before.shared()).await?;
+            self.await_grant().await?;
             before.shared()
         };
         if readers > 0 {
-            Self::await_readers(site, readers).await?;
+            self.await_readers(readers).await?;
         }
         Ok(readers)
     }
 
     /// Waits until so many readers have left.
-    async fn await_readers<E: Endpoint>(site: &Site<'_, E>, readers: u64) -> Outcome<()> {
+    async fn await_readers(self, readers: u64) -> Outcome<()> {
         loop {
-            site.endpoint.read64(site.lock).await?;
-            let seen = CosedWord(site.endpoint.old() as u64);
+            self.endpoint.read64(self.lock).await?;
+            let seen = CosedWord(self.endpoint.old() as u64);
             if seen.released() == readers {
                 return Ok(());
             }
-            site.endpoint.checkpoint(&[seen.0]);
+            self.endpoint.checkpoint(&[seen.0]);
             let interval = (!E::WATCHES_MEMORY).then_some(POLL_NS);
-            let word = Some((site.lock, seen.0));
-            site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
+            let word = Some((self.lock, seen.0));
+            self.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
         }
     }
 
-    async fn wait_shared<E: Endpoint>(&self, site: &Site<'_, E>, old: CosedWord) -> Outcome<Stale> {
-        site.publish(Phase::Waiting, Mode::Shared, 0);
-        let to = mailbox_of(site.endpoint, old.tail())?;
-        letter::write(site, to, Subject::Reader, 0).await?;
-        self.await_grant(site).await?;
+    async fn wait_shared(self, old: CosedWord) -> Outcome<Stale> {
+        self.publish(Phase::Waiting, Mode::Shared, 0);
+        let to = mailbox_of(self.endpoint, old.tail())?;
+        letter::write(&self, to, Subject::Reader, 0).await?;
+        self.await_grant().await?;
         Ok(0)
     }
 
     /// Passes the lock on to the readers behind this slot, and to the writer after them: they have
     /// written or are about to. `readers` is how many there are if no writer follows; else the
     /// writer says it.
-    async fn pass_on<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mut readers: Option<u64>,
-    ) -> Outcome<()> {
+    async fn pass_on(self, mut readers: Option<u64>) -> Outcome<()> {
         let (mut writer, mut granted) = (None, 0);
         while readers != Some(granted) {
             let writer_bits = writer.map_or(0, Mailbox::bits);
             let survivors = [2, readers.map_or(0, |r| r + 1), granted, writer_bits];
-            let letter = self.next_behind(site, &survivors).await?;
+            let letter = self.next_behind(&survivors).await?;
             if letter.subject == Subject::Writer {
                 (writer, readers) = (Some(letter.from), Some(letter.count));
             } else {
                 granted += 1;
-                letter::write(site, letter.from, Subject::Granted, 0).await?;
+                letter::write(&self, letter.from, Subject::Granted, 0).await?;
             }
         }
         match writer {
-            Some(writer) => letter::write(site, writer, Subject::Granted, 0).await,
+            Some(writer) => letter::write(&self, writer, Subject::Granted, 0).await,
             None => Ok(()),
         }
     }
 
     /// The last writer in line leaves readers behind, or finds another writer behind it.
-    async fn hand_over_exclusive<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        stale: Stale,
-        found: CosedWord,
-    ) -> Outcome<()> {
+    async fn hand_over_exclusive(self, stale: Stale, found: CosedWord) -> Outcome<()> {
         let mut seen = found;
-        while seen.tail() == short_name(site.me) {
-            site.endpoint.checkpoint(&[seen.0]);
+        while seen.tail() == short_name(self.me) {
+            self.endpoint.checkpoint(&[seen.0]);
             let swap = CosedWord::new().with(CosedWord::SHARED, seen.shared());
-            site.endpoint.cas64(site.lock, seen.0, swap.0).await?;
-            let old = CosedWord(site.endpoint.old() as u64);
+            self.endpoint.cas64(self.lock, seen.0, swap.0).await?;
+            let old = CosedWord(self.endpoint.old() as u64);
             if old == seen {
-                return self.pass_on(site, Some(seen.shared())).await;
+                return self.pass_on(Some(seen.shared())).await;
             }
             seen = old;
         }
         if stale > 0 {
             let off = CosedWord::new().with(CosedWord::RELEASED, stale).0.wrapping_neg();
-            site.endpoint.faa64(site.lock, off).await?;
+            self.endpoint.faa64(self.lock, off).await?;
         }
-        self.pass_on(site, None).await
+        self.pass_on(None).await
     }
 
     /// Many readers have come and gone without a writer: both counts begin anew.
-    async fn wrap<E: Endpoint>(site: &Site<'_, E>, found: CosedWord) -> Outcome<()> {
+    async fn wrap(self, found: CosedWord) -> Outcome<()> {
         let mut seen = found;
         while seen.tail() == 0 && seen.released() >= RELEASED_MAX {
-            site.endpoint.checkpoint(&[seen.0]);
+            self.endpoint.checkpoint(&[seen.0]);
             let swap = CosedWord::new().with(CosedWord::SHARED, seen.inside());
-            site.endpoint.cas64(site.lock, seen.0, swap.0).await?;
-            let old = CosedWord(site.endpoint.old() as u64);
+            self.endpoint.cas64(self.lock, seen.0, swap.0).await?;
+            let old = CosedWord(self.endpoint.old() as u64);
             if old == seen {
                 break;
             }
@@ -280,8 +262,8 @@ impl<E: Endpoint> Lock<E> for NCosed {
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Stale> {
         let old = CosedWord(old as u64);
         match mode {
-            Mode::Exclusive => self.wait_exclusive(site, old).await,
-            Mode::Shared => self.wait_shared(site, old).await,
+            Mode::Exclusive => site.by(self).wait_exclusive(old).await,
+            Mode::Shared => site.by(self).wait_shared(old).await,
         }
     }
 
@@ -320,10 +302,10 @@ impl<E: Endpoint> Lock<E> for NCosed {
     ) -> Outcome<()> {
         let found = CosedWord(old.expect("there was a closing verb") as u64);
         match mode {
-            Mode::Exclusive => self.hand_over_exclusive(site, stale, found).await,
+            Mode::Exclusive => site.by(self).hand_over_exclusive(stale, found).await,
             Mode::Shared => {
                 let left = found.with(CosedWord::RELEASED, found.released() + 1);
-                Self::wrap(site, left).await
+                site.by(self).wrap(left).await
             }
         }
     }

@@ -8,7 +8,7 @@ use farlock_fabric::{Endpoint, Verb, Wait, word};
 use crate::event::Event;
 use crate::lock::{Lock, Tried};
 use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::want::Mode;
 
 word! {
@@ -32,36 +32,36 @@ impl RetryWord {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RetryOnFail;
 
-impl RetryOnFail {
+impl<E: Endpoint> Protocol<'_, E, RetryOnFail> {
     /// Waits for another word than `seen`. On shared memory, where trying costs the holder its
     /// cache line, the word is watched; elsewhere the next try comes at once.
-    async fn pause<E: Endpoint>(site: &Site<'_, E>, seen: RetryWord) {
+    async fn pause(self, seen: RetryWord) {
         let interval = (!E::WATCHES_MEMORY).then_some(0);
-        let word = Some((site.lock, seen.0));
-        site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
+        let word = Some((self.lock, seen.0));
+        self.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
     }
 
     /// Compares and swaps until the word was free.
-    async fn retry_exclusive<E: Endpoint>(site: &Site<'_, E>, mut seen: RetryWord) -> Outcome<()> {
-        let mine = RetryWord::new().with(RetryWord::WRITER, RetryWord::writer_at(site));
+    async fn retry_exclusive(self, mut seen: RetryWord) -> Outcome<()> {
+        let mine = RetryWord::new().with(RetryWord::WRITER, RetryWord::writer_at(&self));
         while seen.0 != 0 {
-            site.endpoint.checkpoint(&[seen.0]);
-            Self::pause(site, seen).await;
-            site.event(Event::Retried { lock: site.lock });
-            site.endpoint.cas64(site.lock, 0, mine.0).await?;
-            seen = RetryWord(site.endpoint.old() as u64);
+            self.endpoint.checkpoint(&[seen.0]);
+            self.pause(seen).await;
+            self.event(Event::Retried { lock: self.lock });
+            self.endpoint.cas64(self.lock, 0, mine.0).await?;
+            seen = RetryWord(self.endpoint.old() as u64);
         }
         Ok(())
     }
 
     /// Reads until no writer holds. The reader is counted already, so no other writer will.
-    async fn retry_shared<E: Endpoint>(site: &Site<'_, E>, mut seen: RetryWord) -> Outcome<()> {
+    async fn retry_shared(self, mut seen: RetryWord) -> Outcome<()> {
         while seen.writer() != 0 {
-            site.endpoint.checkpoint(&[seen.0]);
-            Self::pause(site, seen).await;
-            site.event(Event::Retried { lock: site.lock });
-            site.endpoint.read64(site.lock).await?;
-            seen = RetryWord(site.endpoint.old() as u64);
+            self.endpoint.checkpoint(&[seen.0]);
+            self.pause(seen).await;
+            self.event(Event::Retried { lock: self.lock });
+            self.endpoint.read64(self.lock).await?;
+            seen = RetryWord(self.endpoint.old() as u64);
         }
         Ok(())
     }
@@ -107,8 +107,8 @@ impl<E: Endpoint> Lock<E> for RetryOnFail {
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<()> {
         let seen = RetryWord(old as u64);
         match mode {
-            Mode::Exclusive => Self::retry_exclusive(site, seen).await,
-            Mode::Shared => Self::retry_shared(site, seen).await,
+            Mode::Exclusive => site.by(self).retry_exclusive(seen).await,
+            Mode::Shared => site.by(self).retry_shared(seen).await,
         }
     }
 

@@ -10,7 +10,7 @@ use super::letter::{self, Letter, Subject};
 use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -94,121 +94,117 @@ impl Default for RmaRw {
 /// How many writers in a row have held the lock, with the one that has this grant; 0 of readers.
 pub type Streak = u16;
 
-impl RmaRw {
+impl<E: Endpoint> Protocol<'_, E, RmaRw> {
     /// The half of the word with the counts.
-    fn counts<E>(site: &Site<'_, E>) -> Addr {
-        site.lock.plus(8)
+    fn counts(self) -> Addr {
+        self.lock.plus(8)
     }
 
-    async fn read_counts<E: Endpoint>(site: &Site<'_, E>) -> Outcome<Readers> {
-        site.endpoint.read64(Self::counts(site)).await?;
-        Ok(Readers(site.endpoint.old() as u64))
+    async fn read_counts(self) -> Outcome<Readers> {
+        self.endpoint.read64(self.counts()).await?;
+        Ok(Readers(self.endpoint.old() as u64))
     }
 
-    async fn add_to_counts<E: Endpoint>(site: &Site<'_, E>, add: u64) -> Outcome<Readers> {
-        site.endpoint.faa64(Self::counts(site), add).await?;
-        Ok(Readers(site.endpoint.old() as u64))
+    async fn add_to_counts(self, add: u64) -> Outcome<Readers> {
+        self.endpoint.faa64(self.counts(), add).await?;
+        Ok(Readers(self.endpoint.old() as u64))
     }
 
     /// The writers' turn begins: keeps readers out and waits until those inside have left.
-    async fn keep_readers_out<E: Endpoint>(site: &Site<'_, E>) -> Outcome<()> {
-        Self::add_to_counts(site, Readers::ARRIVED.place(WRITERS) as u64).await?;
+    async fn keep_readers_out(self) -> Outcome<()> {
+        self.add_to_counts(Readers::ARRIVED.place(WRITERS) as u64).await?;
         loop {
-            let seen = Self::read_counts(site).await?;
+            let seen = self.read_counts().await?;
             if seen.are_gone() {
                 return Ok(());
             }
-            site.endpoint.checkpoint(&[seen.0]);
-            let word = Some((Self::counts(site), seen.0));
+            self.endpoint.checkpoint(&[seen.0]);
+            let word = Some((self.counts(), seen.0));
             let interval = (!E::WATCHES_MEMORY).then_some(POLL_NS);
-            site.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
+            self.endpoint.wait(Wait { word, interval, ..Wait::default() }).await;
         }
     }
 
     /// The writers' turn ends.
-    async fn let_readers_in<E: Endpoint>(site: &Site<'_, E>) -> Outcome<()> {
-        let seen = Self::read_counts(site).await?;
-        Self::add_to_counts(site, seen.reset(true)).await?;
+    async fn let_readers_in(self) -> Outcome<()> {
+        let seen = self.read_counts().await?;
+        self.add_to_counts(seen.reset(true)).await?;
         Ok(())
     }
 
     /// The readers' turn begins anew: those that have left are taken off both counts. Whether there
     /// were any, and nobody else did or came or left meanwhile: of two readers that look at the
     /// same time only one may.
-    async fn begin_anew<E: Endpoint>(site: &Site<'_, E>) -> Outcome<bool> {
-        let seen = Self::read_counts(site).await?;
+    async fn begin_anew(self) -> Outcome<bool> {
+        let seen = self.read_counts().await?;
         if seen.departed() == 0 {
             return Ok(false);
         }
         let swap = seen.0.wrapping_add(seen.reset(false));
-        site.endpoint.cas64(Self::counts(site), seen.0, swap).await?;
-        Ok(site.endpoint.old() as u64 == seen.0)
+        self.endpoint.cas64(self.counts(), seen.0, swap).await?;
+        Ok(self.endpoint.old() as u64 == seen.0)
     }
 
     /// In line behind the writer that `old` names, or first.
-    async fn wait_exclusive<E: Endpoint>(site: &Site<'_, E>, old: RmaWord) -> Outcome<Streak> {
+    async fn wait_exclusive(self, old: RmaWord) -> Outcome<Streak> {
         if old.tail() != 0 {
-            site.publish(Phase::Waiting, Mode::Exclusive, 0);
-            letter::write(site, Mailbox::from_bits(old.tail()), Subject::Writer, 0).await?;
+            self.publish(Phase::Waiting, Mode::Exclusive, 0);
+            letter::write(&self, Mailbox::from_bits(old.tail()), Subject::Writer, 0).await?;
             loop {
-                let letter = letter::read(site, &[1, site.successor_bits()]).await?;
+                let letter = letter::read(&self, &[1, self.successor_bits()]).await?;
                 match letter.subject {
                     Subject::Granted => return Ok((letter.count as Streak).saturating_add(1)),
                     Subject::ModeChanged => break,
-                    _ => site.set_successor(Some(letter.from)),
+                    _ => self.set_successor(Some(letter.from)),
                 }
             }
         }
-        Self::keep_readers_out(site).await?;
+        self.keep_readers_out().await?;
         Ok(1)
     }
 
     /// A reader that was counted, and found `old`, leaves again, and comes back when it may.
-    async fn wait_shared<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mut old: Readers,
-    ) -> Outcome<Streak> {
-        site.publish(Phase::Waiting, Mode::Shared, 0);
-        while old.arrived() >= self.readers_max.into() {
-            site.endpoint.checkpoint(&[old.0]);
+    async fn wait_shared(self, mut old: Readers) -> Outcome<Streak> {
+        self.publish(Phase::Waiting, Mode::Shared, 0);
+        while old.arrived() >= self.rules.readers_max.into() {
+            self.endpoint.checkpoint(&[old.0]);
             let mut may_come = false;
-            if old.arrived() == u64::from(self.readers_max) {
-                site.endpoint.read64(site.lock).await?;
-                if RmaWord(site.endpoint.old()).tail() == 0 {
-                    may_come = Self::begin_anew(site).await?;
+            if old.arrived() == u64::from(self.rules.readers_max) {
+                self.endpoint.read64(self.lock).await?;
+                if RmaWord(self.endpoint.old()).tail() == 0 {
+                    may_come = self.begin_anew().await?;
                 }
             }
             let leaves = Readers::new().with(Readers::ARRIVED, 1).0.wrapping_neg();
-            Self::add_to_counts(site, leaves).await?;
+            self.add_to_counts(leaves).await?;
             if !may_come {
-                self.await_turn(site).await?;
+                self.await_turn().await?;
             }
-            old = Self::add_to_counts(site, Readers::new().with(Readers::ARRIVED, 1).0).await?;
+            old = self.add_to_counts(Readers::new().with(Readers::ARRIVED, 1).0).await?;
         }
         Ok(0)
     }
 
     /// Waits until readers may come in: the counts were reset, or nobody is there who will.
-    async fn await_turn<E: Endpoint>(&self, site: &Site<'_, E>) -> Outcome<()> {
+    async fn await_turn(self) -> Outcome<()> {
         loop {
-            site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
-            let seen = RmaWord(site.endpoint.old());
+            self.endpoint.verb(Verb::Read { addr: self.lock, words: 2 }).await?;
+            let seen = RmaWord(self.endpoint.old());
             let readers = Readers::of(seen);
-            let (arrived, all) = (readers.arrived(), u64::from(self.readers_max));
+            let (arrived, all) = (readers.arrived(), u64::from(self.rules.readers_max));
             let turn_over = arrived == all && readers.departed() > 0;
             if arrived < all || (turn_over && seen.tail() == 0) {
                 return Ok(());
             }
-            site.endpoint.checkpoint(&[seen.0 as u64, readers.0]);
+            self.endpoint.checkpoint(&[seen.0 as u64, readers.0]);
             // Writers in their turn, a reader that looks whether a writer waits, and readers inside
             // will change the counts; that a writer leaves shows in the tail alone.
             let word = match turn_over {
-                true => (site.lock, seen.0 as u64),
-                false => (Self::counts(site), readers.0),
+                true => (self.lock, seen.0 as u64),
+                false => (self.counts(), readers.0),
             };
             let wait = Wait { word: Some(word), interval: Some(POLL_NS), ..Wait::default() };
-            site.endpoint.wait(wait).await;
+            self.endpoint.wait(wait).await;
         }
     }
 }
@@ -250,7 +246,7 @@ impl<E: WideAtomics> Lock<E> for RmaRw {
             }
             Mode::Shared => {
                 let add = Readers::new().with(Readers::ARRIVED, 1).0;
-                Verb::Faa64 { addr: Self::counts(site), add }
+                Verb::Faa64 { addr: site.by(self).counts(), add }
             }
         }
     }
@@ -263,14 +259,14 @@ impl<E: WideAtomics> Lock<E> for RmaRw {
 
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Streak> {
         match mode {
-            Mode::Exclusive => Self::wait_exclusive(site, RmaWord(old)).await,
-            Mode::Shared => self.wait_shared(site, Readers(old as u64)).await,
+            Mode::Exclusive => site.by(self).wait_exclusive(RmaWord(old)).await,
+            Mode::Shared => site.by(self).wait_shared(Readers(old as u64)).await,
         }
     }
 
     fn closing(&self, site: &Site<'_, E>, mode: Mode, _: Streak) -> Option<Verb<'static>> {
         let add = Readers::new().with(Readers::DEPARTED, 1).0;
-        let leaves = Verb::Faa64 { addr: Self::counts(site), add };
+        let leaves = Verb::Faa64 { addr: site.by(self).counts(), add };
         (mode == Mode::Shared).then_some(leaves)
     }
 
@@ -292,7 +288,7 @@ impl<E: WideAtomics> Lock<E> for RmaRw {
         let mut turn_over = streak >= self.writers_max;
         if turn_over || site.successor().is_none() {
             turn_over = true;
-            Self::let_readers_in(site).await?;
+            site.by(self).let_readers_in().await?;
         }
         if site.successor().is_none() {
             site.endpoint.cas64(site.lock, site.me.bits(), 0).await?;
@@ -330,7 +326,7 @@ impl<E: WideAtomics> Lock<E> for RmaRw {
                 let readers = Readers(seen as u64);
                 let left = readers.0.wrapping_add(readers.reset(false));
                 let swap = left.wrapping_add(Readers::new().with(Readers::ARRIVED, 1).0);
-                Verb::Cas64 { addr: Self::counts(site), compare: readers.0, swap }
+                Verb::Cas64 { addr: site.by(self).counts(), compare: readers.0, swap }
             }
         })
     }

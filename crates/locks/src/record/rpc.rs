@@ -16,7 +16,7 @@ use super::letter::{self, Letter, Subject};
 use crate::lock::{Lock, Serve, Server, Tried};
 use crate::options::Setting;
 use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -37,23 +37,20 @@ impl Rpc {
     pub const IN_ORDER: Self = Self { server: EndpointId::NOBODY, bypasses: 0 };
     /// Readers may pass waiting writers.
     pub const REORDERING: Self = Self { bypasses: BYPASSES, ..Self::IN_ORDER };
+}
 
+impl<E: Endpoint> Protocol<'_, E, Rpc> {
     /// Where the server takes letters about this lock: all about one in the order they come in.
-    fn counter<E: Endpoint>(&self, site: &Site<'_, E>) -> Mailbox {
+    fn counter(self) -> Mailbox {
         // Locks may lie 8 bytes apart.
-        let number = site.lock.offset() / 8 % u64::from(site.endpoint.slots());
-        Mailbox { endpoint: self.server, slot: Slot(number as u8) }
+        let number = self.lock.offset() / 8 % u64::from(self.endpoint.slots());
+        Mailbox { endpoint: self.rules.server, slot: Slot(number as u8) }
     }
 
     /// Asks for the lock, and waits for the answer.
-    async fn request<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        subject: Subject,
-        mode: Mode,
-    ) -> Outcome<Subject> {
-        letter::write(site, self.counter(site), subject, mode as u64).await?;
-        Ok(letter::read(site, &[subject as u64]).await?.subject)
+    async fn request(self, subject: Subject, mode: Mode) -> Outcome<Subject> {
+        letter::write(&self, self.counter(), subject, mode as u64).await?;
+        Ok(letter::read(&self, &[subject as u64]).await?.subject)
     }
 }
 
@@ -102,7 +99,7 @@ impl<E: Endpoint> Lock<E> for Rpc {
 
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, _: u128) -> Outcome<()> {
         site.publish(Phase::Waiting, mode, 0);
-        self.request(site, Subject::Request, mode).await.map(|_| ())
+        site.by(self).request(Subject::Request, mode).await.map(|_| ())
     }
 
     fn closing(&self, _: &Site<'_, E>, _: Mode, (): ()) -> Option<Verb<'static>> {
@@ -120,7 +117,7 @@ impl<E: Endpoint> Lock<E> for Rpc {
         (): (),
         _: Option<u128>,
     ) -> Outcome<()> {
-        letter::write(site, self.counter(site), Subject::Release, mode as u64).await
+        letter::write(site, site.by(self).counter(), Subject::Release, mode as u64).await
     }
 
     fn trying(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
@@ -128,7 +125,7 @@ impl<E: Endpoint> Lock<E> for Rpc {
     }
 
     async fn attempt(&self, site: &Site<'_, E>, mode: Mode) -> Outcome<Option<()>> {
-        let answer = self.request(site, Subject::Try, mode).await?;
+        let answer = site.by(self).request(Subject::Try, mode).await?;
         Ok((answer == Subject::Granted).then_some(()))
     }
 

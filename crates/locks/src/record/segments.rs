@@ -11,7 +11,7 @@ use super::dslr::{Dslr, DslrWord};
 use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{LockKind, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::{PartWord, Phase};
 use crate::want::{Extent, Want};
 
@@ -46,67 +46,62 @@ impl Segments {
         let segment = |unit: u32| (unit / self.units).min(self.count - 1);
         segment(units.start)..segment(units.end - 1) + 1
     }
+}
 
-    /// The site of a segment's lock.
-    fn site<'a, E: WideAtomics>(site: &Site<'a, E>, segment: u32) -> Site<'a, E> {
-        site.at(Self::word(site, segment))
+impl<'a, E: WideAtomics> Protocol<'a, E, Segments> {
+    /// The word of a segment's lock.
+    fn word(self, segment: u32) -> Addr {
+        self.lock.plus(u64::from(segment) * PartWord::STRIDE)
     }
 
-    fn word<E>(site: &Site<'_, E>, segment: u32) -> Addr {
-        site.lock.plus(u64::from(segment) * PartWord::STRIDE)
+    /// The site of a segment's lock.
+    fn segment(self, segment: u32) -> Site<'a, E> {
+        self.at(self.word(segment))
     }
 
     /// Publishes which segments the slot wants, and how many of them it has.
-    fn publish<E: WideAtomics>(&self, site: &Site<'_, E>, want: Extent, has: u32) {
-        let segments = self.segments(want);
+    fn publish_segments(self, want: Extent, has: u32) {
+        let segments = self.rules.segments(want);
         let count = u16::try_from(segments.len()).expect("a request has at most 65,535 segments");
         let part = PartWord::of(segments.start, count);
-        site.publish_part(part.with(PartWord::HAS, has.into()));
+        self.publish_part(part.with(PartWord::HAS, has.into()));
     }
 
     /// Gives segments back, as many as go out with one doorbell.
-    fn give_back<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        want: Extent,
-        segments: Range<u32>,
-    ) -> Posted {
-        let op = self.dslr.serving(want.mode());
-        let verb = |segment| Verb::MaskedFaa128 { addr: Self::word(site, segment), op, hint: None };
+    fn give_back(self, want: Extent, segments: Range<u32>) -> Posted {
+        let op = self.rules.dslr.serving(want.mode());
+        let verb = |segment| Verb::MaskedFaa128 { addr: self.word(segment), op, hint: None };
         if segments.len() == 1 {
-            return site.endpoint.post(verb(segments.start));
+            return self.endpoint.post(verb(segments.start));
         }
         let chain: Vec<Link<'_>> = segments.take(CHAIN_MAX).map(|s| Link::from(verb(s))).collect();
-        site.endpoint.post_chain(&chain)
+        self.endpoint.post_chain(&chain)
     }
 
     /// Gives all of these segments back.
-    async fn give_all_back<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        want: Extent,
-        mut segments: Range<u32>,
-    ) -> Outcome<()> {
+    async fn give_all_back(self, want: Extent, mut segments: Range<u32>) -> Outcome<()> {
         while !segments.is_empty() {
-            site.endpoint.completion(self.give_back(site, want, segments.clone())).await?;
+            self.endpoint.completion(self.give_back(want, segments.clone())).await?;
             segments.start = segments.end.min(segments.start + CHAIN_MAX as u32);
         }
         Ok(())
     }
 
     /// Takes a segment if that needs no waiting.
-    async fn try_segment<E: WideAtomics>(&self, site: &Site<'_, E>, want: Extent) -> Outcome<bool> {
+    async fn try_segment(self, want: Extent) -> Outcome<bool> {
         let mut seen = None;
         loop {
-            let Some(verb) = self.dslr.trying(site, want.mode(), seen) else { return Ok(false) };
-            site.endpoint.verb(verb).await?;
-            let old = site.endpoint.old();
-            match self.dslr.tried(site, want.mode(), seen, old) {
+            let Some(verb) = self.rules.dslr.trying(&self, want.mode(), seen) else {
+                return Ok(false);
+            };
+            self.endpoint.verb(verb).await?;
+            let old = self.endpoint.old();
+            match self.rules.dslr.tried(&self, want.mode(), seen, old) {
                 Tried::Granted(_) => return Ok(true),
                 Tried::Busy => return Ok(false),
                 Tried::Again(word) => seen = Some(word),
             }
-            site.endpoint.checkpoint(&[old as u64, (old >> 64) as u64]);
+            self.endpoint.checkpoint(&[old as u64, (old >> 64) as u64]);
         }
     }
 }
@@ -159,21 +154,21 @@ impl<E: WideAtomics> Lock<E> for Segments {
     type Grant = ();
 
     fn begin(&self, site: &Site<'_, E>, want: Extent) -> u32 {
-        self.publish(site, want, 0);
+        site.by(self).publish_segments(want, 0);
         0
     }
 
     fn opening(&self, site: &Site<'_, E>, want: Extent) -> Verb<'static> {
-        let first = Self::site(site, self.segments(want).start);
+        let first = site.by(self).segment(self.segments(want).start);
         self.dslr.opening(&first, want.mode())
     }
 
     fn opened(&self, site: &Site<'_, E>, want: Extent, old: u128) -> Option<()> {
         let segments = self.segments(want);
-        let first = Self::site(site, segments.start);
+        let first = site.by(self).segment(segments.start);
         let holds = segments.len() == 1 && self.dslr.opened(&first, want.mode(), old).is_some();
         if holds {
-            self.publish(site, want, 1);
+            site.by(self).publish_segments(want, 1);
         }
         holds.then_some(())
     }
@@ -181,12 +176,12 @@ impl<E: WideAtomics> Lock<E> for Segments {
     async fn wait_in_line(&self, site: &Site<'_, E>, want: Extent, old: u128) -> Outcome<()> {
         let (mode, mut old) = (want.mode(), Some(old));
         for (has, segment) in (0..).zip(self.segments(want)) {
-            let here = Self::site(site, segment);
+            let here = site.by(self).segment(segment);
             let old = match old.take() {
                 Some(old) => old,
                 None => {
                     // First that the one before is held, then that this one is opened.
-                    self.publish(site, want, has);
+                    site.by(self).publish_segments(want, has);
                     site.publish(Phase::Opening, mode, 0);
                     site.endpoint.verb(self.dslr.opening(&here, mode)).await?;
                     site.endpoint.old()
@@ -196,19 +191,19 @@ impl<E: WideAtomics> Lock<E> for Segments {
                 self.dslr.wait_in_line(&here, mode, old).await?;
             }
         }
-        self.publish(site, want, self.segments(want).len() as u32);
+        site.by(self).publish_segments(want, self.segments(want).len() as u32);
         Ok(())
     }
 
     fn closing(&self, site: &Site<'_, E>, want: Extent, (): ()) -> Option<Verb<'static>> {
         let segments = self.segments(want);
         let op = self.dslr.serving(want.mode());
-        let addr = Self::word(site, segments.start);
+        let addr = site.by(self).word(segments.start);
         (segments.len() == 1).then_some(Verb::MaskedFaa128 { addr, op, hint: None })
     }
 
     fn close(&self, site: &Site<'_, E>, want: Extent, (): ()) -> Option<Posted> {
-        Some(self.give_back(site, want, self.segments(want)))
+        Some(site.by(self).give_back(want, self.segments(want)))
     }
 
     fn closed(&self, _: &Site<'_, E>, want: Extent, (): (), _: u128) -> bool {
@@ -225,7 +220,7 @@ impl<E: WideAtomics> Lock<E> for Segments {
     ) -> Outcome<()> {
         let segments = self.segments(want);
         let rest = segments.start + CHAIN_MAX as u32..segments.end;
-        self.give_all_back(site, want, rest).await
+        site.by(self).give_all_back(want, rest).await
     }
 
     fn trying(&self, _: &Site<'_, E>, _: Extent, _: Option<u128>) -> Option<Verb<'static>> {
@@ -239,13 +234,13 @@ impl<E: WideAtomics> Lock<E> for Segments {
     async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Outcome<Option<()>> {
         let segments = self.segments(want);
         for (has, segment) in (0..).zip(segments.clone()) {
-            self.publish(site, want, has);
-            if !self.try_segment(&Self::site(site, segment), want).await? {
-                self.give_all_back(site, want, segments.start..segment).await?;
+            site.by(self).publish_segments(want, has);
+            if !site.by(self).segment(segment).by(self).try_segment(want).await? {
+                site.by(self).give_all_back(want, segments.start..segment).await?;
                 return Ok(None);
             }
         }
-        self.publish(site, want, segments.len() as u32);
+        site.by(self).publish_segments(want, segments.len() as u32);
         Ok(Some(()))
     }
 }

@@ -24,7 +24,7 @@ use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
 use crate::repair;
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 use crate::width;
@@ -137,8 +137,6 @@ impl Default for ShiftLock {
     }
 }
 
-impl ShiftLock {}
-
 /// How a wait for other clients ended.
 enum End<T> {
     /// As it should.
@@ -152,58 +150,6 @@ enum End<T> {
 // Acquiring.
 
 impl ShiftLock {
-    /// Makes this slot the tail whatever the word was: the unconditional swap of section 3.3.
-    #[inline(always)]
-    fn enqueue<E>(site: &Site<'_, E>) -> MaskedCas<u128> {
-        MaskedCas {
-            swap: ShiftWord::TAIL.place(site.me.bits()),
-            swap_mask: ShiftWord::TAIL.mask(),
-            ..MaskedCas::default()
-        }
-    }
-
-    /// The same if nobody holds or awaits the lock.
-    #[inline(always)]
-    fn enqueue_if_free<E>(site: &Site<'_, E>) -> MaskedCas<u128> {
-        let compare_mask = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();
-        MaskedCas { compare_mask, ..Self::enqueue(site) }
-    }
-
-    /// The verb of whoever gets in line, or counts itself in.
-    #[inline(always)]
-    fn entry<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        let (addr, hint) = (site.lock, site.hint());
-        match mode {
-            Mode::Exclusive => Verb::MaskedCas128 { addr, op: Self::enqueue(site), hint },
-            Mode::Shared => Verb::MaskedFaa128 { addr, op: Self::enter(), hint },
-        }
-    }
-
-    /// The verb by which a reader, or a writer of the line without a successor, leaves.
-    #[inline(always)]
-    fn exit<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
-        let addr = site.lock;
-        if mode == Mode::Shared {
-            return Some(Verb::MaskedFaa128 { addr, op: Self::leave(), hint: site.hint() });
-        }
-        if site.successor().is_some() {
-            return None;
-        }
-        // Algorithm 3, line 6: no tail, one release more, the epoch flipped, in one verb.
-        let held = ShiftWord(u128::from(grant.released.0) << 64)
-            .with(ShiftWord::TAIL, site.me.bits())
-            .with(ShiftWord::EPOCH, u64::from(grant.epoch))
-            .with(ShiftWord::GENERATION_LOW, grant.released.generation());
-        let swap_mask = ShiftWord::TAIL.mask() | RELEASED_MASK | ShiftWord::EPOCH.mask();
-        let op = MaskedCas {
-            compare: held.0,
-            compare_mask: ShiftWord::TAIL.mask() | RELEASED_MASK,
-            swap: left_free(grant).0 & swap_mask,
-            swap_mask,
-        };
-        Some(Verb::MaskedCas128 { addr, op, hint: Some(held.0) })
-    }
-
     /// A reader more.
     #[inline(always)]
     fn enter() -> MaskedFaa<u128> {
@@ -217,81 +163,129 @@ impl ShiftLock {
         MaskedFaa { add: one_less | ShiftWord::COUNT.place(1), boundary: ShiftWord::BOUNDARY }
     }
 
+    /// Polls by the clock where a wait cannot watch memory.
+    fn poll_interval<E: WideAtomics>(&self) -> Option<Nanos> {
+        (!E::WATCHES_MEMORY).then_some(self.poll_ns)
+    }
+}
+
+impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
+    /// Makes this slot the tail whatever the word was: the unconditional swap of section 3.3.
+    #[inline(always)]
+    fn enqueue(self) -> MaskedCas<u128> {
+        MaskedCas {
+            swap: ShiftWord::TAIL.place(self.me.bits()),
+            swap_mask: ShiftWord::TAIL.mask(),
+            ..MaskedCas::default()
+        }
+    }
+
+    /// The same if nobody holds or awaits the lock.
+    #[inline(always)]
+    fn enqueue_if_free(self) -> MaskedCas<u128> {
+        let compare_mask = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();
+        MaskedCas { compare_mask, ..self.enqueue() }
+    }
+
+    /// The verb of whoever gets in line, or counts itself in.
+    #[inline(always)]
+    fn entry(self, mode: Mode) -> Verb<'static> {
+        let (addr, hint) = (self.lock, self.hint());
+        match mode {
+            Mode::Exclusive => Verb::MaskedCas128 { addr, op: self.enqueue(), hint },
+            Mode::Shared => Verb::MaskedFaa128 { addr, op: ShiftLock::enter(), hint },
+        }
+    }
+
+    /// The verb by which a reader, or a writer of the line without a successor, leaves.
+    #[inline(always)]
+    fn exit(self, mode: Mode, grant: Grant) -> Option<Verb<'static>> {
+        let addr = self.lock;
+        if mode == Mode::Shared {
+            return Some(Verb::MaskedFaa128 { addr, op: ShiftLock::leave(), hint: self.hint() });
+        }
+        if self.successor().is_some() {
+            return None;
+        }
+        // Algorithm 3, line 6: no tail, one release more, the epoch flipped, in one verb.
+        let held = ShiftWord(u128::from(grant.released.0) << 64)
+            .with(ShiftWord::TAIL, self.me.bits())
+            .with(ShiftWord::EPOCH, u64::from(grant.epoch))
+            .with(ShiftWord::GENERATION_LOW, grant.released.generation());
+        let swap_mask = ShiftWord::TAIL.mask() | RELEASED_MASK | ShiftWord::EPOCH.mask();
+        let op = MaskedCas {
+            compare: held.0,
+            compare_mask: ShiftWord::TAIL.mask() | RELEASED_MASK,
+            swap: left_free(grant).0 & swap_mask,
+            swap_mask,
+        };
+        Some(Verb::MaskedCas128 { addr, op, hint: Some(held.0) })
+    }
+
     /// A writer that found the lock taken: behind readers alone, or behind another writer.
-    async fn wait_exclusive<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        old: ShiftWord,
-    ) -> Outcome<Option<Grant>> {
+    async fn wait_exclusive(self, old: ShiftWord) -> Outcome<Option<Grant>> {
         let generation = old.generation();
-        site.publish(Phase::Waiting, Mode::Exclusive, generation);
+        self.publish(Phase::Waiting, Mode::Exclusive, generation);
         let turn = if old.tail() == 0 {
             let grant = Grant {
                 released: add(old.released(), old.readers()),
                 epoch: old.epoch() != 0,
                 streak: 1,
             };
-            self.wait_for_readers(site, grant).await?
+            self.wait_for_readers(grant).await?
         } else {
-            self.follow(site, Mailbox::from_bits(old.tail()), generation).await?
+            self.follow(Mailbox::from_bits(old.tail()), generation).await?
         };
         match turn {
             End::Mine(grant) => Ok(Some(grant)),
             End::Again => Ok(None),
-            End::Broken => self.repair(site, generation, Mode::Exclusive).await,
+            End::Broken => self.repair(generation, Mode::Exclusive).await,
         }
     }
 
     /// Reports to the writer before, and waits for its note (algorithm 2, lines 12 to 20).
-    async fn follow<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        predecessor: Mailbox,
-        generation: u64,
-    ) -> Outcome<End<Grant>> {
-        let report = Note::new(Kind::Successor, site.me, site.lock, generation);
-        if !tell(site, predecessor, &report).await? {
+    async fn follow(self, predecessor: Mailbox, generation: u64) -> Outcome<End<Grant>> {
+        let report = Note::new(Kind::Successor, self.me, self.lock, generation);
+        if !tell(&self, predecessor, &report).await? {
             return Ok(End::Broken);
         }
         let peers = [predecessor.endpoint];
         let mut gone = false;
         let note = loop {
-            match next_note(site, generation) {
+            match next_note(&self, generation) {
                 Some(note) => break note,
                 // A predecessor that died has sent what it ever will.
                 None if gone => {
-                    site.peer_died(predecessor.endpoint);
+                    self.peer_died(predecessor.endpoint);
                     return Ok(End::Broken);
                 }
                 None => {}
             }
-            site.endpoint.checkpoint(&[generation, u64::from(gone), site.successor_bits()]);
-            gone = await_mail(site, &peers, patience_in_line(self.bypass, self.patience)).await?;
+            self.endpoint.checkpoint(&[generation, u64::from(gone), self.successor_bits()]);
+            gone =
+                await_mail(&self, &peers, patience_in_line(self.rules.bypass, self.rules.patience))
+                    .await?;
         };
         let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
         match note.kind {
-            Kind::ModeChanged => self.wait_for_readers(site, grant).await,
+            Kind::ModeChanged => self.wait_for_readers(grant).await,
             Kind::Handover => Ok(End::Mine(grant)),
-            Kind::First => self.first_in_line(site, grant).await,
+            Kind::First => self.first_in_line(grant).await,
             Kind::Successor | Kind::Reset => Ok(End::Again),
         }
     }
 
     /// Waits until the count is the one of `grant`: until all readers before this writer have left
     /// (algorithm 2, lines 15 and 21).
-    async fn wait_for_readers<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        grant: Grant,
-    ) -> Outcome<End<Grant>> {
-        let upper = site.lock.plus(UPPER_HALF);
-        let mut suspicion = Suspicion::new::<E>(self.poll_ns);
+    async fn wait_for_readers(self, grant: Grant) -> Outcome<End<Grant>> {
+        let upper = self.lock.plus(UPPER_HALF);
+        let mut suspicion = Suspicion::new::<E>(self.rules.poll_ns);
         loop {
             // Looking around comes before reading the count: a reader that is not seen any more has
             // left, and its release shows.
-            let is_sure = suspicion.look_around(site).await?;
-            site.endpoint.read64(upper).await?;
-            let seen = Released(site.endpoint.old() as u64);
+            let is_sure = suspicion.look_around(&self).await?;
+            self.endpoint.read64(upper).await?;
+            let seen = Released(self.endpoint.old() as u64);
             if seen.generation() != grant.released.generation() {
                 return Ok(End::Again);
             }
@@ -299,58 +293,54 @@ impl ShiftLock {
                 return Ok(End::Mine(grant));
             }
             if is_sure {
-                site.peer_died(EndpointId::NOBODY);
+                self.peer_died(EndpointId::NOBODY);
                 return Ok(End::Broken);
             }
-            site.endpoint.checkpoint(&[grant.released.0, suspicion.survivor()]);
+            self.endpoint.checkpoint(&[grant.released.0, suspicion.survivor()]);
             let wait = Wait {
                 word: Some((upper, seen.0)),
                 peers: &suspicion.watched,
                 interval: Some(suspicion.interval()),
-                patience: self.patience,
+                patience: self.rules.patience,
                 mail: None,
             };
-            suspicion.woken::<E>(site.endpoint.wait(wait).await);
+            suspicion.woken::<E>(self.endpoint.wait(wait).await);
         }
     }
 
     /// A reader that found a writer in line waits for the epoch to flip (algorithm 2, line 5). One
     /// 8-byte read tells whether it has, and whether the lock was repaired.
-    async fn wait_shared<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        old: ShiftWord,
-    ) -> Outcome<Option<Grant>> {
+    async fn wait_shared(self, old: ShiftWord) -> Outcome<Option<Grant>> {
         let generation = old.generation();
-        site.publish(Phase::Waiting, Mode::Shared, generation);
+        self.publish(Phase::Waiting, Mode::Shared, generation);
         let mut gone = EndpointId::NOBODY;
         loop {
-            site.endpoint.read64(site.lock).await?;
-            let seen = site.endpoint.old() as u64;
+            self.endpoint.read64(self.lock).await?;
+            let seen = self.endpoint.old() as u64;
             let word = ShiftWord(u128::from(seen));
             if word.generation_low() != old.generation_low() {
                 // Whoever repairs waits for this release of a reader that never held.
-                site.endpoint.masked_faa128(site.lock, Self::leave(), None).await?;
+                self.endpoint.masked_faa128(self.lock, ShiftLock::leave(), None).await?;
                 return Ok(None);
             }
             if word.epoch() != old.epoch() {
-                return self.admitted(site, word, generation).await.map(Some);
+                return self.admitted(word, generation).await.map(Some);
             }
             let last_writer = Mailbox::from_bits(word.tail()).endpoint;
             if gone.is_somebody() && gone == last_writer {
-                site.peer_died(gone);
-                return self.repair(site, generation, Mode::Shared).await;
+                self.peer_died(gone);
+                return self.repair(generation, Mode::Shared).await;
             }
-            site.endpoint.checkpoint(&[seen]);
+            self.endpoint.checkpoint(&[seen]);
             let watched = [last_writer];
             let wait = Wait {
-                word: Some((site.lock, seen)),
+                word: Some((self.lock, seen)),
                 peers: if last_writer.is_somebody() { &watched } else { &[] },
-                interval: self.poll_interval::<E>(),
-                patience: self.patience,
+                interval: self.rules.poll_interval::<E>(),
+                patience: self.rules.patience,
                 mail: None,
             };
-            gone = match site.endpoint.wait(wait).await {
+            gone = match self.endpoint.wait(wait).await {
                 Woken::PeerGone(peer) => peer,
                 _ => EndpointId::NOBODY,
             };
@@ -359,57 +349,38 @@ impl ShiftLock {
 
     /// Learns the token of an admitted reader: the count, read after the flip, so that it is above
     /// the token of the writer that let the reader in. The poll's own upper half may be older.
-    async fn admitted<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        word: ShiftWord,
-        generation: u64,
-    ) -> Outcome<Grant> {
-        site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
-        let seen = Released(site.endpoint.old() as u64);
+    async fn admitted(self, word: ShiftWord, generation: u64) -> Outcome<Grant> {
+        self.endpoint.read64(self.lock.plus(UPPER_HALF)).await?;
+        let seen = Released(self.endpoint.old() as u64);
         let released = seen.with(Released::GENERATION, generation);
         Ok(Grant { released, epoch: word.epoch() != 0, streak: 0 })
-    }
-
-    /// Polls by the clock where a wait cannot watch memory.
-    fn poll_interval<E: WideAtomics>(&self) -> Option<Nanos> {
-        (!E::WATCHES_MEMORY).then_some(self.poll_ns)
     }
 }
 
 // Releasing.
 
-impl ShiftLock {
+impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
     /// Gives the lock to the successor, to the readers first if it is their turn (algorithm 3,
     /// lines 10 to 19), or to whoever runs if that may pass. `None` if the successor is dead.
-    async fn pass_on<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        successor: Mailbox,
-        grant: Grant,
-    ) -> Outcome<Option<()>> {
-        let Some(note) = self.count_release(site, grant).await? else {
-            repair::dismiss(site, next_generation(grant.released.generation())).await?;
+    async fn pass_on(self, successor: Mailbox, grant: Grant) -> Outcome<Option<()>> {
+        let Some(note) = self.count_release(grant).await? else {
+            repair::dismiss(&self, next_generation(grant.released.generation())).await?;
             return Ok(Some(()));
         };
-        let told = tell(site, successor, &note).await?;
+        let told = tell(&self, successor, &note).await?;
         Ok(told.then_some(()))
     }
 
     /// Counts the release of a writer that knows its successor, by one conditional atomic: it fails
     /// where the lock was repaired. Returns the note for the successor, or `None` if it failed.
-    async fn count_release<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        grant: Grant,
-    ) -> Outcome<Option<Note>> {
-        let readers_turn = grant.streak >= self.writers_max;
+    async fn count_release(self, grant: Grant) -> Outcome<Option<Note>> {
+        let readers_turn = grant.streak >= self.rules.writers_max;
         let released = add(grant.released, 1);
-        let mut keeps = readers_turn && self.keep;
+        let mut keeps = readers_turn && self.rules.keep;
         loop {
             let flips = readers_turn && !keeps;
             let epoch = grant.epoch ^ flips;
-            let open = !flips && !self.is_closed_at(released);
+            let open = !flips && !self.rules.is_closed_at(released);
             let no_readers = if keeps { ShiftWord::READERS.mask() } else { 0 };
             let op = MaskedCas {
                 compare: u128::from(grant.released.0) << 64,
@@ -420,10 +391,10 @@ impl ShiftLock {
                     .0,
                 swap_mask: RELEASED_MASK | ShiftWord::EPOCH.mask() | ShiftWord::OPEN.mask(),
             };
-            site.endpoint.masked_cas128(site.lock, op, None).await?;
-            let old = ShiftWord(site.endpoint.old());
+            self.endpoint.masked_cas128(self.lock, op, None).await?;
+            let old = ShiftWord(self.endpoint.old());
             if old.released() != grant.released {
-                site.event(Event::Superseded { lock: site.lock });
+                self.event(Event::Superseded { lock: self.lock });
                 return Ok(None);
             }
             if old.0 & no_readers != 0 {
@@ -431,7 +402,7 @@ impl ShiftLock {
                 continue;
             }
             if open {
-                site.left(old.0 & !op.swap_mask | op.swap);
+                self.left(old.0 & !op.swap_mask | op.swap);
             }
             return Ok(Some(Note {
                 kind: match (flips, open) {
@@ -439,8 +410,8 @@ impl ShiftLock {
                     (false, true) => Kind::First,
                     (false, false) => Kind::Handover,
                 },
-                from: site.me,
-                lock: site.lock,
+                from: self.me,
+                lock: self.lock,
                 released: if flips { add(released, old.readers()) } else { released },
                 epoch: u64::from(epoch),
                 streak: if flips { 1 } else { grant.streak.saturating_add(1) },
@@ -449,27 +420,23 @@ impl ShiftLock {
     }
 
     /// Leaves an acquired lock like any writer, for an acquisition that repaired it on its way.
-    async fn release_exclusive<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        grant: Grant,
-    ) -> Outcome<()> {
+    async fn release_exclusive(self, grant: Grant) -> Outcome<()> {
         let mut old = None;
-        if let Some(verb) = self.closing(site, Mode::Exclusive, grant) {
-            site.endpoint.verb(verb).await?;
-            if self.closed(site, Mode::Exclusive, grant, site.endpoint.old()) {
+        if let Some(verb) = self.rules.closing(&self, Mode::Exclusive, grant) {
+            self.endpoint.verb(verb).await?;
+            if self.rules.closed(&self, Mode::Exclusive, grant, self.endpoint.old()) {
                 return Ok(());
             }
-            old = Some(site.endpoint.old());
+            old = Some(self.endpoint.old());
         }
         // Boxed, since handing over may repair and a repair may release.
-        Box::pin(self.hand_over(site, Mode::Exclusive, grant, old)).await
+        Box::pin(self.rules.hand_over(&self, Mode::Exclusive, grant, old)).await
     }
 }
 
 // Repairing.
 
-impl ShiftLock {
+impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
     /// Takes a broken lock over: steals it, lets the living leave, and takes the dead readers off
     /// the count. `None`: begin again, since somebody else was first or, for a reader, since the
     /// lock is whole again.
@@ -477,54 +444,44 @@ impl ShiftLock {
     /// The arithmetic: of the `r` readers in the word when it was stolen at count `c`, each living
     /// one leaves exactly once, holding or not. If the count is `c2` when all have left, `c2 - c`
     /// of them lived.
-    async fn repair<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        generation: u64,
-        mode: Mode,
-    ) -> Outcome<Option<Grant>> {
+    async fn repair(self, generation: u64, mode: Mode) -> Outcome<Option<Grant>> {
         let next = ShiftWord::new().with(ShiftWord::GENERATION, generation + 1).generation();
         let op = MaskedCas {
             compare: ShiftWord::GENERATION.place(generation),
             compare_mask: ShiftWord::GENERATION.mask(),
-            swap: ShiftWord::new().with(ShiftWord::TAIL, site.me.bits()).with_generation(next).0,
+            swap: ShiftWord::new().with(ShiftWord::TAIL, self.me.bits()).with_generation(next).0,
             swap_mask: ShiftWord::TAIL.mask()
                 | ShiftWord::OPEN.mask()
                 | ShiftWord::GENERATION.mask()
                 | ShiftWord::GENERATION_LOW.mask(),
         };
-        site.endpoint.masked_cas128(site.lock, op, None).await?;
-        let stolen = ShiftWord(site.endpoint.old());
+        self.endpoint.masked_cas128(self.lock, op, None).await?;
+        let stolen = ShiftWord(self.endpoint.old());
         if mode == Mode::Shared {
             // A waiting reader is among those who leave.
-            site.endpoint.masked_faa128(site.lock, Self::leave(), None).await?;
+            self.endpoint.masked_faa128(self.lock, ShiftLock::leave(), None).await?;
         }
         if stolen.generation() != generation {
             return Ok(None);
         }
-        site.set_successor(None);
-        site.publish(Phase::Repairing, Mode::Exclusive, next);
-        if !repair::drain(site, next, |mode| mode == Mode::Exclusive).await? {
+        self.set_successor(None);
+        self.publish(Phase::Repairing, Mode::Exclusive, next);
+        if !repair::drain(&self, next, |mode| mode == Mode::Exclusive).await? {
             return Ok(None);
         }
-        let Some(released) = self.bury(site, stolen, next).await? else { return Ok(None) };
+        let Some(released) = self.bury(stolen, next).await? else { return Ok(None) };
         let grant = Grant { released, epoch: stolen.epoch() != 0, streak: 1 };
         if mode == Mode::Exclusive {
             return Ok(Some(grant));
         }
-        self.release_exclusive(site, grant).await?;
+        self.release_exclusive(grant).await?;
         Ok(None)
     }
 
     /// Takes dead readers off the stolen word and moves the count, so that no token comes twice.
     /// Readers of the new generation come meanwhile, hence the loop; releases do not. `None` if the
     /// lock was stolen in turn.
-    async fn bury<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        stolen: ShiftWord,
-        generation: u64,
-    ) -> Outcome<Option<Released>> {
+    async fn bury(self, stolen: ShiftWord, generation: u64) -> Outcome<Option<Released>> {
         let mut seen = stolen.with(ShiftWord::GENERATION, generation);
         loop {
             let left = seen.count().wrapping_sub(stolen.count()) & ShiftWord::COUNT.max();
@@ -539,17 +496,17 @@ impl ShiftLock {
                     .0,
                 swap_mask: ShiftWord::READERS.mask() | RELEASED_MASK,
             };
-            site.endpoint.masked_cas128(site.lock, op, None).await?;
-            let found = ShiftWord(site.endpoint.old());
+            self.endpoint.masked_cas128(self.lock, op, None).await?;
+            let found = ShiftWord(self.endpoint.old());
             if found.generation() != generation {
                 return Ok(None);
             }
             if (found.0 ^ seen.0) & op.compare_mask == 0 {
-                site.event(Event::Repaired { lock: site.lock, generation, dead_readers });
+                self.event(Event::Repaired { lock: self.lock, generation, dead_readers });
                 return Ok(Some(released));
             }
             seen = found;
-            site.endpoint.checkpoint(&[seen.0 as u64, (seen.0 >> 64) as u64]);
+            self.endpoint.checkpoint(&[seen.0 as u64, (seen.0 >> 64) as u64]);
         }
     }
 }
@@ -616,16 +573,16 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
         match mode {
-            Mode::Exclusive if self.bypass > 0 => self.attempt_verb(site),
-            _ => Self::entry(site, mode),
+            Mode::Exclusive if self.bypass > 0 => site.by(self).attempt_verb(),
+            _ => site.by(self).entry(mode),
         }
     }
 
     #[inline(always)]
     fn open(&self, site: &Site<'_, E>, mode: Mode) -> Posted {
         match mode {
-            Mode::Exclusive if self.bypass > 0 => site.endpoint.post(self.attempt_verb(site)),
-            _ => site.endpoint.post(Self::entry(site, mode)),
+            Mode::Exclusive if self.bypass > 0 => site.endpoint.post(site.by(self).attempt_verb()),
+            _ => site.endpoint.post(site.by(self).entry(mode)),
         }
     }
 
@@ -633,7 +590,7 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
     fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Grant> {
         let old = ShiftWord(old);
         if mode == Mode::Exclusive && self.bypass > 0 {
-            return self.attempted(site, old);
+            return site.by(self).attempted(old);
         }
         found_free(mode, old)
     }
@@ -643,17 +600,17 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
         loop {
             site.endpoint.checkpoint(&[old as u64, (old >> 64) as u64]);
             if mode == Mode::Exclusive && self.bypass > 0 {
-                match self.get_in_line(site, ShiftWord(old)).await? {
+                match site.by(self).get_in_line(ShiftWord(old)).await? {
                     Ok(grant) => return Ok(grant),
                     Err(found) => old = found.0,
                 }
             }
             let granted = match mode {
-                Mode::Exclusive => self.wait_exclusive(site, ShiftWord(old)).await?,
-                Mode::Shared => self.wait_shared(site, ShiftWord(old)).await?,
+                Mode::Exclusive => site.by(self).wait_exclusive(ShiftWord(old)).await?,
+                Mode::Shared => site.by(self).wait_shared(ShiftWord(old)).await?,
             };
             if let Some(grant) = granted {
-                self.begin_barging(site, grant, false);
+                site.by(self).begin_barging(grant, false);
                 return Ok(grant);
             }
             site.event(Event::Restarted { lock: site.lock });
@@ -675,10 +632,10 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
         if mode == Mode::Exclusive {
             sort_mail(site, grant);
             if grant.streak == 0 {
-                return Some(self.passed(site, grant));
+                return Some(site.by(self).passed(grant));
             }
         }
-        Self::exit(site, mode, grant)
+        site.by(self).exit(mode, grant)
     }
 
     #[inline(always)]
@@ -686,10 +643,10 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
         if mode == Mode::Exclusive {
             sort_mail(site, grant);
             if grant.streak == 0 {
-                return Some(site.endpoint.post(self.passed(site, grant)));
+                return Some(site.endpoint.post(site.by(self).passed(grant)));
             }
         }
-        Self::exit(site, mode, grant).map(|verb| site.endpoint.post(verb))
+        site.by(self).exit(mode, grant).map(|verb| site.endpoint.post(verb))
     }
 
     #[inline(always)]
@@ -725,13 +682,13 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
         assert!(grant.streak > 0, "nobody else ends the hold of who passed the line");
         if let Some(successor) = await_successor(site, generation, self.patience).await? {
             site.set_successor(None);
-            if self.pass_on(site, successor, grant).await?.is_some() {
+            if site.by(self).pass_on(successor, grant).await?.is_some() {
                 return Ok(());
             }
         }
         // The successor died: take the lock over, and release it again.
-        match self.repair(site, generation, Mode::Exclusive).await? {
-            Some(grant) => self.release_exclusive(site, grant).await,
+        match site.by(self).repair(generation, Mode::Exclusive).await? {
+            Some(grant) => site.by(self).release_exclusive(grant).await,
             None => repair::dismiss(site, next_generation(generation)).await,
         }
     }
@@ -740,7 +697,7 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
         let seen = ShiftWord(seen.or(site.hint()).unwrap_or(0));
         let (tail, readers) = (ShiftWord::TAIL, ShiftWord::READERS);
         let op = match mode {
-            Mode::Exclusive => Self::enqueue_if_free(site),
+            Mode::Exclusive => site.by(self).enqueue_if_free(),
             // An addition cannot be conditional: compare the number of readers, and store one more.
             Mode::Shared => MaskedCas {
                 compare: readers.place(seen.readers()),

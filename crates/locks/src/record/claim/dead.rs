@@ -20,7 +20,7 @@ use super::word::{
 use crate::event::Event;
 use crate::record::barging::patience_in_line;
 use crate::repair::{self, Participant, SecondLook};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::{self, Phase, SlotRecord};
 use crate::want::Mode;
 
@@ -261,43 +261,37 @@ async fn bury<E: WideAtomics>(
     Ok(ClaimWord(swapped(&op, found)))
 }
 
-impl Claim {
+impl<E: WideAtomics> Protocol<'_, E, Claim> {
     /// A try that found the lock taken: looks whether its holders live.
     ///
     /// Where nobody who holds the lock keeps it out, but somebody stands in line, it asks those for
     /// a sign of life, and is in vain when it sees one. After 100 ms without it passes over them:
     /// they are stopped.
-    pub(super) async fn try_past_the_dead<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    pub(super) async fn try_past_the_dead(
+        self,
         mode: Mode,
         seen: ClaimWord,
     ) -> Outcome<Option<Grant>> {
-        site.may_stand_in_line();
-        let granted = self.look_past_the_dead(site, mode, seen).await?;
+        self.may_stand_in_line();
+        let granted = self.look_past_the_dead(mode, seen).await?;
         if granted.is_none() {
-            site.stood_in_no_line();
+            self.stood_in_no_line();
         }
         Ok(granted)
     }
 
-    async fn look_past_the_dead<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        mut seen: ClaimWord,
-    ) -> Outcome<Option<Grant>> {
-        let ticket = site.acquisition();
+    async fn look_past_the_dead(self, mode: Mode, mut seen: ClaimWord) -> Outcome<Option<Grant>> {
+        let ticket = self.acquisition();
         let (mut steps, mut doubts, mut asked) = (0, Doubts::default(), Asked::default());
         for looks in 0..LOOKS_MAX {
-            site.publish_ticket(Phase::Trying, mode, 0, ticket);
+            self.publish_ticket(Phase::Trying, mode, 0, ticket);
             let (so_far, held) = ((steps as u64) << 32 | u64::from(looks), seen.watched());
-            let known = [doubts.survivor(), asked.survivor(), site.signs()];
-            site.endpoint.checkpoint(&[held, seen.count(), so_far, known[0], known[1], known[2]]);
-            let line = match self.obstacle(site, mode, seen, &mut doubts).await? {
+            let known = [doubts.survivor(), asked.survivor(), self.signs()];
+            self.endpoint.checkpoint(&[held, seen.count(), so_far, known[0], known[1], known[2]]);
+            let line = match self.obstacle(mode, seen, &mut doubts).await? {
                 Obstacle::Living => return Ok(None),
                 Obstacle::Doubtful => {
-                    seen = self.await_doubtful(site).await?;
+                    seen = self.await_doubtful().await?;
                     continue;
                 }
                 Obstacle::None(line) => line,
@@ -307,14 +301,14 @@ impl Claim {
                 }
             };
             let op = match line {
-                Line::Nobody => enter_free(site, mode, seen),
-                Line::Dead => take_over(site, mode, seen),
-                Line::Waits(_) if steps == PASS_OVER_NS.len() => pass_over(site, mode, seen),
+                Line::Nobody => enter_free(&self, mode, seen),
+                Line::Dead => take_over(&self, mode, seen),
+                Line::Waits(_) if steps == PASS_OVER_NS.len() => pass_over(&self, mode, seen),
                 Line::Waits(waiters) => {
-                    asked.ask(site, &waiters).await?;
+                    asked.ask(&self, &waiters).await?;
                     let before = seen;
-                    seen = self.await_claim(site, seen, PASS_OVER_NS[steps]).await?;
-                    if asked.is_answered(site).await? {
+                    seen = self.await_claim(seen, PASS_OVER_NS[steps]).await?;
+                    if asked.is_answered(&self).await? {
                         return Ok(None);
                     }
                     let is_as_before = seen.count() == before.count() && seen.is_free_for(mode);
@@ -322,12 +316,12 @@ impl Claim {
                     continue;
                 }
             };
-            site.publish_ticket(Phase::Claiming, mode, 0, ticket);
-            site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
-            let found = site.endpoint.old();
+            self.publish_ticket(Phase::Claiming, mode, 0, ticket);
+            self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
+            let found = self.endpoint.old();
             if matched(&op, found) {
-                site.left(found);
-                return Ok(Some(granted(site, mode, &op, found)));
+                self.left(found);
+                return Ok(Some(granted(&self, mode, &op, found)));
             }
             seen = ClaimWord(found);
         }
@@ -335,26 +329,20 @@ impl Claim {
     }
 
     /// What keeps a try from the lock.
-    async fn obstacle<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        seen: ClaimWord,
-        doubts: &mut Doubts,
-    ) -> Outcome<Obstacle> {
+    async fn obstacle(self, mode: Mode, seen: ClaimWord, doubts: &mut Doubts) -> Outcome<Obstacle> {
         if seen.holder() != 0 {
-            return Ok(match living_writer(site, seen).await? {
+            return Ok(match living_writer(&self, seen).await? {
                 Ok(_) => Obstacle::Living,
                 Err(found) => Obstacle::Buried(found),
             });
         }
         if mode == Mode::Exclusive && seen.readers() > 0 {
-            let Some(inside) = living_readers(site, seen).await? else {
-                return Ok(Obstacle::Buried(read_word(site).await?));
+            let Some(inside) = living_readers(&self, seen).await? else {
+                return Ok(Obstacle::Buried(read_word(&self).await?));
             };
-            let living = doubts.living(site, seen.readers(), &inside).await?;
+            let living = doubts.living(&self, seen.readers(), &inside).await?;
             if living < seen.readers() {
-                return Ok(Obstacle::Buried(bury_readers(site, seen, living).await?));
+                return Ok(Obstacle::Buried(bury_readers(&self, seen, living).await?));
             }
             let is_doubtful = (inside.certain.len() as u64) < seen.readers();
             return Ok(if is_doubtful { Obstacle::Doubtful } else { Obstacle::Living });
@@ -365,7 +353,7 @@ impl Claim {
         if seen.tail() == 0 {
             return Ok(Obstacle::None(Line::Nobody));
         }
-        let mut waiters = repair::participants(site.endpoint, site.lock, site.slot()).await?;
+        let mut waiters = repair::participants(self.endpoint, self.lock, self.slot()).await?;
         waiters.retain(|p| {
             use Phase::{Claiming, Coming, Opening, Waiting};
             matches!(p.record.phase, Waiting | Claiming | Opening | Coming)
@@ -374,29 +362,24 @@ impl Claim {
     }
 
     /// Gives readers that may be inside a while to say so.
-    async fn await_doubtful<E: WideAtomics>(&self, site: &Site<'_, E>) -> Outcome<ClaimWord> {
+    async fn await_doubtful(self) -> Outcome<ClaimWord> {
         let interval = Some(if E::COMPLETES_IN_POST { DOUBT_NS } else { TRUST_FAR_NS });
-        let patience = patience_in_line(self.bypass, self.patience);
-        site.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
-        read_word(site).await
+        let patience = patience_in_line(self.rules.bypass, self.rules.patience);
+        self.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
+        read_word(&self).await
     }
 
     /// Waits until those in line have claimed a free lock, or a part of the time has passed that a
     /// try has for that.
-    async fn await_claim<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        seen: ClaimWord,
-        at_most_ns: Nanos,
-    ) -> Outcome<ClaimWord> {
+    async fn await_claim(self, seen: ClaimWord, at_most_ns: Nanos) -> Outcome<ClaimWord> {
         let wait = Wait {
-            word: Some((site.lock, seen.watched())),
+            word: Some((self.lock, seen.watched())),
             interval: Some(at_most_ns),
-            patience: patience_in_line(self.bypass, self.patience),
+            patience: patience_in_line(self.rules.bypass, self.rules.patience),
             ..Wait::default()
         };
-        site.endpoint.wait(wait).await;
-        read_word(site).await
+        self.endpoint.wait(wait).await;
+        read_word(&self).await
     }
 }
 

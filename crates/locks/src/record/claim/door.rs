@@ -9,7 +9,7 @@ use farlock_fabric::{MaskedCas, Posted, Verb, WideAtomics};
 use super::doubt::is_believed;
 use super::word::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
 use crate::record::barging::{self, ATTEMPTS, has_barged_enough, yield_and_read};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -98,157 +98,134 @@ pub(super) fn granted<E: WideAtomics>(
 }
 
 impl Claim {
+    fn newcomer_yields<E: WideAtomics>(&self) -> u8 {
+        barging::newcomer_yields::<E>(self.bypass, self.newcomer_yields)
+    }
+}
+
+impl<E: WideAtomics> Protocol<'_, E, Claim> {
     /// The verb by which a newcomer claims a lock whose word is `seen`, if it need not get in line.
     #[inline(always)]
-    fn way_in<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        seen: ClaimWord,
-    ) -> Option<MaskedCas<u128>> {
+    fn way_in(self, mode: Mode, seen: ClaimWord) -> Option<MaskedCas<u128>> {
         if seen.tail() == 0 {
-            return seen.is_free_for(mode).then(|| enter_free(site, mode, seen));
+            return seen.is_free_for(mode).then(|| enter_free(&self, mode, seen));
         }
-        let may_pass = seen.0 & HELD_MASK == 0 && !self.is_closed_at(seen.count());
-        may_pass.then(|| pass(site, mode, seen))
+        let may_pass = seen.0 & HELD_MASK == 0 && !self.rules.is_closed_at(seen.count());
+        may_pass.then(|| pass(&self, mode, seen))
     }
 
     /// What the first attempt expects: the word as this slot left it, or a free one; and whether it
     /// passes a line.
     #[inline(always)]
-    fn expects<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> (ClaimWord, bool) {
-        let seen = ClaimWord(site.hint().unwrap_or(0));
+    fn expects(self, mode: Mode) -> (ClaimWord, bool) {
+        let seen = ClaimWord(self.hint().unwrap_or(0));
         let passes =
-            seen.tail() != 0 && seen.0 & HELD_MASK == 0 && !self.is_closed_at(seen.count());
+            seen.tail() != 0 && seen.0 & HELD_MASK == 0 && !self.rules.is_closed_at(seen.count());
         let can_be = passes || seen.tail() == 0 && seen.is_free_for(mode);
         (if can_be { seen } else { ClaimWord(0) }, passes)
     }
 
     /// The first attempt, or a look at the word if the turn is over.
     #[inline(always)]
-    pub(super) fn attempt<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        let (addr, hint) = (site.lock, site.hint());
-        if has_barged_enough(site, ClaimWord::COUNT) {
+    pub(super) fn attempt(self, mode: Mode) -> Verb<'static> {
+        let (addr, hint) = (self.lock, self.hint());
+        if has_barged_enough(&self, ClaimWord::COUNT) {
             return Verb::Read { addr, words: 2 };
         }
-        let op = match self.expects(site, mode) {
-            (seen, true) => pass(site, mode, seen),
-            (seen, false) => enter_free(site, mode, seen),
+        let op = match self.expects(mode) {
+            (seen, true) => pass(&self, mode, seen),
+            (seen, false) => enter_free(&self, mode, seen),
         };
         Verb::MaskedCas128 { addr, op, hint }
     }
 
     /// The same, posted: each of its verbs in a place of its own, where its masks are constants.
     #[inline(always)]
-    pub(super) fn post_attempt<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> Posted {
-        let (addr, hint) = (site.lock, site.hint());
-        if has_barged_enough(site, ClaimWord::COUNT) {
-            return site.endpoint.post(Verb::Read { addr, words: 2 });
+    pub(super) fn post_attempt(self, mode: Mode) -> Posted {
+        let (addr, hint) = (self.lock, self.hint());
+        if has_barged_enough(&self, ClaimWord::COUNT) {
+            return self.endpoint.post(Verb::Read { addr, words: 2 });
         }
-        match self.expects(site, mode) {
+        match self.expects(mode) {
             (seen, true) => {
-                let op = pass(site, mode, seen);
-                site.endpoint.post(Verb::MaskedCas128 { addr, op, hint })
+                let op = pass(&self, mode, seen);
+                self.endpoint.post(Verb::MaskedCas128 { addr, op, hint })
             }
             (seen, false) => {
-                let op = enter_free(site, mode, seen);
-                site.endpoint.post(Verb::MaskedCas128 { addr, op, hint })
+                let op = enter_free(&self, mode, seen);
+                self.endpoint.post(Verb::MaskedCas128 { addr, op, hint })
             }
         }
     }
 
     /// The grant, if that attempt found the word as it wanted it.
     #[inline(always)]
-    pub(super) fn attempted<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        found: u128,
-    ) -> Option<Grant> {
-        if has_barged_enough(site, ClaimWord::COUNT) {
+    pub(super) fn attempted(self, mode: Mode, found: u128) -> Option<Grant> {
+        if has_barged_enough(&self, ClaimWord::COUNT) {
             return None;
         }
-        match self.expects(site, mode) {
+        match self.expects(mode) {
             (seen, true) => {
-                let op = pass(site, mode, seen);
-                matched(&op, found).then(|| granted(site, mode, &op, found))
+                let op = pass(&self, mode, seen);
+                matched(&op, found).then(|| granted(&self, mode, &op, found))
             }
             (seen, false) => {
-                let op = enter_free(site, mode, seen);
-                matched(&op, found).then(|| granted(site, mode, &op, found))
+                let op = enter_free(&self, mode, seen);
+                matched(&op, found).then(|| granted(&self, mode, &op, found))
             }
         }
     }
 
     /// Claims a lock whose word was found to be this without getting in line, or gets in line.
-    pub(super) async fn get_in_line<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        mut seen: ClaimWord,
-    ) -> Outcome<Came> {
+    pub(super) async fn get_in_line(self, mode: Mode, mut seen: ClaimWord) -> Outcome<Came> {
         let mut is_alone = false;
-        if has_barged_enough(site, ClaimWord::COUNT) {
+        if has_barged_enough(&self, ClaimWord::COUNT) {
             let left = seen.count();
-            seen = ClaimWord(yield_and_read(site).await?);
+            seen = ClaimWord(yield_and_read(&self).await?);
             is_alone = seen.count() == left;
         }
-        for yields_left in (0..=self.newcomer_yields::<E>()).rev() {
-            match self.barge(site, mode, seen).await? {
+        for yields_left in (0..=self.rules.newcomer_yields::<E>()).rev() {
+            match self.barge(mode, seen).await? {
                 Ok(grant) => {
-                    self.begin_barging(site, grant, is_alone);
+                    self.begin_barging(grant, is_alone);
                     return Ok(Came::Granted(grant));
                 }
                 Err(found) if yields_left == 0 => seen = found,
-                Err(_) => seen = ClaimWord(yield_and_read(site).await?),
+                Err(_) => seen = ClaimWord(yield_and_read(&self).await?),
             }
             is_alone = false;
         }
-        if site.is_withdrawn() {
-            site.stood_in_no_line();
+        if self.is_withdrawn() {
+            self.stood_in_no_line();
             return Ok(Came::Left);
         }
-        if !is_believed(site) {
+        if !is_believed(&self) {
             // What it had in line it would leave behind.
-            site.begin_acquisition();
-            site.publish_ticket(Phase::Coming, mode, 0, site.acquisition());
+            self.begin_acquisition();
+            self.publish_ticket(Phase::Coming, mode, 0, self.acquisition());
         }
-        self.enqueue(site, mode, seen).await?;
+        self.enqueue(mode, seen).await?;
         Ok(Came::InLine)
     }
 
-    fn newcomer_yields<E: WideAtomics>(&self) -> u8 {
-        barging::newcomer_yields::<E>(self.bypass, self.newcomer_yields)
-    }
-
     /// The turn of a slot that has just acquired begins.
-    pub(super) fn begin_barging<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        grant: Grant,
-        is_alone: bool,
-    ) {
-        let yields = self.newcomer_yields::<E>();
-        barging::begin(site, self.bypass, yields, grant.count, is_alone);
+    pub(super) fn begin_barging(self, grant: Grant, is_alone: bool) {
+        let yields = self.rules.newcomer_yields::<E>();
+        barging::begin(&self, self.rules.bypass, yields, grant.count, is_alone);
     }
 
     /// Claims a lock whose word was found to be this without getting in line, or returns what it
     /// found instead. Only meanwhile its record says that it may be inside.
-    async fn barge<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        mut seen: ClaimWord,
-    ) -> Outcome<Result<Grant, ClaimWord>> {
+    async fn barge(self, mode: Mode, mut seen: ClaimWord) -> Outcome<Result<Grant, ClaimWord>> {
         let mut attempts = 0;
-        while let Some(op) = self.way_in(site, mode, seen) {
-            site.begin_anew_if_doubted();
-            site.publish_ticket(Phase::Opening, mode, 0, site.acquisition());
-            site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
-            let found = site.endpoint.old();
+        while let Some(op) = self.way_in(mode, seen) {
+            self.begin_anew_if_doubted();
+            self.publish_ticket(Phase::Opening, mode, 0, self.acquisition());
+            self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
+            let found = self.endpoint.old();
             if matched(&op, found) {
-                site.left(found);
-                return Ok(Ok(granted(site, mode, &op, found)));
+                self.left(found);
+                return Ok(Ok(granted(&self, mode, &op, found)));
             }
             seen = ClaimWord(found);
             attempts += 1;
@@ -256,10 +233,10 @@ impl Claim {
             if attempts >= if among_readers { ATTEMPTS_AMONG_READERS } else { ATTEMPTS } {
                 break;
             }
-            site.endpoint.checkpoint(&[found as u64, (found >> 64) as u64, attempts.into()]);
+            self.endpoint.checkpoint(&[found as u64, (found >> 64) as u64, attempts.into()]);
         }
         if attempts > 0 {
-            site.publish_ticket(Phase::Coming, mode, 0, site.acquisition());
+            self.publish_ticket(Phase::Coming, mode, 0, self.acquisition());
         }
         Ok(Err(seen))
     }

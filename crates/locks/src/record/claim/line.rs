@@ -30,7 +30,7 @@ use super::word::{
     read_word, turn_of,
 };
 use crate::record::barging::patience_in_line;
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::{self, Phase, SlotRecord};
 use crate::want::Mode;
 
@@ -161,108 +161,96 @@ impl Watch {
     }
 }
 
-impl Claim {
+impl<E: WideAtomics> Protocol<'_, E, Claim> {
     /// Gets in line.
-    pub(super) async fn enqueue<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        seen: ClaimWord,
-    ) -> Outcome<()> {
-        let swap = Place::of(site).as_tail();
+    pub(super) async fn enqueue(self, mode: Mode, seen: ClaimWord) -> Outcome<()> {
+        let swap = Place::of(&self).as_tail();
         let op = MaskedCas { swap, swap_mask: LINE_MASK, ..MaskedCas::default() };
-        site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
-        let found = ClaimWord(site.endpoint.old());
+        self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
+        let found = ClaimWord(self.endpoint.old());
         let before = (found.tail() != 0).then(|| Place::tail_of(found));
-        stand(site, mode, before);
+        stand(&self, mode, before);
         Ok(())
     }
 
     /// Waits in line until the lock is held. `None`: withdrawn, and in no line any more.
-    pub(super) async fn wait_for_turn<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-    ) -> Outcome<Option<Grant>> {
-        self.wait_behind(site, mode).await?;
-        let granted = self.claim_as_first(site, mode).await;
-        site.set_position(0);
+    pub(super) async fn wait_for_turn(self, mode: Mode) -> Outcome<Option<Grant>> {
+        self.wait_behind(mode).await?;
+        let granted = self.claim_as_first(mode).await;
+        self.set_position(0);
         granted
     }
 
     /// Waits until nobody is before this waiter.
-    async fn wait_behind<E: WideAtomics>(&self, site: &Site<'_, E>, mode: Mode) -> Outcome<()> {
+    async fn wait_behind(self, mode: Mode) -> Outcome<()> {
         let mut watch = Watch::default();
         let mut holders = Readers::new::<E>();
         loop {
-            answer(site, mode);
-            let withdrawn = site.is_withdrawn();
-            let (before, reported) = match Position::of(site) {
+            answer(&self, mode);
+            let withdrawn = self.is_withdrawn();
+            let (before, reported) = match Position::of(&self) {
                 Position::First => return Ok(()),
                 Position::Out => panic!("a waiter stands in line"),
                 Position::Lost if watch.is_lost_for_long() => {
-                    Position::First.take(site);
+                    Position::First.take(&self);
                     return Ok(());
                 }
                 Position::Lost => (None, true),
                 Position::Behind(before, reported) => (Some(before), reported),
             };
             if let Some(before) = before.filter(|_| !reported) {
-                report(site, before).await?;
+                report(&self, before).await?;
             }
             let sign = match before {
                 None => 0,
                 // After the report: one that leaves without having read it shows that it leaves.
-                Some(before) => match look_before(site, before, watch.is_due).await? {
+                Some(before) => match look_before(&self, before, watch.is_due).await? {
                     Before::There(sign) => sign,
                     Before::Gone => {
-                        Position::First.take(site);
+                        Position::First.take(&self);
                         continue;
                     }
                     Before::Stood(place) => {
-                        stand(site, mode, Some(place));
+                        stand(&self, mode, Some(place));
                         continue;
                     }
                     Before::Unknown => {
-                        Position::Lost.take(site);
+                        Position::Lost.take(&self);
                         continue;
                     }
                 },
             };
-            if watch.is_due
-                && self.looks_in_vain(site, mode, &mut watch, &mut holders, sign).await?
-            {
+            if watch.is_due && self.looks_in_vain(mode, &mut watch, &mut holders, sign).await? {
                 continue;
             }
-            self.wait_for_news(site, mode, (&mut watch, &mut holders), before, withdrawn).await;
+            self.wait_for_news(mode, (&mut watch, &mut holders), before, withdrawn).await;
         }
     }
 
     /// Looks at the word after a while in which nobody has told anything. Whether that has changed
     /// what this waiter is to do: it is first now, or the dead were taken off.
-    async fn looks_in_vain<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    async fn looks_in_vain(
+        self,
         mode: Mode,
         watch: &mut Watch,
         holders: &mut Readers,
         sign: u64,
     ) -> Outcome<bool> {
-        let seen = read_word(site).await?;
+        let seen = read_word(&self).await?;
         watch.looks(seen, mode, sign);
         if watch.is_in_vain() {
-            Position::First.take(site);
+            Position::First.take(&self);
             return Ok(true);
         }
-        if let (true, Position::Behind(before, _)) = (watch.could_have, Position::of(site)) {
+        if let (true, Position::Behind(before, _)) = (watch.could_have, Position::of(&self)) {
             // A report also asks for a sign of life.
-            report(site, before).await?;
+            report(&self, before).await?;
         }
         // The first in line looks for the dead at once; the others do where nothing moves, for the
         // first may be stopped.
         if !watch.is_calm {
             *holders = Readers::new::<E>();
-        } else if holders.look_around(site, seen).await?.is_some() {
+        } else if holders.look_around(&self, seen).await?.is_some() {
             *watch = Watch::default();
             return Ok(true);
         }
@@ -271,9 +259,8 @@ impl Claim {
 
     /// Waits until something may have changed for a waiter that is not first. Whoever behind it
     /// asks for a sign of life gets one, and does not put off the next look.
-    async fn wait_for_news<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    async fn wait_for_news(
+        self,
         mode: Mode,
         (watch, holders): (&mut Watch, &mut Readers),
         before: Option<Place>,
@@ -282,33 +269,33 @@ impl Claim {
         let is_watching = E::WATCHES_MEMORY && watch.is_calm;
         let poll = if is_watching { look_after(watch.looks) } else { Some(LOOK_NS) };
         let interval = if watch.is_calm { holders.interval(poll) } else { poll };
-        let deadline = interval.map(|interval| site.endpoint.now().saturating_add(interval));
+        let deadline = interval.map(|interval| self.endpoint.now().saturating_add(interval));
         let mut peers: Vec<EndpointId> = holders.watched().to_vec();
         peers.extend(before.map(|before| before.mailbox.endpoint));
         // Where memory can be watched, the word wakes only a waiter that sees nothing move.
         let word = watch.seen.filter(|_| !E::WATCHES_MEMORY || watch.is_calm);
-        let word = word.map(|seen| (site.lock, seen.watched()));
+        let word = word.map(|seen| (self.lock, seen.watched()));
         let mut interval = interval;
         let woken = loop {
             let [count, sign, rest] = watch.survivors();
-            let memory = [site.position(), site.successor_bits(), site.signs()];
+            let memory = [self.position(), self.successor_bits(), self.signs()];
             let [position, behind, signs] = memory;
             let held = holders.survivor();
-            site.endpoint.checkpoint(&[position, behind, signs, held, count, sign, rest]);
+            self.endpoint.checkpoint(&[position, behind, signs, held, count, sign, rest]);
             let (mail, patience) =
-                (Some(site.slot()), patience_in_line(self.bypass, self.patience));
+                (Some(self.slot()), patience_in_line(self.rules.bypass, self.rules.patience));
             let wait = Wait { word, mail, peers: &peers, interval, patience };
-            let woken = site.wait_or_withdraw(wait, withdrawn).await;
+            let woken = self.wait_or_withdraw(wait, withdrawn).await;
             if woken != Some(Woken::Mail) {
                 break woken.unwrap_or(Woken::Changed);
             }
-            let mail = answer(site, mode);
-            withdrawn = site.is_withdrawn();
+            let mail = answer(&self, mode);
+            withdrawn = self.is_withdrawn();
             // What the one before sent may have found no room: look at it.
-            if site.position() != position || mail.was_full {
+            if self.position() != position || mail.was_full {
                 break Woken::Mail;
             }
-            interval = deadline.map(|deadline| deadline.saturating_sub(site.endpoint.now()));
+            interval = deadline.map(|deadline| deadline.saturating_sub(self.endpoint.now()));
             if interval == Some(0) {
                 break Woken::Elapsed;
             }
@@ -316,69 +303,59 @@ impl Claim {
         if watch.is_calm {
             holders.woken(woken, poll);
         }
-        watch.woken(woken, Position::of(site) == Position::Lost);
+        watch.woken(woken, Position::of(&self) == Position::Lost);
     }
 
     /// Claims the lock when nobody holds it, as the first in line. `None`: withdrawn, and has left.
-    async fn claim_as_first<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-    ) -> Outcome<Option<Grant>> {
-        publish_position(site, None);
+    async fn claim_as_first(self, mode: Mode) -> Outcome<Option<Grant>> {
+        publish_position(&self, None);
         let (mut readers, mut looks) = (Readers::new::<E>(), 0);
         // A waiter is told to be first when the lock is free: a writer need not look.
         let mut seen = match mode {
             Mode::Exclusive => ClaimWord::new(),
-            Mode::Shared => read_word(site).await?,
+            Mode::Shared => read_word(&self).await?,
         };
         loop {
-            answer(site, mode);
-            if site.is_withdrawn() {
-                leave(site, mode).await?;
+            answer(&self, mode);
+            if self.is_withdrawn() {
+                leave(&self, mode).await?;
                 return Ok(None);
             }
             if seen.is_free_for(mode) {
-                match self.claim(site, mode, seen).await? {
+                match self.claim(mode, seen).await? {
                     Ok(grant) => return Ok(Some(grant)),
                     Err(found) => seen = found,
                 }
-                site.endpoint.checkpoint(&[seen.watched(), site.successor_bits(), site.signs()]);
+                self.endpoint.checkpoint(&[seen.watched(), self.successor_bits(), self.signs()]);
                 continue;
             }
-            if let Some(found) = readers.look_around(site, seen).await? {
+            if let Some(found) = readers.look_around(&self, seen).await? {
                 seen = found;
-                site.endpoint.checkpoint(&[seen.watched(), site.successor_bits(), site.signs()]);
+                self.endpoint.checkpoint(&[seen.watched(), self.successor_bits(), self.signs()]);
                 continue;
             }
-            looks = self.await_release(site, &mut readers, seen, looks).await;
-            seen = read_word(site).await?;
+            looks = self.await_release(&mut readers, seen, looks).await;
+            seen = read_word(&self).await?;
         }
     }
 
     /// Waits until the word is no more as seen, or it is time to look at it, or for those who hold
     /// the lock, after so many looks in vain. Returns how many those are now.
-    async fn await_release<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        readers: &mut Readers,
-        seen: ClaimWord,
-        looks: u32,
-    ) -> u32 {
-        let memory = [site.successor_bits(), site.signs(), readers.survivor()];
-        site.endpoint.checkpoint(&[seen.watched(), memory[0], memory[1], memory[2]]);
+    async fn await_release(self, readers: &mut Readers, seen: ClaimWord, looks: u32) -> u32 {
+        let memory = [self.successor_bits(), self.signs(), readers.survivor()];
+        self.endpoint.checkpoint(&[seen.watched(), memory[0], memory[1], memory[2]]);
         let look_ns = look_after(looks);
-        let poll = if E::WATCHES_MEMORY { look_ns } else { Some(self.poll_ns) };
+        let poll = if E::WATCHES_MEMORY { look_ns } else { Some(self.rules.poll_ns) };
         let woken = {
             let wait = Wait {
-                word: Some((site.lock, seen.watched())),
-                mail: Some(site.slot()),
+                word: Some((self.lock, seen.watched())),
+                mail: Some(self.slot()),
                 peers: readers.watched(),
                 interval: readers.interval(poll),
-                patience: patience_in_line(self.bypass, self.patience),
+                patience: patience_in_line(self.rules.bypass, self.rules.patience),
             };
             // A withdrawal was seen above, and the waiter has left.
-            site.wait_or_withdraw(wait, false).await.unwrap_or(Woken::Changed)
+            self.wait_or_withdraw(wait, false).await.unwrap_or(Woken::Changed)
         };
         readers.woken(woken, poll);
         match woken {
@@ -390,18 +367,13 @@ impl Claim {
 
     /// Claims the lock for the first in line if its word still lets it. Returns what was found
     /// where it does not.
-    async fn claim<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        seen: ClaimWord,
-    ) -> Outcome<Result<Grant, ClaimWord>> {
-        let op = claiming(site, mode, seen);
-        site.begin_anew_if_doubted();
-        let acquisition = site.acquisition();
-        site.publish_ticket(Phase::Claiming, mode, 0, site.acquisition());
-        site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
-        let found = site.endpoint.old();
+    async fn claim(self, mode: Mode, seen: ClaimWord) -> Outcome<Result<Grant, ClaimWord>> {
+        let op = claiming(&self, mode, seen);
+        self.begin_anew_if_doubted();
+        let acquisition = self.acquisition();
+        self.publish_ticket(Phase::Claiming, mode, 0, self.acquisition());
+        self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
+        let found = self.endpoint.old();
         if !matched(&op, found) {
             return Ok(Err(ClaimWord(found)));
         }
@@ -409,16 +381,16 @@ impl Claim {
         if mode == Mode::Exclusive {
             return Ok(Ok(Grant { count, acquisition, rank: Rank::Head }));
         }
-        site.left(found);
+        self.left(found);
         if op.swap_mask & ClaimWord::TAIL.mask() == 0 {
-            pass_on(site).await?;
+            pass_on(&self).await?;
         }
         Ok(Ok(Grant { count, acquisition, rank: Rank::Reader }))
     }
 
     /// Tells the waiter that has reported to be behind this one that it is first.
-    pub(super) async fn tell_next<E: WideAtomics>(&self, site: &Site<'_, E>) -> Outcome<()> {
-        tell_first(site).await.map(|_| ())
+    pub(super) async fn tell_next(self) -> Outcome<()> {
+        tell_first(&self).await.map(|_| ())
     }
 }
 

@@ -8,70 +8,62 @@ use super::word::{
     name_of, next, read_word,
 };
 use crate::event::Event;
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol};
 
 /// How often an upgrade tries again since others changed the word.
 const ATTEMPTS_MAX: u64 = 16;
 
-impl Claim {
+impl<E: WideAtomics> Protocol<'_, E, Claim> {
     /// Makes a writer a reader. Readers may come in beside it from then on, as beside any.
-    pub(super) async fn make_shared<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        grant: Grant,
-    ) -> Outcome<Option<Grant>> {
+    pub(super) async fn make_shared(self, grant: Grant) -> Outcome<Option<Grant>> {
         if grant.rank == Rank::Reader {
             return Ok(Some(grant));
         }
-        let me = Place::of(site);
+        let me = Place::of(&self);
         let head = if grant.rank == Rank::Head { me.as_tail() } else { 0 };
-        let mut seen = ClaimWord(held_by(site, grant) | head);
+        let mut seen = ClaimWord(held_by(&self, grant) | head);
         loop {
             let is_last = grant.rank == Rank::Head && seen.ends_with(me);
             let others_wait = seen.tail() != 0 && !is_last;
             // A count at which the lock is kept for those in line is not skipped.
-            let is_kept = others_wait && self.is_closed_at(next(grant.count));
+            let is_kept = others_wait && self.rules.is_closed_at(next(grant.count));
             let count = if is_kept { grant.count } else { next(grant.count) };
             let op = MaskedCas {
-                compare: held_by(site, grant) | seen.0 & LINE_MASK,
+                compare: held_by(&self, grant) | seen.0 & LINE_MASK,
                 compare_mask: HOLD_MASK | LINE_MASK,
                 swap: ClaimWord::COUNT.place(count) | ClaimWord::READERS.place(1),
                 swap_mask: HOLD_MASK
                     | ClaimWord::READERS.mask()
                     | if is_last { LINE_MASK } else { 0 },
             };
-            site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
-            let old = site.endpoint.old();
+            self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
+            let old = self.endpoint.old();
             if matched(&op, old) {
-                site.left(old & !HELD_MASK);
+                self.left(old & !HELD_MASK);
                 if grant.rank == Rank::Head && !is_last {
-                    pass_on(site).await?;
+                    pass_on(&self).await?;
                 }
                 return Ok(Some(Grant { count, rank: Rank::Reader, ..grant }));
             }
             if (old ^ op.compare) & HOLD_MASK != 0 {
-                site.event(Event::Superseded { lock: site.lock });
+                self.event(Event::Superseded { lock: self.lock });
                 return Ok(None);
             }
             seen = ClaimWord(old);
-            site.endpoint.checkpoint(&[seen.watched(), grant.count]);
+            self.endpoint.checkpoint(&[seen.watched(), grant.count]);
         }
     }
 
     /// Makes a reader a writer, if it is the only one inside and nobody's turn comes before.
-    pub(super) async fn make_exclusive<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        grant: Grant,
-    ) -> Outcome<Option<Grant>> {
+    pub(super) async fn make_exclusive(self, grant: Grant) -> Outcome<Option<Grant>> {
         if grant.rank != Rank::Reader {
             return Ok(Some(grant));
         }
-        let mut seen = read_word(site).await?;
+        let mut seen = read_word(&self).await?;
         for attempt in 0..ATTEMPTS_MAX {
-            site.endpoint.checkpoint(&[seen.watched(), seen.count(), attempt]);
+            self.endpoint.checkpoint(&[seen.watched(), seen.count(), attempt]);
             let count = next(seen.count());
-            let is_kept = self.is_closed_at(seen.count()) || self.is_closed_at(count);
+            let is_kept = self.rules.is_closed_at(seen.count()) || self.rules.is_closed_at(count);
             if seen.readers() != 1 || seen.holder() != 0 || seen.tail() != 0 && is_kept {
                 return Ok(None);
             }
@@ -80,13 +72,13 @@ impl Claim {
                 compare: seen.0,
                 compare_mask: mask | LINE_MASK,
                 swap: ClaimWord::COUNT.place(count)
-                    | ClaimWord::HOLDER.place(name_of(site.me.endpoint)),
+                    | ClaimWord::HOLDER.place(name_of(self.me.endpoint)),
                 swap_mask: mask,
             };
-            site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
-            let old = site.endpoint.old();
+            self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
+            let old = self.endpoint.old();
             if matched(&op, old) {
-                site.left(
+                self.left(
                     old & !HELD_MASK & !ClaimWord::COUNT.mask() | ClaimWord::COUNT.place(count),
                 );
                 return Ok(Some(Grant { count, rank: Rank::Passer, ..grant }));

@@ -19,7 +19,7 @@ use crate::promise::{Granted, LockKind, Promises, TokenSource};
 use crate::record::bakery::{
     BACKOFF_TIMES_MAX, Counters, Lease, Place, Stall, Tickets, Turn, backoff_ns,
 };
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -58,28 +58,10 @@ impl Leased {
         self.lock.waiting.lease.expect("the plain lock has none")
     }
 
-    fn opening_verb<E: Endpoint>(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        site.opens_at(site.endpoint.now());
-        Verb::Faa64 { addr: site.lock, add: Dslr64Word::taking(mode, self.slots).0 }
-    }
-
     /// The hold of whoever took this ticket and saw that it is its turn, which had not come
     /// `since`.
     fn held(&self, ticket: Tickets, seen: Dslr64Word, since: Nanos) -> Held {
         Held { ticket, seen, expires: self.lock.waiting.expires(since, self.slots) }
-    }
-
-    /// The hold, if the opening verb that found `old` acquired the lock.
-    fn at_once<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: Dslr64Word,
-    ) -> Option<Held> {
-        let is_sound = !self.lock.is_full(old) && !is_spoiled(old);
-        let holds = is_sound && Dslr64::place(mode, old).is_served(old.served());
-        let with_ticket = Dslr64Word(old.0.wrapping_add(Dslr64Word::taking(mode, self.slots).0));
-        holds.then(|| self.held(old.taken(), with_ticket, site.opened_at()))
     }
 
     /// The word with this ticket given back.
@@ -94,44 +76,6 @@ impl Leased {
         self.lock.is_full(Dslr64Word::new().with_taken(taken))
     }
 
-    /// Waits for the turn of a ticket; `None` if it became void.
-    async fn wait<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: Dslr64Word,
-    ) -> Outcome<Option<Held>> {
-        let (waiting, place) = (&self.lock.waiting, Dslr64::place(mode, old));
-        let turn = waiting.turn::<Dslr64Word, E>(site, place, site.opened_at()).await?;
-        let Turn::Mine { since, seen } = turn else { return Ok(None) };
-        Ok(Some(self.held(place.ticket, Dslr64Word(seen), since)))
-    }
-
-    /// Waits until full counters were reset, by itself if need be. Who has released with the last
-    /// ticket does so (section 4.9), but it may have overstayed: so do all who stand back.
-    async fn await_reset<E: Endpoint>(&self, site: &Site<'_, E>) -> Outcome<()> {
-        let mut stall = Stall::default();
-        loop {
-            site.endpoint.read64(site.lock).await?;
-            let seen = Dslr64Word(site.endpoint.old() as u64);
-            if !self.lock.is_full(seen) {
-                return Ok(());
-            }
-            let left_ns = stall.left_ns(seen.served(), self.quiet_ns_min(seen));
-            if left_ns == 0 {
-                self.begin_anew(site, seen).await?;
-                continue;
-            }
-            site.endpoint.checkpoint(&[seen.0, stall.quiet_ns]);
-            let interval = left_ns.min(self.lease().ns);
-            let (word, patience) = (Some((site.lock, seen.0)), self.lock.waiting.patience);
-            let wait = Wait { word, interval: Some(interval), patience, ..Wait::default() };
-            if site.endpoint.wait(wait).await == Woken::Elapsed {
-                stall.quiet_ns += interval;
-            }
-        }
-    }
-
     /// How long full counters must have stood still before anything is done about them.
     fn quiet_ns_min(&self, seen: Dslr64Word) -> Nanos {
         match are_back(seen) {
@@ -143,14 +87,63 @@ impl Leased {
             }
         }
     }
+}
+
+impl<E: Endpoint> Protocol<'_, E, Leased> {
+    fn opening_verb(self, mode: Mode) -> Verb<'static> {
+        self.opens_at(self.endpoint.now());
+        Verb::Faa64 { addr: self.lock, add: Dslr64Word::taking(mode, self.rules.slots).0 }
+    }
+
+    /// The hold, if the opening verb that found `old` acquired the lock.
+    fn at_once(self, mode: Mode, old: Dslr64Word) -> Option<Held> {
+        let is_sound = !self.rules.lock.is_full(old) && !is_spoiled(old);
+        let holds = is_sound && Dslr64::place(mode, old).is_served(old.served());
+        let with_ticket =
+            Dslr64Word(old.0.wrapping_add(Dslr64Word::taking(mode, self.rules.slots).0));
+        holds.then(|| self.rules.held(old.taken(), with_ticket, self.opened_at()))
+    }
+
+    /// Waits for the turn of a ticket; `None` if it became void.
+    async fn wait(self, mode: Mode, old: Dslr64Word) -> Outcome<Option<Held>> {
+        let (waiting, place) = (&self.rules.lock.waiting, Dslr64::place(mode, old));
+        let turn = self.by(waiting).turn::<Dslr64Word>(place, self.opened_at()).await?;
+        let Turn::Mine { since, seen } = turn else { return Ok(None) };
+        Ok(Some(self.rules.held(place.ticket, Dslr64Word(seen), since)))
+    }
+
+    /// Waits until full counters were reset, by itself if need be. Who has released with the last
+    /// ticket does so (section 4.9), but it may have overstayed: so do all who stand back.
+    async fn await_reset(self) -> Outcome<()> {
+        let mut stall = Stall::default();
+        loop {
+            self.endpoint.read64(self.lock).await?;
+            let seen = Dslr64Word(self.endpoint.old() as u64);
+            if !self.rules.lock.is_full(seen) {
+                return Ok(());
+            }
+            let left_ns = stall.left_ns(seen.served(), self.rules.quiet_ns_min(seen));
+            if left_ns == 0 {
+                self.begin_anew(seen).await?;
+                continue;
+            }
+            self.endpoint.checkpoint(&[seen.0, stall.quiet_ns]);
+            let interval = left_ns.min(self.rules.lease().ns);
+            let (word, patience) = (Some((self.lock, seen.0)), self.rules.lock.waiting.patience);
+            let wait = Wait { word, interval: Some(interval), patience, ..Wait::default() };
+            if self.endpoint.wait(wait).await == Woken::Elapsed {
+                stall.quiet_ns += interval;
+            }
+        }
+    }
 
     /// Full counters have stood still: makes the tickets void of those who keep them, or, when
     /// there are none, begins at zero.
-    async fn begin_anew<E: Endpoint>(&self, site: &Site<'_, E>, seen: Dslr64Word) -> Outcome<()> {
+    async fn begin_anew(self, seen: Dslr64Word) -> Outcome<()> {
         if are_back(seen) {
-            return site.endpoint.cas64(site.lock, seen.0, 0).await;
+            return self.endpoint.cas64(self.lock, seen.0, 0).await;
         }
-        self.lock.waiting.resets::<Dslr64Word, E>(site, seen.0).await?;
+        self.by(&self.rules.lock.waiting).resets::<Dslr64Word>(seen.0).await?;
         Ok(())
     }
 }
@@ -220,12 +213,12 @@ impl<E: Endpoint> Lock<E> for Leased {
 
     #[inline(always)]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        self.opening_verb(site, mode)
+        site.by(self).opening_verb(mode)
     }
 
     #[inline(always)]
     fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Held> {
-        self.at_once(site, mode, Dslr64Word(old as u64))
+        site.by(self).at_once(mode, Dslr64Word(old as u64))
     }
 
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Held> {
@@ -236,10 +229,10 @@ impl<E: Endpoint> Lock<E> for Leased {
                 // with the others.
                 let until = self.lock.waiting.expires(site.opened_at(), 1);
                 let taken = Dslr64Word::taking(mode, self.slots);
-                self.lock.undo(site, taken, old, until).await?;
+                site.by(&self.lock).undo(taken, old, until).await?;
                 site.publish(Phase::Waiting, mode, STANDS_BACK);
-                self.await_reset(site).await?;
-            } else if let Some(held) = self.wait(site, mode, old).await? {
+                site.by(self).await_reset().await?;
+            } else if let Some(held) = site.by(self).wait(mode, old).await? {
                 return Ok(held);
             } else {
                 site.event(Event::Restarted { lock: site.lock });
@@ -249,14 +242,14 @@ impl<E: Endpoint> Lock<E> for Leased {
             }
             site.publish(Phase::Opening, mode, IN_LINE);
             site.endpoint.checkpoint(&[times]);
-            site.endpoint.verb(self.opening_verb(site, mode)).await?;
+            site.endpoint.verb(site.by(self).opening_verb(mode)).await?;
             old = Dslr64Word(site.endpoint.old() as u64);
-            if let Some(held) = self.at_once(site, mode, old) {
+            if let Some(held) = site.by(self).at_once(mode, old) {
                 return Ok(held);
             }
             if is_spoiled(old) && !self.lock.is_full(old) {
                 let seen = old.0.wrapping_add(Dslr64Word::taking(mode, self.slots).0);
-                self.lock.waiting.resets::<Dslr64Word, E>(site, seen).await?;
+                site.by(&self.lock.waiting).resets::<Dslr64Word>(seen).await?;
             }
         }
     }
@@ -288,7 +281,7 @@ impl<E: Endpoint> Lock<E> for Leased {
         old: Option<u128>,
     ) -> Outcome<()> {
         if old == Some(held.seen.0.into()) {
-            return self.await_reset(site).await;
+            return site.by(self).await_reset().await;
         }
         let mut seen = old.map_or(held.seen, |old| Dslr64Word(old as u64));
         let ticket = held.ticket;
@@ -302,7 +295,7 @@ impl<E: Endpoint> Lock<E> for Leased {
             site.endpoint.cas64(site.lock, seen.0, self.without(mode, seen).0).await?;
             let found = Dslr64Word(site.endpoint.old() as u64);
             match found == seen {
-                true if self.resets(mode, held) => return self.await_reset(site).await,
+                true if self.resets(mode, held) => return site.by(self).await_reset().await,
                 true => return Ok(()),
                 false => seen = found,
             }

@@ -15,7 +15,7 @@ use super::{
 use crate::record::bakery::Doubt;
 use crate::record::barging::{self, ATTEMPTS, has_barged_enough, patience_in_line, yield_and_read};
 use crate::repair::Participant;
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::token::Token;
 use crate::want::Mode;
@@ -31,14 +31,20 @@ impl ShiftLock {
         released.count().is_multiple_of(u64::from(self.bypass) + 1)
     }
 
+    fn newcomer_yields<E: WideAtomics>(&self) -> u8 {
+        barging::newcomer_yields::<E>(self.bypass, self.newcomer_yields)
+    }
+}
+
+impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
     /// The verb by which a newcomer acquires a lock whose word is `seen`, if it need not get in
     /// line.
     #[inline(always)]
-    fn way_in<E>(&self, site: &Site<'_, E>, seen: ShiftWord) -> Option<MaskedCas<u128>> {
+    fn way_in(self, seen: ShiftWord) -> Option<MaskedCas<u128>> {
         if seen.0 & FREE_MASK == 0 {
-            return Some(Self::enqueue_if_free(site));
+            return Some(self.enqueue_if_free());
         }
-        let may_pass = seen.open() != 0 && !self.is_closed_at(seen.released());
+        let may_pass = seen.open() != 0 && !self.rules.is_closed_at(seen.released());
         may_pass.then_some(MaskedCas {
             compare: seen.0 & PASS_MASK,
             compare_mask: PASS_MASK,
@@ -49,92 +55,74 @@ impl ShiftLock {
 
     /// The first attempt: upon the word as this slot left it, or upon a free one.
     #[inline(always)]
-    pub(super) fn attempt<E: WideAtomics>(&self, site: &Site<'_, E>) -> MaskedCas<u128> {
-        let seen = ShiftWord(site.hint().unwrap_or(0));
-        self.way_in(site, seen).unwrap_or(Self::enqueue_if_free(site))
+    pub(super) fn attempt(self) -> MaskedCas<u128> {
+        let seen = ShiftWord(self.hint().unwrap_or(0));
+        self.way_in(seen).unwrap_or(self.enqueue_if_free())
     }
 
     /// The same as a verb, or a look at the word if the turn is over.
     #[inline(always)]
-    pub(super) fn attempt_verb<E: WideAtomics>(&self, site: &Site<'_, E>) -> Verb<'static> {
-        if has_barged_enough(site, ShiftWord::COUNT) {
-            return Verb::Read { addr: site.lock, words: 2 };
+    pub(super) fn attempt_verb(self) -> Verb<'static> {
+        if has_barged_enough(&self, ShiftWord::COUNT) {
+            return Verb::Read { addr: self.lock, words: 2 };
         }
-        Verb::MaskedCas128 { addr: site.lock, op: self.attempt(site), hint: site.hint() }
+        Verb::MaskedCas128 { addr: self.lock, op: self.attempt(), hint: self.hint() }
     }
 
     /// The grant, if that attempt found the word as it wanted it.
     #[inline(always)]
-    pub(super) fn attempted<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        found: ShiftWord,
-    ) -> Option<Grant> {
-        if has_barged_enough(site, ShiftWord::COUNT) {
+    pub(super) fn attempted(self, found: ShiftWord) -> Option<Grant> {
+        if has_barged_enough(&self, ShiftWord::COUNT) {
             return None;
         }
-        let op = self.attempt(site);
+        let op = self.attempt();
         ((found.0 ^ op.compare) & op.compare_mask == 0).then(|| granted(found))
     }
 
     /// Acquires a lock whose word was found to be this without getting in line, or gets in line:
     /// then returns what it found there.
-    pub(super) async fn get_in_line<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    pub(super) async fn get_in_line(
+        self,
         mut seen: ShiftWord,
     ) -> Outcome<Result<Grant, ShiftWord>> {
         let mut is_alone = false;
-        if has_barged_enough(site, ShiftWord::COUNT) {
+        if has_barged_enough(&self, ShiftWord::COUNT) {
             let left = seen.released();
-            seen = ShiftWord(yield_and_read(site).await?);
+            seen = ShiftWord(yield_and_read(&self).await?);
             is_alone = seen.released() == left;
         }
-        for yields_left in (0..=self.newcomer_yields::<E>()).rev() {
-            match self.barge(site, seen).await? {
+        for yields_left in (0..=self.rules.newcomer_yields::<E>()).rev() {
+            match self.barge(seen).await? {
                 Ok(grant) => {
-                    self.begin_barging(site, grant, is_alone);
+                    self.begin_barging(grant, is_alone);
                     return Ok(Ok(grant));
                 }
                 Err(found) if yields_left == 0 => seen = found,
-                Err(_) => seen = ShiftWord(yield_and_read(site).await?),
+                Err(_) => seen = ShiftWord(yield_and_read(&self).await?),
             }
             is_alone = false;
         }
-        site.endpoint.masked_cas128(site.lock, Self::enqueue(site), Some(seen.0)).await?;
-        let found = ShiftWord(site.endpoint.old());
+        self.endpoint.masked_cas128(self.lock, self.enqueue(), Some(seen.0)).await?;
+        let found = ShiftWord(self.endpoint.old());
         Ok(found_free(Mode::Exclusive, found).ok_or(found))
     }
 
-    fn newcomer_yields<E: WideAtomics>(&self) -> u8 {
-        barging::newcomer_yields::<E>(self.bypass, self.newcomer_yields)
-    }
-
     /// The turn of a slot that has just acquired begins.
-    pub(super) fn begin_barging<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        grant: Grant,
-        is_alone: bool,
-    ) {
-        let (yields, count) = (self.newcomer_yields::<E>(), grant.released.count());
-        barging::begin(site, self.bypass, yields, count, is_alone);
+    pub(super) fn begin_barging(self, grant: Grant, is_alone: bool) {
+        let (yields, count) = (self.rules.newcomer_yields::<E>(), grant.released.count());
+        barging::begin(&self, self.rules.bypass, yields, count, is_alone);
     }
 
     /// Acquires a lock whose word was found to be this without getting in line, or returns what it
     /// found instead.
-    async fn barge<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mut seen: ShiftWord,
-    ) -> Outcome<Result<Grant, ShiftWord>> {
+    async fn barge(self, mut seen: ShiftWord) -> Outcome<Result<Grant, ShiftWord>> {
         for _ in 0..ATTEMPTS {
-            let Some(op) = self.way_in(site, seen) else { break };
-            site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
-            let found = ShiftWord(site.endpoint.old());
+            let Some(op) = self.way_in(seen) else { break };
+            self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
+            let found = ShiftWord(self.endpoint.old());
             if (found.0 ^ op.compare) & op.compare_mask == 0 {
                 if op.compare_mask == PASS_MASK {
-                    site.left(found.0);
+                    self.left(found.0);
                 }
                 return Ok(Ok(granted(found)));
             }
@@ -144,61 +132,51 @@ impl ShiftLock {
     }
 
     /// The first in line takes the lock when it is open.
-    pub(super) async fn first_in_line<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        grant: Grant,
-    ) -> Outcome<End<Grant>> {
+    pub(super) async fn first_in_line(self, grant: Grant) -> Outcome<End<Grant>> {
         let generation = grant.released.generation();
         let mut doubt = Doubt::new::<E>();
         loop {
-            let found = take_if_open(site, generation).await?;
+            let found = take_if_open(&self, generation).await?;
             if found.generation() != generation {
                 return Ok(End::Again);
             }
             if found.open() != 0 {
                 return Ok(End::Mine(Grant { streak: grant.streak, ..granted(found) }));
             }
-            if doubt.is_due() && is_abandoned(site, &mut doubt, found).await? {
-                site.peer_died(EndpointId::NOBODY);
+            if doubt.is_due() && is_abandoned(&self, &mut doubt, found).await? {
+                self.peer_died(EndpointId::NOBODY);
                 return Ok(End::Broken);
             }
             let carried = u64::from(grant.streak) << 16 | generation;
-            self.await_opening(site, &mut doubt, found.0 as u64, carried).await?;
+            self.await_opening(&mut doubt, found.0 as u64, carried).await?;
         }
     }
 
     /// Waits until the lock may be open or repaired, or those who hold it are to be doubted. The
     /// word's low half was `seen`; `carried` is what an explorer has to tell apart besides.
-    async fn await_opening<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        doubt: &mut Doubt,
-        seen: u64,
-        carried: u64,
-    ) -> Outcome<()> {
+    async fn await_opening(self, doubt: &mut Doubt, seen: u64, carried: u64) -> Outcome<()> {
         let mut word = ShiftWord(seen.into());
         let generation_low = word.generation_low();
         while word.open() == 0 && word.generation_low() == generation_low && !doubt.is_due() {
             let seen = word.0 as u64;
-            site.endpoint.checkpoint(&[seen, carried, doubt.hash(), site.successor_bits()]);
+            self.endpoint.checkpoint(&[seen, carried, doubt.hash(), self.successor_bits()]);
             doubt
                 .wait(
-                    site,
+                    &self,
                     seen,
-                    self.poll_interval::<E>(),
-                    patience_in_line(self.bypass, self.patience),
+                    self.rules.poll_interval::<E>(),
+                    patience_in_line(self.rules.bypass, self.rules.patience),
                 )
                 .await;
-            site.endpoint.read64(site.lock).await?;
-            word = ShiftWord(u128::from(site.endpoint.old() as u64));
+            self.endpoint.read64(self.lock).await?;
+            word = ShiftWord(u128::from(self.endpoint.old() as u64));
         }
         Ok(())
     }
 
     /// The verb by which who passed the line opens the lock again.
     #[inline(always)]
-    pub(super) fn passed<E: WideAtomics>(&self, site: &Site<'_, E>, grant: Grant) -> Verb<'static> {
+    pub(super) fn passed(self, grant: Grant) -> Verb<'static> {
         let open = ShiftWord::OPEN.mask();
         let op = MaskedCas {
             compare: u128::from(grant.released.0) << 64,
@@ -207,8 +185,8 @@ impl ShiftLock {
             swap_mask: ShiftWord::COUNT.mask() | open,
         };
         // It passed a word that it had left or seen, and nobody else has opened it since.
-        let hint = site.hint().map(|seen| seen & !open);
-        Verb::MaskedCas128 { addr: site.lock, op, hint }
+        let hint = self.hint().map(|seen| seen & !open);
+        Verb::MaskedCas128 { addr: self.lock, op, hint }
     }
 }
 

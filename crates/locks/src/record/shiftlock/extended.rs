@@ -12,7 +12,7 @@ use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Order, Promises, TokenSource};
 use crate::record::queue::next_generation;
 use crate::repair;
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -87,58 +87,6 @@ impl Extended {
         Self { lock, attempts: 0, strict, lease: Some(Term { ns }) }
     }
 
-    /// The hold of whoever found `old` when it got in, no sooner than the slot posted its verb.
-    #[inline]
-    fn held<E: WideAtomics>(&self, site: &Site<'_, E>, grant: Grant, old: ShiftWord) -> Held {
-        let expires = self.lease.map_or(Nanos::MAX, |term| term.end(site.opened_at()));
-        Held { grant, readers: old.readers() as u16 + 1, expires }
-    }
-
-    /// Remembers when the verb is posted that may acquire, where a lease counts from there.
-    #[inline]
-    fn opens<E: WideAtomics>(&self, site: &Site<'_, E>) {
-        if self.lease.is_some() {
-            site.opens_at(site.endpoint.now());
-        }
-    }
-
-    /// The rest of a writer's attempts, and then the line: what it found there.
-    async fn get_in_line<E: WideAtomics>(&self, site: &Site<'_, E>) -> Outcome<ShiftWord> {
-        for attempt in 1..=self.attempts {
-            site.endpoint.sleep(BACKOFF_NS << (attempt - 1)).await;
-            let op = match attempt < self.attempts {
-                true => ShiftLock::enqueue_if_free(site),
-                false => ShiftLock::enqueue(site),
-            };
-            self.opens(site);
-            site.endpoint.masked_cas128(site.lock, op, None).await?;
-            let found = ShiftWord(site.endpoint.old());
-            if attempt == self.attempts || found_free(Mode::Exclusive, found).is_some() {
-                return Ok(found);
-            }
-        }
-        unreachable!("who attempts nothing does not come here")
-    }
-
-    async fn wait<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        old: ShiftWord,
-    ) -> Outcome<Option<Held>> {
-        if let Some(term) = self.lease {
-            return match mode {
-                Mode::Exclusive => self.wait_exclusive_leased(site, term, old).await,
-                Mode::Shared => self.wait_shared_leased(site, term, old).await,
-            };
-        }
-        let grant = match mode {
-            Mode::Exclusive => self.lock.wait_exclusive(site, old).await?,
-            Mode::Shared => self.lock.wait_shared(site, old).await?,
-        };
-        Ok(grant.map(|grant| Held { grant, readers: 1, expires: Nanos::MAX }))
-    }
-
     /// A reader less, a release more, if the word's upper half and its readers are these.
     fn leave_if(released: Released, readers: u64) -> MaskedCas<u128> {
         let mask = RELEASED_MASK | ShiftWord::READERS.mask();
@@ -152,20 +100,70 @@ impl Extended {
             swap_mask: mask,
         }
     }
+}
+
+impl<'a, E: WideAtomics> Protocol<'a, E, Extended> {
+    /// The protocol of the lock without what is asked for beside it.
+    #[inline(always)]
+    pub(super) fn plain(self) -> Protocol<'a, E, ShiftLock> {
+        self.site.by(&self.rules.lock)
+    }
+
+    /// The hold of whoever found `old` when it got in, no sooner than the slot posted its verb.
+    #[inline]
+    fn held(self, grant: Grant, old: ShiftWord) -> Held {
+        let expires = self.rules.lease.map_or(Nanos::MAX, |term| term.end(self.opened_at()));
+        Held { grant, readers: old.readers() as u16 + 1, expires }
+    }
+
+    /// Remembers when the verb is posted that may acquire, where a lease counts from there.
+    #[inline]
+    fn opens(self) {
+        if self.rules.lease.is_some() {
+            self.opens_at(self.endpoint.now());
+        }
+    }
+
+    /// The rest of a writer's attempts, and then the line: what it found there.
+    async fn get_in_line(self) -> Outcome<ShiftWord> {
+        for attempt in 1..=self.rules.attempts {
+            self.endpoint.sleep(BACKOFF_NS << (attempt - 1)).await;
+            let op = match attempt < self.rules.attempts {
+                true => self.plain().enqueue_if_free(),
+                false => self.plain().enqueue(),
+            };
+            self.opens();
+            self.endpoint.masked_cas128(self.lock, op, None).await?;
+            let found = ShiftWord(self.endpoint.old());
+            if attempt == self.rules.attempts || found_free(Mode::Exclusive, found).is_some() {
+                return Ok(found);
+            }
+        }
+        unreachable!("who attempts nothing does not come here")
+    }
+
+    async fn wait(self, mode: Mode, old: ShiftWord) -> Outcome<Option<Held>> {
+        if let Some(term) = self.rules.lease {
+            return match mode {
+                Mode::Exclusive => self.wait_exclusive_leased(term, old).await,
+                Mode::Shared => self.wait_shared_leased(term, old).await,
+            };
+        }
+        let grant = match mode {
+            Mode::Exclusive => self.plain().wait_exclusive(old).await?,
+            Mode::Shared => self.plain().wait_shared(old).await?,
+        };
+        Ok(grant.map(|grant| Held { grant, readers: 1, expires: Nanos::MAX }))
+    }
 
     /// A reader that found `old` instead of what it guessed leaves. Each time that it has to try
     /// again, somebody has come or left. False if the lock was repaired: then it was taken off.
-    pub(super) async fn leave_strictly<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        generation: u64,
-        mut old: ShiftWord,
-    ) -> Outcome<bool> {
+    pub(super) async fn leave_strictly(self, generation: u64, mut old: ShiftWord) -> Outcome<bool> {
         while old.generation() == generation {
-            site.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64]);
-            let op = Self::leave_if(old.released(), old.readers());
-            site.endpoint.masked_cas128(site.lock, op, Some(old.0)).await?;
-            let found = ShiftWord(site.endpoint.old());
+            self.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64]);
+            let op = Extended::leave_if(old.released(), old.readers());
+            self.endpoint.masked_cas128(self.lock, op, Some(old.0)).await?;
+            let found = ShiftWord(self.endpoint.old());
             if (found.0 ^ op.compare) & op.compare_mask == 0 {
                 return Ok(true);
             }
@@ -175,8 +173,8 @@ impl Extended {
     }
 
     /// Whether this hold is over by its lease.
-    fn is_over<E: WideAtomics>(&self, site: &Site<'_, E>, held: Held) -> bool {
-        self.lease.is_some() && site.endpoint.now() >= held.expires
+    fn is_over(self, held: Held) -> bool {
+        self.rules.lease.is_some() && self.endpoint.now() >= held.expires
     }
 }
 
@@ -251,9 +249,9 @@ impl<E: WideAtomics> Lock<E> for Extended {
 
     #[inline]
     fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        self.opens(site);
+        site.by(self).opens();
         if mode == Mode::Exclusive && self.attempts > 0 {
-            let op = ShiftLock::enqueue_if_free(site);
+            let op = site.by(&self.lock).enqueue_if_free();
             return Verb::MaskedCas128 { addr: site.lock, op, hint: site.hint() };
         }
         self.lock.opening(site, mode)
@@ -262,7 +260,7 @@ impl<E: WideAtomics> Lock<E> for Extended {
     #[inline]
     fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<Held> {
         let old = ShiftWord(old);
-        found_free(mode, old).map(|grant| self.held(site, grant, old))
+        found_free(mode, old).map(|grant| site.by(self).held(grant, old))
     }
 
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Outcome<Held> {
@@ -270,12 +268,12 @@ impl<E: WideAtomics> Lock<E> for Extended {
         loop {
             site.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64, site.opened_at()]);
             if mode == Mode::Exclusive && self.attempts > 0 {
-                old = self.get_in_line(site).await?;
+                old = site.by(self).get_in_line().await?;
                 if let Some(held) = self.opened(site, mode, old.0) {
                     return Ok(held);
                 }
             }
-            if let Some(held) = self.wait(site, mode, old).await? {
+            if let Some(held) = site.by(self).wait(mode, old).await? {
                 return Ok(held);
             }
             site.event(Event::Restarted { lock: site.lock });
@@ -294,7 +292,7 @@ impl<E: WideAtomics> Lock<E> for Extended {
 
     #[inline]
     fn closing(&self, site: &Site<'_, E>, mode: Mode, held: Held) -> Option<Verb<'static>> {
-        if self.is_over(site, held) {
+        if site.by(self).is_over(held) {
             return None;
         }
         if mode == Mode::Exclusive || !self.strict {
@@ -328,7 +326,7 @@ impl<E: WideAtomics> Lock<E> for Extended {
         held: Held,
         old: Option<u128>,
     ) -> Outcome<()> {
-        if old.is_none() && self.is_over(site, held) {
+        if old.is_none() && site.by(self).is_over(held) {
             site.set_successor(None);
             site.event(Event::Expired { lock: site.lock });
             return Ok(());
@@ -336,26 +334,26 @@ impl<E: WideAtomics> Lock<E> for Extended {
         let generation = held.grant.released.generation();
         match (mode, old.map(ShiftWord), self.lease) {
             (Mode::Shared, Some(old), _) => {
-                if !self.leave_strictly(site, generation, old).await? {
+                if !site.by(self).leave_strictly(generation, old).await? {
                     site.event(Event::Superseded { lock: site.lock });
                 }
                 Ok(())
             }
             (Mode::Exclusive, old, Some(term)) => {
-                self.hand_over_leased(site, term, held.grant, old).await
+                site.by(self).hand_over_leased(term, held.grant, old).await
             }
             _ => self.lock.hand_over(site, mode, held.grant, old).await,
         }
     }
 
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
-        self.opens(site);
+        site.by(self).opens();
         self.lock.trying(site, mode, seen)
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Held> {
         match self.lock.tried(site, mode, seen, old) {
-            Tried::Granted(grant) => Tried::Granted(self.held(site, grant, ShiftWord(old))),
+            Tried::Granted(grant) => Tried::Granted(site.by(self).held(grant, ShiftWord(old))),
             Tried::Busy => Tried::Busy,
             Tried::Again(word) => Tried::Again(word),
         }

@@ -25,7 +25,7 @@ use super::extended::{Extended, Held, Term};
 use super::{End, Grant, RELEASED_MASK, Released, ShiftWord, UPPER_HALF, add};
 use crate::event::Event;
 use crate::record::queue::{Kind, MAILBOX_FULL_RETRY_NS, Note, next_generation, next_note};
-use crate::site::{Outcome, Site};
+use crate::site::{Outcome, Protocol, Site};
 use crate::slot::Phase;
 use crate::want::Mode;
 
@@ -86,21 +86,27 @@ enum Told {
 // Waiting.
 
 impl Extended {
+    /// How long a wait for a word lasts before it looks again.
+    fn poll_leased<E: WideAtomics>(&self, term: Term) -> Nanos {
+        if E::WATCHES_MEMORY { term.glance_ns() } else { self.lock.poll_ns.min(term.glance_ns()) }
+    }
+}
+
+impl<E: WideAtomics> Protocol<'_, E, Extended> {
     /// A writer that found the lock taken. `None`: it has to begin again.
-    pub(super) async fn wait_exclusive_leased<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    pub(super) async fn wait_exclusive_leased(
+        self,
         term: Term,
         old: ShiftWord,
     ) -> Outcome<Option<Held>> {
-        site.publish(Phase::Waiting, Mode::Exclusive, old.generation());
-        let watch = Watch::new(site, old.released(), site.opened_at());
+        self.publish(Phase::Waiting, Mode::Exclusive, old.generation());
+        let watch = Watch::new(&self, old.released(), self.opened_at());
         let turn = if old.tail() == 0 {
             let released = add(old.released(), old.readers());
             let grant = Grant { released, epoch: old.epoch() != 0, streak: 1 };
-            self.wait_for_readers_leased(site, term, watch, grant).await?
+            self.wait_for_readers_leased(term, watch, grant).await?
         } else {
-            self.follow_leased(site, term, watch, Mailbox::from_bits(old.tail())).await?
+            self.follow_leased(term, watch, Mailbox::from_bits(old.tail())).await?
         };
         Ok(match turn {
             End::Mine(held) => Some(held),
@@ -109,114 +115,110 @@ impl Extended {
     }
 
     /// Reports to the writer before, and waits for its note.
-    async fn follow_leased<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    async fn follow_leased(
+        self,
         term: Term,
         mut watch: Watch,
         predecessor: Mailbox,
     ) -> Outcome<End<Held>> {
         let generation = watch.seen.generation();
-        let report = Note::new(Kind::Successor, site.me, site.lock, generation);
-        if self.tell_leased(site, term, &mut watch, predecessor, &report).await? == Told::Over {
+        let report = Note::new(Kind::Successor, self.me, self.lock, generation);
+        if self.tell_leased(term, &mut watch, predecessor, &report).await? == Told::Over {
             return Ok(End::Again);
         }
         let note = loop {
-            if let Some(note) = next_note(site, generation) {
+            if let Some(note) = next_note(&self, generation) {
                 break note;
             }
-            if !self.await_mail_leased(site, term, &mut watch, generation).await? {
+            if !self.await_mail_leased(term, &mut watch, generation).await? {
                 return Ok(End::Again);
             }
         };
         let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
         match note.kind {
-            Kind::ModeChanged => self.wait_for_readers_leased(site, term, watch, grant).await,
-            Kind::Handover => self.hold(site, term, grant, watch.not_yet(grant.released)).await,
+            Kind::ModeChanged => self.wait_for_readers_leased(term, watch, grant).await,
+            Kind::Handover => self.hold(term, grant, watch.not_yet(grant.released)).await,
             Kind::Successor | Kind::Reset | Kind::First => Ok(End::Again),
         }
     }
 
     /// Waits until the count is the one of `grant`.
-    async fn wait_for_readers_leased<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    async fn wait_for_readers_leased(
+        self,
         term: Term,
         mut watch: Watch,
         grant: Grant,
     ) -> Outcome<End<Held>> {
         loop {
-            let seen = watch.look(site).await?;
+            let seen = watch.look(&self).await?;
             if seen == grant.released {
-                return self.hold(site, term, grant, watch.before).await;
+                return self.hold(term, grant, watch.before).await;
             }
-            if !self.goes_on(site, term, &mut watch, grant.released.generation()).await? {
+            if !self.goes_on(term, &mut watch, grant.released.generation()).await? {
                 return Ok(End::Again);
             }
-            site.endpoint.checkpoint(&watch.survivors([grant.released.0, 0]));
-            let word = Some((site.lock.plus(UPPER_HALF), watch.seen.0));
-            let interval = Some(self.poll_leased::<E>(term));
-            let patience = self.lock.patience;
-            site.endpoint.wait(Wait { word, interval, patience, ..Wait::default() }).await;
+            self.endpoint.checkpoint(&watch.survivors([grant.released.0, 0]));
+            let word = Some((self.lock.plus(UPPER_HALF), watch.seen.0));
+            let interval = Some(self.rules.poll_leased::<E>(term));
+            let patience = self.rules.lock.patience;
+            self.endpoint.wait(Wait { word, interval, patience, ..Wait::default() }).await;
         }
     }
 
     /// A reader that found a writer in line waits for the epoch to flip. `None`: it has to begin
     /// again.
-    pub(super) async fn wait_shared_leased<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    pub(super) async fn wait_shared_leased(
+        self,
         term: Term,
         old: ShiftWord,
     ) -> Outcome<Option<Held>> {
         let generation = old.generation();
-        site.publish(Phase::Waiting, Mode::Shared, generation);
-        let mut watch = Watch::new(site, old.released(), site.opened_at());
-        let mut not_yet = site.opened_at();
+        self.publish(Phase::Waiting, Mode::Shared, generation);
+        let mut watch = Watch::new(&self, old.released(), self.opened_at());
+        let mut not_yet = self.opened_at();
         loop {
-            let begun = site.endpoint.now();
-            site.endpoint.read64(site.lock).await?;
-            let seen = site.endpoint.old() as u64;
+            let begun = self.endpoint.now();
+            self.endpoint.read64(self.lock).await?;
+            let seen = self.endpoint.old() as u64;
             let word = ShiftWord(u128::from(seen));
             // The generation first: a reset leaves the epoch as it was, but who knows for how long.
             if word.generation_low() != old.generation_low() {
                 return Ok(None);
             }
             if word.epoch() != old.epoch() {
-                return self.admitted_leased(site, term, word, generation, not_yet).await;
+                return self.admitted_leased(term, word, generation, not_yet).await;
             }
             not_yet = begun;
             if begun.saturating_sub(watch.looked) >= term.glance_ns() {
-                watch.look(site).await?;
-                if !self.goes_on(site, term, &mut watch, generation).await? {
+                watch.look(&self).await?;
+                if !self.goes_on(term, &mut watch, generation).await? {
                     return Ok(None);
                 }
             }
-            site.endpoint.checkpoint(&watch.survivors([seen, not_yet]));
-            let interval = Some(self.poll_leased::<E>(term));
-            let (word, patience) = (Some((site.lock, seen)), self.lock.patience);
-            site.endpoint.wait(Wait { word, interval, patience, ..Wait::default() }).await;
+            self.endpoint.checkpoint(&watch.survivors([seen, not_yet]));
+            let interval = Some(self.rules.poll_leased::<E>(term));
+            let (word, patience) = (Some((self.lock, seen)), self.rules.lock.patience);
+            self.endpoint.wait(Wait { word, interval, patience, ..Wait::default() }).await;
         }
     }
 
     /// A reader sees the flip, which had certainly not happened at `not_yet`.
-    async fn admitted_leased<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    async fn admitted_leased(
+        self,
         term: Term,
         word: ShiftWord,
         generation: u64,
         not_yet: Nanos,
     ) -> Outcome<Option<Held>> {
-        site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
-        let released = Released(site.endpoint.old() as u64);
+        self.endpoint.read64(self.lock.plus(UPPER_HALF)).await?;
+        let released = Released(self.endpoint.old() as u64);
         if released.generation() != generation {
             return Ok(None);
         }
-        let now = site.endpoint.now();
+        let now = self.endpoint.now();
         if now.saturating_sub(not_yet) > term.ns {
             let guess = ShiftWord(word.0 | u128::from(released.0) << 64);
-            self.leave_strictly(site, generation, guess).await?;
+            self.leave_strictly(generation, guess).await?;
             return Ok(None);
         }
         let grant = Grant { released, epoch: word.epoch() != 0, streak: 0 };
@@ -225,14 +227,8 @@ impl Extended {
 
     /// The hold of a writer that finds itself granted the lock, which it certainly was not at
     /// `not_yet`.
-    async fn hold<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        term: Term,
-        grant: Grant,
-        not_yet: Nanos,
-    ) -> Outcome<End<Held>> {
-        let now = site.endpoint.now();
+    async fn hold(self, term: Term, grant: Grant, not_yet: Nanos) -> Outcome<End<Held>> {
+        let now = self.endpoint.now();
         let held = Held { grant, readers: 0, expires: term.end(now) };
         if now.saturating_sub(not_yet) <= term.ns {
             return Ok(End::Mine(held));
@@ -244,8 +240,8 @@ impl Extended {
             swap: u128::from(released.0) << 64,
             swap_mask: RELEASED_MASK,
         };
-        site.endpoint.masked_cas128(site.lock, op, None).await?;
-        if ShiftWord(site.endpoint.old()).released() != grant.released {
+        self.endpoint.masked_cas128(self.lock, op, None).await?;
+        if ShiftWord(self.endpoint.old()).released() != grant.released {
             return Ok(End::Again);
         }
         Ok(End::Mine(Held { grant: Grant { released, ..grant }, ..held }))
@@ -253,95 +249,81 @@ impl Extended {
 
     /// Waits for mail, and looks at the count if there is none for a while. False if the lock was
     /// reset.
-    async fn await_mail_leased<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    async fn await_mail_leased(
+        self,
         term: Term,
         watch: &mut Watch,
         generation: u64,
     ) -> Outcome<bool> {
-        site.endpoint.checkpoint(&watch.survivors([generation, site.successor_bits()]));
-        let (mail, interval) = (Some(site.slot()), Some(term.glance_ns()));
-        let wait = Wait { mail, interval, patience: self.lock.patience, ..Wait::default() };
-        if site.endpoint.wait(wait).await == Woken::Mail {
+        self.endpoint.checkpoint(&watch.survivors([generation, self.successor_bits()]));
+        let (mail, interval) = (Some(self.slot()), Some(term.glance_ns()));
+        let wait = Wait { mail, interval, patience: self.rules.lock.patience, ..Wait::default() };
+        if self.endpoint.wait(wait).await == Woken::Mail {
             return Ok(true);
         }
-        watch.look(site).await?;
-        self.goes_on(site, term, watch, generation).await
+        watch.look(&self).await?;
+        self.goes_on(term, watch, generation).await
     }
 
     /// Whether whoever waits goes on waiting after a look. If the count has stood still for too
     /// long, it resets the lock and then does not.
-    async fn goes_on<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        term: Term,
-        watch: &mut Watch,
-        generation: u64,
-    ) -> Outcome<bool> {
-        let now = site.endpoint.now();
+    async fn goes_on(self, term: Term, watch: &mut Watch, generation: u64) -> Outcome<bool> {
+        let now = self.endpoint.now();
         if watch.seen.generation() == generation
             && now.saturating_sub(watch.since) >= term.stall_ns()
         {
-            let found = reset(site, watch.seen).await?;
+            let found = reset(&self, watch.seen).await?;
             if found == watch.seen {
                 return Ok(false);
             }
-            watch.sees(site, found, now);
+            watch.sees(&self, found, now);
         }
         Ok(watch.seen.generation() == generation)
-    }
-
-    /// How long a wait for a word lasts before it looks again.
-    fn poll_leased<E: WideAtomics>(&self, term: Term) -> Nanos {
-        if E::WATCHES_MEMORY { term.glance_ns() } else { self.lock.poll_ns.min(term.glance_ns()) }
     }
 }
 
 // Releasing.
 
-impl Extended {
+impl<E: WideAtomics> Protocol<'_, E, Extended> {
     /// Gives the lock to the successor, once that is known.
-    pub(super) async fn hand_over_leased<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    pub(super) async fn hand_over_leased(
+        self,
         term: Term,
         grant: Grant,
         old: Option<ShiftWord>,
     ) -> Outcome<()> {
         let generation = grant.released.generation();
         if old.is_some_and(|old| old.generation() != generation) {
-            site.event(Event::Superseded { lock: site.lock });
+            self.event(Event::Superseded { lock: self.lock });
             return Ok(());
         }
-        let mut watch = Watch::new(site, grant.released, 0);
+        let mut watch = Watch::new(&self, grant.released, 0);
         let successor = loop {
-            let _ = next_note(site, generation);
-            if let Some(successor) = site.successor() {
+            let _ = next_note(&self, generation);
+            if let Some(successor) = self.successor() {
                 break successor;
             }
             // Who got in line and never reports holds everybody up, until this client or another
             // of those who wait loses patience.
-            if !self.await_mail_leased(site, term, &mut watch, generation).await? {
+            if !self.await_mail_leased(term, &mut watch, generation).await? {
                 return Ok(());
             }
         };
-        site.set_successor(None);
-        let Some(note) = self.lock.count_release(site, grant).await? else { return Ok(()) };
-        watch.sees(site, add(grant.released, 1), site.endpoint.now());
-        let told = self.tell_leased(site, term, &mut watch, successor, &note).await?;
+        self.set_successor(None);
+        let Some(note) = self.plain().count_release(grant).await? else { return Ok(()) };
+        watch.sees(&self, add(grant.released, 1), self.endpoint.now());
+        let told = self.tell_leased(term, &mut watch, successor, &note).await?;
         if told == Told::Dead && note.kind == Kind::Handover {
             // Nobody holds, and nobody will: those behind need not wait for that to show.
-            reset(site, note.released).await?;
+            reset(&self, note.released).await?;
         }
         Ok(())
     }
 
     /// Sends a note, and again while the receiver's mailbox is full, until the lock is reset. The
     /// receiver may be gone for long: it is asked less and less often.
-    async fn tell_leased<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
+    async fn tell_leased(
+        self,
         term: Term,
         watch: &mut Watch,
         to: Mailbox,
@@ -349,22 +331,22 @@ impl Extended {
     ) -> Outcome<Told> {
         let mut pause_ns = MAILBOX_FULL_RETRY_NS;
         loop {
-            match site.endpoint.send(to, note.encode()).await {
+            match self.endpoint.send(to, note.encode()).await {
                 Ok(()) => return Ok(Told::Yes),
                 Err(Fault::PeerGone) => {
-                    site.peer_died(to.endpoint);
+                    self.peer_died(to.endpoint);
                     return Ok(Told::Dead);
                 }
                 Err(Fault::MailboxFull) => {}
                 Err(fault) => return Err(fault),
             }
-            site.endpoint.checkpoint(&watch.survivors([pause_ns, 0]));
+            self.endpoint.checkpoint(&watch.survivors([pause_ns, 0]));
             let peers = [to.endpoint];
             let interval = Some(pause_ns);
-            site.endpoint.wait(Wait { peers: &peers, interval, ..Wait::default() }).await;
+            self.endpoint.wait(Wait { peers: &peers, interval, ..Wait::default() }).await;
             pause_ns = (2 * pause_ns).min(term.glance_ns());
-            watch.look(site).await?;
-            if !self.goes_on(site, term, watch, note.released.generation()).await? {
+            watch.look(&self).await?;
+            if !self.goes_on(term, watch, note.released.generation()).await? {
                 return Ok(Told::Over);
             }
         }

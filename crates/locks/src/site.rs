@@ -6,7 +6,10 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::task::Poll;
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Slot, Wait, Woken};
+use farlock_fabric::{
+    Addr, Endpoint, EndpointId, Fault, Mailbox, MaskedCas, Nanos, Slot, Verb, Wait, WideAtomics,
+    Woken,
+};
 
 use crate::event::{Event, EventCounts};
 use crate::slot::{self, PartWord, Phase, SlotWord};
@@ -329,6 +332,53 @@ impl<E: Endpoint> Site<'_, E> {
         let signs = (self.cache.signs.get() + 1) % SIGNS;
         self.cache.signs.set(signs);
         self.endpoint.publish(self.slot(), slot::SIGN, signs);
+    }
+
+    /// Executes a verb, and returns what it found.
+    #[inline]
+    pub(crate) async fn verb(&self, verb: Verb<'_>) -> Outcome<u128> {
+        self.endpoint.verb(verb).await?;
+        Ok(self.endpoint.old())
+    }
+
+    /// Reads the first half of the lock's word, or all of it if that has eight bytes.
+    #[inline]
+    pub(crate) async fn read(&self) -> Outcome<u64> {
+        self.read_at(self.lock).await
+    }
+
+    /// Reads eight bytes.
+    #[inline]
+    pub(crate) async fn read_at(&self, addr: Addr) -> Outcome<u64> {
+        self.endpoint.read64(addr).await?;
+        Ok(self.endpoint.old() as u64)
+    }
+
+    /// Reads the lock's word of sixteen bytes. It may be torn.
+    #[inline]
+    pub(crate) async fn read128(&self) -> Outcome<u128> {
+        self.verb(Verb::Read { addr: self.lock, words: 2 }).await
+    }
+
+    /// Compares and swaps the lock's word of eight bytes, and returns what it was.
+    #[inline]
+    pub(crate) async fn cas64(&self, compare: u64, swap: u64) -> Outcome<u64> {
+        self.endpoint.cas64(self.lock, compare, swap).await?;
+        Ok(self.endpoint.old() as u64)
+    }
+
+    /// The same with some fields of the lock's word of sixteen bytes.
+    #[inline]
+    pub(crate) async fn masked_cas128(
+        &self,
+        op: MaskedCas<u128>,
+        hint: Option<u128>,
+    ) -> Outcome<u128>
+    where
+        E: WideAtomics,
+    {
+        self.endpoint.masked_cas128(self.lock, op, hint).await?;
+        Ok(self.endpoint.old())
     }
 
     /// Waits, unless the slot is withdrawn from what it waits for, or is wanted again, since it was

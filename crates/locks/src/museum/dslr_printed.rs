@@ -36,8 +36,7 @@ impl<E: Endpoint> Protocol<'_, E, DslrPrinted> {
     async fn handle_conflict(self, mode: Mode, ticket: Tickets) -> Outcome<bool> {
         let mut stalled = false;
         loop {
-            self.endpoint.read64(self.lock).await?;
-            let seen = Dslr64Word(self.endpoint.old() as u64);
+            let seen = Dslr64Word(self.read().await?);
             let served = seen.served();
             let turn = served.x == ticket.x && (mode == Mode::Shared || served.s == ticket.s);
             let passed = ticket.x < served.x || ticket.s < served.s;
@@ -49,8 +48,7 @@ impl<E: Endpoint> Protocol<'_, E, DslrPrinted> {
             }
             if stalled {
                 let reset = ticket.plus(mode, 1);
-                self.endpoint.cas64(self.lock, seen.0, seen.with_served(reset).0).await?;
-                if self.endpoint.old() as u64 == seen.0 {
+                if self.cas64(seen.0, seen.with_served(reset).0).await? == seen.0 {
                     return Ok(false);
                 }
             }
@@ -86,8 +84,7 @@ impl<E: Endpoint> Lock<E> for DslrPrinted {
             }
             site.publish(Phase::Opening, mode, 0);
             site.endpoint.checkpoint(&[]);
-            site.endpoint.verb(self.opening(site, mode)).await?;
-            old = site.endpoint.old();
+            old = site.verb(self.opening(site, mode)).await?;
             if let Some(grant) = self.opened(site, mode, old) {
                 return Ok(grant);
             }

@@ -41,8 +41,7 @@ impl<E: WideAtomics> Lock<E> for GivesUp {
         }
         site.endpoint.masked_faa128(site.lock, ShiftLock::leave(), None).await?;
         site.publish(Phase::Opening, mode, 0);
-        site.endpoint.verb(self.opening(site, mode)).await?;
-        let old = site.endpoint.old();
+        let old = site.verb(self.opening(site, mode)).await?;
         match self.opened(site, mode, old) {
             Some(grant) => Ok(grant),
             None => self.sound.wait_in_line(site, mode, old).await,

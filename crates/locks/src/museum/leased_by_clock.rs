@@ -68,14 +68,12 @@ impl<E: Endpoint> Lock<E> for LeasedByClock {
             if left > 0 {
                 let word = Some((site.lock, seen));
                 site.endpoint.wait(Wait { word, interval: Some(left), ..Wait::default() }).await;
-                site.endpoint.read64(site.lock).await?;
-                seen = site.endpoint.old() as u64;
+                seen = site.read().await?;
                 if seen != 0 {
                     continue;
                 }
             }
-            site.endpoint.verb(Self::take(site, seen)).await?;
-            if site.endpoint.old() as u64 == seen {
+            if site.verb(Self::take(site, seen)).await? as u64 == seen {
                 return Ok(Self::word(site));
             }
             seen = site.endpoint.old() as u64;

@@ -49,11 +49,9 @@ impl<E: WideAtomics> Lock<E> for LostWakeUp {
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, _: u128) -> Outcome<()> {
         loop {
             site.endpoint.checkpoint(&[]);
-            site.endpoint.read64(site.lock).await?;
-            let word = Some((site.lock, site.endpoint.old() as u64));
+            let word = Some((site.lock, site.read().await?));
             site.endpoint.wait(Wait { word, ..Wait::default() }).await;
-            site.endpoint.verb(self.sound.opening(site, mode)).await?;
-            if site.endpoint.old() == 0 {
+            if site.verb(self.sound.opening(site, mode)).await? == 0 {
                 return Ok(());
             }
         }

@@ -54,12 +54,10 @@ impl<E: WideAtomics> Lock<E> for RidingRead {
             site.endpoint.checkpoint(&[holder]);
             let word = Some((site.lock, holder));
             site.endpoint.wait(Wait { word, interval: Some(1_000), ..Wait::default() }).await;
-            site.endpoint.verb(site.by(self).attempt()).await?;
-            holder = site.endpoint.old() as u64;
+            holder = site.verb(site.by(self).attempt()).await? as u64;
         }
         let addr = site.lock.plus(COUNT);
-        site.endpoint.read64(addr).await?;
-        let count = (site.endpoint.old() as u64).wrapping_add(1);
+        let count = site.read_at(addr).await?.wrapping_add(1);
         site.endpoint.verb(Verb::Write { addr, data: &[count] }).await?;
         Ok(Some(count))
     }

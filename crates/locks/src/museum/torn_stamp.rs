@@ -79,8 +79,7 @@ impl<E: WideAtomics> Lock<E> for TornStamp {
                 let word = Some((site.lock, seen.holder()));
                 site.endpoint.wait(Wait { word, interval: Some(1_000), ..Wait::default() }).await;
             }
-            site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
-            seen = StampWord(site.endpoint.old());
+            seen = StampWord(site.read128().await?);
         }
     }
 

@@ -352,8 +352,7 @@ impl<E: Endpoint> Protocol<'_, E, Waiting> {
         let mut is_late = false;
         loop {
             let asked = self.rules.asks(self.endpoint);
-            self.endpoint.read64(self.lock).await?;
-            let seen = self.endpoint.old() as u64;
+            let seen = self.read().await?;
             if C::is_void(seen, place) {
                 return Ok(Turn::Void);
             }
@@ -401,8 +400,8 @@ impl<E: Endpoint> Protocol<'_, E, Waiting> {
 
     /// Makes all tickets void, unless somebody has given one back since `seen`. Whether it did.
     pub(crate) async fn resets<C: Counters>(self, seen: u64) -> Outcome<bool> {
-        self.endpoint.verb(C::reset(self.lock, seen)).await?;
-        let is_reset = (self.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0;
+        let is_reset =
+            (self.verb(C::reset(self.lock, seen)).await? as u64 ^ seen) & C::SERVE_MASK == 0;
         if is_reset {
             let generation = C::generation(seen);
             self.event(Event::Repaired { lock: self.lock, generation, dead_readers: 0 });
@@ -437,8 +436,8 @@ impl<E: Endpoint> Protocol<'_, E, Waiting> {
 
     /// Gives back for the dead. Whoever loses this race reads again, and looks again where it must.
     async fn give_back<C: Counters>(self, seen: u64, served: Tickets) -> Outcome<()> {
-        self.endpoint.verb(C::serve(self.lock, seen, served)).await?;
-        if (self.endpoint.old() as u64 ^ seen) & C::SERVE_MASK == 0 {
+        if (self.verb(C::serve(self.lock, seen, served)).await? as u64 ^ seen) & C::SERVE_MASK == 0
+        {
             let dead_readers = u64::from(between(C::served(seen).s, served.s));
             let generation = C::generation(seen);
             self.peer_died(EndpointId::NOBODY);

@@ -8,7 +8,7 @@
 //! enough, as long as others acquire meanwhile: they may be waiting for its processor.
 
 use farlock_fabric::word::Field;
-use farlock_fabric::{Endpoint, Nanos, Patience, Verb, Wait};
+use farlock_fabric::{Endpoint, Nanos, Patience, Wait};
 
 use crate::site::{Barging, Outcome, Site};
 
@@ -71,6 +71,5 @@ pub(super) async fn yield_and_read<E: Endpoint>(site: &Site<'_, E>) -> Outcome<u
     const NO_LONGER: Option<Nanos> = Some(0);
     let patience = Patience { spins: 0, yields: 1 };
     site.endpoint.wait(Wait { interval: NO_LONGER, patience, ..Wait::default() }).await;
-    site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
-    Ok(site.endpoint.old())
+    site.read128().await
 }

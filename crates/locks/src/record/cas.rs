@@ -101,8 +101,7 @@ impl<E: Endpoint> Lock<E> for Cas {
             }
             let compare = if dead { seen } else { 0 };
             site.event(Event::Retried { lock: site.lock });
-            site.endpoint.verb(site.by(self).attempt(compare)).await?;
-            seen = site.endpoint.old() as u64;
+            seen = site.verb(site.by(self).attempt(compare)).await? as u64;
             if seen == compare {
                 if dead {
                     site.peer_died(holder);

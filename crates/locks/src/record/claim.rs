@@ -301,8 +301,7 @@ impl<E: WideAtomics> Lock<E> for Claim {
         // Published before the verb: a waiter that reports too late to be told looks here then.
         site.publish_ticket(Phase::Leaving, mode, 0, grant.acquisition);
         let op = leave_lock(site, grant);
-        site.endpoint.masked_cas128(site.lock, op, site.hint()).await?;
-        let old = site.endpoint.old();
+        let old = site.masked_cas128(op, site.hint()).await?;
         if !matched(&op, old) {
             // Others were certain that this client had died.
             site.event(Event::Superseded { lock: site.lock });
@@ -352,8 +351,7 @@ impl<E: WideAtomics> Convert<E> for Claim {
         let mut seen = ClaimWord(held_by(site, grant) | head);
         loop {
             let Some(op) = site.by(self).renewal(grant, seen) else { return Ok(None) };
-            site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
-            let old = site.endpoint.old();
+            let old = site.masked_cas128(op, Some(seen.0)).await?;
             if matched(&op, old) {
                 return Ok(Some(Grant { count: next(grant.count), ..grant }));
             }

@@ -419,8 +419,7 @@ impl<E: Endpoint> Protocol<'_, E, DecLock> {
 
     /// Looks at the header.
     async fn look(self, mode: Mode, grant: Grant, watch: &mut Watch) -> Outcome<Look> {
-        self.endpoint.read64(self.lock).await?;
-        let header = Header(self.endpoint.old() as u64);
+        let header = Header(self.read().await?);
         if grant.is_void_in(header) {
             return Ok(Look::Void);
         }
@@ -456,8 +455,7 @@ impl<E: Endpoint> Protocol<'_, E, DecLock> {
     async fn await_repair(self, mode: Mode) -> Outcome<Option<Grant>> {
         let mut watch = Watch::new::<E>();
         loop {
-            self.endpoint.read64(self.lock).await?;
-            let seen = Header(self.endpoint.old() as u64);
+            let seen = Header(self.read().await?);
             // The repairer does not wait for this client.
             self.publish(Phase::Coming, mode, seen.generation());
             while next_note(&self, seen.generation()).is_some() {}
@@ -485,8 +483,7 @@ impl<E: Endpoint> Protocol<'_, E, DecLock> {
 impl<E: Endpoint> Protocol<'_, E, DecLock> {
     /// Claims the repair of a lock that no living client would change, if it still stands so.
     async fn claim(self, stuck: Header) -> Outcome<bool> {
-        self.endpoint.cas64(self.lock, stuck.0, stuck.claimed().0).await?;
-        Ok(self.endpoint.old() as u64 == stuck.0)
+        Ok(self.cas64(stuck.0, stuck.claimed().0).await? == stuck.0)
     }
 
     /// Begins the line of a claimed lock anew, with itself, when the living of earlier generations
@@ -503,8 +500,7 @@ impl<E: Endpoint> Protocol<'_, E, DecLock> {
         self.endpoint.verb(Verb::Write { addr, data }).await?;
         loop {
             let begun = seen.begun(mode);
-            self.endpoint.cas64(self.lock, seen.0, begun.0).await?;
-            let found = Header(self.endpoint.old() as u64);
+            let found = Header(self.cas64(seen.0, begun.0).await?);
             if found == seen {
                 self.event(Event::Repaired { lock: self.lock, generation, dead_readers: 0 });
                 return Ok(Some(Grant::first(begun)));
@@ -679,8 +675,7 @@ impl<E: Endpoint> Lock<E> for DecLock {
                 return Ok(grant);
             }
             site.publish(Phase::Opening, mode, 0);
-            site.endpoint.verb(self.opening(site, mode)).await?;
-            found = Header(site.endpoint.old() as u64);
+            found = Header(site.verb(self.opening(site, mode)).await? as u64);
         }
     }
 

@@ -185,8 +185,7 @@ impl<E: SyncedClock> Lock<E> for DrTm {
             }
             let seen = if leased { old } else { DrtmWord::new() };
             site.event(Event::Retried { lock: site.lock });
-            site.endpoint.verb(site.by(self).take(mode, seen)).await?;
-            old = DrtmWord(site.endpoint.old() as u64);
+            old = DrtmWord(site.verb(site.by(self).take(mode, seen)).await? as u64);
             if let Some(lease) = site.by(self).got(mode, seen, old) {
                 return Ok(lease);
             }

@@ -183,8 +183,7 @@ impl<E: WideAtomics> Protocol<'_, E, Dslr> {
             self.endpoint.sleep(pause_ns).await;
             times = (times + 1).min(BACKOFF_TIMES_MAX);
             self.publish(Phase::Opening, here.mode, 0);
-            self.endpoint.verb(self.rules.opening(&self, here.mode)).await?;
-            old = DslrWord(self.endpoint.old());
+            old = DslrWord(self.verb(self.rules.opening(&self, here.mode)).await?);
             if place(old).is_served(old.served()) {
                 return Ok(self.rules.grant(old, self.opened_at()));
             }
@@ -367,8 +366,7 @@ impl<E: WideAtomics> Lock<E> for Dslr {
         while mode == Mode::Shared && old.generation() == grant.generation.into() {
             let served = old.served();
             site.endpoint.checkpoint(&[u64::from(served.bits())]);
-            site.endpoint.verb(site.by(self).give_back(mode, grant, served)).await?;
-            let found = DslrWord(site.endpoint.old());
+            let found = DslrWord(site.verb(site.by(self).give_back(mode, grant, served)).await?);
             if found.generation() == old.generation() && found.served().s == served.s {
                 return Ok(());
             }
@@ -405,8 +403,7 @@ impl<E: WideAtomics> Lock<E> for Dslr {
 impl<E: WideAtomics> Update<E, Grant> for Dslr {
     fn acquire_to_update<'a>(&'a self, site: Site<'a, E>) -> LocalFuture<'a, Outcome<Grant>> {
         Box::pin(async move {
-            site.endpoint.verb(self.opening(&site, Mode::Exclusive)).await?;
-            let old = DslrWord(site.endpoint.old());
+            let old = DslrWord(site.verb(self.opening(&site, Mode::Exclusive)).await?);
             if self.place_to_update(old).is_served(old.served()) {
                 return Ok(self.grant(old, site.opened_at()));
             }

@@ -183,8 +183,7 @@ impl<E: Endpoint> Protocol<'_, E, Dslr64> {
         self.publish(Phase::Waiting, mode, STANDS_BACK);
         let (mut doubt, mut times) = (Doubt::new::<E>(), 0);
         loop {
-            self.endpoint.read64(self.lock).await?;
-            let seen = Dslr64Word(self.endpoint.old() as u64);
+            let seen = Dslr64Word(self.read().await?);
             doubt.sees(seen.0);
             if !self.rules.is_full(seen)
                 || self.rules.is_spent(seen) && self.begin_at_zero(seen).await?
@@ -204,8 +203,7 @@ impl<E: Endpoint> Protocol<'_, E, Dslr64> {
     async fn undo(self, taken: Dslr64Word, old: Dslr64Word, until: Nanos) -> Outcome<()> {
         let mut seen = Dslr64Word(old.0.wrapping_add(taken.0));
         while self.rules.is_full(seen) && self.endpoint.now() < until {
-            self.endpoint.cas64(self.lock, seen.0, seen.0.wrapping_sub(taken.0)).await?;
-            let found = Dslr64Word(self.endpoint.old() as u64);
+            let found = Dslr64Word(self.cas64(seen.0, seen.0.wrapping_sub(taken.0)).await?);
             if found == seen {
                 return Ok(());
             }
@@ -262,8 +260,7 @@ impl<E: Endpoint> Protocol<'_, E, Dslr64> {
         let claim = Dslr64Word::taking(mode, 1);
         self.publish(Phase::Repairing, mode, CLAIMS);
         let mut claimed = Dslr64Word(seen.0.wrapping_add(claim.0));
-        self.endpoint.cas64(self.lock, seen.0, claimed.0).await?;
-        let found = Dslr64Word(self.endpoint.old() as u64);
+        let found = Dslr64Word(self.cas64(seen.0, claimed.0).await?);
         if found != seen {
             doubt.trust_again();
             return Ok(!self.rules.is_full(found));
@@ -287,8 +284,7 @@ impl<E: Endpoint> Protocol<'_, E, Dslr64> {
             self.endpoint.checkpoint(&[claimed.0, doubt.hash()]);
             let pause_ns = (!E::WATCHES_MEMORY).then_some(self.rules.waiting.omega_ns);
             doubt.wait(&self, claimed.0, pause_ns, self.rules.waiting.patience).await;
-            self.endpoint.read64(self.lock).await?;
-            claimed = Dslr64Word(self.endpoint.old() as u64);
+            claimed = Dslr64Word(self.read().await?);
         }
         let before = Dslr64Word(claimed.0.wrapping_sub(claim.0));
         self.undo(claim, before, Nanos::MAX).await?;
@@ -299,8 +295,7 @@ impl<E: Endpoint> Protocol<'_, E, Dslr64> {
     /// Sets the counters to zero if they are as `seen`, in which nobody living counts but, for
     /// certain, this client.
     async fn begin_at_zero(self, seen: Dslr64Word) -> Outcome<bool> {
-        self.endpoint.cas64(self.lock, seen.0, 0).await?;
-        Ok(self.endpoint.old() as u64 == seen.0)
+        Ok(self.cas64(seen.0, 0).await? == seen.0)
     }
 }
 
@@ -383,8 +378,7 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
             site.publish(Phase::Opening, mode, IN_LINE);
             site.endpoint.checkpoint(&[]);
             let opening = <Self as Lock<E>>::opening(self, site, mode);
-            site.endpoint.verb(opening).await?;
-            let found = site.endpoint.old();
+            let found = site.verb(opening).await?;
             if let Some(grant) = self.opened(site, mode, found) {
                 return Ok(grant);
             }

@@ -102,8 +102,7 @@ impl<E: WideAtomics> Protocol<'_, E, Mcs> {
                 .0,
             swap_mask: McsWord::TAIL.mask() | McsWord::GENERATION.mask(),
         };
-        self.endpoint.masked_cas128(self.lock, op, None).await?;
-        let old = McsWord(self.endpoint.old());
+        let old = McsWord(self.masked_cas128(op, None).await?);
         if old.generation() != generation {
             return Ok(None);
         }
@@ -131,8 +130,7 @@ impl<E: WideAtomics> Protocol<'_, E, Mcs> {
             swap: McsWord::COUNT.place(released.count()),
             swap_mask: McsWord::COUNT.mask(),
         };
-        self.endpoint.masked_cas128(self.lock, op, None).await?;
-        Ok(McsWord(self.endpoint.old()).generation() == released.generation())
+        Ok(McsWord(self.masked_cas128(op, None).await?).generation() == released.generation())
     }
 }
 
@@ -197,8 +195,7 @@ impl<E: WideAtomics> Lock<E> for Mcs {
             repair::dismiss(site, next_generation(McsWord(old).generation())).await?;
             site.set_successor(None);
             site.publish(Phase::Opening, Mode::Exclusive, 0);
-            site.endpoint.masked_cas128(site.lock, site.by(self).enqueue(), None).await?;
-            old = site.endpoint.old();
+            old = site.masked_cas128(site.by(self).enqueue(), None).await?;
             if let Some(grant) = self.opened(site, mode, old) {
                 return Ok(grant);
             }
@@ -275,8 +272,7 @@ impl<E: WideAtomics> Lock<E> for Mcs {
             }
             old = None;
             if let Some(verb) = self.closing(site, mode, grant) {
-                site.endpoint.verb(verb).await?;
-                if self.closed(site, mode, grant, site.endpoint.old()) {
+                if self.closed(site, mode, grant, site.verb(verb).await?) {
                     return Ok(());
                 }
                 old = Some(site.endpoint.old());

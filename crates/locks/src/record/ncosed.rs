@@ -97,8 +97,7 @@ impl<E: Endpoint> Protocol<'_, E, NCosed> {
         loop {
             self.endpoint.checkpoint(&[seen.0]);
             let swap = seen.followed_by(short_name(self.me)).0;
-            self.endpoint.cas64(self.lock, seen.0, swap).await?;
-            let old = CosedWord(self.endpoint.old() as u64);
+            let old = CosedWord(self.cas64(seen.0, swap).await?);
             if old == seen {
                 return Ok(seen);
             }
@@ -138,8 +137,7 @@ impl<E: Endpoint> Protocol<'_, E, NCosed> {
     /// Waits until so many readers have left.
     async fn await_readers(self, readers: u64) -> Outcome<()> {
         loop {
-            self.endpoint.read64(self.lock).await?;
-            let seen = CosedWord(self.endpoint.old() as u64);
+            let seen = CosedWord(self.read().await?);
             if seen.released() == readers {
                 return Ok(());
             }
@@ -186,8 +184,7 @@ impl<E: Endpoint> Protocol<'_, E, NCosed> {
         while seen.tail() == short_name(self.me) {
             self.endpoint.checkpoint(&[seen.0]);
             let swap = CosedWord::new().with(CosedWord::SHARED, seen.shared());
-            self.endpoint.cas64(self.lock, seen.0, swap.0).await?;
-            let old = CosedWord(self.endpoint.old() as u64);
+            let old = CosedWord(self.cas64(seen.0, swap.0).await?);
             if old == seen {
                 return self.pass_on(Some(seen.shared())).await;
             }
@@ -206,8 +203,7 @@ impl<E: Endpoint> Protocol<'_, E, NCosed> {
         while seen.tail() == 0 && seen.released() >= RELEASED_MAX {
             self.endpoint.checkpoint(&[seen.0]);
             let swap = CosedWord::new().with(CosedWord::SHARED, seen.inside());
-            self.endpoint.cas64(self.lock, seen.0, swap.0).await?;
-            let old = CosedWord(self.endpoint.old() as u64);
+            let old = CosedWord(self.cas64(seen.0, swap.0).await?);
             if old == seen {
                 break;
             }

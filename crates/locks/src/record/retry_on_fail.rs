@@ -48,8 +48,7 @@ impl<E: Endpoint> Protocol<'_, E, RetryOnFail> {
             self.endpoint.checkpoint(&[seen.0]);
             self.pause(seen).await;
             self.event(Event::Retried { lock: self.lock });
-            self.endpoint.cas64(self.lock, 0, mine.0).await?;
-            seen = RetryWord(self.endpoint.old() as u64);
+            seen = RetryWord(self.cas64(0, mine.0).await?);
         }
         Ok(())
     }
@@ -60,8 +59,7 @@ impl<E: Endpoint> Protocol<'_, E, RetryOnFail> {
             self.endpoint.checkpoint(&[seen.0]);
             self.pause(seen).await;
             self.event(Event::Retried { lock: self.lock });
-            self.endpoint.read64(self.lock).await?;
-            seen = RetryWord(self.endpoint.old() as u64);
+            seen = RetryWord(self.read().await?);
         }
         Ok(())
     }

@@ -101,8 +101,7 @@ impl<E: Endpoint> Protocol<'_, E, RmaRw> {
     }
 
     async fn read_counts(self) -> Outcome<Readers> {
-        self.endpoint.read64(self.counts()).await?;
-        Ok(Readers(self.endpoint.old() as u64))
+        Ok(Readers(self.read_at(self.counts()).await?))
     }
 
     async fn add_to_counts(self, add: u64) -> Outcome<Readers> {
@@ -188,8 +187,7 @@ impl<E: Endpoint> Protocol<'_, E, RmaRw> {
     /// Waits until readers may come in: the counts were reset, or nobody is there who will.
     async fn await_turn(self) -> Outcome<()> {
         loop {
-            self.endpoint.verb(Verb::Read { addr: self.lock, words: 2 }).await?;
-            let seen = RmaWord(self.endpoint.old());
+            let seen = RmaWord(self.read128().await?);
             let readers = Readers::of(seen);
             let (arrived, all) = (readers.arrived(), u64::from(self.rules.readers_max));
             let turn_over = arrived == all && readers.departed() > 0;
@@ -291,8 +289,7 @@ impl<E: WideAtomics> Lock<E> for RmaRw {
             site.by(self).let_readers_in().await?;
         }
         if site.successor().is_none() {
-            site.endpoint.cas64(site.lock, site.me.bits(), 0).await?;
-            if site.endpoint.old() as u64 == site.me.bits() {
+            if site.cas64(site.me.bits(), 0).await? == site.me.bits() {
                 return Ok(());
             }
             let Letter { from, .. } = letter::read(site, &[2]).await?;

@@ -94,8 +94,7 @@ impl<'a, E: WideAtomics> Protocol<'a, E, Segments> {
             let Some(verb) = self.rules.dslr.trying(&self, want.mode(), seen) else {
                 return Ok(false);
             };
-            self.endpoint.verb(verb).await?;
-            let old = self.endpoint.old();
+            let old = self.verb(verb).await?;
             match self.rules.dslr.tried(&self, want.mode(), seen, old) {
                 Tried::Granted(_) => return Ok(true),
                 Tried::Busy => return Ok(false),
@@ -183,8 +182,7 @@ impl<E: WideAtomics> Lock<E> for Segments {
                     // First that the one before is held, then that this one is opened.
                     site.by(self).publish_segments(want, has);
                     site.publish(Phase::Opening, mode, 0);
-                    site.endpoint.verb(self.dslr.opening(&here, mode)).await?;
-                    site.endpoint.old()
+                    site.verb(self.dslr.opening(&here, mode)).await?
                 }
             };
             if self.dslr.opened(&here, mode, old).is_none() {

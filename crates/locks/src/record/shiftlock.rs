@@ -284,8 +284,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
             // Looking around comes before reading the count: a reader that is not seen any more has
             // left, and its release shows.
             let is_sure = suspicion.look_around(&self).await?;
-            self.endpoint.read64(upper).await?;
-            let seen = Released(self.endpoint.old() as u64);
+            let seen = Released(self.read_at(upper).await?);
             if seen.generation() != grant.released.generation() {
                 return Ok(End::Again);
             }
@@ -315,8 +314,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
         self.publish(Phase::Waiting, Mode::Shared, generation);
         let mut gone = EndpointId::NOBODY;
         loop {
-            self.endpoint.read64(self.lock).await?;
-            let seen = self.endpoint.old() as u64;
+            let seen = self.read().await?;
             let word = ShiftWord(u128::from(seen));
             if word.generation_low() != old.generation_low() {
                 // Whoever repairs waits for this release of a reader that never held.
@@ -350,8 +348,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
     /// Learns the token of an admitted reader: the count, read after the flip, so that it is above
     /// the token of the writer that let the reader in. The poll's own upper half may be older.
     async fn admitted(self, word: ShiftWord, generation: u64) -> Outcome<Grant> {
-        self.endpoint.read64(self.lock.plus(UPPER_HALF)).await?;
-        let seen = Released(self.endpoint.old() as u64);
+        let seen = Released(self.read_at(self.lock.plus(UPPER_HALF)).await?);
         let released = seen.with(Released::GENERATION, generation);
         Ok(Grant { released, epoch: word.epoch() != 0, streak: 0 })
     }
@@ -391,8 +388,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
                     .0,
                 swap_mask: RELEASED_MASK | ShiftWord::EPOCH.mask() | ShiftWord::OPEN.mask(),
             };
-            self.endpoint.masked_cas128(self.lock, op, None).await?;
-            let old = ShiftWord(self.endpoint.old());
+            let old = ShiftWord(self.masked_cas128(op, None).await?);
             if old.released() != grant.released {
                 self.event(Event::Superseded { lock: self.lock });
                 return Ok(None);
@@ -423,8 +419,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
     async fn release_exclusive(self, grant: Grant) -> Outcome<()> {
         let mut old = None;
         if let Some(verb) = self.rules.closing(&self, Mode::Exclusive, grant) {
-            self.endpoint.verb(verb).await?;
-            if self.rules.closed(&self, Mode::Exclusive, grant, self.endpoint.old()) {
+            if self.rules.closed(&self, Mode::Exclusive, grant, self.verb(verb).await?) {
                 return Ok(());
             }
             old = Some(self.endpoint.old());
@@ -455,8 +450,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
                 | ShiftWord::GENERATION.mask()
                 | ShiftWord::GENERATION_LOW.mask(),
         };
-        self.endpoint.masked_cas128(self.lock, op, None).await?;
-        let stolen = ShiftWord(self.endpoint.old());
+        let stolen = ShiftWord(self.masked_cas128(op, None).await?);
         if mode == Mode::Shared {
             // A waiting reader is among those who leave.
             self.endpoint.masked_faa128(self.lock, ShiftLock::leave(), None).await?;
@@ -496,8 +490,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
                     .0,
                 swap_mask: ShiftWord::READERS.mask() | RELEASED_MASK,
             };
-            self.endpoint.masked_cas128(self.lock, op, None).await?;
-            let found = ShiftWord(self.endpoint.old());
+            let found = ShiftWord(self.masked_cas128(op, None).await?);
             if found.generation() != generation {
                 return Ok(None);
             }
@@ -619,8 +612,7 @@ impl<E: WideAtomics> Lock<E> for ShiftLock {
             }
             site.set_successor(None);
             site.publish(Phase::Opening, mode, 0);
-            site.endpoint.verb(self.opening(site, mode)).await?;
-            old = site.endpoint.old();
+            old = site.verb(self.opening(site, mode)).await?;
             if let Some(grant) = self.opened(site, mode, old) {
                 return Ok(grant);
             }

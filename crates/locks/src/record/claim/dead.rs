@@ -251,8 +251,7 @@ async fn bury<E: WideAtomics>(
     seen: ClaimWord,
     dead_readers: u64,
 ) -> Outcome<ClaimWord> {
-    site.endpoint.masked_cas128(site.lock, op, Some(seen.0)).await?;
-    let found = site.endpoint.old();
+    let found = site.masked_cas128(op, Some(seen.0)).await?;
     if !matched(&op, found) {
         return Ok(ClaimWord(found));
     }
@@ -317,8 +316,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
                 }
             };
             self.publish_ticket(Phase::Claiming, mode, 0, ticket);
-            self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
-            let found = self.endpoint.old();
+            let found = self.masked_cas128(op, Some(seen.0)).await?;
             if matched(&op, found) {
                 self.left(found);
                 return Ok(Some(granted(&self, mode, &op, found)));
@@ -461,8 +459,7 @@ impl Asked {
 async fn signs_of<E: WideAtomics>(site: &Site<'_, E>, place: Place) -> Outcome<u64> {
     let Mailbox { endpoint, slot } = place.mailbox;
     let record = site.endpoint.record(endpoint.index, slot);
-    site.endpoint.read64(record.plus(slot::SIGN as u64 * 8)).await?;
-    Ok(site.endpoint.old() as u64)
+    site.read_at(record.plus(slot::SIGN as u64 * 8)).await
 }
 
 /// The verb by which a try passes over the line, whose waiters are stopped. A reader may come

@@ -221,8 +221,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         while let Some(op) = self.way_in(mode, seen) {
             self.begin_anew_if_doubted();
             self.publish_ticket(Phase::Opening, mode, 0, self.acquisition());
-            self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
-            let found = self.endpoint.old();
+            let found = self.masked_cas128(op, Some(seen.0)).await?;
             if matched(&op, found) {
                 self.left(found);
                 return Ok(Ok(granted(&self, mode, &op, found)));

@@ -166,8 +166,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
     pub(super) async fn enqueue(self, mode: Mode, seen: ClaimWord) -> Outcome<()> {
         let swap = Place::of(&self).as_tail();
         let op = MaskedCas { swap, swap_mask: LINE_MASK, ..MaskedCas::default() };
-        self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
-        let found = ClaimWord(self.endpoint.old());
+        let found = ClaimWord(self.masked_cas128(op, Some(seen.0)).await?);
         let before = (found.tail() != 0).then(|| Place::tail_of(found));
         stand(&self, mode, before);
         Ok(())
@@ -372,8 +371,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         self.begin_anew_if_doubted();
         let acquisition = self.acquisition();
         self.publish_ticket(Phase::Claiming, mode, 0, self.acquisition());
-        self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
-        let found = self.endpoint.old();
+        let found = self.masked_cas128(op, Some(seen.0)).await?;
         if !matched(&op, found) {
             return Ok(Err(ClaimWord(found)));
         }
@@ -439,8 +437,7 @@ async fn leave<E: WideAtomics>(site: &Site<'_, E>, mode: Mode) -> Outcome<()> {
     site.publish_ticket(Phase::Leaving, mode, 0, site.acquisition());
     let place = Place::of(site).as_tail();
     let op = MaskedCas { compare: place, compare_mask: LINE_MASK, swap: 0, swap_mask: LINE_MASK };
-    site.endpoint.masked_cas128(site.lock, op, None).await?;
-    if !matched(&op, site.endpoint.old()) {
+    if !matched(&op, site.masked_cas128(op, None).await?) {
         tell_first(site).await?;
     }
     Ok(())
@@ -535,8 +532,7 @@ async fn look_before<E: WideAtomics>(
         return Ok(Before::There(if asks { site.endpoint.old() as u64 } else { 0 }));
     }
     site.peer_died(peer);
-    site.endpoint.read64(word_of(slot::QUEUE)).await?;
-    let published = Published(site.endpoint.old() as u64);
+    let published = Published(site.read_at(word_of(slot::QUEUE)).await?);
     let word = read_word(site).await?;
     Ok(match record.map(|record| record.phase) {
         Some(Phase::Held | Phase::Leaving) => Before::Gone,

@@ -36,8 +36,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
                     | ClaimWord::READERS.mask()
                     | if is_last { LINE_MASK } else { 0 },
             };
-            self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
-            let old = self.endpoint.old();
+            let old = self.masked_cas128(op, Some(seen.0)).await?;
             if matched(&op, old) {
                 self.left(old & !HELD_MASK);
                 if grant.rank == Rank::Head && !is_last {
@@ -75,8 +74,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
                     | ClaimWord::HOLDER.place(name_of(self.me.endpoint)),
                 swap_mask: mask,
             };
-            self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
-            let old = self.endpoint.old();
+            let old = self.masked_cas128(op, Some(seen.0)).await?;
             if matched(&op, old) {
                 self.left(
                     old & !HELD_MASK & !ClaimWord::COUNT.mask() | ClaimWord::COUNT.place(count),

@@ -1,6 +1,6 @@
 //! The word of a claim lock, and what stands in it: places in line, ranks, grants.
 
-use farlock_fabric::{EndpointId, Mailbox, MaskedCas, Nanos, Patience, Verb, WideAtomics, word};
+use farlock_fabric::{EndpointId, Mailbox, MaskedCas, Nanos, Patience, WideAtomics, word};
 
 use crate::site::{NUMBER_BITS, Outcome, Site};
 use crate::want::Mode;
@@ -176,6 +176,5 @@ pub(super) const LOOK_NS: Nanos = 20_000_000;
 
 /// The word now. Its halves may be of different moments.
 pub(super) async fn read_word<E: WideAtomics>(site: &Site<'_, E>) -> Outcome<ClaimWord> {
-    site.endpoint.verb(Verb::Read { addr: site.lock, words: 2 }).await?;
-    Ok(ClaimWord(site.endpoint.old()))
+    Ok(ClaimWord(site.read128().await?))
 }

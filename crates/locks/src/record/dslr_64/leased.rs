@@ -117,8 +117,7 @@ impl<E: Endpoint> Protocol<'_, E, Leased> {
     async fn await_reset(self) -> Outcome<()> {
         let mut stall = Stall::default();
         loop {
-            self.endpoint.read64(self.lock).await?;
-            let seen = Dslr64Word(self.endpoint.old() as u64);
+            let seen = Dslr64Word(self.read().await?);
             if !self.rules.lock.is_full(seen) {
                 return Ok(());
             }
@@ -242,8 +241,7 @@ impl<E: Endpoint> Lock<E> for Leased {
             }
             site.publish(Phase::Opening, mode, IN_LINE);
             site.endpoint.checkpoint(&[times]);
-            site.endpoint.verb(site.by(self).opening_verb(mode)).await?;
-            old = Dslr64Word(site.endpoint.old() as u64);
+            old = Dslr64Word(site.verb(site.by(self).opening_verb(mode)).await? as u64);
             if let Some(held) = site.by(self).at_once(mode, old) {
                 return Ok(held);
             }
@@ -292,8 +290,7 @@ impl<E: Endpoint> Lock<E> for Leased {
                 return Ok(());
             }
             site.endpoint.checkpoint(&[seen.0]);
-            site.endpoint.cas64(site.lock, seen.0, self.without(mode, seen).0).await?;
-            let found = Dslr64Word(site.endpoint.old() as u64);
+            let found = Dslr64Word(site.cas64(seen.0, self.without(mode, seen).0).await?);
             match found == seen {
                 true if self.resets(mode, held) => return site.by(self).await_reset().await,
                 true => return Ok(()),

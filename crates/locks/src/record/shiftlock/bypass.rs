@@ -102,8 +102,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
             }
             is_alone = false;
         }
-        self.endpoint.masked_cas128(self.lock, self.enqueue(), Some(seen.0)).await?;
-        let found = ShiftWord(self.endpoint.old());
+        let found = ShiftWord(self.masked_cas128(self.enqueue(), Some(seen.0)).await?);
         Ok(found_free(Mode::Exclusive, found).ok_or(found))
     }
 
@@ -118,8 +117,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
     async fn barge(self, mut seen: ShiftWord) -> Outcome<Result<Grant, ShiftWord>> {
         for _ in 0..ATTEMPTS {
             let Some(op) = self.way_in(seen) else { break };
-            self.endpoint.masked_cas128(self.lock, op, Some(seen.0)).await?;
-            let found = ShiftWord(self.endpoint.old());
+            let found = ShiftWord(self.masked_cas128(op, Some(seen.0)).await?);
             if (found.0 ^ op.compare) & op.compare_mask == 0 {
                 if op.compare_mask == PASS_MASK {
                     self.left(found.0);
@@ -168,8 +166,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
                     patience_in_line(self.rules.bypass, self.rules.patience),
                 )
                 .await;
-            self.endpoint.read64(self.lock).await?;
-            word = ShiftWord(u128::from(self.endpoint.old() as u64));
+            word = ShiftWord(u128::from(self.read().await?));
         }
         Ok(())
     }
@@ -211,8 +208,7 @@ async fn is_abandoned<E: WideAtomics>(
         record.mode == Mode::Exclusive && record.phase == Phase::Held && is_current
     };
     let Some(present) = doubt.look_around(site, holds).await? else { return Ok(false) };
-    site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
-    let one_hold = site.endpoint.old() as u64 == found.released().0;
+    let one_hold = site.read_at(site.lock.plus(UPPER_HALF)).await? == found.released().0;
     Ok(one_hold && !present.iter().any(holds))
 }
 
@@ -225,6 +221,5 @@ async fn take_if_open<E: WideAtomics>(site: &Site<'_, E>, generation: u64) -> Ou
         swap: 0,
         swap_mask: open,
     };
-    site.endpoint.masked_cas128(site.lock, op, None).await?;
-    Ok(ShiftWord(site.endpoint.old()))
+    Ok(ShiftWord(site.masked_cas128(op, None).await?))
 }

@@ -133,8 +133,7 @@ impl<'a, E: WideAtomics> Protocol<'a, E, Extended> {
                 false => self.plain().enqueue(),
             };
             self.opens();
-            self.endpoint.masked_cas128(self.lock, op, None).await?;
-            let found = ShiftWord(self.endpoint.old());
+            let found = ShiftWord(self.masked_cas128(op, None).await?);
             if attempt == self.rules.attempts || found_free(Mode::Exclusive, found).is_some() {
                 return Ok(found);
             }
@@ -162,8 +161,7 @@ impl<'a, E: WideAtomics> Protocol<'a, E, Extended> {
         while old.generation() == generation {
             self.endpoint.checkpoint(&[old.0 as u64, (old.0 >> 64) as u64]);
             let op = Extended::leave_if(old.released(), old.readers());
-            self.endpoint.masked_cas128(self.lock, op, Some(old.0)).await?;
-            let found = ShiftWord(self.endpoint.old());
+            let found = ShiftWord(self.masked_cas128(op, Some(old.0)).await?);
             if (found.0 ^ op.compare) & op.compare_mask == 0 {
                 return Ok(true);
             }
@@ -282,8 +280,7 @@ impl<E: WideAtomics> Lock<E> for Extended {
             }
             site.set_successor(None);
             site.publish(Phase::Opening, mode, 0);
-            site.endpoint.verb(self.opening(site, mode)).await?;
-            old = ShiftWord(site.endpoint.old());
+            old = ShiftWord(site.verb(self.opening(site, mode)).await?);
             if let Some(held) = self.opened(site, mode, old.0) {
                 return Ok(held);
             }

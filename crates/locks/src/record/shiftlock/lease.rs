@@ -50,8 +50,7 @@ impl Watch {
 
     async fn look<E: WideAtomics>(&mut self, site: &Site<'_, E>) -> Outcome<Released> {
         let begun = site.endpoint.now();
-        site.endpoint.read64(site.lock.plus(UPPER_HALF)).await?;
-        self.sees(site, Released(site.endpoint.old() as u64), begun);
+        self.sees(site, Released(site.read_at(site.lock.plus(UPPER_HALF)).await?), begun);
         Ok(self.seen)
     }
 
@@ -178,8 +177,7 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
         let mut not_yet = self.opened_at();
         loop {
             let begun = self.endpoint.now();
-            self.endpoint.read64(self.lock).await?;
-            let seen = self.endpoint.old() as u64;
+            let seen = self.read().await?;
             let word = ShiftWord(u128::from(seen));
             // The generation first: a reset leaves the epoch as it was, but who knows for how long.
             if word.generation_low() != old.generation_low() {
@@ -210,8 +208,7 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
         generation: u64,
         not_yet: Nanos,
     ) -> Outcome<Option<Held>> {
-        self.endpoint.read64(self.lock.plus(UPPER_HALF)).await?;
-        let released = Released(self.endpoint.old() as u64);
+        let released = Released(self.read_at(self.lock.plus(UPPER_HALF)).await?);
         if released.generation() != generation {
             return Ok(None);
         }
@@ -240,8 +237,7 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
             swap: u128::from(released.0) << 64,
             swap_mask: RELEASED_MASK,
         };
-        self.endpoint.masked_cas128(self.lock, op, None).await?;
-        if ShiftWord(self.endpoint.old()).released() != grant.released {
+        if ShiftWord(self.masked_cas128(op, None).await?).released() != grant.released {
             return Ok(End::Again);
         }
         Ok(End::Mine(Held { grant: Grant { released, ..grant }, ..held }))
@@ -364,8 +360,7 @@ async fn reset<E: WideAtomics>(site: &Site<'_, E>, seen: Released) -> Outcome<Re
         swap: ShiftWord(u128::from(released.0) << 64).with(ShiftWord::GENERATION_LOW, next).0,
         swap_mask: !ShiftWord::EPOCH.mask(),
     };
-    site.endpoint.masked_cas128(site.lock, op, None).await?;
-    let found = ShiftWord(site.endpoint.old()).released();
+    let found = ShiftWord(site.masked_cas128(op, None).await?).released();
     if found == seen {
         site.event(Event::Repaired { lock: site.lock, generation: next, dead_readers: 0 });
     }

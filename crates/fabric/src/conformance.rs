@@ -116,75 +116,82 @@ macro_rules! conformance {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_tests {
-    ($stage:expr; $($module:ident: $($case:ident)+;)+) => {
+    (@ $stage:expr, $module:ident::$case:ident) => {
+        $crate::conformance::$module::$case($stage)
+    };
+    (@ $stage:expr, $module:ident::$case:ident $with:ident) => {
+        $crate::conformance::$with($stage, $crate::conformance::$module::$case)
+    };
+    ($stage:expr; $($module:ident: $($case:ident $(($with:ident))?)+;)+) => {
         $(mod $module {
             #[allow(unused_imports, reason = "the stage may be named without its path")]
             use super::*;
 
             $(#[test]
             fn $case() {
-                $crate::conformance::$module::$case(&mut $stage);
+                $crate::conformance_tests!(@ &mut $stage, $module::$case $($with)?);
             })+
         })+
     };
 }
 
-/// Every case, by the ability it needs and its module.
+/// Every case, by the ability it needs and its module; in parentheses what runs it, where that is
+/// not the case itself.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_cases {
     (narrow [$($then:tt)+] $($with:tt)*) => { $($then)+! { $($with)*;
         words:
             memory_begins_as_zeroes
-            what_is_written_is_read
+            what_is_written_is_read(with_line)
             every_length_from_one_to_the_largest
             every_bit_survives
-            a_read_changes_nothing
-            a_write_touches_its_words_alone
+            a_read_changes_nothing(with_line)
+            a_write_touches_its_words_alone(with_line)
             a_read_of_nothing_is_refused
             a_read_that_is_too_long_is_refused
             a_write_of_nothing_is_refused
             a_write_that_is_too_long_is_refused
-            the_first_two_words_of_a_read_stay_with_the_endpoint
-            a_read_is_copied_as_far_as_there_is_room
-            a_write_is_copied_when_it_is_posted
+            the_first_two_words_of_a_read_stay_with_the_endpoint(with_line)
+            a_read_is_copied_as_far_as_there_is_room(with_line)
+            a_write_is_copied_when_it_is_posted(with_line)
             everybody_sees_the_same_memory;
         atomics:
-            a_compare_that_holds_swaps
-            a_compare_that_fails_changes_nothing
-            a_compare_looks_at_every_bit
-            a_swap_for_the_same_value_holds
-            an_addition_returns_the_word_before_it
-            an_addition_wraps_around
-            an_addition_of_zero_changes_nothing
-            a_subtraction_is_an_addition
-            atomics_touch_their_word_alone
+            a_compare_that_holds_swaps(with_line)
+            a_compare_that_fails_changes_nothing(with_line)
+            a_compare_looks_at_every_bit(with_line)
+            a_swap_for_the_same_value_holds(with_line)
+            an_addition_returns_the_word_before_it(with_line)
+            an_addition_wraps_around(with_line)
+            an_addition_of_zero_changes_nothing(with_line)
+            a_subtraction_is_an_addition(with_line)
+            atomics_touch_their_word_alone(with_line)
             random_atomics_match_their_definition
-            verbs_in_flight_together_all_take_effect
+            verbs_in_flight_together_all_take_effect(with_line)
             a_verb_completes_within_its_post_where_all_do
-            an_abandoned_atomic_takes_effect
-            an_abandoned_write_takes_effect;
+            an_abandoned_atomic_takes_effect(with_line)
+            an_abandoned_write_takes_effect(with_line);
         chains:
-            a_chain_of_one
-            a_chain_of_the_most
+            a_chain_of_one(with_line)
+            a_chain_of_the_most(with_line)
             a_chain_of_nothing_is_refused
-            a_chain_that_is_too_long_is_refused
-            a_read_sees_the_write_before_it
-            a_read_sees_the_atomic_before_it
-            an_atomic_sees_the_write_before_it
-            a_write_covers_the_atomic_before_it
-            a_fenced_write_comes_after_the_read_before_it
-            a_fenced_atomic_comes_after_the_read_before_it
+            a_chain_that_is_too_long_is_refused(with_line)
+            a_read_sees_the_write_before_it(with_line)
+            a_read_sees_the_atomic_before_it(with_line)
+            an_atomic_sees_the_write_before_it(with_line)
+            a_write_covers_the_atomic_before_it(with_line)
+            a_fenced_write_comes_after_the_read_before_it(with_line)
+            a_fenced_atomic_comes_after_the_read_before_it(with_line)
             a_fence_holds_for_every_earlier_read
-            an_unfenced_write_may_come_before_the_read
-            each_verb_has_its_own_old_word
+            an_unfenced_write_may_come_before_the_read(with_line)
+            each_verb_has_its_own_old_word(with_line)
             each_read_has_its_own_words
             each_verb_has_its_own_end
             a_fault_does_not_stop_the_verbs_after_it
             a_chain_ends_with_its_first_fault
             a_fault_at_either_end_is_told
             a_message_goes_with_a_chain
-            an_abandoned_chain_takes_effect
+            an_abandoned_chain_takes_effect(with_line)
             random_fenced_chains_match_their_definition
             random_chains_of_writes_and_atomics_match_their_definition;
         bounds:
@@ -194,53 +201,53 @@ macro_rules! conformance_cases {
             a_refused_write_changes_nothing
             the_highest_offset_is_refused
             an_unknown_region_is_refused
-            a_misaligned_word_is_refused
+            a_misaligned_word_is_refused(with_line)
             a_verb_without_right_is_refused
             a_refusal_leaves_the_endpoint_usable;
         messages:
-            a_message_arrives_whole
-            a_message_is_delivered_once
+            a_message_arrives_whole(with_pair)
+            a_message_is_delivered_once(with_pair)
             an_empty_mailbox_gives_nothing
-            messages_arrive_in_order
+            messages_arrive_in_order(with_pair)
             messages_of_two_senders_stay_in_order_each
             a_message_names_its_sender
-            a_message_tells_its_arrival
-            arrivals_do_not_go_back
+            a_message_tells_its_arrival(with_pair)
+            arrivals_do_not_go_back(with_pair)
             a_message_to_oneself_arrives
-            slots_do_not_mix
+            slots_do_not_mix(with_pair)
             endpoints_do_not_mix
-            a_mailbox_holds_four
-            a_full_mailbox_refuses_and_keeps_what_it_has
-            a_full_mailbox_has_room_again_after_a_receipt
-            a_full_slot_leaves_the_others_open
+            a_mailbox_holds_four(with_pair)
+            a_full_mailbox_refuses_and_keeps_what_it_has(with_pair)
+            a_full_mailbox_has_room_again_after_a_receipt(with_pair)
+            a_full_slot_leaves_the_others_open(with_pair)
             a_message_to_the_dead_is_refused
             a_message_to_another_incarnation_is_refused
             a_message_to_the_successor_alone_arrives
             a_message_to_nobody_is_refused
             a_message_beyond_the_table_is_refused
-            a_message_to_a_slot_that_is_not_there_is_refused
+            a_message_to_a_slot_that_is_not_there_is_refused(with_pair)
             a_message_outlives_its_sender
-            a_message_is_there_when_its_send_completes
+            a_message_is_there_when_its_send_completes(with_pair)
             a_message_follows_the_writes_before_it;
         waits:
             a_wait_does_not_end_early
             a_wait_of_no_time_ends
             a_long_wait_outlasts_a_short_one
-            a_message_that_is_there_ends_a_wait_at_once
-            a_message_ends_a_wait
-            a_message_in_another_slot_ends_no_wait
+            a_message_that_is_there_ends_a_wait_at_once(with_pair)
+            a_message_ends_a_wait(with_pair)
+            a_message_in_another_slot_ends_no_wait(with_pair)
             a_dead_peer_ends_a_wait_at_once
             a_death_ends_a_wait
             one_death_of_several_ends_a_wait
             a_living_peer_ends_no_wait
-            a_word_that_differs_already_ends_a_wait
+            a_word_that_differs_already_ends_a_wait(with_line)
             a_word_that_stays_ends_no_wait_but_in_time
             a_watched_word_is_seen_to_change
             a_change_ends_a_wait_where_memory_is_watched
             whichever_comes_first_ends_a_wait
-            a_dropped_wait_leaves_nothing_behind
+            a_dropped_wait_leaves_nothing_behind(with_pair)
             many_dropped_waits_leave_nothing_behind
-            waits_of_several_slots_do_not_mix
+            waits_of_several_slots_do_not_mix(with_pair)
             a_wait_that_could_never_end_is_a_bug;
         lives:
             an_endpoint_knows_itself
@@ -271,18 +278,18 @@ macro_rules! conformance_cases {
             what_is_published_is_read_by_its_owner
             what_is_published_comes_before_later_verbs
             what_is_published_comes_before_a_later_message
-            every_word_of_a_record_is_its_own
-            records_of_slots_do_not_mix
+            every_word_of_a_record_is_its_own(with_line)
+            records_of_slots_do_not_mix(with_line)
             records_of_endpoints_do_not_mix
             the_last_value_published_stays;
         time:
-            time_does_not_go_back
+            time_does_not_go_back(with_line)
             time_passes_in_a_wait
-            a_verb_completes_after_it_was_posted
+            a_verb_completes_after_it_was_posted(with_line)
             chance_is_not_shared
             chance_does_not_repeat
             every_bit_of_chance_is_even
-            a_checkpoint_changes_nothing;
+            a_checkpoint_changes_nothing(with_line);
         crowd:
             additions_of_many_add_up
             tickets_of_many_are_unique
@@ -301,17 +308,17 @@ macro_rules! conformance_cases {
     (masked [$($then:tt)+] $($with:tt)*) => {
         $crate::conformance_cases! { at_both_widths masked64 [$($then)+] [$($with)*]
             masked:
-                masked_verbs_are_posted_by_their_names;
+                masked_verbs_are_posted_by_their_names(with_line);
         }
     };
     (wide [$($then:tt)+] $($with:tt)*) => {
         $crate::conformance_cases! { at_both_widths masked128 [$($then)+] [$($with)*]
             wide:
-                the_low_half_comes_first
-                a_hint_never_makes_a_compare_hold
-                a_hint_never_makes_a_compare_fail
-                a_hint_never_changes_an_addition
-                narrow_and_wide_verbs_share_a_word;
+                the_low_half_comes_first(with_line)
+                a_hint_never_makes_a_compare_hold(with_line)
+                a_hint_never_makes_a_compare_fail(with_line)
+                a_hint_never_changes_an_addition(with_line)
+                narrow_and_wide_verbs_share_a_word(with_line);
             wide_crowd:
                 wide_additions_of_many_add_up
                 wide_words_never_tear
@@ -321,27 +328,27 @@ macro_rules! conformance_cases {
     (at_both_widths $module:ident [$($then:tt)+] [$($with:tt)*] $($more:tt)*) => {
         $($then)+! { $($with)*;
         $module:
-            a_full_mask_compares_and_swaps_the_word
-            an_empty_compare_mask_always_swaps
-            an_empty_swap_mask_changes_nothing
-            a_compare_looks_at_its_mask_alone
-            a_compare_looks_at_every_bit_of_its_mask
-            a_swap_changes_its_mask_alone
-            a_failed_compare_returns_the_word_whole
-            random_compares_match_their_definition
-            no_boundary_is_a_plain_addition
-            one_field_is_a_plain_addition
-            fields_of_one_bit_do_not_carry
-            a_carry_stops_at_its_boundary
-            a_carry_goes_on_without_a_boundary
-            a_field_wraps_within_itself
-            a_field_counts_down
-            counters_near_their_end_wrap_in_every_width
-            random_additions_match_their_definition
-            masked_verbs_touch_their_word_alone
-            masked_verbs_need_their_own_boundary
+            a_full_mask_compares_and_swaps_the_word(with_line)
+            an_empty_compare_mask_always_swaps(with_line)
+            an_empty_swap_mask_changes_nothing(with_line)
+            a_compare_looks_at_its_mask_alone(with_line)
+            a_compare_looks_at_every_bit_of_its_mask(with_line)
+            a_swap_changes_its_mask_alone(with_line)
+            a_failed_compare_returns_the_word_whole(with_line)
+            random_compares_match_their_definition(with_line)
+            no_boundary_is_a_plain_addition(with_line)
+            one_field_is_a_plain_addition(with_line)
+            fields_of_one_bit_do_not_carry(with_line)
+            a_carry_stops_at_its_boundary(with_line)
+            a_carry_goes_on_without_a_boundary(with_line)
+            a_field_wraps_within_itself(with_line)
+            a_field_counts_down(with_line)
+            counters_near_their_end_wrap_in_every_width(with_line)
+            random_additions_match_their_definition(with_line)
+            masked_verbs_touch_their_word_alone(with_line)
+            masked_verbs_need_their_own_boundary(with_line)
             masked_verbs_follow_the_bounds
-            masked_verbs_follow_each_other_in_a_chain
+            masked_verbs_follow_each_other_in_a_chain(with_line)
             a_stale_masked_verb_is_refused;
         $($more)*
     } };
@@ -361,13 +368,13 @@ macro_rules! conformance_cases {
 }
 
 /// Runs a case of one endpoint and a line of memory.
-pub(crate) fn with_line<S: Stage>(stage: &mut S, case: impl AsyncFnOnce(S::Endpoint, Addr)) {
+pub fn with_line<S: Stage>(stage: &mut S, case: impl AsyncFnOnce(S::Endpoint, Addr)) {
     let (e, addr) = (stage.endpoint(), stage.scratch(64));
     stage.run(case(e, addr));
 }
 
 /// Runs a case of two endpoints.
-pub(crate) fn with_pair<S: Stage>(stage: &mut S, case: impl AsyncFnOnce(S::Endpoint, S::Endpoint)) {
+pub fn with_pair<S: Stage>(stage: &mut S, case: impl AsyncFnOnce(S::Endpoint, S::Endpoint)) {
     let (e, peer) = (stage.endpoint(), stage.endpoint());
     stage.run(case(e, peer));
 }

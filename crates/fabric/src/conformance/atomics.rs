@@ -1,92 +1,74 @@
 //! Compare-and-swap and fetch-and-add on 64-bit words.
 
-use super::{Dice, LONG, SHORT, Stage, load, load_all, store, with_line};
+use super::{Dice, LONG, SHORT, Stage, load, load_all, store};
 use crate::addr::Addr;
 use crate::endpoint::{Endpoint, Posted};
 use crate::verb::Verb;
 
-pub fn a_compare_that_holds_swaps<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        e.cas64(addr, 0, 7).await.expect("it takes effect");
-        assert_eq!((e.old() as u64, load(&e, addr).await), (0, 7));
-        e.cas64(addr, 7, u64::MAX).await.expect("it takes effect");
-        assert_eq!(e.old() as u64, 7);
-        assert_eq!(load(&e, addr).await, u64::MAX);
-    });
+pub async fn a_compare_that_holds_swaps<E: Endpoint>(e: E, addr: Addr) {
+    e.cas64(addr, 0, 7).await.expect("it takes effect");
+    assert_eq!((e.old() as u64, load(&e, addr).await), (0, 7));
+    e.cas64(addr, 7, u64::MAX).await.expect("it takes effect");
+    assert_eq!(e.old() as u64, 7);
+    assert_eq!(load(&e, addr).await, u64::MAX);
 }
 
-pub fn a_compare_that_fails_changes_nothing<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        store(&e, addr, &[0xdead_beef_0000_0001]).await;
-        e.cas64(addr, 1, 2).await.expect("a compare that fails is no fault");
-        assert_eq!(e.old() as u64, 0xdead_beef_0000_0001, "the old word comes back whole");
-        assert_eq!(load(&e, addr).await, 0xdead_beef_0000_0001);
-    });
+pub async fn a_compare_that_fails_changes_nothing<E: Endpoint>(e: E, addr: Addr) {
+    store(&e, addr, &[0xdead_beef_0000_0001]).await;
+    e.cas64(addr, 1, 2).await.expect("a compare that fails is no fault");
+    assert_eq!(e.old() as u64, 0xdead_beef_0000_0001, "the old word comes back whole");
+    assert_eq!(load(&e, addr).await, 0xdead_beef_0000_0001);
 }
 
-pub fn a_compare_looks_at_every_bit<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        let word = 0x5555_aaaa_0f0f_3c3c;
-        store(&e, addr, &[word]).await;
-        for bit in 0..64 {
-            e.cas64(addr, word ^ 1 << bit, 0).await.expect("it takes effect");
-            assert_eq!(load(&e, addr).await, word, "bit {bit} differs");
-        }
-    });
+pub async fn a_compare_looks_at_every_bit<E: Endpoint>(e: E, addr: Addr) {
+    let word = 0x5555_aaaa_0f0f_3c3c;
+    store(&e, addr, &[word]).await;
+    for bit in 0..64 {
+        e.cas64(addr, word ^ 1 << bit, 0).await.expect("it takes effect");
+        assert_eq!(load(&e, addr).await, word, "bit {bit} differs");
+    }
 }
 
-pub fn a_swap_for_the_same_value_holds<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        store(&e, addr, &[3]).await;
-        e.cas64(addr, 3, 3).await.expect("it takes effect");
-        assert_eq!((e.old() as u64, load(&e, addr).await), (3, 3));
-    });
+pub async fn a_swap_for_the_same_value_holds<E: Endpoint>(e: E, addr: Addr) {
+    store(&e, addr, &[3]).await;
+    e.cas64(addr, 3, 3).await.expect("it takes effect");
+    assert_eq!((e.old() as u64, load(&e, addr).await), (3, 3));
 }
 
-pub fn an_addition_returns_the_word_before_it<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for turn in 0..10 {
-            e.faa64(addr, 5).await.expect("it takes effect");
-            assert_eq!(e.old() as u64, turn * 5);
-        }
-        assert_eq!(load(&e, addr).await, 50);
-    });
+pub async fn an_addition_returns_the_word_before_it<E: Endpoint>(e: E, addr: Addr) {
+    for turn in 0..10 {
+        e.faa64(addr, 5).await.expect("it takes effect");
+        assert_eq!(e.old() as u64, turn * 5);
+    }
+    assert_eq!(load(&e, addr).await, 50);
 }
 
-pub fn an_addition_wraps_around<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        store(&e, addr, &[u64::MAX - 1, 0]).await;
-        for expected in [u64::MAX - 1, u64::MAX, 0, 1] {
-            e.faa64(addr, 1).await.expect("it takes effect");
-            assert_eq!(e.old() as u64, expected);
-        }
-        assert_eq!(load(&e, addr.plus(8)).await, 0, "no carry into the next word");
-    });
+pub async fn an_addition_wraps_around<E: Endpoint>(e: E, addr: Addr) {
+    store(&e, addr, &[u64::MAX - 1, 0]).await;
+    for expected in [u64::MAX - 1, u64::MAX, 0, 1] {
+        e.faa64(addr, 1).await.expect("it takes effect");
+        assert_eq!(e.old() as u64, expected);
+    }
+    assert_eq!(load(&e, addr.plus(8)).await, 0, "no carry into the next word");
 }
 
-pub fn an_addition_of_zero_changes_nothing<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        store(&e, addr, &[77]).await;
-        e.faa64(addr, 0).await.expect("it takes effect");
-        assert_eq!((e.old() as u64, load(&e, addr).await), (77, 77));
-    });
+pub async fn an_addition_of_zero_changes_nothing<E: Endpoint>(e: E, addr: Addr) {
+    store(&e, addr, &[77]).await;
+    e.faa64(addr, 0).await.expect("it takes effect");
+    assert_eq!((e.old() as u64, load(&e, addr).await), (77, 77));
 }
 
-pub fn a_subtraction_is_an_addition<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        store(&e, addr, &[10]).await;
-        e.faa64(addr, 3_u64.wrapping_neg()).await.expect("it takes effect");
-        assert_eq!((e.old() as u64, load(&e, addr).await), (10, 7));
-    });
+pub async fn a_subtraction_is_an_addition<E: Endpoint>(e: E, addr: Addr) {
+    store(&e, addr, &[10]).await;
+    e.faa64(addr, 3_u64.wrapping_neg()).await.expect("it takes effect");
+    assert_eq!((e.old() as u64, load(&e, addr).await), (10, 7));
 }
 
-pub fn atomics_touch_their_word_alone<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        store(&e, addr, &[u64::MAX; 5]).await;
-        e.faa64(addr.plus(16), 1).await.expect("it takes effect");
-        e.cas64(addr.plus(8), u64::MAX, 1).await.expect("it takes effect");
-        assert_eq!(load_all(&e, addr, 5).await, [u64::MAX, 1, 0, u64::MAX, u64::MAX]);
-    });
+pub async fn atomics_touch_their_word_alone<E: Endpoint>(e: E, addr: Addr) {
+    store(&e, addr, &[u64::MAX; 5]).await;
+    e.faa64(addr.plus(16), 1).await.expect("it takes effect");
+    e.cas64(addr.plus(8), u64::MAX, 1).await.expect("it takes effect");
+    assert_eq!(load_all(&e, addr, 5).await, [u64::MAX, 1, 0, u64::MAX, u64::MAX]);
 }
 
 pub fn random_atomics_match_their_definition<S: Stage>(stage: &mut S) {
@@ -117,16 +99,14 @@ pub fn random_atomics_match_their_definition<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn verbs_in_flight_together_all_take_effect<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        let first = e.faa64(addr, 1);
-        let second = e.faa64(addr.plus(8), 2);
-        let third = e.verb(Verb::Write { addr: addr.plus(16), data: &[3] });
-        third.await.expect("it takes effect");
-        first.await.expect("it takes effect, though asked for later");
-        second.await.expect("it takes effect");
-        assert_eq!(load_all(&e, addr, 3).await, [1, 2, 3]);
-    });
+pub async fn verbs_in_flight_together_all_take_effect<E: Endpoint>(e: E, addr: Addr) {
+    let first = e.faa64(addr, 1);
+    let second = e.faa64(addr.plus(8), 2);
+    let third = e.verb(Verb::Write { addr: addr.plus(16), data: &[3] });
+    third.await.expect("it takes effect");
+    first.await.expect("it takes effect, though asked for later");
+    second.await.expect("it takes effect");
+    assert_eq!(load_all(&e, addr, 3).await, [1, 2, 3]);
 }
 
 pub fn a_verb_completes_within_its_post_where_all_do<S: Stage>(stage: &mut S) {
@@ -143,19 +123,15 @@ pub fn a_verb_completes_within_its_post_where_all_do<S: Stage>(stage: &mut S) {
     }
 }
 
-pub fn an_abandoned_atomic_takes_effect<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        drop(e.faa64(addr, 9));
-        assert_eq!(eventually(&e, addr).await, 9);
-    });
+pub async fn an_abandoned_atomic_takes_effect<E: Endpoint>(e: E, addr: Addr) {
+    drop(e.faa64(addr, 9));
+    assert_eq!(eventually(&e, addr).await, 9);
 }
 
-pub fn an_abandoned_write_takes_effect<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        drop(e.verb(Verb::Write { addr, data: &[1, 2] }));
-        assert_eq!(eventually(&e, addr).await, 1);
-        e.faa64(addr.plus(8), 1).await.expect("the endpoint goes on");
-    });
+pub async fn an_abandoned_write_takes_effect<E: Endpoint>(e: E, addr: Addr) {
+    drop(e.verb(Verb::Write { addr, data: &[1, 2] }));
+    assert_eq!(eventually(&e, addr).await, 1);
+    e.faa64(addr.plus(8), 1).await.expect("the endpoint goes on");
 }
 
 /// The word once it is not zero any more.

@@ -1,6 +1,6 @@
 //! Refusals: what lies outside, off its boundary, or is not allowed.
 
-use super::{Stage, load, load_all, store, with_line};
+use super::{Stage, load, load_all, store};
 use crate::addr::Addr;
 use crate::endpoint::Endpoint;
 use crate::error::Fault;
@@ -87,13 +87,11 @@ pub fn an_unknown_region_is_refused<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn a_misaligned_word_is_refused<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for byte in 1..8 {
-            all_end_with(&e, addr.plus(byte), Fault::Misaligned).await;
-        }
-        assert_eq!(load_all(&e, addr, 2).await, [0, 0], "a refused verb changes nothing");
-    });
+pub async fn a_misaligned_word_is_refused<E: Endpoint>(e: E, addr: Addr) {
+    for byte in 1..8 {
+        all_end_with(&e, addr.plus(byte), Fault::Misaligned).await;
+    }
+    assert_eq!(load_all(&e, addr, 2).await, [0, 0], "a refused verb changes nothing");
 }
 
 pub fn a_verb_without_right_is_refused<S: Stage>(stage: &mut S) {

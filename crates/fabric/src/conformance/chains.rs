@@ -1,7 +1,7 @@
 //! Chains: their order, their fences, and the end of each of their verbs.
 
 use super::atomics::eventually;
-use super::{Dice, Stage, load, load_all, store, with_line};
+use super::{Dice, Stage, load, load_all, store};
 use crate::addr::{Addr, Mailbox, Slot};
 use crate::endpoint::Endpoint;
 use crate::error::Fault;
@@ -31,22 +31,18 @@ fn old<E: Endpoint>(e: &E, index: usize) -> u64 {
     e.link(index).old as u64
 }
 
-pub fn a_chain_of_one<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        chain(&e, &[add(addr, 3)]).await;
-        chain(&e, &[read(addr)]).await;
-        assert_eq!(old(&e, 0), 3);
-    });
+pub async fn a_chain_of_one<E: Endpoint>(e: E, addr: Addr) {
+    chain(&e, &[add(addr, 3)]).await;
+    chain(&e, &[read(addr)]).await;
+    assert_eq!(old(&e, 0), 3);
 }
 
-pub fn a_chain_of_the_most<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        chain(&e, &[add(addr, 1); CHAIN_MAX]).await;
-        for index in 0..CHAIN_MAX {
-            assert_eq!(old(&e, index), index as u64);
-        }
-        assert_eq!(load(&e, addr).await, CHAIN_MAX as u64);
-    });
+pub async fn a_chain_of_the_most<E: Endpoint>(e: E, addr: Addr) {
+    chain(&e, &[add(addr, 1); CHAIN_MAX]).await;
+    for index in 0..CHAIN_MAX {
+        assert_eq!(old(&e, index), index as u64);
+    }
+    assert_eq!(load(&e, addr).await, CHAIN_MAX as u64);
 }
 
 pub fn a_chain_of_nothing_is_refused<S: Stage>(stage: &mut S) {
@@ -54,68 +50,54 @@ pub fn a_chain_of_nothing_is_refused<S: Stage>(stage: &mut S) {
     stage.run(async { assert_eq!(e.chain(&[]).await, Err(Fault::Unsupported)) });
 }
 
-pub fn a_chain_that_is_too_long_is_refused<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        let links = [add(addr, 1); CHAIN_MAX + 1];
-        assert_eq!(e.chain(&links).await, Err(Fault::Unsupported));
-        assert_eq!(load(&e, addr).await, 0, "none of its verbs takes effect");
-    });
+pub async fn a_chain_that_is_too_long_is_refused<E: Endpoint>(e: E, addr: Addr) {
+    let links = [add(addr, 1); CHAIN_MAX + 1];
+    assert_eq!(e.chain(&links).await, Err(Fault::Unsupported));
+    assert_eq!(load(&e, addr).await, 0, "none of its verbs takes effect");
 }
 
-pub fn a_read_sees_the_write_before_it<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for value in 1..20 {
-            chain(&e, &[write(addr, &[value]), read(addr)]).await;
-            assert_eq!(old(&e, 1), value);
-        }
-    });
+pub async fn a_read_sees_the_write_before_it<E: Endpoint>(e: E, addr: Addr) {
+    for value in 1..20 {
+        chain(&e, &[write(addr, &[value]), read(addr)]).await;
+        assert_eq!(old(&e, 1), value);
+    }
 }
 
-pub fn a_read_sees_the_atomic_before_it<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for turn in 0..20 {
-            let swap = Verb::Cas64 { addr, compare: turn * 2 + 1, swap: turn * 2 + 2 };
-            chain(&e, &[add(addr, 1), swap.into(), read(addr)]).await;
-            assert_eq!((old(&e, 0), old(&e, 2)), (turn * 2, turn * 2 + 2));
-        }
-    });
+pub async fn a_read_sees_the_atomic_before_it<E: Endpoint>(e: E, addr: Addr) {
+    for turn in 0..20 {
+        let swap = Verb::Cas64 { addr, compare: turn * 2 + 1, swap: turn * 2 + 2 };
+        chain(&e, &[add(addr, 1), swap.into(), read(addr)]).await;
+        assert_eq!((old(&e, 0), old(&e, 2)), (turn * 2, turn * 2 + 2));
+    }
 }
 
-pub fn an_atomic_sees_the_write_before_it<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        chain(&e, &[write(addr, &[40]), add(addr, 2), write(addr, &[50]), add(addr, 5)]).await;
-        assert_eq!((old(&e, 1), old(&e, 3)), (40, 50));
-        assert_eq!(load(&e, addr).await, 55);
-    });
+pub async fn an_atomic_sees_the_write_before_it<E: Endpoint>(e: E, addr: Addr) {
+    chain(&e, &[write(addr, &[40]), add(addr, 2), write(addr, &[50]), add(addr, 5)]).await;
+    assert_eq!((old(&e, 1), old(&e, 3)), (40, 50));
+    assert_eq!(load(&e, addr).await, 55);
 }
 
-pub fn a_write_covers_the_atomic_before_it<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for value in 1..20 {
-            chain(&e, &[add(addr, 1000), write(addr, &[value])]).await;
-            assert_eq!(load(&e, addr).await, value);
-        }
-    });
+pub async fn a_write_covers_the_atomic_before_it<E: Endpoint>(e: E, addr: Addr) {
+    for value in 1..20 {
+        chain(&e, &[add(addr, 1000), write(addr, &[value])]).await;
+        assert_eq!(load(&e, addr).await, value);
+    }
 }
 
-pub fn a_fenced_write_comes_after_the_read_before_it<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for turn in 0..20 {
-            let data = [turn + 1];
-            let fenced = Link::fenced(Verb::Write { addr, data: &data });
-            chain(&e, &[read(addr), fenced]).await;
-            assert_eq!(old(&e, 0), turn, "the word before the write");
-        }
-    });
+pub async fn a_fenced_write_comes_after_the_read_before_it<E: Endpoint>(e: E, addr: Addr) {
+    for turn in 0..20 {
+        let data = [turn + 1];
+        let fenced = Link::fenced(Verb::Write { addr, data: &data });
+        chain(&e, &[read(addr), fenced]).await;
+        assert_eq!(old(&e, 0), turn, "the word before the write");
+    }
 }
 
-pub fn a_fenced_atomic_comes_after_the_read_before_it<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for turn in 0..20 {
-            chain(&e, &[read(addr), Link::fenced(Verb::Faa64 { addr, add: 1 })]).await;
-            assert_eq!((old(&e, 0), old(&e, 1)), (turn, turn));
-        }
-    });
+pub async fn a_fenced_atomic_comes_after_the_read_before_it<E: Endpoint>(e: E, addr: Addr) {
+    for turn in 0..20 {
+        chain(&e, &[read(addr), Link::fenced(Verb::Faa64 { addr, add: 1 })]).await;
+        assert_eq!((old(&e, 0), old(&e, 1)), (turn, turn));
+    }
 }
 
 pub fn a_fence_holds_for_every_earlier_read<S: Stage>(stage: &mut S) {
@@ -129,25 +111,21 @@ pub fn a_fence_holds_for_every_earlier_read<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn an_unfenced_write_may_come_before_the_read<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for turn in 0..20 {
-            chain(&e, &[read(addr), write(addr, &[turn + 1])]).await;
-            let seen = old(&e, 0);
-            assert!(seen == turn || seen == turn + 1, "the word before the write or after: {seen}");
-            assert_eq!(load(&e, addr).await, turn + 1);
-        }
-    });
+pub async fn an_unfenced_write_may_come_before_the_read<E: Endpoint>(e: E, addr: Addr) {
+    for turn in 0..20 {
+        chain(&e, &[read(addr), write(addr, &[turn + 1])]).await;
+        let seen = old(&e, 0);
+        assert!(seen == turn || seen == turn + 1, "the word before the write or after: {seen}");
+        assert_eq!(load(&e, addr).await, turn + 1);
+    }
 }
 
-pub fn each_verb_has_its_own_old_word<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        store(&e, addr, &[10, 20, 30]).await;
-        let failing = Verb::Cas64 { addr: addr.plus(8), compare: 0, swap: 1 };
-        chain(&e, &[read(addr), failing.into(), add(addr.plus(16), 1)]).await;
-        assert_eq!([old(&e, 0), old(&e, 1), old(&e, 2)], [10, 20, 30]);
-        assert_eq!(load_all(&e, addr, 3).await, [10, 20, 31]);
-    });
+pub async fn each_verb_has_its_own_old_word<E: Endpoint>(e: E, addr: Addr) {
+    store(&e, addr, &[10, 20, 30]).await;
+    let failing = Verb::Cas64 { addr: addr.plus(8), compare: 0, swap: 1 };
+    chain(&e, &[read(addr), failing.into(), add(addr.plus(16), 1)]).await;
+    assert_eq!([old(&e, 0), old(&e, 1), old(&e, 2)], [10, 20, 30]);
+    assert_eq!(load_all(&e, addr, 3).await, [10, 20, 31]);
 }
 
 pub fn each_read_has_its_own_words<S: Stage>(stage: &mut S) {
@@ -229,12 +207,10 @@ pub fn a_message_goes_with_a_chain<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn an_abandoned_chain_takes_effect<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        drop(e.chain(&[add(addr.plus(8), 1), add(addr, 1)]));
-        assert_eq!(eventually(&e, addr).await, 1);
-        assert_eq!(load(&e, addr.plus(8)).await, 1, "the verb before it took effect before it");
-    });
+pub async fn an_abandoned_chain_takes_effect<E: Endpoint>(e: E, addr: Addr) {
+    drop(e.chain(&[add(addr.plus(8), 1), add(addr, 1)]));
+    assert_eq!(eventually(&e, addr).await, 1);
+    assert_eq!(load(&e, addr.plus(8)).await, 1, "the verb before it took effect before it");
 }
 
 /// What a chain that runs in order does to eight words, and the old words of its verbs.

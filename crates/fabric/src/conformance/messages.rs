@@ -1,6 +1,6 @@
 //! Messages: delivered at most once, in order, or refused with the reason.
 
-use super::{SHORT, Stage, bury, load, store, with_pair};
+use super::{SHORT, Stage, bury, load, store};
 use crate::addr::{EndpointId, Mailbox, Slot};
 use crate::endpoint::{Endpoint, Envelope};
 use crate::error::Fault;
@@ -32,24 +32,20 @@ async fn fill<E: Endpoint>(from: &E, to: Mailbox) -> Option<u64> {
     None
 }
 
-pub fn a_message_arrives_whole<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        let message = [u64::MAX, 0x0123_4567_89ab_cdef, 0, 1 << 63];
-        e.send(mailbox(&peer, 0), message).await.expect("it reaches the mailbox");
-        assert_eq!(receive(&peer, 0).message, message);
-    });
+pub async fn a_message_arrives_whole<E: Endpoint>(e: E, peer: E) {
+    let message = [u64::MAX, 0x0123_4567_89ab_cdef, 0, 1 << 63];
+    e.send(mailbox(&peer, 0), message).await.expect("it reaches the mailbox");
+    assert_eq!(receive(&peer, 0).message, message);
 }
 
-pub fn a_message_is_delivered_once<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        for number in 0..50 {
-            send(&e, mailbox(&peer, 0), number).await;
-            assert_eq!(receive(&peer, 0).message[0], number);
-            assert_eq!(peer.receive(Slot(0)), None);
-        }
-        peer.sleep(SHORT).await;
-        assert_eq!(peer.receive(Slot(0)), None, "nor does it come again later");
-    });
+pub async fn a_message_is_delivered_once<E: Endpoint>(e: E, peer: E) {
+    for number in 0..50 {
+        send(&e, mailbox(&peer, 0), number).await;
+        assert_eq!(receive(&peer, 0).message[0], number);
+        assert_eq!(peer.receive(Slot(0)), None);
+    }
+    peer.sleep(SHORT).await;
+    assert_eq!(peer.receive(Slot(0)), None, "nor does it come again later");
 }
 
 pub fn an_empty_mailbox_gives_nothing<S: Stage>(stage: &mut S) {
@@ -60,17 +56,15 @@ pub fn an_empty_mailbox_gives_nothing<S: Stage>(stage: &mut S) {
     assert!(e.slots() >= 1);
 }
 
-pub fn messages_arrive_in_order<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        for turn in 0..50 {
-            for number in 0..4 {
-                send(&e, mailbox(&peer, 0), turn * 4 + number).await;
-            }
-            for number in 0..4 {
-                assert_eq!(receive(&peer, 0).message[0], turn * 4 + number);
-            }
+pub async fn messages_arrive_in_order<E: Endpoint>(e: E, peer: E) {
+    for turn in 0..50 {
+        for number in 0..4 {
+            send(&e, mailbox(&peer, 0), turn * 4 + number).await;
         }
-    });
+        for number in 0..4 {
+            assert_eq!(receive(&peer, 0).message[0], turn * 4 + number);
+        }
+    }
 }
 
 pub fn messages_of_two_senders_stay_in_order_each<S: Stage>(stage: &mut S) {
@@ -101,31 +95,27 @@ pub fn a_message_names_its_sender<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn a_message_tells_its_arrival<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        peer.sleep(1000).await;
-        let before = peer.now();
-        send(&e, mailbox(&peer, 0), 1).await;
-        let after = peer.now();
-        peer.sleep(SHORT).await;
-        let arrived = receive(&peer, 0).arrived;
-        assert!((before..=after).contains(&arrived), "{arrived} is in {before}..={after}");
-    });
+pub async fn a_message_tells_its_arrival<E: Endpoint>(e: E, peer: E) {
+    peer.sleep(1000).await;
+    let before = peer.now();
+    send(&e, mailbox(&peer, 0), 1).await;
+    let after = peer.now();
+    peer.sleep(SHORT).await;
+    let arrived = receive(&peer, 0).arrived;
+    assert!((before..=after).contains(&arrived), "{arrived} is in {before}..={after}");
 }
 
-pub fn arrivals_do_not_go_back<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        let mut last = 0;
-        for number in 0..20 {
-            send(&e, mailbox(&peer, 0), number).await;
-            send(&e, mailbox(&peer, 0), number).await;
-            for _ in 0..2 {
-                let arrived = receive(&peer, 0).arrived;
-                assert!(arrived >= last && arrived <= peer.now());
-                last = arrived;
-            }
+pub async fn arrivals_do_not_go_back<E: Endpoint>(e: E, peer: E) {
+    let mut last = 0;
+    for number in 0..20 {
+        send(&e, mailbox(&peer, 0), number).await;
+        send(&e, mailbox(&peer, 0), number).await;
+        for _ in 0..2 {
+            let arrived = receive(&peer, 0).arrived;
+            assert!(arrived >= last && arrived <= peer.now());
+            last = arrived;
         }
-    });
+    }
 }
 
 pub fn a_message_to_oneself_arrives<S: Stage>(stage: &mut S) {
@@ -138,16 +128,14 @@ pub fn a_message_to_oneself_arrives<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn slots_do_not_mix<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        for slot in (0..peer.slots()).rev() {
-            send(&e, mailbox(&peer, slot), slot.into()).await;
-        }
-        for slot in 0..peer.slots() {
-            assert_eq!(receive(&peer, slot).message[0], u64::from(slot));
-            assert_eq!(peer.receive(Slot(slot)), None);
-        }
-    });
+pub async fn slots_do_not_mix<E: Endpoint>(e: E, peer: E) {
+    for slot in (0..peer.slots()).rev() {
+        send(&e, mailbox(&peer, slot), slot.into()).await;
+    }
+    for slot in 0..peer.slots() {
+        assert_eq!(receive(&peer, slot).message[0], u64::from(slot));
+        assert_eq!(peer.receive(Slot(slot)), None);
+    }
 }
 
 pub fn endpoints_do_not_mix<S: Stage>(stage: &mut S) {
@@ -163,51 +151,43 @@ pub fn endpoints_do_not_mix<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn a_mailbox_holds_four<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        for slot in 0..peer.slots() {
-            for number in 0..4 {
-                send(&e, mailbox(&peer, slot), number).await;
-            }
+pub async fn a_mailbox_holds_four<E: Endpoint>(e: E, peer: E) {
+    for slot in 0..peer.slots() {
+        for number in 0..4 {
+            send(&e, mailbox(&peer, slot), number).await;
         }
-    });
+    }
 }
 
-pub fn a_full_mailbox_refuses_and_keeps_what_it_has<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        let Some(room) = fill(&e, mailbox(&peer, 0)).await else { return };
-        let again = e.send(mailbox(&peer, 0), [MANY; 4]).await;
-        assert_eq!(again, Err(Fault::MailboxFull), "it stays full");
-        for number in 0..room {
-            assert_eq!(receive(&peer, 0).message[0], number);
-        }
-        assert_eq!(peer.receive(Slot(0)), None, "what was refused is not delivered");
-    });
+pub async fn a_full_mailbox_refuses_and_keeps_what_it_has<E: Endpoint>(e: E, peer: E) {
+    let Some(room) = fill(&e, mailbox(&peer, 0)).await else { return };
+    let again = e.send(mailbox(&peer, 0), [MANY; 4]).await;
+    assert_eq!(again, Err(Fault::MailboxFull), "it stays full");
+    for number in 0..room {
+        assert_eq!(receive(&peer, 0).message[0], number);
+    }
+    assert_eq!(peer.receive(Slot(0)), None, "what was refused is not delivered");
 }
 
-pub fn a_full_mailbox_has_room_again_after_a_receipt<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        let to = mailbox(&peer, 0);
-        let Some(room) = fill(&e, to).await else { return };
-        for number in room..room * 4 {
-            assert_eq!(receive(&peer, 0).message[0], number - room);
-            send(&e, to, number).await;
-            assert_eq!(e.send(to, [0; 4]).await, Err(Fault::MailboxFull));
-        }
-    });
+pub async fn a_full_mailbox_has_room_again_after_a_receipt<E: Endpoint>(e: E, peer: E) {
+    let to = mailbox(&peer, 0);
+    let Some(room) = fill(&e, to).await else { return };
+    for number in room..room * 4 {
+        assert_eq!(receive(&peer, 0).message[0], number - room);
+        send(&e, to, number).await;
+        assert_eq!(e.send(to, [0; 4]).await, Err(Fault::MailboxFull));
+    }
 }
 
-pub fn a_full_slot_leaves_the_others_open<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        if fill(&e, mailbox(&peer, 0)).await.is_none() {
-            return;
-        }
-        for slot in 1..peer.slots() {
-            send(&e, mailbox(&peer, slot), 8).await;
-            assert_eq!(receive(&peer, slot).message[0], 8);
-        }
-        send(&e, mailbox(&e, 0), 9).await;
-    });
+pub async fn a_full_slot_leaves_the_others_open<E: Endpoint>(e: E, peer: E) {
+    if fill(&e, mailbox(&peer, 0)).await.is_none() {
+        return;
+    }
+    for slot in 1..peer.slots() {
+        send(&e, mailbox(&peer, slot), 8).await;
+        assert_eq!(receive(&peer, slot).message[0], 8);
+    }
+    send(&e, mailbox(&e, 0), 9).await;
 }
 
 pub fn a_message_to_the_dead_is_refused<S: Stage>(stage: &mut S) {
@@ -264,16 +244,14 @@ pub fn a_message_beyond_the_table_is_refused<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn a_message_to_a_slot_that_is_not_there_is_refused<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        for slot in [peer.slots(), u8::MAX].into_iter().filter(|&slot| slot >= peer.slots()) {
-            let sent = e.send(mailbox(&peer, slot), [1; 4]).await;
-            assert_eq!(sent, Err(Fault::OutOfBounds), "slot {slot}");
-        }
-        for slot in 0..peer.slots() {
-            assert_eq!(peer.receive(Slot(slot)), None);
-        }
-    });
+pub async fn a_message_to_a_slot_that_is_not_there_is_refused<E: Endpoint>(e: E, peer: E) {
+    for slot in [peer.slots(), u8::MAX].into_iter().filter(|&slot| slot >= peer.slots()) {
+        let sent = e.send(mailbox(&peer, slot), [1; 4]).await;
+        assert_eq!(sent, Err(Fault::OutOfBounds), "slot {slot}");
+    }
+    for slot in 0..peer.slots() {
+        assert_eq!(peer.receive(Slot(slot)), None);
+    }
 }
 
 pub fn a_message_outlives_its_sender<S: Stage>(stage: &mut S) {
@@ -288,14 +266,12 @@ pub fn a_message_outlives_its_sender<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn a_message_is_there_when_its_send_completes<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        for number in 0..100 {
-            let sent = e.send(mailbox(&peer, 0), [number; 4]);
-            sent.await.expect("it reaches the mailbox");
-            assert_eq!(receive(&peer, 0).message, [number; 4], "no wait is needed");
-        }
-    });
+pub async fn a_message_is_there_when_its_send_completes<E: Endpoint>(e: E, peer: E) {
+    for number in 0..100 {
+        let sent = e.send(mailbox(&peer, 0), [number; 4]);
+        sent.await.expect("it reaches the mailbox");
+        assert_eq!(receive(&peer, 0).message, [number; 4], "no wait is needed");
+    }
 }
 
 pub fn a_message_follows_the_writes_before_it<S: Stage>(stage: &mut S) {

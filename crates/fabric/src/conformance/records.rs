@@ -1,12 +1,12 @@
 //! Slot records: stored by their owner, in order, before its later verbs; read by everybody.
 
-use super::{Stage, load, load_all, store, with_line};
-use crate::addr::{Mailbox, Slot};
+use super::{Stage, load, load_all, store};
+use crate::addr::{Addr, Mailbox, Slot};
 use crate::endpoint::{Endpoint, RECORD_WORDS};
 
 /// The verb before which everything that was published has taken effect.
-async fn settle<S: Stage>(e: &S::Endpoint, stage_word: crate::addr::Addr) {
-    e.faa64(stage_word, 1).await.expect("it takes effect");
+async fn settle<E: Endpoint>(e: &E, addr: Addr) {
+    e.faa64(addr, 1).await.expect("it takes effect");
 }
 
 pub fn a_record_lies_in_memory_of_its_own<S: Stage>(stage: &mut S) {
@@ -32,7 +32,7 @@ pub fn what_is_published_is_read_by_others<S: Stage>(stage: &mut S) {
     stage.run(async {
         for value in [1, u64::MAX, 0, 0x0123_4567_89ab_cdef] {
             e.publish(Slot(0), 3, value);
-            settle::<S>(&e, addr).await;
+            settle(&e, addr).await;
             let record = peer.record(e.id().index, Slot(0));
             assert_eq!(load(&peer, record.plus(24)).await, value);
         }
@@ -78,32 +78,28 @@ pub fn what_is_published_comes_before_a_later_message<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn every_word_of_a_record_is_its_own<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for word in 0..RECORD_WORDS {
-            e.publish(Slot(0), word, 100 + word as u64);
-        }
-        settle::<S>(&e, addr).await;
-        let record = e.record(e.id().index, Slot(0));
-        let words = load_all(&e, record, RECORD_WORDS).await;
-        assert_eq!(words, [100, 101, 102, 103, 104, 105, 106, 107]);
-    });
+pub async fn every_word_of_a_record_is_its_own<E: Endpoint>(e: E, addr: Addr) {
+    for word in 0..RECORD_WORDS {
+        e.publish(Slot(0), word, 100 + word as u64);
+    }
+    settle(&e, addr).await;
+    let record = e.record(e.id().index, Slot(0));
+    let words = load_all(&e, record, RECORD_WORDS).await;
+    assert_eq!(words, [100, 101, 102, 103, 104, 105, 106, 107]);
 }
 
-pub fn records_of_slots_do_not_mix<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for slot in 0..e.slots() {
-            for word in 0..RECORD_WORDS {
-                e.publish(Slot(slot), word, u64::from(slot) << 8 | word as u64);
-            }
+pub async fn records_of_slots_do_not_mix<E: Endpoint>(e: E, addr: Addr) {
+    for slot in 0..e.slots() {
+        for word in 0..RECORD_WORDS {
+            e.publish(Slot(slot), word, u64::from(slot) << 8 | word as u64);
         }
-        settle::<S>(&e, addr).await;
-        for slot in 0..e.slots() {
-            let words = load_all(&e, e.record(e.id().index, Slot(slot)), RECORD_WORDS).await;
-            let expected: Vec<_> = (0..8).map(|word| u64::from(slot) << 8 | word).collect();
-            assert_eq!(words, expected, "slot {slot}");
-        }
-    });
+    }
+    settle(&e, addr).await;
+    for slot in 0..e.slots() {
+        let words = load_all(&e, e.record(e.id().index, Slot(slot)), RECORD_WORDS).await;
+        let expected: Vec<_> = (0..8).map(|word| u64::from(slot) << 8 | word).collect();
+        assert_eq!(words, expected, "slot {slot}");
+    }
 }
 
 pub fn records_of_endpoints_do_not_mix<S: Stage>(stage: &mut S) {
@@ -112,7 +108,7 @@ pub fn records_of_endpoints_do_not_mix<S: Stage>(stage: &mut S) {
     stage.run(async {
         for (number, e) in (1..).zip(&endpoints) {
             e.publish(Slot(0), 2, number);
-            settle::<S>(e, addr).await;
+            settle(e, addr).await;
         }
         for (number, e) in (1..).zip(&endpoints) {
             let record = e.record(e.id().index, Slot(0)).plus(16);
@@ -129,7 +125,7 @@ pub fn the_last_value_published_stays<S: Stage>(stage: &mut S) {
         for value in 0..1000 {
             e.publish(Slot(0), 0, value);
         }
-        settle::<S>(&e, addr).await;
+        settle(&e, addr).await;
         assert_eq!(load(&peer, peer.record(e.id().index, Slot(0))).await, 999);
     });
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
-use super::Stage;
+use super::{Stage, atomics, with_line};
 use crate::addr::Addr;
 use crate::endpoint::{Endpoint, Posted, Ticket};
 use crate::error::Fault;
@@ -86,10 +86,10 @@ mod hooked {
 type Bare = Model<fn(ModelEndpoint) -> ModelEndpoint>;
 
 macro_rules! list {
-    (; $($module:ident: $($case:ident)+;)+) => {
+    (; $($module:ident: $($case:ident $(($with:ident))?)+;)+) => {
         vec![$($((
             concat!(stringify!($module), "::", stringify!($case)),
-            crate::conformance::$module::$case as Case,
+            (|stage| crate::conformance_tests!(@ stage, $module::$case $($with)?)) as Case,
         )),+),+]
     };
 }
@@ -131,10 +131,12 @@ fn every_case_is_in_the_suite() {
         let path = entry.unwrap().path();
         let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
         for line in std::fs::read_to_string(&path).unwrap().lines() {
-            let case = |prefix| line.strip_prefix(prefix)?.split_once("<S").map(|(case, _)| case);
-            if let Some(case) = case("pub fn ") {
+            let case = |prefix| line.strip_prefix(prefix)?.split_once('<').map(|(case, _)| case);
+            if let Some(case) = case("pub fn ").or(case("pub async fn ")) {
                 written.insert(format!("{module}::{case}"));
-            } else if let ("widths", Some(case)) = (module.as_str(), case("fn ")) {
+            } else if let ("widths", Some(case)) =
+                (module.as_str(), case("fn ").or(case("async fn ")))
+            {
                 written.extend([format!("masked64::{case}"), format!("masked128::{case}")]);
             }
         }
@@ -180,8 +182,8 @@ impl Hook for Lazy {
 fn a_verb_that_waits_to_be_asked_for_is_noticed() {
     let lazy = |inner| Lazy { inner, held: RefCell::default() };
     let abandoned = || {
-        super::atomics::an_abandoned_atomic_takes_effect(&mut Model::new(World::new(), lazy));
+        with_line(&mut Model::new(World::new(), lazy), atomics::an_abandoned_atomic_takes_effect);
     };
-    super::atomics::an_addition_wraps_around(&mut Model::new(World::new(), lazy));
+    with_line(&mut Model::new(World::new(), lazy), atomics::an_addition_wraps_around);
     assert!(catch_unwind(AssertUnwindSafe(abandoned)).is_err());
 }

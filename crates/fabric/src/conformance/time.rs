@@ -1,21 +1,20 @@
 //! Time and chance.
 
-use super::{SHORT, Stage, with_line};
+use super::{SHORT, Stage};
+use crate::addr::Addr;
 use crate::endpoint::Endpoint;
 
-pub fn time_does_not_go_back<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        let mut last = e.now();
-        for turn in 0..200 {
-            if turn % 20 == 0 {
-                e.sleep(1000).await;
-            }
-            e.faa64(addr, 1).await.expect("it takes effect");
-            let now = e.now();
-            assert!(now >= last);
-            last = now;
+pub async fn time_does_not_go_back<E: Endpoint>(e: E, addr: Addr) {
+    let mut last = e.now();
+    for turn in 0..200 {
+        if turn % 20 == 0 {
+            e.sleep(1000).await;
         }
-    });
+        e.faa64(addr, 1).await.expect("it takes effect");
+        let now = e.now();
+        assert!(now >= last);
+        last = now;
+    }
 }
 
 pub fn time_passes_in_a_wait<S: Stage>(stage: &mut S) {
@@ -27,14 +26,12 @@ pub fn time_passes_in_a_wait<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn a_verb_completes_after_it_was_posted<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for _ in 0..20 {
-            let posted = e.now();
-            e.faa64(addr, 1).await.expect("it takes effect");
-            assert!(e.now() >= posted);
-        }
-    });
+pub async fn a_verb_completes_after_it_was_posted<E: Endpoint>(e: E, addr: Addr) {
+    for _ in 0..20 {
+        let posted = e.now();
+        e.faa64(addr, 1).await.expect("it takes effect");
+        assert!(e.now() >= posted);
+    }
 }
 
 pub fn chance_is_not_shared<S: Stage>(stage: &mut S) {
@@ -65,13 +62,11 @@ pub fn every_bit_of_chance_is_even<S: Stage>(stage: &mut S) {
     assert!(ones.iter().all(|ones| (1712..=2288).contains(ones)), "{ones:?}");
 }
 
-pub fn a_checkpoint_changes_nothing<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        for turn in 0..10 {
-            e.checkpoint(&[turn]);
-            e.checkpoint(&[]);
-            e.faa64(addr, 1).await.expect("it takes effect");
-            assert_eq!(e.old() as u64, turn);
-        }
-    });
+pub async fn a_checkpoint_changes_nothing<E: Endpoint>(e: E, addr: Addr) {
+    for turn in 0..10 {
+        e.checkpoint(&[turn]);
+        e.checkpoint(&[]);
+        e.faa64(addr, 1).await.expect("it takes effect");
+        assert_eq!(e.old() as u64, turn);
+    }
 }

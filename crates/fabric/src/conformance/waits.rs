@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 
-use super::{LONG, SHORT, Stage, begin, bury, join, load, wait_for, with_line, with_pair};
-use crate::addr::{Mailbox, Slot};
+use super::{LONG, SHORT, Stage, begin, bury, join, load, wait_for};
+use crate::addr::{Addr, Mailbox, Slot};
 use crate::endpoint::{Endpoint, Nanos, Patience, Wait, Woken};
 
 fn within(interval: Nanos) -> Wait<'static> {
@@ -72,38 +72,32 @@ pub fn a_long_wait_outlasts_a_short_one<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn a_message_that_is_there_ends_a_wait_at_once<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        send(&peer, &e, 0).await;
-        let before = e.now();
-        assert_eq!(wait_for(&e, for_mail(0, LONG)).await, Woken::Mail);
-        assert_eq!(wait_for(&e, for_mail(0, LONG)).await, Woken::Mail, "a wait takes nothing out");
-        assert!(e.now() - before < LONG && e.receive(Slot(0)).is_some());
-    });
+pub async fn a_message_that_is_there_ends_a_wait_at_once<E: Endpoint>(e: E, peer: E) {
+    send(&peer, &e, 0).await;
+    let before = e.now();
+    assert_eq!(wait_for(&e, for_mail(0, LONG)).await, Woken::Mail);
+    assert_eq!(wait_for(&e, for_mail(0, LONG)).await, Woken::Mail, "a wait takes nothing out");
+    assert!(e.now() - before < LONG && e.receive(Slot(0)).is_some());
 }
 
-pub fn a_message_ends_a_wait<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        for _ in 0..5 {
-            let late = async {
-                peer.sleep(SHORT).await;
-                send(&peer, &e, 0).await;
-            };
-            let (woken, ()) = join(wait_for(&e, for_mail(0, LONG)), late).await;
-            assert_eq!(woken, Woken::Mail);
-            assert!(e.receive(Slot(0)).is_some());
-        }
-    });
+pub async fn a_message_ends_a_wait<E: Endpoint>(e: E, peer: E) {
+    for _ in 0..5 {
+        let late = async {
+            peer.sleep(SHORT).await;
+            send(&peer, &e, 0).await;
+        };
+        let (woken, ()) = join(wait_for(&e, for_mail(0, LONG)), late).await;
+        assert_eq!(woken, Woken::Mail);
+        assert!(e.receive(Slot(0)).is_some());
+    }
 }
 
-pub fn a_message_in_another_slot_ends_no_wait<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        if e.slots() >= 2 {
-            send(&peer, &e, 1).await;
-            elapses(&e, for_mail(0, SHORT)).await;
-            assert_eq!(wait_for(&e, for_mail(1, LONG)).await, Woken::Mail);
-        }
-    });
+pub async fn a_message_in_another_slot_ends_no_wait<E: Endpoint>(e: E, peer: E) {
+    if e.slots() >= 2 {
+        send(&peer, &e, 1).await;
+        elapses(&e, for_mail(0, SHORT)).await;
+        assert_eq!(wait_for(&e, for_mail(1, LONG)).await, Woken::Mail);
+    }
 }
 
 pub fn a_dead_peer_ends_a_wait_at_once<S: Stage>(stage: &mut S) {
@@ -147,11 +141,9 @@ pub fn a_living_peer_ends_no_wait<S: Stage>(stage: &mut S) {
     stage.run(elapses(&e, Wait { peers: &peers, ..within(SHORT) }));
 }
 
-pub fn a_word_that_differs_already_ends_a_wait<S: Stage>(stage: &mut S) {
-    with_line(stage, async |e, addr| {
-        let woken = e.wait(Wait { word: Some((addr, 1)), ..within(SHORT) }).await;
-        assert!(matches!(woken, Woken::Changed | Woken::Elapsed), "{woken:?}");
-    });
+pub async fn a_word_that_differs_already_ends_a_wait<E: Endpoint>(e: E, addr: Addr) {
+    let woken = e.wait(Wait { word: Some((addr, 1)), ..within(SHORT) }).await;
+    assert!(matches!(woken, Woken::Changed | Woken::Elapsed), "{woken:?}");
 }
 
 pub fn a_word_that_stays_ends_no_wait_but_in_time<S: Stage>(stage: &mut S) {
@@ -217,17 +209,15 @@ pub fn whichever_comes_first_ends_a_wait<S: Stage>(stage: &mut S) {
     stage.run(async { while e.wait(all).await != Woken::PeerGone(peers[0]) {} });
 }
 
-pub fn a_dropped_wait_leaves_nothing_behind<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        {
-            let mut dropped = pin!(wait_for(&e, for_mail(0, SHORT)));
-            assert_eq!(begin(dropped.as_mut()).await, None);
-        }
-        elapses(&e, within(4 * SHORT)).await;
-        send(&peer, &e, 0).await;
-        assert!(e.receive(Slot(0)).is_some(), "its message is still there for another");
-        elapses(&e, for_mail(0, SHORT)).await;
-    });
+pub async fn a_dropped_wait_leaves_nothing_behind<E: Endpoint>(e: E, peer: E) {
+    {
+        let mut dropped = pin!(wait_for(&e, for_mail(0, SHORT)));
+        assert_eq!(begin(dropped.as_mut()).await, None);
+    }
+    elapses(&e, within(4 * SHORT)).await;
+    send(&peer, &e, 0).await;
+    assert!(e.receive(Slot(0)).is_some(), "its message is still there for another");
+    elapses(&e, for_mail(0, SHORT)).await;
 }
 
 pub fn many_dropped_waits_leave_nothing_behind<S: Stage>(stage: &mut S) {
@@ -245,27 +235,25 @@ pub fn many_dropped_waits_leave_nothing_behind<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn waits_of_several_slots_do_not_mix<S: Stage>(stage: &mut S) {
-    with_pair(stage, async |e, peer| {
-        if e.slots() < 2 {
-            return;
-        }
-        let first = async {
-            assert_eq!(wait_for(&e, for_mail(0, LONG)).await, Woken::Mail);
-            assert!(e.receive(Slot(0)).is_some());
-            send(&e, &peer, 0).await;
-        };
-        let second = async {
-            assert_eq!(wait_for(&e, for_mail(1, LONG)).await, Woken::Mail);
-            assert!(e.receive(Slot(1)).is_some());
-        };
-        let sender = async {
-            send(&peer, &e, 0).await;
-            assert_eq!(wait_for(&peer, for_mail(0, LONG)).await, Woken::Mail);
-            send(&peer, &e, 1).await;
-        };
-        join(join(first, second), sender).await;
-    });
+pub async fn waits_of_several_slots_do_not_mix<E: Endpoint>(e: E, peer: E) {
+    if e.slots() < 2 {
+        return;
+    }
+    let first = async {
+        assert_eq!(wait_for(&e, for_mail(0, LONG)).await, Woken::Mail);
+        assert!(e.receive(Slot(0)).is_some());
+        send(&e, &peer, 0).await;
+    };
+    let second = async {
+        assert_eq!(wait_for(&e, for_mail(1, LONG)).await, Woken::Mail);
+        assert!(e.receive(Slot(1)).is_some());
+    };
+    let sender = async {
+        send(&peer, &e, 0).await;
+        assert_eq!(wait_for(&peer, for_mail(0, LONG)).await, Woken::Mail);
+        send(&peer, &e, 1).await;
+    };
+    join(join(first, second), sender).await;
 }
 
 pub fn a_wait_that_could_never_end_is_a_bug<S: Stage>(stage: &mut S) {

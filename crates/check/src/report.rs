@@ -81,64 +81,62 @@ pub struct ExhibitRow {
 
 /// Rows as people read them.
 pub fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header([
-        "lock",
-        "mode",
-        "size",
-        "schedules",
-        "states",
-        "complete",
-        "crash points",
-        "each in",
-        "in repair",
-        "violations",
-        "stalls",
-        "passed",
-        "/s",
-    ]);
-    for row in rows {
+    table_by(3, rows, |row| {
         let rate = row.schedules as f64 / row.seconds.max(1e-9);
-        table.add_row([
-            row.protocol.clone(),
-            row.mode.clone(),
-            format!("{}x{}", row.clients, row.acquisitions),
-            row.schedules.to_string(),
-            row.states.to_string(),
-            if row.complete { "yes" } else { "-" }.to_owned(),
-            format!("{}/{}", row.crash_points_covered, row.crash_points),
-            row.crash_point_schedules_min.to_string(),
-            format!("{}/{}", row.crash_pairs_covered, row.crash_pairs),
-            row.violations.to_string(),
-            row.stalls.to_string(),
-            row.bypass_max.to_string(),
-            format!("{rate:.0}"),
-        ]);
-    }
-    align(&mut table, 3);
-    table
+        [
+            ("lock", row.protocol.clone()),
+            ("mode", row.mode.clone()),
+            ("size", format!("{}x{}", row.clients, row.acquisitions)),
+            ("schedules", row.schedules.to_string()),
+            ("states", row.states.to_string()),
+            ("complete", if row.complete { "yes" } else { "-" }.to_owned()),
+            ("crash points", format!("{}/{}", row.crash_points_covered, row.crash_points)),
+            ("each in", row.crash_point_schedules_min.to_string()),
+            ("in repair", format!("{}/{}", row.crash_pairs_covered, row.crash_pairs)),
+            ("violations", row.violations.to_string()),
+            ("stalls", row.stalls.to_string()),
+            ("passed", row.bypass_max.to_string()),
+            ("/s", format!("{rate:.0}")),
+        ]
+    })
 }
 
 /// Exhibits as people read them.
 pub fn exhibits(rows: &[ExhibitRow]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(["exhibit", "found", "schedules", "budget", "as"]);
-    for row in rows {
-        table.add_row([
-            row.exhibit.clone(),
-            if row.found { "yes" } else { "NO" }.to_owned(),
-            row.schedules.to_string(),
-            row.budget.to_string(),
-            row.story.clone().unwrap_or_default(),
-        ]);
-    }
-    table
+    table_by(5, rows, |row| {
+        [
+            ("exhibit", row.exhibit.clone()),
+            ("found", if row.found { "yes" } else { "NO" }.to_owned()),
+            ("schedules", row.schedules.to_string()),
+            ("budget", row.budget.to_string()),
+            ("as", row.story.clone().unwrap_or_default()),
+        ]
+    })
 }
 
-fn align(table: &mut Table, first: usize) {
-    for column in table.column_iter_mut().skip(first) {
+/// A table of rows, each of which gives the names of the columns with what it says there.
+pub fn table_by<R, const N: usize>(
+    texts: usize,
+    rows: &[R],
+    columns: impl Fn(&R) -> [(&'static str, String); N],
+) -> Table {
+    let header = rows.first().map(|row| columns(row).map(|(name, _)| name));
+    let cells = |row| columns(row).map(|(_, cell)| cell);
+    table_of(header.as_ref().map_or(&[], |header| header), texts, rows.iter().map(cells))
+}
+
+/// A table whose first `texts` columns are words and whose others are numbers.
+pub fn table_of(
+    header: &[&str],
+    texts: usize,
+    rows: impl IntoIterator<Item = impl Into<comfy_table::Row>>,
+) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(texts) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    table
 }

@@ -2,11 +2,12 @@
 
 use std::io::Write;
 
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use serde::Serialize;
 
 use crate::provenance::Provenance;
+
+pub(crate) use farlock_check::report::{table_by, table_of};
 
 /// A row and where it comes from.
 #[derive(Serialize)]
@@ -33,22 +34,4 @@ pub(crate) fn show<R: Serialize>(
 /// Prints this row as a line of JSON.
 pub(crate) fn line<R: Serialize>(origin: &Provenance, row: &R) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(&Line { row, origin })?)?)
-}
-
-/// A table whose first `texts` columns are words and whose others are numbers.
-pub(crate) fn table_of(
-    header: &[&str],
-    texts: usize,
-    rows: impl IntoIterator<Item = Vec<String>>,
-) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut().skip(texts) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }

@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::latency::{Latency, Summary};
 use crate::provenance::Provenance;
 use crate::record::{duration, grouped};
-use crate::report::{show, table_of};
+use crate::report::{show, table_by};
 use crate::rounds::Rounds;
 use array::{Course, Outcome, SLOTS, Variant};
 use figures::{THREADS_MAX, chosen, median, warn_of_few_cores};
@@ -158,28 +158,20 @@ fn row(args: &ArrbenchArgs, lock: &LockInfo, setting: &Course, rounds: Vec<Outco
 }
 
 fn table(rows: &[Row]) -> Table {
-    let header = [
-        "lock",
-        "variant",
-        "threads",
-        "reads",
-        "ops/s",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "violations",
-    ];
-    let cells = |row: &Row| {
-        let acquire = &row.acquire_ns;
-        let mut cells = vec![row.lock.to_owned(), row.variant.to_string()];
-        cells.extend([row.threads.to_string(), format!("{} %", row.reads)]);
-        cells.push(grouped(row.ops_per_s as u64));
-        cells.extend([acquire.p50, acquire.p99, acquire.p999, acquire.max].map(duration));
-        cells.push(grouped(row.violations));
-        cells
-    };
-    table_of(&header, 2, rows.iter().map(cells))
+    table_by(2, rows, |row| {
+        [
+            ("lock", row.lock.to_owned()),
+            ("variant", row.variant.to_string()),
+            ("threads", row.threads.to_string()),
+            ("reads", format!("{} %", row.reads)),
+            ("ops/s", grouped(row.ops_per_s as u64)),
+            ("p50", duration(row.acquire_ns.p50)),
+            ("p99", duration(row.acquire_ns.p99)),
+            ("p99.9", duration(row.acquire_ns.p999)),
+            ("max", duration(row.acquire_ns.max)),
+            ("violations", grouped(row.violations)),
+        ]
+    })
 }
 
 impl std::fmt::Display for Variant {

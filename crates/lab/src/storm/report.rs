@@ -7,7 +7,7 @@ use comfy_table::Table;
 use farlock_fabric::Nanos;
 use serde::Serialize;
 
-use crate::report::table_of;
+use crate::report::table_by;
 
 /// The lock that excludes nobody.
 pub const CANARY: &str = "none";
@@ -75,35 +75,21 @@ impl Row {
 
 /// Rows as people read them.
 pub fn table(rows: &[Row]) -> Table {
-    let header = [
-        "lock",
-        "kills",
-        "at verbs",
-        "in repair",
-        "stops",
-        "acquisitions",
-        "violations",
-        "stalls",
-        "longest wait",
-        "late",
-        "seconds",
-    ];
-    let cells = |row: &Row| {
-        vec![
-            row.protocol.clone(),
-            row.kills.to_string(),
-            row.at_boundaries().to_string(),
-            row.kills_at.get("repair").copied().unwrap_or_default().to_string(),
-            row.stops.to_string(),
-            row.acquisitions.to_string(),
-            row.violations.to_string(),
-            row.stalls.to_string(),
-            format!("{:.1} ms", row.longest_wait_ns as f64 / 1e6),
-            row.late_wakes.to_string(),
-            format!("{:.1}", row.seconds),
+    table_by(1, rows, |row| {
+        [
+            ("lock", row.protocol.clone()),
+            ("kills", row.kills.to_string()),
+            ("at verbs", row.at_boundaries().to_string()),
+            ("in repair", row.kills_at.get("repair").copied().unwrap_or_default().to_string()),
+            ("stops", row.stops.to_string()),
+            ("acquisitions", row.acquisitions.to_string()),
+            ("violations", row.violations.to_string()),
+            ("stalls", row.stalls.to_string()),
+            ("longest wait", format!("{:.1} ms", row.longest_wait_ns as f64 / 1e6)),
+            ("late", row.late_wakes.to_string()),
+            ("seconds", format!("{:.1}", row.seconds)),
         ]
-    };
-    table_of(&header, 1, rows.iter().map(cells))
+    })
 }
 
 #[cfg(test)]

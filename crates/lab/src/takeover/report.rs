@@ -5,7 +5,7 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use crate::latency::Summary;
-use crate::report::table_of;
+use crate::report::table_by;
 
 /// What came of the deaths of one lock's holders.
 #[derive(Clone, Debug, Serialize)]
@@ -55,38 +55,23 @@ impl Row {
 
 /// Rows as people read them.
 pub fn table(rows: &[Row]) -> Table {
-    let header = [
-        "lock",
-        "waiters",
-        "resident",
-        "kills",
-        "takeover p50",
-        "p99",
-        "max",
-        "all granted p50",
-        "p99",
-        "idle wake-ups",
-        "late writes refused",
-        "violations",
-    ];
     let micros = |nanos: u64| format!("{:.0} µs", nanos as f64 / 1e3);
-    let cells = |row: &Row| {
-        vec![
-            row.protocol.clone(),
-            row.waiters.to_string(),
-            format!("{} MiB", row.resident_mib),
-            row.kills.to_string(),
-            micros(row.takeover_ns.p50),
-            micros(row.takeover_ns.p99),
-            micros(row.takeover_ns.max),
-            micros(row.all_granted_ns.p50),
-            micros(row.all_granted_ns.p99),
-            row.idle_wakeups.map_or("-".to_owned(), |woken| woken.to_string()),
-            format!("{} of {}", row.late_refused, row.stops),
-            row.violations.to_string(),
+    table_by(1, rows, |row| {
+        [
+            ("lock", row.protocol.clone()),
+            ("waiters", row.waiters.to_string()),
+            ("resident", format!("{} MiB", row.resident_mib)),
+            ("kills", row.kills.to_string()),
+            ("takeover p50", micros(row.takeover_ns.p50)),
+            ("p99", micros(row.takeover_ns.p99)),
+            ("max", micros(row.takeover_ns.max)),
+            ("all granted p50", micros(row.all_granted_ns.p50)),
+            ("p99", micros(row.all_granted_ns.p99)),
+            ("idle wake-ups", row.idle_wakeups.map_or("-".to_owned(), |woken| woken.to_string())),
+            ("late writes refused", format!("{} of {}", row.late_refused, row.stops)),
+            ("violations", row.violations.to_string()),
         ]
-    };
-    table_of(&header, 1, rows.iter().map(cells))
+    })
 }
 
 #[cfg(test)]

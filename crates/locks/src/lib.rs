@@ -17,6 +17,7 @@ pub mod lock;
 #[cfg(feature = "museum")]
 pub mod museum;
 mod options;
+mod prelude;
 mod promise;
 pub mod record;
 pub mod registry;

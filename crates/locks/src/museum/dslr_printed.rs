@@ -14,13 +14,9 @@
 
 use farlock_fabric::{Endpoint, Verb, Wait, Woken};
 
-use crate::lock::{Lock, Tried};
-use crate::promise::{LockKind, Promises, TokenSource};
+use crate::prelude::*;
 use crate::record::bakery::{LEASE_NS, Tickets};
 use crate::record::dslr_64::{Dslr64, Dslr64Word, Grant};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 
 /// DSLR whose waiters do what algorithm 2 says.
 #[derive(Clone, Debug)]

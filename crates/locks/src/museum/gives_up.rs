@@ -7,12 +7,8 @@
 
 use farlock_fabric::{Verb, WideAtomics};
 
-use crate::lock::{Lock, Tried};
-use crate::promise::{LockKind, Promises, TokenSource};
+use crate::prelude::*;
 use crate::record::shiftlock::{Grant, ShiftLock};
-use crate::site::{Outcome, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 
 /// ShiftLock whose readers give up once, and come again.
 #[derive(Clone, Debug, Default)]

@@ -4,11 +4,8 @@
 
 use farlock_fabric::{Endpoint, Nanos, Verb, Wait};
 
-use crate::lock::{Lock, Tried};
-use crate::promise::{Granted, LockKind, Promises, TokenSource};
+use crate::prelude::*;
 use crate::record::bakery::LEASE_NS;
-use crate::site::{Outcome, Site};
-use crate::want::Mode;
 
 /// The word is the hour until which it is taken, with the slot's index in its low bits.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,11 +6,8 @@
 
 use farlock_fabric::{Verb, Wait, WideAtomics};
 
-use crate::lock::{Lock, Tried};
-use crate::promise::{LockKind, Promises, TokenSource};
+use crate::prelude::*;
 use crate::record::cas::Cas;
-use crate::site::{Outcome, Site};
-use crate::want::Mode;
 
 /// A spin lock that sleeps through its release.
 #[derive(Clone, Debug)]

@@ -7,10 +7,7 @@
 
 use farlock_fabric::{Link, Verb, Wait, WideAtomics};
 
-use crate::lock::{Lock, Tried};
-use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::{Outcome, Protocol, Site};
-use crate::want::Mode;
+use crate::prelude::*;
 
 /// Where the count lies, in bytes after the lock's address.
 const COUNT: u64 = 8;

@@ -9,11 +9,8 @@
 
 use farlock_fabric::{Verb, WideAtomics};
 
-use crate::lock::{Lock, Tried};
-use crate::promise::{Granted, LockKind, Promises, TokenSource};
+use crate::prelude::*;
 use crate::record::shiftlock::{Grant, ShiftLock, ShiftWord};
-use crate::site::{Outcome, Site};
-use crate::want::Mode;
 
 /// ShiftLock that loses the epoch across a handover.
 #[derive(Clone, Debug, Default)]

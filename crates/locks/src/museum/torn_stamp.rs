@@ -7,10 +7,7 @@
 
 use farlock_fabric::{MaskedCas, Verb, Wait, WideAtomics, word};
 
-use crate::lock::{Lock, Tried};
-use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::{Outcome, Site};
-use crate::want::Mode;
+use crate::prelude::*;
 
 word! {
     /// The word: zero is free.

@@ -17,13 +17,9 @@
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Patience, Verb, Wait, Woken};
 
-use crate::event::Event;
-use crate::options::Setting;
+use crate::prelude::*;
 pub use crate::promise::LEASE_NS;
 use crate::repair::{self, Participant, SecondLook};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 use crate::width;
 
 /// The pause between two reads for each ticket ahead, in nanoseconds: a round trip, as ShiftLock's

@@ -5,11 +5,7 @@ use std::cell::Cell;
 
 use farlock_fabric::{Endpoint, Mailbox, Nanos, Verb, Wait};
 
-use crate::event::Event;
-use crate::lock::{Lock, Tried};
-use crate::promise::{LockKind, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Protocol, Site};
-use crate::want::Mode;
+use crate::prelude::*;
 
 /// The first backoff: 1,862 ns, which is 4,096 cycles at 2.2 GHz (SMART, OSDI'23, section 4.3, as
 /// ShiftLock's artifact has it).

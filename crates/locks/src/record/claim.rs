@@ -12,13 +12,8 @@ mod word;
 use farlock_fabric::word::Field;
 use farlock_fabric::{MaskedCas, MaskedFaa, Posted, Verb, WideAtomics};
 
-use crate::event::Event;
-use crate::lock::{Convert, Lock, Tried};
-use crate::options::Setting;
-use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
+use crate::lock::Convert;
+use crate::prelude::*;
 use letter::sort_mail;
 use word::{HOLD_MASK, LINE_MASK, Place, Rank, held_by, matched, next, swapped};
 

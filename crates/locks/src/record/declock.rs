@@ -9,14 +9,9 @@ use farlock_fabric::{
 };
 
 use super::queue::{Kind, Note, Released, next_generation, next_note, tell};
-use crate::event::Event;
-use crate::lock::{Lock, Tried, expected_word, tried_word};
-use crate::options::Setting;
-use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
+use crate::lock::{expected_word, tried_word};
+use crate::prelude::*;
 use crate::repair;
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 use crate::width;
 
 word! {

@@ -7,12 +7,7 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Nanos, SyncedClock, Verb, Wait, word};
 
 use super::letter::short_name;
-use crate::event::Event;
-use crate::lock::{Lock, Tried};
-use crate::options::Setting;
-use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Protocol, Site};
-use crate::want::Mode;
+use crate::prelude::*;
 
 word! {
     /// The word. It is free if it is zero, or a lease that has ended.

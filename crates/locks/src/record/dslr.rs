@@ -8,13 +8,8 @@ use farlock_fabric::{Addr, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics, word}
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Lease, Place, Tickets, Turn, Waiting, backoff_ns,
 };
-use crate::event::Event;
-use crate::lock::{LocalFuture, Lock, Tried, Update, expected_word, tried_word};
-use crate::options::Setting;
-use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
+use crate::lock::{LocalFuture, Update, expected_word, tried_word};
+use crate::prelude::*;
 use crate::width;
 
 word! {

@@ -11,14 +11,9 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Verb, word};
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns,
 };
-use crate::event::Event;
-use crate::lock::{Lock, Tried, expected_word, tried_word};
-use crate::options::Setting;
-use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
+use crate::lock::{expected_word, tried_word};
+use crate::prelude::*;
 use crate::repair::Participant;
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 use crate::width;
 
 word! {

@@ -9,11 +9,7 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Mailbox, Nanos, Slot, Verb, Wait, word};
 
 use super::letter::{self, Letter, Subject, mailbox_of, short_name};
-use crate::lock::{Lock, Tried};
-use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
+use crate::prelude::*;
 
 word! {
     /// The word (DSLR, figure 1, with the readers' releases). It is free without a tail and with as

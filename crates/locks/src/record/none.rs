@@ -3,10 +3,7 @@
 
 use farlock_fabric::{Endpoint, Verb};
 
-use crate::lock::{Lock, Tried};
-use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::{Outcome, Site};
-use crate::want::Mode;
+use crate::prelude::*;
 
 /// Excludes nobody.
 #[derive(Clone, Debug, Default)]

@@ -5,11 +5,7 @@
 use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Verb, Wait, word};
 
-use crate::event::Event;
-use crate::lock::{Lock, Tried};
-use crate::promise::{LockKind, Promises, TokenSource};
-use crate::site::{Outcome, Protocol, Site};
-use crate::want::Mode;
+use crate::prelude::*;
 
 word! {
     /// The word (DSLR, figure 1). Zero is free.

@@ -7,12 +7,7 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Endpoint, Mailbox, MaskedCas, Nanos, Verb, Wait, WideAtomics, word};
 
 use super::letter::{self, Letter, Subject};
-use crate::lock::{Lock, Tried};
-use crate::options::Setting;
-use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
+use crate::prelude::*;
 
 word! {
     /// The word. It is free with as many readers departed as arrived.

@@ -13,12 +13,8 @@ use farlock_fabric::{
 };
 
 use super::letter::{self, Letter, Subject};
-use crate::lock::{Lock, Serve, Server, Tried};
-use crate::options::Setting;
-use crate::promise::{LockKind, Order, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
+use crate::lock::{Serve, Server};
+use crate::prelude::*;
 
 /// How many readers may pass a waiting writer at most where they may (section 6.4).
 const BYPASSES: u32 = 10;

@@ -8,11 +8,8 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Addr, Posted, Verb, WideAtomics};
 
 use super::dslr::{Dslr, DslrWord};
-use crate::lock::{Lock, Tried};
-use crate::options::Setting;
-use crate::promise::{LockKind, Promises, Proof, TokenSource};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::{PartWord, Phase};
+use crate::prelude::*;
+use crate::slot::PartWord;
 use crate::want::{Extent, Want};
 
 /// The most segments.

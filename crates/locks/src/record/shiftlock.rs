@@ -19,14 +19,8 @@ use super::barging::patience_in_line;
 use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
 };
-use crate::event::Event;
-use crate::lock::{Lock, Tried};
-use crate::options::Setting;
-use crate::promise::{Granted, LockKind, Order, Promises, Proof, TokenSource};
+use crate::prelude::*;
 use crate::repair;
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 use crate::width;
 
 word! {

@@ -17,12 +17,10 @@ use super::word::{
     Claim, ClaimWord, Grant, HOLD_MASK, LINE_MASK, LOOK_NS, Place, matched, name_of, next,
     read_word, swapped, turn_of,
 };
-use crate::event::Event;
+use crate::prelude::*;
 use crate::record::barging::patience_in_line;
 use crate::repair::{self, Participant, SecondLook};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::{self, Phase, SlotRecord};
-use crate::want::Mode;
+use crate::slot::{self, SlotRecord};
 
 /// How long readers are trusted before anybody looks whether they live, in nanoseconds.
 const TRUST_NS: Nanos = 100_000;

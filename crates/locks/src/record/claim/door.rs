@@ -8,10 +8,8 @@ use farlock_fabric::{MaskedCas, Posted, Verb, WideAtomics};
 
 use super::doubt::is_believed;
 use super::word::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
+use crate::prelude::*;
 use crate::record::barging::{self, ATTEMPTS, has_barged_enough, yield_and_read};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 
 /// Attempts of a reader among readers before it yields: one fails where another reader came or left
 /// meanwhile.

@@ -20,10 +20,8 @@ use farlock_fabric::{EndpointId, Fault, Mailbox, Slot, WideAtomics};
 
 use super::letter::{doubt_of, sort_mail};
 use super::word::Place;
+use crate::prelude::*;
 use crate::repair::Participant;
-use crate::site::{Outcome, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 
 /// One acquisition that may be inside.
 type Suspect = (EndpointId, Slot, u32);

@@ -29,10 +29,9 @@ use super::word::{
     Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, LOOK_NS, Place, Rank, matched, name_of,
     read_word, turn_of,
 };
+use crate::prelude::*;
 use crate::record::barging::patience_in_line;
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::{self, Phase, SlotRecord};
-use crate::want::Mode;
+use crate::slot::{self, SlotRecord};
 
 const LOOKS_IN_VAIN: u64 = 2;
 

@@ -12,16 +12,11 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Nanos, Verb, Wait, Woken};
 
 use super::{Dslr64, Dslr64Word, IN_LINE, STANDS_BACK};
-use crate::event::Event;
-use crate::lock::{Lock, Tried, expected_word, tried_word};
-use crate::options::Setting;
-use crate::promise::{Granted, LockKind, Promises, TokenSource};
+use crate::lock::{expected_word, tried_word};
+use crate::prelude::*;
 use crate::record::bakery::{
     BACKOFF_TIMES_MAX, Counters, Lease, Place, Stall, Tickets, Turn, backoff_ns,
 };
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 
 /// DSLR on 64 bits whose holders hold until a time.
 #[derive(Clone, Debug)]

@@ -12,13 +12,11 @@ use farlock_fabric::{EndpointId, MaskedCas, Verb, WideAtomics};
 use super::{
     End, Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, UPPER_HALF, add, found_free,
 };
+use crate::prelude::*;
 use crate::record::bakery::Doubt;
 use crate::record::barging::{self, ATTEMPTS, has_barged_enough, patience_in_line, yield_and_read};
 use crate::repair::Participant;
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
 use crate::token::Token;
-use crate::want::Mode;
 
 /// What the verb of an attempt compares of the word.
 const FREE_MASK: u128 = ShiftWord::TAIL.mask() | ShiftWord::READERS.mask();

@@ -6,15 +6,9 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{MaskedCas, Nanos, Verb, WideAtomics};
 
 use super::{Grant, RELEASED_MASK, Released, ShiftLock, ShiftWord, add, found_free};
-use crate::event::Event;
-use crate::lock::{Lock, Tried};
-use crate::options::Setting;
-use crate::promise::{Granted, LockKind, Order, Promises, TokenSource};
+use crate::prelude::*;
 use crate::record::queue::next_generation;
 use crate::repair;
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 
 /// The shortest lease, in nanoseconds: some round trips.
 const LEASE_NS_MIN: Nanos = 10_000;

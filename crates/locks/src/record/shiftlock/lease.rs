@@ -23,11 +23,8 @@ use farlock_fabric::{Fault, Mailbox, MaskedCas, Nanos, Wait, WideAtomics, Woken}
 
 use super::extended::{Extended, Held, Term};
 use super::{End, Grant, RELEASED_MASK, Released, ShiftWord, UPPER_HALF, add};
-use crate::event::Event;
+use crate::prelude::*;
 use crate::record::queue::{Kind, MAILBOX_FULL_RETRY_NS, Note, next_generation, next_note};
-use crate::site::{Outcome, Protocol, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 
 /// What somebody who waits knows of the count, by its own clock.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,8 @@
 
 use farlock_fabric::{EndpointId, Nanos, WideAtomics, Woken};
 
+use crate::prelude::*;
 use crate::repair::{self, SecondLook};
-use crate::site::{Outcome, Site};
-use crate::slot::Phase;
-use crate::want::Mode;
 
 /// How long a writer waits for readers before it looks whether they live, in nanoseconds.
 const TRUST_NS: Nanos = 100_000;

@@ -32,30 +32,14 @@ pub enum Tried<G> {
 /// an opening verb would acquire the lock there; else a free one. It may have been left to others,
 /// who do not change it.
 #[inline]
-pub(crate) fn expected_word<E: Endpoint, L: RecordLock<E>>(
+pub(crate) fn expected_word<E: Endpoint, L: Lock<E>>(
     lock: &L,
     site: &Site<'_, E>,
-    mode: Mode,
+    want: L::Want,
     seen: Option<u128>,
 ) -> u128 {
     let seen = seen.or(site.hint()).unwrap_or(0);
-    if lock.opened(site, mode, seen).is_some() { seen } else { 0 }
-}
-
-/// How an attempt went that swapped the word if it was as [`expected_word`] says.
-#[inline]
-pub(crate) fn tried_word<E: Endpoint, L: RecordLock<E>>(
-    lock: &L,
-    site: &Site<'_, E>,
-    mode: Mode,
-    seen: Option<u128>,
-    old: u128,
-) -> Tried<L::Grant> {
-    match lock.opened(site, mode, old) {
-        None => Tried::Busy,
-        Some(_) if old != expected_word(lock, site, mode, seen) => Tried::Again(old),
-        Some(grant) => Tried::Granted(grant),
-    }
+    if lock.opened(site, want, seen).is_some() { seen } else { 0 }
 }
 
 /// A future of a protocol, made by an ability that a lock may or may not have.
@@ -236,14 +220,22 @@ pub trait Lock<E: Endpoint>: LockKind {
         unreachable!("a verb makes an attempt of this lock")
     }
 
-    /// How that attempt went.
+    /// How that attempt went, whose verb found `old`. Mostly it acquires what an opening verb does,
+    /// if the whole word is as expected.
+    #[inline]
     fn tried(
         &self,
         site: &Site<'_, E>,
         want: Self::Want,
         seen: Option<u128>,
         old: u128,
-    ) -> Tried<Self::Grant>;
+    ) -> Tried<Self::Grant> {
+        match self.opened(site, want, old) {
+            None => Tried::Busy,
+            Some(_) if old != expected_word(self, site, want, seen) => Tried::Again(old),
+            Some(grant) => Tried::Granted(grant),
+        }
+    }
 
     /// What an attempt does that found the lock taken, before it fails: a lock whose tries tell the
     /// truth looks whether those who have it live. `old` is what the attempt found.

@@ -56,15 +56,7 @@ impl<E: Endpoint> Protocol<'_, E, DslrPrinted> {
     }
 }
 
-impl LockKind for DslrPrinted {
-    const BYTES: u64 = 8;
-    const SHARES: bool = true;
-    const TOKENS: TokenSource = TokenSource::Nowhere;
-
-    fn promises(&self) -> Promises {
-        Promises::EXCLUSION
-    }
-}
+kind_as_sound!(DslrPrinted, Dslr64);
 
 impl<E: Endpoint> Lock<E> for DslrPrinted {
     type Want = Mode;

@@ -17,15 +17,7 @@ pub struct GivesUp {
     pub sound: ShiftLock,
 }
 
-impl LockKind for GivesUp {
-    const BYTES: u64 = 16;
-    const SHARES: bool = true;
-    const TOKENS: TokenSource = TokenSource::Word;
-
-    fn promises(&self) -> Promises {
-        Promises::EXCLUSION
-    }
-}
+kind_as_sound!(GivesUp, ShiftLock);
 
 impl<E: WideAtomics> Lock<E> for GivesUp {
     type Want = Mode;

@@ -21,27 +21,11 @@ impl Default for LostWakeUp {
     }
 }
 
-impl LockKind for LostWakeUp {
-    const BYTES: u64 = 8;
-    const SHARES: bool = false;
-    const TOKENS: TokenSource = TokenSource::Nowhere;
-
-    fn promises(&self) -> Promises {
-        Promises::EXCLUSION
-    }
-}
+kind_as_sound!(LostWakeUp, Cas);
 
 impl<E: WideAtomics> Lock<E> for LostWakeUp {
     type Want = Mode;
-    type Grant = ();
-
-    fn opening(&self, site: &Site<'_, E>, mode: Mode) -> Verb<'static> {
-        self.sound.opening(site, mode)
-    }
-
-    fn opened(&self, site: &Site<'_, E>, mode: Mode, old: u128) -> Option<()> {
-        self.sound.opened(site, mode, old)
-    }
+    as_sound!(Cas);
 
     async fn wait_in_line(&self, site: &Site<'_, E>, mode: Mode, _: u128) -> Outcome<()> {
         loop {
@@ -52,31 +36,5 @@ impl<E: WideAtomics> Lock<E> for LostWakeUp {
                 return Ok(());
             }
         }
-    }
-
-    fn closing(&self, site: &Site<'_, E>, mode: Mode, (): ()) -> Option<Verb<'static>> {
-        self.sound.closing(site, mode, ())
-    }
-
-    fn closed(&self, site: &Site<'_, E>, mode: Mode, (): (), old: u128) -> bool {
-        self.sound.closed(site, mode, (), old)
-    }
-
-    async fn hand_over(
-        &self,
-        site: &Site<'_, E>,
-        mode: Mode,
-        (): (),
-        old: Option<u128>,
-    ) -> Outcome<()> {
-        self.sound.hand_over(site, mode, (), old).await
-    }
-
-    fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
-        self.sound.trying(site, mode, seen)
-    }
-
-    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<()> {
-        self.sound.tried(site, mode, seen, old)
     }
 }

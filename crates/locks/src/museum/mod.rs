@@ -60,6 +60,22 @@ macro_rules! as_sound {
     };
 }
 
+/// A kind of lock that says of itself what the one says that it has as its field `sound`, and
+/// promises exclusion alone.
+macro_rules! kind_as_sound {
+    ($lock:ty, $sound:ty) => {
+        impl LockKind for $lock {
+            const BYTES: u64 = <$sound as LockKind>::BYTES;
+            const SHARES: bool = <$sound as LockKind>::SHARES;
+            const TOKENS: TokenSource = <$sound as LockKind>::TOKENS;
+
+            fn promises(&self) -> Promises {
+                Promises::EXCLUSION
+            }
+        }
+    };
+}
+
 pub mod citron_flaws;
 pub mod declock_printed;
 pub mod dslr_printed;

@@ -33,15 +33,7 @@ impl PrintedGrant {
     }
 }
 
-impl LockKind for EpochLost {
-    const BYTES: u64 = 16;
-    const SHARES: bool = true;
-    const TOKENS: TokenSource = TokenSource::Word;
-
-    fn promises(&self) -> Promises {
-        Promises::EXCLUSION
-    }
-}
+kind_as_sound!(EpochLost, ShiftLock);
 
 impl Granted for PrintedGrant {
     #[inline(always)]

@@ -129,10 +129,6 @@ impl<E: Endpoint> Lock<E> for Cas {
     fn trying(&self, site: &Site<'_, E>, _: Mode, _: Option<u128>) -> Option<Verb<'static>> {
         Some(site.by(self).attempt(0))
     }
-
-    fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, old: u128) -> Tried<()> {
-        if old as u64 == 0 { Tried::Granted(()) } else { Tried::Busy }
-    }
 }
 
 /// Truncated exponential backoff whose ceiling adapts.

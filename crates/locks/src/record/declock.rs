@@ -9,7 +9,7 @@ use farlock_fabric::{
 };
 
 use super::queue::{Kind, Note, Released, next_generation, next_note, tell};
-use crate::lock::{expected_word, tried_word};
+use crate::lock::expected_word;
 use crate::prelude::*;
 use crate::repair;
 use crate::width;
@@ -730,9 +730,5 @@ impl<E: Endpoint> Lock<E> for DecLock {
         let compare = expected_word(self, site, mode, seen) as u64;
         let swap = compare.wrapping_add(Header::joining(mode).0);
         Some(Verb::Cas64 { addr: site.lock, compare, swap })
-    }
-
-    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
-        tried_word(self, site, mode, seen, old)
     }
 }

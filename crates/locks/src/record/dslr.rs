@@ -8,7 +8,7 @@ use farlock_fabric::{Addr, MaskedCas, MaskedFaa, Nanos, Verb, WideAtomics, word}
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Lease, Place, Tickets, Turn, Waiting, backoff_ns,
 };
-use crate::lock::{LocalFuture, Update, expected_word, tried_word};
+use crate::lock::{LocalFuture, Update, expected_word};
 use crate::prelude::*;
 use crate::width;
 
@@ -387,10 +387,6 @@ impl<E: WideAtomics> Lock<E> for Dslr {
             swap_mask: u128::MAX,
         };
         Some(Verb::MaskedCas128 { addr: site.lock, op, hint: Some(seen.0) })
-    }
-
-    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
-        tried_word(self, site, mode, seen, old)
     }
 }
 

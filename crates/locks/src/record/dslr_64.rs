@@ -11,7 +11,7 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Verb, word};
 use super::bakery::{
     BACKOFF_TIMES_MAX, Counters, Doubt, Place, Tickets, Turn, Waiting, backoff_ns,
 };
-use crate::lock::{expected_word, tried_word};
+use crate::lock::expected_word;
 use crate::prelude::*;
 use crate::repair::Participant;
 use crate::width;
@@ -421,10 +421,6 @@ impl<E: Endpoint> Lock<E> for Dslr64 {
         let seen = expected_word(self, site, mode, seen) as u64;
         let swap = seen.wrapping_add(Dslr64Word::taking(mode, 1).0);
         Some(Verb::Cas64 { addr: site.lock, compare: seen, swap })
-    }
-
-    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
-        tried_word(self, site, mode, seen, old)
     }
 }
 

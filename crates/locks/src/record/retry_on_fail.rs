@@ -129,12 +129,4 @@ impl<E: Endpoint> Lock<E> for RetryOnFail {
             }
         })
     }
-
-    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<()> {
-        match self.opened(site, mode, old) {
-            None => Tried::Busy,
-            Some(()) if mode == Mode::Shared && old != seen.unwrap_or(0) => Tried::Again(old),
-            Some(()) => Tried::Granted(()),
-        }
-    }
 }

@@ -124,10 +124,6 @@ impl<E: Endpoint> Lock<E> for Rpc {
         let answer = site.by(self).request(Subject::Try, mode).await?;
         Ok((answer == Subject::Granted).then_some(()))
     }
-
-    fn tried(&self, _: &Site<'_, E>, _: Mode, _: Option<u128>, _: u128) -> Tried<()> {
-        unreachable!("no verb acquires it")
-    }
 }
 
 impl<E: Endpoint> Serve<E> for Rpc {

@@ -222,10 +222,6 @@ impl<E: WideAtomics> Lock<E> for Segments {
         None
     }
 
-    fn tried(&self, _: &Site<'_, E>, _: Extent, _: Option<u128>, _: u128) -> Tried<()> {
-        unreachable!("no verb alone is an attempt")
-    }
-
     async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Outcome<Option<()>> {
         let segments = self.segments(want);
         for (has, segment) in (0..).zip(segments.clone()) {

@@ -12,7 +12,7 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Nanos, Verb, Wait, Woken};
 
 use super::{Dslr64, Dslr64Word, IN_LINE, STANDS_BACK};
-use crate::lock::{expected_word, tried_word};
+use crate::lock::expected_word;
 use crate::prelude::*;
 use crate::record::bakery::{
     BACKOFF_TIMES_MAX, Counters, Lease, Place, Stall, Tickets, Turn, backoff_ns,
@@ -302,9 +302,5 @@ impl<E: Endpoint> Lock<E> for Leased {
         let seen = expected_word(self, site, mode, seen) as u64;
         let swap = seen.wrapping_add(Dslr64Word::taking(mode, self.slots).0);
         Some(Verb::Cas64 { addr: site.lock, compare: seen, swap })
-    }
-
-    fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Held> {
-        tried_word(self, site, mode, seen, old)
     }
 }

@@ -1,26 +1,19 @@
 //! The time of subjects that have no endpoint to ask.
 
-use std::time::Instant;
-
 use farlock_fabric::Nanos;
+use rustix::time::{ClockId, clock_gettime};
 
-/// A clock for a subject without an endpoint.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+/// The time since this machine began, in nanoseconds.
+#[inline]
+pub(crate) fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos
+}
 
-impl Clock {
-    pub(crate) fn new() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(crate) fn now(self) -> Nanos {
-        self.0.elapsed().as_nanos() as Nanos
-    }
-
-    pub(crate) fn work(self, nanos: Nanos) {
-        let end = self.now() + nanos;
-        while self.now() < end {
-            std::hint::spin_loop();
-        }
+/// Lets so much time pass as if working.
+pub(crate) fn work(nanos: Nanos) {
+    let end = now() + nanos;
+    while now() < end {
+        std::hint::spin_loop();
     }
 }

@@ -16,6 +16,7 @@ use farlock_locks::{AcquireError, Mode, ReleaseError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::clock;
 use crate::judge::Judge;
 use crate::latency::Latency;
 use crate::workload::Draws;
@@ -31,8 +32,11 @@ pub trait Subject {
     where
         Self: 's;
 
-    /// The time, in nanoseconds.
-    fn now(&self) -> Nanos;
+    /// The time, in nanoseconds: the machine's, where there is no endpoint to ask.
+    #[inline]
+    fn now(&self) -> Nanos {
+        clock::now()
+    }
 
     /// Acquires the lock with this number.
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<Self::Held<'_>, Failure>;
@@ -54,7 +58,9 @@ pub trait Subject {
     }
 
     /// Lets so much time pass as if working.
-    async fn work(&self, nanos: Nanos);
+    async fn work(&self, nanos: Nanos) {
+        clock::work(nanos);
+    }
 
     /// Verbs posted so far; a rival posts none.
     fn verbs(&self) -> Counts {

@@ -15,12 +15,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use farlock::session::{Guard, Lock};
+use farlock::session::{Guard, Lock, Request};
 use farlock::{AcquireError, Mode, RegionOptions, Session};
 use farlock_fabric::Nanos;
 
 use crate::child;
-use crate::clock::Clock;
 use crate::drive::{Failure, Subject};
 
 /// The most locks of a face: so many names a region has room for.
@@ -65,7 +64,6 @@ pub(crate) fn flock() -> Option<PathBuf> {
 /// A session's locks, taken through its blocking face.
 pub struct Blocking {
     locks: Vec<Lock>,
-    clock: Clock,
 }
 
 impl Blocking {
@@ -73,7 +71,16 @@ impl Blocking {
     pub fn new(session: &Session, locks: u64) -> Self {
         assert!(locks <= NAMES_MAX, "at most {NAMES_MAX} names");
         let locks = (0..locks).map(|lock| session.lock(name(lock))).collect();
-        Self { locks, clock: Clock::new() }
+        Self { locks }
+    }
+
+    #[inline(always)]
+    fn request(&self, lock: u32, mode: Mode) -> Request {
+        let lock = &self.locks[lock as usize];
+        match mode {
+            Mode::Shared => lock.shared(),
+            Mode::Exclusive => lock.exclusive(),
+        }
     }
 }
 
@@ -84,27 +91,14 @@ fn refused(error: &AcquireError) -> Failure {
 impl Subject for Blocking {
     type Held<'s> = Guard;
 
-    fn now(&self) -> Nanos {
-        self.clock.now()
-    }
-
     #[inline(always)]
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<Guard, Failure> {
-        let lock = &self.locks[lock as usize];
-        let request = match mode {
-            Mode::Shared => lock.shared(),
-            Mode::Exclusive => lock.exclusive(),
-        };
-        request.blocking().map_err(|error| refused(&error))
+        self.request(lock, mode).blocking().map_err(|error| refused(&error))
     }
 
     #[inline(always)]
     async fn release(&self, held: Guard) -> Result<(), Failure> {
         held.release().blocking().map_err(|_| Failure::Session("lost"))
-    }
-
-    async fn work(&self, nanos: Nanos) {
-        self.clock.work(nanos);
     }
 }
 
@@ -121,27 +115,14 @@ impl Awaited {
 impl Subject for Awaited {
     type Held<'s> = Guard;
 
-    fn now(&self) -> Nanos {
-        self.0.now()
-    }
-
     #[inline(always)]
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<Guard, Failure> {
-        let lock = &self.0.locks[lock as usize];
-        let request = match mode {
-            Mode::Shared => lock.shared(),
-            Mode::Exclusive => lock.exclusive(),
-        };
-        request.await.map_err(|error| refused(&error))
+        self.0.request(lock, mode).await.map_err(|error| refused(&error))
     }
 
     #[inline(always)]
     async fn release(&self, held: Guard) -> Result<(), Failure> {
         held.release().await.map_err(|_| Failure::Session("lost"))
-    }
-
-    async fn work(&self, nanos: Nanos) {
-        self.0.clock.work(nanos);
     }
 }
 
@@ -163,7 +144,6 @@ pub struct Commands {
     /// How long the process under the lock looks at the check words; `None` if it is `true`.
     judged: Option<Nanos>,
     overlaps: Cell<u64>,
-    clock: Clock,
 }
 
 impl Commands {
@@ -177,8 +157,8 @@ impl Commands {
             Program::Farlock => farlock()?,
             Program::Flock => flock().context("flock(1) is not installed")?,
         };
-        let (dir, clock) = (dir.to_owned(), Clock::new());
-        Ok(Self { program, path, dir, judged, overlaps: Cell::new(0), clock })
+        let dir = dir.to_owned();
+        Ok(Self { program, path, dir, judged, overlaps: Cell::new(0) })
     }
 
     /// How often the process under a lock was not alone as it should have been.
@@ -217,10 +197,6 @@ impl Commands {
 impl Subject for Commands {
     type Held<'s> = ();
 
-    fn now(&self) -> Nanos {
-        self.clock.now()
-    }
-
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<(), Failure> {
         let system = |error: io::Error| Failure::System(error.raw_os_error().unwrap_or(0));
         let mut command = self.command(lock, mode).map_err(|_| Failure::Command(-1))?;
@@ -237,10 +213,6 @@ impl Subject for Commands {
 
     async fn release(&self, (): ()) -> Result<(), Failure> {
         Ok(())
-    }
-
-    async fn work(&self, nanos: Nanos) {
-        self.clock.work(nanos);
     }
 }
 

@@ -7,7 +7,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use farlock_fabric::Nanos;
 use farlock_fabric::shm::{SystemGuard, SystemKind, SystemMutexes, Wide};
 use farlock_locks::Mode;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -15,7 +14,6 @@ use nix::libc;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FlockOperation;
 
-use crate::clock::Clock;
 use crate::drive::{Failure, Subject};
 use crate::face::Program;
 
@@ -24,8 +22,6 @@ use crate::face::Program;
 pub struct RivalInfo {
     /// What the command line calls it.
     pub name: &'static str,
-    /// What it is, in a line.
-    pub summary: &'static str,
     /// Which one.
     pub rival: Rival,
     /// Where it is measured.
@@ -80,72 +76,32 @@ pub enum Rival {
 
 /// Every rival, in the order of lists and tables.
 pub const RIVALS: &[RivalInfo] = &[
-    RivalInfo {
-        name: "session",
-        summary: "farlock's session, its blocking face",
-        rival: Rival::Session,
-        at: At::Session,
-    },
-    RivalInfo {
-        name: "session-async",
-        summary: "farlock's session, awaited on a tokio runtime of one thread",
-        rival: Rival::SessionAsync,
-        at: At::Session,
-    },
-    RivalInfo {
-        name: "command",
-        summary: "`farlock lock NAME -- true`, again and again",
-        rival: Rival::Command(Program::Farlock),
-        at: At::Command,
-    },
-    RivalInfo {
-        name: "flock-command",
-        summary: "`flock FILE true`, again and again",
-        rival: Rival::Command(Program::Flock),
-        at: At::Command,
-    },
-    RivalInfo {
-        name: "raw",
-        summary: "two 128-bit compare-and-swaps on a private line: the floor, excludes nobody",
-        rival: Rival::Raw,
-        at: At::System,
-    },
-    RivalInfo {
-        name: "flock",
-        summary: "flock(2), a file a lock",
-        rival: Rival::Flock,
-        at: At::System,
-    },
-    RivalInfo {
-        name: "ofd",
-        summary: "fcntl(2) locks of open file descriptions, a byte a lock",
-        rival: Rival::Ofd,
-        at: At::System,
-    },
-    RivalInfo {
-        name: "pthread",
-        summary: "the C library's mutex between processes, a line a lock; alone in either mode",
-        rival: Rival::Pthread(SystemKind::Mutex),
-        at: At::System,
-    },
-    RivalInfo {
-        name: "pthread-robust",
-        summary: "the same, robust: the next one has it when its holder dies",
-        rival: Rival::Pthread(SystemKind::Robust),
-        at: At::System,
-    },
+    // farlock's session, its blocking face.
+    RivalInfo { name: "session", rival: Rival::Session, at: At::Session },
+    // farlock's session, awaited on a tokio runtime of one thread.
+    RivalInfo { name: "session-async", rival: Rival::SessionAsync, at: At::Session },
+    // `farlock lock NAME -- true`, again and again.
+    RivalInfo { name: "command", rival: Rival::Command(Program::Farlock), at: At::Command },
+    // `flock FILE true`, again and again.
+    RivalInfo { name: "flock-command", rival: Rival::Command(Program::Flock), at: At::Command },
+    // Two 128-bit compare-and-swaps on a private line: the floor, excludes nobody.
+    RivalInfo { name: "raw", rival: Rival::Raw, at: At::System },
+    // flock(2), a file a lock.
+    RivalInfo { name: "flock", rival: Rival::Flock, at: At::System },
+    // fcntl(2) locks of open file descriptions, a byte a lock.
+    RivalInfo { name: "ofd", rival: Rival::Ofd, at: At::System },
+    // The C library's mutex between processes, a line a lock; alone in either mode.
+    RivalInfo { name: "pthread", rival: Rival::Pthread(SystemKind::Mutex), at: At::System },
+    // The same, robust: the next one has it when its holder dies.
+    RivalInfo { name: "pthread-robust", rival: Rival::Pthread(SystemKind::Robust), at: At::System },
+    // The C library's reader-writer lock between processes, a line a lock.
     RivalInfo {
         name: "pthread-rw",
-        summary: "the C library's reader-writer lock between processes, a line a lock",
         rival: Rival::Pthread(SystemKind::ReaderWriter),
         at: At::System,
     },
-    RivalInfo {
-        name: "parking_lot",
-        summary: "parking_lot's RwLock between threads of one process",
-        rival: Rival::ParkingLot,
-        at: At::System,
-    },
+    // parking_lot's RwLock between threads of one process.
+    RivalInfo { name: "parking_lot", rival: Rival::ParkingLot, at: At::System },
 ];
 
 /// The rival of this name.
@@ -166,22 +122,17 @@ struct Line(Wide);
 /// the processor itself takes for a cycle of two wide atomics.
 pub struct Raw {
     lines: Vec<Line>,
-    clock: Clock,
 }
 
 impl Raw {
     /// So many lines.
     pub fn new(locks: u64) -> Self {
-        Self { lines: (0..locks).map(|_| Line(Wide::new(0))).collect(), clock: Clock::new() }
+        Self { lines: (0..locks).map(|_| Line(Wide::new(0))).collect() }
     }
 }
 
 impl Subject for Raw {
     type Held<'s> = u32;
-
-    fn now(&self) -> Nanos {
-        self.clock.now()
-    }
 
     #[inline(always)]
     async fn acquire(&self, lock: u32, _: Mode) -> Result<u32, Failure> {
@@ -198,10 +149,6 @@ impl Subject for Raw {
             Err(_) => panic!("nobody else has this line"),
         }
     }
-
-    async fn work(&self, nanos: Nanos) {
-        self.clock.work(nanos);
-    }
 }
 
 /// The most locks of [`Flock`]: each is an open file.
@@ -210,7 +157,6 @@ pub const FLOCKS_MAX: u64 = 512;
 /// `flock(2)`: a file a lock.
 pub struct Flock {
     files: Vec<File>,
-    clock: Clock,
 }
 
 impl Flock {
@@ -218,16 +164,12 @@ impl Flock {
     pub fn open(dir: &Path, locks: u64) -> io::Result<Self> {
         assert!(locks <= FLOCKS_MAX, "at most {FLOCKS_MAX} files");
         let files = (0..locks).map(|lock| open(&dir.join(format!("flock-{lock}"))));
-        Ok(Self { files: files.collect::<io::Result<_>>()?, clock: Clock::new() })
+        Ok(Self { files: files.collect::<io::Result<_>>()? })
     }
 }
 
 impl Subject for Flock {
     type Held<'s> = u32;
-
-    fn now(&self) -> Nanos {
-        self.clock.now()
-    }
 
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<u32, Failure> {
         let operation = match mode {
@@ -242,10 +184,6 @@ impl Subject for Flock {
     async fn release(&self, lock: u32) -> Result<(), Failure> {
         rustix::fs::flock(&self.files[lock as usize], FlockOperation::Unlock).map_err(refused)
     }
-
-    async fn work(&self, nanos: Nanos) {
-        self.clock.work(nanos);
-    }
 }
 
 fn refused(error: rustix::io::Errno) -> Failure {
@@ -255,13 +193,12 @@ fn refused(error: rustix::io::Errno) -> Failure {
 /// Locks of open file descriptions: a byte of one file a lock.
 pub struct Ofd {
     file: File,
-    clock: Clock,
 }
 
 impl Ofd {
     /// Opens or creates the file, in this directory.
     pub fn open(dir: &Path) -> io::Result<Self> {
-        Ok(Self { file: open(&dir.join("ofd"))?, clock: Clock::new() })
+        Ok(Self { file: open(&dir.join("ofd"))? })
     }
 
     fn set(&self, lock: u32, kind: i32) -> Result<(), Failure> {
@@ -285,10 +222,6 @@ impl Ofd {
 impl Subject for Ofd {
     type Held<'s> = u32;
 
-    fn now(&self) -> Nanos {
-        self.clock.now()
-    }
-
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<u32, Failure> {
         let kind = match mode {
             Mode::Shared => libc::F_RDLCK,
@@ -301,10 +234,6 @@ impl Subject for Ofd {
     async fn release(&self, lock: u32) -> Result<(), Failure> {
         self.set(lock, libc::F_UNLCK)
     }
-
-    async fn work(&self, nanos: Nanos) {
-        self.clock.work(nanos);
-    }
 }
 
 /// The kinds of [`Mutexes`].
@@ -316,7 +245,6 @@ pub const MUTEXES_MAX: u64 = 1 << 16;
 /// Locks of the C library between processes. Its mutexes know no shared mode.
 pub struct Mutexes {
     mutexes: SystemMutexes,
-    clock: Clock,
 }
 
 impl Mutexes {
@@ -329,7 +257,7 @@ impl Mutexes {
     /// Opens those that were made there.
     pub fn open(dir: &Path, locks: u64, kind: SystemKind) -> io::Result<Self> {
         let mutexes = SystemMutexes::open(&Self::path(dir, kind), locks as usize, kind)?;
-        Ok(Self { mutexes, clock: Clock::new() })
+        Ok(Self { mutexes })
     }
 
     fn path(dir: &Path, kind: SystemKind) -> PathBuf {
@@ -339,10 +267,6 @@ impl Mutexes {
 
 impl Subject for Mutexes {
     type Held<'s> = SystemGuard<'s>;
-
-    fn now(&self) -> Nanos {
-        self.clock.now()
-    }
 
     #[inline(always)]
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<SystemGuard<'_>, Failure> {
@@ -357,10 +281,6 @@ impl Subject for Mutexes {
         drop(held);
         Ok(())
     }
-
-    async fn work(&self, nanos: Nanos) {
-        self.clock.work(nanos);
-    }
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -370,13 +290,12 @@ fn open(path: &Path) -> io::Result<File> {
 /// A thread's view of locks that it shares with other threads of its process.
 pub struct Threads<'a> {
     locks: &'a [RwLock<()>],
-    clock: Clock,
 }
 
 impl<'a> Threads<'a> {
     /// A client of these locks.
     pub fn new(locks: &'a [RwLock<()>]) -> Self {
-        Self { locks, clock: Clock::new() }
+        Self { locks }
     }
 }
 
@@ -394,10 +313,6 @@ impl<'a> Subject for Threads<'a> {
     where
         Self: 's;
 
-    fn now(&self) -> Nanos {
-        self.clock.now()
-    }
-
     #[inline(always)]
     async fn acquire(&self, lock: u32, mode: Mode) -> Result<HeldByThread<'a>, Failure> {
         let lock = &self.locks[lock as usize];
@@ -414,9 +329,5 @@ impl<'a> Subject for Threads<'a> {
             HeldByThread::Exclusive(guard) => drop(guard),
         }
         Ok(())
-    }
-
-    async fn work(&self, nanos: Nanos) {
-        self.clock.work(nanos);
     }
 }

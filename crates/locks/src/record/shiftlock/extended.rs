@@ -54,7 +54,7 @@ pub struct Extended {
     /// Whether readers release by a compare on the generation.
     strict: bool,
     /// How long anybody may hold.
-    lease: Option<Term>,
+    pub(super) lease: Option<Term>,
 }
 
 /// What a holder remembers.
@@ -136,10 +136,10 @@ impl<'a, E: WideAtomics> Protocol<'a, E, Extended> {
     }
 
     async fn wait(self, mode: Mode, old: ShiftWord) -> Outcome<Option<Held>> {
-        if let Some(term) = self.rules.lease {
+        if self.rules.lease.is_some() {
             return match mode {
-                Mode::Exclusive => self.wait_exclusive_leased(term, old).await,
-                Mode::Shared => self.wait_shared_leased(term, old).await,
+                Mode::Exclusive => self.wait_exclusive(old).await,
+                Mode::Shared => self.wait_shared(old).await,
             };
         }
         let grant = match mode {
@@ -323,15 +323,15 @@ impl<E: WideAtomics> Lock<E> for Extended {
             return Ok(());
         }
         let generation = held.grant.released.generation();
-        match (mode, old.map(ShiftWord), self.lease) {
-            (Mode::Shared, Some(old), _) => {
+        match (mode, old.map(ShiftWord)) {
+            (Mode::Shared, Some(old)) => {
                 if !site.by(self).leave_strictly(generation, old).await? {
                     site.event(Event::Superseded { lock: site.lock });
                 }
                 Ok(())
             }
-            (Mode::Exclusive, old, Some(term)) => {
-                site.by(self).hand_over_leased(term, held.grant, old).await
+            (Mode::Exclusive, old) if self.lease.is_some() => {
+                site.by(self).hand_over(held.grant, old).await
             }
             _ => self.lock.hand_over(site, mode, held.grant, old).await,
         }

@@ -81,28 +81,28 @@ enum Told {
 
 // Waiting.
 
-impl Extended {
-    /// How long a wait for a word lasts before it looks again.
-    fn poll_leased<E: WideAtomics>(&self, term: Term) -> Nanos {
-        if E::WATCHES_MEMORY { term.glance_ns() } else { self.lock.poll_ns.min(term.glance_ns()) }
-    }
-}
-
 impl<E: WideAtomics> Protocol<'_, E, Extended> {
+    /// The lease of a lock that has one, as all have that wait here.
+    fn term(self) -> Term {
+        self.rules.lease.expect("without a lease the plain lock's waits are used")
+    }
+
+    /// How long a wait for a word lasts before it looks again.
+    fn poll_ns(self) -> Nanos {
+        let glance_ns = self.term().glance_ns();
+        if E::WATCHES_MEMORY { glance_ns } else { glance_ns.min(self.rules.lock.poll_ns) }
+    }
+
     /// A writer that found the lock taken. `None`: it has to begin again.
-    pub(super) async fn wait_exclusive_leased(
-        self,
-        term: Term,
-        old: ShiftWord,
-    ) -> Outcome<Option<Held>> {
+    pub(super) async fn wait_exclusive(self, old: ShiftWord) -> Outcome<Option<Held>> {
         self.publish(Phase::Waiting, Mode::Exclusive, old.generation());
         let watch = Watch::new(&self, old.released(), self.opened_at());
         let turn = if old.tail() == 0 {
             let released = add(old.released(), old.readers());
             let grant = Grant { released, epoch: old.epoch() != 0, streak: 1 };
-            self.wait_for_readers_leased(term, watch, grant).await?
+            self.wait_for_readers(watch, grant).await?
         } else {
-            self.follow_leased(term, watch, Mailbox::from_bits(old.tail())).await?
+            self.follow(watch, Mailbox::from_bits(old.tail())).await?
         };
         Ok(match turn {
             End::Mine(held) => Some(held),
@@ -111,51 +111,41 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
     }
 
     /// Reports to the writer before, and waits for its note.
-    async fn follow_leased(
-        self,
-        term: Term,
-        mut watch: Watch,
-        predecessor: Mailbox,
-    ) -> Outcome<End<Held>> {
+    async fn follow(self, mut watch: Watch, predecessor: Mailbox) -> Outcome<End<Held>> {
         let generation = watch.seen.generation();
         let report = Note::new(Kind::Successor, self.me, self.lock, generation);
-        if self.tell_leased(term, &mut watch, predecessor, &report).await? == Told::Over {
+        if self.tell(&mut watch, predecessor, &report).await? == Told::Over {
             return Ok(End::Again);
         }
         let note = loop {
             if let Some(note) = next_note(&self, generation) {
                 break note;
             }
-            if !self.await_mail_leased(term, &mut watch, generation).await? {
+            if !self.await_mail(&mut watch, generation).await? {
                 return Ok(End::Again);
             }
         };
         let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
         match note.kind {
-            Kind::ModeChanged => self.wait_for_readers_leased(term, watch, grant).await,
-            Kind::Handover => self.hold(term, grant, watch.not_yet(grant.released)).await,
+            Kind::ModeChanged => self.wait_for_readers(watch, grant).await,
+            Kind::Handover => self.hold(grant, watch.not_yet(grant.released)).await,
             Kind::Successor | Kind::Reset | Kind::First => Ok(End::Again),
         }
     }
 
     /// Waits until the count is the one of `grant`.
-    async fn wait_for_readers_leased(
-        self,
-        term: Term,
-        mut watch: Watch,
-        grant: Grant,
-    ) -> Outcome<End<Held>> {
+    async fn wait_for_readers(self, mut watch: Watch, grant: Grant) -> Outcome<End<Held>> {
         loop {
             let seen = watch.look(&self).await?;
             if seen == grant.released {
-                return self.hold(term, grant, watch.before).await;
+                return self.hold(grant, watch.before).await;
             }
-            if !self.goes_on(term, &mut watch, grant.released.generation()).await? {
+            if !self.goes_on(&mut watch, grant.released.generation()).await? {
                 return Ok(End::Again);
             }
             self.endpoint.checkpoint(&watch.survivors([grant.released.0, 0]));
             let word = Some((self.lock.plus(UPPER_HALF), watch.seen.0));
-            let interval = Some(self.rules.poll_leased::<E>(term));
+            let interval = Some(self.poll_ns());
             let patience = self.rules.lock.patience;
             self.endpoint.wait(Wait { word, interval, patience, ..Wait::default() }).await;
         }
@@ -163,11 +153,7 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
 
     /// A reader that found a writer in line waits for the epoch to flip. `None`: it has to begin
     /// again.
-    pub(super) async fn wait_shared_leased(
-        self,
-        term: Term,
-        old: ShiftWord,
-    ) -> Outcome<Option<Held>> {
+    pub(super) async fn wait_shared(self, old: ShiftWord) -> Outcome<Option<Held>> {
         let generation = old.generation();
         self.publish(Phase::Waiting, Mode::Shared, generation);
         let mut watch = Watch::new(&self, old.released(), self.opened_at());
@@ -181,26 +167,25 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
                 return Ok(None);
             }
             if word.epoch() != old.epoch() {
-                return self.admitted_leased(term, word, generation, not_yet).await;
+                return self.admitted(word, generation, not_yet).await;
             }
             not_yet = begun;
-            if begun.saturating_sub(watch.looked) >= term.glance_ns() {
+            if begun.saturating_sub(watch.looked) >= self.term().glance_ns() {
                 watch.look(&self).await?;
-                if !self.goes_on(term, &mut watch, generation).await? {
+                if !self.goes_on(&mut watch, generation).await? {
                     return Ok(None);
                 }
             }
             self.endpoint.checkpoint(&watch.survivors([seen, not_yet]));
-            let interval = Some(self.rules.poll_leased::<E>(term));
+            let interval = Some(self.poll_ns());
             let (word, patience) = (Some((self.lock, seen)), self.rules.lock.patience);
             self.endpoint.wait(Wait { word, interval, patience, ..Wait::default() }).await;
         }
     }
 
     /// A reader sees the flip, which had certainly not happened at `not_yet`.
-    async fn admitted_leased(
+    async fn admitted(
         self,
-        term: Term,
         word: ShiftWord,
         generation: u64,
         not_yet: Nanos,
@@ -210,21 +195,21 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
             return Ok(None);
         }
         let now = self.endpoint.now();
-        if now.saturating_sub(not_yet) > term.ns {
+        if now.saturating_sub(not_yet) > self.term().ns {
             let guess = ShiftWord(word.0 | u128::from(released.0) << 64);
             self.leave_strictly(generation, guess).await?;
             return Ok(None);
         }
         let grant = Grant { released, epoch: word.epoch() != 0, streak: 0 };
-        Ok(Some(Held { grant, readers: word.readers() as u16, expires: term.end(now) }))
+        Ok(Some(Held { grant, readers: word.readers() as u16, expires: self.term().end(now) }))
     }
 
     /// The hold of a writer that finds itself granted the lock, which it certainly was not at
     /// `not_yet`.
-    async fn hold(self, term: Term, grant: Grant, not_yet: Nanos) -> Outcome<End<Held>> {
+    async fn hold(self, grant: Grant, not_yet: Nanos) -> Outcome<End<Held>> {
         let now = self.endpoint.now();
-        let held = Held { grant, readers: 0, expires: term.end(now) };
-        if now.saturating_sub(not_yet) <= term.ns {
+        let held = Held { grant, readers: 0, expires: self.term().end(now) };
+        if now.saturating_sub(not_yet) <= self.term().ns {
             return Ok(End::Mine(held));
         }
         let released = add(grant.released, 1);
@@ -242,28 +227,23 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
 
     /// Waits for mail, and looks at the count if there is none for a while. False if the lock was
     /// reset.
-    async fn await_mail_leased(
-        self,
-        term: Term,
-        watch: &mut Watch,
-        generation: u64,
-    ) -> Outcome<bool> {
+    async fn await_mail(self, watch: &mut Watch, generation: u64) -> Outcome<bool> {
         self.endpoint.checkpoint(&watch.survivors([generation, self.successor_bits()]));
-        let (mail, interval) = (Some(self.slot()), Some(term.glance_ns()));
+        let (mail, interval) = (Some(self.slot()), Some(self.term().glance_ns()));
         let wait = Wait { mail, interval, patience: self.rules.lock.patience, ..Wait::default() };
         if self.endpoint.wait(wait).await == Woken::Mail {
             return Ok(true);
         }
         watch.look(&self).await?;
-        self.goes_on(term, watch, generation).await
+        self.goes_on(watch, generation).await
     }
 
     /// Whether whoever waits goes on waiting after a look. If the count has stood still for too
     /// long, it resets the lock and then does not.
-    async fn goes_on(self, term: Term, watch: &mut Watch, generation: u64) -> Outcome<bool> {
+    async fn goes_on(self, watch: &mut Watch, generation: u64) -> Outcome<bool> {
         let now = self.endpoint.now();
         if watch.seen.generation() == generation
-            && now.saturating_sub(watch.since) >= term.stall_ns()
+            && now.saturating_sub(watch.since) >= self.term().stall_ns()
         {
             let found = reset(&self, watch.seen).await?;
             if found == watch.seen {
@@ -279,12 +259,7 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
 
 impl<E: WideAtomics> Protocol<'_, E, Extended> {
     /// Gives the lock to the successor, once that is known.
-    pub(super) async fn hand_over_leased(
-        self,
-        term: Term,
-        grant: Grant,
-        old: Option<ShiftWord>,
-    ) -> Outcome<()> {
+    pub(super) async fn hand_over(self, grant: Grant, old: Option<ShiftWord>) -> Outcome<()> {
         let generation = grant.released.generation();
         if old.is_some_and(|old| old.generation() != generation) {
             self.event(Event::Superseded { lock: self.lock });
@@ -298,14 +273,14 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
             }
             // Who got in line and never reports holds everybody up, until this client or another
             // of those who wait loses patience.
-            if !self.await_mail_leased(term, &mut watch, generation).await? {
+            if !self.await_mail(&mut watch, generation).await? {
                 return Ok(());
             }
         };
         self.set_successor(None);
         let Some(note) = self.plain().count_release(grant).await? else { return Ok(()) };
         watch.sees(&self, add(grant.released, 1), self.endpoint.now());
-        let told = self.tell_leased(term, &mut watch, successor, &note).await?;
+        let told = self.tell(&mut watch, successor, &note).await?;
         if told == Told::Dead && note.kind == Kind::Handover {
             // Nobody holds, and nobody will: those behind need not wait for that to show.
             reset(&self, note.released).await?;
@@ -315,13 +290,7 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
 
     /// Sends a note, and again while the receiver's mailbox is full, until the lock is reset. The
     /// receiver may be gone for long: it is asked less and less often.
-    async fn tell_leased(
-        self,
-        term: Term,
-        watch: &mut Watch,
-        to: Mailbox,
-        note: &Note,
-    ) -> Outcome<Told> {
+    async fn tell(self, watch: &mut Watch, to: Mailbox, note: &Note) -> Outcome<Told> {
         let mut pause_ns = MAILBOX_FULL_RETRY_NS;
         loop {
             match self.endpoint.send(to, note.encode()).await {
@@ -337,9 +306,9 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
             let peers = [to.endpoint];
             let interval = Some(pause_ns);
             self.endpoint.wait(Wait { peers: &peers, interval, ..Wait::default() }).await;
-            pause_ns = (2 * pause_ns).min(term.glance_ns());
+            pause_ns = (2 * pause_ns).min(self.term().glance_ns());
             watch.look(&self).await?;
-            if !self.goes_on(term, watch, note.released.generation()).await? {
+            if !self.goes_on(watch, note.released.generation()).await? {
                 return Ok(Told::Over);
             }
         }

@@ -19,6 +19,7 @@ pub mod connection;
 pub mod endpoint;
 pub mod error;
 pub mod hook;
+mod listed;
 #[cfg(test)]
 mod model;
 #[cfg(all(feature = "shm", target_os = "linux"))]

@@ -1,4 +1,4 @@
-//! The time of subjects that have no endpoint to ask.
+//! The clock that all processes share, for those that have no endpoint to ask.
 
 use farlock_fabric::Nanos;
 use rustix::time::{ClockId, clock_gettime};

@@ -39,46 +39,34 @@ pub enum Side {
     After,
 }
 
-/// What a client does at the boundaries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Moment {
-    /// Any of the others.
-    Any,
-    /// A read.
-    Read,
-    /// A write.
-    Write,
-    /// An atomic.
-    Atomic,
-    /// A message sent.
-    Send,
-    /// A message taken out of the mailbox; it has no moment before.
-    Receive,
-    /// A word of the client's own record.
-    Publish,
-    /// A wait.
-    Wait,
-    /// Any verb or record between the discovery of a death and the grant.
-    Repair,
-    /// The time between a grant and its release.
-    Hold,
+farlock_fabric::listed! {
+    /// What a client does at the boundaries.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Moment {
+        /// Any of the others.
+        Any,
+        /// A read.
+        Read,
+        /// A write.
+        Write,
+        /// An atomic.
+        Atomic,
+        /// A message sent.
+        Send,
+        /// A message taken out of the mailbox; it has no moment before.
+        Receive,
+        /// A word of the client's own record.
+        Publish,
+        /// A wait.
+        Wait,
+        /// Any verb or record between the discovery of a death and the grant.
+        Repair,
+        /// The time between a grant and its release.
+        Hold,
+    }
 }
 
 impl Moment {
-    /// All of them, in the order of tables.
-    pub const ALL: [Self; 10] = [
-        Self::Any,
-        Self::Read,
-        Self::Write,
-        Self::Atomic,
-        Self::Send,
-        Self::Receive,
-        Self::Publish,
-        Self::Wait,
-        Self::Repair,
-        Self::Hold,
-    ];
-
     /// Its name in a strike.
     pub const fn name(self) -> &'static str {
         match self {

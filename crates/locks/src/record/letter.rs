@@ -17,39 +17,28 @@ const MAILBOX_FULL_RETRY_NS: Nanos = 5_000;
 /// Letters begin with a number that no [`Note`](super::queue::Note) begins with.
 const FIRST: u64 = 64;
 
-/// What a letter says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub(super) enum Subject {
-    /// I am the writer behind you; so many readers came between us.
-    Writer = FIRST,
-    /// I am a reader behind you.
-    Reader,
-    /// The lock is yours; so many writers in a row have held it.
-    Granted,
-    /// It is your turn, but readers may be inside.
-    ModeChanged,
-    /// To a server: I want it in this mode.
-    Request,
-    /// To a server: I want it in this mode if that needs no waiting.
-    Try,
-    /// To a server: I leave it, which I had in this mode.
-    Release,
-    /// From a server: not at once.
-    Refused,
-}
-
-impl Subject {
-    const ALL: [Self; 8] = [
-        Self::Writer,
-        Self::Reader,
-        Self::Granted,
-        Self::ModeChanged,
-        Self::Request,
-        Self::Try,
-        Self::Release,
-        Self::Refused,
-    ];
+farlock_fabric::listed! {
+    /// What a letter says.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u64)]
+    pub(super) enum Subject {
+        /// I am the writer behind you; so many readers came between us.
+        Writer = FIRST,
+        /// I am a reader behind you.
+        Reader,
+        /// The lock is yours; so many writers in a row have held it.
+        Granted,
+        /// It is your turn, but readers may be inside.
+        ModeChanged,
+        /// To a server: I want it in this mode.
+        Request,
+        /// To a server: I want it in this mode if that needs no waiting.
+        Try,
+        /// To a server: I leave it, which I had in this mode.
+        Release,
+        /// From a server: not at once.
+        Refused,
+    }
 }
 
 /// A message about a lock.

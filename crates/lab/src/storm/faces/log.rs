@@ -7,65 +7,43 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::time::{ClockId, clock_gettime};
+pub(crate) use crate::clock::now;
 
 /// Bytes of a record. A page holds a whole number of them.
 const RECORD: usize = 64;
 
-/// Nanoseconds of the clock that all processes share.
-pub fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// What happened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub enum What {
-    /// An operation asks for a lock; `more` is its [`Patience`].
-    Asks = 1,
-    /// It holds, with a token.
-    Enters = 2,
-    /// It is about to release.
-    Leaves = 3,
-    /// It has released; `more` is 1 if it only let go of its guard.
-    Ended = 4,
-    /// It was not granted; `more` is the [`Refusal`].
-    Refused = 5,
-    /// It holds, and somebody else was found inside who lives.
-    Overlaps = 6,
-    /// It failed as nothing should.
-    Failed = 7,
-    /// A process is about to be killed.
-    Kills = 8,
-    /// Nothing of it is left.
-    Gone = 9,
-    /// It is about to be stopped.
-    Stops = 10,
-    /// It was seen to be stopped.
-    Stopped = 11,
-    /// It is about to go on.
-    Continues = 12,
-    /// The storm is over: who waits now waits for ever.
-    Over = 13,
-}
-
-impl What {
-    const ALL: [Self; 13] = [
-        Self::Asks,
-        Self::Enters,
-        Self::Leaves,
-        Self::Ended,
-        Self::Refused,
-        Self::Overlaps,
-        Self::Failed,
-        Self::Kills,
-        Self::Gone,
-        Self::Stops,
-        Self::Stopped,
-        Self::Continues,
-        Self::Over,
-    ];
+farlock_fabric::listed! {
+    /// What happened.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u64)]
+    pub enum What {
+        /// An operation asks for a lock; `more` is its [`Patience`].
+        Asks = 1,
+        /// It holds, with a token.
+        Enters = 2,
+        /// It is about to release.
+        Leaves = 3,
+        /// It has released; `more` is 1 if it only let go of its guard.
+        Ended = 4,
+        /// It was not granted; `more` is the [`Refusal`].
+        Refused = 5,
+        /// It holds, and somebody else was found inside who lives.
+        Overlaps = 6,
+        /// It failed as nothing should.
+        Failed = 7,
+        /// A process is about to be killed.
+        Kills = 8,
+        /// Nothing of it is left.
+        Gone = 9,
+        /// It is about to be stopped.
+        Stops = 10,
+        /// It was seen to be stopped.
+        Stopped = 11,
+        /// It is about to go on.
+        Continues = 12,
+        /// The storm is over: who waits now waits for ever.
+        Over = 13,
+    }
 }
 
 /// How long an operation waits.

@@ -118,7 +118,7 @@ impl Default for Patience {
 }
 
 /// A client's connection to the fabric: 64-bit verbs, messages, waiting, time and chance.
-pub trait Endpoint: 'static {
+pub trait Endpoint: Sized + 'static {
     /// Every verb completes within [`Endpoint::post`]. So [`Posted::Pending`] never comes, and what
     /// a peer does next takes as long as its processor, not a round trip.
     const COMPLETES_IN_POST: bool;
@@ -216,10 +216,7 @@ pub trait Endpoint: 'static {
 
     /// The indices that may be occupied, in order. Costs by who is there, not by who could be,
     /// where the fabric knows.
-    fn occupied(&self) -> impl Iterator<Item = u16>
-    where
-        Self: Sized,
-    {
+    fn occupied(&self) -> impl Iterator<Item = u16> {
         let next = |last: &u16| last.checked_add(1).and_then(|index| self.occupied_from(index));
         std::iter::successors(self.occupied_from(1), next)
     }
@@ -244,64 +241,43 @@ pub trait Endpoint: 'static {
 
     /// Posts a verb; await it for its completion.
     #[inline(always)]
-    fn verb(&self, verb: Verb<'_>) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn verb(&self, verb: Verb<'_>) -> Completion<'_, Self> {
         Completion { endpoint: self, posted: self.post(verb) }
     }
 
     /// Posts a chain; await it for its completion.
     #[inline]
-    fn chain(&self, chain: &[Link<'_>]) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn chain(&self, chain: &[Link<'_>]) -> Completion<'_, Self> {
         Completion { endpoint: self, posted: self.post_chain(chain) }
     }
 
     /// Goes on with a ticket that [`Endpoint::post`] gave.
     #[inline(always)]
-    fn completion(&self, posted: Posted) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn completion(&self, posted: Posted) -> Completion<'_, Self> {
         Completion { endpoint: self, posted }
     }
 
     /// Reads one word.
     #[inline]
-    fn read64(&self, addr: Addr) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn read64(&self, addr: Addr) -> Completion<'_, Self> {
         self.verb(Verb::Read { addr, words: 1 })
     }
 
     /// Compares and swaps one word; [`Endpoint::old`] has the old one.
     #[inline(always)]
-    fn cas64(&self, addr: Addr, compare: u64, swap: u64) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn cas64(&self, addr: Addr, compare: u64, swap: u64) -> Completion<'_, Self> {
         self.verb(Verb::Cas64 { addr, compare, swap })
     }
 
     /// Adds to one word; [`Endpoint::old`] has the old one.
     #[inline(always)]
-    fn faa64(&self, addr: Addr, add: u64) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn faa64(&self, addr: Addr, add: u64) -> Completion<'_, Self> {
         self.verb(Verb::Faa64 { addr, add })
     }
 
     /// Sends a message.
     #[inline]
-    fn send(&self, to: Mailbox, message: Message) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn send(&self, to: Mailbox, message: Message) -> Completion<'_, Self> {
         self.verb(Verb::Send { to, message })
     }
 
@@ -310,10 +286,7 @@ pub trait Endpoint: 'static {
     /// # Panics
     /// If nothing could ever end the wait.
     #[inline]
-    fn wait<'a>(&'a self, wait: Wait<'a>) -> Waiting<'a, Self>
-    where
-        Self: Sized,
-    {
+    fn wait<'a>(&'a self, wait: Wait<'a>) -> Waiting<'a, Self> {
         let endless = wait.word.is_none()
             && wait.mail.is_none()
             && wait.peers.is_empty()
@@ -324,10 +297,7 @@ pub trait Endpoint: 'static {
 
     /// Waits for so many nanoseconds.
     #[inline]
-    fn sleep(&self, interval: Nanos) -> Waiting<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn sleep(&self, interval: Nanos) -> Waiting<'_, Self> {
         self.wait(Wait { interval: Some(interval), patience: Patience::PARK, ..Wait::default() })
     }
 }
@@ -336,19 +306,13 @@ pub trait Endpoint: 'static {
 pub trait MaskedAtomics: Endpoint {
     /// [`masked_cas64`](crate::verb::masked_cas64) on a word of far memory.
     #[inline(always)]
-    fn masked_cas64(&self, addr: Addr, op: MaskedCas<u64>) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn masked_cas64(&self, addr: Addr, op: MaskedCas<u64>) -> Completion<'_, Self> {
         self.verb(Verb::MaskedCas64 { addr, op })
     }
 
     /// [`masked_faa64`](crate::verb::masked_faa64) on a word of far memory.
     #[inline(always)]
-    fn masked_faa64(&self, addr: Addr, op: MaskedFaa<u64>) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    fn masked_faa64(&self, addr: Addr, op: MaskedFaa<u64>) -> Completion<'_, Self> {
         self.verb(Verb::MaskedFaa64 { addr, op })
     }
 }
@@ -362,10 +326,7 @@ pub trait WideAtomics: MaskedAtomics {
         addr: Addr,
         op: MaskedCas<u128>,
         hint: Option<u128>,
-    ) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    ) -> Completion<'_, Self> {
         self.verb(Verb::MaskedCas128 { addr, op, hint })
     }
 
@@ -376,10 +337,7 @@ pub trait WideAtomics: MaskedAtomics {
         addr: Addr,
         op: MaskedFaa<u128>,
         hint: Option<u128>,
-    ) -> Completion<'_, Self>
-    where
-        Self: Sized,
-    {
+    ) -> Completion<'_, Self> {
         self.verb(Verb::MaskedFaa128 { addr, op, hint })
     }
 }

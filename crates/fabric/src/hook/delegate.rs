@@ -22,7 +22,7 @@ macro_rules! delegated {
         /// Import this trait where a hook is written, [`Endpoint`] where one is used: their methods
         /// share their names.
         #[expect(missing_docs, reason = "each method is documented under its name in Endpoint")]
-        pub trait Hook: 'static {
+        pub trait Hook: Sized + 'static {
             /// The kind of endpoint inside.
             type Inner: Endpoint;
 

@@ -15,24 +15,24 @@ use crate::verb::{Link, Verb};
 /// How many verbs of each kind were posted, whatever became of them. A chain counts as one chain
 /// and as each of its verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct Counts<N = u64> {
     /// Compare-and-swaps and fetch-and-adds, masked or not, of 64 and 128 bits.
-    pub atomics: u64,
+    pub atomics: N,
     /// Reads of any length.
-    pub reads: u64,
+    pub reads: N,
     /// Writes of any length.
-    pub writes: u64,
+    pub writes: N,
     /// Messages, delivered or not.
-    pub sends: u64,
+    pub sends: N,
     /// Chains.
-    pub chains: u64,
+    pub chains: N,
     /// Doorbells: single verbs and chains. What an operation costs in round trips where it awaits
     /// each.
-    pub doorbells: u64,
+    pub doorbells: N,
     /// Waits begun.
-    pub waits: u64,
+    pub waits: N,
     /// Messages received.
-    pub receipts: u64,
+    pub receipts: N,
 }
 
 impl Counts {
@@ -40,17 +40,19 @@ impl Counts {
     pub const fn verbs(&self) -> u64 {
         self.atomics + self.reads + self.writes + self.sends
     }
+}
 
-    fn zip(self, other: Self, f: fn(u64, u64) -> u64) -> Self {
-        Self {
-            atomics: f(self.atomics, other.atomics),
-            reads: f(self.reads, other.reads),
-            writes: f(self.writes, other.writes),
-            sends: f(self.sends, other.sends),
-            chains: f(self.chains, other.chains),
-            doorbells: f(self.doorbells, other.doorbells),
-            waits: f(self.waits, other.waits),
-            receipts: f(self.receipts, other.receipts),
+impl<N> Counts<N> {
+    fn zip<M>(&self, other: &Self, f: impl Fn(&N, &N) -> M) -> Counts<M> {
+        Counts {
+            atomics: f(&self.atomics, &other.atomics),
+            reads: f(&self.reads, &other.reads),
+            writes: f(&self.writes, &other.writes),
+            sends: f(&self.sends, &other.sends),
+            chains: f(&self.chains, &other.chains),
+            doorbells: f(&self.doorbells, &other.doorbells),
+            waits: f(&self.waits, &other.waits),
+            receipts: f(&self.receipts, &other.receipts),
         }
     }
 }
@@ -60,7 +62,7 @@ impl Sub for Counts {
 
     /// What was added since `earlier`.
     fn sub(self, earlier: Self) -> Self {
-        self.zip(earlier, u64::wrapping_sub)
+        self.zip(&earlier, |now, then| now.wrapping_sub(*then))
     }
 }
 
@@ -68,7 +70,7 @@ impl Add for Counts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        self.zip(other, u64::wrapping_add)
+        self.zip(&other, |one, other| one.wrapping_add(*other))
     }
 }
 
@@ -82,45 +84,19 @@ impl AddAssign for Counts {
 #[derive(Debug, Default)]
 pub struct Counted<E> {
     inner: E,
-    atomics: Cell<u64>,
-    reads: Cell<u64>,
-    writes: Cell<u64>,
-    sends: Cell<u64>,
-    chains: Cell<u64>,
-    doorbells: Cell<u64>,
-    waits: Cell<u64>,
-    receipts: Cell<u64>,
+    counts: Counts<Cell<u64>>,
 }
 
 impl<E: Endpoint> Counted<E> {
     /// Counts from zero.
     pub fn new(inner: E) -> Self {
-        Self {
-            inner,
-            atomics: Cell::new(0),
-            reads: Cell::new(0),
-            writes: Cell::new(0),
-            sends: Cell::new(0),
-            chains: Cell::new(0),
-            doorbells: Cell::new(0),
-            waits: Cell::new(0),
-            receipts: Cell::new(0),
-        }
+        Self { inner, counts: Counts::default() }
     }
 
     /// The counts so far. Subtract an earlier snapshot for the cost of what lies between.
     #[inline]
     pub fn counts(&self) -> Counts {
-        Counts {
-            atomics: self.atomics.get(),
-            reads: self.reads.get(),
-            writes: self.writes.get(),
-            sends: self.sends.get(),
-            chains: self.chains.get(),
-            doorbells: self.doorbells.get(),
-            waits: self.waits.get(),
-            receipts: self.receipts.get(),
-        }
+        self.counts.zip(&self.counts, |count, _| count.get())
     }
 
     /// Gives the endpoint inside back.
@@ -131,15 +107,15 @@ impl<E: Endpoint> Counted<E> {
     #[inline(always)]
     fn count(&self, verb: &Verb<'_>) {
         bump(match verb {
-            Verb::Read { .. } => &self.reads,
-            Verb::Write { .. } => &self.writes,
-            Verb::Send { .. } => &self.sends,
+            Verb::Read { .. } => &self.counts.reads,
+            Verb::Write { .. } => &self.counts.writes,
+            Verb::Send { .. } => &self.counts.sends,
             Verb::Cas64 { .. }
             | Verb::Faa64 { .. }
             | Verb::MaskedCas64 { .. }
             | Verb::MaskedFaa64 { .. }
             | Verb::MaskedCas128 { .. }
-            | Verb::MaskedFaa128 { .. } => &self.atomics,
+            | Verb::MaskedFaa128 { .. } => &self.counts.atomics,
         });
     }
 }
@@ -160,7 +136,7 @@ impl<E: Endpoint> Hook for Counted<E> {
     #[inline(always)]
     fn post(&self, verb: Verb<'_>) -> Posted {
         self.count(&verb);
-        bump(&self.doorbells);
+        bump(&self.counts.doorbells);
         self.inner.post(verb)
     }
 
@@ -169,8 +145,8 @@ impl<E: Endpoint> Hook for Counted<E> {
         for link in chain {
             self.count(&link.verb);
         }
-        bump(&self.chains);
-        bump(&self.doorbells);
+        bump(&self.counts.chains);
+        bump(&self.counts.doorbells);
         self.inner.post_chain(chain)
     }
 
@@ -178,7 +154,7 @@ impl<E: Endpoint> Hook for Counted<E> {
     fn receive(&self, slot: Slot) -> Option<Envelope> {
         let received = self.inner.receive(slot);
         if received.is_some() {
-            bump(&self.receipts);
+            bump(&self.counts.receipts);
         }
         received
     }
@@ -191,7 +167,7 @@ impl<E: Endpoint> Hook for Counted<E> {
         cx: &mut Context<'_>,
     ) -> Poll<Woken> {
         if !state.begun {
-            bump(&self.waits);
+            bump(&self.counts.waits);
         }
         self.inner.poll_wait(wait, state, cx)
     }

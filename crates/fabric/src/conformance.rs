@@ -166,7 +166,7 @@ macro_rules! conformance_cases {
             an_addition_of_zero_changes_nothing(with_line)
             a_subtraction_is_an_addition(with_line)
             atomics_touch_their_word_alone(with_line)
-            random_atomics_match_their_definition
+            random_atomics_match_their_definition(with_line)
             verbs_in_flight_together_all_take_effect(with_line)
             a_verb_completes_within_its_post_where_all_do
             an_abandoned_atomic_takes_effect(with_line)
@@ -182,7 +182,7 @@ macro_rules! conformance_cases {
             a_write_covers_the_atomic_before_it(with_line)
             a_fenced_write_comes_after_the_read_before_it(with_line)
             a_fenced_atomic_comes_after_the_read_before_it(with_line)
-            a_fence_holds_for_every_earlier_read
+            a_fence_holds_for_every_earlier_read(with_line)
             an_unfenced_write_may_come_before_the_read(with_line)
             each_verb_has_its_own_old_word(with_line)
             each_read_has_its_own_words
@@ -190,7 +190,7 @@ macro_rules! conformance_cases {
             a_fault_does_not_stop_the_verbs_after_it
             a_chain_ends_with_its_first_fault
             a_fault_at_either_end_is_told
-            a_message_goes_with_a_chain
+            a_message_goes_with_a_chain(with_pair_and_line)
             an_abandoned_chain_takes_effect(with_line)
             random_fenced_chains_match_their_definition
             random_chains_of_writes_and_atomics_match_their_definition;
@@ -221,18 +221,18 @@ macro_rules! conformance_cases {
             a_full_mailbox_has_room_again_after_a_receipt(with_pair)
             a_full_slot_leaves_the_others_open(with_pair)
             a_message_to_the_dead_is_refused
-            a_message_to_another_incarnation_is_refused
+            a_message_to_another_incarnation_is_refused(with_pair)
             a_message_to_the_successor_alone_arrives
             a_message_to_nobody_is_refused
             a_message_beyond_the_table_is_refused
             a_message_to_a_slot_that_is_not_there_is_refused(with_pair)
             a_message_outlives_its_sender
             a_message_is_there_when_its_send_completes(with_pair)
-            a_message_follows_the_writes_before_it;
+            a_message_follows_the_writes_before_it(with_pair_and_line);
         waits:
             a_wait_does_not_end_early
             a_wait_of_no_time_ends
-            a_long_wait_outlasts_a_short_one
+            a_long_wait_outlasts_a_short_one(with_pair)
             a_message_that_is_there_ends_a_wait_at_once(with_pair)
             a_message_ends_a_wait(with_pair)
             a_message_in_another_slot_ends_no_wait(with_pair)
@@ -242,11 +242,11 @@ macro_rules! conformance_cases {
             a_living_peer_ends_no_wait
             a_word_that_differs_already_ends_a_wait(with_line)
             a_word_that_stays_ends_no_wait_but_in_time
-            a_watched_word_is_seen_to_change
+            a_watched_word_is_seen_to_change(with_pair_and_line)
             a_change_ends_a_wait_where_memory_is_watched
             whichever_comes_first_ends_a_wait
             a_dropped_wait_leaves_nothing_behind(with_pair)
-            many_dropped_waits_leave_nothing_behind
+            many_dropped_waits_leave_nothing_behind(with_pair_and_line)
             waits_of_several_slots_do_not_mix(with_pair)
             a_wait_that_could_never_end_is_a_bug;
         lives:
@@ -274,14 +274,14 @@ macro_rules! conformance_cases {
             whoever_attaches_after_a_reset_is_served;
         records:
             a_record_lies_in_memory_of_its_own
-            what_is_published_is_read_by_others
+            what_is_published_is_read_by_others(with_pair_and_line)
             what_is_published_is_read_by_its_owner
-            what_is_published_comes_before_later_verbs
-            what_is_published_comes_before_a_later_message
+            what_is_published_comes_before_later_verbs(with_pair_and_line)
+            what_is_published_comes_before_a_later_message(with_pair)
             every_word_of_a_record_is_its_own(with_line)
             records_of_slots_do_not_mix(with_line)
             records_of_endpoints_do_not_mix
-            the_last_value_published_stays;
+            the_last_value_published_stays(with_pair_and_line);
         time:
             time_does_not_go_back(with_line)
             time_passes_in_a_wait
@@ -354,16 +354,16 @@ macro_rules! conformance_cases {
     } };
     (revoking [$($then:tt)+] $($with:tt)*) => { $($then)+! { $($with)*;
         revocation:
-            the_revoked_are_refused
-            the_revoked_change_nothing
-            the_revoked_change_nothing_by_chain
-            the_revoked_send_nothing
-            a_verb_in_flight_does_not_outlive_a_revocation
+            the_revoked_are_refused(with_pair_and_line)
+            the_revoked_change_nothing(with_pair_and_line)
+            the_revoked_change_nothing_by_chain(with_pair_and_line)
+            the_revoked_send_nothing(with_pair)
+            a_verb_in_flight_does_not_outlive_a_revocation(with_pair_and_line)
             a_revocation_hits_nobody_else
             the_dead_can_be_revoked
             one_can_be_revoked_twice
             a_successor_of_the_revoked_is_free
-            the_revoked_change_nothing_by_masked_verbs;
+            the_revoked_change_nothing_by_masked_verbs(with_pair_and_line);
     } };
 }
 
@@ -377,6 +377,15 @@ pub fn with_line<S: Stage>(stage: &mut S, case: impl AsyncFnOnce(S::Endpoint, Ad
 pub fn with_pair<S: Stage>(stage: &mut S, case: impl AsyncFnOnce(S::Endpoint, S::Endpoint)) {
     let (e, peer) = (stage.endpoint(), stage.endpoint());
     stage.run(case(e, peer));
+}
+
+/// Runs a case of two endpoints and a line of memory.
+pub fn with_pair_and_line<S: Stage>(
+    stage: &mut S,
+    case: impl AsyncFnOnce(S::Endpoint, S::Endpoint, Addr),
+) {
+    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+    stage.run(case(e, peer, addr));
 }
 
 /// Both futures, side by side.

@@ -71,32 +71,29 @@ pub async fn atomics_touch_their_word_alone<E: Endpoint>(e: E, addr: Addr) {
     assert_eq!(load_all(&e, addr, 5).await, [u64::MAX, 1, 0, u64::MAX, u64::MAX]);
 }
 
-pub fn random_atomics_match_their_definition<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+pub async fn random_atomics_match_their_definition<E: Endpoint>(e: E, addr: Addr) {
     let (mut dice, mut word) = (Dice(2), 0_u64);
-    stage.run(async {
-        for _ in 0..2000 {
-            let operand = dice.word() as u64;
-            let new = match dice.of(3) {
-                0 => {
-                    e.faa64(addr, operand).await.expect("it takes effect");
-                    word.wrapping_add(operand)
-                }
-                1 => {
-                    e.cas64(addr, word, operand).await.expect("it takes effect");
-                    operand
-                }
-                _ => {
-                    let compare = dice.word() as u64;
-                    e.cas64(addr, compare, operand).await.expect("it takes effect");
-                    if word == compare { operand } else { word }
-                }
-            };
-            assert_eq!(e.old() as u64, word);
-            word = new;
-        }
-        assert_eq!(load(&e, addr).await, word);
-    });
+    for _ in 0..2000 {
+        let operand = dice.word() as u64;
+        let new = match dice.of(3) {
+            0 => {
+                e.faa64(addr, operand).await.expect("it takes effect");
+                word.wrapping_add(operand)
+            }
+            1 => {
+                e.cas64(addr, word, operand).await.expect("it takes effect");
+                operand
+            }
+            _ => {
+                let compare = dice.word() as u64;
+                e.cas64(addr, compare, operand).await.expect("it takes effect");
+                if word == compare { operand } else { word }
+            }
+        };
+        assert_eq!(e.old() as u64, word);
+        word = new;
+    }
+    assert_eq!(load(&e, addr).await, word);
 }
 
 pub async fn verbs_in_flight_together_all_take_effect<E: Endpoint>(e: E, addr: Addr) {

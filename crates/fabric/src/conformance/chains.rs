@@ -100,15 +100,12 @@ pub async fn a_fenced_atomic_comes_after_the_read_before_it<E: Endpoint>(e: E, a
     }
 }
 
-pub fn a_fence_holds_for_every_earlier_read<S: Stage>(stage: &mut S) {
-    let (e, addr) = (stage.endpoint(), stage.scratch(64));
+pub async fn a_fence_holds_for_every_earlier_read<E: Endpoint>(e: E, addr: Addr) {
     let (first, second, third) = (addr, addr.plus(8), addr.plus(16));
-    stage.run(async {
-        let fenced = Link::fenced(Verb::Write { addr: first, data: &[7, 7, 7] });
-        chain(&e, &[read(first), read(second), add(third, 1), fenced]).await;
-        assert_eq!((old(&e, 0), old(&e, 1)), (0, 0));
-        assert_eq!(load_all(&e, addr, 3).await, [7; 3]);
-    });
+    let fenced = Link::fenced(Verb::Write { addr: first, data: &[7, 7, 7] });
+    chain(&e, &[read(first), read(second), add(third, 1), fenced]).await;
+    assert_eq!((old(&e, 0), old(&e, 1)), (0, 0));
+    assert_eq!(load_all(&e, addr, 3).await, [7; 3]);
 }
 
 pub async fn an_unfenced_write_may_come_before_the_read<E: Endpoint>(e: E, addr: Addr) {
@@ -192,19 +189,16 @@ pub fn a_fault_at_either_end_is_told<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn a_message_goes_with_a_chain<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+pub async fn a_message_goes_with_a_chain<E: Endpoint>(e: E, peer: E, addr: Addr) {
     let to = Mailbox { endpoint: peer.id(), slot: Slot(0) };
-    stage.run(async {
-        let send = Verb::Send { to, message: [1, 2, 3, 4] };
-        chain(&e, &[write(addr, &[8]), send.into(), add(addr, 1)]).await;
-        let envelope = peer.receive(Slot(0)).expect("it was delivered");
-        assert_eq!((envelope.message, envelope.from), ([1, 2, 3, 4], e.id()));
-        assert_eq!(load(&peer, addr).await, 9);
-        let nobody = Verb::Send { to: Mailbox::NOBODY, message: [0; 4] };
-        assert_eq!(e.chain(&[nobody.into(), add(addr, 1)]).await, Err(Fault::PeerGone));
-        assert_eq!(load(&peer, addr).await, 10);
-    });
+    let send = Verb::Send { to, message: [1, 2, 3, 4] };
+    chain(&e, &[write(addr, &[8]), send.into(), add(addr, 1)]).await;
+    let envelope = peer.receive(Slot(0)).expect("it was delivered");
+    assert_eq!((envelope.message, envelope.from), ([1, 2, 3, 4], e.id()));
+    assert_eq!(load(&peer, addr).await, 9);
+    let nobody = Verb::Send { to: Mailbox::NOBODY, message: [0; 4] };
+    assert_eq!(e.chain(&[nobody.into(), add(addr, 1)]).await, Err(Fault::PeerGone));
+    assert_eq!(load(&peer, addr).await, 10);
 }
 
 pub async fn an_abandoned_chain_takes_effect<E: Endpoint>(e: E, addr: Addr) {

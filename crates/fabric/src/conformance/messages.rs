@@ -1,7 +1,7 @@
 //! Messages: delivered at most once, in order, or refused with the reason.
 
 use super::{SHORT, Stage, bury, load, store};
-use crate::addr::{EndpointId, Mailbox, Slot};
+use crate::addr::{Addr, EndpointId, Mailbox, Slot};
 use crate::endpoint::{Endpoint, Envelope};
 use crate::error::Fault;
 
@@ -200,17 +200,14 @@ pub fn a_message_to_the_dead_is_refused<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn a_message_to_another_incarnation_is_refused<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
+pub async fn a_message_to_another_incarnation_is_refused<E: Endpoint>(e: E, peer: E) {
     let EndpointId { index, incarnation } = peer.id();
-    stage.run(async {
-        for other in [incarnation.wrapping_add(1), incarnation.wrapping_sub(1)] {
-            let endpoint = EndpointId { index, incarnation: other };
-            let sent = e.send(Mailbox { endpoint, slot: Slot(0) }, [1; 4]).await;
-            assert_eq!(sent, Err(Fault::PeerGone));
-        }
-        assert_eq!(peer.receive(Slot(0)), None);
-    });
+    for other in [incarnation.wrapping_add(1), incarnation.wrapping_sub(1)] {
+        let endpoint = EndpointId { index, incarnation: other };
+        let sent = e.send(Mailbox { endpoint, slot: Slot(0) }, [1; 4]).await;
+        assert_eq!(sent, Err(Fault::PeerGone));
+    }
+    assert_eq!(peer.receive(Slot(0)), None);
 }
 
 pub fn a_message_to_the_successor_alone_arrives<S: Stage>(stage: &mut S) {
@@ -274,14 +271,11 @@ pub async fn a_message_is_there_when_its_send_completes<E: Endpoint>(e: E, peer:
     }
 }
 
-pub fn a_message_follows_the_writes_before_it<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        for number in 1..50 {
-            store(&e, addr, &[number]).await;
-            send(&e, mailbox(&peer, 0), number).await;
-            let told = receive(&peer, 0).message[0];
-            assert_eq!(load(&peer, addr).await, told);
-        }
-    });
+pub async fn a_message_follows_the_writes_before_it<E: Endpoint>(e: E, peer: E, addr: Addr) {
+    for number in 1..50 {
+        store(&e, addr, &[number]).await;
+        send(&e, mailbox(&peer, 0), number).await;
+        let told = receive(&peer, 0).message[0];
+        assert_eq!(load(&peer, addr).await, told);
+    }
 }

@@ -27,16 +27,13 @@ pub fn a_record_lies_in_memory_of_its_own<S: Stage>(stage: &mut S) {
     }
 }
 
-pub fn what_is_published_is_read_by_others<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        for value in [1, u64::MAX, 0, 0x0123_4567_89ab_cdef] {
-            e.publish(Slot(0), 3, value);
-            settle(&e, addr).await;
-            let record = peer.record(e.id().index, Slot(0));
-            assert_eq!(load(&peer, record.plus(24)).await, value);
-        }
-    });
+pub async fn what_is_published_is_read_by_others<E: Endpoint>(e: E, peer: E, addr: Addr) {
+    for value in [1, u64::MAX, 0, 0x0123_4567_89ab_cdef] {
+        e.publish(Slot(0), 3, value);
+        settle(&e, addr).await;
+        let record = peer.record(e.id().index, Slot(0));
+        assert_eq!(load(&peer, record.plus(24)).await, value);
+    }
 }
 
 pub fn what_is_published_is_read_by_its_owner<S: Stage>(stage: &mut S) {
@@ -49,33 +46,27 @@ pub fn what_is_published_is_read_by_its_owner<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn what_is_published_comes_before_later_verbs<S: Stage>(stage: &mut S) {
-    let (e, peer, flag) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        let record = peer.record(e.id().index, Slot(0));
-        for value in 1..50 {
-            e.publish(Slot(0), 0, value);
-            e.publish(Slot(0), 7, value);
-            store(&e, flag, &[value]).await;
-            let seen = load(&peer, flag).await;
-            assert_eq!(load(&peer, record).await, seen);
-            assert_eq!(load(&peer, record.plus(56)).await, seen);
-        }
-    });
+pub async fn what_is_published_comes_before_later_verbs<E: Endpoint>(e: E, peer: E, flag: Addr) {
+    let record = peer.record(e.id().index, Slot(0));
+    for value in 1..50 {
+        e.publish(Slot(0), 0, value);
+        e.publish(Slot(0), 7, value);
+        store(&e, flag, &[value]).await;
+        let seen = load(&peer, flag).await;
+        assert_eq!(load(&peer, record).await, seen);
+        assert_eq!(load(&peer, record.plus(56)).await, seen);
+    }
 }
 
-pub fn what_is_published_comes_before_a_later_message<S: Stage>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
+pub async fn what_is_published_comes_before_a_later_message<E: Endpoint>(e: E, peer: E) {
     let to = Mailbox { endpoint: peer.id(), slot: Slot(0) };
-    stage.run(async {
-        let record = peer.record(e.id().index, Slot(0));
-        for value in 1..50 {
-            e.publish(Slot(0), 1, value);
-            e.send(to, [value; 4]).await.expect("it reaches the mailbox");
-            let told = peer.receive(Slot(0)).expect("a message is there").message[0];
-            assert_eq!(load(&peer, record.plus(8)).await, told);
-        }
-    });
+    let record = peer.record(e.id().index, Slot(0));
+    for value in 1..50 {
+        e.publish(Slot(0), 1, value);
+        e.send(to, [value; 4]).await.expect("it reaches the mailbox");
+        let told = peer.receive(Slot(0)).expect("a message is there").message[0];
+        assert_eq!(load(&peer, record.plus(8)).await, told);
+    }
 }
 
 pub async fn every_word_of_a_record_is_its_own<E: Endpoint>(e: E, addr: Addr) {
@@ -119,13 +110,10 @@ pub fn records_of_endpoints_do_not_mix<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn the_last_value_published_stays<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        for value in 0..1000 {
-            e.publish(Slot(0), 0, value);
-        }
-        settle(&e, addr).await;
-        assert_eq!(load(&peer, peer.record(e.id().index, Slot(0))).await, 999);
-    });
+pub async fn the_last_value_published_stays<E: Endpoint>(e: E, peer: E, addr: Addr) {
+    for value in 0..1000 {
+        e.publish(Slot(0), 0, value);
+    }
+    settle(&e, addr).await;
+    assert_eq!(load(&peer, peer.record(e.id().index, Slot(0))).await, 999);
 }

@@ -4,67 +4,52 @@ use std::pin::pin;
 
 use super::lives::verbs;
 use super::{SHORT, Stage, begin, bury, load, load_all, widths};
-use crate::addr::{Mailbox, Slot};
+use crate::addr::{Addr, Mailbox, Slot};
 use crate::endpoint::{Endpoint, Revoke};
 use crate::error::Fault;
 use crate::verb::Link;
 
-pub fn the_revoked_are_refused<S: Stage<Endpoint: Revoke>>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        e.revoke(peer.id()).expect("it can be revoked");
-        for verb in verbs(addr) {
-            assert_eq!(peer.verb(verb).await, Err(Fault::Revoked), "{verb:?}");
-        }
-        for verb in verbs(addr) {
-            assert_eq!(peer.verb(verb).await, Err(Fault::Revoked), "still: {verb:?}");
-        }
-    });
+pub async fn the_revoked_are_refused<E: Revoke>(e: E, peer: E, addr: Addr) {
+    e.revoke(peer.id()).expect("it can be revoked");
+    for verb in verbs(addr) {
+        assert_eq!(peer.verb(verb).await, Err(Fault::Revoked), "{verb:?}");
+    }
+    for verb in verbs(addr) {
+        assert_eq!(peer.verb(verb).await, Err(Fault::Revoked), "still: {verb:?}");
+    }
 }
 
-pub fn the_revoked_change_nothing<S: Stage<Endpoint: Revoke>>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        e.revoke(peer.id()).expect("it can be revoked");
-        for verb in verbs(addr) {
-            let _ = peer.verb(verb).await;
-            drop(peer.verb(verb));
-        }
-        e.sleep(SHORT).await;
-        assert_eq!(load(&e, addr).await, 0);
-    });
+pub async fn the_revoked_change_nothing<E: Revoke>(e: E, peer: E, addr: Addr) {
+    e.revoke(peer.id()).expect("it can be revoked");
+    for verb in verbs(addr) {
+        let _ = peer.verb(verb).await;
+        drop(peer.verb(verb));
+    }
+    e.sleep(SHORT).await;
+    assert_eq!(load(&e, addr).await, 0);
 }
 
-pub fn the_revoked_change_nothing_by_chain<S: Stage<Endpoint: Revoke>>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        e.revoke(peer.id()).expect("it can be revoked");
-        let chain = verbs(addr).map(Link::from);
-        assert_eq!(peer.chain(&chain).await, Err(Fault::Revoked));
-        assert_eq!(load(&e, addr).await, 0);
-    });
+pub async fn the_revoked_change_nothing_by_chain<E: Revoke>(e: E, peer: E, addr: Addr) {
+    e.revoke(peer.id()).expect("it can be revoked");
+    let chain = verbs(addr).map(Link::from);
+    assert_eq!(peer.chain(&chain).await, Err(Fault::Revoked));
+    assert_eq!(load(&e, addr).await, 0);
 }
 
-pub fn the_revoked_send_nothing<S: Stage<Endpoint: Revoke>>(stage: &mut S) {
-    let (e, peer) = (stage.endpoint(), stage.endpoint());
+pub async fn the_revoked_send_nothing<E: Revoke>(e: E, peer: E) {
     let to = Mailbox { endpoint: e.id(), slot: Slot(0) };
-    stage.run(async {
-        e.revoke(peer.id()).expect("it can be revoked");
-        assert_eq!(peer.send(to, [1; 4]).await, Err(Fault::Revoked));
-        assert_eq!(e.receive(Slot(0)), None);
-    });
+    e.revoke(peer.id()).expect("it can be revoked");
+    assert_eq!(peer.send(to, [1; 4]).await, Err(Fault::Revoked));
+    assert_eq!(e.receive(Slot(0)), None);
 }
 
-pub fn a_verb_in_flight_does_not_outlive_a_revocation<S: Stage<Endpoint: Revoke>>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        let mut flying = pin!(peer.faa64(addr, 1));
-        let _ = begin(flying.as_mut()).await;
-        e.revoke(peer.id()).expect("it can be revoked");
-        let after = load(&e, addr).await;
-        e.sleep(SHORT).await;
-        assert_eq!(load(&e, addr).await, after, "nothing takes effect after the revocation");
-    });
+pub async fn a_verb_in_flight_does_not_outlive_a_revocation<E: Revoke>(e: E, peer: E, addr: Addr) {
+    let mut flying = pin!(peer.faa64(addr, 1));
+    let _ = begin(flying.as_mut()).await;
+    e.revoke(peer.id()).expect("it can be revoked");
+    let after = load(&e, addr).await;
+    e.sleep(SHORT).await;
+    assert_eq!(load(&e, addr).await, after, "nothing takes effect after the revocation");
 }
 
 pub fn a_revocation_hits_nobody_else<S: Stage<Endpoint: Revoke>>(stage: &mut S) {
@@ -114,14 +99,11 @@ pub fn a_successor_of_the_revoked_is_free<S: Stage<Endpoint: Revoke>>(stage: &mu
     }
 }
 
-pub fn the_revoked_change_nothing_by_masked_verbs<S: Stage<Endpoint: Revoke>>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        e.revoke(peer.id()).expect("it can be revoked");
-        for verb in [widths::verbs(addr, 64), widths::verbs(addr, 128)].into_iter().flatten() {
-            let refused = peer.verb(verb).await;
-            assert!(matches!(refused, Err(Fault::Revoked | Fault::Unsupported)), "{verb:?}");
-        }
-        assert_eq!(load_all(&e, addr, 2).await, [0, 0]);
-    });
+pub async fn the_revoked_change_nothing_by_masked_verbs<E: Revoke>(e: E, peer: E, addr: Addr) {
+    e.revoke(peer.id()).expect("it can be revoked");
+    for verb in [widths::verbs(addr, 64), widths::verbs(addr, 128)].into_iter().flatten() {
+        let refused = peer.verb(verb).await;
+        assert!(matches!(refused, Err(Fault::Revoked | Fault::Unsupported)), "{verb:?}");
+    }
+    assert_eq!(load_all(&e, addr, 2).await, [0, 0]);
 }

@@ -56,20 +56,17 @@ pub fn a_wait_of_no_time_ends<S: Stage>(stage: &mut S) {
     });
 }
 
-pub fn a_long_wait_outlasts_a_short_one<S: Stage>(stage: &mut S) {
-    let (a, b) = (stage.endpoint(), stage.endpoint());
-    stage.run(async {
-        let long = async {
-            elapses(&a, within(20 * SHORT)).await;
-            a.now()
-        };
-        let short = async {
-            elapses(&b, within(SHORT)).await;
-            a.now()
-        };
-        let (long, short) = join(long, short).await;
-        assert!(short < long);
-    });
+pub async fn a_long_wait_outlasts_a_short_one<E: Endpoint>(a: E, b: E) {
+    let long = async {
+        elapses(&a, within(20 * SHORT)).await;
+        a.now()
+    };
+    let short = async {
+        elapses(&b, within(SHORT)).await;
+        a.now()
+    };
+    let (long, short) = join(long, short).await;
+    assert!(short < long);
 }
 
 pub async fn a_message_that_is_there_ends_a_wait_at_once<E: Endpoint>(e: E, peer: E) {
@@ -151,22 +148,19 @@ pub fn a_word_that_stays_ends_no_wait_but_in_time<S: Stage>(stage: &mut S) {
     stage.run(elapses(&e, Wait { word: Some((addr, 0)), ..within(SHORT) }));
 }
 
-pub fn a_watched_word_is_seen_to_change<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
-    stage.run(async {
-        for turn in 0..5 {
-            let watch = async {
-                while load(&e, addr).await == turn {
-                    e.wait(Wait { word: Some((addr, turn)), ..within(SHORT) }).await;
-                }
-            };
-            let change = async {
-                peer.sleep(SHORT / 4).await;
-                peer.faa64(addr, 1).await.expect("it takes effect");
-            };
-            join(watch, change).await;
-        }
-    });
+pub async fn a_watched_word_is_seen_to_change<E: Endpoint>(e: E, peer: E, addr: Addr) {
+    for turn in 0..5 {
+        let watch = async {
+            while load(&e, addr).await == turn {
+                e.wait(Wait { word: Some((addr, turn)), ..within(SHORT) }).await;
+            }
+        };
+        let change = async {
+            peer.sleep(SHORT / 4).await;
+            peer.faa64(addr, 1).await.expect("it takes effect");
+        };
+        join(watch, change).await;
+    }
 }
 
 pub fn a_change_ends_a_wait_where_memory_is_watched<S: Stage>(stage: &mut S) {
@@ -220,19 +214,16 @@ pub async fn a_dropped_wait_leaves_nothing_behind<E: Endpoint>(e: E, peer: E) {
     elapses(&e, for_mail(0, SHORT)).await;
 }
 
-pub fn many_dropped_waits_leave_nothing_behind<S: Stage>(stage: &mut S) {
-    let (e, peer, addr) = (stage.endpoint(), stage.endpoint(), stage.scratch(64));
+pub async fn many_dropped_waits_leave_nothing_behind<E: Endpoint>(e: E, peer: E, addr: Addr) {
     let peers = [peer.id()];
-    stage.run(async {
-        for turn in 0..2000 {
-            let word = (turn % 2 == 0).then_some((addr, 0));
-            let wait = Wait { word, peers: &peers, ..for_mail(0, LONG) };
-            let mut dropped = pin!(e.wait(wait));
-            let _ = begin(dropped.as_mut()).await;
-        }
-        let woken = join(wait_for(&e, for_mail(0, LONG)), send(&peer, &e, 0)).await.0;
-        assert_eq!(woken, Woken::Mail);
-    });
+    for turn in 0..2000 {
+        let word = (turn % 2 == 0).then_some((addr, 0));
+        let wait = Wait { word, peers: &peers, ..for_mail(0, LONG) };
+        let mut dropped = pin!(e.wait(wait));
+        let _ = begin(dropped.as_mut()).await;
+    }
+    let woken = join(wait_for(&e, for_mail(0, LONG)), send(&peer, &e, 0)).await.0;
+    assert_eq!(woken, Woken::Mail);
 }
 
 pub async fn waits_of_several_slots_do_not_mix<E: Endpoint>(e: E, peer: E) {

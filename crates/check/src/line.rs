@@ -38,14 +38,10 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = &self.scenario;
         write!(f, "{}/{}x{}", s.subject, s.clients, s.acquisitions)?;
-        if s.shared != 0 {
-            write!(f, "/s{:x}", s.shared)?;
-        }
-        if s.updates != 0 {
-            write!(f, "/u{:x}", s.updates)?;
-        }
-        if s.tries != 0 {
-            write!(f, "/y{:x}", s.tries)?;
+        for (letter, mask) in [('s', s.shared), ('u', s.updates), ('y', s.tries)] {
+            if mask != 0 {
+                write!(f, "/{letter}{mask:x}")?;
+            }
         }
         if (s.torn, s.overtaken) != (0, 0) {
             write!(f, "/t{}.o{}", s.torn, s.overtaken)?;

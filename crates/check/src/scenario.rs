@@ -61,7 +61,7 @@ pub struct Cancel {
 }
 
 /// What is played.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scenario {
     /// The lock, or the exhibit of the museum.
     pub subject: String,
@@ -170,31 +170,7 @@ impl Scenario {
             acquisitions,
             locks: 1,
             tasks: 1,
-            aims: 0,
-            nests: 0,
-            nested_shared: 0,
-            ranges: Vec::new(),
-            transacts: false,
-            shared: 0,
-            updates: 0,
-            tries: 0,
-            visited: false,
-            quits: false,
-            torn: 0,
-            overtaken: 0,
-            hasty: false,
-            slow: false,
-            deaths: Vec::new(),
-            anywhere: 0,
-            cancel: None,
-            cancel_anywhere: 0,
-            fenced: false,
-            recorded: false,
-            hold_ns: 0,
-            mishaps: Vec::new(),
-            mishaps_anywhere: Vec::new(),
-            clocks: Vec::new(),
-            near_wrap: 0,
+            ..Self::default()
         }
     }
 

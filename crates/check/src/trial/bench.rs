@@ -149,11 +149,9 @@ impl Bench {
         }
     }
 
-    pub(super) fn tell(&mut self, what: impl FnOnce(&mut String)) {
+    pub(super) fn tell(&mut self, what: impl FnOnce() -> String) {
         if let Some(timeline) = &mut self.log.timeline {
-            let mut line = String::new();
-            what(&mut line);
-            timeline.push(line);
+            timeline.push(what());
         }
     }
 
@@ -245,7 +243,7 @@ impl Bench {
 
     /// Something that was said of the lock is not so.
     pub(super) fn objects(&mut self, story: String) {
-        self.tell(|line| line.clone_from(&story));
+        self.tell(|| story.clone());
         self.untrue.get_or_insert(story);
     }
 
@@ -261,9 +259,9 @@ impl Bench {
         let [token, _, at] = packet.words;
         let accepted = self.locks[at as usize].goods.receives(packet);
         let who = self.who(packet.from.index).expect("only clients send packets");
-        self.tell(|line| {
+        self.tell(|| {
             let answer = if accepted { "accepted" } else { "refused" };
-            *line = format!("client {who}  write outside with token {token}: {answer}");
+            format!("client {who}  write outside with token {token}: {answer}")
         });
         self.remember();
     }
@@ -309,14 +307,14 @@ impl Bench {
         if self.log.timeline.is_some() {
             let what = self.words.effect(effect, layout, |seat| self.name(seat));
             let name = self.name(seat);
-            self.tell(|line| *line = format!("{name}  {what}"));
+            self.tell(|| format!("{name}  {what}"));
         }
     }
 
     /// Something befalls an endpoint.
     pub(super) fn befalls(&mut self, id: EndpointId, fate: Fate) {
         let name = self.name(id.index);
-        self.tell(|line| *line = format!("{name}  {}", words::fate(fate)));
+        self.tell(|| format!("{name}  {}", words::fate(fate)));
     }
 
     /// Who sits there.

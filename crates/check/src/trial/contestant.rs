@@ -31,6 +31,8 @@ pub(super) struct Contestant {
     first: u16,
     /// The incarnation of the memory to which it is attached.
     incarnation: u32,
+    /// How often it may still find that it has to wait in this round, before it gives up.
+    polls_left: Cell<Option<u32>>,
 }
 
 impl Contestant {
@@ -58,13 +60,13 @@ impl Contestant {
             endpoint = endpoint.alarmed(Rc::new(trial.clone()));
         }
         let client = trial.subject.client(endpoint, trial.options(), handovers_max);
-        Self { trial, client, who, first, incarnation }
+        Self { trial, client, who, first, incarnation, polls_left: Cell::new(None) }
     }
 
     /// Another client at the same endpoint.
     fn beside(&self, who: u16) -> Self {
         let (trial, client) = (self.trial.clone(), Rc::clone(&self.client));
-        Self { trial, client, who, ..*self }
+        Self { trial, client, who, polls_left: Cell::new(None), ..*self }
     }
 
     pub(super) fn client(&self) -> &dyn CheckedClient<Actor> {
@@ -81,6 +83,7 @@ impl Contestant {
 
     async fn comes_and_goes(self) {
         for round in self.first..self.trial.scenario.acquisitions {
+            self.polls_left.set(self.trial.scenario.polls(self.who, round));
             let client = self.client();
             client.endpoint().checkpoint(&[u64::from(round), client.memory()]);
             let done = match self.transaction(round) {
@@ -111,7 +114,7 @@ impl Contestant {
         let (who, trial) = (self.who, self.trial);
         let endpoint = {
             let bench = &mut *trial.bench.borrow_mut();
-            bench.tell(|line| *line = format!("client {who}  comes back"));
+            bench.tell(|| format!("client {who}  comes back"));
             bench.befell.came_back += 1;
             bench.came_back.push(who);
             let seat = bench.first_seat_back() + bench.came_back.len() as u16 - 1;
@@ -129,7 +132,7 @@ impl Contestant {
         {
             let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
             bench.befell.lost += 1;
-            bench.tell(|line| *line = format!("client {who}  does not know, and ends"));
+            bench.tell(|| format!("client {who}  does not know, and ends"));
         }
         let id = self.trial.ids[usize::from(self.who)].get();
         self.trial.handle.kill_with(id, Outcome::Executed);
@@ -137,32 +140,25 @@ impl Contestant {
 
     async fn cycle(&self, round: u16) -> anyhow::Result<()> {
         let (who, scenario) = (self.who, &self.trial.scenario);
-        let polls_left = Cell::new(scenario.polls(who, round));
-        let gives_up = || self.gives_up(&polls_left);
         let (at, mode) = (scenario.lock(who, round), scenario.mode(who, round));
         let is_try = scenario.is_try(who, round);
-        let Some((guard, access)) = self.comes(at, mode, is_try, &gives_up).await? else {
+        let Some((guard, access)) = self.comes(at, mode, is_try).await? else {
             return Ok(());
         };
-        let used = self.looks(at, access, round, gives_up).await?;
-        let used = self.nests(round, used, &gives_up).await?;
-        self.goes(at, guard.expires(), || guard.release(), used, &gives_up).await
+        let used = self.looks(at, access, round).await?;
+        let used = self.nests(round, used).await?;
+        self.goes(at, guard.expires(), || guard.release(), used).await
     }
 
     /// Acquires and releases another lock within a hold, if it is to, and was not given up.
-    async fn nests(
-        &self,
-        round: u16,
-        used: Option<()>,
-        gives_up: impl Fn() -> bool,
-    ) -> anyhow::Result<Option<()>> {
+    async fn nests(&self, round: u16, used: Option<()>) -> anyhow::Result<Option<()>> {
         let nested = self.trial.scenario.nested(self.who, round);
         let (Some(()), Some((at, mode))) = (used, nested) else { return Ok(used) };
         let mut used = used;
         self.trial.handle.another_part();
-        if let Some((guard, access)) = self.comes(at, mode, false, &gives_up).await? {
-            used = self.looks(at, access, round, &gives_up).await?;
-            self.goes(at, guard.expires(), || guard.release(), used, &gives_up).await?;
+        if let Some((guard, access)) = self.comes(at, mode, false).await? {
+            used = self.looks(at, access, round).await?;
+            self.goes(at, guard.expires(), || guard.release(), used).await?;
         }
         self.trial.handle.another_part();
         Ok(used)
@@ -174,7 +170,6 @@ impl Contestant {
         at: usize,
         mode: Mode,
         is_try: bool,
-        gives_up: impl Fn() -> bool,
     ) -> anyhow::Result<Option<(Held<'_>, Access)>> {
         let (who, word) = (self.who, self.trial.layout.word(at));
         let writer = mode == Mode::Exclusive || !self.trial.shares();
@@ -183,11 +178,11 @@ impl Contestant {
         let granted = match is_try {
             true => {
                 self.tries(at, access);
-                unless(self.client.try_acquire(word, mode), gives_up).await.transpose()?
+                self.unless(self.client.try_acquire(word, mode)).await.transpose()?
             }
             false => {
                 let acquire = self.client.acquire(word, mode);
-                unless(acquire, gives_up).await.transpose()?.map(Some)
+                self.unless(acquire).await.transpose()?.map(Some)
             }
         };
         match granted {
@@ -208,14 +203,13 @@ impl Contestant {
         expires: Option<Nanos>,
         release: impl FnOnce() -> LocalFuture<'h, Result<(), ReleaseError>>,
         used: Option<()>,
-        gives_up: impl Fn() -> bool,
     ) -> anyhow::Result<()> {
         self.leaves(at);
         if used.is_none() {
             drop(release);
             return self.settles(at).await;
         }
-        self.parts(at, expires, unless(release(), gives_up).await).await
+        self.parts(at, expires, self.unless(release()).await).await
     }
 
     /// The release of a hold that ended by itself at this time came to this, or was given up.
@@ -277,20 +271,18 @@ impl Contestant {
         let access = if self.trial.terms.updates { Access::Update } else { Access::Exclusive };
         let at = scenario.lock(who, round);
         self.trial.opens(at, who, access);
-        let polls_left = Cell::new(scenario.polls(who, round));
-        let gives_up = || self.gives_up(&polls_left);
         let update = self.client().update(self.trial.layout.word(at));
-        let Some(guard) = unless(update, gives_up).await.transpose()? else {
+        let Some(guard) = self.unless(update).await.transpose()? else {
             return self.withdraws(at).await;
         };
         let in_time = self.enters(at, access, (guard.token(), 0), guard.expires());
-        let looked = self.looks(at, Access::Update, round, gives_up).await?;
-        let looked = self.nests(round, looked, gives_up).await?;
+        let looked = self.looks(at, Access::Update, round).await?;
+        let looked = self.nests(round, looked).await?;
         let expires = guard.expires();
         if looked.is_none() || scenario.mode(who, round) == Mode::Shared {
-            return self.goes(at, expires, || guard.release(), looked, gives_up).await;
+            return self.goes(at, expires, || guard.release(), looked).await;
         }
-        let Some(upgraded) = unless(guard.upgrade(), gives_up).await else {
+        let Some(upgraded) = self.unless(guard.upgrade()).await else {
             self.leaves(at);
             return self.settles(at).await;
         };
@@ -309,8 +301,8 @@ impl Contestant {
             // What was granted too late may last again: nobody came in between.
             self.enters(at, Access::Exclusive, (guard.fabric_token(), 0), guard.expires());
         }
-        let used = self.looks(at, Access::Exclusive, round, gives_up).await?;
-        self.goes(at, guard.expires(), || guard.release(), used, gives_up).await
+        let used = self.looks(at, Access::Exclusive, round).await?;
+        self.goes(at, guard.expires(), || guard.release(), used).await
     }
 
     /// Stays inside, and uses what the lock protects where that is recorded. `None` if it gives up.
@@ -319,20 +311,19 @@ impl Contestant {
         at: usize,
         access: Access,
         round: u16,
-        gives_up: impl Fn() -> bool,
     ) -> anyhow::Result<Option<()>> {
         let (scenario, endpoint) = (&self.trial.scenario, self.client().endpoint());
         let used = match scenario.recorded {
             true => Some(self.uses(at, access, round).await?),
             false => {
                 let read = endpoint.read64(self.trial.layout.pair(at)[0]);
-                unless(read, &gives_up).await.transpose()?
+                self.unless(read).await.transpose()?
             }
         };
         if scenario.hold_ns == 0 || used.is_none() {
             return Ok(used);
         }
-        let stayed = unless(endpoint.sleep(scenario.hold_ns), gives_up).await.map(|_| ());
+        let stayed = self.unless(endpoint.sleep(scenario.hold_ns)).await.map(|_| ());
         if stayed.is_some() {
             self.is_visited(access).await;
         }
@@ -350,10 +341,21 @@ impl Contestant {
         Ok(())
     }
 
+    /// The output of a future, unless this client gives up when it is pending: then it is dropped.
+    pub(super) async fn unless<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut future = std::pin::pin!(future);
+        poll_fn(move |cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.gives_up() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
     /// Whether this client, which is to wait, gives up instead.
-    pub(super) fn gives_up(&self, polls_left: &Cell<Option<u32>>) -> bool {
-        let left = polls_left.get().map(|left| left - 1);
-        polls_left.set(left.filter(|&left| left > 0));
+    fn gives_up(&self) -> bool {
+        let left = self.polls_left.get().map(|left| left - 1);
+        self.polls_left.set(left.filter(|&left| left > 0));
         let (handle, bench) = (&self.trial.handle, &self.trial.bench);
         let may = bench.borrow().cancels_left > 0;
         let anywhere = may && handle.happens(Choice::Cancel, Ratio::one_in(ANYWHERE_ONE_IN));
@@ -364,7 +366,7 @@ impl Contestant {
         bench.cancels_left -= u32::from(anywhere);
         bench.settling |= 1 << who;
         bench.befell.given_up += 1;
-        bench.tell(|line| *line = format!("client {who}  gives up"));
+        bench.tell(|| format!("client {who}  gives up"));
         bench.remember();
         true
     }
@@ -398,7 +400,7 @@ impl Contestant {
     pub(super) fn is_refused(&self, at: usize, access: Access) {
         let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
         bench.befell.tries_refused += 1;
-        bench.tell(|line| *line = format!("client {who}  is refused ({access:?})"));
+        bench.tell(|| format!("client {who}  is refused ({access:?})"));
         if !bench.locks[at].tries.fails(who) && self.trial.terms.declares.tries {
             bench.objects(format!(
                 "client {who} tried ({access:?}) and was refused, though nobody who lives had the \
@@ -413,10 +415,7 @@ impl Contestant {
     pub(super) async fn settles(&self, at: usize) -> anyhow::Result<()> {
         if self.trial.scenario.quits && self.trial.terms.outlives {
             let id = self.trial.ids[usize::from(self.who)].get();
-            self.trial
-                .bench
-                .borrow_mut()
-                .tell(|line| *line = format!("client {}  quits", self.who));
+            self.trial.bench.borrow_mut().tell(|| format!("client {}  quits", self.who));
             self.trial.handle.kill_with(id, Outcome::Executed);
             // This task is dropped where it stands.
             return std::future::pending().await;
@@ -445,7 +444,7 @@ impl Contestant {
         lock.leases.retain(|&(other, _)| other != who);
         bench.remember();
         let place = bench.named(at);
-        bench.tell(|line| *line = format!("client {who}  leaves{place}"));
+        bench.tell(|| format!("client {who}  leaves{place}"));
     }
 
     /// It holds exclusively from now on, if its time is not over.
@@ -461,7 +460,7 @@ impl Contestant {
             self.buries(bench);
             bench.locks[at].ledger.upgrade(who);
             bench.locks[at].tries.leaves(who);
-            bench.tell(|line| *line = format!("client {who}  upgrades"));
+            bench.tell(|| format!("client {who}  upgrades"));
         }
         bench.remember();
     }
@@ -511,13 +510,13 @@ impl Contestant {
             trial.handle.abandon();
         }
         if trial.handle.incarnation(MEMORY) != self.incarnation {
-            bench.tell(|line| *line = format!("client {who}  learns of a grant of the old memory"));
+            bench.tell(|| format!("client {who}  learns of a grant of the old memory"));
             return false;
         }
         bench.locks[at].leases.extend(expires.map(|end| (who, end)));
         if trial.leases_end(bench).contains(&(at, who)) {
             bench.remember();
-            bench.tell(|line| *line = format!("client {who}  is granted too late"));
+            bench.tell(|| format!("client {who}  is granted too late"));
             return false;
         }
         self.buries(bench);
@@ -532,7 +531,7 @@ impl Contestant {
             if token.is_some_and(|token| bench.locks[at].granted.comes_late(access, token)) {
                 bench.befell.stale += 1;
                 bench.remember();
-                bench.tell(|line| *line = format!("client {who}  is too late, token {token:?}"));
+                bench.tell(|| format!("client {who}  is too late, token {token:?}"));
                 return false;
             }
         }
@@ -548,9 +547,7 @@ impl Contestant {
             bench.locks[at].goods.sends(id, at, token, &trial.handle);
         }
         let place = bench.named(at);
-        bench.tell(|line| {
-            *line = format!("client {who}  enters{place} ({access:?}, token {token:?})");
-        });
+        bench.tell(|| format!("client {who}  enters{place} ({access:?}, token {token:?})"));
         bench.remember();
         true
     }
@@ -613,13 +610,13 @@ impl ClientView {
             return;
         }
         if matches!(what, What::Stop | What::StopInWait) {
-            self.bench.borrow_mut().tell(|line| *line = format!("client {who}  {what}"));
+            self.bench.borrow_mut().tell(|| format!("client {who}  {what}"));
             self.stops(who, what);
             self.bench.borrow().remember();
             return;
         }
         let (bench, id) = (&mut *self.bench.borrow_mut(), self.ids[usize::from(who)].get());
-        bench.tell(|line| *line = format!("client {who}  {what}"));
+        bench.tell(|| format!("client {who}  {what}"));
         match what {
             What::Pause(ns) => {
                 self.handle.pause(id, ns);
@@ -661,9 +658,7 @@ impl ClientView {
             bench.locks[at].ledger.leave(who);
             bench.befell.overstayed += 1;
             let place = bench.named(at);
-            bench.tell(|line| {
-                *line = format!("client {who}  has held{place} to the end of its lease");
-            });
+            bench.tell(|| format!("client {who}  has held{place} to the end of its lease"));
         }
         over
     }
@@ -725,15 +720,4 @@ impl ClientView {
             }
         }
     }
-}
-
-/// The output of a future, unless its caller gives up when it is pending: then it is dropped.
-pub(super) async fn unless<F: Future>(future: F, gives_up: impl Fn() -> bool) -> Option<F::Output> {
-    let mut future = std::pin::pin!(future);
-    poll_fn(move |cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if gives_up() => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    })
-    .await
 }

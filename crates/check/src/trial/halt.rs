@@ -106,7 +106,7 @@ impl ClientView {
     /// A client that was stopped for good goes on.
     fn goes_on(&self, who: u16) {
         let bench = &mut *self.bench.borrow_mut();
-        bench.tell(|line| *line = format!("client {who}  goes on"));
+        bench.tell(|| format!("client {who}  goes on"));
         bench.stops.stopped &= !(1 << who);
         bench.stops.undecided &= !(1 << who);
         bench.locks.iter_mut().for_each(|lock| lock.tries.goes_on(who));

@@ -73,7 +73,7 @@ impl Newcomer {
             let token = bench.judged(0, number, access, (guard.fabric_token(), 0));
             bench.only().ledger.enter(NEWCOMER, access, token);
             bench.only().ledger.leave(NEWCOMER);
-            bench.tell(|line| *line = format!("a newcomer enters ({access:?}, token {token:?})"));
+            bench.tell(|| format!("a newcomer enters ({access:?}, token {token:?})"));
             bench.remember();
         }
         guard.release().await.is_ok()

@@ -1,13 +1,12 @@
 //! Acquisitions of some units of a lock that is had in parts. Each part of the units is judged like
 //! a lock of its own.
 
-use std::cell::Cell;
 use std::ops::Range;
 
 use farlock_locks::Mode;
 use farlock_sim::check::Access;
 
-use super::contestant::{Contestant, unless};
+use super::contestant::Contestant;
 
 impl Contestant {
     /// The parts that are wanted, and the units that they are: one part, or two where another
@@ -34,8 +33,6 @@ impl Contestant {
         let mode = scenario.mode(who, round);
         let is_shared = mode == Mode::Shared && self.trial.shares();
         let access = if is_shared { Access::Shared } else { Access::Exclusive };
-        let polls_left = Cell::new(scenario.polls(who, round));
-        let gives_up = || self.gives_up(&polls_left);
         let is_try = scenario.is_try(who, round);
         for at in parts.clone() {
             self.trial.opens(at, who, access);
@@ -45,7 +42,7 @@ impl Contestant {
         }
         let word = self.trial.layout.word(parts.start);
         let acquire = self.client().acquire_units(word, mode, wanted, is_try);
-        let Some(granted) = unless(acquire, gives_up).await.transpose()? else {
+        let Some(granted) = self.unless(acquire).await.transpose()? else {
             parts.clone().for_each(|at| self.is_withdrawn(at));
             return self.settle_all(parts).await;
         };
@@ -59,15 +56,14 @@ impl Contestant {
         }
         let mut used = Some(());
         for at in parts.clone() {
-            used =
-                if used.is_some() { self.looks(at, access, round, gives_up).await? } else { None };
+            used = if used.is_some() { self.looks(at, access, round).await? } else { None };
         }
         parts.clone().for_each(|at| self.leaves(at));
         if used.is_none() {
             drop(guard);
             return self.settle_all(parts).await;
         }
-        let Some(released) = unless(guard.release(), gives_up).await else {
+        let Some(released) = self.unless(guard.release()).await else {
             return self.settle_all(parts).await;
         };
         for at in parts {

@@ -168,7 +168,7 @@ impl Trial {
         bench.counts = kind.fields().iter().filter(|f| f.of(last) != 0).copied().collect();
         bench.order_outlives_counts = kind.promises().order.outlives_counts;
         if steps > 0 {
-            bench.tell(|line| *line = format!("counts wrap after {steps} steps"));
+            bench.tell(|| format!("counts wrap after {steps} steps"));
             for addr in self.layout.locks().map(|at| self.layout.word(at)) {
                 self.handle.poke(addr, word as u64);
                 self.handle.poke(addr.plus(8), (word >> 64) as u64);

@@ -4,13 +4,11 @@
 //! Each asks for its first lock twice, the second time in the mode of the second lock, and so is to
 //! have it in the stronger of both modes. The judges are told that mode, whichever it was granted.
 
-use std::cell::Cell;
-
 use farlock_locks::Mode;
 use farlock_locks::txn::Options;
 use farlock_sim::check::Access;
 
-use super::contestant::{Contestant, unless};
+use super::contestant::Contestant;
 
 impl Contestant {
     /// A cycle as a transaction.
@@ -21,8 +19,6 @@ impl Contestant {
     ) -> anyhow::Result<()> {
         let (who, scenario, layout) = (self.who, &self.trial.scenario, self.trial.layout);
         let (at, mode) = (scenario.lock(who, round), scenario.mode(who, round));
-        let polls_left = Cell::new(scenario.polls(who, round));
-        let gives_up = || self.gives_up(&polls_left);
         let access = |mode| match mode {
             Mode::Shared if self.trial.shares() => Access::Shared,
             _ => Access::Exclusive,
@@ -34,7 +30,7 @@ impl Contestant {
         let asked = self.trial.terms.asks.made_of(asked.into());
         let options = Options { patience_ns: None, ..Options::default() };
         let mut txn = self.client().begin(options);
-        if unless(txn.lock_all(&asked), gives_up).await.transpose()?.is_none() {
+        if self.unless(txn.lock_all(&asked)).await.transpose()?.is_none() {
             drop(txn);
             held.into_iter().for_each(|(at, _)| self.is_withdrawn(at));
             for (at, _) in held {
@@ -49,7 +45,7 @@ impl Contestant {
         let mut used = Some(());
         for (at, access) in held {
             if used.is_some() {
-                used = self.looks(at, access, round, gives_up).await?;
+                used = self.looks(at, access, round).await?;
             }
         }
         held.into_iter().for_each(|(at, _)| self.leaves(at));
@@ -58,7 +54,7 @@ impl Contestant {
                 drop(txn);
                 None
             }
-            Some(()) => unless(txn.commit(), gives_up).await.transpose()?,
+            Some(()) => self.unless(txn.commit()).await.transpose()?,
         };
         for (at, _) in held {
             self.parts(at, None, committed.map(Ok)).await?;

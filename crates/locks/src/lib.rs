@@ -39,5 +39,5 @@ pub use promise::{AnyKind, FieldsAt, Granted, LockKind, Order, Promises, Proof, 
 pub use seat::{Attempt, Closed, Opened, Seat};
 pub use slots::Options;
 pub use token::Token;
-pub use wait::{Timeout, within};
+pub use wait::within;
 pub use want::{Extent, Mode, Want};

@@ -1,38 +1,23 @@
 //! Bounds on waiting.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
-use farlock_fabric::{Endpoint, Nanos, Waiting};
+use farlock_fabric::{Endpoint, Nanos};
 
 /// Runs `future` for at most `nanos` nanoseconds of the endpoint's clock. `None` when they have
 /// passed: the future was dropped.
-pub fn within<E: Endpoint, F: Future>(endpoint: &E, nanos: Nanos, future: F) -> Timeout<'_, E, F> {
-    Timeout { sleep: endpoint.sleep(nanos), future: Some(Box::pin(future)) }
-}
-
-/// A future with a bound on its time.
-#[must_use = "futures do nothing until they are awaited"]
-pub struct Timeout<'e, E: Endpoint, F> {
-    sleep: Waiting<'e, E>,
-    future: Option<Pin<Box<F>>>,
-}
-
-impl<E: Endpoint, F: Future> Future for Timeout<'_, E, F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let future = this.future.as_mut().expect("a finished future is not polled again");
-        if let Poll::Ready(output) = future.as_mut().poll(cx) {
-            this.future = None;
-            return Poll::Ready(Some(output));
-        }
-        if Pin::new(&mut this.sleep).poll(cx).is_ready() {
-            this.future = None;
-            return Poll::Ready(None);
-        }
-        Poll::Pending
-    }
+pub async fn within<E: Endpoint, F: Future>(
+    endpoint: &E,
+    nanos: Nanos,
+    future: F,
+) -> Option<F::Output> {
+    let mut sleep = endpoint.sleep(nanos);
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Pin::new(&mut sleep).poll(cx).map(|_| None),
+    })
+    .await
 }

@@ -4,12 +4,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use farlock_fabric::{Addr, Endpoint, Nanos, Park, Slot, Waiting};
+use farlock_fabric::{Addr, Endpoint, Nanos, Park, Slot};
 
 use super::core::{At, Client, InLine};
 use super::guard::Guard;
 use crate::AcquireError;
 use crate::lock::{Lock, true_want};
+use crate::wait::within;
 use crate::want::{Mode, Want};
 
 impl<E: Endpoint, L: Lock<E>> Client<E, L> {
@@ -42,16 +43,8 @@ impl<E: Endpoint, L: Lock<E>> Client<E, L> {
         want: impl Into<L::Want>,
         nanos: Nanos,
     ) -> Result<Guard<'_, E, L>, AcquireError> {
-        let mut acquire = self.acquire(lock, want);
-        let mut sleep: Option<Waiting<'_, E>> = None;
-        std::future::poll_fn(move |cx| {
-            if let Poll::Ready(result) = Pin::new(&mut acquire).poll(cx) {
-                return Poll::Ready(result);
-            }
-            let sleep = sleep.get_or_insert_with(|| self.core.slots.endpoint.sleep(nanos));
-            Pin::new(sleep).poll(cx).map(|_| Err(AcquireError::TimedOut))
-        })
-        .await
+        let acquired = within(self.endpoint(), nanos, self.acquire(lock, want)).await;
+        acquired.unwrap_or(Err(AcquireError::TimedOut))
     }
 
     /// Acquires the lock if that needs no waiting; `None` if somebody else has it. Leaves no trace

@@ -107,83 +107,77 @@ pub fn can_explore(subject: &str) -> bool {
     registry::kind(lock).is_ok_and(|kind| !kind.shares())
 }
 
-/// An exhibit that is no lock: what is behind one, and does not look at tokens.
-pub const UNFENCED: Exhibit = Exhibit {
-    name: "unfenced",
-    story: "a register outside takes late writes of former holders",
-    settles: true,
-    repairs: true,
-    order: Claim::Nothing,
-    locks: 1,
-};
+/// An exhibit that is no lock, and its player.
+type Other = (Exhibit, fn() -> anyhow::Result<Player>);
 
-/// Another one: clients that attach to a restarted memory node, and do not look which incarnation
-/// it is.
-pub const STALE_INCARNATION: Exhibit = Exhibit {
-    name: "stale-incarnation",
-    story: "the memory restarts and counts anew, and tokens with it",
-    ..UNFENCED
-};
-
-/// Another one: tasks that hand a hold on, and do not tell their turns.
-pub const SAME_TOKEN: Exhibit = Exhibit {
-    name: "same-token",
-    story: "tasks to which a hold is handed on all have its one token",
-    ..UNFENCED
-};
-
-/// Another one: tasks that hand a hold on as often as they like.
-pub const NEVER_BACK: Exhibit = Exhibit {
-    name: "never-back",
-    story: "tasks of a client relieve each other while another client waits",
-    ..UNFENCED
-};
-
-/// Another one: transactions that ask for a lock twice.
-pub const WEAKER_MODE: Exhibit = Exhibit {
-    name: "weaker-mode",
-    story: "a transaction that asks for a lock in two modes has it in the weaker one",
-    locks: 2,
-    ..UNFENCED
-};
-
-/// Another one, likewise.
-pub const FIRST_MODE: Exhibit = Exhibit {
-    name: "first-mode",
-    story: "a transaction that asks for a lock in two modes has it in the one that it named first",
-    ..WEAKER_MODE
-};
-
-/// Another one: clients that forget a slot.
-pub const SETTLES_ONE: Exhibit = Exhibit {
-    name: "settles-one",
-    story: "of two locks that a client gave up it settles the one in its first slot alone",
-    locks: 2,
-    ..UNFENCED
-};
-
-/// Another one, likewise.
-pub const SETTLES_LAST: Exhibit = Exhibit {
-    name: "settles-last",
-    story: "of two locks that a client gave up it settles the one in its last slot alone",
-    ..SETTLES_ONE
-};
-
-/// Exhibits that are no locks.
-const OTHERS: [&Exhibit; 8] = [
-    &UNFENCED,
-    &STALE_INCARNATION,
-    &SAME_TOKEN,
-    &NEVER_BACK,
-    &WEAKER_MODE,
-    &FIRST_MODE,
-    &SETTLES_ONE,
-    &SETTLES_LAST,
+/// Every one of them.
+const OTHERS: [Other; 8] = [
+    // What is behind a lock, and does not look at tokens.
+    (other("unfenced", "a register outside takes late writes of former holders", 1), || {
+        around_mcs(MakePlayer { register: Register::UNFENCED, ..MakePlayer::SOUND })
+    }),
+    // Clients that attach to a restarted memory node, and do not look which incarnation it is.
+    (
+        other("stale-incarnation", "the memory restarts and counts anew, and tokens with it", 1),
+        || around_mcs(MakePlayer { looks_at_incarnation: false, ..MakePlayer::SOUND }),
+    ),
+    // Tasks that hand a hold on, and do not tell their turns.
+    (other("same-token", "tasks to which a hold is handed on all have its one token", 1), || {
+        let crew = Crew { tells_turns: false, ..CREW };
+        around_mcs(MakePlayer { crew, ..MakePlayer::SOUND })
+    }),
+    // Tasks that hand a hold on as often as they like.
+    (
+        other("never-back", "tasks of a client relieve each other while another client waits", 1),
+        || {
+            let crew = Crew { handovers_max: (1 << Token::TURN_BITS) - 1, ..CREW };
+            let order = Some(Order { passes: Some(1 + CREW.handovers_max), ..Order::default() });
+            around_mcs(MakePlayer { crew, order, ..MakePlayer::SOUND })
+        },
+    ),
+    // Transactions that ask for a lock twice.
+    (
+        other(
+            "weaker-mode",
+            "a transaction that asks for a lock in two modes has it in the weaker one",
+            2,
+        ),
+        || player_asking("shiftlock", Asks::ForTheWeaker),
+    ),
+    (
+        other(
+            "first-mode",
+            "a transaction that asks for a lock in two modes has it in the one that it named first",
+            2,
+        ),
+        || player_asking("shiftlock", Asks::ForTheFirst),
+    ),
+    // Clients that forget a slot.
+    (
+        other(
+            "settles-one",
+            "of two locks that a client gave up it settles the one in its first slot alone",
+            2,
+        ),
+        || around_mcs(MakePlayer { settles: Settles::One { last: false }, ..MakePlayer::SOUND }),
+    ),
+    (
+        other(
+            "settles-last",
+            "of two locks that a client gave up it settles the one in its last slot alone",
+            2,
+        ),
+        || around_mcs(MakePlayer { settles: Settles::One { last: true }, ..MakePlayer::SOUND }),
+    ),
 ];
+
+const fn other(name: &'static str, story: &'static str, locks: u16) -> Exhibit {
+    Exhibit { name, story, settles: true, repairs: true, order: Claim::Nothing, locks }
+}
 
 /// Every exhibit.
 pub fn exhibits() -> impl Iterator<Item = &'static Exhibit> {
-    EXHIBITS.iter().chain(OTHERS)
+    EXHIBITS.iter().chain(OTHERS.iter().map(|(exhibit, _)| exhibit))
 }
 
 /// Before the name of an exhibit.
@@ -208,33 +202,14 @@ fn player_asking(subject: &str, asks: Asks) -> anyhow::Result<Player> {
     Ok(registry::visit(&spec, MakePlayer { pause_ns, crew, asks, ..MakePlayer::SOUND })?)
 }
 
+/// A player of a sound lock, around which something else is wrong.
+fn around_mcs(maker: MakePlayer) -> anyhow::Result<Player> {
+    Ok(registry::visit("mcs", maker)?)
+}
+
 fn exhibit(name: &str) -> anyhow::Result<Player> {
-    if name == UNFENCED.name {
-        let maker = MakePlayer { register: Register::UNFENCED, ..MakePlayer::SOUND };
-        return Ok(registry::visit("mcs", maker)?);
-    }
-    if name == STALE_INCARNATION.name {
-        let maker = MakePlayer { looks_at_incarnation: false, ..MakePlayer::SOUND };
-        return Ok(registry::visit("mcs", maker)?);
-    }
-    let asks = [(WEAKER_MODE, Asks::ForTheWeaker), (FIRST_MODE, Asks::ForTheFirst)];
-    if let Some((_, asks)) = asks.into_iter().find(|(exhibit, _)| exhibit.name == name) {
-        return player_asking("shiftlock", asks);
-    }
-    if name == SETTLES_ONE.name || name == SETTLES_LAST.name {
-        let settles = Settles::One { last: name == SETTLES_LAST.name };
-        let maker = MakePlayer { settles, ..MakePlayer::SOUND };
-        return Ok(registry::visit("mcs", maker)?);
-    }
-    if name == SAME_TOKEN.name {
-        let crew = Crew { tells_turns: false, ..CREW };
-        return Ok(registry::visit("mcs", MakePlayer { crew, ..MakePlayer::SOUND })?);
-    }
-    if name == NEVER_BACK.name {
-        let crew = Crew { handovers_max: (1 << Token::TURN_BITS) - 1, ..CREW };
-        let order = Order { passes: Some(1 + CREW.handovers_max), ..Order::default() };
-        let maker = MakePlayer { crew, order: Some(order), ..MakePlayer::SOUND };
-        return Ok(registry::visit("mcs", maker)?);
+    if let Some((_, player)) = OTHERS.iter().find(|(exhibit, _)| exhibit.name == name) {
+        return player();
     }
     let exhibit = EXHIBITS.iter().find(|exhibit| exhibit.name == name);
     let exhibit = exhibit.with_context(|| format!("the museum has no exhibit named '{name}'"))?;

@@ -27,6 +27,9 @@ pub type Held<'c> = Box<dyn AnyGuard<'c> + 'c>;
 /// A hold to update.
 pub type HeldToUpdate<'c> = Box<dyn AnyUpdateGuard<'c> + 'c>;
 
+/// An acquisition: of a hold, or of what is said here.
+pub type Acquiring<'c, G = Held<'c>> = LocalFuture<'c, Result<G, AcquireError>>;
+
 /// A kind of lock, with its options.
 pub trait AnyLock<E> {
     /// What it says of itself.
@@ -57,13 +60,8 @@ pub trait CheckedLock<E> {
 pub trait AnyClient<E> {
     fn endpoint(&self) -> &E;
     fn events(&self) -> EventCounts;
-    fn acquire(&self, lock: Addr, mode: Mode) -> LocalFuture<'_, Result<Held<'_>, AcquireError>>;
-    fn acquire_within(
-        &self,
-        lock: Addr,
-        mode: Mode,
-        nanos: Nanos,
-    ) -> LocalFuture<'_, Result<Held<'_>, AcquireError>>;
+    fn acquire(&self, lock: Addr, mode: Mode) -> Acquiring<'_>;
+    fn acquire_within(&self, lock: Addr, mode: Mode, nanos: Nanos) -> Acquiring<'_>;
     fn poll_settle(&self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
@@ -73,11 +71,7 @@ pub trait AnyClient<E> {
 pub trait CheckedClient<E>: AnyClient<E> {
     fn memory(&self) -> u64;
     fn is_broken(&self) -> bool;
-    fn try_acquire(
-        &self,
-        lock: Addr,
-        mode: Mode,
-    ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>>;
+    fn try_acquire(&self, lock: Addr, mode: Mode) -> Acquiring<'_, Option<Held<'_>>>;
     /// Acquires or tries these units of a lock that is had in parts.
     fn acquire_units(
         &self,
@@ -85,8 +79,8 @@ pub trait CheckedClient<E>: AnyClient<E> {
         mode: Mode,
         units: Range<u32>,
         is_try: bool,
-    ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>>;
-    fn update(&self, lock: Addr) -> LocalFuture<'_, Result<HeldToUpdate<'_>, AcquireError>>;
+    ) -> Acquiring<'_, Option<Held<'_>>>;
+    fn update(&self, lock: Addr) -> Acquiring<'_, HeldToUpdate<'_>>;
     fn begin(&self, options: txn::Options) -> Box<dyn AnyTxn<'_> + '_>;
     fn settle_one(&self, last: bool) -> LocalFuture<'_, ()>;
 }
@@ -208,20 +202,11 @@ macro_rules! any_client {
                 $client(self).events()
             }
 
-            fn acquire(
-                &self,
-                lock: Addr,
-                mode: Mode,
-            ) -> LocalFuture<'_, Result<Held<'_>, AcquireError>> {
+            fn acquire(&self, lock: Addr, mode: Mode) -> Acquiring<'_> {
                 Box::pin(async move { Ok(Box::new(self.acquire(lock, mode).await?) as Held<'_>) })
             }
 
-            fn acquire_within(
-                &self,
-                lock: Addr,
-                mode: Mode,
-                nanos: Nanos,
-            ) -> LocalFuture<'_, Result<Held<'_>, AcquireError>> {
+            fn acquire_within(&self, lock: Addr, mode: Mode, nanos: Nanos) -> Acquiring<'_> {
                 let acquire = self.acquire_within(lock, mode, nanos);
                 Box::pin(async move { Ok(Box::new(acquire.await?) as Held<'_>) })
             }
@@ -245,11 +230,7 @@ impl<E: WideAtomics, L: Lock<E>> CheckedClient<E> for HandoverTable<E, L> {
         self.client().is_broken()
     }
 
-    fn try_acquire(
-        &self,
-        lock: Addr,
-        mode: Mode,
-    ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>> {
+    fn try_acquire(&self, lock: Addr, mode: Mode) -> Acquiring<'_, Option<Held<'_>>> {
         Box::pin(async move {
             Ok(self.try_acquire(lock, mode).await?.map(|guard| Box::new(guard) as Held<'_>))
         })
@@ -261,7 +242,7 @@ impl<E: WideAtomics, L: Lock<E>> CheckedClient<E> for HandoverTable<E, L> {
         mode: Mode,
         units: Range<u32>,
         is_try: bool,
-    ) -> LocalFuture<'_, Result<Option<Held<'_>>, AcquireError>> {
+    ) -> Acquiring<'_, Option<Held<'_>>> {
         let want = L::Want::part(mode, units).expect("it is had in parts");
         Box::pin(async move {
             let guard = match is_try {
@@ -272,7 +253,7 @@ impl<E: WideAtomics, L: Lock<E>> CheckedClient<E> for HandoverTable<E, L> {
         })
     }
 
-    fn update(&self, lock: Addr) -> LocalFuture<'_, Result<HeldToUpdate<'_>, AcquireError>> {
+    fn update(&self, lock: Addr) -> Acquiring<'_, HeldToUpdate<'_>> {
         let update = self.client().update(lock);
         Box::pin(async move { Ok(Box::new(update.await?) as HeldToUpdate<'_>) })
     }

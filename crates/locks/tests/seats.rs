@@ -1,6 +1,7 @@
 //! Seats: one place in line, by hand, with the lock of sessions in shared memory.
 
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -155,7 +156,7 @@ fn a_try_to_share_passes_over_no_waiter_that_lives() {
         let mut other = room.seat();
         while other.try_open(room.lock(), Shared) == Ok(Attempt::Held) {
             release(&mut other);
-            std::thread::yield_now();
+            run(&other, other.endpoint().sleep(1_000));
         }
         assert_eq!(run(&other, other.try_beside()), Ok(false), "the writer comes before");
         release(&mut reader);
@@ -292,7 +293,7 @@ fn a_range_that_a_dead_client_had_is_free_in_every_leaf() {
         for unit in [0, 65, 130, 255, 256] {
             let want = Extent::new(Exclusive, unit..unit + 1);
             let dying = client();
-            std::mem::forget(dying.lock(room.lock(), want).expect("it is free"));
+            let _held = ManuallyDrop::new(dying.lock(room.lock(), want).expect("it is free"));
             drop(dying);
             let next = client();
             let guard = next.lock(room.lock(), want).expect("its holder is dead");

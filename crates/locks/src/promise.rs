@@ -1,6 +1,8 @@
 //! What a lock says of itself, whatever runs it: how it lies in memory, what it promises, and how
 //! that is proved. Suites, checker and laboratory hold a lock to this, and know nothing else of it.
 
+use std::ops::Range;
+
 use farlock_fabric::Nanos;
 use farlock_fabric::word::Field;
 
@@ -63,6 +65,12 @@ pub trait LockKind: Clone + 'static {
     /// What this lock, with these options, promises beyond exclusion.
     fn promises(&self) -> Promises;
 
+    /// The units that nobody else can have beside a client that wants these of a lock that is had in
+    /// parts: at least those, and others where its parts are coarse.
+    fn covers(&self, units: Range<u32>) -> Range<u32> {
+        units
+    }
+
     /// A free lock's word of which every count of acquisitions or releases wraps, or is reset,
     /// after so many, and every count of repairs with the next one; zero if it counts nothing.
     fn near_wrap(&self, steps: u16) -> u128 {
@@ -94,6 +102,8 @@ pub trait AnyKind {
     fn fields_at(&self) -> FieldsAt;
     /// [`LockKind::promises`].
     fn promises(&self) -> Promises;
+    /// [`LockKind::covers`].
+    fn covers(&self, units: Range<u32>) -> Range<u32>;
     /// [`LockKind::near_wrap`].
     fn near_wrap(&self, steps: u16) -> u128;
     /// [`LockKind::near_wrap_behind`].
@@ -123,6 +133,10 @@ impl<L: LockKind> AnyKind for L {
 
     fn promises(&self) -> Promises {
         LockKind::promises(self)
+    }
+
+    fn covers(&self, units: Range<u32>) -> Range<u32> {
+        LockKind::covers(self, units)
     }
 
     fn near_wrap(&self, steps: u16) -> u128 {

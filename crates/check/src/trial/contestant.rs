@@ -187,7 +187,7 @@ impl Contestant {
         };
         match granted {
             None => self.withdraws(at).await?,
-            Some(None) => self.is_refused(at, access),
+            Some(None) => self.is_refused(at..at + 1, &[], access),
             Some(Some(guard)) => {
                 self.enters(at, access, (guard.fabric_token(), guard.turn()), guard.expires());
                 return Ok(Some((guard, access)));
@@ -396,18 +396,21 @@ impl Contestant {
         bench.remember();
     }
 
-    /// Its try was in vain.
-    pub(super) fn is_refused(&self, at: usize, access: Access) {
+    /// Its try was in vain, of these locks at once, and of parts that others cannot have beside it.
+    pub(super) fn is_refused(&self, all: Range<usize>, beside: &[usize], access: Access) {
         let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
         bench.befell.tries_refused += 1;
         bench.tell(|| format!("client {who}  is refused ({access:?})"));
-        if !bench.locks[at].tries.fails(who) && self.trial.terms.declares.tries {
+        let mut fails = |at: usize| bench.locks[at].tries.fails(who);
+        let had_reason = all.clone().chain(beside.iter().copied()).filter(|&at| fails(at)).count();
+        if had_reason == 0 && self.trial.terms.declares.tries {
             bench.objects(format!(
                 "client {who} tried ({access:?}) and was refused, though nobody who lives had the \
                  lock or wanted it"
             ));
         }
-        bench.locks[at].closes(who);
+        all.for_each(|at| bench.locks[at].closes(who));
+        beside.iter().for_each(|&at| bench.locks[at].tries.closes(who));
         bench.remember();
     }
 

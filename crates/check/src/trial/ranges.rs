@@ -4,78 +4,103 @@
 use std::ops::Range;
 
 use farlock_locks::Mode;
-use farlock_sim::check::Access;
+use farlock_sim::check::{Access, Tries};
 
 use super::contestant::Contestant;
 
+/// What a client wants, by the parts that the scenario has of the units.
+struct Wanted {
+    parts: Range<usize>,
+    /// Others that nobody can have beside it.
+    beside: Vec<usize>,
+    units: Range<u32>,
+}
+
 impl Contestant {
-    /// The parts that are wanted, and the units that they are: one part, or two where another
-    /// scenario would acquire the next lock within; or what the scenario says.
-    fn wanted(&self, round: u16) -> (Range<usize>, Range<u32>) {
+    /// The units that are wanted: one part, or two where another scenario would acquire the next
+    /// lock within; or what the scenario says.
+    fn wanted(&self, round: u16) -> Wanted {
         let scenario = &self.trial.scenario;
-        if let Some(range) = scenario.ranges.get(usize::from(self.who)) {
-            let bounds = scenario.bounds();
-            let place = |unit| bounds.iter().position(|&bound| bound == unit);
-            let place = |unit| place(unit).expect("a range begins and ends at bounds");
-            return (place(range.start)..place(range.end), range.clone());
-        }
-        let first = scenario.lock(self.who, round);
-        let nests = scenario.nested(self.who, round).is_some();
-        let end = first + 1 + usize::from(nests);
-        let parts = self.trial.terms.parts;
-        (first..end, parts[first]..parts[end])
+        let own = scenario.ranges.get(usize::from(self.who)).cloned();
+        let bounds = match own {
+            Some(_) => scenario.bounds(),
+            None => self.trial.terms.parts.to_vec(),
+        };
+        let units = own.unwrap_or_else(|| {
+            let first = scenario.lock(self.who, round);
+            let nests = scenario.nested(self.who, round).is_some();
+            bounds[first]..bounds[first + 1 + usize::from(nests)]
+        });
+        let covered = self.trial.subject.lock.kind().covers(units.clone());
+        let meets =
+            |units: &Range<u32>, at: usize| bounds[at] < units.end && units.start < bounds[at + 1];
+        let all = self.trial.layout.locks();
+        let (parts, others): (Vec<_>, Vec<_>) = all.partition(|&at| meets(&units, at));
+        let beside = others.into_iter().filter(|&at| meets(&covered, at)).collect();
+        Wanted { parts: parts[0]..parts[0] + parts.len(), beside, units }
     }
 
     /// A cycle at one part or several.
     pub(super) async fn ranges(&self, round: u16) -> anyhow::Result<()> {
         let (who, scenario) = (self.who, &self.trial.scenario);
-        let (parts, wanted) = self.wanted(round);
+        let Wanted { parts, beside, units } = self.wanted(round);
         let mode = scenario.mode(who, round);
         let is_shared = mode == Mode::Shared && self.trial.shares();
         let access = if is_shared { Access::Shared } else { Access::Exclusive };
         let is_try = scenario.is_try(who, round);
-        for at in parts.clone() {
-            self.trial.opens(at, who, access);
-            if is_try {
-                self.tries(at, access);
-            }
+        parts.clone().for_each(|at| self.trial.opens(at, who, access));
+        self.tells_tries(&beside, |tries| tries.opens(who));
+        if is_try {
+            parts.clone().chain(beside.iter().copied()).for_each(|at| self.tries(at, access));
         }
         let word = self.trial.layout.word(parts.start);
-        let acquire = self.client().acquire_units(word, mode, wanted, is_try);
+        let acquire = self.client().acquire_units(word, mode, units, is_try);
         let Some(granted) = self.unless(acquire).await.transpose()? else {
             parts.clone().for_each(|at| self.is_withdrawn(at));
-            return self.settle_all(parts).await;
+            return self.settle_all(parts, &beside).await;
         };
         let Some(guard) = granted else {
-            parts.for_each(|at| self.is_refused(at, access));
+            self.is_refused(parts, &beside, access);
             return Ok(());
         };
         let (token, expires) = ((guard.fabric_token(), guard.turn()), guard.expires());
         for at in parts.clone() {
             self.enters(at, access, token, expires);
         }
+        self.tells_tries(&beside, |tries| tries.enters(who, is_shared));
         let mut used = Some(());
         for at in parts.clone() {
             used = if used.is_some() { self.looks(at, access, round).await? } else { None };
         }
         parts.clone().for_each(|at| self.leaves(at));
+        self.tells_tries(&beside, |tries| tries.leaves(who));
         if used.is_none() {
             drop(guard);
-            return self.settle_all(parts).await;
+            return self.settle_all(parts, &beside).await;
         }
         let Some(released) = self.unless(guard.release()).await else {
-            return self.settle_all(parts).await;
+            return self.settle_all(parts, &beside).await;
         };
         for at in parts {
             self.parts(at, expires, Some(released)).await?;
         }
+        self.tells_tries(&beside, |tries| tries.closes(who));
         Ok(())
     }
 
-    async fn settle_all(&self, parts: Range<usize>) -> anyhow::Result<()> {
+    async fn settle_all(&self, parts: Range<usize>, beside: &[usize]) -> anyhow::Result<()> {
         for at in parts {
             self.settles(at).await?;
         }
+        self.tells_tries(beside, |tries| tries.closes(self.who));
         Ok(())
+    }
+
+    /// Tells the judges of tries of the parts that it keeps others from, though it does not want
+    /// them.
+    fn tells_tries(&self, beside: &[usize], tell: impl Fn(&mut Tries)) {
+        let bench = &mut *self.trial.bench.borrow_mut();
+        beside.iter().for_each(|&at| tell(&mut bench.locks[at].tries));
+        bench.remember();
     }
 }

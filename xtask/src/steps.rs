@@ -234,7 +234,7 @@ pub(crate) const CI: &[Step] = &[
             check!("exhaustive --clients 2 --acquisitions 1 --cancels 1 --visits --quits"),
             check!("exhaustive --acquisitions 1 --cancels 2 --visits --budget 6s --partial"),
             check!("exhaustive --clients 2 --cancels 2 --visits --budget 6s --partial"),
-            check!("exhaustive --clients 2 --crashes 1 --tries"),
+            check!("exhaustive --clients 2 --crashes 1 --tries --but citron --but citron-rw"),
             check!("exhaustive --acquisitions 1 --crashes 1 --tries --budget 6s --partial"),
             check!(
                 "exhaustive --acquisitions 1 --crashes 1 --tries --visits --budget 6s --partial"
@@ -300,7 +300,21 @@ pub(crate) const CI: &[Step] = &[
             range!("0-16,0-1,4-8 --protocol citron-rw:leaf=1"),
             range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2 --budget 5s --partial"),
             range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1"),
-            range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1"),
+            range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1:tokens=no"),
+            // Tries beside the dead: at a node, above it, at bits, and beside a cleaner of bits.
+            check!("exhaustive --clients 2 --acquisitions 1 --crashes 1 --tries --protocol citron"),
+            range!("0-4,2-3 --crashes 1 --tries --protocol citron:leaf=1:tokens=no"),
+            range!("1-2,1-3 --crashes 1 --tries --protocol citron:leaf=2:tokens=no"),
+            range!("0-16,0-4 --crashes 1 --tries --protocol citron-rw:leaf=1:tokens=no"),
+            range!(
+                "1-2,1-2,0-1 --crashes 1 --tries --protocol citron:leaf=2:tokens=no --budget 4s \
+                 --partial"
+            ),
+            // Tickets that are lost.
+            range!("0-16,0-4 --cancels 2 --crashes 1 --protocol citron-rw:leaf=1:tokens=no"),
+            range!(
+                "0-16,0-16,0-1 --cancels 2 --protocol citron:leaf=1:tokens=no --budget 4s --partial"
+            ),
             check!("exhaustive --protocol segments"),
             beside_faults!("segments"),
             many_faults!("segments"),
@@ -383,6 +397,8 @@ pub(crate) const NIGHTLY: &[Step] = &[
             range!("0-5,3-8,0-64 --protocol citron:levels=4:leaf=1"),
             range!("0-16,4-8,4-5 --protocol citron:leaf=1"),
             range!("0-16,4-8,4-5 --protocol citron-rw:leaf=1"),
+            range!("1-2,1-2,0-1 --crashes 1 --tries --protocol citron:leaf=2:tokens=no"),
+            range!("0-16,0-16,0-1 --cancels 2 --protocol citron:leaf=1:tokens=no"),
             range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2"),
             beside_faults!("citron"),
             many_faults!("citron"),

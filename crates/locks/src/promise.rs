@@ -65,8 +65,8 @@ pub trait LockKind: Clone + 'static {
     /// What this lock, with these options, promises beyond exclusion.
     fn promises(&self) -> Promises;
 
-    /// The units that nobody else can have beside a client that wants these of a lock that is had in
-    /// parts: at least those, and others where its parts are coarse.
+    /// The units that nobody else can have beside a client that wants these, of a lock that is had
+    /// in parts: at least those, and others where its parts are coarse.
     fn covers(&self, units: Range<u32>) -> Range<u32> {
         units
     }

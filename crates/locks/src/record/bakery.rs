@@ -572,14 +572,44 @@ impl Doubt {
         patience: Patience,
     ) -> Nanos {
         let interval = interval.into_iter().chain(self.trust_ns).min();
-        let wait = Wait {
-            word: Some((site.lock, seen)),
-            peers: &self.watched,
-            interval,
-            patience,
-            mail: None,
-        };
-        match site.endpoint.wait(wait).await {
+        let woken = site.endpoint.wait(self.wait_for(site, seen, interval, patience)).await;
+        self.woken(site, woken, interval)
+    }
+
+    /// The same, until the slot is withdrawn from what it waits for.
+    pub(crate) async fn wait_or_withdraw<E: Endpoint>(
+        &mut self,
+        site: &Site<'_, E>,
+        seen: u64,
+        interval: Option<Nanos>,
+        patience: Patience,
+    ) {
+        let interval = interval.into_iter().chain(self.trust_ns).min();
+        let wait = self.wait_for(site, seen, interval, patience);
+        if let Some(woken) = site.wait_or_withdraw(wait, false).await {
+            self.woken(site, woken, interval);
+        }
+    }
+
+    fn wait_for<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        seen: u64,
+        interval: Option<Nanos>,
+        patience: Patience,
+    ) -> Wait<'_> {
+        let (word, peers) = (Some((site.lock, seen)), &self.watched);
+        Wait { word, peers, interval, patience, mail: None }
+    }
+
+    /// How much time has certainly passed in a wait of this interval.
+    fn woken<E: Endpoint>(
+        &mut self,
+        site: &Site<'_, E>,
+        woken: Woken,
+        interval: Option<Nanos>,
+    ) -> Nanos {
+        match woken {
             Woken::PeerGone(peer) => {
                 site.peer_died(peer);
                 self.gone = true;

@@ -2,7 +2,11 @@
 //! Citron, Distributed Range Lock Management with One-sided RDMA, FAST'23).
 #![doc = include_str!("../../../../docs/protocols/citron.md")]
 
+mod acquire;
+mod attempt;
+mod clean;
 mod course;
+mod place;
 mod repair;
 pub mod split;
 mod take;
@@ -19,7 +23,7 @@ use crate::lock::{Lock, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
 use crate::site::Site;
-use crate::want::{Extent, Want};
+use crate::want::{Extent, Mode, Want};
 use course::{Course, Plan, TREE};
 use repair::Params;
 use split::SPLIT_MAX;
@@ -197,7 +201,19 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             has_many_verbs: true,
             ..Proof::SLEEPER
         };
-        Promises { proof, ..Promises::EXCLUSION }
+        Promises { tries_tell_truth: true, withdraws: true, proof, ..Promises::EXCLUSION }
+    }
+
+    /// All units of its nodes, which cover one interval. A leaf is had by the unit, but not where
+    /// readers share: they are counted for all of it.
+    fn covers(&self, units: Range<u32>) -> Range<u32> {
+        let (tree, wanted) = (self.plan().tree, self.units(Extent::new(Mode::Exclusive, units)));
+        let nodes = tree.split(&wanted, self.nodes_max);
+        let is_exact = |node| tree.is_leaf(node) && !SHARES;
+        let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
+        let start = if is_exact(first) { wanted.start } else { tree.units_of(first).start };
+        let end = if is_exact(last) { wanted.end } else { tree.units_of(last).end };
+        start as u32..end as u32
     }
 
     fn near_wrap(&self, steps: u16) -> u128 {
@@ -238,8 +254,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
 
     /// It is never all. What was seen is kept for the next verbs.
     fn opened(&self, site: &Site<'_, E>, want: Extent, _: u128) -> Option<Grant> {
-        let view = take::seen(site, &self.course(want));
-        site.set_position(view.bits());
+        place::keep_way(site, take::seen(site, &self.course(want)).ok());
         None
     }
 
@@ -247,11 +262,20 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         &self,
         site: &Site<'_, E>,
         want: Extent,
-        _: u128,
+        old: u128,
     ) -> Result<Grant, Fault> {
-        let way = take::Way::from_bits(site.position());
-        let course = self.params().acquire(site, self.course(want), way).await?;
-        Ok(Grant::of(&course))
+        let granted = self.wait_or_leave(site, want, Some(old)).await?;
+        Ok(granted.expect("who does not withdraw stays until it is granted"))
+    }
+
+    async fn wait_or_leave(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        _: Option<u128>,
+    ) -> Result<Option<Grant>, Fault> {
+        let course = self.params().acquire(site, self.course(want)).await?;
+        Ok(course.map(|course| Grant::of(&course)))
     }
 
     fn closing(&self, site: &Site<'_, E>, want: Extent, grant: Grant) -> Option<Verb<'static>> {
@@ -298,6 +322,16 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
 
     async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Result<Option<Grant>, Fault> {
         let course = self.params().attempt(site, self.course(want)).await?;
+        Ok(course.map(|course| Grant::of(&course)))
+    }
+
+    async fn try_beside(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        _: u128,
+    ) -> Result<Option<Grant>, Fault> {
+        let course = self.params().attempt_past_the_dead(site, self.course(want)).await?;
         Ok(course.map(|course| Grant::of(&course)))
     }
 }

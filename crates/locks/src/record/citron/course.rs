@@ -12,6 +12,7 @@ use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Slot, Verb, word};
 
 use super::split::{Nodes, SPLIT_MAX};
 use super::tree::{NODE_BYTES, Node, Tree};
+use super::word::NodeWord;
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotWord};
 use crate::want::Mode;
@@ -33,8 +34,10 @@ word! {
         HAS has: 8,
         /// Whether it may have bits of the next one, or be counted for it.
         CLAIMS claims: 1,
+        /// Whether it only clears bits of the dead below the next one.
+        CLEANS cleans: 1,
         /// Nothing.
-        SPARE spare: 55,
+        SPARE spare: 54,
     }
 }
 
@@ -119,6 +122,8 @@ pub(super) struct Course {
     pub(super) has: usize,
     /// The tickets of those which are internal, of a writer.
     pub(super) tickets: [u16; SPLIT_MAX],
+    /// Whether it only clears bits of the dead below its node.
+    cleans: bool,
     /// The count of its token, once it has one that is above those of all before it.
     pub(super) token: Option<u64>,
 }
@@ -128,7 +133,18 @@ impl Course {
     pub(super) fn new(plan: Plan, mode: Mode, units: Range<u64>) -> Self {
         let nodes = plan.tree.split(&units, plan.nodes_max);
         let units = (units.start, units.end);
-        Self { plan, mode, units, nodes, has: 0, tickets: [0; SPLIT_MAX], token: None }
+        let tickets = [0; SPLIT_MAX];
+        Self { plan, mode, units, nodes, has: 0, tickets, cleans: false, token: None }
+    }
+
+    /// The same for a cleaner.
+    pub(super) fn cleaning(self) -> Self {
+        Self { cleans: true, ..self }
+    }
+
+    /// Whether both want the same.
+    pub(super) fn is_for_same(&self, other: &Self) -> bool {
+        (self.units, self.mode) == (other.units, other.mode)
     }
 
     /// The same with all of them.
@@ -213,7 +229,9 @@ impl Course {
 
     /// What its record says of the nodes that it has.
     pub(super) fn reach(&self) -> ReachWord {
-        ReachWord::new().with(ReachWord::HAS, self.has as u64)
+        ReachWord::new()
+            .with(ReachWord::HAS, self.has as u64)
+            .with(ReachWord::CLEANS, self.cleans.into())
     }
 
     /// What an explorer has to tell apart.
@@ -231,6 +249,8 @@ pub(super) struct Living {
     pub(super) endpoint: EndpointId,
     pub(super) course: Course,
     phase: Phase,
+    /// It only clears bits of the dead.
+    pub(super) cleans: bool,
     /// It may have bits of its next node, or be counted for it.
     claims: bool,
     /// The ticket that it has at its next node, or may have.
@@ -253,7 +273,8 @@ impl Living {
         // Who reads what is above a node may claim it without another word.
         let claims = reach.claims() != 0 || phase == Phase::Opening;
         let ticket = (state.ticket() as u32).checked_sub(1).map(|ticket| ticket as u16);
-        Some(Self { endpoint, course, phase, claims, ticket })
+        let cleans = reach.cleans() != 0;
+        Some(Self { endpoint, course, phase, cleans, claims, ticket })
     }
 
     /// Whether it just takes a ticket at this node.
@@ -261,10 +282,17 @@ impl Living {
         self.phase == Phase::Coming && self.is_next(node)
     }
 
-    /// Whether this ticket of this node is its own, or may be.
-    pub(super) fn has_ticket(&self, node: Node, ticket: u16) -> bool {
-        let has = self.course.is_exclusive() && self.course.held().contains(&node);
-        has || self.is_next(node) && self.ticket == Some(ticket)
+    /// Whether it is its turn at this node whose word was as `seen`, or may be.
+    pub(super) fn has_turn(&self, node: Node, seen: NodeWord) -> bool {
+        // Who has left may say that it holds for a while.
+        let may_hold = seen.occ() != 0 && self.course.is_exclusive();
+        let holds = may_hold && self.course.held().contains(&node);
+        holds || self.ticket_of(node) == Some(seen.turn())
+    }
+
+    /// The ticket by which it is in line at this node, or may be.
+    pub(super) fn ticket_of(&self, node: Node) -> Option<u16> {
+        self.ticket.filter(|_| self.is_next(node))
     }
 
     fn is_next(&self, node: Node) -> bool {
@@ -296,6 +324,17 @@ impl Living {
     /// The bits of this leaf that it has, or may have.
     pub(super) fn bits(&self, leaf: Node) -> u64 {
         match self.course.is_exclusive() && self.reached().contains(&leaf) {
+            true => self.course.plan.tree.mask(leaf, &self.course.units()),
+            false => 0,
+        }
+    }
+
+    /// The same, and those that it may take while somebody who does not wait for it occupies the
+    /// node above: it may be exempt from that.
+    pub(super) fn bits_below(&self, above: Node, leaf: Node) -> u64 {
+        let is_below = self.reached().iter().any(|&node| above.is_above(node));
+        let wants = self.course.is_exclusive() && self.course.nodes.contains(&leaf);
+        match is_below && wants {
             true => self.course.plan.tree.mask(leaf, &self.course.units()),
             false => 0,
         }

@@ -3,13 +3,12 @@
 //! A word is read first, and the records of the living after. So what the word says and no living
 //! client's record bears out belongs to the dead, or the word has changed since; and whoever mends
 //! it compares what it saw. That goes for tickets and for counts, which never come back to a value.
-//! Bits do: they are cleared only by whoever holds the node above, of whom there is one. Those who
-//! may take bits below it while it holds have said so before they could see it ([`Params::clean`]).
+//! Bits do, and are cleared otherwise ([`Params::clean`]).
 
 use farlock_fabric::{EndpointId, Fault, Nanos, Patience, Verb, WideAtomics};
 
-use super::course::{Course, Half, Living, Plan, Stand, chain_of, living};
-use super::tree::{FANOUT, Node};
+use super::course::{Course, Half, Living, Plan, Stand, living};
+use super::tree::Node;
 use super::word::{self, NodeWord};
 use crate::event::Event;
 use crate::record::bakery::Doubt;
@@ -33,28 +32,27 @@ pub(super) struct Params {
 /// What a client must wait for before it goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Bar {
-    /// Nothing: it looks again.
-    Nothing,
     /// That whoever occupies this node leaves.
     Owner(Node),
     /// That the readers of this node leave.
     Readers(Node),
     /// That bits of the leaf are free.
     Bits(Node),
+    /// That nobody is in line at this node.
+    Line(Node),
     /// That fewer are at this node and below it.
     Crowd(Node),
 }
 
 impl Bar {
     /// A number for what an explorer has to tell apart.
-    pub(super) fn code(bar: Option<Self>) -> u64 {
-        let (kind, node) = match bar {
-            None => return 0,
-            Some(Self::Nothing) => (1, Node::ROOT),
-            Some(Self::Owner(node)) => (2, node),
-            Some(Self::Bits(node)) => (3, node),
-            Some(Self::Crowd(node)) => (4, node),
-            Some(Self::Readers(node)) => (5, node),
+    pub(super) fn code(self) -> u64 {
+        let (kind, node) = match self {
+            Self::Line(node) => (1, node),
+            Self::Owner(node) => (2, node),
+            Self::Bits(node) => (3, node),
+            Self::Crowd(node) => (4, node),
+            Self::Readers(node) => (5, node),
         };
         kind << 32 | u64::from(node.index())
     }
@@ -70,6 +68,8 @@ pub(super) enum Until {
     Turn(u16),
     /// That the node is not occupied.
     Vacant,
+    /// That nobody is in its line.
+    NoLine,
     /// That no reader is there.
     Unread,
     /// That nobody is below it.
@@ -82,35 +82,64 @@ pub(super) enum Until {
 
 impl Until {
     /// Whether that is so.
-    fn is_met(self, seen: u64) -> bool {
+    pub(super) fn is_met(self, seen: u64) -> bool {
         let node = NodeWord(seen);
         match self {
             Self::Turn(ticket) => node.turn() == ticket,
             Self::Vacant => node.occ() == 0,
-            Self::Unread => node.in_line() == 0,
+            Self::NoLine | Self::Unread => node.in_line() == 0,
             Self::Deserted => node.below() == 0,
             Self::Roomy => !node.is_crowded(),
             Self::Free(mask) => seen & mask == 0,
         }
     }
 
+    /// For what it waits at a word that was as `seen`: whether those in line are too many, or those
+    /// below.
+    const fn crowd(self, half: Half, seen: NodeWord) -> Self {
+        match (self, half, seen.is_line_crowded()) {
+            (Self::Roomy, Half::Writers, true) => Self::NoLine,
+            (Self::Roomy, Half::Readers, true) => Self::Unread,
+            (Self::Roomy, _, false) => Self::Deserted,
+            _ => self,
+        }
+    }
+
+    /// The line that it waits for, at a word that was as `seen`, if tickets in it may be lost.
+    fn line_of_lost(self, seen: u64) -> Option<u64> {
+        let minds = matches!(self, Self::Turn(_) | Self::NoLine | Self::Roomy);
+        NodeWord(seen).line_of_lost().filter(|_| minds)
+    }
+
     /// Whether it waits for this client, when the word was as `seen`.
     fn waits_for(self, living: &Living, (node, half): (Node, Half), seen: NodeWord) -> bool {
         match self {
-            Self::Turn(_) | Self::Vacant => {
-                living.gets_in_line(node) || living.has_ticket(node, seen.turn())
+            Self::Turn(_) | Self::Vacant | Self::NoLine => {
+                living.gets_in_line(node) || living.has_turn(node, seen)
             }
             Self::Unread => living.may_read(node),
-            Self::Deserted | Self::Roomy => living.may_be_below(node, half),
+            Self::Deserted => living.may_be_below(node, half),
+            Self::Roomy => unreachable!("a crowd is in line or below"),
             Self::Free(mask) => living.bits(node) & mask != 0,
         }
     }
 }
 
+/// What came of waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Met {
+    /// What was waited for.
+    Yes,
+    /// Bits of this leaf are those of the dead.
+    DeadBits(Node),
+    /// The request was withdrawn.
+    Left,
+}
+
 /// What came of looking around.
-enum Found {
-    /// Those it waits for live.
-    Living,
+pub(super) enum Found {
+    /// Those it waits for live: these, or others whose records do not say so any more.
+    Living(Vec<Living>),
     /// The word was mended, or has changed.
     Mended,
     /// Bits that nobody alive has.
@@ -118,27 +147,29 @@ enum Found {
 }
 
 impl Params {
-    /// Waits until what was in the way of a request is no more; the leaf, if bits of it are that
-    /// nobody alive has.
-    pub(super) async fn wait_out<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        course: &Course,
-        bar: Bar,
-    ) -> Result<Option<Node>, Fault> {
-        let half = Half::of(course.mode);
-        let wanted = match bar {
-            Bar::Nothing => return Ok(None),
+    /// What a request waits for where this is in its way.
+    pub(super) fn wanted(&self, course: &Course, bar: Bar) -> Wanted {
+        match bar {
             Bar::Owner(node) => (node, Half::Writers, Until::Vacant),
+            Bar::Line(node) => (node, Half::Writers, Until::NoLine),
             Bar::Readers(node) => (node, Half::Readers, Until::Unread),
-            Bar::Crowd(node) => (node, half, Until::Roomy),
+            Bar::Crowd(node) => (node, Half::of(course.mode), Until::Roomy),
             Bar::Bits(leaf) => {
                 // A reader is counted for all of the leaf.
                 let mask = course.mask_of(leaf).filter(|_| course.is_exclusive());
                 (leaf, Half::Writers, Until::Free(mask.unwrap_or(u64::MAX)))
             }
-        };
-        self.wait_as(site, course, wanted, None).await
+        }
+    }
+
+    /// Waits until what is in the way of a request is no more, with nothing at its next node.
+    pub(super) async fn wait_at<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        bar: Bar,
+    ) -> Result<Met, Fault> {
+        self.wait_as(site, course, self.wanted(course, bar), None).await
     }
 
     /// Waits until nobody occupies this node above the next one, of which it is this ticket's turn.
@@ -148,23 +179,21 @@ impl Params {
         course: &Course,
         above: Node,
         ticket: u16,
-    ) -> Result<(), Fault> {
-        self.wait_as(site, course, (above, Half::Writers, Until::Vacant), Some(ticket)).await?;
-        Ok(())
+    ) -> Result<Met, Fault> {
+        self.wait_as(site, course, (above, Half::Writers, Until::Vacant), Some(ticket)).await
     }
 
-    /// Waits with nothing at the next node but a ticket; the node, if bits of it are dead.
+    /// Waits with nothing at the next node but a ticket.
     async fn wait_as<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &Course,
         wanted: Wanted,
         ticket: Option<u16>,
-    ) -> Result<Option<Node>, Fault> {
+    ) -> Result<Met, Fault> {
         let stand = Stand { phase: Phase::Waiting, claims: false, ticket };
         course.publish(site, stand);
-        let is_met = self.wait_until(site, course, wanted, stand).await?;
-        Ok((!is_met).then_some(wanted.0))
+        self.wait_until(site, course, wanted, stand).await
     }
 
     /// Waits until it is the turn of this ticket of the next node.
@@ -173,10 +202,9 @@ impl Params {
         site: &Site<'_, E>,
         course: &Course,
         ticket: u16,
-    ) -> Result<(), Fault> {
+    ) -> Result<Met, Fault> {
         let wanted = (course.next(), Half::Writers, Until::Turn(ticket));
-        self.wait_as(site, course, wanted, Some(ticket)).await?;
-        Ok(())
+        self.wait_as(site, course, wanted, Some(ticket)).await
     }
 
     /// Waits for those that are at the next node, which the request has claimed, or below it.
@@ -185,45 +213,49 @@ impl Params {
         site: &Site<'_, E>,
         course: &Course,
         wanted: Wanted,
-    ) -> Result<(), Fault> {
+    ) -> Result<Met, Fault> {
         let stand = Stand { phase: Phase::Claiming, claims: true, ticket: course.ticket() };
         course.publish(site, stand);
-        self.wait_until(site, course, wanted, stand).await?;
-        Ok(())
+        self.wait_until(site, course, wanted, stand).await
     }
 
-    /// Waits at the word of a node, and helps it along where only the dead are in the way. `false`:
-    /// it has bits that nobody alive has.
+    /// Waits at the word of a node, and helps it along where only the dead are in the way.
     async fn wait_until<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &Course,
         wanted: Wanted,
         stand: Stand,
-    ) -> Result<bool, Fault> {
+    ) -> Result<Met, Fault> {
         let (node, half, until) = wanted;
         let here = site.at(self.plan.word(site.lock, node, half));
-        let mut doubt = Doubt::new::<E>();
+        let (mut doubt, mut looked) = (Doubt::new::<E>(), None);
         loop {
+            if site.is_withdrawn() {
+                return Ok(Met::Left);
+            }
             site.endpoint.read64(here.lock).await?;
             let seen = site.endpoint.old() as u64;
             if until.is_met(seen) {
-                return Ok(true);
+                return Ok(Met::Yes);
             }
             doubt.sees(seen);
-            if doubt.is_due() {
+            let line = until.line_of_lost(seen);
+            if doubt.is_due() || line.is_some() && line != looked {
+                looked = line;
                 course.publish(site, Stand { phase: Phase::Repairing, ..stand });
                 let found = self.look_around(site, &mut doubt, wanted, seen).await?;
                 course.publish(site, stand);
                 match found {
-                    Found::Living => {}
+                    Found::Living(_) => {}
                     Found::Mended => continue,
-                    Found::DeadBits => return Ok(false),
+                    Found::DeadBits => return Ok(Met::DeadBits(node)),
                 }
             }
-            site.endpoint.checkpoint(&[seen, doubt.hash(), doubt.patience()]);
+            let looked_at = looked.unwrap_or(0);
+            site.endpoint.checkpoint(&[seen, doubt.hash(), doubt.patience(), looked_at]);
             let pause_ns = (!E::WATCHES_MEMORY).then_some(self.poll_ns);
-            doubt.wait(&here, seen, pause_ns, self.patience).await;
+            doubt.wait_or_withdraw(&here, seen, pause_ns, self.patience).await;
         }
     }
 
@@ -232,19 +264,50 @@ impl Params {
         &self,
         site: &Site<'_, E>,
         doubt: &mut Doubt,
+        wanted: Wanted,
+        seen: u64,
+    ) -> Result<Found, Fault> {
+        let found = self.mend(site, wanted, seen).await?;
+        match &found {
+            Found::Living(living) => {
+                let is_vague = living.iter().any(Living::is_about_to_change);
+                doubt.watch::<E>(living.iter().map(|other| other.endpoint), is_vague);
+                // What their records say they may have left already.
+                if !is_vague && !living.is_empty() {
+                    doubt.trust_for_a_while();
+                }
+            }
+            Found::Mended => {
+                doubt.watch::<E>(std::iter::empty(), true);
+                doubt.trust_again();
+            }
+            Found::DeadBits => {}
+        }
+        Ok(found)
+    }
+
+    /// Mends a word that was `seen` so if no living client is among those for whom one waits there.
+    pub(super) async fn mend<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
         (node, half, until): Wanted,
         seen: u64,
     ) -> Result<Found, Fault> {
         let (word, addr) = (NodeWord(seen), self.plan.word(site.lock, node, half));
+        let until = until.crowd(half, word);
         let mut living = living(site, self.plan, site.lock).await?;
+        let in_line = living.iter().filter_map(|other| other.ticket_of(node));
+        let own = if let Until::Turn(ticket) = until { Some(ticket) } else { None };
+        let next = in_line.chain(own).min_by_key(|&ticket| word.before(ticket));
         living.retain(|other| until.waits_for(other, (node, half), word));
-        let is_vague = living.iter().any(Living::is_about_to_change);
-        doubt.watch::<E>(living.iter().map(|other| other.endpoint), is_vague);
         let op = match until {
-            Until::Turn(_) | Until::Vacant if living.is_empty() => {
-                word::vacate(word.turn(), word.occ() != 0)
+            // All tickets before that of one who lives, or all.
+            Until::Turn(_) | Until::Vacant | Until::NoLine if living.is_empty() => {
+                let next = next.filter(|&ticket| word.before(ticket) < word.in_line());
+                let next = next.unwrap_or(word.next_ticket());
+                word::pass_to(word.turn(), word.occ() != 0, next)
             }
-            Until::Deserted | Until::Roomy if usize::from(word.below()) > living.len() => {
+            Until::Deserted if usize::from(word.below()) > living.len() => {
                 word::recount(word, living.len() as u16)
             }
             Until::Unread if usize::from(word.in_line()) > living.len() => {
@@ -256,54 +319,13 @@ impl Params {
                 let still = site.endpoint.old() as u64 & seen & mask & !bits_of(&living, node);
                 return Ok(if still == 0 { Found::Mended } else { Found::DeadBits });
             }
-            _ => {
-                // What their records say they may have left already.
-                if !is_vague && !living.is_empty() {
-                    doubt.trust_for_a_while();
-                }
-                return Ok(Found::Living);
-            }
+            _ => return Ok(Found::Living(living)),
         };
         site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
         if word::swapped(&op, site.endpoint.old() as u64) {
             has_mended(site);
         }
-        doubt.trust_again();
         Ok(Found::Mended)
-    }
-
-    /// Clears the bits that nobody alive has in the leaves below the node that this request holds.
-    ///
-    /// Nobody else clears what is not its own there: it would have to hold a node above these
-    /// leaves as well. Nobody takes any: a client says so before it looks above them. One that has
-    /// not, by the time that its record is read, looks later, and sees that this node is occupied.
-    pub(super) async fn clean<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        course: &Course,
-    ) -> Result<(), Fault> {
-        let stand = Stand { phase: Phase::Repairing, claims: false, ticket: None };
-        course.publish(site, stand);
-        let first = course.held()[0].child(0);
-        let leaves = || (0..FANOUT).map(|number| first.plus(number));
-        let (word, halves) = (self.plan.word(site.lock, first, Half::Writers), self.plan.halves());
-        let verb = Verb::Read { addr: word, words: FANOUT as u16 * halves };
-        site.endpoint.verb(verb).await?;
-        let mut words = [0; 2 * FANOUT as usize];
-        site.endpoint.copy_read(0, &mut words);
-        let living = living(site, self.plan, site.lock).await?;
-        let dead = |(word, leaf)| (leaf, word & !bits_of(&living, leaf));
-        let dead = words.iter().step_by(halves.into()).zip(leaves()).map(dead);
-        let clear = dead.filter(|&(_, bits)| bits != 0).map(|(leaf, bits)| {
-            let addr = self.plan.word(site.lock, leaf, Half::Writers);
-            Verb::MaskedCas64 { addr, op: word::give_back(bits) }
-        });
-        let chain = chain_of(clear);
-        if !chain.is_empty() {
-            site.endpoint.chain(&chain).await?;
-            has_mended(site);
-        }
-        Ok(())
     }
 }
 
@@ -312,7 +334,7 @@ fn bits_of(living: &[Living], leaf: Node) -> u64 {
     living.iter().fold(0, |bits, other| bits | other.bits(leaf))
 }
 
-fn has_mended<E: WideAtomics>(site: &Site<'_, E>) {
+pub(super) fn has_mended<E: WideAtomics>(site: &Site<'_, E>) {
     site.peer_died(EndpointId::NOBODY);
     site.event(Event::Repaired { lock: site.lock, generation: 0, dead_readers: 0 });
 }

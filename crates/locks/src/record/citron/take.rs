@@ -1,4 +1,4 @@
-//! Taking the nodes of a range, one after the other (algorithm 2), and giving them back.
+//! Taking a node of a range, and giving it back (algorithm 2).
 
 use farlock_fabric::verb::{CHAIN_MAX, Link};
 use farlock_fabric::{Addr, Endpoint, Fault, MaskedFaa, Posted, Verb, WideAtomics};
@@ -55,26 +55,36 @@ fn read<E: Endpoint>(site: &Site<'_, E>, link: usize) -> [NodeWord; 2] {
     [NodeWord(old as u64), NodeWord((old >> 64) as u64)]
 }
 
-/// What the chain of [`look`] has found, for the next node of this request.
-pub(super) fn seen<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> View {
-    let links = Links::of_look(course);
-    if let Some(bar) = first_in_the_way(site, course, links.above) {
-        return View::Barred(bar);
-    }
-    let [writers, readers] = read(site, 0);
+/// Whether the next node of a request is to be had, as the chain of [`look`] has found it, or what
+/// keeps it out.
+pub(super) fn seen<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Result<Way, Bar> {
+    let (node, [writers, readers]) = (course.next(), read(site, 0));
+    let way = way(site, course, writers.turn())?;
+    let is_internal = course.mask().is_none();
     let is_free = match course.mask() {
         // A reader is counted for all of a leaf.
         Some(mask) if course.is_exclusive() => writers.0 & mask == 0,
         Some(_) => writers.0 == 0,
         None => writers.in_line() == 0,
     };
-    let is_crowded = readers.is_crowded() || course.mask().is_none() && writers.is_crowded();
-    match (is_crowded, is_free) {
-        (true, _) => View::Crowded,
-        (false, true) => {
-            View::Free(Way { ticket: writers.turn(), left: have_left(site, course, links) })
-        }
-        (false, false) => View::Taken,
+    match is_free {
+        _ if readers.is_crowded() || is_internal && writers.is_crowded() => Err(Bar::Crowd(node)),
+        true => Ok(way),
+        false if is_internal => Err(Bar::Line(node)),
+        false => Err(Bar::Bits(node)),
+    }
+}
+
+/// The way to the next node, if nobody above keeps it out, as the chain of [`look`] has found it.
+pub(super) fn way<E: Endpoint>(
+    site: &Site<'_, E>,
+    course: &Course,
+    ticket: u16,
+) -> Result<Way, Bar> {
+    let links = Links::of_look(course);
+    match first_in_the_way(site, course, links.above) {
+        Some(bar) => Err(bar),
+        None => Ok(Way { ticket, left: have_left(site, course, links) }),
     }
 }
 
@@ -150,49 +160,14 @@ fn for_each_below<E: Endpoint>(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Way {
     /// Of an internal node, the ticket by which it is had.
-    ticket: u16,
+    pub(super) ticket: u16,
     /// How many had left there, where a grant is counted with the node.
-    left: u32,
-}
-
-impl Way {
-    const IS_FREE: u64 = 1 << 48;
-
-    /// What a slot kept of its first verb, if the way was free.
-    pub(super) fn from_bits(bits: u64) -> Option<Self> {
-        let way = Self { ticket: bits as u16, left: (bits >> 16) as u32 };
-        (bits & Self::IS_FREE != 0).then_some(way)
-    }
-}
-
-/// How a node is to be had.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum View {
-    /// Nobody is in the way.
-    Free(Way),
-    /// Others have it, or are in line.
-    Taken,
-    /// So many are that no more may come.
-    Crowded,
-    /// One above is occupied.
-    Barred(Bar),
-}
-
-impl View {
-    /// What a slot keeps of it between its first verb and the next: whether the way is free.
-    pub(super) fn bits(self) -> u64 {
-        match self {
-            Self::Free(Way { ticket, left }) => {
-                Way::IS_FREE | u64::from(left) << 16 | u64::from(ticket)
-            }
-            Self::Taken | Self::Crowded | Self::Barred(_) => 0,
-        }
-    }
+    pub(super) left: u32,
 }
 
 /// By what a node is claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum By {
+pub(super) enum By {
     /// Nobody is in its line: by the next ticket.
     Free,
     /// It is the turn of the ticket that the client has.
@@ -200,11 +175,11 @@ enum By {
 }
 
 /// How a claim went.
-enum Claim {
+pub(super) enum Claim {
     /// The node is taken, and nobody above it is in the way; at it or below it there may be some.
     Made(Vec<Wanted>),
-    /// It was undone.
-    Undone(Bar),
+    /// It was undone: for what was in the way, if that was not another claim.
+    Undone(Option<Bar>),
 }
 
 /// The verbs that give back the node with this number, and what it was counted for.
@@ -333,49 +308,8 @@ fn in_its_way<E: Endpoint>(site: &Site<'_, E>, course: &Course, links: Links) ->
 }
 
 impl Params {
-    /// Takes all nodes of a request, which has none. There is a `way` to its first node if that was
-    /// just seen to be free.
-    pub(super) async fn acquire<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        wanted: Course,
-        mut way: Option<Way>,
-    ) -> Result<Course, Fault> {
-        let (mut course, mut cleans, mut bar) = (wanted, false, None);
-        loop {
-            let [units, has, tickets, token] = course.survivors();
-            let seen = way.map_or(0, |way| View::Free(way).bits());
-            let at = Bar::code(bar) << 1 | u64::from(cleans);
-            site.endpoint.checkpoint(&[units, has, tickets, token, seen, at]);
-            if let Some(bar) = bar.take() {
-                if matches!(bar, Bar::Crowd(_)) {
-                    self.give_all_back(site, &mut course).await?;
-                }
-                if let Some(leaf) = self.wait_out(site, &course, bar).await? {
-                    // Whoever holds the node above may clear bits that nobody has.
-                    self.give_all_back(site, &mut course).await?;
-                    let above = leaf.parent().expect("a leaf is not the root");
-                    let units = self.plan.tree.units_of(above);
-                    let plan = Plan { counts: false, ..self.plan };
-                    (course, cleans) = (Course::new(plan, Mode::Exclusive, units), true);
-                    course.publish_units(site);
-                }
-            } else if !course.is_complete() {
-                bar = self.take_next(site, &mut course, way.take()).await?;
-            } else if cleans {
-                self.clean(site, &course).await?;
-                self.give_all_back(site, &mut course).await?;
-                (course, cleans) = (wanted, false);
-                course.publish_units(site);
-            } else {
-                self.count(site, &mut course).await?;
-                return Ok(course);
-            }
-        }
-    }
-
     /// Counts the grant of a request that has all its nodes, if it was not counted with the last.
-    async fn count<E: WideAtomics>(
+    pub(super) async fn count<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &mut Course,
@@ -388,86 +322,10 @@ impl Params {
         Ok(())
     }
 
-    /// Takes the next node, or says what it must wait for.
-    async fn take_next<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        course: &mut Course,
-        way: Option<Way>,
-    ) -> Result<Option<Bar>, Fault> {
-        let view = match way {
-            Some(way) => View::Free(way),
-            None => {
-                course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
-                site.endpoint.completion(look(site, course)).await?;
-                seen(site, course)
-            }
-        };
-        let is_leaf = course.mask().is_some();
-        let claim = match view {
-            View::Barred(bar) => return Ok(Some(bar)),
-            View::Crowded => return Ok(Some(Bar::Crowd(course.next()))),
-            View::Taken if is_leaf => return Ok(Some(Bar::Bits(course.next()))),
-            View::Taken => self.stand_in_line(site, course).await?,
-            View::Free(way) => self.claim(site, course, By::Free, way).await?,
-        };
-        let below = match claim {
-            Claim::Undone(bar) => return Ok(Some(bar)),
-            Claim::Made(below) => below,
-        };
-        for (left, wanted) in (0..below.len() as u64).rev().zip(below) {
-            site.endpoint.checkpoint(&[left]);
-            self.wait_below(site, course, wanted).await?;
-        }
-        course.has += 1;
-        Ok(None)
-    }
-
-    /// Takes a ticket of the next node, waits for its turn, and claims the node.
-    ///
-    /// A ticket whose turn it is never waits for those above (the paper has it wait): if one is in
-    /// the way it is given back, so that whoever is behind in line waits for nobody but those
-    /// before it in line. A reader gives it back in any case, as soon as it has claimed the node.
-    async fn stand_in_line<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        course: &mut Course,
-    ) -> Result<Claim, Fault> {
-        let addr = self.plan.word(site.lock, course.next(), Half::Writers);
-        course.publish(site, Stand { phase: Phase::Coming, claims: false, ticket: None });
-        site.endpoint.verb(Verb::MaskedFaa64 { addr, op: word::GET_IN_LINE }).await?;
-        let ticket = NodeWord(site.endpoint.old() as u64).next_ticket();
-        let mut is_its_turn = false;
-        let way = loop {
-            site.endpoint.checkpoint(&[ticket.into(), is_its_turn.into()]);
-            if !is_its_turn {
-                self.wait_for_turn(site, course, ticket).await?;
-                is_its_turn = true;
-                continue;
-            }
-            let stand = Stand { phase: Phase::Claiming, claims: true, ticket: Some(ticket) };
-            course.publish(site, stand);
-            site.endpoint.completion(look(site, course)).await?;
-            let links = Links::of_look(course);
-            let Some(bar) = first_in_the_way(site, course, links.above) else {
-                break Way { ticket, left: have_left(site, course, links) };
-            };
-            if let (true, Bar::Owner(above)) = (self.keeps_turn, bar) {
-                self.wait_with_turn(site, course, above, ticket).await?;
-                continue;
-            }
-            course.publish(site, Stand { phase: Phase::Leaving, claims: false, ..stand });
-            let op = word::vacate(ticket, false);
-            site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
-            return Ok(Claim::Undone(bar));
-        };
-        self.claim(site, course, By::Turn, way).await
-    }
-
     /// Takes the next node, notifies those above it, and looks at them once more, with one
     /// doorbell; at those at the node and below as well. If one above keeps it out after all, all
     /// is undone.
-    async fn claim<E: WideAtomics>(
+    pub(super) async fn claim<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &mut Course,
@@ -495,58 +353,77 @@ impl Params {
                 course.token = counted.map(|link| token(course, site.endpoint.link(link).old));
                 return Ok(Claim::Made(below));
             }
-            (_, Some(bar), _) => bar,
-            (_, _, Some((_, above))) => Bar::Crowd(above),
-            (false, None, None) => Bar::Nothing,
+            (_, Some(bar), _) => Some(bar),
+            (_, _, Some((_, above))) => Some(Bar::Crowd(above)),
+            (false, None, None) => None,
         };
-        let ticket = course.ticket();
-        course.publish(site, Stand { phase: Phase::Leaving, claims: true, ticket });
-        let undo = match is_taken || !course.is_exclusive() {
-            true => chain_of(leaving(lock, course, number)),
-            false => chain_of(counting(lock, course, number, word::RETRACT)),
-        };
-        if !undo.is_empty() {
-            site.endpoint.chain(&undo).await?;
+        match is_taken || !course.is_exclusive() {
+            true => self.undo_claim(site, course).await?,
+            false => {
+                let back = counting(lock, course, number, word::RETRACT);
+                self.undo(site, course, chain_of(back)).await?;
+            }
         }
         Ok(Claim::Undone(bar))
     }
 
-    /// Takes all nodes of a request if that needs no waiting; else none.
-    pub(super) async fn attempt<E: WideAtomics>(
+    /// Gives back the next node, which the request has claimed and does not hold.
+    pub(super) async fn undo_claim<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        mut course: Course,
-    ) -> Result<Option<Course>, Fault> {
-        while !course.is_complete() {
-            if !self.attempt_next(site, &mut course).await? {
-                self.give_all_back(site, &mut course).await?;
-                return Ok(None);
-            }
-        }
-        self.count(site, &mut course).await?;
-        Ok(Some(course))
+        course: &Course,
+    ) -> Result<(), Fault> {
+        self.undo(site, course, chain_of(leaving(site.lock, course, course.has))).await
     }
 
-    /// Takes the next node if that needs no waiting; whether it could, and nobody is below.
-    async fn attempt_next<E: WideAtomics>(
+    async fn undo<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        chain: Vec<Link<'static>>,
+    ) -> Result<(), Fault> {
+        let ticket = course.ticket();
+        course.publish(site, Stand { phase: Phase::Leaving, claims: true, ticket });
+        if !chain.is_empty() {
+            site.endpoint.chain(&chain).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks once more at what a request is in the way of that has claimed its next node.
+    pub(super) async fn look_below<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+    ) -> Result<Vec<Wanted>, Fault> {
+        let (node, plan, lock) = (course.next(), course.plan, site.lock);
+        let own = std::iter::once(looking(plan, lock, node));
+        let chain = chain_of(own.chain(looking_below(plan, lock, node).skip(1)));
+        site.endpoint.chain(&chain).await?;
+        Ok(in_its_way(site, course, Links { own: 0, above: 0, below: 1 }))
+    }
+
+    /// The tickets of the nodes that a request has, or has claimed: the turns there.
+    pub(super) async fn read_tickets<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &mut Course,
-    ) -> Result<bool, Fault> {
-        course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
-        site.endpoint.completion(look(site, course)).await?;
-        let View::Free(way) = seen(site, course) else { return Ok(false) };
-        match self.claim(site, course, By::Free, way).await? {
-            Claim::Undone(_) => Ok(false),
-            Claim::Made(below) => {
-                course.has += 1;
-                Ok(below.is_empty())
-            }
+        claimed: bool,
+    ) -> Result<(), Fault> {
+        let nodes = &course.nodes[..course.has + usize::from(claimed)];
+        let read = |&node: &Node| looking(course.plan, site.lock, node);
+        if nodes.is_empty() {
+            return Ok(());
         }
+        site.endpoint.chain(&chain_of(nodes.iter().map(read))).await?;
+        for number in 0..nodes.len() {
+            course.tickets[number] = self::read(site, number)[0].turn();
+        }
+        Ok(())
     }
 
     /// Gives back all that a request has.
-    async fn give_all_back<E: WideAtomics>(
+    pub(super) async fn give_all_back<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &mut Course,

@@ -11,8 +11,10 @@ word! {
         OCC occ: 1,
         /// Whether the tree has grown above it. Trees do not grow yet.
         EXP exp: 1,
-        /// Nothing.
-        SPARE spare: 2,
+        /// Whether tickets in line may be those of clients that have left: who waits there looks.
+        LOST lost: 1,
+        /// Changes whenever a client leaves its ticket in line.
+        STIR stir: 1,
         /// Tickets of this node given back.
         T_CNT t_cnt: 15 => width::NODE_COUNT,
         /// Tickets of this node taken.
@@ -77,6 +79,8 @@ const fn bits(mask: u128) -> u64 {
 }
 
 const OCC: u64 = bits(NodeWord::OCC.mask());
+const LOST: u64 = bits(NodeWord::LOST.mask());
+const STIRRED: u64 = bits(NodeWord::STIR.mask());
 const T_CNT: u64 = bits(NodeWord::T_CNT.mask());
 const T_MAX: u64 = bits(NodeWord::T_MAX.mask());
 const D_CNT: u64 = bits(NodeWord::D_CNT.mask());
@@ -95,7 +99,17 @@ impl NodeWord {
 
     /// How many have a ticket.
     pub(super) const fn in_line(self) -> u16 {
-        (self.t_max().wrapping_sub(self.t_cnt()) & Self::T_MAX.max()) as u16
+        self.before(self.t_max() as u16)
+    }
+
+    /// How many in line have one before this.
+    pub(super) const fn before(self, ticket: u16) -> u16 {
+        ticket.wrapping_sub(self.turn()) & COUNT_MAX
+    }
+
+    /// The line, if tickets in it may be lost. It changes with the turn, and with each lost ticket.
+    pub(super) const fn line_of_lost(self) -> Option<u64> {
+        if self.lost() == 0 { None } else { Some(self.0 & (T_CNT | T_MAX | LOST | STIRRED)) }
     }
 
     /// How many below it have come and not left.
@@ -105,7 +119,12 @@ impl NodeWord {
 
     /// Whether so many are in line or below it that no more may come.
     pub(super) const fn is_crowded(self) -> bool {
-        self.in_line() >= CROWD || self.below() >= CROWD
+        self.is_line_crowded() || self.below() >= CROWD
+    }
+
+    /// The same of those in line alone.
+    pub(super) const fn is_line_crowded(self) -> bool {
+        self.in_line() >= CROWD
     }
 
     const fn with_turn(self, ticket: u16) -> Self {
@@ -123,7 +142,7 @@ pub(super) const fn give_back(mask: u64) -> MaskedCas<u64> {
     MaskedCas { compare: mask, compare_mask: mask, swap: 0, swap_mask: mask }
 }
 
-/// Takes this ticket and occupies the node, if nobody has a ticket.
+/// Takes this ticket and occupies the node, if nobody has a ticket. So none is lost.
 pub(super) const fn occupy_free(ticket: u16) -> MaskedCas<u64> {
     let free = NodeWord::new().with_turn(ticket).with(NodeWord::T_MAX, ticket as u64);
     let swap = NodeWord::new().with(NodeWord::T_MAX, after(ticket) as u64).with(NodeWord::OCC, 1);
@@ -131,7 +150,7 @@ pub(super) const fn occupy_free(ticket: u16) -> MaskedCas<u64> {
         compare: free.0,
         compare_mask: T_CNT | T_MAX | OCC,
         swap: swap.0,
-        swap_mask: T_MAX | OCC,
+        swap_mask: T_MAX | OCC | LOST,
     }
 }
 
@@ -143,8 +162,13 @@ pub(super) const fn occupy(ticket: u16) -> MaskedCas<u64> {
 
 /// Gives back the ticket whose turn it is, and what it has occupied.
 pub(super) const fn vacate(ticket: u16, occupied: bool) -> MaskedCas<u64> {
+    pass_to(ticket, occupied, after(ticket))
+}
+
+/// The same of all tickets before this `next` one.
+pub(super) const fn pass_to(ticket: u16, occupied: bool, next: u16) -> MaskedCas<u64> {
     let turn = NodeWord::new().with_turn(ticket).with(NodeWord::OCC, occupied as u64);
-    let swap = NodeWord::new().with_turn(after(ticket));
+    let swap = NodeWord::new().with_turn(next);
     let mask = T_CNT | OCC;
     MaskedCas { compare: turn.0, compare_mask: mask, swap: swap.0, swap_mask: mask }
 }
@@ -163,6 +187,10 @@ pub(super) const fn recount_here(seen: NodeWord, living: u16) -> MaskedCas<u64> 
     MaskedCas { compare: seen.0, compare_mask: T_CNT | T_MAX, swap: swap.0, swap_mask: T_CNT }
 }
 
+/// Says that a ticket in line is lost.
+pub(super) const LOSE: MaskedCas<u64> =
+    MaskedCas { compare: 0, compare_mask: 0, swap: LOST, swap_mask: LOST };
+
 /// Whether a compare that found this word has swapped it.
 pub(super) const fn swapped(op: &MaskedCas<u64>, old: u64) -> bool {
     (old ^ op.compare) & op.compare_mask == 0
@@ -176,6 +204,8 @@ const fn adding(word: NodeWord) -> MaskedFaa<u64> {
 pub(super) const STAY: MaskedFaa<u64> = adding(NodeWord::new());
 /// One more in line; of readers, one more here.
 pub(crate) const GET_IN_LINE: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::T_MAX, 1));
+/// A ticket in line was lost.
+pub(super) const STIR: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::STIR, 1));
 /// A reader has left.
 pub(super) const LEAVE: MaskedFaa<u64> = adding(NodeWord::new().with(NodeWord::T_CNT, 1));
 /// One more below.

@@ -1,0 +1,295 @@
+//! Acquiring the nodes of a range, one after the other, and leaving without them.
+//!
+//! What a request has its slot remembers whenever it waits: so a wait may be dropped, and another
+//! one goes on. A request that is withdrawn gives back exactly what it has. A ticket in the middle
+//! of a line cannot be given back: it is *lost*, as those of the dead are. The node says so, and
+//! those in line look who is before them, and pass over it.
+
+use farlock_fabric::{Fault, Verb, WideAtomics};
+
+use super::course::{Course, Half, Stand, chain_of};
+use super::place::{Kept, Stage, keep, kept};
+use super::repair::{Bar, Met, Params, Wanted};
+use super::take::{By, Claim, Way, look, seen, way};
+use super::word::{self, NodeWord};
+use crate::site::Site;
+use crate::slot::Phase;
+
+/// What a request does next.
+#[derive(Debug)]
+enum Step {
+    /// It takes its next node, to which the way was just seen to be free, or looks at it.
+    Take(Option<Way>),
+    /// It waits, with nothing at its next node.
+    Wait(Bar),
+    /// It waits in line at its next node, with this ticket.
+    Line(u16),
+    /// It has claimed its next node, and waits for these.
+    Below(Vec<Wanted>),
+}
+
+impl Step {
+    /// What it leaves a request with at its next node.
+    fn stage(&self) -> Stage {
+        match self {
+            Self::Take(_) | Self::Wait(_) => Stage::Nothing,
+            Self::Line(ticket) => Stage::Line(*ticket),
+            Self::Below(_) => Stage::Claimed,
+        }
+    }
+
+    /// A number for what an explorer has to tell apart.
+    fn code(&self) -> u64 {
+        match self {
+            Self::Take(None) => 1,
+            Self::Take(Some(way)) => {
+                2 | u64::from(way.ticket) << 3 | u64::from(way.left) << u16::BITS << 3
+            }
+            Self::Wait(bar) => 3 | bar.code() << 3,
+            Self::Line(ticket) => 4 | u64::from(*ticket) << 3,
+            Self::Below(wanted) => wanted.iter().fold(5, |sum: u64, &(node, half, _)| {
+                sum.rotate_left(9) ^ u64::from(node.index()) << 1 ^ half as u64
+            }),
+        }
+    }
+}
+
+impl Params {
+    /// Takes all nodes of a request, or goes on with that where a wait was dropped. `None`: it was
+    /// withdrawn, and has nothing.
+    pub(super) async fn acquire<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        wanted: Course,
+    ) -> Result<Option<Course>, Fault> {
+        let (mut course, mut step) = self.resume(site, wanted).await?;
+        loop {
+            let [units, has, tickets, token] = course.survivors();
+            site.endpoint.checkpoint(&[units, has, tickets, token, step.code()]);
+            if site.is_withdrawn() {
+                self.leave(site, &mut course, step.stage()).await?;
+                if site.is_withdrawn() {
+                    return Ok(None);
+                }
+                step = Step::Take(None);
+            }
+            step = match step {
+                Step::Take(_) if course.is_complete() => {
+                    self.count(site, &mut course).await?;
+                    site.forget_position();
+                    return Ok(Some(course));
+                }
+                Step::Take(way) => self.take_next(site, &mut course, way).await?,
+                Step::Wait(bar) => self.wait_out(site, &mut course, bar).await?,
+                Step::Line(ticket) => self.stand_in_line(site, &mut course, ticket).await?,
+                Step::Below(wanted) => self.await_below(site, &mut course, wanted).await?,
+            };
+        }
+    }
+
+    /// What a request has, and what it does next. If something else is wanted by now than when it
+    /// waited last, it has given back all that it had.
+    async fn resume<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        wanted: Course,
+    ) -> Result<(Course, Step), Fault> {
+        let (mut course, stage) = match kept(site, self.plan) {
+            Kept::New(way) => return Ok((wanted, Step::Take(way))),
+            Kept::Waiting(course, stage) => (course, stage),
+        };
+        if course.is_exclusive() {
+            self.read_tickets(site, &mut course, stage == Stage::Claimed).await?;
+        }
+        if !course.is_for_same(&wanted) {
+            self.leave(site, &mut course, stage).await?;
+            wanted.publish_units(site);
+            return Ok((wanted, Step::Take(None)));
+        }
+        let step = match stage {
+            Stage::Nothing => Step::Take(None),
+            Stage::Line(ticket) => Step::Line(ticket),
+            Stage::Claimed => Step::Below(self.look_below(site, &course).await?),
+        };
+        Ok((course, step))
+    }
+
+    /// Gives back all that a request has, and leaves the line where it is in one.
+    async fn leave<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        stage: Stage,
+    ) -> Result<(), Fault> {
+        match stage {
+            Stage::Nothing => {}
+            Stage::Line(ticket) => self.leave_line(site, course, ticket).await?,
+            Stage::Claimed => self.undo_claim(site, course).await?,
+        }
+        self.give_all_back(site, course).await?;
+        site.forget_position();
+        Ok(())
+    }
+
+    /// Gives back a ticket of the next node if it is its turn. Whether it was.
+    async fn pass_turn<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        ticket: u16,
+    ) -> Result<bool, Fault> {
+        let stand = Stand { phase: Phase::Leaving, claims: false, ticket: Some(ticket) };
+        course.publish(site, stand);
+        let addr = self.plan.word(site.lock, course.next(), Half::Writers);
+        let op = word::vacate(ticket, false);
+        site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
+        Ok(word::swapped(&op, site.endpoint.old() as u64))
+    }
+
+    /// Gives back a ticket of the next node, or leaves it in line. The word says so after the
+    /// record does: it wakes those that have read the record before.
+    async fn leave_line<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        ticket: u16,
+    ) -> Result<(), Fault> {
+        if self.pass_turn(site, course, ticket).await? {
+            return Ok(());
+        }
+        course.publish(site, Stand { phase: Phase::Leaving, claims: false, ticket: None });
+        let addr = self.plan.word(site.lock, course.next(), Half::Writers);
+        let lose = Verb::MaskedCas64 { addr, op: word::LOSE };
+        let stir = Verb::MaskedFaa64 { addr, op: word::STIR };
+        site.endpoint.chain(&chain_of([lose, stir].into_iter())).await
+    }
+
+    /// Takes the next node, if nothing is in the way.
+    async fn take_next<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        way: Option<Way>,
+    ) -> Result<Step, Fault> {
+        let way = match way {
+            Some(way) => Ok(way),
+            None => {
+                course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
+                site.endpoint.completion(look(site, course)).await?;
+                seen(site, course)
+            }
+        };
+        match way {
+            Ok(way) => self.claim_next(site, course, By::Free, way).await,
+            Err(Bar::Line(_)) if !site.is_withdrawn() => self.get_in_line(site, course).await,
+            Err(bar) => Ok(Step::Wait(bar)),
+        }
+    }
+
+    /// Claims the next node.
+    async fn claim_next<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        by: By,
+        way: Way,
+    ) -> Result<Step, Fault> {
+        Ok(match self.claim(site, course, by, way).await? {
+            Claim::Undone(None) => Step::Take(None),
+            Claim::Undone(Some(bar)) => Step::Wait(bar),
+            Claim::Made(below) if below.is_empty() => {
+                course.has += 1;
+                Step::Take(None)
+            }
+            Claim::Made(below) => Step::Below(below),
+        })
+    }
+
+    /// Takes a ticket of the next node.
+    async fn get_in_line<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+    ) -> Result<Step, Fault> {
+        let addr = self.plan.word(site.lock, course.next(), Half::Writers);
+        course.publish(site, Stand { phase: Phase::Coming, claims: false, ticket: None });
+        site.endpoint.verb(Verb::MaskedFaa64 { addr, op: word::GET_IN_LINE }).await?;
+        Ok(Step::Line(NodeWord(site.endpoint.old() as u64).next_ticket()))
+    }
+
+    /// Waits until it is this ticket's turn at the next node, and claims that.
+    ///
+    /// A ticket whose turn it is never waits for those above (the paper has it wait): if one is in
+    /// the way it is given back, so that those behind in line wait for nobody but those before
+    /// them. A reader gives it back in any case, as soon as it has claimed the node.
+    async fn stand_in_line<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        ticket: u16,
+    ) -> Result<Step, Fault> {
+        keep(site, course, Stage::Line(ticket));
+        if self.wait_for_turn(site, course, ticket).await? == Met::Left {
+            return Ok(Step::Line(ticket));
+        }
+        loop {
+            site.endpoint.checkpoint(&[ticket.into()]);
+            let stand = Stand { phase: Phase::Claiming, claims: true, ticket: Some(ticket) };
+            course.publish(site, stand);
+            site.endpoint.completion(look(site, course)).await?;
+            let bar = match way(site, course, ticket) {
+                Ok(way) => return self.claim_next(site, course, By::Turn, way).await,
+                Err(bar) => bar,
+            };
+            if let (true, Bar::Owner(above)) = (self.keeps_turn, bar) {
+                if self.wait_with_turn(site, course, above, ticket).await? == Met::Left {
+                    return Ok(Step::Line(ticket));
+                }
+                continue;
+            }
+            self.pass_turn(site, course, ticket).await?;
+            return Ok(Step::Wait(bar));
+        }
+    }
+
+    /// Waits until what was in the way of a request is no more, with nothing at its next node.
+    async fn wait_out<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        bar: Bar,
+    ) -> Result<Step, Fault> {
+        if matches!(bar, Bar::Crowd(_)) {
+            self.give_all_back(site, course).await?;
+        }
+        keep(site, course, Stage::Nothing);
+        Ok(match self.wait_at(site, course, bar).await? {
+            Met::Left => Step::Wait(bar),
+            Met::Yes => Step::Take(None),
+            Met::DeadBits(leaf) => {
+                self.give_all_back(site, course).await?;
+                let in_the_way = self.clean(site, course, leaf).await?;
+                in_the_way.map_or(Step::Take(None), Step::Wait)
+            }
+        })
+    }
+
+    /// Waits for those that are at the next node, which the request has claimed, or below it.
+    async fn await_below<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        mut wanted: Vec<Wanted>,
+    ) -> Result<Step, Fault> {
+        keep(site, course, Stage::Claimed);
+        while let Some(&next) = wanted.last() {
+            site.endpoint.checkpoint(&[wanted.len() as u64]);
+            if self.wait_below(site, course, next).await? == Met::Left {
+                return Ok(Step::Below(wanted));
+            }
+            wanted.pop();
+        }
+        course.has += 1;
+        Ok(Step::Take(None))
+    }
+}

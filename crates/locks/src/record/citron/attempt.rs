@@ -1,0 +1,195 @@
+//! Attempts: a range is had at once, or a living client has what it takes.
+
+use farlock_fabric::{Fault, WideAtomics};
+
+use super::course::{Course, Half, Stand};
+use super::repair::{Bar, Found, Met, Params, Until, Wanted};
+use super::take::{By, Claim, look, seen};
+use crate::site::Site;
+use crate::slot::Phase;
+
+/// How often an attempt begins again beside those that are no reason to fail. It ends then: others
+/// come and go.
+const ROUNDS_MAX: u64 = 64;
+
+/// What came of an attempt to take a node.
+enum Next {
+    /// The request has it.
+    Taken,
+    /// It was taken by others meanwhile: look again.
+    Changed,
+    /// Something is in the way.
+    Barred(Bar),
+    /// The node is claimed, and there are these at it and below it.
+    Beside(Vec<Wanted>),
+}
+
+/// Who is in the way of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum InTheWay {
+    /// Nobody any more.
+    Nobody,
+    /// The living.
+    Living,
+    /// One that clears bits of the dead, and wants something else.
+    Cleaner,
+    /// Bits of the dead.
+    DeadBits,
+}
+
+impl Params {
+    /// Takes all nodes of a request if that needs no waiting, and nobody else has any, living or
+    /// dead; else none.
+    pub(super) async fn attempt<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mut course: Course,
+    ) -> Result<Option<Course>, Fault> {
+        while !course.is_complete() {
+            match self.attempt_next(site, &mut course).await? {
+                Next::Taken => continue,
+                Next::Beside(_) => self.undo_claim(site, &course).await?,
+                Next::Changed | Next::Barred(_) => {}
+            }
+            self.give_all_back(site, &mut course).await?;
+            return Ok(None);
+        }
+        self.count(site, &mut course).await?;
+        Ok(Some(course))
+    }
+
+    /// The same where nothing of the dead is in the way: what they have left is mended. It waits
+    /// for none but one that clears bits of the dead, with nothing in its hands.
+    pub(super) async fn attempt_past_the_dead<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        mut course: Course,
+    ) -> Result<Option<Course>, Fault> {
+        for round in 0..ROUNDS_MAX {
+            let [units, has, tickets, token] = course.survivors();
+            site.endpoint.checkpoint(&[units, has, tickets, token, round]);
+            if course.is_complete() {
+                self.count(site, &mut course).await?;
+                return Ok(Some(course));
+            }
+            let goes_on = match self.attempt_next(site, &mut course).await? {
+                Next::Taken | Next::Changed => true,
+                Next::Barred(bar) => self.passes(site, &mut course, bar).await?,
+                Next::Beside(wanted) => {
+                    let is_alone = self.is_alone(site, &course, &wanted).await?;
+                    match is_alone {
+                        true => course.has += 1,
+                        false => self.undo_claim(site, &course).await?,
+                    }
+                    is_alone
+                }
+            };
+            if !goes_on || site.is_withdrawn() {
+                break;
+            }
+        }
+        self.give_all_back(site, &mut course).await?;
+        Ok(None)
+    }
+
+    /// Takes the next node, if nobody is in the way.
+    async fn attempt_next<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+    ) -> Result<Next, Fault> {
+        course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
+        site.endpoint.completion(look(site, course)).await?;
+        let way = match seen(site, course) {
+            Ok(way) => way,
+            Err(bar) => return Ok(Next::Barred(bar)),
+        };
+        Ok(match self.claim(site, course, By::Free, way).await? {
+            Claim::Undone(bar) => bar.map_or(Next::Changed, Next::Barred),
+            Claim::Made(below) if !below.is_empty() => Next::Beside(below),
+            Claim::Made(_) => {
+                course.has += 1;
+                Next::Taken
+            }
+        })
+    }
+
+    /// Whether the dead alone are at the next node, which is claimed, and below it.
+    async fn is_alone<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        below: &[Wanted],
+    ) -> Result<bool, Fault> {
+        let stand = Stand { phase: Phase::Claiming, claims: true, ticket: course.ticket() };
+        for (left, &wanted) in (0..below.len() as u64).rev().zip(below) {
+            site.endpoint.checkpoint(&[left]);
+            if self.in_the_way(site, course, wanted, stand).await? != InTheWay::Nobody {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether an attempt is to go on that has nothing at its next node: whatever was in the way of
+    /// that is no more, for it was of the dead.
+    async fn passes<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        bar: Bar,
+    ) -> Result<bool, Fault> {
+        let mut bar = Some(bar);
+        while let Some(next) = bar.take() {
+            site.endpoint.checkpoint(&[next.code()]);
+            let wanted = self.wanted(course, next);
+            let stand = Stand { phase: Phase::Opening, claims: false, ticket: None };
+            match self.in_the_way(site, course, wanted, stand).await? {
+                InTheWay::Nobody => {}
+                InTheWay::Living => return Ok(false),
+                InTheWay::Cleaner => {
+                    self.give_all_back(site, course).await?;
+                    return Ok(self.wait_at(site, course, next).await? != Met::Left);
+                }
+                InTheWay::DeadBits => {
+                    self.give_all_back(site, course).await?;
+                    bar = self.clean(site, course, wanted.0).await?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Who is in the way at this word, of which the dead are taken off.
+    async fn in_the_way<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+        wanted: Wanted,
+        stand: Stand,
+    ) -> Result<InTheWay, Fault> {
+        let (node, half, until): (_, Half, Until) = wanted;
+        let addr = self.plan.word(site.lock, node, half);
+        course.publish(site, stand);
+        for look in 0..ROUNDS_MAX {
+            site.endpoint.checkpoint(&[look]);
+            site.endpoint.read64(addr).await?;
+            let seen = site.endpoint.old() as u64;
+            if until.is_met(seen) {
+                return Ok(InTheWay::Nobody);
+            }
+            course.publish(site, Stand { phase: Phase::Repairing, ..stand });
+            let found = self.mend(site, wanted, seen).await?;
+            course.publish(site, stand);
+            match found {
+                Found::Mended => {}
+                Found::DeadBits => return Ok(InTheWay::DeadBits),
+                Found::Living(living) if living.iter().all(|other| other.cleans) => {
+                    return Ok(InTheWay::Cleaner);
+                }
+                Found::Living(_) => break,
+            }
+        }
+        Ok(InTheWay::Living)
+    }
+}

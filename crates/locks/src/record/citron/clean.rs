@@ -1,0 +1,92 @@
+//! Clearing the bits that nobody alive has.
+//!
+//! Bits come back to a value, and a compare would not see it. So they are cleared by the one that
+//! occupies the node above their leaf, a *cleaner*. It does not hold that node: it waits for nobody
+//! below, and does not look at those above.
+
+use farlock_fabric::{Fault, Verb, WideAtomics};
+
+use super::course::{Course, Half, Living, Plan, Stand, chain_of, living};
+use super::repair::{Bar, Params, has_mended};
+use super::tree::{FANOUT, Node};
+use super::word::{self, NodeWord};
+use crate::site::Site;
+use crate::slot::Phase;
+use crate::want::Mode;
+
+impl Params {
+    /// Clears the bits that nobody alive has in this leaf and its siblings, for a request that has
+    /// nothing. What that has to wait for first, if anything.
+    pub(super) async fn clean<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        wanted: &Course,
+        leaf: Node,
+    ) -> Result<Option<Bar>, Fault> {
+        let above = leaf.parent().expect("a leaf is not the root");
+        let addr = self.plan.word(site.lock, above, Half::Writers);
+        site.endpoint.read64(addr).await?;
+        let seen = NodeWord(site.endpoint.old() as u64);
+        if seen.in_line() > 0 {
+            return Ok(Some(Bar::Line(above)));
+        }
+        let ticket = seen.turn();
+        let plan = Plan { counts: false, ..self.plan };
+        let course = Course::new(plan, Mode::Exclusive, plan.tree.units_of(above)).cleaning();
+        course.publish_units(site);
+        let stand = Stand { phase: Phase::Claiming, claims: false, ticket: Some(ticket) };
+        course.publish(site, stand);
+        let op = word::occupy_free(ticket);
+        site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
+        if word::swapped(&op, site.endpoint.old() as u64) {
+            course.publish(site, Stand { phase: Phase::Repairing, ..stand });
+            self.clear_and_vacate(site, above, ticket).await?;
+        }
+        wanted.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
+        wanted.publish_units(site);
+        Ok(None)
+    }
+
+    /// Clears the bits that nobody alive has below the node that this ticket occupies, and vacates
+    /// that.
+    ///
+    /// Nobody else clears what is not its own there. Whoever takes bits says so in its record
+    /// before it looks above them: one that has not, by the time that its record is read, looks
+    /// later, sees that this node is occupied, and takes none, unless it has or claims another node
+    /// below it. All that such a client wants counts as its own.
+    async fn clear_and_vacate<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        above: Node,
+        ticket: u16,
+    ) -> Result<(), Fault> {
+        let first = above.child(0);
+        let leaves = || (0..FANOUT).map(|number| first.plus(number));
+        let word = |leaf| self.plan.word(site.lock, leaf, Half::Writers);
+        let halves = self.plan.halves();
+        let verb = Verb::Read { addr: word(first), words: FANOUT as u16 * halves };
+        site.endpoint.verb(verb).await?;
+        let mut words = [0; 2 * FANOUT as usize];
+        site.endpoint.copy_read(0, &mut words);
+        let living = living(site, self.plan, site.lock).await?;
+        let dead = |(word, leaf)| (leaf, word & !bits_below(&living, above, leaf));
+        let dead = words.iter().step_by(halves.into()).zip(leaves()).map(dead);
+        let dead: Vec<_> = dead.filter(|&(_, bits)| bits != 0).collect();
+        let clear = dead.iter().map(|&(leaf, bits)| {
+            let op = word::give_back(bits);
+            Verb::MaskedCas64 { addr: word(leaf), op }
+        });
+        let op = word::vacate(ticket, true);
+        let vacate = Verb::MaskedCas64 { addr: word(above), op };
+        site.endpoint.chain(&chain_of(clear.chain(std::iter::once(vacate)))).await?;
+        if !dead.is_empty() {
+            has_mended(site);
+        }
+        Ok(())
+    }
+}
+
+/// The bits of this leaf that these may have or take while a cleaner occupies the node above.
+fn bits_below(living: &[Living], above: Node, leaf: Node) -> u64 {
+    living.iter().fold(0, |bits, other| bits | other.bits_below(above, leaf))
+}

@@ -1,0 +1,95 @@
+//! Where a request is, as its slot remembers it from one wait to the next.
+
+use farlock_fabric::{Endpoint, word};
+
+use super::course::{Course, Plan, UnitsWord};
+use super::take::Way;
+use crate::site::Site;
+use crate::want::Mode;
+
+word! {
+    /// What a slot keeps beside the units.
+    struct PlaceWord: u64 {
+        /// What the request has of its next node.
+        STAGE stage: 3,
+        /// Whether it is exclusive.
+        EXCLUSIVE exclusive: 1,
+        /// How many nodes it has.
+        HAS has: 4,
+        /// Its ticket at the next node, or the one by which that is to be had.
+        TICKET ticket: 16,
+        /// How many had left where that node was seen to be free.
+        LEFT left: 32,
+        /// Nothing.
+        SPARE spare: 8,
+    }
+}
+
+/// What a request has of its next node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// Nothing.
+    Nothing,
+    /// A ticket.
+    Line(u16),
+    /// All, but there may be others below it.
+    Claimed,
+}
+
+const SEEN: u64 = 1;
+const NOTHING: u64 = 2;
+const LINE: u64 = 3;
+const CLAIMED: u64 = 4;
+
+/// Keeps that the way to the first node of a request is free, or that nothing is known of it.
+pub(super) fn keep_way<E: Endpoint>(site: &Site<'_, E>, way: Option<Way>) {
+    let word = way.map_or(PlaceWord::new(), |way| {
+        PlaceWord::new()
+            .with(PlaceWord::STAGE, SEEN)
+            .with(PlaceWord::TICKET, way.ticket.into())
+            .with(PlaceWord::LEFT, way.left.into())
+    });
+    site.set_position(word.0);
+}
+
+/// Keeps what a request has that is about to wait.
+pub(super) fn keep<E: Endpoint>(site: &Site<'_, E>, course: &Course, stage: Stage) {
+    let (stage, ticket) = match stage {
+        Stage::Nothing => (NOTHING, 0),
+        Stage::Line(ticket) => (LINE, ticket),
+        Stage::Claimed => (CLAIMED, 0),
+    };
+    let word = PlaceWord::new()
+        .with(PlaceWord::STAGE, stage)
+        .with(PlaceWord::EXCLUSIVE, course.is_exclusive().into())
+        .with(PlaceWord::HAS, course.has as u64)
+        .with(PlaceWord::TICKET, ticket.into());
+    site.set_position(word.0);
+    // Nobody stands behind it that it would have to know.
+    site.set_behind(course.units_word());
+}
+
+/// What a slot has kept.
+pub(super) enum Kept {
+    /// Of a request that has not waited yet: the way to its first node, if that is free.
+    New(Option<Way>),
+    /// Of one that has: its tickets are not known.
+    Waiting(Course, Stage),
+}
+
+/// What is kept of the request of this slot.
+pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
+    let (word, units) = (PlaceWord(site.position()), UnitsWord(site.successor_bits()));
+    let ticket = word.ticket() as u16;
+    let stage = match word.stage() {
+        SEEN => return Kept::New(Some(Way { ticket, left: word.left() as u32 })),
+        NOTHING => Stage::Nothing,
+        LINE => Stage::Line(ticket),
+        CLAIMED => Stage::Claimed,
+        _ => return Kept::New(None),
+    };
+    let mode = if word.exclusive() == 0 { Mode::Shared } else { Mode::Exclusive };
+    let mut course = Course::new(plan, mode, units.start()..units.end());
+    course.has = word.has() as usize;
+    Kept::Waiting(course, stage)
+}

@@ -1,0 +1,295 @@
+//! Seats at ranges of a lock in shared memory: waits that are dropped and go on, and withdrawals.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use farlock_fabric::shm::{Options, Region, ShmEndpoint};
+use farlock_fabric::{Addr, Endpoint, block_on};
+use farlock_locks::record::citron::Shared;
+use farlock_locks::{Attempt, Closed, Extent, Mode, Opened, Seat, Want};
+
+/// Units of a leaf, of a node above leaves, and of all.
+const LEAF: u32 = 4;
+const NODE: u32 = 4 * LEAF;
+const ALL: u32 = 4 * NODE;
+
+type RangeSeat = Seat<ShmEndpoint, Shared>;
+
+struct Ranges {
+    region: Region,
+    dir: PathBuf,
+}
+
+impl Ranges {
+    fn new(name: &str) -> Self {
+        let dir =
+            PathBuf::from(format!("/dev/shm/farlock-range-seats-{name}-{}", std::process::id()));
+        let region = Region::open(&Options {
+            endpoints: 16,
+            heap_bytes: 1 << 16,
+            max_bytes: 1 << 16,
+            ..Options::new(dir.join("region"), dir.join("state"), "test")
+        });
+        Self { region: region.expect("a region of its own"), dir }
+    }
+
+    fn lock(&self) -> Addr {
+        self.region.heap().0
+    }
+
+    fn seat(&self) -> RangeSeat {
+        let lock = Shared { leaf_units: LEAF as u8, ..Shared::default() };
+        let endpoint = self.region.endpoint().expect("a place");
+        Seat::new(endpoint, lock, farlock_locks::Options::new(1))
+    }
+}
+
+impl Drop for Ranges {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// What comes of a wait that is dropped if it does not end at once.
+fn polled_once(seat: &RangeSeat) -> Option<bool> {
+    match pin!(seat.wait()).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(waited) => Some(waited.expect("nothing fails")),
+        Poll::Pending => None,
+    }
+}
+
+fn try_now(seat: &mut RangeSeat, lock: Addr, want: Extent) -> bool {
+    match seat.try_open(lock, want).expect("nothing fails") {
+        Attempt::Held => true,
+        Attempt::Busy => false,
+        Attempt::Doubtful => block_on(seat.endpoint(), seat.try_beside()).expect("nothing fails"),
+    }
+}
+
+fn close(seat: &mut RangeSeat) {
+    if seat.close().expect("nothing fails") == Closed::InHand {
+        assert!(block_on(seat.endpoint(), seat.hand_over()).expect("nothing fails"));
+    }
+}
+
+fn alone(first: u32, end: u32) -> Extent {
+    Extent::new(Mode::Exclusive, first..end)
+}
+
+fn shared(first: u32, end: u32) -> Extent {
+    Extent::new(Mode::Shared, first..end)
+}
+
+/// Whom a waiter waits for, and what it wants: for bits, an owner above, its turn, those below, the
+/// last of several nodes.
+fn waits() -> [(Extent, Extent); 9] {
+    [
+        (alone(1, 2), alone(0, 3)),
+        (alone(0, ALL), alone(1, 2)),
+        (shared(0, ALL), alone(1, 2)),
+        (alone(0, NODE), alone(0, NODE)),
+        (shared(0, NODE), alone(0, NODE)),
+        (alone(1, 2), alone(0, ALL)),
+        (shared(1, 2), alone(0, NODE)),
+        (alone(NODE, NODE + 1), alone(0, NODE + 2)),
+        (alone(NODE, 2 * NODE), alone(0, NODE + 2)),
+    ]
+}
+
+#[test]
+fn a_wait_that_was_dropped_goes_on_where_it_was() {
+    let ranges = Ranges::new("dropped");
+    let (lock, mut holder, mut waiter) = (ranges.lock(), ranges.seat(), ranges.seat());
+    for (held, wanted) in waits() {
+        assert_eq!(holder.open(lock, held).map(|_| ()), Ok(()));
+        if !holder.is_held() {
+            assert_eq!(polled_once(&holder), Some(true), "{held:?} of a free lock");
+        }
+        assert_eq!(waiter.open(lock, wanted), Ok(Opened::InLine));
+        for _ in 0..3 {
+            assert_eq!(polled_once(&waiter), None, "{wanted:?} beside {held:?}");
+        }
+        close(&mut holder);
+        assert_eq!(block_on(waiter.endpoint(), waiter.wait()), Ok(true), "{wanted:?}");
+        assert_eq!(waiter.want(), wanted);
+        close(&mut waiter);
+        assert!(try_now(&mut holder, lock, alone(0, ALL)), "nothing is left of {wanted:?}");
+        close(&mut holder);
+    }
+}
+
+#[test]
+fn a_waiter_that_withdraws_leaves_at_once_and_nothing_behind() {
+    let ranges = Ranges::new("withdrawn");
+    let (lock, mut holder, mut waiter) = (ranges.lock(), ranges.seat(), ranges.seat());
+    let mut next = ranges.seat();
+    for (held, wanted) in waits() {
+        assert!(try_now(&mut holder, lock, held), "{held:?} of a free lock");
+        assert_eq!(waiter.open(lock, wanted), Ok(Opened::InLine));
+        assert_eq!(polled_once(&waiter), None, "{wanted:?} beside {held:?}");
+        waiter.withdraw(true);
+        assert_eq!(polled_once(&waiter), Some(false), "{wanted:?} beside {held:?}");
+        assert!(!waiter.is_in_line() && !waiter.is_held());
+        // What it would have kept others from, and the holder does not.
+        if held.mode() == Mode::Shared {
+            assert!(try_now(&mut next, lock, held), "{held:?} after {wanted:?}");
+            close(&mut next);
+        }
+        assert_eq!(next.open(lock, wanted), Ok(Opened::InLine));
+        assert_eq!(polled_once(&next), None, "{wanted:?} beside {held:?}");
+        close(&mut holder);
+        assert_eq!(block_on(next.endpoint(), next.wait()), Ok(true), "{wanted:?}");
+        close(&mut next);
+        assert!(try_now(&mut holder, lock, alone(0, ALL)), "nothing is left of {wanted:?}");
+        close(&mut holder);
+    }
+}
+
+#[test]
+fn a_waiter_may_want_something_else_when_it_goes_on() {
+    let ranges = Ranges::new("changed");
+    let (lock, mut holder, mut waiter) = (ranges.lock(), ranges.seat(), ranges.seat());
+    for (held, wanted) in waits() {
+        assert!(try_now(&mut holder, lock, held), "{held:?} of a free lock");
+        assert_eq!(waiter.open(lock, wanted), Ok(Opened::InLine));
+        assert_eq!(polled_once(&waiter), None, "{wanted:?} beside {held:?}");
+        let other = match held.mode() {
+            Mode::Shared => shared(0, 2),
+            Mode::Exclusive => alone(ALL - 1, ALL),
+        };
+        waiter.wait_as(other);
+        let is_beside = held.mode() == Mode::Shared || !held.units(ALL).contains(&(ALL - 1));
+        assert_eq!(polled_once(&waiter), is_beside.then_some(true), "{other:?} beside {held:?}");
+        close(&mut holder);
+        if !is_beside {
+            assert_eq!(block_on(waiter.endpoint(), waiter.wait()), Ok(true), "{other:?}");
+        }
+        assert_eq!(waiter.want(), other);
+        close(&mut waiter);
+        assert!(try_now(&mut holder, lock, alone(0, ALL)), "nothing is left of {wanted:?}");
+        close(&mut holder);
+    }
+}
+
+/// A time-out leaves at most a ticket in the line of a node, as long as those are less than half of
+/// what tickets tell apart; one compare passes over all of them.
+#[test]
+fn time_outs_without_end_on_a_held_range_delay_nobody() {
+    const TIME_OUTS: u32 = 20_000;
+    let ranges = Ranges::new("crowd");
+    let (lock, mut holder, mut waiter) = (ranges.lock(), ranges.seat(), ranges.seat());
+    assert!(try_now(&mut holder, lock, alone(0, NODE)));
+    for _ in 0..TIME_OUTS {
+        assert_eq!(waiter.open(lock, alone(0, NODE)), Ok(Opened::InLine));
+        assert_eq!(polled_once(&waiter), None);
+        waiter.withdraw(true);
+        assert_eq!(polled_once(&waiter), Some(false));
+    }
+    close(&mut holder);
+    assert!(try_now(&mut waiter, lock, alone(0, ALL)));
+    close(&mut waiter);
+}
+
+/// What is known of each unit: how many read it, or one writer; and the highest token there.
+struct Unit {
+    readers: AtomicU64,
+    token: AtomicU64,
+}
+
+const WRITER: u64 = 1 << 32;
+
+fn enters(units: &[Unit], want: Extent, token: u64) {
+    for unit in want.units(ALL) {
+        let unit = &units[unit as usize];
+        match want.mode() {
+            Mode::Exclusive => {
+                assert_eq!(unit.readers.fetch_add(WRITER, Ordering::SeqCst), 0, "{want:?}");
+                assert!(unit.token.fetch_max(token, Ordering::SeqCst) < token, "{want:?}");
+            }
+            Mode::Shared => {
+                assert!(unit.readers.fetch_add(1, Ordering::SeqCst) < WRITER, "{want:?}");
+                unit.token.fetch_max(token, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+fn leaves(units: &[Unit], want: Extent) {
+    let one = if want.mode() == Mode::Exclusive { WRITER } else { 1 };
+    for unit in want.units(ALL) {
+        units[unit as usize].readers.fetch_sub(one, Ordering::SeqCst);
+    }
+}
+
+/// A generator that is the same on every machine.
+fn draw(state: &mut u64, below: u32) -> u32 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    ((*state >> 33) % u64::from(below)) as u32
+}
+
+/// Lets others act.
+fn pauses(seat: &RangeSeat) {
+    let _ = block_on(seat.endpoint(), seat.endpoint().sleep(1_000));
+}
+
+/// Acquires, tries, waits, drops waits, withdraws and changes its mind, as it is drawn.
+fn comes_and_goes(seat: &mut RangeSeat, lock: Addr, units: &[Unit], seed: u64, rounds: u32) {
+    let mut state = seed;
+    for _ in 0..rounds {
+        let (first, length) =
+            (draw(&mut state, ALL - 1), draw(&mut state, ALL) >> draw(&mut state, 6));
+        let mode = if draw(&mut state, 2) == 0 { Mode::Shared } else { Mode::Exclusive };
+        let want = Extent::new(mode, first..(first + 1 + length).min(ALL));
+        let is_held = if draw(&mut state, 4) == 0 {
+            try_now(seat, lock, want)
+        } else if seat.open(lock, want).expect("nothing fails") == Opened::Held {
+            true
+        } else {
+            loop {
+                match draw(&mut state, 16) {
+                    0 => seat.withdraw(true),
+                    1 => seat.wait_as(want.in_mode(Mode::Exclusive)),
+                    2 => seat.withdraw(false),
+                    3 => break block_on(seat.endpoint(), seat.wait()).expect("nothing fails"),
+                    _ => pauses(seat),
+                }
+                if let Some(is_held) = polled_once(seat) {
+                    break is_held;
+                }
+            }
+        };
+        if is_held {
+            let want = seat.want();
+            enters(units, want, seat.token().expect("it counts").get());
+            if draw(&mut state, 4) == 0 {
+                pauses(seat);
+            }
+            leaves(units, want);
+            close(seat);
+        }
+    }
+}
+
+#[test]
+fn waits_that_are_dropped_and_withdrawn_leave_ranges_in_order() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u32 = 2_000;
+    let ranges = Ranges::new("storm");
+    let unit = |_| Unit { readers: AtomicU64::new(0), token: AtomicU64::new(0) };
+    let units: Vec<Unit> = (0..ALL).map(unit).collect();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (ranges, units) = (&ranges, &units);
+            scope.spawn(move || {
+                comes_and_goes(&mut ranges.seat(), ranges.lock(), units, 1 + thread, ROUNDS);
+            });
+        }
+    });
+    let mut last = ranges.seat();
+    assert!(try_now(&mut last, ranges.lock(), alone(0, ALL)), "all have left");
+    close(&mut last);
+}

@@ -29,6 +29,12 @@ pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
     /// Where the words of users begin, and how many bytes of them there are now.
     fn heap(&self) -> (Addr, u64);
 
+    /// Makes the heap at least so long, if it is not yet; what comes to it is zero.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]; the heap is as long as it was.
+    fn lengthen(&self, heap_bytes: u64) -> Result<(), ConnectError>;
+
     /// Where the region's fencing tokens begin, above those of every region of its name before.
     fn origin(&self) -> Origin;
 

@@ -2,6 +2,7 @@
 //! when, what to do. Codes are stable; texts may improve.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use thiserror::Error;
 
 use crate::connection::Region;
 use crate::directory::DirectoryError;
-use crate::inspect::{self, Participant};
+use crate::inspect::{self, Participant, Sort};
 use crate::text::shown;
 
 /// Why a session was not opened.
@@ -82,6 +83,26 @@ pub enum AcquireError {
     Forked {
         /// The lock.
         name: String,
+    },
+    /// A range that has no positions.
+    #[error("the range from {start} to {end} of '{}' has nothing in it", shown(.name))]
+    EmptyRange {
+        /// The table of ranges.
+        name: String,
+        /// Its first position.
+        start: u64,
+        /// The position behind its last one.
+        end: u64,
+    },
+    /// The table of ranges was made with units of another length.
+    #[error("the ranges of '{}' are in units of {made}, not of {asked}", shown(.name))]
+    OtherUnit {
+        /// The table of ranges.
+        name: String,
+        /// The length of a unit that was asked for, in positions.
+        asked: u64,
+        /// The length that it was made with.
+        made: u64,
     },
     /// The name could not be used.
     #[error("the lock '{}' cannot be used", shown(.name))]
@@ -156,12 +177,14 @@ pub struct Holders {
     region: Region,
     /// Where the lock's word lies; `None` if nobody has looked.
     lock: Option<Addr>,
+    /// Of a table of ranges: which positions were asked for.
+    range: Option<Range<u64>>,
 }
 
 /// A session, as far as its errors look at locks by it.
 pub(crate) trait Seeing: Send + Sync {
     /// Everybody at a lock; `None` where the session cannot look.
-    fn participants(&self, lock: Addr) -> Option<Vec<Participant>>;
+    fn participants(&self, lock: Addr, sort: Sort) -> Option<Vec<Participant>>;
 
     /// Whether a place is the session's.
     fn owns(&self, id: EndpointId) -> bool;
@@ -169,20 +192,31 @@ pub(crate) trait Seeing: Send + Sync {
 
 impl Holders {
     pub(crate) fn new(session: Weak<dyn Seeing>, region: Region, lock: Option<Addr>) -> Self {
-        Self { session, region, lock }
+        Self { session, region, lock, range: None }
+    }
+
+    /// The same of a table of ranges: those that overlap these positions.
+    pub(crate) fn of_range(self, range: Range<u64>) -> Self {
+        Self { range: Some(range), ..self }
     }
 
     /// The holders of the lock now: a picture, and empty where nobody does or the region is gone.
     pub fn list(&self) -> Vec<Participant> {
         let Some(lock) = self.lock else { return Vec::new() };
-        let seen = self.session.upgrade().and_then(|session| session.participants(lock));
+        let sort = if self.range.is_some() { Sort::Ranges } else { Sort::Lock };
+        let seen = self.session.upgrade().and_then(|session| session.participants(lock, sort));
         let seen = seen.unwrap_or_else(|| match self.region.endpoint() {
             Ok(endpoint) => {
-                inspect::participants(&self.region, &endpoint, lock).unwrap_or_default()
+                inspect::participants(&self.region, &endpoint, lock, sort).unwrap_or_default()
             }
             Err(_) => Vec::new(),
         });
-        inspect::holders(seen)
+        let mut holders = inspect::holders(seen);
+        if let Some(wanted) = &self.range {
+            let overlaps = |held: &Range<u64>| held.start < wanted.end && wanted.start < held.end;
+            holders.retain(|holder| holder.range.as_ref().is_some_and(overlaps));
+        }
+        holders
     }
 
     /// Whether this is the session that the error came from.
@@ -303,6 +337,8 @@ impl AcquireError {
             Self::TooMany { .. } => "too-many-locks",
             Self::NoPlace { .. } => "no-place",
             Self::Forked { .. } => "forked",
+            Self::EmptyRange { .. } => "empty-range",
+            Self::OtherUnit { .. } => "other-unit",
             Self::Directory { source, .. } => source.code(),
             Self::Lost { .. } => "lost",
         }
@@ -323,6 +359,10 @@ impl AcquireError {
             }
             Self::NoPlace { .. } => "release a lock first, and try again".to_owned(),
             Self::Forked { .. } => "open a session after the fork".to_owned(),
+            Self::EmptyRange { .. } => "its end is the position behind its last one".to_owned(),
+            Self::OtherUnit { made, .. } => {
+                format!("use `in_units_of({made})`, or another name: all users must agree")
+            }
             Self::Directory { source, .. } => source.hint(),
             Self::Lost { .. } => "open a new session".to_owned(),
         }

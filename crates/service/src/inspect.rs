@@ -5,17 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use farlock_fabric::{
     Addr, Connection, Endpoint, EndpointId, Park, Peer, Slot, Verb, WideAtomics, block_on,
 };
 use farlock_locks::record::claim::ClaimWord;
-use farlock_locks::slot::{Phase, SlotRecord};
-use farlock_locks::{Mode, Token};
+use farlock_locks::slot::{self, Phase, SlotRecord};
+use farlock_locks::{LockKind as _, Mode, Token};
 
 use crate::directory::{Directory, DirectoryError, Entry};
-use crate::protocol::LOCK_KIND;
+use crate::protocol::{LOCK_KIND, RANGE_KIND, UNIT_AT, range_protocol};
+use crate::region::range_heap;
 use crate::text::{in_words, shown};
 
 /// The word of a slot record in which a service notes its process, beside those of
@@ -38,6 +40,15 @@ const COMPANY_SHOWN_MAX: u64 = 1000;
 /// Words of a record that are read here.
 const RECORD_WORDS_READ: u16 = 8;
 
+/// Which sort of lock: their words and their records say other things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sort {
+    /// Had as a whole.
+    Lock,
+    /// A table of ranges.
+    Ranges,
+}
+
 /// A holder or a waiter of a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -52,6 +63,8 @@ pub struct Participant {
     pub is_holder: bool,
     /// In which mode.
     pub mode: Mode,
+    /// Which positions, of a table of ranges: up to `u64::MAX` where there is no end.
+    pub range: Option<Range<u64>>,
     /// The token of its grant, if it holds.
     pub token: Option<Token>,
     /// For how long it has held or awaited, where it noted since when.
@@ -105,6 +118,9 @@ impl fmt::Display for Participant {
             Mode::Shared => "shared",
         };
         write!(f, ", {how}")?;
+        if let Some(range) = &self.range {
+            write!(f, ", {}", range_in_words(range))?;
+        }
         if let Some(elapsed) = self.elapsed {
             write!(f, ", for {}", in_words(elapsed))?;
         }
@@ -141,8 +157,19 @@ pub(crate) fn locks<E: WideAtomics + Park>(
         let Some(directory) = Directory::existing(endpoint, region.heap(), LOCK_KIND).await? else {
             return Ok(Vec::new());
         };
-        let mut at = present(region, endpoint, None).await?;
-        let entries = directory.list(endpoint).await?;
+        let ranges = range_heap(region, &directory);
+        let has_ranges = region.heap().0.plus(region.heap().1) >= ranges.0.plus(ranges.1);
+        let range_directory = match has_ranges {
+            true => Directory::existing(endpoint, ranges, RANGE_KIND).await?,
+            false => None,
+        };
+        let sort_of = |lock| if lock < ranges.0 { Sort::Lock } else { Sort::Ranges };
+        let mut at = present(region, endpoint, None, sort_of).await?;
+        let mut entries = directory.list(endpoint).await?;
+        if let Some(directory) = range_directory {
+            entries.append(&mut directory.list(endpoint).await?);
+            entries.sort_by(|a, b| a.name.cmp(&b.name));
+        }
         let view = |entry: Entry| {
             let participants = at.remove(&entry.lock).unwrap_or_default();
             LockView { name: entry.name, kind: entry.kind, participants }
@@ -159,8 +186,9 @@ pub(crate) fn participants<E: WideAtomics + Park>(
     region: &impl Connection,
     endpoint: &E,
     lock: Addr,
+    sort: Sort,
 ) -> Result<Vec<Participant>, DirectoryError> {
-    let mut at = block_on(endpoint, present(region, endpoint, Some(lock)))?;
+    let mut at = block_on(endpoint, present(region, endpoint, Some(lock), |_| sort))?;
     Ok(at.remove(&lock).unwrap_or_default())
 }
 
@@ -169,6 +197,7 @@ async fn present<E: WideAtomics>(
     region: &impl Connection,
     endpoint: &E,
     lock: Option<Addr>,
+    sort_of: impl Fn(Addr) -> Sort,
 ) -> Result<BTreeMap<Addr, Vec<Participant>>, DirectoryError> {
     let mut at: BTreeMap<Addr, Vec<Participant>> = BTreeMap::new();
     let peers = region.peers();
@@ -186,10 +215,14 @@ async fn present<E: WideAtomics>(
             if !is_there || lock.is_some_and(|lock| lock != record.lock) {
                 continue;
             }
-            if peer.is_none() && !left_behind(endpoint, index, &record).await? {
+            let sort = sort_of(record.lock);
+            if peer.is_none() && !left_behind(endpoint, index, &record, sort).await? {
                 continue;
             }
-            let found = participant(endpoint, index, peer, &record, words[PID]);
+            let mut found = participant(endpoint, index, peer, &record, words[PID]);
+            if sort == Sort::Ranges {
+                found.range = Some(range_of(endpoint, record.lock, words[slot::PART]).await?);
+            }
             let there = at.entry(record.lock).or_default();
             if found.is_holder && matches!(found.life, Life::Alive | Life::Stopped) {
                 for (mode, count) in modes_of(words[COMPANY]) {
@@ -201,7 +234,9 @@ async fn present<E: WideAtomics>(
         }
     }
     for (lock, participants) in &mut at {
-        drop_uncounted(endpoint, *lock, participants).await?;
+        if sort_of(*lock) == Sort::Lock {
+            drop_uncounted(endpoint, *lock, participants).await?;
+        }
         participants.sort_by_key(|p| (!p.is_holder, std::cmp::Reverse(p.elapsed)));
     }
     Ok(at)
@@ -245,7 +280,12 @@ async fn left_behind<E: Endpoint>(
     endpoint: &E,
     index: u16,
     record: &SlotRecord,
+    sort: Sort,
 ) -> Result<bool, DirectoryError> {
+    // A node of a tree does not say whose it is.
+    if sort == Sort::Ranges {
+        return Ok(false);
+    }
     // The address is from a record that anybody may have damaged; then nothing stands anywhere.
     if endpoint.verb(Verb::Read { addr: record.lock, words: 2 }).await.is_err() {
         return Ok(false);
@@ -275,6 +315,7 @@ fn participant<E: Endpoint>(
         command: peer.map(|peer| peer.label.clone()).unwrap_or_default(),
         is_holder,
         mode: record.mode,
+        range: None,
         token: is_holder
             .then(|| Token::new((record.token >> Token::COUNT_BITS) as u16, record.token)),
         elapsed,
@@ -284,6 +325,29 @@ fn participant<E: Endpoint>(
             Some(peer) if is_stopped(peer) => Life::Stopped,
             Some(_) => Life::Alive,
         },
+    }
+}
+
+/// The positions of a table of ranges that a record names as units.
+async fn range_of<E: Endpoint>(
+    endpoint: &E,
+    lock: Addr,
+    units: u64,
+) -> Result<Range<u64>, DirectoryError> {
+    // A damaged address names no table.
+    let is_read = endpoint.read64(lock.plus(UNIT_AT)).await.is_ok();
+    let unit = if is_read { endpoint.old() as u64 } else { 1 };
+    let (first, end) = (units & u64::from(u32::MAX), units >> 32);
+    let at = |units: u64| units.saturating_mul(unit);
+    Ok(at(first)..if end >= range_protocol().units().unwrap_or(0) { u64::MAX } else { at(end) })
+}
+
+/// "all of it", "10 and more", "from 10 to 20".
+pub(crate) fn range_in_words(range: &Range<u64>) -> String {
+    match (range.start, range.end) {
+        (0, u64::MAX) => "all of it".to_owned(),
+        (start, u64::MAX) => format!("from {start} on"),
+        (start, end) => format!("from {start} to {end}"),
     }
 }
 

@@ -1,7 +1,9 @@
-//! The lock that names have.
+//! The locks that names have.
 
+use farlock_locks::record::citron::split::SPLIT_MAX;
+use farlock_locks::record::citron_rw::Shared;
 use farlock_locks::record::claim::{Claim, ClaimWord};
-use farlock_locks::{LockKind, TokenSource};
+use farlock_locks::{LockKind, Token, TokenSource};
 
 use crate::directory::Kind;
 
@@ -25,8 +27,52 @@ pub(crate) fn lock_protocol() -> Protocol {
     Protocol { bypass: BYPASS, ..Protocol::default() }
 }
 
+/// The lock of a table of ranges.
+pub(crate) type RangeProtocol = Shared;
+
+/// Levels of its tree: 262,144 units.
+const RANGE_LEVELS: u8 = 7;
+
+/// The lock of ranges that every session and command of a region uses.
+pub(crate) fn range_protocol() -> RangeProtocol {
+    // As many nodes as can be: those that ask for disjoint ranges seldom meet then.
+    Shared { levels: RANGE_LEVELS, nodes_max: SPLIT_MAX, ..Shared::default() }
+}
+
+/// Bytes of the count and the tree of a table of ranges.
+const RANGE_LOCK_BYTES: u64 = 64 + (4_u64.pow(RANGE_LEVELS as u32) - 1) / 3 * 16;
+
+/// The kind under which the directory enters tables of ranges. The second word of each says how
+/// many of its users' positions a unit has, and is written once.
+pub(crate) const RANGE_KIND: Kind = Kind {
+    name: "citron-rw",
+    count: |word| word as u64 & ((1 << Token::COUNT_BITS) - 1),
+    fresh: |count| u128::from(count) & ((1 << Token::COUNT_BITS) - 1),
+    bytes: RANGE_LOCK_BYTES,
+};
+
+/// Where the word lies that says how long a unit is.
+pub(crate) const UNIT_AT: u64 = 8;
+
+/// Bytes of the heap for tables of ranges, taken when the first is used: 48 of them, for as many
+/// names in use at one time.
+pub(crate) const RANGE_HEAP_BYTES: u64 = 68 * (64 << 10);
+
 /// A lock without fencing tokens is none that a service hands out.
 const _: () = {
-    let tokens = Protocol::TOKENS;
-    assert!(matches!(tokens, TokenSource::Word), "a service needs fencing tokens");
+    let tokens = [Protocol::TOKENS, RangeProtocol::TOKENS];
+    let [TokenSource::Word, TokenSource::Word] = tokens else {
+        panic!("a service needs fencing tokens")
+    };
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_ranges_has_room_for_its_tree() {
+        assert_eq!(range_protocol().bytes(), RANGE_LOCK_BYTES);
+        assert_eq!(range_protocol().units(), Some(1 << 18));
+    }
+}

@@ -8,10 +8,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farlock_fabric::{ConnectError, Connection as _, HostOptions, Origin};
+use farlock_fabric::{Addr, ConnectError, Connection, HostOptions, Origin};
 use farlock_locks::Token;
 
 use crate::connection::Region;
+use crate::directory::Directory;
+use crate::protocol::RANGE_HEAP_BYTES;
 
 /// The region used where none is named.
 pub const DEFAULT_REGION: &str = "default";
@@ -183,10 +185,16 @@ impl RegionOptions {
         options.endpoints = self.places;
         options.slots = SLOTS;
         options.heap_bytes = HEAP_BYTES.max(u64::from(self.places) * HEAP_BYTES_A_PLACE);
-        // It maps what it has, so that it fits where address space is short.
-        options.max_bytes = 0;
-        options
+        // It maps what it may have, so that it fits where address space is short.
+        options.growing_by(RANGE_HEAP_BYTES)
     }
+}
+
+/// Where the directory of tables of ranges lies, behind that of locks, and how long it is.
+pub(crate) fn range_heap(region: &impl Connection, locks: &Directory) -> (Addr, u64) {
+    /// A region's size is a multiple of this.
+    const BLOCK_BYTES: u64 = 64 << 10;
+    (region.heap().0.plus(locks.bytes().next_multiple_of(BLOCK_BYTES)), RANGE_HEAP_BYTES)
 }
 
 /// The usual directory; or one in the user's runtime directory, and the usual one, where that is

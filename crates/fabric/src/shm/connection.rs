@@ -66,6 +66,18 @@ impl Connection for Host {
         self.0.heap()
     }
 
+    fn lengthen(&self, heap_bytes: u64) -> Result<(), ConnectError> {
+        let is_long_enough = || self.0.heap().1 >= heap_bytes;
+        if is_long_enough() {
+            return Ok(());
+        }
+        let grown = self.0.grow(heap_bytes - self.0.heap().1);
+        grown.map(drop).or_else(|error| {
+            // Others may have been first, and then there is no room for as much again.
+            if is_long_enough() { Ok(()) } else { Err(self.0.why_it_stays(error)) }
+        })
+    }
+
     fn origin(&self) -> Origin {
         self.0.origin()
     }

@@ -92,6 +92,17 @@ impl Options {
             seed: None,
         }
     }
+
+    /// The same, but the heap may become so many bytes longer than it is at first.
+    #[must_use]
+    pub fn growing_by(mut self, bytes: u64) -> Self {
+        let Self { endpoints, slots, heap_bytes, .. } = self;
+        // More than there can be are refused when the region is opened.
+        let endpoints = endpoints.min(layout::ENDPOINTS_MAX);
+        let fixed = Layout::new(Capacity { endpoints, slots, max_bytes: 0 }).heap;
+        self.max_bytes = (fixed + heap_bytes).next_multiple_of(BLOCK_BYTES) + bytes;
+        self
+    }
 }
 
 /// A region, mapped into this process. Clones share the mapping.
@@ -293,6 +304,21 @@ impl Region {
         })?;
         self.mapping().header().bytes.store(new, Ordering::Release);
         Ok(self.heap().1)
+    }
+
+    /// Why it did not grow, for those who connect to it.
+    pub(super) fn why_it_stays(&self, error: GrowError) -> ConnectError {
+        let path = PathBuf::from(self.name());
+        match error {
+            GrowError::Limit { max_bytes } => ConnectError::Capacity {
+                what: "bytes",
+                value: max_bytes,
+                bound: "it was made to stay smaller than is needed now",
+            },
+            GrowError::NoSpace { bytes } => ConnectError::NoSpace { path, bytes },
+            GrowError::Stale => ConnectError::Stale,
+            GrowError::Io { what, source } => ConnectError::Io { what, path, source },
+        }
     }
 
     /// Attaches to a whole and current region, if there is one.

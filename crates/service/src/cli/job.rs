@@ -29,12 +29,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::{getpid, kill_process};
 
-use farlock::Guard;
 use farlock::text::shown;
 use farlock_fabric::chain;
 
 use super::family::{self, Strangers};
 use super::guardian::{Guardian, News, Order};
+use super::held::Held;
 use super::inherited::Inherited;
 use super::report::{Exit, Failure, say};
 use super::terminal::is_in_foreground;
@@ -83,7 +83,7 @@ pub(super) struct Job {
 
 /// A command that runs.
 struct Running<'g> {
-    guard: &'g Guard,
+    guard: &'g Held,
     region: RegionWatch<'g>,
     guardian: Guardian,
     strangers: Strangers,
@@ -112,7 +112,7 @@ impl Job {
 
     /// Runs the command to its end. Its guardian is to be ended when the lock is released. Says on
     /// standard error if the lock is lost meanwhile, with the file of its region.
-    pub(super) fn run(self, guard: &Guard, region: &Path) -> Result<(Ended, Guardian), Failure> {
+    pub(super) fn run(self, guard: &Held, region: &Path) -> Result<(Ended, Guardian), Failure> {
         let Self { guardian, inherited, strangers } = self;
         // What comes from here on is for the command, also before it has begun.
         let passed_on: SigSet =
@@ -163,7 +163,7 @@ impl RegionWatch<'_> {
     }
 
     /// Something happened; maybe to the region's file.
-    fn goes_on(&mut self, guard: &Guard, is_touched: bool) {
+    fn goes_on(&mut self, guard: &Held, is_touched: bool) {
         match *self {
             Self::Later(path, at) if Instant::now() >= at => {
                 *self = watch(path).map_or(Self::Nobody, |fd| Self::Watched(path, fd));

@@ -1,18 +1,17 @@
 //! `farlock lock`: run a command while holding a lock, with flock(1)'s letters.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use farlock::session::Request;
 use farlock::text::{in_words, shown};
-use farlock::{
-    AcquireError, Guard, Life, LostReason, Participant, RegionOptions, ReleaseError, Session,
-};
+use farlock::{AcquireError, Life, LostReason, Participant, RegionOptions, ReleaseError, Session};
 use farlock_fabric::chain;
 use rustix::process::Signal;
 
+use super::held::{Asked, Held, Wanted};
 use super::job::{self, Ended, Job};
 use super::places::{Places, RegionArg};
 use super::report::{Exit, Failure, say};
@@ -53,6 +52,16 @@ pub(super) struct Args {
     /// Hold the lock alone (the default).
     #[arg(short = 'x', long, short_alias = 'e', conflicts_with = "shared")]
     exclusive: bool,
+    /// Lock LEN positions of the table of ranges NAME, from START on; LEN 0 is up to the end.
+    /// Commands whose ranges do not overlap run at the same time. A table of ranges and a lock may
+    /// have the same name, and have nothing to do with each other.
+    #[arg(short, long, value_name = "START:LEN", value_parser = range)]
+    range: Option<Range<u64>>,
+    /// Ranges that share a unit of so many positions exclude each other; all users of a table must
+    /// agree. It has 262144 units, the last of which stands for all positions behind it too.
+    #[arg(long, value_name = "POSITIONS", default_value_t = 1, requires = "range",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    unit: u64,
     /// Fail rather than wait.
     #[arg(short, long, aliases = ["nb", "nonblocking"], conflicts_with = "wait")]
     nonblock: bool,
@@ -98,7 +107,7 @@ const REMOVAL: Duration = Duration::from_secs(1);
 const DYING: Duration = Duration::from_millis(100);
 
 /// A try, and if all that have the lock are dying, or have just gone, a short wait.
-fn try_beside_the_dying(request: impl Fn() -> Request) -> Result<Guard, AcquireError> {
+fn try_beside_the_dying(request: impl Fn() -> Asked) -> Result<Held, AcquireError> {
     let tried = request().at_once().blocking();
     let Err(AcquireError::Busy { holders, .. }) = &tried else { return tried };
     let is_dying = |p: &Participant| matches!(p.life, Life::Orphaned | Life::Dead);
@@ -124,6 +133,20 @@ fn name(given: OsString) -> Result<String, String> {
     given.into_string().map_err(|_| "a name is text in UTF-8".to_owned())
 }
 
+/// Positions, by the first and how many they are.
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let expected = || "two numbers are expected: START:LEN, as in 4096:512".to_owned();
+    let (start, length) = text.split_once(':').ok_or_else(expected)?;
+    let number = |text: &str| text.parse::<u64>().map_err(|_| expected());
+    match (number(start)?, number(length)?) {
+        (start, 0) => Ok(start..u64::MAX),
+        (start, length) => match start.checked_add(length) {
+            Some(end) => Ok(start..end),
+            None => Err("that is beyond the last position; LEN 0 is up to the end".to_owned()),
+        },
+    }
+}
+
 /// A number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     let expected = || "a number of seconds is expected, 0 or more".to_owned();
@@ -146,9 +169,12 @@ impl Args {
     }
 
     /// Acquires the lock as they say, after so much of the time has passed.
-    fn acquire(&self, session: &Session, spent: Duration) -> Result<Guard, AcquireError> {
-        let lock = session.lock(&self.name);
-        let request = || if self.shared { lock.shared() } else { lock.exclusive() };
+    fn acquire(&self, session: &Session, spent: Duration) -> Result<Held, AcquireError> {
+        let wanted = match self.range.clone() {
+            None => Wanted::Lock(session.lock(&self.name)),
+            Some(range) => Wanted::Range(session.range(&self.name).in_units_of(self.unit), range),
+        };
+        let request = || wanted.ask(self.shared);
         let granted = match self.limit() {
             None => request().blocking(),
             Some(Duration::ZERO) => try_beside_the_dying(request),
@@ -233,7 +259,7 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
 }
 
 /// Acquires the lock.
-fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Guard), Failure> {
+fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Held), Failure> {
     let begun = Instant::now();
     let options = match args.limit() {
         None => options,
@@ -255,11 +281,11 @@ fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Guard), Failure
 }
 
 /// Runs the command, and releases the lock, of a region with this file.
-fn run_under(job: Job, session: Session, guard: Guard, region: &Path) -> Result<Exit, Failure> {
+fn run_under(job: Job, session: Session, guard: Held, region: &Path) -> Result<Exit, Failure> {
     let (ended, guardian) = job.run(&guard, region)?;
     let name = guard.name().to_owned();
     let lost = guard.lost_reason();
-    let released = guard.release().blocking();
+    let released = guard.release();
     drop(session);
     guardian.end();
     let lost = lost.or(released.err().and_then(reason_of));

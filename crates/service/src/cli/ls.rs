@@ -85,6 +85,10 @@ struct Person<'a> {
     pid: u32,
     command: &'a str,
     mode: &'static str,
+    /// Of a table of ranges: the first position and the one behind the last, which is null where
+    /// there is no end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range: Option<(u64, Option<u64>)>,
     /// As text: many readers of JSON know no integers of 64 bits, and would round it.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
@@ -116,6 +120,10 @@ impl<'a> From<&'a Participant> for Person<'a> {
             pid: participant.pid,
             command: &participant.command,
             mode: mode_name(participant.mode),
+            range: participant
+                .range
+                .as_ref()
+                .map(|range| (range.start, Some(range.end).filter(|end| *end < u64::MAX))),
             token: participant.token.map(|token| token.to_string()),
             elapsed: participant.elapsed,
             state: participant.life.name(),
@@ -156,13 +164,23 @@ fn table(locks: &[Line<'_>], columns: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["LOCK", "WHO", "MODE", "FOR", "PID", "TOKEN", "COMMAND"]);
+    let mut people = locks.iter().flat_map(|lock| lock.holders.iter().chain(&lock.waiters));
+    let has_ranges = people.any(|person| person.range.is_some());
+    // Which positions: a column where there are tables of ranges.
+    let row = |mut cells: Vec<String>, range: String| {
+        if has_ranges {
+            cells.insert(1, range);
+        }
+        cells
+    };
+    let header = ["LOCK", "WHO", "MODE", "FOR", "PID", "TOKEN", "COMMAND"].map(str::to_owned);
+    table.set_header(row(header.to_vec(), "RANGE".to_owned()));
     for lock in locks {
         if lock.holders.is_empty() && lock.waiters.is_empty() {
-            table.add_row([name(lock).as_str(), "nobody", "", "", "", "", ""]);
+            table.add_row(row(vec![name(lock), "nobody".to_owned()], String::new()));
         }
         for person in lock.holders.iter().chain(&lock.waiters) {
-            table.add_row([
+            let cells = vec![
                 name(lock),
                 person.role.to_owned(),
                 person.mode.to_owned(),
@@ -170,7 +188,8 @@ fn table(locks: &[Line<'_>], columns: Option<usize>) -> String {
                 person.pid.to_string(),
                 person.token.clone().unwrap_or_default(),
                 shown(person.command),
-            ]);
+            ];
+            table.add_row(row(cells, shown_range(person)));
         }
     }
     let cut = |line: String| match columns {
@@ -179,6 +198,15 @@ fn table(locks: &[Line<'_>], columns: Option<usize>) -> String {
     };
     let lines: Vec<String> = table.lines().map(cut).collect();
     lines.join("\n") + "\n"
+}
+
+/// "10..20", "10.." up to the end; empty of a lock.
+fn shown_range(person: &Person<'_>) -> String {
+    match person.range {
+        None => String::new(),
+        Some((start, None)) => format!("{start}.."),
+        Some((start, Some(end))) => format!("{start}..{end}"),
+    }
 }
 
 /// As much of a line as so many columns of a terminal show, and whether there is more.
@@ -212,6 +240,7 @@ mod tests {
             pid: 4_194_304,
             command: "a command with many words, forty of them",
             mode: "exclusive",
+            range: None,
             token: None,
             elapsed: None,
             state: "stopped",

@@ -10,6 +10,7 @@ mod entry;
 mod exit;
 mod family;
 mod guardian;
+mod held;
 mod inherited;
 mod job;
 mod lock;

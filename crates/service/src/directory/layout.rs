@@ -264,7 +264,7 @@ impl Layout {
         RECORD + self.beyond
     }
 
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.first_record() + u64::from(self.records) * self.record_bytes()
     }
 

@@ -141,6 +141,11 @@ impl Directory {
         self.layout.records
     }
 
+    /// How many bytes it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.layout.bytes()
+    }
+
     /// Where its first word lies, which never changes while the region lives.
     pub(crate) fn head(&self) -> Addr {
         self.layout.head()

@@ -114,7 +114,7 @@ impl Guard {
     #[inline]
     pub fn release(mut self) -> Release {
         self.is_over = true;
-        Release { released: Some(self.handle.name.release(self.mode)) }
+        Release::of(self.handle.name.release(self.mode))
     }
 }
 
@@ -142,6 +142,10 @@ pub struct Release {
 }
 
 impl Release {
+    pub(super) const fn of(released: Result<(), ReleaseError>) -> Self {
+        Self { released: Some(released) }
+    }
+
     /// How it went. It has ended already.
     ///
     /// # Errors

@@ -6,16 +6,20 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::task::Waker;
 use std::time::Instant;
 
-use farlock_fabric::{Addr, Connection as _, EndpointId, Fault, fork_count};
+use farlock_fabric::{
+    Addr, Connection as _, Endpoint as _, EndpointId, Fault, block_on, fork_count,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::pool::{Place, Pool};
-use super::state::{Entry, Handle, Hub, Inbox, Job, Name};
-use super::waiter::{Waiter, Wake};
-use crate::connection::{Region, Unparker};
+use super::state::{Entry, Handle, Hub, Inbox, Name, Order, Work};
+use super::waiter::{Timed, Wake};
+use crate::connection::{Lane, Region, Unparker};
 use crate::directory::Directory;
 use crate::error::{LostReason, Seeing, SessionError};
-use crate::inspect::{self, Participant};
+use crate::inspect::{self, Participant, Sort};
+use crate::protocol::{RANGE_KIND, RangeProtocol};
+use crate::region::range_heap;
 
 /// Names that are remembered though nobody uses them: where their locks lie is known then.
 const NAMES_KEPT: usize = 256;
@@ -38,6 +42,9 @@ impl Hub {
             region,
             directory,
             pool: Pool::default(),
+            range_directory: OnceLock::new(),
+            range_pool: Pool::default(),
+            range_waits: Mutex::default(),
             dates_holds,
             forks: fork_count(),
             ended: OnceLock::new(),
@@ -126,6 +133,7 @@ impl Hub {
         let names: Vec<Arc<Name>> =
             lock(&self.names).values().map(|entry| Arc::clone(&entry.name)).collect();
         names.iter().for_each(|name| name.end(reason));
+        lock(&self.range_waits).values().for_each(Region::unpark);
         let left = std::mem::take(&mut *lock(&self.inbox));
         left.jobs.into_iter().for_each(|job| job.refuse(reason));
         let wakers = std::mem::take(&mut lock(&self.losses).wakers);
@@ -238,8 +246,8 @@ impl Hub {
     }
 
     /// Has the session's thread stand in line, or decide an attempt.
-    pub(super) fn start(&self, job: Job) {
-        let mut job = Some(job);
+    pub(super) fn start(&self, work: impl Into<Work>) {
+        let mut job = Some(work.into());
         let told = self.tell_living(|inbox| inbox.jobs.extend(job.take()));
         if let (Err(reason), Some(job)) = (told, job) {
             job.refuse(reason);
@@ -256,28 +264,61 @@ impl Hub {
 
     /// Puts a place back that does nothing.
     pub(super) fn give_back(&self, place: Box<Place>) {
-        if let Some(id) = self.pool.put(place) {
+        self.let_go(self.pool.put(place));
+    }
+
+    /// The same of a place for ranges.
+    pub(super) fn give_range_back(&self, place: Box<Place<RangeProtocol>>) {
+        self.let_go(self.range_pool.put(place));
+    }
+
+    /// The session's thread is to let go of a place.
+    fn let_go(&self, id: Option<EndpointId>) {
+        if let Some(id) = id {
             self.tell(|inbox| inbox.given_back.push(id));
         }
     }
 
     /// Has the session's thread make places, and waits until it has.
-    pub(super) fn order_places(&self) -> Result<(), SessionError> {
+    pub(super) fn order_places(&self, for_ranges: bool) -> Result<(), SessionError> {
         let (report, reported) = mpsc::sync_channel(1);
-        if self.tell_living(|inbox| inbox.orders.push(report)).is_err() {
+        let order = Order { for_ranges, report };
+        if self.tell_living(|inbox| inbox.orders.push(order)).is_err() {
             return Ok(());
         }
         // A thread that ended dropped the order, and the next look finds the session ended.
         reported.recv().unwrap_or(Ok(()))
     }
 
+    // Ranges.
+
+    /// The directory of tables of ranges, which is made where there is none.
+    pub(super) fn range_directory(&self, lane: &Lane) -> Result<Directory, SessionError> {
+        if let Some(directory) = self.range_directory.get() {
+            return Ok(*directory);
+        }
+        let (base, bytes) = range_heap(&self.region, &self.directory);
+        self.region.lengthen(base.offset() - self.region.heap().0.offset() + bytes)?;
+        let directory = block_on(lane, Directory::open(lane, (base, bytes), RANGE_KIND))?;
+        Ok(*self.range_directory.get_or_init(|| directory))
+    }
+
+    /// What ends the wait of a thread that begins by this lane.
+    pub(super) fn begin_range_wait(&self, lane: &Lane) {
+        lock(&self.range_waits).insert(lane.id().index, Region::unparker(lane));
+    }
+
+    pub(super) fn end_range_wait(&self, lane: &Lane) {
+        lock(&self.range_waits).remove(&lane.id().index);
+    }
+
     /// Has a task woken at a time. Returns by what it is called.
-    pub(super) fn set_timer(&self, at: Instant, waiter: &Arc<Waiter>) -> (Instant, u64) {
+    pub(super) fn set_timer(&self, at: Instant, waiter: Arc<dyn Timed>) -> (Instant, u64) {
         let mut key = (at, 0);
         self.tell(|inbox| {
             inbox.timers_made += 1;
             key.1 = inbox.timers_made;
-            inbox.timers.insert(key, Arc::clone(waiter));
+            inbox.timers.insert(key, waiter);
         });
         key
     }
@@ -305,18 +346,18 @@ impl Hub {
 
 impl Seeing for Hub {
     /// Looks by the lane of an idle place, if there is one.
-    fn participants(&self, lock: Addr) -> Option<Vec<Participant>> {
+    fn participants(&self, lock: Addr, sort: Sort) -> Option<Vec<Participant>> {
         if self.is_forked() || self.check().is_err() {
             return None;
         }
         let place = self.pool.take()?;
-        let seen = inspect::participants(&self.region, place.seat.endpoint(), lock);
+        let seen = inspect::participants(&self.region, place.seat.endpoint(), lock, sort);
         self.give_back(place);
         Some(seen.unwrap_or_default())
     }
 
     fn owns(&self, id: EndpointId) -> bool {
-        self.pool.owns(id)
+        self.pool.owns(id) || self.range_pool.owns(id)
     }
 }
 

@@ -22,6 +22,7 @@ mod name;
 mod open;
 mod pool;
 mod progress;
+mod range;
 mod root;
 mod state;
 mod waiter;
@@ -40,9 +41,10 @@ use crate::AcquireError;
 pub use guard::{Guard, Lost, Release};
 use name::{Came, Tried};
 pub use open::Open;
+pub use range::{RangeAcquire, RangeGuard, RangeLock, RangeRequest};
 pub use root::Session;
-use state::{Handle, Job};
-use waiter::{Outcome, Waiter, Who};
+use state::{Handle, Job, Patience};
+use waiter::{Outcome, Timed, Waiter, Who};
 
 impl Session {
     /// The lock of this name: 1 to 255 bytes of UTF-8 without NUL. Asks nobody yet.
@@ -89,17 +91,6 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Lock").field(&self.name()).finish()
     }
-}
-
-/// How long an acquisition waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Patience {
-    /// Until it is granted.
-    Endless,
-    /// Not at all.
-    None,
-    /// So long from when it was asked for.
-    For(Duration),
 }
 
 /// An acquisition that can be asked for: await it, or call [`Request::blocking`]. Nothing is asked
@@ -227,8 +218,8 @@ impl Request {
             if let Some(tried) = name.try_acquire(self.mode)? {
                 return Ok(tried);
             }
-            let ordered = name.hub.order_places();
-            ordered.map_err(|error| progress::too_many(name, &name.hub, error))?;
+            let ordered = name.hub.order_places(false);
+            ordered.map_err(|error| progress::too_many(&name.text, &name.hub, error))?;
             name.hub.check().map_err(|reason| name.lost(reason))?;
         }
     }
@@ -322,7 +313,10 @@ impl Acquire {
             (Some(Ok(Came::Waits(waiter))), _) => {
                 let (deadline, hub) = (self.request().deadline(), &self.request().handle.root.hub);
                 hub.watch();
-                let timer = deadline.map(|at| hub.set_timer(at, &waiter));
+                let timer = deadline.map(|at| {
+                    let timed: Arc<dyn Timed> = Arc::<Waiter>::clone(&waiter);
+                    hub.set_timer(at, timed)
+                });
                 self.stage = Stage::Waits(Waiting { waiter, deadline, timer });
             }
             (Some(Err(error)), _) => return self.ended(Err(error)),

@@ -6,16 +6,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farlock_fabric::{Addr, Endpoint, EndpointId, Origin};
+use farlock_locks::lock::Lock;
 use farlock_locks::{Options, Seat, slot};
 
 use crate::connection::Lane;
 use crate::inspect;
-use crate::protocol::{Protocol, lock_protocol};
+use crate::protocol::{Protocol, RangeProtocol, lock_protocol, range_protocol};
 
 /// Idle places that a session keeps beyond those that names keep; more are given back.
 const IDLE_MAX: usize = 32;
@@ -26,10 +28,28 @@ const KEPT_MAX: usize = 64;
 /// The address of no lock: an idle place keeps none from being forgotten.
 const NOWHERE: Addr = Addr::from_bits(0);
 
+/// A kind of lock that sessions hold by places.
+pub(super) trait Kind: Lock<Lane> + fmt::Debug {
+    /// The one lock of this kind that all sessions and commands of a region use.
+    fn shared_by_all() -> Self;
+}
+
+impl Kind for Protocol {
+    fn shared_by_all() -> Self {
+        lock_protocol()
+    }
+}
+
+impl Kind for RangeProtocol {
+    fn shared_by_all() -> Self {
+        range_protocol()
+    }
+}
+
 /// A seat, and what its record says of the time.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) seat: Seat<Lane, Protocol>,
+pub(super) struct Place<L: Kind = Protocol> {
+    pub(super) seat: Seat<Lane, L>,
     /// Whether its record says since when.
     is_dated: Cell<bool>,
     /// How many its record says wait in this session.
@@ -38,9 +58,12 @@ pub(super) struct Place {
     pub(super) tether: Option<OwnedFd>,
 }
 
-impl Place {
+/// A place by which a range is held.
+pub(super) type RangePlace = Place<RangeProtocol>;
+
+impl<L: Kind> Place<L> {
     pub(super) fn new(lane: Lane, origin: Origin, tether: Option<OwnedFd>) -> Self {
-        let seat = Seat::new(lane, lock_protocol(), Options::from(origin));
+        let seat = Seat::new(lane, L::shared_by_all(), Options::from(origin));
         seat.endpoint().publish(seat.slot(), inspect::PID, std::process::id().into());
         Self { seat, is_dated: Cell::new(false), company: Cell::new(0), tether }
     }
@@ -74,18 +97,41 @@ impl Place {
     }
 }
 
+/// One by whose lane the session's thread sleeps.
+pub(super) trait HasLane {
+    fn lane(&self) -> &Lane;
+}
+
+impl<L: Kind> HasLane for Box<Place<L>> {
+    fn lane(&self) -> &Lane {
+        self.seat.endpoint()
+    }
+}
+
 /// Where a task of the session's thread keeps the place by which it stands in line, so that the
 /// thread can sleep where that is told anything. A task that uses its place takes it out.
 #[derive(Debug)]
-pub(super) struct PlaceCell(RefCell<Option<Rc<Box<Place>>>>);
+pub(super) struct PlaceCell<L: Kind = Protocol>(RefCell<Option<Rc<Box<Place<L>>>>>);
 
-impl PlaceCell {
-    pub(super) fn new(place: Box<Place>) -> Self {
+/// The same, whatever the kind of lock.
+pub(super) trait AnyCell {
+    /// The place, if it is here.
+    fn look_at_lane(&self) -> Option<Rc<dyn HasLane>>;
+}
+
+impl<L: Kind> AnyCell for PlaceCell<L> {
+    fn look_at_lane(&self) -> Option<Rc<dyn HasLane>> {
+        self.look().map(|place| place as Rc<dyn HasLane>)
+    }
+}
+
+impl<L: Kind> PlaceCell<L> {
+    pub(super) fn new(place: Box<Place<L>>) -> Self {
         Self(RefCell::new(Some(Rc::new(place))))
     }
 
     /// The place, if it is here.
-    pub(super) fn look(&self) -> Option<Rc<Box<Place>>> {
+    pub(super) fn look(&self) -> Option<Rc<Box<Place<L>>>> {
         self.0.borrow().clone()
     }
 
@@ -93,46 +139,53 @@ impl PlaceCell {
     ///
     /// # Panics
     /// If it is not here, or anybody looks at it.
-    pub(super) fn take(&self) -> Box<Place> {
+    pub(super) fn take(&self) -> Box<Place<L>> {
         let place = self.0.take().expect("a task puts its place back before it waits");
         Rc::into_inner(place).expect("nobody sleeps on what does not wait")
     }
 
     /// Puts a place in.
-    pub(super) fn put(&self, place: Box<Place>) {
+    pub(super) fn put(&self, place: Box<Place<L>>) {
         self.0.replace(Some(Rc::new(place)));
     }
 }
 
-/// The idle places of a session, and the names of all of them.
-#[derive(Debug, Default)]
-pub(super) struct Pool {
-    inner: Mutex<Inner>,
+/// The idle places of a session for locks of a kind, and the names of all of them.
+#[derive(Debug)]
+pub(super) struct Pool<L: Kind = Protocol> {
+    inner: Mutex<Inner<L>>,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    idle: Vec<Box<Place>>,
+impl<L: Kind> Default for Pool<L> {
+    fn default() -> Self {
+        let inner = Inner { idle: Vec::new(), own: HashMap::new(), keeping: 0 };
+        Self { inner: Mutex::new(inner) }
+    }
+}
+
+#[derive(Debug)]
+struct Inner<L: Kind> {
+    idle: Vec<Box<Place<L>>>,
     /// The incarnation at each index that is this session's.
     own: HashMap<u16, u16>,
     /// Names that keep a place.
     keeping: usize,
 }
 
-impl Pool {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+impl<L: Kind> Pool<L> {
+    fn inner(&self) -> MutexGuard<'_, Inner<L>> {
         // Nothing that can panic runs under this mutex.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An idle place, if there is one.
-    pub(super) fn take(&self) -> Option<Box<Place>> {
+    pub(super) fn take(&self) -> Option<Box<Place<L>>> {
         self.inner().idle.pop()
     }
 
     /// Puts a place back that does nothing. One that is of no use any more, or one too many, is
     /// returned by its name: its keeper is to let go of it.
-    pub(super) fn put(&self, place: Box<Place>) -> Option<EndpointId> {
+    pub(super) fn put(&self, place: Box<Place<L>>) -> Option<EndpointId> {
         let mut inner = self.inner();
         if inner.idle.len() < IDLE_MAX && place.is_idle() {
             place.seat.aim(NOWHERE);

@@ -24,9 +24,9 @@ use std::time::Instant;
 use farlock_fabric::{Addr, ConnectError, Connection as _, Endpoint, Patience, Wait, block_on};
 use nix::sys::signal::{SigSet, Signal};
 
-use super::pool::{Place, PlaceCell};
-use super::state::{Hub, Inbox, Job, Name};
-use super::waiter::{Outcome, Waiter};
+use super::pool::{AnyCell, HasLane, Place, PlaceCell};
+use super::state::{Hub, Inbox, Job, Name, Order, RangeJob, Work};
+use super::waiter::{Outcome, Timed, Waiter};
 use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
 use crate::error::LostReason;
@@ -42,11 +42,32 @@ impl Job {
         Self { name: Arc::clone(name), place, attempt: None }
     }
 
-    /// The session has ended before the job began.
-    pub(super) fn refuse(self, reason: LostReason) {
+    fn refuse(self, reason: LostReason) {
         match self.attempt {
             None => self.name.end(reason),
             Some(waiter) => drop(Deciding { name: self.name, waiter }),
+        }
+    }
+}
+
+impl From<Job> for Work {
+    fn from(job: Job) -> Self {
+        Self::Name(job)
+    }
+}
+
+impl From<RangeJob> for Work {
+    fn from(job: RangeJob) -> Self {
+        Self::Range(job)
+    }
+}
+
+impl Work {
+    /// The session has ended before it began.
+    pub(super) fn refuse(self, reason: LostReason) {
+        match self {
+            Self::Name(job) => job.refuse(reason),
+            Self::Range(job) => job.refuse(reason),
         }
     }
 }
@@ -155,10 +176,11 @@ struct Worker {
 }
 
 struct Task {
-    name: Arc<Name>,
+    /// Whose place in line this is; that of a range is nobody's but the task's.
+    name: Option<Arc<Name>>,
     future: Pin<Box<dyn Future<Output = ()>>>,
     /// Where the place lies by which it stands in line.
-    cell: Rc<PlaceCell>,
+    cell: Rc<dyn AnyCell>,
 }
 
 impl Worker {
@@ -168,7 +190,7 @@ impl Worker {
         let hub = Arc::new(Hub::new(region, directory, tether == Tether::Tied));
         let mut worker =
             Self { hub, tether, tasks: Vec::new(), home, keepers: HashMap::new(), _keeper: keeper };
-        worker.make_places()?;
+        worker.make_places(false)?;
         Ok(worker)
     }
 
@@ -184,8 +206,8 @@ impl Worker {
             }
             self.tasks.retain_mut(|task| {
                 let is_pending = task.future.as_mut().poll(&mut cx).is_pending();
-                if !is_pending {
-                    hub.forget(&task.name);
+                if let (false, Some(name)) = (is_pending, &task.name) {
+                    hub.forget(name);
                 }
                 is_pending
             });
@@ -222,11 +244,16 @@ impl Worker {
             for id in given_back {
                 self.keepers.remove(&id.index);
             }
-            for order in orders {
+            for Order { for_ranges, report } in orders {
                 // Who ordered may have ended meanwhile.
-                let _ = order.send(self.make_places());
+                let _ = report.send(self.make_places(for_ranges));
             }
-            jobs.into_iter().for_each(|job| self.begin(job));
+            for work in jobs {
+                match work {
+                    Work::Name(job) => self.begin(job),
+                    Work::Range(job) => self.begin_range(job),
+                }
+            }
             return true;
         }
     }
@@ -236,7 +263,7 @@ impl Worker {
         let place = match place.map_or_else(|| self.a_place(), Ok) {
             Ok(place) => place,
             Err(error) => {
-                let error = too_many(&name, &self.hub, error);
+                let error = too_many(&name.text, &self.hub, error);
                 return name.fail_asker(None, error);
             }
         };
@@ -246,7 +273,12 @@ impl Worker {
             None => Box::pin(served.serve(own)),
             Some(waiter) => Box::pin(served.decide(own, waiter)),
         };
-        self.tasks.push(Task { name, future, cell });
+        self.tasks.push(Task { name: Some(name), future, cell });
+    }
+
+    fn begin_range(&mut self, job: RangeJob) {
+        let (cell, future) = job.begin();
+        self.tasks.push(Task { name: None, future: Box::pin(future), cell });
     }
 
     fn a_place(&mut self) -> Result<Box<Place>, SessionError> {
@@ -254,12 +286,12 @@ impl Worker {
             if let Some(place) = self.hub.pool.take() {
                 return Ok(place);
             }
-            self.make_places()?;
+            self.make_places(false)?;
         }
     }
 
-    /// Makes places for the pool: more than one, if the region has room.
-    fn make_places(&mut self) -> Result<(), SessionError> {
+    /// Makes places for the pool of locks or that of ranges: more than one, if the region has room.
+    fn make_places(&mut self, for_ranges: bool) -> Result<(), SessionError> {
         let region = &self.hub.region;
         let is_tied = self.tether == Tether::Tied;
         // Each that is tied is a file and two descriptors more.
@@ -271,9 +303,15 @@ impl Worker {
             };
             let tether = Region::tether(&keeper)
                 .map_err(|source| ConnectError::System { what: "share a tether", source })?;
-            self.hub.pool.admit(lane.id());
-            self.keepers.insert(lane.id().index, keeper);
-            self.hub.give_back(Box::new(Place::new(lane, region.origin(), tether)));
+            let (id, origin) = (lane.id(), region.origin());
+            self.keepers.insert(id.index, keeper);
+            if for_ranges {
+                self.hub.range_pool.admit(id);
+                self.hub.give_range_back(Box::new(Place::new(lane, origin, tether)));
+            } else {
+                self.hub.pool.admit(id);
+                self.hub.give_back(Box::new(Place::new(lane, origin, tether)));
+            }
         }
         Ok(())
     }
@@ -301,26 +339,29 @@ impl Worker {
         if end.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
         }
-        let places: Vec<Rc<Box<Place>>> =
-            self.tasks.iter().filter_map(|task| task.cell.look()).collect();
-        let lanes = places.iter().map(|place| place.seat.endpoint());
+        let places: Vec<Rc<dyn HasLane>> =
+            self.tasks.iter().filter_map(|task| task.cell.look_at_lane()).collect();
+        let lanes = places.iter().map(|place| place.lane());
         Region::park_all(lanes.chain(std::iter::once(&self.home)), hub.unparker());
     }
 }
 
 /// Why no place could be made, in the words of whoever asked for a lock.
-pub(super) fn too_many(name: &Name, hub: &Hub, error: SessionError) -> AcquireError {
+pub(super) fn too_many(name: &str, hub: &Hub, error: SessionError) -> AcquireError {
+    let name = name.to_owned();
     match error {
         SessionError::Connect(ConnectError::Full { .. }) => {
-            AcquireError::TooMany { name: name.text.to_string(), places: hub.region.places() }
+            AcquireError::TooMany { name, places: hub.region.places() }
         }
-        SessionError::Connect(ConnectError::Stale) => name.lost(LostReason::RegionGone),
-        error => AcquireError::NoPlace { name: name.text.to_string(), source: Arc::new(error) },
+        SessionError::Connect(ConnectError::Stale) => {
+            AcquireError::Lost { name, reason: LostReason::RegionGone }
+        }
+        error => AcquireError::NoPlace { name, source: Arc::new(error) },
     }
 }
 
 /// The tasks whose time has come.
-fn take_due(inbox: &mut Inbox) -> Vec<Arc<Waiter>> {
+fn take_due(inbox: &mut Inbox) -> Vec<Arc<dyn Timed>> {
     let now = match inbox.timers.first_key_value() {
         None => return Vec::new(),
         Some(_) => Instant::now(),

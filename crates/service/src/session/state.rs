@@ -8,16 +8,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak, mpsc};
 use std::task::Waker;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farlock_fabric::EndpointId;
 use farlock_fabric::shm::Biased;
+use farlock_locks::Token;
 
-use super::pool::{Place, Pool};
-use super::waiter::Waiter;
+use super::pool::{Place, Pool, RangePlace};
+use super::waiter::{Fate, Timed, Waiter};
 use crate::connection::{Region, Unparker};
 use crate::directory::{Directory, Located};
-use crate::error::{LostReason, SessionError};
+use crate::error::{AcquireError, LostReason, SessionError};
+use crate::protocol::RangeProtocol;
 
 /// Keeps a session. Dropped by the last of its handles.
 pub(super) struct Root {
@@ -38,6 +40,11 @@ pub(crate) struct Hub {
     pub(crate) region: Region,
     pub(super) directory: Directory,
     pub(super) pool: Pool,
+    /// The directory of tables of ranges, once one was used.
+    pub(super) range_directory: OnceLock<Directory>,
+    pub(super) range_pool: Pool<RangeProtocol>,
+    /// What ends the waits of threads for ranges, by their places.
+    pub(super) range_waits: Mutex<BTreeMap<u16, Unparker>>,
     /// Whether records of holds say since when. It costs a look at the clock.
     pub(super) dates_holds: bool,
     /// How often this process was forked when the session was opened.
@@ -64,13 +71,12 @@ pub(super) struct Entry {
 /// What handles leave for the session's thread.
 #[derive(Default)]
 pub(super) struct Inbox {
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Vec<Work>,
     /// Places whose keepers are to let go of them.
     pub(super) given_back: Vec<EndpointId>,
-    /// Who waits for a place to be made.
-    pub(super) orders: Vec<mpsc::SyncSender<Result<(), SessionError>>>,
+    pub(super) orders: Vec<Order>,
     /// Tasks to wake when their time has passed.
-    pub(super) timers: BTreeMap<(Instant, u64), Arc<Waiter>>,
+    pub(super) timers: BTreeMap<(Instant, u64), Arc<dyn Timed>>,
     pub(super) timers_made: u64,
     pub(super) is_nudged: bool,
     /// The last handle is gone.
@@ -132,11 +138,74 @@ pub(super) enum Asking {
     Session(Option<Arc<Waiter>>),
 }
 
-/// Something for the session's thread to do: to ask for a waiter of this name.
+/// A caller waits for places to be made, for ranges or for locks.
+pub(super) struct Order {
+    pub(super) for_ranges: bool,
+    pub(super) report: mpsc::SyncSender<Result<(), SessionError>>,
+}
+
+/// Something for the session's thread to do.
+pub(super) enum Work {
+    Name(Job),
+    Range(RangeJob),
+}
+
+/// To ask for a waiter of this name.
 pub(super) struct Job {
     pub(super) name: Arc<Name>,
     /// By which it stands in line; `None` if there was none.
     pub(super) place: Option<Box<Place>>,
     /// Whose attempt is to be decided, if it is one: in no line.
     pub(super) attempt: Option<Arc<Waiter>>,
+}
+
+/// How long an acquisition waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Patience {
+    /// Until it is granted.
+    Endless,
+    /// Not at all.
+    None,
+    /// So long from when it was asked for.
+    For(Duration),
+}
+
+// Ranges.
+
+/// A table of ranges, and the session it is used in.
+pub(super) struct Table {
+    pub(super) root: Arc<Root>,
+    pub(super) text: Arc<str>,
+    /// How many positions a unit has.
+    pub(super) unit: u64,
+    pub(super) spot: Mutex<Spot>,
+}
+
+/// Where the table lies.
+#[derive(Default)]
+pub(super) struct Spot {
+    /// Once a caller asked. It may have been forgotten since, unless a place of this session is
+    /// aimed at it.
+    pub(super) found: Option<Located>,
+    /// Places that do nothing, and are aimed at it.
+    pub(super) idle: Vec<Box<RangePlace>>,
+}
+
+/// A range is held by this place.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) place: Box<RangePlace>,
+    pub(super) token: Token,
+}
+
+/// What becomes of an acquisition that the session's thread goes on with; `None`: it is busy.
+pub(super) type Ending = Result<Option<Grant>, AcquireError>;
+
+/// A wait, or an attempt in doubt, for the session's thread to go on with.
+pub(super) struct RangeJob {
+    pub(super) table: Arc<Table>,
+    pub(super) place: Box<RangePlace>,
+    /// The task that waits; `None`: the thread that waited has given up.
+    pub(super) fate: Option<Arc<Fate<Ending>>>,
+    pub(super) tries: bool,
 }

@@ -4,6 +4,7 @@
 //! looks. So a thread that times out, or a task whose future is dropped, learns under that mutex
 //! whether it was granted the lock meanwhile.
 
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,48 +36,91 @@ pub(super) enum Outcome {
     Failed(AcquireError),
 }
 
-/// A thread or a task that waits.
+/// A thread or a task that waits for a lock.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) mode: Mode,
     pub(super) who: Who,
     /// Its place among the waiters of this session for its name.
     pub(super) ticket: AtomicU64,
-    state: Mutex<State>,
+    fate: Fate<Outcome>,
+}
+
+impl Waiter {
+    pub(super) fn new(mode: Mode, who: Who) -> Self {
+        Self { mode, who, ticket: AtomicU64::new(0), fate: Fate::default() }
+    }
+
+    pub(super) fn ticket(&self) -> u64 {
+        self.ticket.load(Ordering::Relaxed)
+    }
+}
+
+impl Deref for Waiter {
+    type Target = Fate<Outcome>;
+
+    fn deref(&self) -> &Fate<Outcome> {
+        &self.fate
+    }
+}
+
+/// What becomes of one that waits.
+#[derive(Debug)]
+pub(super) struct Fate<T> {
+    state: Mutex<State<T>>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    outcome: Option<Outcome>,
+#[derive(Debug)]
+struct State<T> {
+    outcome: Option<T>,
     is_settled: bool,
     /// Whether it looks no more. Only of those that wait for nothing under their name's mutex.
     is_gone: bool,
     waker: Option<Waker>,
 }
 
-impl Waiter {
-    pub(super) fn new(mode: Mode, who: Who) -> Self {
-        let (state, changed) = Default::default();
-        Self { mode, who, ticket: AtomicU64::new(0), state, changed }
+impl<T> Default for Fate<T> {
+    fn default() -> Self {
+        let state = State { outcome: None, is_settled: false, is_gone: false, waker: None };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
     }
+}
 
-    fn state(&self) -> MutexGuard<'_, State> {
+/// One that looks at the time when its task is woken.
+pub(super) trait Timed: Send + Sync {
+    /// Makes its task look at the time.
+    fn nudge(&self) -> Wake;
+}
+
+impl Timed for Waiter {
+    fn nudge(&self) -> Wake {
+        self.fate.nudge()
+    }
+}
+
+impl<T: Send> Timed for Fate<T> {
+    fn nudge(&self) -> Wake {
+        Wake(self.state().waker.take())
+    }
+}
+
+impl<T> Fate<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
         // Nothing that can panic runs under this mutex.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn ticket(&self) -> u64 {
-        self.ticket.load(Ordering::Relaxed)
-    }
-
     /// Decides what becomes of it. The caller has its name's mutex, and wakes it afterwards.
-    pub(super) fn settle(&self, outcome: Outcome) -> Wake {
-        self.offer(outcome).expect("a waiter comes and goes under its name's mutex")
+    pub(super) fn settle(&self, outcome: T) -> Wake {
+        match self.offer(outcome) {
+            Ok(wake) => wake,
+            Err(_) => panic!("a waiter comes and goes under its name's mutex"),
+        }
     }
 
     /// The same for one that may have gone, without that mutex: then the outcome comes back.
-    pub(super) fn offer(&self, outcome: Outcome) -> Result<Wake, Outcome> {
+    pub(super) fn offer(&self, outcome: T) -> Result<Wake, T> {
         let mut state = self.state();
         if state.is_gone {
             return Err(outcome);
@@ -91,29 +135,29 @@ impl Waiter {
     }
 
     /// The same for one that may have been settled before.
-    pub(super) fn offer_last(&self, outcome: Outcome) -> Result<Wake, Outcome> {
+    pub(super) fn offer_last(&self, outcome: T) -> Result<Wake, T> {
         if self.state().is_settled { Err(outcome) } else { self.offer(outcome) }
     }
 
+    /// Whether it looks no more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.state().is_gone
+    }
+
     /// It goes. Returns what has become of it, if anything has.
-    pub(super) fn abandon(&self) -> Option<Outcome> {
+    pub(super) fn abandon(&self) -> Option<T> {
         let mut state = self.state();
         state.is_gone = true;
         state.outcome.take()
     }
 
-    /// Makes its task look at the time.
-    pub(super) fn nudge(&self) -> Wake {
-        Wake(self.state().waker.take())
-    }
-
     /// What has become of it, if anything has.
-    pub(super) fn outcome(&self) -> Option<Outcome> {
+    pub(super) fn outcome(&self) -> Option<T> {
         self.state().outcome.take()
     }
 
     /// Blocks this thread until something has become of it; `None` when the deadline has passed.
-    pub(super) fn block(&self, deadline: Option<Instant>) -> Option<Outcome> {
+    pub(super) fn block(&self, deadline: Option<Instant>) -> Option<T> {
         let mut state = self.state();
         loop {
             if let Some(outcome) = state.outcome.take() {
@@ -131,7 +175,7 @@ impl Waiter {
     }
 
     /// What has become of it, or the task is woken when something has.
-    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Outcome> {
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<T> {
         // Wakers are made and dropped outside of the mutex: they may do anything.
         let mut waker = Some(cx.waker().clone());
         let mut state = self.state();

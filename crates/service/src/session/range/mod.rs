@@ -1,0 +1,407 @@
+//! Ranges of a table by its name: those that overlap exclude each other, shared ones do not.
+//!
+//! Each range that is held or awaited has a place of its own in the region, so those of one session
+//! exclude each other like those of others. A thread that waits waits itself; for a task the
+//! session's thread does.
+
+mod table;
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::ops::{Bound, Range, RangeBounds};
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use farlock_locks::{Mode, Token};
+
+use super::guard::Release;
+use super::pool::RangePlace;
+use super::root::Session;
+use super::state::{Ending, Grant, Hub, Patience, RangeJob, Table};
+use super::waiter::{Fate, Timed};
+use crate::AcquireError;
+use crate::error::LostReason;
+use table::{Came, Tried};
+
+impl Session {
+    /// The table of ranges of this name: 1 to 255 bytes of UTF-8 without NUL. Asks nobody yet.
+    ///
+    /// What a range counts is the program's business: bytes of a file, rows, blocks. A table and a
+    /// lock may have the same name, and have nothing to do with each other. Keep the
+    /// [`RangeLock`]: it knows where the table lies.
+    ///
+    /// ```no_run
+    /// # use farlock::{RegionOptions, Session};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let session = Session::open(&RegionOptions::for_user())?;
+    /// let file = session.range("ledger.dat").in_units_of(4096);
+    /// let guard = file.exclusive(8192..16384).blocking()?;
+    /// // Nobody else has any of these bytes.
+    /// guard.release().blocking()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn range(&self, name: impl AsRef<str>) -> RangeLock {
+        RangeLock { table: Arc::new(Table::new(Arc::clone(&self.root), name.as_ref(), 1)) }
+    }
+}
+
+/// A table of ranges by its name.
+#[derive(Clone)]
+pub struct RangeLock {
+    table: Arc<Table>,
+}
+
+impl RangeLock {
+    /// The same, but locked in units of so many positions: ranges that share a unit exclude each
+    /// other. All users of a table must agree; the first makes it so. A table has 262,144 units,
+    /// the last of which stands for all positions behind it too.
+    ///
+    /// # Panics
+    /// If a unit has no positions.
+    #[must_use]
+    pub fn in_units_of(&self, positions: u64) -> Self {
+        assert!(positions > 0, "a unit has positions");
+        Self { table: Arc::new(self.table.in_units_of(positions)) }
+    }
+
+    /// Asks for these positions alone: `10..20`, `10..` up to the end, or `..`.
+    pub fn exclusive(&self, positions: impl RangeBounds<u64>) -> RangeRequest {
+        self.request(Mode::Exclusive, positions)
+    }
+
+    /// Asks for these positions together with other shared holders.
+    pub fn shared(&self, positions: impl RangeBounds<u64>) -> RangeRequest {
+        self.request(Mode::Shared, positions)
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        self.table.name()
+    }
+
+    fn request(&self, mode: Mode, positions: impl RangeBounds<u64>) -> RangeRequest {
+        let start = match positions.start_bound() {
+            Bound::Included(&first) => first,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match positions.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => u64::MAX,
+        };
+        let table = Arc::clone(&self.table);
+        RangeRequest { table, mode, range: start..end, patience: Patience::Endless }
+    }
+}
+
+impl fmt::Debug for RangeLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RangeLock").field(&self.name()).finish()
+    }
+}
+
+/// An acquisition that can be asked for: await it, or call [`RangeRequest::blocking`]. Nothing is
+/// asked before.
+#[must_use = "a range is acquired by awaiting its request, or by `blocking`"]
+#[derive(Clone)]
+pub struct RangeRequest {
+    table: Arc<Table>,
+    mode: Mode,
+    range: Range<u64>,
+    patience: Patience,
+}
+
+impl RangeRequest {
+    /// Gives up with [`AcquireError::TimedOut`] when so long has passed since it was asked for.
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.patience = Patience::For(limit);
+        self
+    }
+
+    /// Gives up with [`AcquireError::Busy`] if it would have to wait.
+    pub fn at_once(mut self) -> Self {
+        self.patience = Patience::None;
+        self
+    }
+
+    /// The acquisition as a future. Asking begins when it is first polled.
+    pub fn acquire(self) -> RangeAcquire {
+        RangeAcquire { request: self, stage: Stage::New }
+    }
+
+    /// Acquires the range, blocking this thread. Not for async tasks.
+    ///
+    /// Who holds a range and waits for another may wait for ever for one that does the same the
+    /// other way round, as with any locks. Ask for both in one range, or with a limit.
+    ///
+    /// # Errors
+    /// See [`AcquireError`].
+    pub fn blocking(self) -> Result<RangeGuard, AcquireError> {
+        let (table, range) = (&self.table, &self.range);
+        let granted = match self.patience {
+            Patience::None => match table.try_acquire(self.mode, range)? {
+                Tried::Held(grant) => Some(grant),
+                Tried::Busy => None,
+                Tried::Doubtful(place) => table.decide(place)?,
+            },
+            Patience::Endless | Patience::For(_) => match table.open(self.mode, range)? {
+                Came::Held(grant) => Some(grant),
+                Came::Waits(place) => table.wait(place, deadline(self.patience))?,
+            },
+        };
+        granted.map_or_else(|| Err(self.refused()), |grant| Ok(self.guard(grant)))
+    }
+
+    fn guard(&self, grant: Grant) -> RangeGuard {
+        let Grant { place, token } = grant;
+        let table = Arc::clone(&self.table);
+        RangeGuard { table, place: Some(place), token, range: self.range.clone(), mode: self.mode }
+    }
+
+    /// Why it was not granted in time.
+    fn refused(&self) -> AcquireError {
+        let (name, holders) = (self.table.name().to_owned(), self.table.holders(&self.range));
+        match self.patience {
+            Patience::For(limit) => AcquireError::TimedOut { name, limit, holders },
+            Patience::Endless | Patience::None => AcquireError::Busy { name, holders },
+        }
+    }
+}
+
+/// When one that is asked for now gives up. A limit beyond what the clock can express is none.
+fn deadline(patience: Patience) -> Option<Instant> {
+    match patience {
+        Patience::For(limit) => Instant::now().checked_add(limit),
+        Patience::Endless | Patience::None => None,
+    }
+}
+
+impl IntoFuture for RangeRequest {
+    type Output = Result<RangeGuard, AcquireError>;
+    type IntoFuture = RangeAcquire;
+
+    fn into_future(self) -> RangeAcquire {
+        self.acquire()
+    }
+}
+
+impl fmt::Debug for RangeRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { table, mode, range, patience } = self;
+        write!(f, "RangeRequest({:?} {range:?} {mode:?}, {patience:?})", table.name())
+    }
+}
+
+/// An acquisition. Dropping it withdraws it.
+#[must_use = "a range is acquired by awaiting its acquisition"]
+#[derive(Debug)]
+pub struct RangeAcquire {
+    request: RangeRequest,
+    stage: Stage,
+}
+
+/// How far an acquisition has come.
+#[derive(Debug)]
+enum Stage {
+    /// Nothing was asked yet.
+    New,
+    /// The session's thread waits, or decides.
+    Waits { fate: Arc<Fate<Ending>>, deadline: Option<Instant>, timer: Option<(Instant, u64)> },
+    /// It has ended.
+    Done,
+}
+
+impl Future for RangeAcquire {
+    type Output = Result<RangeGuard, AcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Stage::New = this.stage
+            && let Some(ending) = this.begin()
+        {
+            return this.ended(ending);
+        }
+        let Stage::Waits { fate, deadline, .. } = &this.stage else {
+            panic!("a finished acquisition is not polled again");
+        };
+        let ending = match fate.poll(cx) {
+            Poll::Ready(ending) => ending,
+            Poll::Pending if deadline.is_none_or(|at| Instant::now() < at) => return Poll::Pending,
+            Poll::Pending => fate.abandon().unwrap_or(Ok(None)),
+        };
+        this.ended(ending)
+    }
+}
+
+impl RangeAcquire {
+    /// Asks. `None`: the session's thread goes on.
+    fn begin(&mut self) -> Option<Ending> {
+        let RangeRequest { table, mode, range, patience } = &self.request;
+        let tries = *patience == Patience::None;
+        let place = if tries {
+            match table.try_acquire(*mode, range) {
+                Ok(Tried::Held(grant)) => return Some(Ok(Some(grant))),
+                Ok(Tried::Busy) => return Some(Ok(None)),
+                Ok(Tried::Doubtful(place)) => place,
+                Err(error) => return Some(Err(error)),
+            }
+        } else {
+            match table.open(*mode, range) {
+                Ok(Came::Held(grant)) => return Some(Ok(Some(grant))),
+                Ok(Came::Waits(place)) => place,
+                Err(error) => return Some(Err(error)),
+            }
+        };
+        if let Some(ending) = Self::poll_once(table, &place, tries) {
+            return Some(table.ended(place, ending));
+        }
+        let fate = Arc::<Fate<Ending>>::default();
+        let hub = table.hub();
+        let deadline = deadline(*patience);
+        let timer = deadline.map(|at| {
+            let timed: Arc<dyn Timed> = Arc::<Fate<Ending>>::clone(&fate);
+            hub.set_timer(at, timed)
+        });
+        hub.watch();
+        hub.start(RangeJob::new(table, place, Some(Arc::clone(&fate)), tries));
+        self.stage = Stage::Waits { fate, deadline, timer };
+        None
+    }
+
+    /// Whether the range is held, if that can be told at once.
+    fn poll_once(
+        table: &Table,
+        place: &RangePlace,
+        tries: bool,
+    ) -> Option<Result<bool, AcquireError>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = match tries {
+            true => pin!(place.seat.try_beside()).poll(&mut cx),
+            false => pin!(place.seat.wait()).poll(&mut cx),
+        };
+        match polled {
+            Poll::Ready(is_held) => Some(is_held.map_err(|fault| table.failed(fault))),
+            Poll::Pending => None,
+        }
+    }
+
+    fn ended(&mut self, ending: Ending) -> Poll<Result<RangeGuard, AcquireError>> {
+        self.stop_watching();
+        self.stage = Stage::Done;
+        let request = &self.request;
+        Poll::Ready(match ending {
+            Ok(Some(grant)) => Ok(request.guard(grant)),
+            Ok(None) => Err(request.refused()),
+            Err(error) => Err(error),
+        })
+    }
+
+    fn stop_watching(&self) {
+        if let Stage::Waits { timer, .. } = &self.stage {
+            let hub = self.request.table.hub();
+            hub.watch_no_more();
+            if let Some(timer) = *timer {
+                hub.clear_timer(timer);
+            }
+        }
+    }
+}
+
+impl Drop for RangeAcquire {
+    fn drop(&mut self) {
+        let Stage::Waits { fate, .. } = &self.stage else { return };
+        let hub: &Hub = self.request.table.hub();
+        // A forked child waits for nothing, and its parent goes on.
+        if hub.is_forked() {
+            return;
+        }
+        if let Some(Ok(Some(grant))) = fate.abandon() {
+            // Nobody is there to be told how it went.
+            let _ = self.request.table.release(grant.place);
+        }
+        self.stop_watching();
+        hub.nudge();
+    }
+}
+
+/// A held range. Dropping it releases the range; [`RangeGuard::release`] also tells whether it was
+/// held to the end.
+///
+/// If the process dies, the next waiter has the range within microseconds.
+#[must_use = "a range is held as long as its guard lives"]
+pub struct RangeGuard {
+    table: Arc<Table>,
+    /// Until it is released.
+    place: Option<Box<RangePlace>>,
+    token: Token,
+    range: Range<u64>,
+    mode: Mode,
+}
+
+impl RangeGuard {
+    /// The fencing token of this grant: above those of all exclusive grants of the table before.
+    /// Shared holders may have the same one.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        self.table.name()
+    }
+
+    /// Which positions are held; up to `u64::MAX` where there is no end.
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    /// In which mode they are held.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// For how long the range is certain to be held if nothing is heard any more: as
+    /// [`Guard::remaining`](super::Guard::remaining).
+    pub fn remaining(&self) -> Option<Duration> {
+        self.lost_reason().map(|_| Duration::ZERO)
+    }
+
+    /// How the range was lost, if it was: with its region or session alone. In a child made by
+    /// `fork` it is lost, for the parent holds it.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.table.look()
+    }
+
+    /// The tether of what is held: as [`Guard::tether`](super::Guard::tether).
+    pub fn tether(&self) -> Option<OwnedFd> {
+        let place = self.place.as_ref().filter(|_| !self.table.hub().is_forked())?;
+        place.tether.as_ref()?.try_clone().ok()
+    }
+
+    /// Releases the range: await it, or call [`Release::blocking`], for how it went.
+    pub fn release(mut self) -> Release {
+        let place = self.place.take().expect("it is released once");
+        Release::of(self.table.release(place))
+    }
+}
+
+impl Drop for RangeGuard {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            // Nobody is there to be told; a region that is gone has nothing to release.
+            let _ = self.table.release(place);
+        }
+    }
+}
+
+impl fmt::Debug for RangeGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { range, mode, token, .. } = self;
+        write!(f, "RangeGuard({:?} {range:?} {mode:?}, token {token})", self.name())
+    }
+}

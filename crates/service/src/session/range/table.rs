@@ -1,0 +1,460 @@
+//! A table of ranges as a session uses it: where it lies, and by which places.
+
+use std::future::{Future, poll_fn};
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use farlock_fabric::{Addr, Endpoint, Fault, block_on};
+use farlock_locks::{Attempt, Closed, Extent, Mode, Opened};
+
+use crate::directory::{DirectoryError, Located};
+use crate::error::{AcquireError, Holders, LostReason, ReleaseError};
+use crate::protocol::{RANGE_KIND, RangeProtocol, UNIT_AT};
+use crate::session::pool::{AnyCell, PlaceCell, RangePlace};
+use crate::session::progress::too_many;
+use crate::session::state::{Ending, Grant, Hub, RangeJob, Root, Spot, Table};
+use crate::session::waiter::Fate;
+
+/// Idle places that a table keeps for its next acquisitions.
+const KEPT_MAX: usize = 8;
+
+impl Grant {
+    fn new(place: Box<RangePlace>) -> Self {
+        let token = place.seat.token().expect("a service's locks have tokens");
+        Self { place, token }
+    }
+}
+
+/// What came of asking.
+pub(super) enum Came {
+    /// The range is held.
+    Held(Grant),
+    /// It is to be waited for by this place.
+    Waits(Box<RangePlace>),
+}
+
+/// What came of an attempt that does not wait.
+pub(super) enum Tried {
+    /// The range is held.
+    Held(Grant),
+    /// Another has some of it.
+    Busy,
+    /// Another has some of it, which may be dead.
+    Doubtful(Box<RangePlace>),
+}
+
+/// How a thread's wait ended.
+enum End {
+    /// As the lock says.
+    Waited(Result<bool, Fault>),
+    /// The session has ended.
+    Lost(LostReason),
+    /// The deadline has passed.
+    Elapsed,
+}
+
+impl Table {
+    pub(super) fn new(root: Arc<Root>, text: &str, unit: u64) -> Self {
+        Self { root, text: text.into(), unit, spot: Mutex::default() }
+    }
+
+    pub(super) fn in_units_of(&self, unit: u64) -> Self {
+        Self::new(Arc::clone(&self.root), &self.text, unit)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn hub(&self) -> &Arc<Hub> {
+        &self.root.hub
+    }
+
+    fn spot(&self) -> MutexGuard<'_, Spot> {
+        // A panic under this mutex is a broken invariant; the next caller finds it too.
+        self.spot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost(&self, reason: LostReason) -> AcquireError {
+        AcquireError::Lost { name: self.text.to_string(), reason }
+    }
+
+    pub(super) fn failed(&self, fault: Fault) -> AcquireError {
+        self.lost(self.hub().reason(fault))
+    }
+
+    /// The units that have these positions.
+    fn extent(&self, mode: Mode, range: &Range<u64>) -> Result<Extent, AcquireError> {
+        if range.is_empty() {
+            let (name, Range { start, end }) = (self.text.to_string(), range.clone());
+            return Err(AcquireError::EmptyRange { name, start, end });
+        }
+        let short = |units: u64| u32::try_from(units).unwrap_or(u32::MAX);
+        let first = short(range.start / self.unit).min(u32::MAX - 1);
+        Ok(Extent::new(mode, first..short(range.end.div_ceil(self.unit))))
+    }
+
+    /// A place that does nothing.
+    fn a_place(&self) -> Result<Box<RangePlace>, AcquireError> {
+        let hub = self.hub();
+        loop {
+            if let Some(place) = self.spot().idle.pop().or_else(|| hub.range_pool.take()) {
+                return Ok(place);
+            }
+            let ordered = hub.order_places(true);
+            ordered.map_err(|error| too_many(&self.text, hub, error))?;
+            hub.check().map_err(|reason| self.lost(reason))?;
+        }
+    }
+
+    /// Where the table lies; it is entered in the region's directory where it is new. The place is
+    /// aimed at it then.
+    fn find(&self, place: &RangePlace) -> Result<Addr, AcquireError> {
+        let mut spot = self.spot();
+        if let Some(found) = spot.found
+            && place.seat.lock() == found.lock()
+        {
+            return Ok(found.lock());
+        }
+        let lane = place.seat.endpoint();
+        let directory = self.hub().range_directory(lane);
+        let directory = directory.map_err(|error| too_many(&self.text, self.hub(), error))?;
+        let aim = |lock| place.seat.aim(lock);
+        let found = block_on(lane, async {
+            if let Some(found) = spot.found
+                && directory.aim_again(lane, found, aim).await?
+            {
+                return Ok(found);
+            }
+            directory.enter(lane, &self.text, RANGE_KIND, aim).await
+        });
+        let found = found.map_err(|error| match error {
+            DirectoryError::Fabric(fault) => self.failed(fault),
+            source => AcquireError::Directory { name: self.text.to_string(), source },
+        })?;
+        self.agree_on_unit(place, found.lock())?;
+        spot.found = Some(found);
+        Ok(found.lock())
+    }
+
+    /// Whoever uses a table first says how long its units are.
+    fn agree_on_unit(&self, place: &RangePlace, lock: Addr) -> Result<(), AcquireError> {
+        let lane = place.seat.endpoint();
+        let written = block_on(lane, lane.cas64(lock.plus(UNIT_AT), 0, self.unit));
+        written.map_err(|fault| self.failed(fault))?;
+        match lane.old() as u64 {
+            0 => Ok(()),
+            made if made == self.unit => Ok(()),
+            made => {
+                let (name, asked) = (self.text.to_string(), self.unit);
+                Err(AcquireError::OtherUnit { name, asked, made })
+            }
+        }
+    }
+
+    /// A place that knows where the table lies.
+    fn aimed_place(&self) -> Result<(Box<RangePlace>, Addr), AcquireError> {
+        if self.hub().is_forked() {
+            return Err(AcquireError::Forked { name: self.text.to_string() });
+        }
+        self.hub().check().map_err(|reason| self.lost(reason))?;
+        let place = self.a_place()?;
+        match self.find(&place) {
+            Ok(lock) => Ok((place, lock)),
+            Err(error) => {
+                self.hub().give_range_back(place);
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks for a range.
+    pub(super) fn open(&self, mode: Mode, range: &Range<u64>) -> Result<Came, AcquireError> {
+        let extent = self.extent(mode, range)?;
+        let (mut place, lock) = self.aimed_place()?;
+        place.undate();
+        match place.seat.open(lock, extent) {
+            Ok(Opened::Held) => Ok(Came::Held(self.held(place))),
+            Ok(Opened::InLine) => Ok(Came::Waits(place)),
+            Err(fault) => {
+                self.recycle(place);
+                Err(self.failed(fault))
+            }
+        }
+    }
+
+    fn held(&self, place: Box<RangePlace>) -> Grant {
+        if self.hub().dates_holds {
+            place.date();
+        }
+        Grant::new(place)
+    }
+
+    /// Waits by a place that has asked, blocking this thread. `None`: the deadline has passed.
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        place: Box<RangePlace>,
+        deadline: Option<Instant>,
+    ) -> Ending {
+        match self.block(&place, deadline) {
+            End::Waited(waited) => self.ended(place, waited.map_err(|fault| self.failed(fault))),
+            End::Lost(reason) => {
+                self.recycle(place);
+                Err(self.lost(reason))
+            }
+            End::Elapsed => self.leave(place),
+        }
+    }
+
+    fn block(&self, place: &RangePlace, deadline: Option<Instant>) -> End {
+        let lane = place.seat.endpoint();
+        let mut wait = pin!(place.seat.wait());
+        // What is free needs neither a clock nor a list.
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Poll::Ready(waited) = wait.as_mut().poll(&mut cx) {
+            return End::Waited(waited);
+        }
+        place.date();
+        self.hub().begin_range_wait(lane);
+        self.hub().watch();
+        let mut sleep = deadline.map(|deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            lane.sleep(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
+        });
+        let end = block_on(
+            lane,
+            poll_fn(|cx| {
+                if let Poll::Ready(waited) = wait.as_mut().poll(cx) {
+                    return Poll::Ready(End::Waited(waited));
+                }
+                if let Err(reason) = self.hub().check() {
+                    return Poll::Ready(End::Lost(reason));
+                }
+                let sleep = sleep.as_mut();
+                let elapsed = sleep.is_some_and(|sleep| Pin::new(sleep).poll(cx).is_ready());
+                if elapsed { Poll::Ready(End::Elapsed) } else { Poll::Pending }
+            }),
+        );
+        self.hub().watch_no_more();
+        self.hub().end_range_wait(lane);
+        end
+    }
+
+    /// Gives up: leaves at once, or has the session's thread leave. Returns the grant if there was
+    /// one meanwhile.
+    fn leave(self: &Arc<Self>, place: Box<RangePlace>) -> Ending {
+        place.seat.withdraw(true);
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = pin!(place.seat.wait()).poll(&mut cx);
+        match polled {
+            Poll::Ready(Ok(is_held)) => self.ended(place, Ok(is_held)),
+            Poll::Ready(Err(_)) => {
+                self.recycle(place);
+                Ok(None)
+            }
+            Poll::Pending => {
+                self.hub().start(RangeJob::new(self, place, None, false));
+                Ok(None)
+            }
+        }
+    }
+
+    /// What comes of a wait or an attempt.
+    pub(super) fn ended(
+        &self,
+        place: Box<RangePlace>,
+        is_held: Result<bool, AcquireError>,
+    ) -> Ending {
+        if let Ok(true) = is_held {
+            return Ok(Some(self.held(place)));
+        }
+        self.recycle(place);
+        is_held.map(|_| None)
+    }
+
+    /// Acquires a range if that needs no waiting.
+    pub(super) fn try_acquire(
+        &self,
+        mode: Mode,
+        range: &Range<u64>,
+    ) -> Result<Tried, AcquireError> {
+        let extent = self.extent(mode, range)?;
+        let (mut place, lock) = self.aimed_place()?;
+        place.undate();
+        match place.seat.try_open(lock, extent) {
+            Ok(Attempt::Held) => Ok(Tried::Held(self.held(place))),
+            Ok(Attempt::Doubtful) => Ok(Tried::Doubtful(place)),
+            Ok(Attempt::Busy) => {
+                self.recycle(place);
+                Ok(Tried::Busy)
+            }
+            Err(fault) => {
+                self.recycle(place);
+                Err(self.failed(fault))
+            }
+        }
+    }
+
+    /// Decides an attempt that is in doubt, blocking this thread.
+    pub(super) fn decide(&self, place: Box<RangePlace>) -> Ending {
+        let is_held = block_on(place.seat.endpoint(), place.seat.try_beside());
+        self.ended(place, is_held.map_err(|fault| self.failed(fault)))
+    }
+
+    /// Releases a range.
+    pub(super) fn release(&self, mut place: Box<RangePlace>) -> Result<(), ReleaseError> {
+        let hub = self.hub();
+        let lost = |reason| ReleaseError::Lost { name: self.text.to_string(), reason };
+        if hub.is_forked() {
+            // The place is the parent's; here nobody may use it.
+            let _ = ManuallyDrop::new(place);
+            return Err(lost(LostReason::Forked));
+        }
+        if !place.seat.is_seen_to_hold() {
+            place.seat.forsake();
+            self.recycle(place);
+            return Err(lost(hub.check().err().unwrap_or(LostReason::TakenOver)));
+        }
+        let released = match place.seat.close() {
+            Ok(Closed::Free) => Ok(true),
+            Ok(Closed::InHand) => block_on(place.seat.endpoint(), place.seat.hand_over()),
+            Err(fault) => Err(fault),
+        };
+        self.recycle(place);
+        match released {
+            Ok(true) if hub.finds_region() => Ok(()),
+            Ok(true) => Err(lost(LostReason::RegionGone)),
+            Ok(false) => Err(lost(LostReason::TakenOver)),
+            Err(fault) => Err(lost(hub.reason(fault))),
+        }
+    }
+
+    /// A place does nothing any more: it is kept for the next acquisition, or goes back.
+    fn recycle(&self, place: Box<RangePlace>) {
+        let mut spot = self.spot();
+        let is_aimed = spot.found.is_some_and(|found| found.lock() == place.seat.lock());
+        if is_aimed && place.is_idle() && spot.idle.len() < KEPT_MAX {
+            spot.idle.push(place);
+            return;
+        }
+        drop(spot);
+        self.hub().give_range_back(place);
+    }
+
+    /// How what is held was lost, if it was.
+    pub(super) fn look(&self) -> Option<LostReason> {
+        let hub = self.hub();
+        if hub.is_forked() {
+            return Some(LostReason::Forked);
+        }
+        if let Err(reason) = hub.check() {
+            return Some(reason);
+        }
+        if hub.finds_region_now() { None } else { hub.check().err() }
+    }
+
+    /// The holders of what overlaps a range, for an error that may be shown later.
+    pub(super) fn holders(&self, range: &Range<u64>) -> Holders {
+        let lock = self.spot().found.map(Located::lock);
+        let hub = Arc::downgrade(self.hub());
+        Holders::new(hub, self.hub().region.clone(), lock).of_range(range.clone())
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let idle = std::mem::take(&mut self.spot().idle);
+        if self.hub().is_forked() {
+            // They are the parent's.
+            let _ = ManuallyDrop::new(idle);
+        } else {
+            idle.into_iter().for_each(|place| self.hub().give_range_back(place));
+        }
+    }
+}
+
+impl RangeJob {
+    pub(super) fn new(
+        table: &Arc<Table>,
+        place: Box<RangePlace>,
+        fate: Option<Arc<Fate<Ending>>>,
+        tries: bool,
+    ) -> Self {
+        Self { table: Arc::clone(table), place, fate, tries }
+    }
+
+    /// The session has ended before it began.
+    pub(in crate::session) fn refuse(self, reason: LostReason) {
+        let Self { table, place, fate, .. } = self;
+        table.recycle(place);
+        tell(&table, fate.as_deref(), Err(table.lost(reason)));
+    }
+
+    /// The same as a task of the session's thread.
+    pub(in crate::session) fn begin(self) -> (Rc<dyn AnyCell>, impl Future<Output = ()>) {
+        let cell = Rc::new(PlaceCell::new(self.place));
+        let (own, table, fate, tries) = (Rc::clone(&cell), self.table, self.fate, self.tries);
+        let ending = Telling { table, fate };
+        let future = async move {
+            let is_held = match tries {
+                true => decide_at(&own).await,
+                false => wait_at(&own, ending.fate.as_deref()).await,
+            };
+            let table = &ending.table;
+            let came = table.ended(own.take(), is_held.map_err(|fault| table.failed(fault)));
+            tell(table, ending.fate.as_deref(), came);
+        };
+        (cell, future)
+    }
+}
+
+/// Tells a task what became of it. One that has gone wants nothing any more.
+fn tell(table: &Table, fate: Option<&Fate<Ending>>, ending: Ending) {
+    let left = match fate {
+        Some(fate) => fate.offer_last(ending),
+        None => Err(ending),
+    };
+    match left {
+        Ok(wake) => wake.now(),
+        Err(Ok(Some(grant))) => drop(table.release(grant.place)),
+        Err(_) => {}
+    }
+}
+
+/// A task that waits is told, however the session's thread ends.
+struct Telling {
+    table: Arc<Table>,
+    fate: Option<Arc<Fate<Ending>>>,
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        let reason = self.table.hub().check().err().unwrap_or(LostReason::SessionEnded);
+        tell(&self.table, self.fate.as_deref(), Err(self.table.lost(reason)));
+    }
+}
+
+/// Waits as long as anybody wants it.
+async fn wait_at(
+    cell: &PlaceCell<RangeProtocol>,
+    fate: Option<&Fate<Ending>>,
+) -> Result<bool, Fault> {
+    let place = cell.look().expect("a place that waits");
+    let mut wait = pin!(place.seat.wait());
+    poll_fn(|cx| {
+        place.seat.withdraw(fate.is_none_or(Fate::is_gone));
+        wait.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Decides the attempt in doubt of the place that lies here.
+async fn decide_at(cell: &PlaceCell<RangeProtocol>) -> Result<bool, Fault> {
+    let place = cell.look().expect("the place of an attempt");
+    place.seat.try_beside().await
+}

@@ -1,0 +1,311 @@
+//! Ranges of a table as programs and commands use them: overlaps, units, time-outs, deaths.
+
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+
+mod stage;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use farlock::session::RangeLock;
+use farlock::{AcquireError, LostReason, Mode};
+use rustix::process::Signal;
+use stage::{Stage, ended, kill, pid};
+
+const SOON: Duration = Duration::from_millis(30);
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+fn is_busy(table: &RangeLock, range: std::ops::Range<u64>) -> bool {
+    match table.exclusive(range).at_once().blocking() {
+        Ok(_) => false,
+        Err(AcquireError::Busy { .. }) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn ranges_that_overlap_exclude_each_other_and_others_do_not() {
+    let stage = Stage::new();
+    let table = stage.session().range("t");
+    let guard = table.exclusive(100..200).blocking().unwrap();
+    assert_eq!((guard.name(), guard.range(), guard.mode()), ("t", 100..200, Mode::Exclusive));
+    assert_eq!((guard.remaining(), guard.lost_reason()), (None, None));
+    let theirs = stage.session().range("t");
+    let refused = theirs.shared(199..300).at_once().blocking().unwrap_err();
+    let AcquireError::Busy { name, holders } = &refused else { panic!("{refused}") };
+    let holders = holders.list();
+    assert_eq!((name.as_str(), holders.len()), ("t", 1));
+    assert_eq!((holders[0].pid, holders[0].range.clone()), (std::process::id(), Some(100..200)));
+    assert_eq!(holders[0].token, Some(guard.token()));
+    assert!(refused.to_string().contains("from 100 to 200"), "{refused}");
+    let first = guard.token();
+    let beside = theirs.exclusive(200..300).at_once().blocking().unwrap();
+    assert!(beside.token() > first);
+    let before = theirs.exclusive(..100).at_once().blocking().unwrap();
+    assert!(is_busy(&table, 0..1) && is_busy(&table, 99..100) && is_busy(&table, 299..301));
+    assert!(theirs.exclusive(..).at_once().blocking().is_err());
+    guard.release().blocking().unwrap();
+    assert!(!is_busy(&theirs, 100..200));
+    drop((beside, before));
+    assert_eq!(theirs.exclusive(..).at_once().blocking().unwrap().range(), 0..u64::MAX);
+}
+
+#[test]
+fn shared_ranges_share() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let one = ours.shared(0..1000).blocking().unwrap();
+    let two = theirs.shared(500..=700).at_once().blocking().unwrap();
+    assert_eq!(two.range(), 500..701);
+    assert!(is_busy(&ours, 600..601) && is_busy(&theirs, 0..1));
+    drop(one);
+    assert!(is_busy(&ours, 600..601) && !is_busy(&theirs, 0..64));
+    two.release().blocking().unwrap();
+    assert!(!is_busy(&ours, 0..1000));
+}
+
+#[test]
+fn what_is_no_range_is_refused_and_tells_why() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let table = session.range("t").in_units_of(4096);
+    #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+    for range in [5..5, 9..2] {
+        let refused = table.exclusive(range.clone()).blocking().unwrap_err();
+        assert_eq!(refused.code(), "empty-range");
+        let text = format!("the range from {} to {} of 't' has", range.start, range.end);
+        assert!(refused.to_string().starts_with(&text), "{refused}");
+    }
+    assert!(session.range("").shared(..).blocking().is_err());
+    let guard = table.exclusive(0..1).blocking().unwrap();
+    let other = session.range("t").exclusive(0..1).blocking().unwrap_err();
+    assert_eq!(other.code(), "other-unit");
+    assert!(other.hint().contains("in_units_of(4096)"), "{}", other.hint());
+    assert!(is_busy(&table, 4095..4096), "a unit is locked as a whole");
+    assert!(!is_busy(&table, 4096..5000));
+    drop(guard);
+    // A lock of that name is another thing, and the last unit stands for all behind it.
+    let lock = session.lock("t").exclusive().at_once().blocking().unwrap();
+    let far = table.exclusive(1 << 62..).blocking().unwrap();
+    assert!(is_busy(&table, 1 << 50..1 << 51) && !is_busy(&table, 0..1 << 20));
+    drop((lock, far));
+}
+
+#[test]
+fn a_waiter_is_granted_when_the_range_is_free() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let guard = ours.exclusive(10..20).blocking().unwrap();
+    let first = guard.token();
+    thread::scope(|scope| {
+        let blocked = scope.spawn(|| theirs.exclusive(15..16).blocking().unwrap().token());
+        let awaited = scope.spawn(|| block_on(theirs.shared(19..30).acquire()).unwrap().token());
+        stage.until_waiting(2);
+        guard.release().blocking().unwrap();
+        assert!(blocked.join().unwrap() > first && awaited.join().unwrap() > first);
+    });
+}
+
+#[test]
+fn a_waiter_that_gives_up_is_as_if_it_had_never_asked() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    for _ in 0..20 {
+        let guard = ours.shared(0..200).blocking().unwrap();
+        let refused = theirs.exclusive(64..300).within(SOON / 10).blocking().unwrap_err();
+        assert_eq!(refused.code(), "timed-out");
+        let refused = block_on(theirs.exclusive(3..4).within(SOON / 10).acquire()).unwrap_err();
+        assert_eq!(refused.code(), "timed-out");
+        {
+            let mut dropped = pin!(theirs.exclusive(128..256).acquire());
+            let waker = Arc::new(Unpark(thread::current())).into();
+            let polled = dropped.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+        }
+        let beside = theirs.shared(100..110).within(Duration::from_secs(5)).blocking();
+        assert!(beside.is_ok(), "{beside:?}");
+        drop((guard, beside));
+        let all = theirs.exclusive(..).within(Duration::from_secs(5)).blocking();
+        assert!(all.is_ok(), "{all:?}");
+    }
+}
+
+/// Holds a range, and is killed.
+#[test]
+fn holding_actor() {
+    if !stage::is_actor() {
+        return;
+    }
+    let session = farlock::Session::open(&stage::options_from_environment()).unwrap();
+    let table = session.range("t");
+    let held = [table.exclusive(100..200).blocking(), table.exclusive(5..9).blocking()];
+    let shared = table.shared(300..400).blocking();
+    thread::sleep(Duration::from_secs(60));
+    drop((held, shared));
+}
+
+#[test]
+fn what_a_dead_process_held_is_taken_over() {
+    let stage = Stage::new();
+    let table = stage.session().range("t");
+    drop(table.exclusive(..).blocking().unwrap());
+    for round in 0..3 {
+        let mut holder = stage.actor("holding_actor").spawn().unwrap();
+        stage.until(|| is_busy(&table, 310..311));
+        assert!(is_busy(&table, 150..151) && is_busy(&table, 8..9), "round {round}");
+        kill(pid(&holder), Signal::KILL);
+        holder.wait().unwrap();
+        for range in [150..151, 8..9, 390..500, 0..1000] {
+            let limit = Duration::from_secs(10);
+            let taken = table.exclusive(range.clone()).within(limit).blocking();
+            assert!(taken.is_ok(), "round {round}, {range:?}: {taken:?}");
+        }
+        assert!(!is_busy(&table, 0..100_000), "nothing is left of the dead");
+    }
+}
+
+/// Threads of two sessions and random ranges, judged by a count for each position.
+#[test]
+fn many_threads_never_overlap() {
+    const POSITIONS: usize = 512;
+    let stage = Stage::new();
+    let tables = [stage.session().range("t"), stage.session().range("t")];
+    let inside: Vec<AtomicI32> = (0..POSITIONS).map(|_| AtomicI32::new(0)).collect();
+    let highest = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for number in 0..6_u64 {
+            let (table, inside, highest) = (&tables[number as usize % 2], &inside, &highest);
+            scope.spawn(move || {
+                let mut state = number + 1;
+                let mut draw = |below: u64| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (state >> 33) % below
+                };
+                for _ in 0..300 {
+                    let start = draw(POSITIONS as u64 - 1);
+                    let end = start + 1 + draw(100.min(POSITIONS as u64 - start));
+                    let alone = draw(3) > 0;
+                    let request =
+                        if alone { table.exclusive(start..end) } else { table.shared(start..end) };
+                    let granted = match draw(4) {
+                        0 => request.at_once().blocking(),
+                        1 => request.within(Duration::from_micros(200)).blocking(),
+                        2 => block_on(request.acquire()),
+                        _ => request.blocking(),
+                    };
+                    let guard = match granted {
+                        Ok(guard) => guard,
+                        Err(AcquireError::Busy { .. } | AcquireError::TimedOut { .. }) => continue,
+                        Err(error) => panic!("{error}"),
+                    };
+                    let own = &inside[start as usize..end as usize];
+                    if alone {
+                        highest.fetch_max(guard.token().get(), Ordering::SeqCst);
+                        let free = |count: &AtomicI32| count.fetch_sub(1000, Ordering::SeqCst) == 0;
+                        assert!(own.iter().all(free), "{start}..{end} is held by others");
+                        own.iter().for_each(|count| {
+                            count.fetch_add(1000, Ordering::SeqCst);
+                        });
+                    } else {
+                        let open = |count: &AtomicI32| count.fetch_add(1, Ordering::SeqCst) >= 0;
+                        assert!(own.iter().all(open), "{start}..{end} is held alone");
+                        own.iter().for_each(|count| {
+                            count.fetch_sub(1, Ordering::SeqCst);
+                        });
+                    }
+                    guard.release().blocking().unwrap();
+                }
+            });
+        }
+    });
+    let last = tables[0].exclusive(..).blocking().unwrap().token().get();
+    assert!(last > highest.into_inner(), "tokens increase");
+}
+
+#[test]
+fn a_table_that_nobody_uses_is_forgotten_when_its_room_is_needed() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let kept = session.range("kept").exclusive(..).blocking().unwrap();
+    let first = session.range("0").exclusive(0..9).blocking().unwrap().token();
+    for number in 1..150 {
+        let guard = session.range(number.to_string()).exclusive(0..9).blocking();
+        assert!(guard.is_ok(), "{number}: {guard:?}");
+    }
+    let again = session.range("0").exclusive(..).at_once().blocking().unwrap();
+    assert!(again.token() > first, "tokens increase when a name comes back");
+    assert!(is_busy(&session.range("kept"), 0..1));
+    drop(kept);
+}
+
+#[test]
+fn holders_are_told_when_their_region_is_removed() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let table = session.range("t");
+    let guard = table.exclusive(0..10).blocking().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| table.exclusive(5..15).blocking());
+        stage.until_waiting(1);
+        assert!(stage.options().remove_region().unwrap());
+        let refused = waiter.join().unwrap().unwrap_err();
+        assert_eq!(refused.code(), "lost", "{refused}");
+    });
+    assert_eq!(guard.lost_reason(), Some(LostReason::RegionGone));
+    assert!(guard.release().blocking().is_err());
+}
+
+#[test]
+fn commands_lock_ranges() {
+    let stage = Stage::new();
+    let hold = ["lock", "-r", "10:10", "t", "--", "sleep", "20"];
+    let mut holder = stage.farlock(&hold).spawn().unwrap();
+    stage.until(|| stage.ls().contains("\"range\":[10,20]"));
+    let run = |range, how| stage.run(&["lock", "-r", range, how, "t", "--", "echo", "ran"]);
+    assert_eq!(run("20:5", "-n").0, 0);
+    assert_eq!(run("0:10", "-x").1, "ran\n");
+    let (status, _, said) = run("19:1", "-n");
+    assert_eq!(status, 1);
+    assert!(said.contains("from 10 to 20"), "{said}");
+    assert_eq!(run("0:0", "-w0.05").0, 1);
+    assert_eq!(stage.run(&["lock", "-n", "t", "true"]).0, 0, "a lock of that name is another");
+    let table = stage.run(&["ls"]).1;
+    assert!(table.contains("RANGE") && table.contains("10..20"), "{table}");
+    for (range, unit) in [("5", "1"), ("a:b", "1"), ("1:-1", "1"), ("2:18446744073709551615", "1")]
+    {
+        let refused = stage.run(&["lock", "-r", range, "--unit", unit, "t", "--", "true"]);
+        assert_eq!(refused.0, 64, "{range}: {}", refused.2);
+    }
+    let refused = stage.run(&["lock", "-r", "0:1", "--unit", "8", "t", "--", "true"]);
+    assert!(refused.0 != 0 && refused.2.contains("in units of 1, not of 8"), "{}", refused.2);
+    kill(pid(&holder), Signal::KILL);
+    holder.wait().unwrap();
+    let waited = stage.farlock(&["lock", "-r", "0:0", "-w", "10", "t", "--", "echo", "after"]);
+    let (status, said, why) = ended({ waited }.output().unwrap());
+    assert_eq!((status, said.as_str()), (0, "after\n"), "{why}");
+}

@@ -33,6 +33,7 @@ fn what_no_lock_can_do_is_refused() {
         "shiftlock:poll=0",
         "shiftlock:bypass=256",
         "shiftlock:bypass=1:newcomer-yields=256",
+        "shiftlock:bypass=1:lease=10000000",
         "shiftlock:max=3",
         "dslr:omega=0",
         "dslr:fixed=0",

@@ -184,10 +184,10 @@ impl Params {
             match found {
                 Found::Mended => {}
                 Found::DeadBits => return Ok(InTheWay::DeadBits),
-                Found::Living(living) if living.iter().all(|other| other.cleans) => {
-                    return Ok(InTheWay::Cleaner);
+                Found::Living(living) => {
+                    let is_cleaner = !living.is_empty() && living.iter().all(|it| it.cleans);
+                    return Ok(if is_cleaner { InTheWay::Cleaner } else { InTheWay::Living });
                 }
-                Found::Living(_) => break,
             }
         }
         Ok(InTheWay::Living)

@@ -4,7 +4,7 @@
 //! occupies the node above their leaf, a *cleaner*. It does not hold that node: it waits for nobody
 //! below, and does not look at those above.
 
-use farlock_fabric::{Fault, Verb, WideAtomics};
+use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
 
 use super::course::{Course, Half, Living, Plan, Stand, chain_of, living};
 use super::repair::{Bar, Params, has_mended};
@@ -13,6 +13,11 @@ use super::word::{self, NodeWord};
 use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
+
+/// How often a cleaner looks, where clients that are about to look themselves may want the bits. They
+/// soon see that the node is occupied. Two that clean in turn, each while the other looks, would
+/// clear nothing for ever.
+const LOOKS: u64 = 4;
 
 impl Params {
     /// Clears the bits that nobody alive has in this leaf and its siblings, for a request that has
@@ -64,14 +69,28 @@ impl Params {
         let leaves = || (0..FANOUT).map(|number| first.plus(number));
         let word = |leaf| self.plan.word(site.lock, leaf, Half::Writers);
         let halves = self.plan.halves();
-        let verb = Verb::Read { addr: word(first), words: FANOUT as u16 * halves };
-        site.endpoint.verb(verb).await?;
-        let mut words = [0; 2 * FANOUT as usize];
-        site.endpoint.copy_read(0, &mut words);
-        let living = living(site, self.plan, site.lock).await?;
-        let dead = |(word, leaf)| (leaf, word & !bits_below(&living, above, leaf));
-        let dead = words.iter().step_by(halves.into()).zip(leaves()).map(dead);
-        let dead: Vec<_> = dead.filter(|&(_, bits)| bits != 0).collect();
+        let mut looks_left = LOOKS;
+        let dead = loop {
+            let verb = Verb::Read { addr: word(first), words: FANOUT as u16 * halves };
+            site.endpoint.verb(verb).await?;
+            let mut words = [0; 2 * FANOUT as usize];
+            site.endpoint.copy_read(0, &mut words);
+            let living = living(site, self.plan, site.lock).await?;
+            let dead = |(word, leaf)| (leaf, word & !bits_below(&living, above, leaf));
+            let dead = words.iter().step_by(halves.into()).zip(leaves()).map(dead);
+            let dead: Vec<_> = dead.filter(|&(_, bits)| bits != 0).collect();
+            looks_left -= 1;
+            let is_vague = || {
+                let mut vague = living.iter().filter(|other| other.is_about_to_change());
+                vague.any(|other| leaves().any(|leaf| other.bits_below(above, leaf) != 0))
+            };
+            if looks_left == 0 || !dead.is_empty() || !is_vague() {
+                break dead;
+            }
+            site.endpoint.checkpoint(&[looks_left]);
+            let (interval, patience) = (Some(self.poll_ns), self.patience);
+            site.endpoint.wait(Wait { interval, patience, ..Wait::default() }).await;
+        };
         let clear = dead.iter().map(|&(leaf, bits)| {
             let op = word::give_back(bits);
             Verb::MaskedCas64 { addr: word(leaf), op }

@@ -14,9 +14,9 @@ use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
 
-/// How often a cleaner looks, where clients that are about to look themselves may want the bits. They
-/// soon see that the node is occupied. Two that clean in turn, each while the other looks, would
-/// clear nothing for ever.
+/// How often a cleaner looks, where clients that are about to look themselves may want the bits.
+/// They soon see that the node is occupied. Two that clean in turn, each while the other looks,
+/// would clear nothing for ever.
 const LOOKS: u64 = 4;
 
 impl Params {

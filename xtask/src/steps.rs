@@ -299,7 +299,7 @@ pub(crate) const CI: &[Step] = &[
             range!("0-16,4-8,4-5 --protocol citron-rw:leaf=1 --budget 6s --partial"),
             range!("0-16,0-1,4-8 --protocol citron-rw:leaf=1"),
             range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2 --budget 5s --partial"),
-            range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1"),
+            range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1:tokens=no"),
             range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1:tokens=no"),
             // Tries beside the dead: at a node, above it, at bits, and beside a cleaner of bits.
             check!("exhaustive --clients 2 --acquisitions 1 --crashes 1 --tries --protocol citron"),

@@ -288,7 +288,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "ranges",
         title: "ranges of a tree: above, below and beside each other, of readers and of the dead",
-        cap_minutes: 2,
+        cap_minutes: 3,
         commands: &[
             range!("0-64,0-16,1-2 --protocol citron:levels=4:leaf=1:tokens=no"),
             range!("0-64,0-1,0-1 --protocol citron:levels=4:leaf=1:tokens=no"),
@@ -330,7 +330,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "narrow",
         title: "locks whose counts come all the way round within ten acquisitions",
-        cap_minutes: 4,
+        cap_minutes: 3,
         env: NARROW,
         commands: &[
             "cargo test --profile proof -p farlock-check --test=narrow --target-dir=target/narrow",

@@ -65,7 +65,7 @@ fn a_lock_that_was_freed_without_waking_anybody_is_claimed_soon() {
     std::fs::remove_dir_all(&dir).expect("the region's files");
 }
 
-/// Whoever waits for a range looks around now and then, and sleeps meanwhile.
+/// A waiter for a range looks around now and then, and sleeps meanwhile.
 #[test]
 fn a_waiter_for_a_range_sleeps() {
     const HELD_NS: Nanos = 300_000_000;

@@ -237,7 +237,7 @@ fn a_hold_becomes_another_where_it_stands() {
     assert_eq!(seat.close(), Ok(Closed::Free));
 }
 
-/// Whoever waits in line is passed by as many grants as the lock lets, and by no more.
+/// A waiter in line is passed by as many grants as the lock lets, and by no more.
 #[test]
 fn a_hold_begins_anew_beside_a_line_as_often_as_newcomers_may_pass() {
     for bypass in [0, 4] {
@@ -281,7 +281,7 @@ fn a_reader_that_comes_back_beside_another_is_in_at_once() {
     release(&mut other);
 }
 
-/// Bits of a leaf are cleared by whoever holds the node above, whichever of its leaves that is.
+/// Bits of a leaf are cleared by the repairer that occupies the node above, in every leaf of that.
 #[test]
 fn a_range_that_a_dead_client_had_is_free_in_every_leaf() {
     fn every_leaf<L: Lock<ShmEndpoint, Want = Extent>>(lock: L) {

@@ -6,39 +6,18 @@ mod stage;
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake};
-use std::thread::{self, Thread};
+use std::task::{Context, Waker};
+use std::thread;
 use std::time::Duration;
 
 use farlock::session::RangeLock;
 use farlock::{AcquireError, LostReason, Mode};
 use rustix::process::Signal;
-use stage::{Stage, ended, kill, pid};
+use stage::{Stage, block_on, ended, kill, pid};
 
 const SOON: Duration = Duration::from_millis(30);
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// The smallest executor.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut cx = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
-        }
-        thread::park();
-    }
-}
 
 fn is_busy(table: &RangeLock, range: std::ops::Range<u64>) -> bool {
     match table.exclusive(range).at_once().blocking() {
@@ -143,8 +122,7 @@ fn a_waiter_that_gives_up_is_as_if_it_had_never_asked() {
         assert_eq!(refused.code(), "timed-out");
         {
             let mut dropped = pin!(theirs.exclusive(128..256).acquire());
-            let waker = Arc::new(Unpark(thread::current())).into();
-            let polled = dropped.as_mut().poll(&mut Context::from_waker(&waker));
+            let polled = dropped.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending());
         }
         let beside = theirs.shared(100..110).within(Duration::from_secs(5)).blocking();
@@ -165,7 +143,8 @@ fn holding_actor() {
     let table = session.range("t");
     let held = [table.exclusive(100..200).blocking(), table.exclusive(5..9).blocking()];
     let shared = table.shared(300..400).blocking();
-    thread::sleep(Duration::from_secs(60));
+    // It ends when the test does, if that does not kill it before.
+    std::io::stdin().read_line(&mut String::new()).unwrap();
     drop((held, shared));
 }
 
@@ -175,7 +154,7 @@ fn what_a_dead_process_held_is_taken_over() {
     let table = stage.session().range("t");
     drop(table.exclusive(..).blocking().unwrap());
     for round in 0..3 {
-        let mut holder = stage.actor("holding_actor").spawn().unwrap();
+        let mut holder = stage.actor("holding_actor").stdin(Stdio::piped()).spawn().unwrap();
         stage.until(|| is_busy(&table, 310..311));
         assert!(is_busy(&table, 150..151) && is_busy(&table, 8..9), "round {round}");
         kill(pid(&holder), Signal::KILL);

@@ -8,35 +8,13 @@ use std::future::Future;
 use std::io::{BufRead, BufReader};
 use std::pin::pin;
 use std::process::{Child, Stdio};
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake};
-use std::thread::{self, Thread};
+use std::task::Context;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use farlock::{AcquireError, LostReason, Mode, RegionOptions, Session};
 use rustix::process::Signal;
-use stage::{Stage, kill, now_ns, pid};
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// The smallest executor: sessions work on any.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut cx = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
-        }
-        thread::park();
-    }
-}
+use stage::{Stage, block_on, kill, now_ns, pid};
 
 #[test]
 fn a_lock_is_held_until_its_guard_goes() {

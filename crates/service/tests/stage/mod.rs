@@ -4,8 +4,13 @@
 
 pub(crate) mod terminal;
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use farlock::{RegionOptions, Session};
@@ -151,4 +156,26 @@ pub(crate) fn number(stage: &Stage, path: &Path) -> i64 {
 pub(crate) fn now_ns() -> i64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// A waker that ends the park of a thread.
+pub(crate) struct Unpark(pub(crate) Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor: sessions work on any.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        thread::park();
+    }
 }

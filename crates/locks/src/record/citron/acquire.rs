@@ -3,7 +3,7 @@
 //! What a request has its slot remembers whenever it waits: so a wait may be dropped, and another
 //! one goes on. A request that is withdrawn gives back exactly what it has. A ticket in the middle
 //! of a line cannot be given back: it is *lost*, as those of the dead are. The node says so, and
-//! those in line look who is before them, and pass over it.
+//! waiters in line look for the one before them, and pass over it.
 
 use farlock_fabric::{Fault, Verb, WideAtomics};
 

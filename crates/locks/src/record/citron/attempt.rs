@@ -24,7 +24,7 @@ enum Next {
     Beside(Vec<Wanted>),
 }
 
-/// Who is in the way of an attempt.
+/// What is in the way of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum InTheWay {
     /// Nobody any more.
@@ -160,7 +160,7 @@ impl Params {
         Ok(true)
     }
 
-    /// Who is in the way at this word, of which the dead are taken off.
+    /// What is in the way at this word, of which the dead are taken off.
     async fn in_the_way<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,

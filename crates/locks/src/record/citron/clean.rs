@@ -55,7 +55,7 @@ impl Params {
     /// Clears the bits that nobody alive has below the node that this ticket occupies, and vacates
     /// that.
     ///
-    /// Nobody else clears what is not its own there. Whoever takes bits says so in its record
+    /// Nobody else clears what is not its own there. A client that takes bits says so in its record
     /// before it looks above them: one that has not, by the time that its record is read, looks
     /// later, sees that this node is occupied, and takes none, unless it has or claims another node
     /// below it. All that such a client wants counts as its own.

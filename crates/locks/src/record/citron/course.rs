@@ -284,7 +284,7 @@ impl Living {
 
     /// Whether it is its turn at this node whose word was as `seen`, or may be.
     pub(super) fn has_turn(&self, node: Node, seen: NodeWord) -> bool {
-        // Who has left may say that it holds for a while.
+        // A client that has left may say that it holds for a while.
         let may_hold = seen.occ() != 0 && self.course.is_exclusive();
         let holds = may_hold && self.course.held().contains(&node);
         holds || self.ticket_of(node) == Some(seen.turn())
@@ -329,7 +329,7 @@ impl Living {
         }
     }
 
-    /// The same, and those that it may take while somebody who does not wait for it occupies the
+    /// The same, and those that it may take while a client that does not wait for it occupies the
     /// node above: it may be exempt from that.
     pub(super) fn bits_below(&self, above: Node, leaf: Node) -> u64 {
         let is_below = self.reached().iter().any(|&node| above.is_above(node));

@@ -11,7 +11,7 @@ word! {
         OCC occ: 1,
         /// Whether the tree has grown above it. Trees do not grow yet.
         EXP exp: 1,
-        /// Whether tickets in line may be those of clients that have left: who waits there looks.
+        /// Whether tickets in line may be those of clients that have left: a waiter there looks.
         LOST lost: 1,
         /// Changes whenever a client leaves its ticket in line.
         STIR stir: 1,

@@ -136,7 +136,7 @@ impl RangeRequest {
 
     /// Acquires the range, blocking this thread. Not for async tasks.
     ///
-    /// Who holds a range and waits for another may wait for ever for one that does the same the
+    /// A holder of a range that waits for another may wait for ever for one that does the same the
     /// other way round, as with any locks. Ask for both in one range, or with a limit.
     ///
     /// # Errors

@@ -142,7 +142,7 @@ impl Table {
         Ok(found.lock())
     }
 
-    /// Whoever uses a table first says how long its units are.
+    /// The first user of a table says how long its units are.
     fn agree_on_unit(&self, place: &RangePlace, lock: Addr) -> Result<(), AcquireError> {
         let lane = place.seat.endpoint();
         let written = block_on(lane, lane.cas64(lock.plus(UNIT_AT), 0, self.unit));

@@ -142,14 +142,6 @@ impl Request {
         Guard::new(self.handle, token, self.mode)
     }
 
-    /// When it gives up, if it is asked for now. A limit beyond what the clock can express is none.
-    fn deadline(&self) -> Option<Instant> {
-        match self.patience {
-            Patience::For(limit) => Instant::now().checked_add(limit),
-            Patience::Endless | Patience::None => None,
-        }
-    }
-
     fn timed_out(&self) -> AcquireError {
         let limit = match self.patience {
             Patience::For(limit) => limit,
@@ -167,7 +159,7 @@ impl Request {
     /// Waits, blocking this thread.
     #[cold]
     fn block(self, came: Came) -> Result<Guard, AcquireError> {
-        let (name, deadline) = (&self.handle.name, self.deadline());
+        let (name, deadline) = (&self.handle.name, self.patience.deadline());
         let granted = match came {
             Came::Held(token) => Some(token),
             Came::Asks(place) => name.wait_in_line(self.mode, place, deadline)?,
@@ -311,7 +303,8 @@ impl Acquire {
     ) -> Poll<Result<Guard, AcquireError>> {
         match (came, &self.stage) {
             (Some(Ok(Came::Waits(waiter))), _) => {
-                let (deadline, hub) = (self.request().deadline(), &self.request().handle.root.hub);
+                let (deadline, hub) =
+                    (self.request().patience.deadline(), &self.request().handle.root.hub);
                 hub.watch();
                 let timer = deadline.map(|at| {
                     let timed: Arc<dyn Timed> = Arc::<Waiter>::clone(&waiter);

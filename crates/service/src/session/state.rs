@@ -170,6 +170,16 @@ pub(super) enum Patience {
     For(Duration),
 }
 
+impl Patience {
+    /// When it ends, if it begins now. A limit beyond what the clock can express is none.
+    pub(super) fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::For(limit) => Instant::now().checked_add(limit),
+            Self::Endless | Self::None => None,
+        }
+    }
+}
+
 // Ranges.
 
 /// A table of ranges, and the session it is used in.

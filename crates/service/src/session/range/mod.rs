@@ -151,7 +151,7 @@ impl RangeRequest {
             },
             Patience::Endless | Patience::For(_) => match table.open(self.mode, range)? {
                 Came::Held(grant) => Some(grant),
-                Came::Waits(place) => table.wait(place, deadline(self.patience))?,
+                Came::Waits(place) => table.wait(place, self.patience.deadline())?,
             },
         };
         granted.map_or_else(|| Err(self.refused()), |grant| Ok(self.guard(grant)))
@@ -170,14 +170,6 @@ impl RangeRequest {
             Patience::For(limit) => AcquireError::TimedOut { name, limit, holders },
             Patience::Endless | Patience::None => AcquireError::Busy { name, holders },
         }
-    }
-}
-
-/// When one that is asked for now gives up. A limit beyond what the clock can express is none.
-fn deadline(patience: Patience) -> Option<Instant> {
-    match patience {
-        Patience::For(limit) => Instant::now().checked_add(limit),
-        Patience::Endless | Patience::None => None,
     }
 }
 
@@ -262,7 +254,7 @@ impl RangeAcquire {
         }
         let fate = Arc::<Fate<Ending>>::default();
         let hub = table.hub();
-        let deadline = deadline(*patience);
+        let deadline = patience.deadline();
         let timer = deadline.map(|at| {
             let timed: Arc<dyn Timed> = Arc::<Fate<Ending>>::clone(&fate);
             hub.set_timer(at, timed)

@@ -145,10 +145,12 @@ fn any_completion_of_two_clients_is_lost() {
 }
 
 /// Nobody of the old incarnation succeeds in anything, those of the new one are granted, with
-/// higher tokens, whatever the old one has left in the memory.
+/// higher tokens, whatever the old one has left in the memory. (Trees of ranges have 300,000
+/// schedules here, which the optimised build plays in the step `checker`.)
 #[test]
 fn the_memory_restarts_at_any_verb_of_two_clients() {
-    let args = CheckArgs { restarts: 1, ..two(Mode::Exhaustive) };
+    let but = ["citron", "citron-rw"].map(str::to_owned).into();
+    let args = CheckArgs { restarts: 1, but, ..two(Mode::Exhaustive) };
     for row in rows(args) {
         pass(&row, 2).expect("locks pass and the canary does not");
         let player = subjects::player(&row.protocol).expect("a registered lock");

@@ -299,6 +299,13 @@ pub(crate) const CI: &[Step] = &[
             range!("0-16,4-8,4-5 --protocol citron-rw:leaf=1 --budget 6s --partial"),
             range!("0-16,0-1,4-8 --protocol citron-rw:leaf=1"),
             range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2 --budget 5s --partial"),
+            // Disjoint ranges that are held while others are awaited, and a reader beside a writer.
+            range!("0-3+8-9,9-12+3-4 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes"),
+            range!(
+                "0-1+5-6,4-5+1-2 --crashes 1 --tries --protocol \
+                 citron-rw:leaf=4:tokens=no:exact=yes"
+            ),
+            range!("0-1,1-2 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no"),
             range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1:tokens=no"),
             range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1:tokens=no"),
             // Tries beside the dead: at a node, above it, at bits, and beside a cleaner of bits.

@@ -1,12 +1,11 @@
 //! What is asked of the checker.
 
-use std::ops::Range;
-
 use anyhow::ensure;
 
 use crate::hunt::{Budget, Mix};
-use crate::line::units;
+
 use crate::scenario::{CLIENTS_MAX, LOCKS_MAX, Scenario, TASKS_MAX};
+use crate::wish::Wish;
 
 /// How locks are checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -78,9 +77,9 @@ pub struct CheckArgs {
     pub locks: u16,
     /// Of a lock that is had in parts: the units that the first client wants, those that the second
     /// one wants, and so on, as `0-64,0-1`: from the first to the one behind the last. There are as
-    /// many clients as ranges.
-    #[arg(long, value_name = "UNITS", value_delimiter = ',', value_parser = units)]
-    pub ranges: Vec<Range<u32>>,
+    /// many clients as ranges. As `0-1+4-5` a client wants others while it holds the first ones.
+    #[arg(long, value_name = "UNITS", value_delimiter = ',')]
+    pub ranges: Vec<Wish>,
     /// So many clients, one after the other, are tasks at one endpoint, with a slot each: not in
     /// mode `exhaustive`, and not for `local:` locks, which say that themselves.
     #[arg(

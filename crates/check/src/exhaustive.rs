@@ -100,6 +100,8 @@ mod tests {
     use crate::mishap::What;
     use crate::scenario::VISITED_NS;
     use crate::subjects;
+    use crate::verdict::Objection;
+    use crate::wish::Wish;
 
     /// Random schedules that remember what followed each choice in each state.
     struct Consistent {
@@ -330,6 +332,34 @@ mod tests {
                 assert!(bereaved.recoveries > 0 || shared == 3, "{ranges:?} {shared:b}");
             }
         }
+    }
+
+    /// Ranges that do not overlap may have nodes that do: held while others are awaited, they
+    /// deadlock. Those of exact covers do not, nor a reader beside a writer in one leaf.
+    #[test]
+    fn disjoint_ranges_that_are_held_and_awaited_do_not_deadlock() {
+        let explored = |spec: &str, wishes: [&str; 2], shared| {
+            let player = subjects::player(spec).expect("a registered lock");
+            let wishes = wishes.map(|text| text.parse::<Wish>().expect("ranges"));
+            let scenario = Scenario::of_ranges(spec, 1, &wishes).expect("few parts");
+            let scenario = Scenario { shared, ..scenario };
+            explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {})
+        };
+        let apart = ["0-3+8-9", "9-12+3-4"];
+        for (spec, wishes, shared) in [
+            ("citron:leaf=1:exact=yes", apart, 0),
+            ("citron-rw:leaf=4:exact=yes", ["0-1+5-6", "4-5+1-2"], 1),
+            ("citron-rw:leaf=4:exact=yes", ["0-1+5-6", "4-5+1-2"], 3),
+        ] {
+            let explored = explored(spec, wishes, shared);
+            assert!(explored.catch.is_none(), "{spec} {wishes:?}: {:?}", explored.catch);
+            assert!(explored.complete, "{spec} {wishes:?}");
+        }
+        let split = explored("citron:leaf=1", apart, 0);
+        assert!(
+            split.catch.is_some_and(|it| it.finding.objection == Objection::Stall),
+            "by two nodes they meet"
+        );
     }
 
     /// The same where one dies at any verb.

@@ -23,6 +23,7 @@ pub mod subjects;
 pub mod tokens;
 pub mod trial;
 pub mod verdict;
+pub mod wish;
 pub mod words;
 
 use std::collections::BTreeMap;

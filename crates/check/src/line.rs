@@ -5,7 +5,6 @@
 //! whatever is out of the ordinary, the trail. What is not said is as usual.
 
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
@@ -13,6 +12,7 @@ use farlock_sim::schedule::Trail;
 
 use crate::mishap::{Mishap, Rate, What, outcome_name, outcome_named};
 use crate::scenario::{CLIENTS_MAX, Cancel, Death, LOCKS_MAX, Scenario, TASKS_MAX};
+use crate::wish::Wish;
 
 /// Before the number of those that may die at any verb, or give up at any time.
 const ANYWHERE: &str = "any";
@@ -53,7 +53,7 @@ impl fmt::Display for Line {
             (true, true) => "/hasty-slow",
         })?;
         if !s.ranges.is_empty() {
-            let ranges = s.ranges.iter().map(|range| format!("{}-{}", range.start, range.end));
+            let ranges = s.ranges.iter().map(Wish::to_string);
             write!(f, "/e{}", ranges.collect::<Vec<_>>().join("."))?;
         } else if s.locks > 1 {
             write!(f, "/l{}.{:x}.{:x}.{:x}", s.locks, s.aims, s.nests, s.nested_shared)?;
@@ -168,7 +168,7 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
         Some('y') => scenario.tries = u64::from_str_radix(rest, 16)?,
         Some('l') => parse_locks(scenario, rest)?,
         Some('e') => {
-            let ranges = rest.split('.').map(units).collect::<Result<Vec<_>, _>>()?;
+            let ranges = rest.split('.').map(Wish::from_str).collect::<Result<Vec<_>, _>>()?;
             let with = Scenario::of_ranges(&scenario.subject, scenario.acquisitions, &ranges)?;
             ensure!(with.clients == scenario.clients, "each client has a range of its own");
             (scenario.locks, scenario.ranges) = (with.locks, with.ranges);
@@ -225,17 +225,6 @@ fn parse_locks(scenario: &mut Scenario, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Units of a lock that is had in parts, as `0-16`.
-///
-/// # Errors
-/// They are not so, or none.
-pub fn units(text: &str) -> anyhow::Result<Range<u32>> {
-    let (start, end) = text.split_once('-').context("units are as 0-16")?;
-    let units = start.parse()?..end.parse()?;
-    ensure!(!units.is_empty(), "from the first unit to the one behind the last");
-    Ok(units)
-}
-
 fn parse_anywhere(text: &str) -> anyhow::Result<(u32, What)> {
     let (times, what) = text.split_once('.').context("a mishap is as any1.pause.2000")?;
     Ok((times.parse()?, what.parse()?))
@@ -279,14 +268,14 @@ mod tests {
 
     #[test]
     fn ranges_survive_their_text() {
-        let ranges = [0..64, 0..1, 3..5];
+        let ranges = ["0-64", "0-1+3-5", "3-5"].map(|text| text.parse::<Wish>().expect("a range"));
         let scenario = Scenario::of_ranges("citron:m=1", 1, &ranges).expect("few parts");
         assert_eq!((scenario.locks, scenario.bounds()), (4, vec![0, 1, 3, 5, 64]));
         let line = Line { scenario, trail: Trail::default() };
-        assert_eq!(line.to_string(), "citron:m=1/3x1/e0-64.0-1.3-5/0");
+        assert_eq!(line.to_string(), "citron:m=1/3x1/e0-64.0-1+3-5.3-5/0");
         assert_eq!(line.to_string().parse::<Line>().expect("a line"), line);
         let fewer = line.scenario.without(0).expect("nothing happens to it");
-        assert_eq!((fewer.locks, fewer.ranges), (3, vec![0..1, 3..5]));
+        assert_eq!((fewer.locks, fewer.ranges), (3, ranges[1..].to_vec()));
     }
 
     #[test]

@@ -2,8 +2,6 @@
 //!
 //! A scenario together with a trail is one run: a [`Line`](super::line::Line).
 
-use std::ops::Range;
-
 use anyhow::ensure;
 use farlock_fabric::Nanos;
 use farlock_locks::Mode;
@@ -11,6 +9,7 @@ use farlock_sim::{Choice, Oracle, Outcome, Ratio, Seeded, Weakness};
 
 use crate::faults::{Declares, Faults};
 use crate::mishap::{Mishap, RATE_PPB_MAX, Rate, What};
+use crate::wish::Wish;
 
 /// The most clients of a scenario.
 pub const CLIENTS_MAX: u16 = 16;
@@ -83,7 +82,7 @@ pub struct Scenario {
     pub nested_shared: u64,
     /// If there are any: which units are wanted of a lock that is had in parts, client by client,
     /// in every acquisition; the scenario's locks are what these cut the units into.
-    pub ranges: Vec<Range<u32>>,
+    pub ranges: Vec<Wish>,
     /// Who acquires a lock within the hold of another one does so in a transaction.
     pub transacts: bool,
     /// A bit for each acquisition that is shared: client by client, each from its first on.
@@ -174,17 +173,17 @@ impl Scenario {
         }
     }
 
-    /// Whatever a client acquires is the range that is its own, of a lock that is had in parts.
+    /// Whatever a client acquires is what it wishes, of a lock that is had in parts.
     ///
     /// # Errors
     /// They are none, or cut the units into too many parts.
     pub fn of_ranges(
         subject: &str,
         acquisitions: u16,
-        ranges: &[Range<u32>],
+        ranges: &[impl Clone + Into<Wish>],
     ) -> anyhow::Result<Self> {
         let mut scenario = Self::plain(subject, ranges.len() as u16, acquisitions);
-        scenario.ranges = ranges.to_vec();
+        scenario.ranges = ranges.iter().cloned().map(Into::into).collect();
         let parts = scenario.bounds().len().saturating_sub(1) as u16;
         ensure!(
             (1..=PARTS_MAX).contains(&parts),
@@ -197,7 +196,8 @@ impl Scenario {
     /// Where ranges begin and end, each place once: what is between two of them is one part, though
     /// nobody may want it.
     pub fn bounds(&self) -> Vec<u32> {
-        let mut bounds: Vec<u32> = self.ranges.iter().flat_map(|r| [r.start, r.end]).collect();
+        let ranges = self.ranges.iter().flat_map(Wish::ranges);
+        let mut bounds: Vec<u32> = ranges.flat_map(|range| [range.start, range.end]).collect();
         bounds.sort_unstable();
         bounds.dedup();
         bounds
@@ -207,6 +207,11 @@ impl Scenario {
     /// not want it otherwise.
     pub fn is_plain(&self) -> bool {
         self.locks == 1 && self.tasks == 1
+    }
+
+    /// Whether clients acquire within a hold.
+    pub fn nests_holds(&self) -> bool {
+        self.nests != 0 || self.ranges.iter().any(|wish| wish.within.is_some())
     }
 
     /// How many acquisitions there are, of all clients.

@@ -1,6 +1,5 @@
 //! The locks that names have.
 
-use farlock_locks::record::citron::split::SPLIT_MAX;
 use farlock_locks::record::citron_rw::Shared;
 use farlock_locks::record::claim::{Claim, ClaimWord};
 use farlock_locks::{LockKind, Token, TokenSource};
@@ -35,8 +34,8 @@ const RANGE_LEVELS: u8 = 7;
 
 /// The lock of ranges that every session and command of a region uses.
 pub(crate) fn range_protocol() -> RangeProtocol {
-    // As many nodes as can be: those that ask for disjoint ranges seldom meet then.
-    Shared { levels: RANGE_LEVELS, nodes_max: SPLIT_MAX, ..Shared::default() }
+    // Callers may hold some ranges and wait for others: those must not meet if they are disjoint.
+    Shared { levels: RANGE_LEVELS, is_exact: true, ..Shared::default() }
 }
 
 /// Bytes of the count and the tree of a table of ranges.

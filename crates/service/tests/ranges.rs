@@ -54,6 +54,43 @@ fn ranges_that_overlap_exclude_each_other_and_others_do_not() {
     assert_eq!(theirs.exclusive(..).at_once().blocking().unwrap().range(), 0..u64::MAX);
 }
 
+/// However long they are and wherever they begin: what nobody asked for is free.
+#[test]
+fn ranges_are_had_to_the_unit() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    for (start, end) in [(3, 262_000), (1, 2), (63, 65), (1_000, 70_001), (16_383, 200_000)] {
+        for shares in [false, true] {
+            let middle = if shares { ours.shared(start..end) } else { ours.exclusive(start..end) };
+            let middle = middle.blocking().unwrap();
+            let before = theirs.exclusive(..start).at_once().blocking().unwrap();
+            let behind = theirs.exclusive(end..).at_once().blocking().unwrap();
+            assert!(is_busy(&theirs, start..start + 1) && is_busy(&theirs, end - 1..end));
+            let beside = ours.shared(start + 1..end).at_once().blocking();
+            assert!(shares || start + 1 == end || beside.is_err(), "{start} {end}");
+            drop((middle, before, behind));
+        }
+    }
+}
+
+/// Two sessions that hold some and wait for others, where none overlaps: they wait for nobody.
+#[test]
+fn disjoint_ranges_that_are_held_and_awaited_are_all_had() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let soon = Duration::from_secs(20);
+    for round in 0..200 {
+        let at = round * 100;
+        let first = ours.exclusive(at..at + 3 * 64).within(soon).blocking().unwrap();
+        let reads = theirs.shared(200_000..200_001).within(soon).blocking().unwrap();
+        let second = theirs.exclusive(at + 9 * 64..at + 12 * 64).within(soon).blocking().unwrap();
+        let third = ours.exclusive(at + 8 * 64..at + 9 * 64).within(soon).blocking().unwrap();
+        let fourth = theirs.shared(at + 3 * 64..at + 4 * 64).within(soon).blocking().unwrap();
+        let writes = ours.exclusive(200_001..200_002).within(soon).blocking().unwrap();
+        drop((first, reads, second, third, fourth, writes));
+    }
+}
+
 #[test]
 fn shared_ranges_share() {
     let stage = Stage::new();

@@ -7,6 +7,8 @@ use farlock_locks::Mode;
 use farlock_sim::check::{Access, Tries};
 
 use super::contestant::Contestant;
+use crate::client::Held;
+use crate::wish::Wish;
 
 /// What a client wants, by the parts that the scenario has of the units.
 struct Wanted {
@@ -17,20 +19,25 @@ struct Wanted {
 }
 
 impl Contestant {
-    /// The units that are wanted: one part, or two where another scenario would acquire the next
-    /// lock within; or what the scenario says.
-    fn wanted(&self, round: u16) -> Wanted {
+    /// What is wanted: one part, or two where another scenario would acquire the next lock within;
+    /// or what the scenario says.
+    fn wish(&self, round: u16) -> Wish {
         let scenario = &self.trial.scenario;
         let own = scenario.ranges.get(usize::from(self.who)).cloned();
-        let bounds = match own {
-            Some(_) => scenario.bounds(),
-            None => self.trial.terms.parts.to_vec(),
-        };
-        let units = own.unwrap_or_else(|| {
+        own.unwrap_or_else(|| {
+            let bounds = &self.trial.terms.parts;
             let first = scenario.lock(self.who, round);
             let nests = scenario.nested(self.who, round).is_some();
-            bounds[first]..bounds[first + 1 + usize::from(nests)]
-        });
+            (bounds[first]..bounds[first + 1 + usize::from(nests)]).into()
+        })
+    }
+
+    /// Which parts these units are.
+    fn wanted(&self, units: Range<u32>) -> Wanted {
+        let bounds = match self.trial.scenario.ranges[..] {
+            [] => self.trial.terms.parts.to_vec(),
+            _ => self.trial.scenario.bounds(),
+        };
         let covered = self.trial.subject.lock.kind().covers(units.clone());
         let meets =
             |units: &Range<u32>, at: usize| bounds[at] < units.end && units.start < bounds[at + 1];
@@ -40,40 +47,88 @@ impl Contestant {
         Wanted { parts: parts[0]..parts[0] + parts.len(), beside, units }
     }
 
-    /// A cycle at one part or several.
+    /// A cycle at one part or several, and perhaps another cycle within its hold.
     pub(super) async fn ranges(&self, round: u16) -> anyhow::Result<()> {
+        let Wish { units, within } = self.wish(round);
+        let wanted = self.wanted(units);
+        let Some((guard, access)) = self.comes_to(&wanted, round).await? else {
+            return Ok(());
+        };
+        let mut used = self.looks_at(&wanted, access, round).await?;
+        if let (Some(()), Some(units)) = (used, within) {
+            self.trial.handle.another_part();
+            let wanted = self.wanted(units);
+            if let Some((guard, access)) = self.comes_to(&wanted, round).await? {
+                used = self.looks_at(&wanted, access, round).await?;
+                self.goes_from(wanted, guard, used).await?;
+            }
+            self.trial.handle.another_part();
+        }
+        self.goes_from(wanted, guard, used).await
+    }
+
+    /// Acquires some units, or tries them; `None` if that was given up or in vain.
+    async fn comes_to(
+        &self,
+        wanted: &Wanted,
+        round: u16,
+    ) -> anyhow::Result<Option<(Held<'_>, Access)>> {
+        let Wanted { parts, beside, units } = wanted;
         let (who, scenario) = (self.who, &self.trial.scenario);
-        let Wanted { parts, beside, units } = self.wanted(round);
         let mode = scenario.mode(who, round);
         let is_shared = mode == Mode::Shared && self.trial.shares();
         let access = if is_shared { Access::Shared } else { Access::Exclusive };
         let is_try = scenario.is_try(who, round);
         parts.clone().for_each(|at| self.trial.opens(at, who, access));
-        self.tells_tries(&beside, |tries| tries.opens(who));
+        self.tells_tries(beside, |tries| tries.opens(who));
         if is_try {
             parts.clone().chain(beside.iter().copied()).for_each(|at| self.tries(at, access));
         }
         let word = self.trial.layout.word(parts.start);
-        let acquire = self.client().acquire_units(word, mode, units, is_try);
+        let acquire = self.client().acquire_units(word, mode, units.clone(), is_try);
         let Some(granted) = self.unless(acquire).await.transpose()? else {
             parts.clone().for_each(|at| self.is_withdrawn(at));
-            return self.settle_all(parts, &beside).await;
+            self.settle_all(parts.clone(), beside).await?;
+            return Ok(None);
         };
         let Some(guard) = granted else {
-            self.is_refused(parts, &beside, access);
-            return Ok(());
+            self.is_refused(parts.clone(), beside, access);
+            return Ok(None);
         };
         let (token, expires) = ((guard.fabric_token(), guard.turn()), guard.expires());
         for at in parts.clone() {
             self.enters(at, access, token, expires);
         }
-        self.tells_tries(&beside, |tries| tries.enters(who, is_shared));
-        let mut used = Some(());
-        for at in parts.clone() {
-            used = if used.is_some() { self.looks(at, access, round).await? } else { None };
+        self.tells_tries(beside, |tries| tries.enters(who, is_shared));
+        Ok(Some((guard, access)))
+    }
+
+    /// Uses all parts of a hold. `None` if that was given up.
+    async fn looks_at(
+        &self,
+        wanted: &Wanted,
+        access: Access,
+        round: u16,
+    ) -> anyhow::Result<Option<()>> {
+        for at in wanted.parts.clone() {
+            if self.looks(at, access, round).await?.is_none() {
+                return Ok(None);
+            }
         }
+        Ok(Some(()))
+    }
+
+    /// Releases a hold, or lets go of it if what it did with it was given up.
+    async fn goes_from(
+        &self,
+        wanted: Wanted,
+        guard: Held<'_>,
+        used: Option<()>,
+    ) -> anyhow::Result<()> {
+        let Wanted { parts, beside, .. } = wanted;
+        let expires = guard.expires();
         parts.clone().for_each(|at| self.leaves(at));
-        self.tells_tries(&beside, |tries| tries.leaves(who));
+        self.tells_tries(&beside, |tries| tries.leaves(self.who));
         if used.is_none() {
             drop(guard);
             return self.settle_all(parts, &beside).await;
@@ -84,7 +139,7 @@ impl Contestant {
         for at in parts {
             self.parts(at, expires, Some(released)).await?;
         }
-        self.tells_tries(&beside, |tries| tries.closes(who));
+        self.tells_tries(&beside, |tries| tries.closes(self.who));
         Ok(())
     }
 

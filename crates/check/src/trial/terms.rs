@@ -113,7 +113,7 @@ impl Crew {
 
     /// Slots of each endpoint, so that each may hold one lock and await another.
     pub(super) fn slots(self, scenario: &Scenario) -> u8 {
-        let each = if scenario.nests == 0 { 1 } else { 2 };
+        let each = if scenario.nests_holds() { 2 } else { 1 };
         self.tasks as u8 * each
     }
 

@@ -26,7 +26,7 @@ use crate::site::Site;
 use crate::want::{Extent, Mode, Want};
 use course::{Course, Plan, TREE};
 use repair::Params;
-use split::SPLIT_MAX;
+use split::{COVER_MAX, SPLIT_MAX};
 use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, LEVELS_MAX, NODE_BYTES, Tree};
 use word::{CountWord, NodeWord};
 
@@ -50,6 +50,8 @@ pub struct Citron<const SHARES: bool> {
     pub leaf_units: u8,
     /// Into how many nodes a range is split at most.
     pub nodes_max: usize,
+    /// Whether a range is split into as many nodes as have its units and no others, instead.
+    pub is_exact: bool,
     /// How many levels above the lowest that it must see the owner of a node looks, and every how
     /// manyth above its own a client notifies.
     pub distance: u8,
@@ -81,6 +83,7 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             levels: LEVELS,
             leaf_units: LEAF_UNITS_MAX,
             nodes_max: NODES,
+            is_exact: false,
             distance: DISTANCE,
             exempts: true,
             keeps_turn: false,
@@ -95,7 +98,8 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
 impl<const SHARES: bool> Citron<SHARES> {
     fn plan(&self) -> Plan {
         let tree = Tree { levels: self.levels, leaf_units: self.leaf_units };
-        let Self { nodes_max, distance, exempts, counts, .. } = *self;
+        let Self { distance, exempts, counts, .. } = *self;
+        let nodes_max = (!self.is_exact).then_some(self.nodes_max);
         Plan { tree, nodes_max, distance, shares: SHARES, exempts, counts }
     }
 
@@ -126,7 +130,7 @@ impl<const SHARES: bool> Citron<SHARES> {
 pub struct Grant {
     /// What its token counts.
     count: u64,
-    tickets: [u16; SPLIT_MAX],
+    tickets: [u16; COVER_MAX],
     nodes: u8,
 }
 
@@ -175,13 +179,15 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     }
 
     /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, `k=COUNT` nodes at most for a
-    /// range, `m=COUNT` levels between those who meet; `tokens=no` where nobody needs any;
-    /// `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
+    /// range, `exact=yes` for as many as have its units alone, `m=COUNT` levels between those who
+    /// meet; `tokens=no` where nobody needs any; `poll=NANOS` between two reads, `spins=COUNT`,
+    /// `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
             "levels" => Some(Setting::count(&mut self.levels, 2..=LEVELS_MAX)),
             "leaf" => Some(Setting::count(&mut self.leaf_units, 1..=LEAF_UNITS_MAX)),
             "k" => Some(Setting::count(&mut self.nodes_max, 1..=SPLIT_MAX)),
+            "exact" => Some(Setting::yes_or_no(&mut self.is_exact)),
             "m" => Some(Setting::count(&mut self.distance, 1..=DISTANCE_MAX)),
             "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
             "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
@@ -204,15 +210,14 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
         Promises { tries_tell_truth: true, withdraws: true, proof, ..Promises::EXCLUSION }
     }
 
-    /// All units of its nodes, which cover one interval. A leaf is had by the unit, but not where
-    /// readers share: they are counted for all of it.
+    /// All units of its nodes, which cover one interval. A leaf is had by the unit.
     fn covers(&self, units: Range<u32>) -> Range<u32> {
-        let (tree, wanted) = (self.plan().tree, self.units(Extent::new(Mode::Exclusive, units)));
-        let nodes = tree.split(&wanted, self.nodes_max);
-        let is_exact = |node| tree.is_leaf(node) && !SHARES;
+        let (plan, wanted) = (self.plan(), self.units(Extent::new(Mode::Exclusive, units)));
+        let (tree, nodes) = (plan.tree, plan.split(&wanted));
         let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
-        let start = if is_exact(first) { wanted.start } else { tree.units_of(first).start };
-        let end = if is_exact(last) { wanted.end } else { tree.units_of(last).end };
+        let is_leaf = |node| tree.is_leaf(node);
+        let start = if is_leaf(first) { wanted.start } else { tree.units_of(first).start };
+        let end = if is_leaf(last) { wanted.end } else { tree.units_of(last).end };
         start as u32..end as u32
     }
 

@@ -96,7 +96,7 @@ impl Params {
     ) -> Result<(Course, Step), Fault> {
         let (mut course, stage) = match kept(site, self.plan) {
             Kept::New(way) => return Ok((wanted, Step::Take(way))),
-            Kept::Waiting(course, stage) => (course, stage),
+            Kept::Waiting(course, stage) => (*course, stage),
         };
         if course.is_exclusive() {
             self.read_tickets(site, &mut course, stage == Stage::Claimed).await?;

@@ -183,6 +183,7 @@ impl Params {
             course.publish(site, stand);
             match found {
                 Found::Mended => {}
+                Found::Apart => return Ok(InTheWay::Nobody),
                 Found::DeadBits => return Ok(InTheWay::DeadBits),
                 Found::Living(living) => {
                     let is_cleaner = !living.is_empty() && living.iter().all(|it| it.cleans);

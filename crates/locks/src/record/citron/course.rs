@@ -10,7 +10,7 @@ use std::ops::Range;
 use farlock_fabric::verb::Link;
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Slot, Verb, word};
 
-use super::split::{Nodes, SPLIT_MAX};
+use super::split::{COVER_MAX, Nodes};
 use super::tree::{NODE_BYTES, Node, Tree};
 use super::word::NodeWord;
 use crate::site::Site;
@@ -68,8 +68,8 @@ impl Half {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
     pub(super) tree: Tree,
-    /// Into how many nodes a range is split at most.
-    pub(super) nodes_max: usize,
+    /// Into how many nodes a range is split at most; `None`: into those that have its units alone.
+    pub(super) nodes_max: Option<usize>,
     /// From those who notify to those who look.
     pub(super) distance: u8,
     /// Whether nodes have a word for readers as well.
@@ -93,6 +93,14 @@ impl Plan {
     pub(super) const fn word(&self, lock: Addr, node: Node, half: Half) -> Addr {
         let offset = TREE + node.offset() * self.halves() as u64;
         lock.plus(offset + if matches!(half, Half::Readers) { NODE_BYTES } else { 0 })
+    }
+
+    /// The nodes of a request for these units.
+    pub(super) fn split(&self, units: &Range<u64>) -> Nodes {
+        match self.nodes_max {
+            Some(most) => self.tree.split(units, most),
+            None => self.tree.exact_cover(units),
+        }
     }
 
     /// Whether one of these nodes, the first so many, notifies this one.
@@ -121,7 +129,7 @@ pub(super) struct Course {
     /// How many of them it has.
     pub(super) has: usize,
     /// The tickets of those which are internal, of a writer.
-    pub(super) tickets: [u16; SPLIT_MAX],
+    pub(super) tickets: [u16; COVER_MAX],
     /// Whether it only clears bits of the dead below its node.
     cleans: bool,
     /// The count of its token, once it has one that is above those of all before it.
@@ -131,9 +139,9 @@ pub(super) struct Course {
 impl Course {
     /// One that has nothing yet.
     pub(super) fn new(plan: Plan, mode: Mode, units: Range<u64>) -> Self {
-        let nodes = plan.tree.split(&units, plan.nodes_max);
+        let nodes = plan.split(&units);
         let units = (units.start, units.end);
-        let tickets = [0; SPLIT_MAX];
+        let tickets = [0; COVER_MAX];
         Self { plan, mode, units, nodes, has: 0, tickets, cleans: false, token: None }
     }
 
@@ -148,7 +156,7 @@ impl Course {
     }
 
     /// The same with all of them.
-    pub(super) fn complete(self, tickets: [u16; SPLIT_MAX]) -> Self {
+    pub(super) fn complete(self, tickets: [u16; COVER_MAX]) -> Self {
         Self { has: self.nodes.len(), tickets, ..self }
     }
 
@@ -206,7 +214,12 @@ impl Course {
     pub(super) fn notified_by(&self, number: usize) -> impl Iterator<Item = Node> + Clone {
         let (plan, before) = (self.plan, &self.nodes[..number]);
         let all = self.nodes[number].notified(plan.distance);
-        all.filter(move |&node| !plan.is_notified(before, node))
+        all.filter(move |&node| {
+            // Those below it are the last of them.
+            let others = before.iter().rposition(|other| !node.is_above(*other));
+            let below = &before[others.map_or(0, |last| last + 1)..];
+            !plan.is_notified(below, node)
+        })
     }
 
     /// The word of a record that names these units.
@@ -237,7 +250,7 @@ impl Course {
     /// What an explorer has to tell apart.
     pub(super) fn survivors(&self) -> [u64; 4] {
         let tickets = self.tickets[..self.has].iter();
-        let tickets = tickets.fold(0, |sum, &ticket| sum << 16 | u64::from(ticket));
+        let tickets = tickets.fold(0, |sum: u64, &ticket| sum.rotate_left(15) ^ u64::from(ticket));
         let token = self.token.map_or(0, |token| token + 1);
         [self.units_word(), self.has as u64, tickets, token]
     }
@@ -319,6 +332,14 @@ impl Living {
     /// Whether it is counted by this node as a reader of it, or may be.
     pub(super) fn may_read(&self, node: Node) -> bool {
         !self.course.is_exclusive() && self.reached().contains(&node)
+    }
+
+    /// What it reads of this node, or may read: of a leaf these bits, of another one all.
+    pub(super) fn reads(&self, node: Node) -> u64 {
+        match self.may_read(node) {
+            true => self.course.mask_of(node).unwrap_or(u64::MAX),
+            false => 0,
+        }
     }
 
     /// The bits of this leaf that it has, or may have.

@@ -15,13 +15,13 @@ word! {
         /// Whether it is exclusive.
         EXCLUSIVE exclusive: 1,
         /// How many nodes it has.
-        HAS has: 4,
+        HAS has: 8,
         /// Its ticket at the next node, or the one by which that is to be had.
         TICKET ticket: 16,
         /// How many had left where that node was seen to be free.
         LEFT left: 32,
         /// Nothing.
-        SPARE spare: 8,
+        SPARE spare: 4,
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) enum Kept {
     /// Of a request that has not waited yet: the way to its first node, if that is free.
     New(Option<Way>),
     /// Of one that has: its tickets are not known.
-    Waiting(Course, Stage),
+    Waiting(Box<Course>, Stage),
 }
 
 /// What is kept of the request of this slot.
@@ -91,5 +91,5 @@ pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
     let mode = if word.exclusive() == 0 { Mode::Shared } else { Mode::Exclusive };
     let mut course = Course::new(plan, mode, units.start()..units.end());
     course.has = word.has() as usize;
-    Kept::Waiting(course, stage)
+    Kept::Waiting(Box::new(course), stage)
 }

@@ -70,8 +70,8 @@ pub(super) enum Until {
     Vacant,
     /// That nobody is in its line.
     NoLine,
-    /// That no reader is there.
-    Unread,
+    /// That no reader is there, or, at a leaf, none of these bits.
+    Unread(u64),
     /// That nobody is below it.
     Deserted,
     /// That fewer are below it and in its line.
@@ -80,14 +80,22 @@ pub(super) enum Until {
     Free(u64),
 }
 
+/// All that a node has.
+const ALL: u64 = u64::MAX;
+
 impl Until {
+    /// Of what a writer wants at its next node.
+    pub(super) fn unread_by(course: &Course) -> Self {
+        Self::Unread(course.mask().unwrap_or(ALL))
+    }
+
     /// Whether that is so.
     pub(super) fn is_met(self, seen: u64) -> bool {
         let node = NodeWord(seen);
         match self {
             Self::Turn(ticket) => node.turn() == ticket,
             Self::Vacant => node.occ() == 0,
-            Self::NoLine | Self::Unread => node.in_line() == 0,
+            Self::NoLine | Self::Unread(_) => node.in_line() == 0,
             Self::Deserted => node.below() == 0,
             Self::Roomy => !node.is_crowded(),
             Self::Free(mask) => seen & mask == 0,
@@ -99,7 +107,7 @@ impl Until {
     const fn crowd(self, half: Half, seen: NodeWord) -> Self {
         match (self, half, seen.is_line_crowded()) {
             (Self::Roomy, Half::Writers, true) => Self::NoLine,
-            (Self::Roomy, Half::Readers, true) => Self::Unread,
+            (Self::Roomy, Half::Readers, true) => Self::Unread(ALL),
             (Self::Roomy, _, false) => Self::Deserted,
             _ => self,
         }
@@ -117,7 +125,7 @@ impl Until {
             Self::Turn(_) | Self::Vacant | Self::NoLine => {
                 living.gets_in_line(node) || living.has_turn(node, seen)
             }
-            Self::Unread => living.may_read(node),
+            Self::Unread(_) => living.may_read(node),
             Self::Deserted => living.may_be_below(node, half),
             Self::Roomy => unreachable!("a crowd is in line or below"),
             Self::Free(mask) => living.bits(node) & mask != 0,
@@ -140,6 +148,8 @@ pub(super) enum Met {
 pub(super) enum Found {
     /// Those it waits for live: these, or others whose records do not say so any more.
     Living(Vec<Living>),
+    /// Readers that want no bit of those that were waited for.
+    Apart,
     /// The word was mended, or has changed.
     Mended,
     /// Bits that nobody alive has.
@@ -152,12 +162,11 @@ impl Params {
         match bar {
             Bar::Owner(node) => (node, Half::Writers, Until::Vacant),
             Bar::Line(node) => (node, Half::Writers, Until::NoLine),
-            Bar::Readers(node) => (node, Half::Readers, Until::Unread),
+            Bar::Readers(node) => (node, Half::Readers, Until::Unread(ALL)),
             Bar::Crowd(node) => (node, Half::of(course.mode), Until::Roomy),
             Bar::Bits(leaf) => {
-                // A reader is counted for all of the leaf.
-                let mask = course.mask_of(leaf).filter(|_| course.is_exclusive());
-                (leaf, Half::Writers, Until::Free(mask.unwrap_or(u64::MAX)))
+                let mask = course.mask_of(leaf).expect("a leaf alone has bits");
+                (leaf, Half::Writers, Until::Free(mask))
             }
         }
     }
@@ -248,6 +257,7 @@ impl Params {
                 course.publish(site, stand);
                 match found {
                     Found::Living(_) => {}
+                    Found::Apart => return Ok(Met::Yes),
                     Found::Mended => continue,
                     Found::DeadBits => return Ok(Met::DeadBits(node)),
                 }
@@ -281,7 +291,7 @@ impl Params {
                 doubt.watch::<E>(std::iter::empty(), true);
                 doubt.trust_again();
             }
-            Found::DeadBits => {}
+            Found::Apart | Found::DeadBits => {}
         }
         Ok(found)
     }
@@ -310,8 +320,12 @@ impl Params {
             Until::Deserted if usize::from(word.below()) > living.len() => {
                 word::recount(word, living.len() as u16)
             }
-            Until::Unread if usize::from(word.in_line()) > living.len() => {
+            Until::Unread(_) if usize::from(word.in_line()) > living.len() => {
                 word::recount_here(word, living.len() as u16)
+            }
+            // Later ones see the bits that this client has taken.
+            Until::Unread(mask) if living.iter().all(|other| other.reads(node) & mask == 0) => {
+                return Ok(Found::Apart);
             }
             Until::Free(mask) if bits_of(&living, node) & mask & seen != mask & seen => {
                 // Somebody may have left since the word was read.

@@ -12,18 +12,21 @@ use std::ops::{Deref, Range};
 
 use super::tree::{FANOUT, Node, Tree};
 
-/// The most nodes that one range is split into.
+/// The most nodes that one range is split into, where they are counted.
 pub const SPLIT_MAX: usize = 5;
+
+/// The most nodes of any range, if they have its units and no others.
+pub const COVER_MAX: usize = 64;
 
 /// Nodes from left to right, no two of which meet.
 #[derive(Clone, Copy)]
 pub struct Nodes {
     count: u8,
-    nodes: [Node; SPLIT_MAX],
+    nodes: [Node; COVER_MAX],
 }
 
 impl Nodes {
-    const NONE: Self = Self { count: 0, nodes: [Node::ROOT; SPLIT_MAX] };
+    const NONE: Self = Self { count: 0, nodes: [Node::ROOT; COVER_MAX] };
 
     /// Where each of them begins.
     fn begin(&self) -> impl Iterator<Item = u32> {
@@ -146,9 +149,9 @@ impl Tree {
     ///
     /// # Panics
     /// If the tree has not all of them.
-    pub fn exact_cover(self, units: &Range<u64>) -> Vec<Node> {
+    pub fn exact_cover(self, units: &Range<u64>) -> Nodes {
         assert!(units.end <= self.units(), "the tree has these units");
-        let mut cover = Vec::new();
+        let mut cover = Nodes::NONE;
         let mut next = units.start;
         while next < units.end {
             let mut node = self.leaf_of(next);
@@ -272,7 +275,7 @@ mod tests {
             for units in ranges(tree) {
                 let cover = tree.exact_cover(&units);
                 let mut next = units.start;
-                for &node in &cover {
+                for &node in cover.iter() {
                     let own = tree.units_of(node);
                     let is_whole = own.start >= units.start && own.end <= units.end;
                     assert!(is_whole || tree.is_leaf(node), "{units:?} by {cover:?}");
@@ -293,8 +296,8 @@ mod tests {
     #[test]
     fn an_exact_cover_has_at_most_64_nodes() {
         let tree = Tree::LARGEST;
-        assert_eq!(tree.exact_cover(&(1..tree.units() - 1)).len(), 64);
-        assert_eq!(tree.exact_cover(&(0..tree.units())), [Node::ROOT]);
+        assert_eq!(tree.exact_cover(&(1..tree.units() - 1)).len(), COVER_MAX);
+        assert_eq!(*tree.exact_cover(&(0..tree.units())), [Node::ROOT]);
     }
 
     /// What the paper says of its own (section 3.5.1), where nothing else runs; a bound that a busy

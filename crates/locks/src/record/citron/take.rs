@@ -62,9 +62,7 @@ pub(super) fn seen<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Result<W
     let way = way(site, course, writers.turn())?;
     let is_internal = course.mask().is_none();
     let is_free = match course.mask() {
-        // A reader is counted for all of a leaf.
-        Some(mask) if course.is_exclusive() => writers.0 & mask == 0,
-        Some(_) => writers.0 == 0,
+        Some(mask) => writers.0 & mask == 0,
         None => writers.in_line() == 0,
     };
     match is_free {
@@ -287,7 +285,7 @@ fn claiming(lock: Addr, course: &Course, by: By, ticket: u16) -> Chain {
 fn has_taken<E: Endpoint>(site: &Site<'_, E>, course: &Course, chain: &Chain) -> bool {
     match (&chain.verbs[0].verb, course.mask()) {
         (Verb::MaskedCas64 { op, .. }, _) => word::swapped(op, site.endpoint.link(0).old as u64),
-        (_, Some(_)) => read(site, chain.links.own)[0].0 == 0,
+        (_, Some(mask)) => read(site, chain.links.own)[0].0 & mask == 0,
         (_, None) => read(site, chain.links.own)[0].occ() == 0,
     }
 }
@@ -297,7 +295,7 @@ fn in_its_way<E: Endpoint>(site: &Site<'_, E>, course: &Course, links: Links) ->
     let (node, mut wanted) = (course.next(), Vec::new());
     let has_readers = || read(site, links.own)[1].in_line() > 0;
     if course.plan.shares && course.is_exclusive() && has_readers() {
-        wanted.push((node, Half::Readers, Until::Unread));
+        wanted.push((node, Half::Readers, Until::unread_by(course)));
     }
     for_each_below(site, course, links, |node, half, word| {
         if word.below() > 0 {
@@ -412,12 +410,12 @@ impl Params {
     ) -> Result<(), Fault> {
         let nodes = &course.nodes[..course.has + usize::from(claimed)];
         let read = |&node: &Node| looking(course.plan, site.lock, node);
-        if nodes.is_empty() {
-            return Ok(());
-        }
-        site.endpoint.chain(&chain_of(nodes.iter().map(read))).await?;
-        for number in 0..nodes.len() {
-            course.tickets[number] = self::read(site, number)[0].turn();
+        let tickets = course.tickets.chunks_mut(CHAIN_MAX);
+        for (nodes, tickets) in nodes.chunks(CHAIN_MAX).zip(tickets) {
+            site.endpoint.chain(&chain_of(nodes.iter().map(read))).await?;
+            for (number, ticket) in tickets[..nodes.len()].iter_mut().enumerate() {
+                *ticket = self::read(site, number)[0].turn();
+            }
         }
         Ok(())
     }

@@ -11,10 +11,10 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farlock_fabric::shm::{KEEPERS_MAX, Lane, Options, Region, Unparker, park_all};
+use farlock_fabric::shm::{Host, KEEPERS_MAX, Lane, Options, Region, Unparker, park_all};
 use farlock_fabric::{
-    Addr, ConnectError, Endpoint, EndpointId, Fault, Mailbox, Patience, Slot, Verb, Wait, Woken,
-    block_on,
+    Addr, ConnectError, Connection as _, Endpoint, EndpointId, Fault, Mailbox, Patience, Slot,
+    Verb, Wait, Woken, block_on,
 };
 use support::{TestDir, listen, part, say};
 
@@ -284,7 +284,7 @@ fn a_thread_parks_for_several_lanes() {
                     }
                 }
                 waiting.fetch_add(1, Ordering::SeqCst);
-                park_all(lanes.iter(), &unparker);
+                Host::park_all(lanes.iter(), &unparker);
             }
             assert!(!park_all(lanes.iter(), &unparker), "nothing is pending");
         });

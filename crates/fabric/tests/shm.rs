@@ -441,6 +441,19 @@ fn a_place_is_attached_to_without_end() {
     assert_eq!(last.iter().flatten().count(), 65_535);
 }
 
+/// Of two places the first is attached to again and again: before one of its names comes back all
+/// of the other are used too.
+#[test]
+fn a_name_comes_back_when_no_place_has_another_left() {
+    let dir = TestDir::new("two-laps");
+    let region = Region::open(&Options { endpoints: 2, slots: 1, ..dir.options() }).unwrap();
+    let mut seen = std::collections::HashSet::new();
+    for attach in 0..2 * 65_535 {
+        let id = region.endpoint().unwrap().id();
+        assert!(seen.insert((id.index, id.incarnation)), "{id:?} after {attach}");
+    }
+}
+
 #[test]
 fn the_table_shows_who_is_there() {
     let dir = TestDir::new("info");

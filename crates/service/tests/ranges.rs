@@ -148,6 +148,20 @@ fn a_waiter_is_granted_when_the_range_is_free() {
 }
 
 #[test]
+fn a_task_waits_until_its_limit_and_no_shorter() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let held = ours.exclusive(0..10).blocking().unwrap();
+    thread::scope(|threads| {
+        let task = theirs.exclusive(5..6).within(Duration::from_secs(20)).acquire();
+        let task = threads.spawn(|| block_on(task).map(drop));
+        thread::sleep(SOON);
+        drop(held);
+        task.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn a_waiter_that_gives_up_is_as_if_it_had_never_asked() {
     let stage = Stage::new();
     let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));

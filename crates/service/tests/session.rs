@@ -55,6 +55,57 @@ fn readers_share_across_sessions() {
     assert!(one.lock("t").exclusive().within(limit).blocking().is_ok());
 }
 
+/// The second asked while a writer of another session was in line, so it has a place of its own.
+#[test]
+fn shared_holders_of_one_session_are_counted_however_they_came() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session(), stage.session());
+    let (lock, other) = (ours.lock("t"), theirs.lock("t"));
+    let soon = Duration::from_millis(30);
+    let first = lock.shared().blocking().unwrap();
+    let second = thread::scope(|threads| {
+        let writer = threads.spawn(|| other.exclusive().within(10 * soon).blocking());
+        thread::sleep(soon);
+        let second = lock.shared().within(Duration::from_secs(20)).blocking().unwrap();
+        assert!(matches!(writer.join().unwrap(), Err(AcquireError::TimedOut { .. })));
+        second
+    });
+    first.release().blocking().unwrap();
+    let refused = other.exclusive().at_once().blocking().unwrap_err();
+    assert!(matches!(refused, AcquireError::Busy { .. }), "{refused}");
+    assert!(!refused.to_string().contains("this very session"), "{refused}");
+    let own = lock.exclusive().at_once().blocking().unwrap_err();
+    assert!(own.to_string().contains("this very session"), "{own}");
+    second.release().blocking().unwrap();
+    assert!(other.exclusive().within(Duration::from_secs(20)).blocking().is_ok());
+}
+
+/// What a task is granted after it waited it has: nobody that came later comes in between.
+#[test]
+fn a_task_that_waited_is_granted_in_its_turn() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session(), stage.session());
+    let (lock, other) = (ours.lock("t"), theirs.lock("t"));
+    let (soon, limit) = (Duration::from_millis(30), Duration::from_secs(20));
+    let held = stage.session().lock("t").exclusive().blocking().unwrap();
+    let (say, said) = std::sync::mpsc::channel::<()>();
+    thread::scope(|threads| {
+        let task = threads.spawn(|| block_on(lock.exclusive().within(limit).acquire()).map(drop));
+        thread::sleep(soon);
+        threads.spawn(move || {
+            let guard = other.exclusive().blocking().unwrap();
+            // Until the task has had it.
+            let _ = said.recv();
+            drop(guard);
+        });
+        thread::sleep(soon);
+        held.release().blocking().unwrap();
+        let granted = task.join().unwrap();
+        drop(say);
+        granted.unwrap();
+    });
+}
+
 #[test]
 fn the_async_face_waits_and_wakes_on_any_executor() {
     let stage = Stage::new();

@@ -212,3 +212,24 @@ impl Mapping {
         (file_bytes >= bytes).then_some(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::region::{Options, Region};
+    use super::super::testing::TestDir;
+    use super::*;
+
+    #[test]
+    fn a_slot_that_a_place_has_not_is_none_of_the_next_one() {
+        let dir = TestDir::new("slots");
+        let options = Options::new(dir.path(), dir.path().join("state"), "r");
+        let region = Region::open(&Options { slots: 2, ..options }).unwrap();
+        let (mapping, places) = (region.mapping(), region.mapping().layout().capacity.places());
+        let offset = |index, slot| mapping.record_offset(index, Slot(slot));
+        assert!(offset(1, 0) < offset(1, 1) && offset(1, 1) < offset(2, 0));
+        for (index, slot) in [(0, 0), (1, 2), (places, 2), (places + 1, 0)] {
+            assert!(offset(index, slot).is_none() && mapping.mailbox(index, Slot(slot)).is_none());
+        }
+        assert!(offset(places, 1).is_some());
+    }
+}

@@ -237,6 +237,29 @@ mod tests {
     use super::super::testing::TestDir;
     use super::*;
 
+    /// What the kernel finds: the nodes from the head on, and back.
+    fn listed() -> usize {
+        OWN.with_borrow(|own| {
+            let list = own.as_ref().unwrap();
+            let head: *mut Node = list.head.as_ptr().cast();
+            let (mut before, mut node) = (head, list.head().next.load(Ordering::Relaxed));
+            let mut nodes = 0;
+            while node != head {
+                // SAFETY: a node of this list, which lives as long as it.
+                let found = unsafe { &*node };
+                assert_eq!(found.before.load(Ordering::Relaxed), before);
+                (before, node) = (node, found.next.load(Ordering::Relaxed));
+                nodes += 1;
+            }
+            nodes
+        })
+    }
+
+    #[test]
+    fn an_owner_is_what_the_kernel_takes_for_one() {
+        assert_eq!(OWNER_MASK, libc::FUTEX_TID_MASK);
+    }
+
     #[test]
     fn words_come_and_go_in_any_order() {
         let dir = TestDir::new("robust");
@@ -250,9 +273,9 @@ mod tests {
                 assert!(keep(kept, 77));
                 assert_eq!(kept.load(Ordering::Relaxed), 77);
             }
-            for left in order {
+            for (left, others) in order.into_iter().zip([2, 1, 0]) {
                 assert!(let_go(left, 77));
-                assert_eq!(left.load(Ordering::Relaxed), 0);
+                assert_eq!((left.load(Ordering::Relaxed), listed()), (0, others));
             }
         }
         let elsewhere = AtomicU32::new(5);

@@ -229,6 +229,37 @@ mod tests {
     }
 
     #[test]
+    fn a_waiter_that_was_set_back_often_is_impatient_until_it_goes() {
+        let lock = ListEx::new();
+        let held = lock.lock(Range::one(1));
+        let context = &mut Context::from_waker(Waker::noop());
+        {
+            let mut task = pin!(lock.enter(Range::one(1)));
+            assert!(task.as_mut().poll(context).is_pending());
+            assert!(lock.list.impatience.is_none());
+            for _ in 0..100 {
+                assert!(task.as_mut().poll(context).is_pending());
+            }
+            assert!(!lock.list.impatience.is_none());
+        }
+        assert!(lock.list.impatience.is_none());
+        lock.unlock(held);
+    }
+
+    #[test]
+    fn readers_with_a_deadline_share_and_wait_for_writers() {
+        let lock = ListRw::default();
+        let soon = || Instant::now() + std::time::Duration::from_secs(60);
+        let one = lock.lock_shared_until(Range::one(1), soon()).unwrap();
+        let two = lock.lock_shared_until(Range::one(1), soon()).unwrap();
+        lock.unlock(one);
+        lock.unlock(two);
+        let held = lock.lock(Range::one(1));
+        assert!(lock.lock_shared_until(Range::one(1), Instant::now()).is_none());
+        lock.unlock(held);
+    }
+
+    #[test]
     fn standing_back_does_not_outlast_a_deadline() {
         let lock = ListEx::new();
         let held = lock.lock(Range::one(1));

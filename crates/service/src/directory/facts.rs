@@ -132,3 +132,23 @@ impl Facts {
         Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::LOCK_KIND;
+
+    #[test]
+    fn facts_that_were_overwritten_are_not_sound() {
+        let wanted = Wanted::new("ledger", LOCK_KIND.name).unwrap();
+        let facts = Facts::of(&wanted);
+        assert!(facts.are_sound().is_ok());
+        for word in 0..FACT_WORDS {
+            for bit in [0, 17, 63] {
+                let mut damaged = Facts(facts.0);
+                damaged.0[word] ^= 1 << bit;
+                assert!(damaged.are_sound().is_err(), "bit {bit} of word {word}");
+            }
+        }
+    }
+}

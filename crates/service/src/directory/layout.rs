@@ -348,6 +348,14 @@ mod tests {
         (0..6).fold(odd, |x, _| x.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(x))))
     }
 
+    #[test]
+    fn a_record_is_staged_by_one_incarnation_of_a_place() {
+        let owner = |index, incarnation| EndpointId { index, incarnation };
+        let staged = Link::new().staged_by(owner(7, 3));
+        assert!(staged.is_staged_by(owner(7, 3)) && staged.owner_index() == 7);
+        assert!(!staged.is_staged_by(owner(7, 4)) && !staged.is_staged_by(owner(8, 3)));
+    }
+
     /// Two words never have one mark or seal: what was mixed can be told.
     #[test]
     fn mixing_loses_nothing() {

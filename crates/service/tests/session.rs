@@ -80,32 +80,6 @@ fn shared_holders_of_one_session_are_counted_however_they_came() {
     assert!(other.exclusive().within(Duration::from_secs(20)).blocking().is_ok());
 }
 
-/// What a task is granted after it waited it has: nobody that came later comes in between.
-#[test]
-fn a_task_that_waited_is_granted_in_its_turn() {
-    let stage = Stage::new();
-    let (ours, theirs) = (stage.session(), stage.session());
-    let (lock, other) = (ours.lock("t"), theirs.lock("t"));
-    let (soon, limit) = (Duration::from_millis(30), Duration::from_secs(20));
-    let held = stage.session().lock("t").exclusive().blocking().unwrap();
-    let (say, said) = std::sync::mpsc::channel::<()>();
-    thread::scope(|threads| {
-        let task = threads.spawn(|| block_on(lock.exclusive().within(limit).acquire()).map(drop));
-        thread::sleep(soon);
-        threads.spawn(move || {
-            let guard = other.exclusive().blocking().unwrap();
-            // Until the task has had it.
-            let _ = said.recv();
-            drop(guard);
-        });
-        thread::sleep(soon);
-        held.release().blocking().unwrap();
-        let granted = task.join().unwrap();
-        drop(say);
-        granted.unwrap();
-    });
-}
-
 #[test]
 fn the_async_face_waits_and_wakes_on_any_executor() {
     let stage = Stage::new();

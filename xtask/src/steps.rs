@@ -299,6 +299,8 @@ pub(crate) const CI: &[Step] = &[
             range!("0-16,4-8,4-5 --protocol citron-rw:leaf=1 --budget 6s --partial"),
             range!("0-16,0-1,4-8 --protocol citron-rw:leaf=1"),
             range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2 --budget 5s --partial"),
+            // Of one that holds and one that only waits, each has what the other wants.
+            range!("4-6+0-1,0-7 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes:back=1"),
             // Disjoint ranges that are held while others are awaited, and a reader beside a writer.
             range!("0-3+8-9,9-12+3-4 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes"),
             range!(
@@ -306,8 +308,8 @@ pub(crate) const CI: &[Step] = &[
                  citron-rw:leaf=4:tokens=no:exact=yes"
             ),
             range!("0-1,1-2 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no"),
-            range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1:tokens=no"),
-            range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1:tokens=no"),
+            range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1:tokens=no:back=0"),
+            range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1:tokens=no:back=0"),
             // Tries beside the dead: at a node, above it, at bits, and beside a cleaner of bits.
             check!("exhaustive --clients 2 --acquisitions 1 --crashes 1 --tries --protocol citron"),
             range!("0-4,2-3 --crashes 1 --tries --protocol citron:leaf=1:tokens=no"),

@@ -335,7 +335,8 @@ mod tests {
     }
 
     /// Ranges that do not overlap may have nodes that do: held while others are awaited, they
-    /// deadlock. Those of exact covers do not, nor a reader beside a writer in one leaf.
+    /// deadlock. Those of exact covers do not, nor a reader beside a writer in one leaf, nor one
+    /// that holds beside one that only waits.
     #[test]
     fn disjoint_ranges_that_are_held_and_awaited_do_not_deadlock() {
         let explored = |spec: &str, wishes: [&str; 2], shared| {
@@ -350,6 +351,10 @@ mod tests {
             ("citron:leaf=1:exact=yes", apart, 0),
             ("citron-rw:leaf=4:exact=yes", ["0-1+5-6", "4-5+1-2"], 1),
             ("citron-rw:leaf=4:exact=yes", ["0-1+5-6", "4-5+1-2"], 3),
+            // What one has and the other waits for, which has parts of it: that one steps back.
+            ("citron:leaf=1:exact=yes", ["4-6+0-1", "0-8"], 0),
+            ("citron:leaf=1:exact=yes", ["4-6+0-1", "0-7"], 0),
+            ("citron-rw:leaf=4:exact=yes", ["4-6+0-1", "0-7"], 1),
         ] {
             let explored = explored(spec, wishes, shared);
             assert!(explored.catch.is_none(), "{spec} {wishes:?}: {:?}", explored.catch);

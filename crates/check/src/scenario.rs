@@ -211,7 +211,12 @@ impl Scenario {
 
     /// Whether clients acquire within a hold.
     pub fn nests_holds(&self) -> bool {
-        self.nests != 0 || self.ranges.iter().any(|wish| wish.within.is_some())
+        self.nests != 0 || self.nests_ranges()
+    }
+
+    /// Whether a client acquires units of a lock while it holds others.
+    pub fn nests_ranges(&self) -> bool {
+        self.ranges.iter().any(|wish| wish.within.is_some())
     }
 
     /// How many acquisitions there are, of all clients.

@@ -91,6 +91,24 @@ fn disjoint_ranges_that_are_held_and_awaited_are_all_had() {
     }
 }
 
+/// Whoever only waits has not got it: a holder of a part gets another part, as with the kernel's
+/// locks of byte ranges.
+#[test]
+fn a_holder_gets_what_another_that_waits_for_it_has_taken_already() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    for (held, wanted) in [(100_000, 5), (70, 1), (5, 100_000), (16_384, 0)] {
+        let first = ours.exclusive(held..held + 10).blocking().unwrap();
+        thread::scope(|threads| {
+            let whole = threads.spawn(|| theirs.exclusive(..262_000).blocking().map(drop));
+            thread::sleep(SOON);
+            let second = ours.exclusive(wanted..wanted + 1).within(Duration::from_secs(20));
+            drop((second.blocking().unwrap(), first));
+            whole.join().unwrap().unwrap();
+        });
+    }
+}
+
 #[test]
 fn shared_ranges_share() {
     let stage = Stage::new();

@@ -38,7 +38,7 @@ fn config(scenario: &Scenario, terms: &Terms) -> Config {
         slow_completions: scenario.slow,
         clocks_decide: terms.lease_ns.is_some(),
         // A try of a lock that is held for long loses patience.
-        words_keep: scenario.tries != 0 && scenario.hold_ns > 0,
+        words_keep: scenario.tries != 0 && scenario.hold_ns > 0 || scenario.nests_ranges(),
         adds_within_ns: terms.adds_within_ns.filter(|_| scenario.is_timely()),
         events_max: Some(EVENTS_MAX),
         ..Config::default()

@@ -66,6 +66,9 @@ pub struct Citron<const SHARES: bool> {
     pub keeps_token: bool,
     /// Whether grants are counted, so that they have tokens.
     pub counts: bool,
+    /// How often a request that waits gives all back for a while, so that others go on that wait
+    /// for what it has; from 8 on without end.
+    pub steps_back_max: u8,
     /// The pause between two reads, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -89,6 +92,7 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             keeps_turn: false,
             keeps_token: false,
             counts: true,
+            steps_back_max: u8::MAX,
             poll_ns: POLL_NS,
             patience: Patience::DEFAULT,
         }
@@ -98,9 +102,9 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
 impl<const SHARES: bool> Citron<SHARES> {
     fn plan(&self) -> Plan {
         let tree = Tree { levels: self.levels, leaf_units: self.leaf_units };
-        let Self { distance, exempts, counts, .. } = *self;
+        let Self { distance, exempts, counts, steps_back_max, .. } = *self;
         let nodes_max = (!self.is_exact).then_some(self.nodes_max);
-        Plan { tree, nodes_max, distance, shares: SHARES, exempts, counts }
+        Plan { tree, nodes_max, distance, shares: SHARES, exempts, counts, steps_back_max }
     }
 
     fn params(&self) -> Params {
@@ -180,8 +184,8 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
 
     /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, `k=COUNT` nodes at most for a
     /// range, `exact=yes` for as many as have its units alone, `m=COUNT` levels between those who
-    /// meet; `tokens=no` where nobody needs any; `poll=NANOS` between two reads, `spins=COUNT`,
-    /// `yields=COUNT`.
+    /// meet; `tokens=no` where nobody needs any; `back=COUNT` steps back of a request at most;
+    /// `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
             "levels" => Some(Setting::count(&mut self.levels, 2..=LEVELS_MAX)),
@@ -190,6 +194,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "exact" => Some(Setting::yes_or_no(&mut self.is_exact)),
             "m" => Some(Setting::count(&mut self.distance, 1..=DISTANCE_MAX)),
             "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
+            "back" => Some(Setting::count(&mut self.steps_back_max, 0..=u8::MAX)),
             "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
             _ => Setting::patience(&mut self.patience, name),
         }

@@ -5,7 +5,7 @@
 //! of a line cannot be given back: it is *lost*, as those of the dead are. The node says so, and
 //! waiters in line look for the one before them, and pass over it.
 
-use farlock_fabric::{Fault, Verb, WideAtomics};
+use farlock_fabric::{Fault, Nanos, Verb, Wait, WideAtomics};
 
 use super::course::{Course, Half, Stand, chain_of};
 use super::place::{Kept, Stage, keep, kept};
@@ -14,6 +14,10 @@ use super::take::{By, Claim, Way, look, seen, way};
 use super::word::{self, NodeWord};
 use crate::site::Site;
 use crate::slot::Phase;
+
+/// How long a request has nothing that has stepped back, in nanoseconds: until those it kept out
+/// have come in.
+const STEP_BACK_NS: Nanos = 1_000_000;
 
 /// What a request does next.
 #[derive(Debug)]
@@ -131,6 +135,24 @@ impl Params {
         Ok(())
     }
 
+    /// Gives back for a while all that a request has, since it has waited for long: a client that
+    /// holds what it waits for may wait for what it has. It comes back soon, and keeps what it has
+    /// for longer: else those that come one after the other would keep it out for ever.
+    async fn step_back<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        stage: Stage,
+    ) -> Result<Step, Fault> {
+        self.leave(site, course, stage).await?;
+        course.steps_back();
+        course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
+        keep(site, course, Stage::Nothing);
+        let (interval, patience) = (Some(STEP_BACK_NS), self.patience);
+        site.wait_or_withdraw(Wait { interval, patience, ..Wait::default() }, false).await;
+        Ok(Step::Take(None))
+    }
+
     /// Gives back a ticket of the next node if it is its turn. Whether it was.
     async fn pass_turn<E: WideAtomics>(
         &self,
@@ -229,8 +251,10 @@ impl Params {
         ticket: u16,
     ) -> Result<Step, Fault> {
         keep(site, course, Stage::Line(ticket));
-        if self.wait_for_turn(site, course, ticket).await? == Met::Left {
-            return Ok(Step::Line(ticket));
+        match self.wait_for_turn(site, course, ticket).await? {
+            Met::Left => return Ok(Step::Line(ticket)),
+            Met::Stuck => return self.step_back(site, course, Stage::Line(ticket)).await,
+            Met::Yes | Met::DeadBits(_) => {}
         }
         loop {
             site.endpoint.checkpoint(&[ticket.into()]);
@@ -265,6 +289,7 @@ impl Params {
         keep(site, course, Stage::Nothing);
         Ok(match self.wait_at(site, course, bar).await? {
             Met::Left => Step::Wait(bar),
+            Met::Stuck => self.step_back(site, course, Stage::Nothing).await?,
             Met::Yes => Step::Take(None),
             Met::DeadBits(leaf) => {
                 self.give_all_back(site, course).await?;
@@ -284,10 +309,11 @@ impl Params {
         keep(site, course, Stage::Claimed);
         while let Some(&next) = wanted.last() {
             site.endpoint.checkpoint(&[wanted.len() as u64]);
-            if self.wait_below(site, course, next).await? == Met::Left {
-                return Ok(Step::Below(wanted));
-            }
-            wanted.pop();
+            match self.wait_below(site, course, next).await? {
+                Met::Left => return Ok(Step::Below(wanted)),
+                Met::Stuck => return self.step_back(site, course, Stage::Claimed).await,
+                Met::Yes | Met::DeadBits(_) => wanted.pop(),
+            };
         }
         course.has += 1;
         Ok(Step::Take(None))

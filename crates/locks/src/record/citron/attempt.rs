@@ -179,13 +179,13 @@ impl Params {
                 return Ok(InTheWay::Nobody);
             }
             course.publish(site, Stand { phase: Phase::Repairing, ..stand });
-            let found = self.mend(site, wanted, seen).await?;
+            let found = self.mend(site, course.reached(stand.claims), wanted, seen).await?;
             course.publish(site, stand);
             match found {
                 Found::Mended => {}
                 Found::Apart => return Ok(InTheWay::Nobody),
                 Found::DeadBits => return Ok(InTheWay::DeadBits),
-                Found::Living(living) => {
+                Found::Living(living, _) => {
                     let is_cleaner = !living.is_empty() && living.iter().all(|it| it.cleans);
                     return Ok(if is_cleaner { InTheWay::Cleaner } else { InTheWay::Living });
                 }

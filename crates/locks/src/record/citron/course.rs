@@ -78,6 +78,8 @@ pub(super) struct Plan {
     pub(super) exempts: bool,
     /// Whether grants are counted.
     pub(super) counts: bool,
+    /// How often a request gives all back for others.
+    pub(super) steps_back_max: u8,
 }
 
 /// Where the tree begins, in bytes from the word that counts grants, which has a line of its own.
@@ -109,6 +111,12 @@ impl Plan {
     }
 }
 
+/// How often a client looks around that has parts of what it wants, before it gives them back for a
+/// while. It looks for the second time after some 10 ms, and each time waits twice as long.
+const LOOKS_IN_VAIN: u8 = 2;
+/// How often it waits longer than the time before.
+const STEPS_BACK_MAX: u8 = 7;
+
 /// Where a request stands at its next node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stand {
@@ -132,6 +140,8 @@ pub(super) struct Course {
     pub(super) tickets: [u16; COVER_MAX],
     /// Whether it only clears bits of the dead below its node.
     cleans: bool,
+    /// How often it has given all back for others that may wait for it.
+    steps_back: u8,
     /// The count of its token, once it has one that is above those of all before it.
     pub(super) token: Option<u64>,
 }
@@ -142,12 +152,24 @@ impl Course {
         let nodes = plan.split(&units);
         let units = (units.start, units.end);
         let tickets = [0; COVER_MAX];
-        Self { plan, mode, units, nodes, has: 0, tickets, cleans: false, token: None }
+        let (cleans, steps_back) = (false, 0);
+        Self { plan, mode, units, nodes, has: 0, tickets, cleans, steps_back, token: None }
     }
 
     /// The same for a cleaner.
     pub(super) fn cleaning(self) -> Self {
         Self { cleans: true, ..self }
+    }
+
+    /// It has given all back, so that others go on that wait for it, and for which it waits.
+    pub(super) fn steps_back(&mut self) {
+        self.steps_back = (self.steps_back + 1).min(STEPS_BACK_MAX);
+    }
+
+    /// Whether it is to give back what it has, after it has looked around so often and found the
+    /// living in its way: the later the oftener it has done so already.
+    pub(super) const fn is_to_step_back(&self, looks: u8) -> bool {
+        looks >= LOOKS_IN_VAIN + self.steps_back && self.steps_back < self.plan.steps_back_max
     }
 
     /// Whether both want the same.
@@ -186,6 +208,12 @@ impl Course {
     /// The nodes that it has.
     pub(super) fn held(&self) -> &[Node] {
         &self.nodes[..self.has]
+    }
+
+    /// The nodes that it has, and the next one if it `claims` that, in its mode.
+    pub(super) fn reached(&self, claims: bool) -> (&[Node], Mode) {
+        let reached = (self.has + usize::from(claims)).min(self.nodes.len());
+        (&self.nodes[..reached], self.mode)
     }
 
     /// The node that it is about to have.
@@ -252,7 +280,7 @@ impl Course {
         let tickets = self.tickets[..self.has].iter();
         let tickets = tickets.fold(0, |sum: u64, &ticket| sum.rotate_left(15) ^ u64::from(ticket));
         let token = self.token.map_or(0, |token| token + 1);
-        [self.units_word(), self.has as u64, tickets, token]
+        [self.units_word(), self.has as u64 | u64::from(self.steps_back) << 8, tickets, token]
     }
 }
 
@@ -319,9 +347,14 @@ impl Living {
 
     /// The nodes that it has, or may have something of.
     fn reached(&self) -> &[Node] {
-        let more = usize::from(self.claims);
-        let reached = (self.course.has + more).min(self.course.nodes.len());
-        &self.course.nodes[..reached]
+        self.course.reached(self.claims).0
+    }
+
+    /// Whether it waits, or may soon, for one that has reached these nodes in this mode.
+    pub(super) fn awaits(&self, (nodes, mode): (&[Node], Mode)) -> bool {
+        let goes_with = mode == Mode::Shared && !self.course.is_exclusive();
+        let mut missing = self.course.nodes[self.course.has..].iter();
+        !goes_with && missing.any(|&own| nodes.iter().any(|&node| own.meets(node)))
     }
 
     /// Whether it is counted by this word of this node as one below, or may be.

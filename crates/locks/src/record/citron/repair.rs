@@ -14,6 +14,7 @@ use crate::event::Event;
 use crate::record::bakery::Doubt;
 use crate::site::Site;
 use crate::slot::Phase;
+use crate::want::Mode;
 
 /// What a client must know besides what it wants.
 #[derive(Clone, Copy, Debug)]
@@ -140,14 +141,17 @@ pub(super) enum Met {
     Yes,
     /// Bits of this leaf are those of the dead.
     DeadBits(Node),
+    /// The living have been in the way for long, and the request has what others may wait for.
+    Stuck,
     /// The request was withdrawn.
     Left,
 }
 
 /// What came of looking around.
 pub(super) enum Found {
-    /// Those it waits for live: these, or others whose records do not say so any more.
-    Living(Vec<Living>),
+    /// Those it waits for live: these, or others whose records do not say so any more. The request
+    /// may have what others wait for.
+    Living(Vec<Living>, bool),
     /// Readers that want no bit of those that were waited for.
     Apart,
     /// The word was mended, or has changed.
@@ -238,7 +242,7 @@ impl Params {
     ) -> Result<Met, Fault> {
         let (node, half, until) = wanted;
         let here = site.at(self.plan.word(site.lock, node, half));
-        let (mut doubt, mut looked) = (Doubt::new::<E>(), None);
+        let (mut doubt, mut looked, mut in_vain) = (Doubt::new::<E>(), None, 0);
         loop {
             if site.is_withdrawn() {
                 return Ok(Met::Left);
@@ -253,17 +257,24 @@ impl Params {
             if doubt.is_due() || line.is_some() && line != looked {
                 looked = line;
                 course.publish(site, Stand { phase: Phase::Repairing, ..stand });
-                let found = self.look_around(site, &mut doubt, wanted, seen).await?;
+                let reached = course.reached(stand.claims);
+                let found = self.look_around(site, &mut doubt, reached, wanted, seen).await?;
                 course.publish(site, stand);
                 match found {
-                    Found::Living(_) => {}
+                    Found::Living(living, is_awaited) => {
+                        in_vain += u8::from(is_awaited && are_sure(&living));
+                    }
                     Found::Apart => return Ok(Met::Yes),
                     Found::Mended => continue,
                     Found::DeadBits => return Ok(Met::DeadBits(node)),
                 }
             }
+            if course.is_to_step_back(in_vain) {
+                return Ok(Met::Stuck);
+            }
             let looked_at = looked.unwrap_or(0);
-            site.endpoint.checkpoint(&[seen, doubt.hash(), doubt.patience(), looked_at]);
+            let patience = doubt.patience() << u8::BITS | u64::from(in_vain);
+            site.endpoint.checkpoint(&[seen, doubt.hash(), patience, looked_at]);
             let pause_ns = (!E::WATCHES_MEMORY).then_some(self.poll_ns);
             doubt.wait_or_withdraw(&here, seen, pause_ns, self.patience).await;
         }
@@ -274,16 +285,17 @@ impl Params {
         &self,
         site: &Site<'_, E>,
         doubt: &mut Doubt,
+        reached: (&[Node], Mode),
         wanted: Wanted,
         seen: u64,
     ) -> Result<Found, Fault> {
-        let found = self.mend(site, wanted, seen).await?;
+        let found = self.mend(site, reached, wanted, seen).await?;
         match &found {
-            Found::Living(living) => {
+            Found::Living(living, _) => {
                 let is_vague = living.iter().any(Living::is_about_to_change);
                 doubt.watch::<E>(living.iter().map(|other| other.endpoint), is_vague);
                 // What their records say they may have left already.
-                if !is_vague && !living.is_empty() {
+                if are_sure(living) {
                     doubt.trust_for_a_while();
                 }
             }
@@ -296,10 +308,12 @@ impl Params {
         Ok(found)
     }
 
-    /// Mends a word that was `seen` so if no living client is among those for whom one waits there.
+    /// Mends a word that was `seen` so if no living client is among those for whom one waits there,
+    /// who has `reached` these nodes.
     pub(super) async fn mend<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
+        reached: (&[Node], Mode),
         (node, half, until): Wanted,
         seen: u64,
     ) -> Result<Found, Fault> {
@@ -309,6 +323,7 @@ impl Params {
         let in_line = living.iter().filter_map(|other| other.ticket_of(node));
         let own = if let Until::Turn(ticket) = until { Some(ticket) } else { None };
         let next = in_line.chain(own).min_by_key(|&ticket| word.before(ticket));
+        let is_awaited = living.iter().any(|other| other.awaits(reached));
         living.retain(|other| until.waits_for(other, (node, half), word));
         let op = match until {
             // All tickets before that of one who lives, or all.
@@ -333,7 +348,7 @@ impl Params {
                 let still = site.endpoint.old() as u64 & seen & mask & !bits_of(&living, node);
                 return Ok(if still == 0 { Found::Mended } else { Found::DeadBits });
             }
-            _ => return Ok(Found::Living(living)),
+            _ => return Ok(Found::Living(living, is_awaited)),
         };
         site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
         if word::swapped(&op, site.endpoint.old() as u64) {
@@ -341,6 +356,11 @@ impl Params {
         }
         Ok(Found::Mended)
     }
+}
+
+/// Whether there are some, and none of their records is about to change.
+fn are_sure(living: &[Living]) -> bool {
+    !living.is_empty() && !living.iter().any(Living::is_about_to_change)
 }
 
 /// The bits of this leaf that these have, or may have.

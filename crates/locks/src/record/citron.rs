@@ -125,7 +125,7 @@ impl<const SHARES: bool> Citron<SHARES> {
 
     /// One that has all.
     fn held(&self, want: Extent, grant: Grant) -> Course {
-        self.course(want).complete(grant.tickets)
+        self.course(want).complete(&grant.tickets)
     }
 }
 
@@ -140,8 +140,9 @@ pub struct Grant {
 
 impl Grant {
     fn of(course: &Course) -> Self {
-        let (tickets, nodes) = (course.tickets, course.nodes.len() as u8);
-        Self { count: course.token.unwrap_or(0), tickets, nodes }
+        let mut tickets = [0; COVER_MAX];
+        tickets[..course.tickets.len()].copy_from_slice(&course.tickets);
+        Self { count: course.token.unwrap_or(0), tickets, nodes: course.nodes.len() as u8 }
     }
 }
 

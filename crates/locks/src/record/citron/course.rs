@@ -7,10 +7,11 @@
 
 use std::ops::Range;
 
-use farlock_fabric::verb::Link;
+use farlock_fabric::verb::{CHAIN_MAX, Link};
 use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Slot, Verb, word};
+use smallvec::{SmallVec, smallvec};
 
-use super::split::{COVER_MAX, Nodes};
+use super::split::{NODES_INLINE, Nodes};
 use super::tree::{NODE_BYTES, Node, Tree};
 use super::word::NodeWord;
 use crate::site::Site;
@@ -43,7 +44,10 @@ word! {
 
 /// A chain of these verbs.
 pub(super) fn chain_of(verbs: impl Iterator<Item = Verb<'static>>) -> Vec<Link<'static>> {
-    verbs.map(Link::from).collect()
+    // Which is grown in steps otherwise.
+    let mut chain = Vec::with_capacity(CHAIN_MAX);
+    chain.extend(verbs.map(Link::from));
+    chain
 }
 
 /// The words of a node: that of writers, and, where readers share, behind it theirs. In the second
@@ -127,8 +131,11 @@ pub(super) struct Stand {
     pub(super) ticket: Option<u16>,
 }
 
+/// The tickets of a request's nodes.
+type TicketsOfNodes = SmallVec<[u16; NODES_INLINE]>;
+
 /// A request on its way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Course {
     pub(super) plan: Plan,
     pub(super) mode: Mode,
@@ -137,7 +144,7 @@ pub(super) struct Course {
     /// How many of them it has.
     pub(super) has: usize,
     /// The tickets of those which are internal, of a writer.
-    pub(super) tickets: [u16; COVER_MAX],
+    pub(super) tickets: TicketsOfNodes,
     /// Whether it only clears bits of the dead below its node.
     cleans: bool,
     /// How often it has given all back for others that may wait for it.
@@ -151,7 +158,7 @@ impl Course {
     pub(super) fn new(plan: Plan, mode: Mode, units: Range<u64>) -> Self {
         let nodes = plan.split(&units);
         let units = (units.start, units.end);
-        let tickets = [0; COVER_MAX];
+        let tickets = smallvec![0; nodes.len()];
         let (cleans, steps_back) = (false, 0);
         Self { plan, mode, units, nodes, has: 0, tickets, cleans, steps_back, token: None }
     }
@@ -178,8 +185,9 @@ impl Course {
     }
 
     /// The same with all of them.
-    pub(super) fn complete(self, tickets: [u16; COVER_MAX]) -> Self {
-        Self { has: self.nodes.len(), tickets, ..self }
+    pub(super) fn complete(self, tickets: &[u16]) -> Self {
+        let has = self.nodes.len();
+        Self { has, tickets: SmallVec::from_slice(&tickets[..has]), ..self }
     }
 
     pub(super) fn units(&self) -> Range<u64> {
@@ -285,7 +293,7 @@ impl Course {
 }
 
 /// A request of a client that lives, as its record says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Living {
     pub(super) endpoint: EndpointId,
     pub(super) course: Course,

@@ -10,6 +10,8 @@
 
 use std::ops::{Deref, Range};
 
+use smallvec::SmallVec;
+
 use super::tree::{FANOUT, Node, Tree};
 
 /// The most nodes that one range is split into, where they are counted.
@@ -18,15 +20,15 @@ pub const SPLIT_MAX: usize = 5;
 /// The most nodes of any range, if they have its units and no others.
 pub const COVER_MAX: usize = 64;
 
+/// So many nodes lie where the request does; those of more, which are rare, in the heap.
+pub(super) const NODES_INLINE: usize = 6;
+
 /// Nodes from left to right, no two of which meet.
-#[derive(Clone, Copy)]
-pub struct Nodes {
-    count: u8,
-    nodes: [Node; COVER_MAX],
-}
+#[derive(Clone)]
+pub struct Nodes(SmallVec<[Node; NODES_INLINE]>);
 
 impl Nodes {
-    const NONE: Self = Self { count: 0, nodes: [Node::ROOT; COVER_MAX] };
+    const NONE: Self = Self(SmallVec::new_const());
 
     /// Where each of them begins.
     fn begin(&self) -> impl Iterator<Item = u32> {
@@ -34,8 +36,7 @@ impl Nodes {
     }
 
     fn push(&mut self, node: Node) {
-        self.nodes[usize::from(self.count)] = node;
-        self.count += 1;
+        self.0.push(node);
     }
 }
 
@@ -43,7 +44,7 @@ impl Deref for Nodes {
     type Target = [Node];
 
     fn deref(&self) -> &[Node] {
-        &self.nodes[..usize::from(self.count)]
+        &self.0
     }
 }
 

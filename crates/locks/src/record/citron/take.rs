@@ -253,7 +253,8 @@ struct Chain {
 fn claiming(lock: Addr, course: &Course, by: By, ticket: u16) -> Chain {
     let (node, plan, counts) = (course.next(), course.plan, course.counts_next());
     let own = plan.word(lock, node, Half::Writers);
-    let mut verbs = vec![taking(lock, course, by, ticket)];
+    let mut verbs = Vec::with_capacity(CHAIN_MAX);
+    verbs.push(taking(lock, course, by, ticket));
     verbs.extend(counting(lock, course, course.has, word::NOTIFY));
     let mut links = Links { own: verbs.len(), above: 0, below: 0 };
     let is_leaf = course.mask().is_some();

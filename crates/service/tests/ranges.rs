@@ -54,6 +54,30 @@ fn ranges_that_overlap_exclude_each_other_and_others_do_not() {
     assert_eq!(theirs.exclusive(..).at_once().blocking().unwrap().range(), 0..u64::MAX);
 }
 
+#[test]
+fn a_table_tells_who_is_in_the_way() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    assert!(theirs.holders(..).unwrap().is_empty());
+    let written = ours.exclusive(100..200).blocking().unwrap();
+    let read = ours.shared(200..).blocking().unwrap();
+    let ranges = |found: Vec<farlock::Participant>| {
+        let ranges = found.into_iter().map(|it| (it.range.unwrap(), it.mode, it.token));
+        let mut ranges: Vec<_> = ranges.collect();
+        ranges.sort_by_key(|(range, ..)| range.start);
+        ranges
+    };
+    let first = (100..200, Mode::Exclusive, Some(written.token()));
+    let second = (200..u64::MAX, Mode::Shared, Some(read.token()));
+    assert_eq!(ranges(theirs.holders(..).unwrap()), [first.clone(), second.clone()]);
+    assert_eq!(ranges(theirs.holders(199..200).unwrap()), [first]);
+    assert_eq!(ranges(theirs.holders(1_000_000..).unwrap()), [second]);
+    assert!(theirs.holders(..100).unwrap().is_empty());
+    assert!(matches!(theirs.holders(5..5), Err(AcquireError::EmptyRange { .. })));
+    drop((written, read));
+    assert!(theirs.holders(..).unwrap().is_empty());
+}
+
 /// However long they are and wherever they begin: what nobody asked for is free.
 #[test]
 fn ranges_are_had_to_the_unit() {

@@ -24,6 +24,7 @@ use super::state::{Ending, Grant, Hub, Patience, RangeJob, Table};
 use super::waiter::{Fate, Timed};
 use crate::AcquireError;
 use crate::error::LostReason;
+use crate::inspect::Participant;
 use table::{Came, Tried};
 
 impl Session {
@@ -78,25 +79,43 @@ impl RangeLock {
         self.request(Mode::Shared, positions)
     }
 
+    /// Who holds any of these positions, in whatever mode, as `F_GETLK` asks the kernel: a picture,
+    /// in which this session is too. A moment later it may be another one; only an acquisition
+    /// that is granted keeps others out.
+    ///
+    /// # Errors
+    /// As an acquisition that has nobody in its way.
+    pub fn holders(
+        &self,
+        positions: impl RangeBounds<u64>,
+    ) -> Result<Vec<Participant>, AcquireError> {
+        self.table.seen_holders(&positions_of(positions))
+    }
+
     /// The table's name.
     pub fn name(&self) -> &str {
         self.table.name()
     }
 
     fn request(&self, mode: Mode, positions: impl RangeBounds<u64>) -> RangeRequest {
-        let start = match positions.start_bound() {
-            Bound::Included(&first) => first,
-            Bound::Excluded(&before) => before.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match positions.end_bound() {
-            Bound::Included(&last) => last.saturating_add(1),
-            Bound::Excluded(&end) => end,
-            Bound::Unbounded => u64::MAX,
-        };
-        let table = Arc::clone(&self.table);
-        RangeRequest { table, mode, range: start..end, patience: Patience::Endless }
+        let (table, range) = (Arc::clone(&self.table), positions_of(positions));
+        RangeRequest { table, mode, range, patience: Patience::Endless }
     }
+}
+
+/// From the first position to the one behind the last.
+fn positions_of(positions: impl RangeBounds<u64>) -> Range<u64> {
+    let start = match positions.start_bound() {
+        Bound::Included(&first) => first,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match positions.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => u64::MAX,
+    };
+    start..end
 }
 
 impl fmt::Debug for RangeLock {

@@ -14,6 +14,7 @@ use farlock_locks::{Attempt, Closed, Extent, Mode, Opened};
 
 use crate::directory::{DirectoryError, Located};
 use crate::error::{AcquireError, Holders, LostReason, ReleaseError};
+use crate::inspect::Participant;
 use crate::protocol::{RANGE_KIND, RangeProtocol, UNIT_AT};
 use crate::session::pool::{AnyCell, PlaceCell, RangePlace};
 use crate::session::progress::too_many;
@@ -356,6 +357,17 @@ impl Table {
             return Some(reason);
         }
         if hub.finds_region_now() { None } else { hub.check().err() }
+    }
+
+    /// The holders of what overlaps a range, once the table is found.
+    pub(super) fn seen_holders(
+        &self,
+        range: &Range<u64>,
+    ) -> Result<Vec<Participant>, AcquireError> {
+        self.extent(Mode::Shared, range)?;
+        let (place, _) = self.aimed_place()?;
+        self.recycle(place);
+        Ok(self.holders(range).list())
     }
 
     /// The holders of what overlaps a range, for an error that may be shown later.

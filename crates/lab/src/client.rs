@@ -27,7 +27,7 @@ use crate::child;
 use crate::storm::args::region_options;
 use crate::storm::ledger::{Ledger, Weather};
 use crate::storm::log::{self, Log, Record, What};
-use crate::storm::part::Part;
+use crate::storm::part::{END, Part};
 use crate::storm::strike::{Deed, Strike, Struck};
 use crate::subject::Hooked;
 use crate::takeover::board::{Board, Register};
@@ -93,7 +93,7 @@ pub struct ClientArgs {
     /// Its number in the storm: who it is in the log.
     #[arg(long, default_value_t = 0)]
     pub who: u64,
-    /// It says of each hold that it has one unit more.
+    /// It says of each hold that it goes on to the end.
     #[arg(long)]
     pub exaggerates: bool,
     /// When it is killed and stopped, as DEED:SIDE:MOMENT:NUMBER each.
@@ -268,7 +268,7 @@ impl Parts {
     }
 
     fn enter(&self, part: Part, mode: Mode, token: Option<Token>) -> io::Result<()> {
-        let end = if self.exaggerates { part.end.saturating_add(1) } else { part.end };
+        let end = if self.exaggerates { END } else { part.end };
         let record = Record {
             op: self.last.get().op + 1,
             part: Part { end, ..part },

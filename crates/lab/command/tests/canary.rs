@@ -43,9 +43,9 @@ fn the_storm_sees_it() {
     assert_violated("storm --protocol none --locks 1 --kills 60 --json");
 }
 
-/// Everybody says that it holds one unit more than it does.
+/// Everybody says that what it holds goes on to the end.
 #[test]
-fn the_storm_sees_by_one_unit_that_ranges_overlap() {
+fn the_storm_sees_that_ranges_overlap() {
     let arguments = "storm --protocol citron --locks 1 --kills 60 --exaggerated --json";
     let mut command = Command::new(env!("CARGO_BIN_EXE_farlock-lab"));
     let output = command.args(arguments.split_whitespace()).output().expect("the program starts");

@@ -125,7 +125,7 @@ fn who_takes_no_lock_is_found_out_and_the_kernels_locks_are_not() {
 }
 
 #[test]
-fn who_takes_a_position_less_than_it_says_is_found_out() {
+fn who_takes_less_than_it_says_is_found_out() {
     for face in ["range", "range-command"] {
         let row = &rows(&format!("storm --face {face} --kills 60 --exaggerated"))[0];
         assert!(number(row, "/overlaps") > 0.0, "{row}");

@@ -1,5 +1,6 @@
-//! The judge of holds: who held what, when, and with which token, by the log alone. What is known of
-//! each position is a map of intervals; a lock that is had as a whole has one.
+//! The judge of holds: who held what, when, and with which token, by the log alone.
+//!
+//! What is known of each position is a map of intervals; a lock that is had as a whole has one.
 //!
 //! No hold overlaps one that is alone, as long as both were certainly inside. Tokens of those that
 //! are alone increase strictly, at each position, in the order in which they entered; a shared one

@@ -45,7 +45,7 @@ pub fn judge(records: &[Record], known: Known) -> Verdict {
             story.judge_tokens(&ops, &mut verdict);
         }
         if known.ranges {
-            story.judge_waits_of_ranges(&ops, &mut verdict);
+            story.judge_waits_of_ranges(&ops, known.entering_ns, &mut verdict);
             story.judge_tries_of_ranges(&ops, &mut verdict);
         } else {
             story.judge_waits(&ops, known.entering_ns, &mut verdict);

@@ -2,10 +2,10 @@
 //! dropped at any moment, and judged from outside.
 //!
 //! ```text
-//! session          workers that use the crate `farlock`        blocking, awaited, within, at_once, dropped
-//! command          `farlock lock NAME -- ..` again and again   endless, -w, -n
-//! range            the same workers, several threads and holds of a session   as sessions
-//! range-command    `farlock lock -r START:LEN NAME -- ..`      as commands
+//! session         workers that use the crate `farlock`: awaited or not, within, at_once, dropped
+//! command         `farlock lock NAME -- ..` again and again: endless, -w, -n
+//! range           the same workers; threads of a session have several ranges at a time
+//! range-command   `farlock lock -r START:LEN NAME -- ..`, as commands
 //! ```
 //!
 //! A range is 1, 16 or 256 units of a table long, open at its end, or all of the table.

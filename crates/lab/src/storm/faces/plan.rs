@@ -71,7 +71,7 @@ pub enum Taken {
     Kernel,
     /// None.
     Nothing,
-    /// One position less of each range than is said.
+    /// Of each range less than is said.
     Less,
 }
 
@@ -94,7 +94,7 @@ impl Taken {
     /// What is said to be held, where this is.
     pub(super) const fn said(self, part: Part) -> Part {
         match self {
-            Self::Less => Part { end: part.end.saturating_add(1), ..part },
+            Self::Less => Part { end: END, ..part },
             _ => part,
         }
     }

@@ -1,10 +1,11 @@
 //! The judge of waits and tries where positions of locks are asked for.
 //!
-//! Who waits, and runs, is granted within [`BOUND_NS`] of the last moment at which it had a reason:
-//! some process that lives held what it asks for, or a part of it, or held what some other waiter
-//! asked for that was in its way, and so on. A process that is stopped is a reason too, whether it
-//! holds or waits: what it has begun, nobody else ends. Those that ask for other positions never
-//! are, and so a map of who is in whose way is drawn anew for each moment at which it changes.
+//! Who waits, and runs, is granted within [`BOUND_NS`], and what it takes to ask and to say that it
+//! holds, of the last moment at which it had a reason: some process that lives held what it asks
+//! for, or a part of it, or held what some other waiter asked for that was in its way, and so on. A
+//! process that is stopped is a reason too, whether it holds or waits: what it has begun, nobody
+//! else ends. Those that ask for other positions never are, and so a map of who is in whose way is
+//! drawn anew for each moment at which it changes.
 //!
 //! A try is refused only if some living process held incompatibly, or awaited, a position that it
 //! asks for.
@@ -141,7 +142,14 @@ impl<'o> Scene<'o> {
 
 impl Story {
     /// Whether those who wait for positions of one lock are granted in time.
-    pub(super) fn judge_waits_of_ranges(&self, ops: &[&Op], verdict: &mut Verdict) {
+    pub(super) fn judge_waits_of_ranges(
+        &self,
+        ops: &[&Op],
+        entering_ns: u64,
+        verdict: &mut Verdict,
+    ) {
+        // What has nobody in its way waits for that alone: a command starts one, then two others.
+        let bound = BOUND_NS + 2 * entering_ns;
         let mut scene = Scene::default();
         let changes = self.changes(ops);
         for (index, (now, change)) in changes.iter().enumerate() {
@@ -153,20 +161,25 @@ impl Story {
         }
         for (at, op) in ops.iter().enumerate() {
             let gap = scene.idle.get(&at).copied().unwrap_or((op.asked, op.asked));
-            self.judge_wait_of_range(op, gap, ops, verdict);
+            self.judge_wait_of_range(op, gap, bound, verdict);
+            if verdict.delayed > 0 && verdict.account.is_empty() {
+                let others = ops.iter().copied();
+                let near: Vec<&Op> = others.filter(|other| op.part.meets(other.part)).collect();
+                verdict.account = self.account(&near, gap);
+            }
         }
     }
 
-    fn judge_wait_of_range(&self, op: &Op, gap: Span, ops: &[&Op], verdict: &mut Verdict) {
+    fn judge_wait_of_range(&self, op: &Op, gap: Span, bound: u64, verdict: &mut Verdict) {
         let delay = gap.1 - gap.0;
         let ran = without((op.asked, self.waited_until(op)), &self.stopped(op));
         let total: u64 = ran.iter().map(|(from, to)| to - from).sum();
         verdict.worst_delay_ns = verdict.worst_delay_ns.max(delay);
         let late = match op.patience {
-            Patience::For(limit) => total > limit + BOUND_NS,
+            Patience::For(limit) => total > limit + bound,
             _ => total > STARVED_NS,
         };
-        if delay > BOUND_NS || late {
+        if delay > bound || late {
             verdict.delayed += 1;
             let (delay, total) = (delay as f64 / 1e6, total as f64 / 1e6);
             let text = format!(
@@ -174,11 +187,6 @@ impl Story {
                  stopped, was in its way"
             );
             verdict.object(op, &text, self.begun);
-            if verdict.account.is_empty() {
-                let near: Vec<&Op> =
-                    ops.iter().copied().filter(|other| op.part.meets(other.part)).collect();
-                verdict.account = self.account(&near, gap);
-            }
         }
     }
 

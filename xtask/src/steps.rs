@@ -175,12 +175,14 @@ pub(crate) const CI: &[Step] = &[
     },
     Step {
         name: "storm",
-        title: "processes are killed at their verbs, sessions and commands anywhere",
+        title: "processes are killed at their verbs, sessions, commands and ranges anywhere",
         cap_minutes: 2,
         commands: &[
             lab!("storm --kills 10000 --json"),
             lab!("storm --face command --kills 200 --stops 200 --json"),
             lab!("storm --face session --kills 2000 --stops 2000 --json"),
+            lab!("storm --face range-command --kills 60 --stops 60 --json"),
+            lab!("storm --face range --kills 600 --stops 600 --json"),
         ],
         ..PLAIN
     },
@@ -457,6 +459,9 @@ pub(crate) const NIGHTLY: &[Step] = &[
             "cargo build --release --quiet --bin farlock",
             lab!("storm --face command --kills 2000 --stops 2000 --seed 2 --json"),
             lab!("storm --face session --kills 10000 --stops 10000 --seed 2 --json"),
+            lab!("storm --face range-command --kills 2000 --stops 2000 --seed 2 --json"),
+            lab!("storm --face range --kills 10000 --stops 10000 --seed 2 --json"),
+            lab!("storm --protocol segments:n=64:units=16 --kills 10000 --seed 2 --json"),
         ],
         ..PLAIN
     },

@@ -62,6 +62,14 @@ pub trait AnyClient<E> {
     fn events(&self) -> EventCounts;
     fn acquire(&self, lock: Addr, mode: Mode) -> Acquiring<'_>;
     fn acquire_within(&self, lock: Addr, mode: Mode, nanos: Nanos) -> Acquiring<'_>;
+    /// Acquires these units of a lock that is had in parts, within a time if one is given.
+    fn acquire_part(
+        &self,
+        lock: Addr,
+        mode: Mode,
+        units: Range<u32>,
+        limit: Option<Nanos>,
+    ) -> Acquiring<'_>;
     fn poll_settle(&self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
@@ -209,6 +217,23 @@ macro_rules! any_client {
             fn acquire_within(&self, lock: Addr, mode: Mode, nanos: Nanos) -> Acquiring<'_> {
                 let acquire = self.acquire_within(lock, mode, nanos);
                 Box::pin(async move { Ok(Box::new(acquire.await?) as Held<'_>) })
+            }
+
+            fn acquire_part(
+                &self,
+                lock: Addr,
+                mode: Mode,
+                units: Range<u32>,
+                limit: Option<Nanos>,
+            ) -> Acquiring<'_> {
+                let want = L::Want::part(mode, units).expect("it is had in parts");
+                Box::pin(async move {
+                    let guard = match limit {
+                        Some(nanos) => self.acquire_within(lock, want, nanos).await?,
+                        None => self.acquire(lock, want).await?,
+                    };
+                    Ok(Box::new(guard) as Held<'_>)
+                })
             }
 
             fn poll_settle(&self, cx: &mut Context<'_>) -> Poll<()> {

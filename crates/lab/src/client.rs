@@ -5,8 +5,10 @@
 //! A strike falls at the boundary of a verb. A client that kills itself there enters its death in
 //! the ledger before it dies.
 
+use std::cell::Cell;
 use std::hint::black_box;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -15,13 +17,17 @@ use farlock_check::client::{AnyClient, Held, block_on, named};
 use farlock_fabric::hook::{self, Counted};
 use farlock_fabric::shm::Region;
 use farlock_fabric::{Addr, Endpoint};
-use farlock_locks::{AcquireError, Mode, Options};
+use farlock_locks::{AcquireError, AnyKind, Mode, Options, Token};
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::process::Signal;
 
 use crate::bench::placement;
 use crate::child;
 use crate::storm::args::region_options;
 use crate::storm::ledger::{Ledger, Weather};
+use crate::storm::log::{self, Log, Record, What};
+use crate::storm::part::{END, Part};
 use crate::storm::strike::{Deed, Strike, Struck};
 use crate::subject::Hooked;
 use crate::takeover::board::{Board, Register};
@@ -84,6 +90,12 @@ pub struct ClientArgs {
     /// How many locks there are.
     #[arg(long, default_value_t = 1)]
     pub locks: usize,
+    /// Its number in the storm: who it is in the log.
+    #[arg(long, default_value_t = 0)]
+    pub who: u64,
+    /// It says of each hold that it goes on to the end.
+    #[arg(long)]
+    pub exaggerates: bool,
     /// When it is killed and stopped, as DEED:SIDE:MOMENT:NUMBER each.
     #[arg(long, env = STRIKES, value_delimiter = ',')]
     pub strikes: Vec<Strike>,
@@ -101,18 +113,22 @@ pub fn run(args: &ClientArgs) -> anyhow::Result<()> {
     child::die_with(args.parent, public)?;
     placement::pin(args.core)?;
     let region = Region::open(&region_options(&args.dir, public))?;
-    let (log, locks, seats) = (region.clone(), args.locks, args.seats);
+    let (memory, locks, seats) = (region.clone(), args.locks, args.seats);
+    let lock = named(&args.protocol)?;
+    let units = units_of(lock.kind()).filter(|_| args.role == Role::Contender);
+    let log = units.map(|_| Log::open(&args.dir)).transpose()?.map(Rc::new);
+    let (own_log, who) = (log.clone(), args.who);
     let endpoint = Struck::new(Counted::new(region.endpoint()?), &args.strikes, move |strike| {
-        deal(&Ledger::new(log.words(), locks, seats), strike);
+        deal(&Ledger::new(memory.words(), locks, seats), strike, own_log.as_deref(), who);
     });
     let id = endpoint.id();
     let options = Options::new(region.incarnation());
-    let lock = named(&args.protocol)?;
     let client = lock.client(endpoint, options);
     if args.role == Role::Contender {
         let ledger = Ledger::new(region.words(), locks, seats);
         ledger.sit_down(args.seat, id);
-        return Contender { args, region: &region, client, ledger }.contend();
+        let parts = units.zip(log).map(|(units, log)| Parts::new(args, units, log));
+        return Contender { args, region: &region, client, ledger, parts }.contend();
     }
     let board = Board::new(region.words(), seats);
     board.ledger().sit_down(args.seat, id);
@@ -125,13 +141,16 @@ pub fn run(args: &ClientArgs) -> anyhow::Result<()> {
 }
 
 /// Deals this process a strike, unless the storm is over.
-fn deal(ledger: &Ledger<'_>, strike: Strike) {
+fn deal(ledger: &Ledger<'_>, strike: Strike, log: Option<&Log>, who: u64) {
     if ledger.weather() != Weather::Storm {
         return;
     }
     let signal = match strike.deed {
         Deed::Kill => {
             ledger.dies_at(strike.moment);
+            if let Some(log) = log {
+                log.add(Record::now(What::Kills, who)).expect("a log of a storm is written to");
+            }
             Signal::KILL
         }
         Deed::Stop => Signal::STOP,
@@ -154,6 +173,8 @@ struct Contender<'a> {
     region: &'a Region,
     client: Client,
     ledger: Ledger<'a>,
+    /// Of a lock that is had in parts.
+    parts: Option<Parts>,
 }
 
 impl Contender<'_> {
@@ -173,7 +194,7 @@ impl Contender<'_> {
 
     /// One acquisition and its release.
     fn cycle(&self) -> anyhow::Result<()> {
-        let Self { args, region, client, ledger } = self;
+        let Self { args, region, client, ledger, parts } = self;
         let endpoint = client.endpoint();
         let chance = endpoint.random();
         let lock = (chance >> 32) as usize % args.locks;
@@ -181,14 +202,14 @@ impl Contender<'_> {
         let (word, since) = (word(region, lock), endpoint.now());
         ledger.waits(args.seat, Some(since));
         let hasty = (chance >> 1).is_multiple_of(GIVE_UP_ONE_IN);
-        let guard = block_on(
-            &**client,
-            match hasty {
-                true => client.acquire_within(word, mode, GIVE_UP_NS),
-                false => client.acquire(word, mode),
-            },
-        );
-        let guard = match guard {
+        let limit = hasty.then_some(GIVE_UP_NS);
+        let part = parts.as_ref().map(|parts| parts.draw(lock, chance));
+        let acquiring = match (&part, limit) {
+            (Some(part), _) => client.acquire_part(word, mode, units(*part), limit),
+            (None, Some(nanos)) => client.acquire_within(word, mode, nanos),
+            (None, None) => client.acquire(word, mode),
+        };
+        let guard = match block_on(&**client, acquiring) {
             Ok(guard) => guard,
             Err(AcquireError::TimedOut) => {
                 ledger.waits(args.seat, None);
@@ -197,15 +218,24 @@ impl Contender<'_> {
             }
             Err(error) => return Err(error).context("acquiring"),
         };
-        let waited = endpoint.now() - since;
-        let alive = |who| region.is_alive(who);
-        ledger.enter(args.seat, lock, guard.mode(), guard.fabric_token(), waited, alive);
+        let (waited, token) = (endpoint.now() - since, guard.fabric_token());
+        let (alive, mode) = (|who| region.is_alive(who), guard.mode());
+        match part.zip(parts.as_ref()) {
+            None => ledger.enter(args.seat, lock, mode, token, waited, alive),
+            Some((part, parts)) => {
+                parts.enter(part, mode, token)?;
+                ledger.granted(args.seat, waited);
+            }
+        }
         endpoint.holding(|| {
             for _ in 0..(chance >> 8) % HOLD_TURNS_MAX {
                 std::hint::spin_loop();
             }
         });
-        ledger.leave(args.seat);
+        match parts {
+            None => ledger.leave(args.seat),
+            Some(parts) => parts.leave()?,
+        }
         ledger.waits(args.seat, None);
         block_on(&**client, guard.release()).context("releasing")
     }
@@ -213,6 +243,57 @@ impl Contender<'_> {
     fn settle(&self) {
         block_on(&*self.client, std::future::poll_fn(|cx| self.client.poll_settle(cx)));
     }
+}
+
+/// How a client has parts of locks, and says so in the log.
+struct Parts {
+    who: u64,
+    exaggerates: bool,
+    units: u64,
+    log: Rc<Log>,
+    /// What it holds, or held last.
+    last: Cell<Record>,
+}
+
+impl Parts {
+    fn new(args: &ClientArgs, units: u64, log: Rc<Log>) -> Self {
+        let ClientArgs { who, exaggerates, .. } = *args;
+        let last = Cell::new(Record::now(What::Enters, who));
+        Self { who, exaggerates, units, log, last }
+    }
+
+    fn draw(&self, lock: usize, chance: u64) -> Part {
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(chance);
+        Part::draw(lock as u64, self.units, &mut chance)
+    }
+
+    fn enter(&self, part: Part, mode: Mode, token: Option<Token>) -> io::Result<()> {
+        let end = if self.exaggerates { END } else { part.end };
+        let record = Record {
+            op: self.last.get().op + 1,
+            part: Part { end, ..part },
+            alone: mode == Mode::Exclusive,
+            token: token.map_or(0, Token::get),
+            ..Record::now(What::Enters, self.who)
+        };
+        self.last.set(record);
+        self.log.add(record)
+    }
+
+    fn leave(&self) -> io::Result<()> {
+        self.log.add(Record { what: What::Leaves, time: log::now(), ..self.last.get() })
+    }
+}
+
+/// How many units a lock has that is had in parts.
+pub(crate) fn units_of(kind: &dyn AnyKind) -> Option<u64> {
+    kind.units().filter(|_| !kind.promises().proof.in_parts.is_empty())
+}
+
+/// The same for a lock's client; the last unit stands for all that come after.
+fn units(part: Part) -> Range<u32> {
+    let bounded = |at: u64| u32::try_from(at).unwrap_or(u32::MAX);
+    bounded(part.start)..bounded(part.end)
 }
 
 struct Actor<'a> {

@@ -50,7 +50,7 @@ enum Command {
     Inside(face::InsideArgs),
     /// A process in a storm over sessions.
     #[command(hide = true)]
-    FaceWorker(storm::faces::worker::FaceWorkerArgs),
+    FaceWorker(storm::faces::start::FaceWorkerArgs),
     /// The process under a command's lock in a storm.
     #[command(hide = true)]
     FaceInside(storm::faces::inside::InsideArgs),

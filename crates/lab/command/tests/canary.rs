@@ -42,3 +42,14 @@ fn the_benchmark_sees_it() {
 fn the_storm_sees_it() {
     assert_violated("storm --protocol none --locks 1 --kills 60 --json");
 }
+
+/// Everybody says that what it holds goes on to the end.
+#[test]
+fn the_storm_sees_that_ranges_overlap() {
+    let arguments = "storm --protocol citron --locks 1 --kills 60 --exaggerated --json";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farlock-lab"));
+    let output = command.args(arguments.split_whitespace()).output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8(output.stderr).unwrap());
+    let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(row["violations"].as_u64().unwrap() > 0, "{row}");
+}

@@ -101,6 +101,8 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         ("bench --locks-kind session --locks 20000", "at most 10000 names"),
         ("storm --canary", "--face"),
         ("storm --face session --protocol mcs", "cannot be used with"),
+        ("storm --face session --exaggerated", "had as a whole"),
+        ("storm --face range-command --reference", "no command that locks ranges"),
     ] {
         let output = lab(arguments);
         let said = text(output.stderr);
@@ -110,9 +112,11 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
 
 #[test]
 fn who_takes_no_lock_is_found_out_and_the_kernels_locks_are_not() {
-    for face in ["session", "command"] {
+    for face in ["session", "command", "range", "range-command"] {
         let canary = &rows(&format!("storm --face {face} --kills 20 --canary"))[0];
         assert!(number(canary, "/overlaps") > 0.0, "{canary}");
+    }
+    for face in ["session", "command", "range"] {
         let reference = &rows(&format!("storm --face {face} --kills 40 --reference"))[0];
         for objection in ["overlaps", "refused_wrongly", "delayed", "stalled", "failures"] {
             assert_eq!(reference[objection], 0, "{objection}: {reference}");
@@ -121,8 +125,16 @@ fn who_takes_no_lock_is_found_out_and_the_kernels_locks_are_not() {
 }
 
 #[test]
+fn who_takes_less_than_it_says_is_found_out() {
+    for face in ["range", "range-command"] {
+        let row = &rows(&format!("storm --face {face} --kills 60 --exaggerated"))[0];
+        assert!(number(row, "/overlaps") > 0.0, "{row}");
+    }
+}
+
+#[test]
 fn a_storm_over_a_face_excludes_and_tokens_grow() {
-    for face in ["session", "command"] {
+    for face in ["session", "command", "range", "range-command"] {
         let output = lab(&format!("storm --face {face} --kills 40 --json"));
         let row: Value = serde_json::from_str(&text(output.stdout)).unwrap();
         assert!(number(&row, "/granted") > 0.0 && number(&row, "/kills") >= 40.0, "{row}");

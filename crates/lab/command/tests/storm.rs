@@ -48,6 +48,16 @@ fn clients_die_at_moments_of_every_kind() {
 }
 
 #[test]
+fn parts_of_locks_are_held_beside_each_other_and_whoever_dies() {
+    for protocol in ["citron", "citron-rw", "segments:n=64:units=16"] {
+        let row = &rows(&format!("--protocol {protocol} --kills 100"))[0];
+        assert_eq!((number(row, "violations"), number(row, "stalls")), (0, 0), "{row}");
+        assert!(number(row, "parts") > 0, "{row}");
+    }
+    assert!(rows("--protocol mcs --kills 5")[0]["parts"].is_null());
+}
+
+#[test]
 fn without_json_it_is_a_table() {
     let output = storm("--protocol mcs --kills 5");
     assert!(output.status.success());
@@ -63,6 +73,7 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         ("--protocol nosuch", "there is no lock named 'nosuch'"),
         ("--clients 1", "1 is not in 2..=64"),
         ("--kills 0", "0 is not in 1.."),
+        ("--protocol mcs --exaggerated", "mcs is not had in parts"),
     ] {
         let output = storm(arguments);
         let said = String::from_utf8(output.stderr).unwrap();

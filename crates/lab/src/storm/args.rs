@@ -38,6 +38,10 @@ pub struct StormArgs {
     /// kill and stop]
     #[arg(long, value_name = "S", requires = "face", value_parser = crate::bench::seconds)]
     pub seconds: Option<f64>,
+    /// Of ranges: everybody says of each hold that it goes on to the end, and the judge must see
+    /// it
+    #[arg(long, hide = true, conflicts_with_all = ["canary", "reference"])]
+    pub exaggerated: bool,
     /// At a face: nobody takes a lock, and the judge must see it
     #[arg(long, requires = "face", hide = true)]
     pub canary: bool,

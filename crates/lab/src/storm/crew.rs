@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::args::StormArgs;
 use super::ledger::{Ledger, Weather};
+use super::log::{Log, Record, What};
 use super::strike::{Deed, Moment, Strike};
 use crate::child;
 use crate::client::STRIKES;
@@ -38,6 +39,9 @@ pub(super) struct Crew<'a> {
     dir: &'a Path,
     berths: Vec<PlaceCell>,
     chance: Xoshiro256PlusPlus,
+    /// Where it is written whom a strike from outside kills, of locks that are had in parts.
+    log: Option<Log>,
+    next_who: u64,
     /// How many were killed.
     pub(super) kills: u64,
     /// How often one was stopped.
@@ -48,6 +52,8 @@ pub(super) struct Crew<'a> {
 #[derive(Debug)]
 struct PlaceCell {
     child: Child,
+    /// Its number in the log.
+    who: u64,
     /// When it is continued, if it is stopped.
     stopped_until: Option<Instant>,
     /// It has ended, and nobody came after it.
@@ -70,13 +76,15 @@ impl<'a> Crew<'a> {
         args: &'a StormArgs,
         protocol: &'a str,
         dir: &'a Path,
+        log: Option<Log>,
     ) -> anyhow::Result<Self> {
         let chance = Xoshiro256PlusPlus::seed_from_u64(args.seed);
         let berths = Vec::new();
-        let mut crew = Self { args, protocol, dir, berths, chance, kills: 0, stops: 0 };
+        let mut crew =
+            Self { args, protocol, dir, berths, chance, log, next_who: 1, kills: 0, stops: 0 };
         for seat in 0..args.clients.into() {
-            let child = crew.start(seat, Weather::Storm)?;
-            crew.berths.push(PlaceCell { child, stopped_until: None, empty: false });
+            let berth = crew.start(seat, Weather::Storm)?;
+            crew.berths.push(berth);
         }
         Ok(crew)
     }
@@ -86,6 +94,9 @@ impl<'a> Crew<'a> {
         let stops = self.chance.random_range(0..STOP_ONE_IN) == 0;
         let seat = self.chance.random_range(0..self.berths.len());
         let signal = if stops { Signal::STOP } else { Signal::KILL };
+        if let Some(log) = self.log.as_ref().filter(|_| !stops) {
+            log.add(Record::now(What::Kills, self.berths[seat].who))?;
+        }
         kill_process(self.pid(seat), signal).context("cannot strike a client")
     }
 
@@ -131,8 +142,7 @@ impl<'a> Crew<'a> {
             return Ok(());
         }
         ensure!(killed, "the client in seat {seat} ended by itself: {status}");
-        let child = self.start(seat, weather)?;
-        self.berths[seat] = PlaceCell { child, stopped_until: None, empty: false };
+        self.berths[seat] = self.start(seat, weather)?;
         Ok(())
     }
 
@@ -153,14 +163,16 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    fn start(&mut self, seat: usize, weather: Weather) -> anyhow::Result<Child> {
-        let args = self.args;
+    fn start(&mut self, seat: usize, weather: Weather) -> anyhow::Result<PlaceCell> {
+        let (args, who) = (self.args, self.next_who);
+        self.next_who += 1;
         let mut command = child::command("client")?;
         command
             .arg("--dir")
             .arg(self.dir)
             .args(["--protocol", self.protocol, "--role", "contender"])
-            .args(["--seat", &seat.to_string()])
+            .args(["--seat", &seat.to_string(), "--who", &who.to_string()])
+            .args(args.exaggerated.then_some("--exaggerates"))
             .args(["--seats", &args.clients.to_string()])
             .args(["--locks", &args.locks().to_string()])
             .env_remove(STRIKES)
@@ -169,7 +181,8 @@ impl<'a> Crew<'a> {
             let strikes: Vec<String> = self.draw().iter().map(Strike::to_string).collect();
             command.env(STRIKES, strikes.join(","));
         }
-        command.spawn().context("cannot start a client")
+        let child = command.spawn().context("cannot start a client")?;
+        Ok(PlaceCell { child, who, stopped_until: None, empty: false })
     }
 
     /// What befalls the next client: stops, a death at a moment of some kind, and a death in case

@@ -144,6 +144,11 @@ impl<'a> Ledger<'a> {
                 self.violated(seat);
             }
         }
+        self.granted(seat, waited);
+    }
+
+    /// The client in this seat was granted something that is judged elsewhere.
+    pub fn granted(&self, seat: usize, waited: Nanos) {
         self.field(seat, Field::Acquired).fetch_add(1, Ordering::SeqCst);
         self.field(seat, Field::LongestWait).fetch_max(waited, Ordering::SeqCst);
     }

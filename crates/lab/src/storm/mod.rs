@@ -2,20 +2,27 @@
 //! of them at the boundaries of their verbs ([`strike`]), the others at any moment.
 //!
 //! What is judged: that nobody living holds beside anybody living, that tokens grow, that no
-//! survivor waits for long, and that every lock is free in the end. The judges ([`ledger`]) share
-//! nothing with the protocols.
+//! survivor waits for long, and that every lock is free in the end. The judges share nothing with
+//! the protocols: a [`ledger`] in memory, or, of locks that are had in parts, a [`log`] of who held
+//! which of them, which is read when all is over ([`holds`]).
 
 pub(crate) mod args;
 mod crew;
 pub mod faces;
+pub mod holds;
 pub mod ledger;
+pub mod log;
+pub mod part;
 pub mod report;
+pub mod spans;
+pub mod story;
 pub mod strike;
+pub mod verdict;
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use farlock_check::client::{block_on, named};
 use farlock_check::subjects;
 use farlock_fabric::shm::{Region, ShmEndpoint};
@@ -25,14 +32,18 @@ use indicatif::ProgressBar;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::client::units_of;
 use crate::provenance::Provenance;
 use crate::report::line;
 use crate::scratch::Scratch;
-use crate::subject::unstruck;
+use crate::subject::{Hooked, unstruck};
 use crew::Crew;
 use ledger::{Ledger, Weather};
+use log::{Log, Reader, Record};
 use report::Row;
+use story::Story;
 use strike::Moment;
+use verdict::Verdict;
 
 pub use args::StormArgs;
 pub(crate) use args::{named_or_all, region_options};
@@ -80,11 +91,19 @@ fn storm(args: &StormArgs, protocol: &str, kills: u64) -> anyhow::Result<Row> {
     (options.create, options.heap_bytes) = (true, Ledger::words(locks, seats) as u64 * 8);
     let region = Region::open(&options).context("cannot create the region")?;
     check_free(protocol, &region, locks)?;
-    let crew = Crew::board(args, protocol, scratch.path())?;
+    let units = units_of(named::<Hooked>(protocol)?.kind());
+    ensure!(units.is_some() || !args.exaggerated, "{protocol} is not had in parts");
+    let log = units.map(|_| Log::open(scratch.path())).transpose()?;
+    let crew = Crew::board(args, protocol, scratch.path(), log)?;
     let ledger = Ledger::new(region.words(), locks, seats);
     let mut storm = Storm { ledger, clock: region.endpoint()?, crew, stalls: 0 };
     storm.rage(args, protocol, kills)?;
     storm.calm_down()?;
+    let verdict = match units {
+        Some(_) => judge_parts(&Reader::open(scratch.path())?.news()?),
+        None => Verdict::default(),
+    };
+    verdict.examples.iter().for_each(|example| eprintln!("{example}"));
     let row = Row {
         protocol: protocol.to_owned(),
         clients: args.clients,
@@ -93,7 +112,9 @@ fn storm(args: &StormArgs, protocol: &str, kills: u64) -> anyhow::Result<Row> {
         kills_at: Moment::ALL.map(|moment| (moment.name(), ledger.died_at(moment))).into(),
         stops: storm.crew.stops,
         acquisitions: ledger.acquisitions(),
-        violations: ledger.violations(),
+        parts: units.map(|_| verdict.granted),
+        exaggerated: args.exaggerated,
+        violations: ledger.violations() + verdict.overlaps + verdict.token_errors,
         stalls: storm.stalls,
         longest_wait_ns: ledger.longest_wait(),
         late_wakes: ledger.late_wakes(),
@@ -167,6 +188,20 @@ impl Storm<'_> {
         }
         Ok(())
     }
+}
+
+/// What the log of a storm tells of holds of parts. Who has tokens has them always.
+fn judge_parts(records: &[Record]) -> Verdict {
+    let (story, mut verdict) = (Story::read(records), Verdict::default());
+    let tokens = story.ops.iter().any(|op| op.token > 0);
+    for ops in story.by_lock() {
+        verdict.granted += ops.len() as u64;
+        story.judge_overlaps(&ops, &mut verdict);
+        if tokens {
+            story.judge_tokens(&ops, &mut verdict);
+        }
+    }
+    verdict
 }
 
 /// With nobody there, every lock must be had at once, or by repair.

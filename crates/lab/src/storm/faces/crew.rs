@@ -17,10 +17,11 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
 };
 
-use super::draw::Draw;
+use super::super::log::{self, Log, Patience, Reader, Record, Refusal, What};
+use super::super::part::{END, Part};
+use super::draw::{Draw, Offer};
 use super::inside::Process;
-use super::log::{self, Log, Patience, Reader, Record, Refusal, What};
-use super::plan::{Face, OVER, Storm, Taken, kernel_file};
+use super::plan::{OVER, Storm, Taken, kernel_file, positions, unit};
 use crate::{child, face};
 
 /// Processes that are stopped at one time, at most.
@@ -70,8 +71,8 @@ pub(super) struct Crew<'a> {
     /// What tries locks whose last users died.
     prober: Option<Child>,
     dying: Vec<Dying>,
-    /// Where those that run are, and since when, as the log tells.
-    phases: BTreeMap<u64, (Phase, u64)>,
+    /// Where the operations of those that run are, and since when, as the log tells.
+    phases: BTreeMap<(u64, u64), (Phase, u64)>,
     chance: Xoshiro256PlusPlus,
     next_who: u64,
     /// How many of [`MANNERS`] are possible here.
@@ -106,7 +107,8 @@ struct Runner {
 /// Killed, and its command may live yet.
 struct Dying {
     who: u64,
-    lock: Option<u64>,
+    /// What it held or asked for.
+    parts: Vec<Part>,
     kin: Vec<Process>,
     not_before: Instant,
     until: Instant,
@@ -115,15 +117,15 @@ struct Dying {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Idle,
-    Waits(u64),
-    Holds(u64),
+    Waits(Part),
+    Holds(Part),
 }
 
 impl Phase {
-    fn lock(self) -> Option<u64> {
+    fn part(self) -> Option<Part> {
         match self {
             Self::Idle => None,
-            Self::Waits(lock) | Self::Holds(lock) => Some(lock),
+            Self::Waits(part) | Self::Holds(part) => Some(part),
         }
     }
 }
@@ -187,7 +189,7 @@ impl Runner {
 /// How many of [`MANNERS`] are possible here. For the last one the storm is opened to everybody.
 fn manners(storm: &Storm<'_>) -> anyhow::Result<usize> {
     let (last, others) = MANNERS.split_last().expect("there are some");
-    if storm.face != Face::Command || !rustix::process::geteuid().is_root() {
+    if !storm.face.is_command() || !rustix::process::geteuid().is_root() {
         return Ok(others.len());
     }
     let mut shared = vec![storm.dir.to_owned(), log::path(storm.dir), storm.dir.join("marks")];
@@ -244,7 +246,7 @@ impl<'a> Crew<'a> {
             endings: 0,
             stops: 0,
         };
-        if storm.face == Face::Session && storm.taken != Taken::Nothing {
+        if !storm.face.is_command() && storm.taken != Taken::Nothing {
             let mut command = crew.worker(0)?;
             crew.prober = Some(command.arg("--probe").stdin(Stdio::piped()).spawn()?);
         }
@@ -257,7 +259,7 @@ impl<'a> Crew<'a> {
         for seat in 0..self.seats.len() {
             let Some(runner) = &self.seats[seat].runner else {
                 if !self.calm && Instant::now() >= self.seats[seat].idle_until {
-                    let draw = Draw::of_command(self.storm.locks, &mut self.chance);
+                    let draw = Draw::of_command(self.offer(), &mut self.chance);
                     self.start(seat, draw)?;
                 }
                 continue;
@@ -294,15 +296,23 @@ impl<'a> Crew<'a> {
         Ok(self.log.add(Record::now(What::Over, 0))?)
     }
 
+    fn offer(&self) -> Offer {
+        Offer { locks: self.storm.locks, ranges: self.storm.face.has_ranges() }
+    }
+
     fn read_log(&mut self) -> anyhow::Result<()> {
         for record in self.reader.news()? {
             let phase = match record.what {
-                What::Asks => Phase::Waits(record.lock),
-                What::Enters => Phase::Holds(record.lock),
+                What::Asks => Phase::Waits(record.part),
+                What::Enters => Phase::Holds(record.part),
                 What::Ended | What::Refused => Phase::Idle,
                 _ => continue,
             };
-            self.phases.insert(record.who, (phase, record.time));
+            let key = (record.who, record.op);
+            match phase {
+                Phase::Idle => drop(self.phases.remove(&key)),
+                phase => drop(self.phases.insert(key, (phase, record.time))),
+            }
         }
         Ok(())
     }
@@ -362,7 +372,7 @@ impl<'a> Crew<'a> {
         let pause = Duration::from_micros(self.chance.random_range(range));
         let (reach, signal) = match self.chance.random_range(0..4) {
             0 => (Reach::Below, Signal::STOP),
-            1 if self.storm.face == Face::Command => (Reach::Alone, Signal::TSTP),
+            1 if self.storm.face.is_command() => (Reach::Alone, Signal::TSTP),
             _ => (Reach::Alone, Signal::STOP),
         };
         let runner = self.seats[seat].runner.as_mut().expect("a victim runs");
@@ -379,11 +389,22 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
+    /// Where the operations of a process are.
+    fn phases_of(&self, who: u64) -> impl Iterator<Item = (Phase, u64)> + '_ {
+        self.phases.range((who, 0)..=(who, u64::MAX)).map(|(_, phase)| *phase)
+    }
+
+    /// Where a process is: one that waits for something and holds something waits.
+    fn phase(&self, who: u64) -> (Phase, u64) {
+        let waits = |(phase, _): &(Phase, u64)| matches!(phase, Phase::Waits(_));
+        let found = self.phases_of(who).find(waits).or_else(|| self.phases_of(who).next());
+        found.unwrap_or((Phase::Idle, u64::MAX))
+    }
+
     fn victim(&mut self, aim: u32) -> Option<usize> {
         let phase = |seat: usize| {
             let runner = self.seats[seat].runner.as_ref()?;
-            let unknown = (Phase::Idle, u64::MAX);
-            Some((seat, self.phases.get(&runner.who).copied().unwrap_or(unknown)))
+            Some((seat, self.phase(runner.who)))
         };
         let all = (0..self.seats.len()).filter_map(phase);
         let mut runners = self.seats.iter().filter_map(|seat| seat.runner.as_ref());
@@ -456,10 +477,10 @@ impl<'a> Crew<'a> {
             // A command that was started in the last moment was not seen, but its guardian alone.
             let unseen = draw.is_some() && kin.len() < 2;
             let not_before = if unseen { now + UNSEEN } else { now };
-            let lock = self.phases.get(&who).and_then(|(phase, _)| phase.lock());
-            self.dying.push(Dying { who, lock, kin, not_before, until: now + DYING_MAX });
+            let parts = self.phases_of(who).filter_map(|(phase, _)| phase.part()).collect();
+            self.dying.push(Dying { who, parts, kin, not_before, until: now + DYING_MAX });
         }
-        self.phases.remove(&who);
+        self.phases.retain(|(whose, _), _| *whose != who);
         Ok(())
     }
 
@@ -473,26 +494,27 @@ impl<'a> Crew<'a> {
         let (gone, left) = std::mem::take(&mut self.dying).into_iter().partition(is_gone);
         self.dying = left;
         let gone: Vec<Dying> = gone;
-        for Dying { who, lock, .. } in gone {
+        for Dying { who, parts, .. } in gone {
             self.log.add(Record::now(What::Gone, who))?;
-            if let Some(lock) = lock.filter(|_| !self.calm && self.storm.taken != Taken::Nothing) {
-                self.probe(lock)?;
+            if !self.calm && self.storm.taken != Taken::Nothing {
+                parts.into_iter().try_for_each(|part| self.probe(part))?;
             }
         }
         Ok(())
     }
 
-    /// Has somebody try this lock at once.
-    fn probe(&mut self, lock: u64) -> anyhow::Result<()> {
+    /// Has this tried at once.
+    fn probe(&mut self, part: Part) -> anyhow::Result<()> {
         if let Some(prober) = &mut self.prober {
             let orders = prober.stdin.as_mut().expect("its input is a pipe");
             // One that is gone has said so in the log.
-            let _ = writeln!(orders, "{lock}");
+            let Part { lock, start, end } = part;
+            let _ = writeln!(orders, "{lock} {start} {end}");
             return Ok(());
         }
         let free = |seat: &Seat| seat.runner.is_none();
         match self.seats.iter().position(free) {
-            Some(seat) => self.start(seat, Draw::probe(lock)),
+            Some(seat) => self.start(seat, Draw::probe(part)),
             None => Ok(()),
         }
     }
@@ -500,9 +522,9 @@ impl<'a> Crew<'a> {
     fn start(&mut self, seat: usize, draw: Draw) -> anyhow::Result<()> {
         let who = self.next_who;
         self.next_who += 1;
-        let (mut command, draw) = match self.storm.face {
-            Face::Session => (self.worker(who)?, None),
-            Face::Command => (self.command(who, draw)?, Some(draw)),
+        let (mut command, draw) = match self.storm.face.is_command() {
+            false => (self.worker(who)?, None),
+            true => (self.command(who, draw)?, Some(draw)),
         };
         if let Some(draw) = draw {
             let more = draw.patience.bits();
@@ -516,8 +538,8 @@ impl<'a> Crew<'a> {
 
     /// A command is one operation, with the same number.
     fn record(&self, what: What, who: u64, draw: Draw) -> Record {
-        let Draw { lock, alone, .. } = draw;
-        Record { op: who, lock, alone, ..Record::now(what, who) }
+        let (part, alone) = (self.storm.taken.said(draw.part), draw.alone);
+        Record { op: who, part, alone, ..Record::now(what, who) }
     }
 
     fn worker(&self, who: u64) -> anyhow::Result<Command> {
@@ -526,20 +548,21 @@ impl<'a> Crew<'a> {
         command.arg("--dir").arg(storm.dir).args(["--who", &who.to_string()]);
         command.args(["--locks", &storm.locks.to_string(), "--seed", &storm.seed.to_string()]);
         command.args(["--taken", storm.taken.name()]);
+        command.args(storm.face.has_ranges().then_some("--ranges"));
         self.quietly(command)
     }
 
     fn command(&self, who: u64, draw: Draw) -> anyhow::Result<Command> {
         let storm = self.storm;
         let inside = std::env::current_exe().context("where is this program?")?;
-        let name = face::name(draw.lock);
         let mut command = match storm.taken {
-            Taken::Farlock => Command::new(face::farlock()?),
+            Taken::Farlock | Taken::Less => Command::new(face::farlock()?),
             Taken::Kernel => Command::new(face::flock().context("flock(1) is not installed")?),
             Taken::Nothing => Command::new(&inside),
         };
-        if storm.taken == Taken::Farlock {
-            command.args(["lock", &name, "-q"]);
+        if storm.taken.is_farlocks() {
+            command.args(["lock", &face::name(draw.part.lock), "-q"]);
+            command.args(self.range(draw));
         }
         if storm.taken != Taken::Nothing {
             command.args(["-E", &CONFLICT.to_string()]);
@@ -553,19 +576,39 @@ impl<'a> Crew<'a> {
             }
         }
         match storm.taken {
-            Taken::Farlock => {
+            Taken::Farlock | Taken::Less => {
                 let manner = MANNERS[who as usize % self.manners];
                 command.arg("--").args(manner).arg(&inside);
             }
-            Taken::Kernel => drop(command.arg(kernel_file(storm.dir, draw.lock)).arg(&inside)),
+            Taken::Kernel => {
+                command.arg(kernel_file(storm.dir, draw.part.lock)).arg(&inside);
+            }
             Taken::Nothing => {}
         }
-        command.arg("face-inside").arg("--dir").arg(storm.dir);
-        command.args(["--op", &who.to_string(), "--lock", &draw.lock.to_string()]);
-        command.args((!draw.alone).then_some("--shared"));
-        command.args(["--hold-us", &draw.hold.as_micros().to_string()]);
+        self.tell_inside(&mut command, who, draw);
         command.envs(face::environment(storm.dir)).process_group(0);
         self.quietly(command)
+    }
+
+    /// How `farlock lock` is told which positions of a table it is to lock.
+    fn range(&self, draw: Draw) -> Vec<String> {
+        if !self.storm.face.has_ranges() {
+            return Vec::new();
+        }
+        let positions = positions(draw.part, draw.inset);
+        let length = if positions.end == END { 0 } else { positions.end - positions.start };
+        let range = format!("{}:{length}", positions.start);
+        ["-r", &range, "--unit", &unit(draw.part.lock).to_string()].map(str::to_owned).into()
+    }
+
+    /// What the process under the lock is told.
+    fn tell_inside(&self, command: &mut Command, who: u64, draw: Draw) {
+        let Part { lock, start, end } = self.storm.taken.said(draw.part);
+        command.arg("face-inside").arg("--dir").arg(self.storm.dir);
+        command.args(["--op", &who.to_string(), "--lock", &lock.to_string()]);
+        command.args(["--start", &start.to_string(), "--end", &end.to_string()]);
+        command.args((!draw.alone).then_some("--shared"));
+        command.args(["--hold-us", &draw.hold.as_micros().to_string()]);
     }
 
     fn quietly(&self, mut command: Command) -> anyhow::Result<Command> {

@@ -4,20 +4,34 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-use super::log::Patience;
+use super::super::log::Patience;
+use super::super::part::Part;
 
 /// Operations in a hundred that ask for the first lock; the others ask for any.
 const HOT: u32 = 50;
+/// Of ranges: units of a table in which all of them begin.
+const UNITS: u64 = 1024;
 /// Operations in a hundred that share.
 const SHARED: u32 = 30;
 /// A limit that is longer than the bound of the judge, so that who waits for it is judged by that.
 const LONG_LIMIT: Duration = Duration::from_millis(400);
 
+/// What there is to ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Offer {
+    /// How many locks, or tables of ranges.
+    pub(super) locks: u64,
+    /// Whether units of tables.
+    pub(super) ranges: bool,
+}
+
 /// What an operation asks for, and how long it stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Draw {
-    /// Which lock.
-    pub(super) lock: u64,
+    /// Which lock, or which units of a table.
+    pub(super) part: Part,
+    /// Where in its first unit it begins, and in its last one ends.
+    pub(super) inset: (u64, u64),
     /// Whether alone.
     pub(super) alone: bool,
     /// For how long.
@@ -34,8 +48,8 @@ pub(super) struct Draw {
 
 impl Draw {
     /// An operation of a session.
-    pub(super) fn of_session(locks: u64, chance: &mut impl Rng) -> Self {
-        let mut draw = Self::somewhere(locks, chance);
+    pub(super) fn of_session(offer: Offer, chance: &mut impl Rng) -> Self {
+        let mut draw = Self::somewhere(offer, chance);
         let up_to = |chance: &mut _, millis| below(chance, Duration::from_millis(millis));
         (draw.patience, draw.awaited) = match chance.random_range(0..100) {
             0..45 => (Patience::Endless, false),
@@ -57,8 +71,8 @@ impl Draw {
     }
 
     /// An operation of a command.
-    pub(super) fn of_command(locks: u64, chance: &mut impl Rng) -> Self {
-        let mut draw = Self::somewhere(locks, chance);
+    pub(super) fn of_command(offer: Offer, chance: &mut impl Rng) -> Self {
+        let mut draw = Self::somewhere(offer, chance);
         let up_to = |chance: &mut _, millis| below(chance, Duration::from_millis(millis));
         draw.patience = match chance.random_range(0..100) {
             0..60 => Patience::Endless,
@@ -70,10 +84,22 @@ impl Draw {
         draw
     }
 
-    /// A try of this lock.
-    pub(super) fn probe(lock: u64) -> Self {
+    /// What one asks for that holds something already: it waits for a short while at most, for
+    /// others may want what it has and have what it wants.
+    pub(super) fn beside(offer: Offer, chance: &mut impl Rng) -> Self {
+        let mut draw = Self::somewhere(offer, chance);
+        draw.patience = match chance.random() {
+            true => Patience::For(nanos(below(chance, Duration::from_millis(20)))),
+            false => Patience::Try,
+        };
+        draw
+    }
+
+    /// A try of this.
+    pub(super) fn probe(part: Part) -> Self {
         Self {
-            lock,
+            part,
+            inset: (0, 0),
             alone: true,
             patience: Patience::Try,
             awaited: false,
@@ -83,10 +109,15 @@ impl Draw {
         }
     }
 
-    fn somewhere(locks: u64, chance: &mut impl Rng) -> Self {
+    fn somewhere(offer: Offer, chance: &mut impl Rng) -> Self {
         let hot = chance.random_range(0..100) < HOT;
-        let lock = if hot { 0 } else { chance.random_range(0..locks) };
-        Self { alone: chance.random_range(0..100) >= SHARED, ..Self::probe(lock) }
+        let lock = if hot { 0 } else { chance.random_range(0..offer.locks) };
+        let alone = chance.random_range(0..100) >= SHARED;
+        if !offer.ranges {
+            return Self { alone, ..Self::probe(Part::all(lock)) };
+        }
+        let inset = (chance.random(), chance.random());
+        Self { alone, inset, ..Self::probe(Part::draw(lock, UNITS, chance)) }
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! A mark is a symbolic link that names a process: made in one step or not at all. Who holds alone
 //! has the one mark of that name; shared holders have one each. A mark whose process is dead is
-//! removed by who finds it. A mark of the living says that two were inside. Nothing here knows a
-//! lock's text.
+//! removed by who finds it. A mark of the living says that two were inside. Holders of a part
+//! of a lock leave none: the log alone tells of them. Nothing here knows a lock's text.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-use super::log::{Log, Record, What};
+use super::super::log::{self, Log, Record, What};
+use super::super::part::Part;
 
 /// The mark of who holds alone.
 const ALONE: &str = "alone";
@@ -46,10 +47,14 @@ impl Section {
     /// The caller holds the lock until this returns.
     pub fn hold(self, dir: &Path, log: &Log) -> io::Result<()> {
         let Self { record, hold } = self;
-        let at = |what| Record { what, time: super::log::now(), ..record };
+        let at = |what| Record { what, time: log::now(), ..record };
         log.add(at(What::Enters))?;
-        let place = place(dir, record.lock);
-        let Record { who, op, .. } = record;
+        let Record { who, op, part, .. } = record;
+        if part != Part::all(part.lock) {
+            std::thread::sleep(hold);
+            return log.add(at(What::Leaves));
+        }
+        let place = place(dir, part.lock);
         let own = if record.alone { ALONE.to_owned() } else { format!("shared-{who}-{op}") };
         if mark(&place, &own, record.alone)? {
             log.add(at(What::Overlaps))?;
@@ -190,6 +195,12 @@ pub struct InsideArgs {
     /// The lock.
     #[arg(long)]
     pub lock: u64,
+    /// Of it the first position that is held.
+    #[arg(long)]
+    pub start: u64,
+    /// The one behind the last.
+    #[arg(long)]
+    pub end: u64,
     /// Not alone.
     #[arg(long)]
     pub shared: bool,
@@ -204,9 +215,10 @@ pub struct InsideArgs {
 /// The process under a command's lock.
 pub fn run(args: &InsideArgs) -> anyhow::Result<()> {
     let log = Log::open(&args.dir)?;
+    let part = Part { lock: args.lock, start: args.start, end: args.end };
     let record = Record {
         op: args.op,
-        lock: args.lock,
+        part,
         alone: !args.shared,
         token: args.token,
         ..Record::now(What::Enters, args.op)

@@ -16,120 +16,10 @@
 //!
 //! Nothing here knows a lock's text.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
-
-use super::log::{Patience, Record, Refusal, What};
-
-/// How long the living may wait while nobody living holds: a tenth of a second to pass over a
-/// waiter that is stopped, and half of that for the scheduler of a machine that has fewer cores
-/// than processes.
-pub const BOUND_NS: u64 = 150_000_000;
-/// How much longer for each further waiter that is stopped meanwhile.
-pub const PASS_NS: u64 = 100_000_000;
-/// Who waits longer than this beside others that are granted is starved.
-pub const STARVED_NS: u64 = 10_000_000_000;
-/// How long something withdrawn, or let go of without waiting for its end, may still be seen by a
-/// try: the thread that sees to it must run.
-pub const WITHDRAWAL_NS: u64 = 50_000_000;
-
-/// What is to be said of a storm.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
-pub struct Verdict {
-    /// Operations that were granted.
-    pub granted: u64,
-    /// Operations whose time passed.
-    pub time_outs: u64,
-    /// Operations that were dropped.
-    pub dropped: u64,
-    /// Tries, granted or refused.
-    pub tries: u64,
-    /// Those that were refused.
-    pub tries_refused: u64,
-    /// Those that met nobody living, and somebody dead within the last second.
-    pub tries_after_death: u64,
-    /// Those that were refused though nobody living was there.
-    pub refused_wrongly: u64,
-    /// Holds that overlapped one which one of the two had alone.
-    pub overlaps: u64,
-    /// Tokens out of order.
-    pub token_errors: u64,
-    /// Operations that waited longer than they may.
-    pub delayed: u64,
-    /// The longest that one of the living waited while nobody living held, in nanoseconds.
-    pub worst_delay_ns: u64,
-    /// Operations that more overtook than may.
-    pub overtaken: u64,
-    /// By how many one that was not stopped was overtaken at most.
-    pub overtaken_max: u64,
-    /// Operations of the living that were still waiting in the end.
-    pub stalled: u64,
-    /// Operations that failed as nothing should.
-    pub failures: u64,
-    /// From the kill of a holder to the next grant of somebody who waited, in nanoseconds each.
-    #[serde(skip)]
-    pub takeovers: Vec<u64>,
-    /// The first objections, in words.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub examples: Vec<String>,
-    /// What happened at the lock of the first one that was delayed, around that time, as standard
-    /// error tells it.
-    #[serde(skip)]
-    pub account: Vec<String>,
-}
-
-/// Objections of one kind that are told in words.
-const EXAMPLES_MAX: usize = 12;
-
-impl Verdict {
-    fn object(&mut self, op: &Op, text: &str, from: u64) {
-        if self.examples.len() < EXAMPLES_MAX {
-            let Op { who, number, lock, asked, .. } = op;
-            let at = asked.saturating_sub(from) as f64 / 1e6;
-            let mode = if op.alone { "alone" } else { "shared" };
-            let line = format!("{at:.1} ms: {who}/{number} lock {lock} {mode}: {text}");
-            self.examples.push(line);
-        }
-    }
-}
-
-/// An operation, from its request to its end.
-#[derive(Clone, Debug)]
-struct Op {
-    who: u64,
-    number: u64,
-    lock: u64,
-    alone: bool,
-    patience: Patience,
-    asked: u64,
-    entered: Option<u64>,
-    token: u64,
-    left: Option<u64>,
-    /// When it was released, and whether it only let go.
-    ended: Option<(u64, bool)>,
-    refused: Option<(u64, u64)>,
-    overlaps: bool,
-}
-
-/// What befell a process.
-#[derive(Clone, Debug, Default)]
-struct Fate {
-    killed: Option<u64>,
-    gone: Option<u64>,
-    stops: Vec<Stop>,
-}
-
-/// A stop: ordered, seen, ended.
-#[derive(Clone, Copy, Debug)]
-struct Stop {
-    ordered: u64,
-    seen: Option<u64>,
-    ended: u64,
-}
-
-/// From one moment to another.
-type Span = (u64, u64);
+use super::super::log::{Patience, Record, Refusal};
+use super::super::story::{Op, Span, Story, meet, united, without};
+use super::super::verdict::Verdict;
+use super::bounds::{BOUND_NS, PASS_NS, RECENT_NS, STARVED_NS, WITHDRAWAL_NS};
 
 /// What is known beforehand of those who are judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,29 +28,31 @@ pub struct Known {
     pub entering_ns: u64,
     /// Whether grants have tokens.
     pub tokens: bool,
+    /// Whether positions of locks are asked for, and not locks.
+    pub ranges: bool,
     /// How many that asked later may be granted before one that waits and runs, if that is said.
     pub passes_max: Option<u64>,
 }
 
 /// Judges a whole log.
 pub fn judge(records: &[Record], known: Known) -> Verdict {
-    let story = Story { entering_ns: known.entering_ns, ..Story::read(records) };
+    let story = Story::read(records);
     let mut verdict = Verdict { failures: story.failures, ..Verdict::default() };
-    let mut locks: BTreeMap<u64, Vec<&Op>> = BTreeMap::new();
-    for op in &story.ops {
-        locks.entry(op.lock).or_default().push(op);
-        story.count(op, &mut verdict);
-    }
-    for ops in locks.values_mut() {
-        ops.sort_by_key(|op| op.asked);
-        story.judge_overlaps(ops, &mut verdict);
+    for ops in story.by_lock() {
+        ops.iter().for_each(|op| story.count(op, &mut verdict));
+        story.judge_overlaps(&ops, &mut verdict);
         if known.tokens {
-            story.judge_tokens(ops, &mut verdict);
+            story.judge_tokens(&ops, &mut verdict);
         }
-        story.judge_waits(ops, &mut verdict);
-        story.judge_order(ops, known.passes_max, &mut verdict);
-        story.judge_tries(ops, &mut verdict);
-        story.measure_takeovers(ops, &mut verdict);
+        if known.ranges {
+            story.judge_waits_of_ranges(&ops, known.entering_ns, &mut verdict);
+            story.judge_tries_of_ranges(&ops, &mut verdict);
+        } else {
+            story.judge_waits(&ops, known.entering_ns, &mut verdict);
+            story.judge_order(&ops, known.passes_max, &mut verdict);
+            story.judge_tries(&ops, &mut verdict);
+            story.measure_takeovers(&ops, &mut verdict);
+        }
     }
     verdict
 }
@@ -196,86 +88,7 @@ impl Ranks {
     }
 }
 
-/// The log, sorted out.
-struct Story {
-    ops: Vec<Op>,
-    fates: BTreeMap<u64, Fate>,
-    begun: u64,
-    over: u64,
-    failures: u64,
-    entering_ns: u64,
-}
-
 impl Story {
-    fn read(records: &[Record]) -> Self {
-        let mut sorted = records.to_vec();
-        sorted.sort_by_key(|record| record.time);
-        let begun = sorted.first().map_or(0, |record| record.time);
-        let last = sorted.last().map_or(0, |record| record.time);
-        let over = sorted.iter().find(|record| record.what == What::Over);
-        let over = over.map_or(last, |record| record.time);
-        let mut ops: BTreeMap<(u64, u64), Op> = BTreeMap::new();
-        let mut fates: BTreeMap<u64, Fate> = BTreeMap::new();
-        let mut failures = 0;
-        for record in &sorted {
-            let fate = fates.entry(record.who).or_default();
-            match record.what {
-                What::Kills => fate.killed = fate.killed.or(Some(record.time)),
-                What::Gone => fate.gone = Some(record.time),
-                What::Stops => {
-                    fate.stops.push(Stop { ordered: record.time, seen: None, ended: over });
-                }
-                What::Stopped => {
-                    let open = fate.stops.iter_mut().filter(|stop| stop.ended == over);
-                    open.for_each(|stop| stop.seen = stop.seen.or(Some(record.time)));
-                }
-                What::Continues => {
-                    let open = fate.stops.iter_mut().filter(|stop| stop.ended == over);
-                    open.for_each(|stop| stop.ended = record.time);
-                }
-                What::Failed => failures += 1,
-                What::Over => {}
-                _ => {
-                    let key = (record.who, record.op);
-                    ops.entry(key).or_insert_with(|| Op::of(record)).note(record);
-                }
-            }
-        }
-        Self { ops: ops.into_values().collect(), fates, begun, over, failures, entering_ns: 0 }
-    }
-
-    fn fate(&self, op: &Op) -> &Fate {
-        &self.fates[&op.who]
-    }
-
-    /// When this process was killed, or the end of the storm.
-    fn killed(&self, op: &Op) -> u64 {
-        self.fate(op).killed.unwrap_or(self.over)
-    }
-
-    /// When nothing was left of this process, or the end of the storm.
-    fn gone(&self, op: &Op) -> u64 {
-        self.fate(op).gone.unwrap_or(self.over)
-    }
-
-    /// From when to when this operation was certainly inside.
-    fn inside(&self, op: &Op) -> Option<Span> {
-        Some((op.entered?, op.left.unwrap_or_else(|| self.killed(op))))
-    }
-
-    /// From when to when this operation may have held: until it had released, or its process was
-    /// gone, and what that had started as well.
-    fn held(&self, op: &Op) -> Option<Span> {
-        let gone = || self.gone(op).max(op.left.unwrap_or_default());
-        Some((op.entered?, op.ended.map_or_else(gone, |(at, _)| at)))
-    }
-
-    /// Until when this operation waited for its grant.
-    fn waited_until(&self, op: &Op) -> u64 {
-        let refused = op.refused.map(|(at, _)| at);
-        op.entered.or(refused).unwrap_or_else(|| self.killed(op))
-    }
-
     fn count(&self, op: &Op, verdict: &mut Verdict) {
         verdict.granted += u64::from(op.entered.is_some());
         verdict.tries += u64::from(op.patience == Patience::Try);
@@ -285,56 +98,23 @@ impl Story {
             Some(_) => verdict.dropped += 1,
             None => {}
         }
-    }
-
-    fn judge_overlaps(&self, ops: &[&Op], verdict: &mut Verdict) {
-        let (mut alone_until, mut shared_until) = (0, 0);
-        for (op, (entered, left)) in self.in_order(ops) {
-            let until = if op.alone { alone_until.max(shared_until) } else { alone_until };
-            if entered < until || op.overlaps {
-                verdict.overlaps += 1;
-                let by = until.saturating_sub(entered) as f64 / 1e3;
-                let seen = if op.overlaps { ", a mark of the living was there" } else { "" };
-                verdict.object(op, &format!("entered {by:.0} µs too early{seen}"), self.begun);
-            }
-            let last = if op.alone { &mut alone_until } else { &mut shared_until };
-            *last = left.max(*last);
+        if let (Patience::For(limit), Some((at, _))) = (op.patience, op.refused)
+            && at - op.asked < limit
+        {
+            verdict.early += 1;
+            let text = format!("its time of {limit} ns was over after {} ns", at - op.asked);
+            verdict.object(op, &text, self.begun);
+        }
+        let open = op.entered.is_none() && op.refused.is_none();
+        if open && self.fate(op).killed.is_none() {
+            verdict.stalled += 1;
+            verdict.object(op, "still waits in the end", self.begun);
         }
     }
 
-    /// Those that entered, in that order, with the time for which they were certainly inside.
-    fn in_order<'o>(&self, ops: &[&'o Op]) -> Vec<(&'o Op, Span)> {
-        let inside = |op: &&'o Op| Some((*op, self.inside(op)?));
-        let mut order: Vec<_> = ops.iter().filter_map(inside).collect();
-        order.sort_by_key(|(_, (entered, _))| *entered);
-        order
-    }
-
-    fn judge_tokens(&self, ops: &[&Op], verdict: &mut Verdict) {
-        let (mut last, mut last_shared) = (None, 0);
-        for (op, _) in self.in_order(ops) {
-            // A shared token may be that of the last holder alone, and must be below the next one.
-            let right = if op.alone {
-                last < Some(op.token) && last_shared < op.token
-            } else {
-                last <= Some(op.token)
-            };
-            if !right {
-                verdict.token_errors += 1;
-                let text = format!("token {} after {last:?} and {last_shared}", op.token);
-                verdict.object(op, &text, self.begun);
-            }
-            if op.alone {
-                last = last.max(Some(op.token));
-            } else {
-                last_shared = last_shared.max(op.token);
-            }
-        }
-    }
-
-    fn judge_waits(&self, ops: &[&Op], verdict: &mut Verdict) {
+    fn judge_waits(&self, ops: &[&Op], entering_ns: u64, verdict: &mut Verdict) {
         let held = united(ops.iter().filter_map(|op| self.held(op)).collect());
-        let perhaps = ops.iter().flat_map(|op| self.perhaps_held(op, ops, &held));
+        let perhaps = ops.iter().flat_map(|op| self.perhaps_held(op, ops, &held, entering_ns));
         let taken = united(held.iter().copied().chain(perhaps).collect());
         for op in ops {
             let end = self.waited_until(op);
@@ -366,11 +146,6 @@ impl Story {
                     verdict.account = self.account(ops, gap);
                 }
             }
-            let open = op.entered.is_none() && op.refused.is_none();
-            if open && self.fate(op).killed.is_none() && end == self.over {
-                verdict.stalled += 1;
-                verdict.object(op, "still waits in the end", self.begun);
-            }
         }
     }
 
@@ -400,52 +175,8 @@ impl Story {
         }
     }
 
-    /// What happened at a lock while nobody held it, in words: to whoever asked for it, and to
-    /// those whom it befell elsewhere.
-    fn account(&self, ops: &[&Op], gap: Span) -> Vec<String> {
-        let around = (gap.0.saturating_sub(BOUND_NS), gap.1 + PASS_NS / 2);
-        let mut told: Vec<(u64, String)> = Vec::new();
-        let mut tell = |at: Option<u64>, text: String| told.extend(at.map(|at| (at, text)));
-        for op in ops {
-            let until = op.ended.map(|(at, _)| at).or(op.refused.map(|(at, _)| at));
-            if !meet((op.asked, until.unwrap_or_else(|| self.gone(op))), around) {
-                continue;
-            }
-            let Op { who, number, patience, token, .. } = op;
-            let mode = if op.alone { "alone" } else { "shared" };
-            let whose = format!("{who}/{number}");
-            tell(Some(op.asked), format!("{whose} asks, {mode}, {patience:?}"));
-            tell(op.entered, format!("{whose} enters, token {token}"));
-            tell(op.left, format!("{whose} leaves"));
-            let let_go = op.ended.is_some_and(|(_, let_go)| let_go);
-            let how = if let_go { "has let go" } else { "has released" };
-            tell(op.ended.map(|(at, _)| at), format!("{whose} {how}"));
-            tell(op.refused.map(|(at, _)| at), format!("{whose} is not granted"));
-        }
-        for (who, fate) in &self.fates {
-            tell(fate.killed, format!("{who} is killed"));
-            tell(fate.gone, format!("{who} is gone"));
-            for stop in &fate.stops {
-                tell(Some(stop.ordered), format!("{who} is to stop"));
-                tell(stop.seen, format!("{who} is seen to be stopped"));
-                tell(Some(stop.ended), format!("{who} goes on"));
-            }
-        }
-        told.retain(|(at, _)| around.0 <= *at && *at <= around.1);
-        told.sort();
-        let line = |(at, text): &(u64, String)| {
-            format!("{:.3} ms: {text}", at.saturating_sub(self.begun) as f64 / 1e6)
-        };
-        told.iter().map(line).collect()
-    }
-
-    /// When this operation's process was stopped, or may have been.
-    fn stopped(&self, op: &Op) -> Vec<Span> {
-        self.fate(op).stops.iter().map(|stop| (stop.ordered, stop.ended)).collect()
-    }
-
     /// When this operation, stopped while it waited, may have held already.
-    fn perhaps_held(&self, op: &Op, ops: &[&Op], held: &[Span]) -> Vec<Span> {
+    fn perhaps_held(&self, op: &Op, ops: &[&Op], held: &[Span], entering_ns: u64) -> Vec<Span> {
         let until = self.waited_until(op);
         let mut ran_from = op.asked;
         let perhaps = self.fate(op).stops.iter().filter_map(|stop| {
@@ -463,8 +194,8 @@ impl Story {
                 incompatible && inside.is_some_and(|(from, to)| from <= seen && seen < to)
             };
             // Nor would it wait on when it goes on.
-            let said = until <= stop.ended + self.entering_ns;
-            let perhaps = waits && said && ran <= self.entering_ns && !ops.iter().any(held);
+            let said = until <= stop.ended + entering_ns;
+            let perhaps = waits && said && ran <= entering_ns && !ops.iter().any(held);
             perhaps.then_some((stop.ordered, until))
         });
         perhaps.collect()
@@ -491,7 +222,7 @@ impl Story {
             }
             let recently = |other: &&Op| {
                 let gone = self.fate(other).gone.filter(|gone| *gone <= op.asked);
-                gone.is_some_and(|gone| op.asked - gone < 1_000_000_000)
+                gone.is_some_and(|gone| op.asked - gone < RECENT_NS)
             };
             verdict.tries_after_death += u64::from(others().any(recently));
             if op.refused.is_some() {
@@ -536,127 +267,21 @@ impl Story {
     }
 }
 
-impl Op {
-    fn of(record: &Record) -> Self {
-        Self {
-            who: record.who,
-            number: record.op,
-            lock: record.lock,
-            alone: record.alone,
-            patience: Patience::Endless,
-            asked: record.time,
-            entered: None,
-            token: 0,
-            left: None,
-            ended: None,
-            refused: None,
-            overlaps: false,
-        }
-    }
-
-    fn note(&mut self, record: &Record) {
-        match record.what {
-            What::Asks => self.patience = Patience::of(record.more),
-            What::Enters => {
-                (self.entered, self.token) = (Some(record.time), record.token);
-            }
-            What::Leaves => self.left = Some(record.time),
-            What::Ended => self.ended = Some((record.time, record.more == 1)),
-            What::Refused => self.refused = Some((record.time, record.more)),
-            What::Overlaps => self.overlaps = true,
-            _ => unreachable!("other records are no operation's"),
-        }
-    }
-}
-
-fn meet(one: Span, other: Span) -> bool {
-    one.0 <= other.1 && other.0 <= one.1
-}
-
-/// Spans that overlap made one, in order.
-fn united(mut spans: Vec<Span>) -> Vec<Span> {
-    spans.sort_unstable();
-    let mut united: Vec<Span> = Vec::new();
-    for (from, to) in spans {
-        match united.last_mut() {
-            Some(last) if from <= last.1 => last.1 = last.1.max(to),
-            _ => united.push((from, to)),
-        }
-    }
-    united
-}
-
-/// What is left of a span without others, which are in order and apart or few.
-fn without(span: Span, others: &[Span]) -> Vec<Span> {
-    let (mut from, to) = span;
-    let mut left = Vec::new();
-    let first = others.partition_point(|other| other.1 < from);
-    for other in &others[first..] {
-        if other.0 >= to {
-            break;
-        }
-        if from < other.0 {
-            left.push((from, other.0));
-        }
-        from = from.max(other.1);
-    }
-    if from < to {
-        left.push((from, to));
-    }
-    left
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::super::log::What;
+    use super::super::super::story::told::{MS, Told, told};
     use super::*;
 
-    const MS: u64 = 1_000_000;
-
-    /// A log, told line by line: a process is a letter's number, times are in milliseconds.
-    #[derive(Default)]
-    struct Told(Vec<Record>);
-
-    impl Told {
-        fn add(mut self, time: u64, who: u64, what: What, more: u64) -> Self {
-            let (time, op) = (time * MS, who);
-            let record = Record { time, op, more, ..Record::now(what, who) };
-            self.0.push(Record { alone: true, token: time, ..record });
-            self
-        }
-
-        fn asks(self, time: u64, who: u64, patience: Patience) -> Self {
-            self.add(time, who, What::Asks, patience.bits())
-        }
-
-        fn holds(self, asked: u64, from: u64, to: u64, who: u64) -> Self {
-            let told = self.asks(asked, who, Patience::Endless).add(from, who, What::Enters, 0);
-            told.add(to, who, What::Leaves, 0).add(to, who, What::Ended, 0)
-        }
-
-        fn refused(self, from: u64, to: u64, who: u64) -> Self {
-            let told = self.asks(from, who, Patience::Try);
-            told.add(to, who, What::Refused, Refusal::Busy as u64)
-        }
-
-        fn shared(mut self, who: u64) -> Self {
-            let own = self.0.iter_mut().filter(|record| record.who == who);
-            own.for_each(|record| record.alone = false);
-            self
-        }
-
-        fn with_token(mut self, who: u64, token: u64) -> Self {
-            let own = self.0.iter_mut().filter(|record| record.who == who);
-            own.for_each(|record| record.token = token);
-            self
-        }
-
-        fn judged(self) -> Verdict {
-            judge(&self.0, Known { entering_ns: 20 * MS, tokens: true, passes_max: Some(2) })
-        }
+    trait Judged {
+        fn judged(self) -> Verdict;
     }
 
-    fn told() -> Told {
-        Told::default()
+    impl Judged for Told {
+        fn judged(self) -> Verdict {
+            let (entering_ns, passes_max) = (20 * MS, Some(2));
+            judge(&self.0, Known { entering_ns, tokens: true, ranges: false, passes_max })
+        }
     }
 
     #[test]
@@ -711,6 +336,11 @@ mod tests {
             told.add(at, 2, What::Refused, Refusal::TimedOut as u64).judged().delayed
         };
         assert_eq!((time_outs(100), time_outs(200)), (0, 1));
+        let early = |at| {
+            let told = told().holds(0, 0, 900, 1).asks(1, 2, limit);
+            told.add(at, 2, What::Refused, Refusal::TimedOut as u64).judged().early
+        };
+        assert_eq!((early(11), early(10)), (0, 1), "it was to wait longer");
     }
 
     /// One waits while four that came later hold, one after the other.
@@ -781,13 +411,5 @@ mod tests {
             told.add(1, 1, What::Refused, Refusal::Dropped as u64).refused(at, at + 1, 9).judged()
         };
         assert_eq!((withdrawn(50).refused_wrongly, withdrawn(52).refused_wrongly), (0, 1));
-    }
-
-    #[test]
-    fn spans_are_united_and_cut() {
-        assert_eq!(united(vec![(5, 7), (1, 3), (2, 4), (7, 9)]), [(1, 4), (5, 9)]);
-        assert_eq!(without((0, 10), &[(1, 4), (5, 9)]), [(0, 1), (4, 5), (9, 10)]);
-        assert_eq!(without((2, 8), &[(1, 4), (5, 9)]), [(4, 5)]);
-        assert_eq!(without((2, 3), &[(1, 4)]), []);
     }
 }

@@ -2,37 +2,47 @@
 //! dropped at any moment, and judged from outside.
 //!
 //! ```text
-//! session    workers that use the crate `farlock`     blocking, awaited, within, at_once, dropped
-//! command    `farlock lock NAME -- ..` again and again   endless, -w, -n
+//! session         workers that use the crate `farlock`: awaited or not, within, at_once, dropped
+//! command         `farlock lock NAME -- ..` again and again: endless, -w, -n
+//! range           the same workers; threads of a session have several ranges at a time
+//! range-command   `farlock lock -r START:LEN NAME -- ..`, as commands
 //! ```
+//!
+//! A range is 1, 16 or 256 units of a table long, open at its end, or all of the table.
 //!
 //! Those who hold write down when they came and went (`inside`, `log`); whoever kills and stops
 //! writes down whom and when (`crew`). A judge reads that log when all is over (`judge`), and
 //! shares no code with farlock. It must find out those who take no lock at all (`--canary`), and
 //! object to nothing where the same processes take the kernel's (`--reference`).
 
+mod account;
+mod ask;
+pub mod bounds;
 mod crew;
 mod draw;
 pub mod inside;
 pub mod judge;
-pub mod log;
 mod plan;
+mod ranges;
 pub mod report;
+mod several;
+pub mod start;
 pub mod worker;
 
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::args::StormArgs;
+use super::log::Reader;
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::report::line;
 use crate::scratch::Scratch;
 use crew::Crew;
 use judge::Known;
-use log::Reader;
 use plan::{Storm, Taken};
 use report::Row;
 
@@ -56,6 +66,11 @@ const PASSES: u64 = 65;
 /// Storms, and prints what came of it. Fails if the judge objects, but for the canary: there it
 /// must.
 pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::Result<()> {
+    ensure!(
+        face != Face::RangeCommand || !args.reference,
+        "the kernel has no command that locks ranges"
+    );
+    ensure!(face.has_ranges() || !args.exaggerated, "a session's locks are had as a whole");
     let scratch = Scratch::new()?;
     let kills = args.kills.unwrap_or(KILLS);
     let stops = args.stops.unwrap_or(kills);
@@ -68,9 +83,10 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
         kills,
         stops,
         seed: args.seed,
-        taken: match (args.canary, args.reference) {
-            (true, _) => Taken::Nothing,
-            (_, true) => Taken::Kernel,
+        taken: match (args.canary, args.reference, args.exaggerated) {
+            (true, _, _) => Taken::Nothing,
+            (_, true, _) => Taken::Kernel,
+            (_, _, true) => Taken::Less,
             _ => Taken::Farlock,
         },
         limit: Duration::from_secs_f64(args.seconds.unwrap_or(enough)),
@@ -109,10 +125,12 @@ impl Storm<'_> {
         }
         let (kills, endings, stops) = (crew.kills, crew.endings, crew.stops);
         crew.end()?;
-        let (entering_ns, tokens) = (self.face.entering_ns(), self.taken == Taken::Farlock);
+        let (entering_ns, tokens) = (self.face.entering_ns(), self.taken.is_farlocks());
         let log = Reader::open(self.dir)?.news()?;
         let passes_max = tokens.then(|| PASSES * u64::from(self.clients));
-        let verdict = judge::judge(&log, Known { entering_ns, tokens, passes_max });
+        let ranges = self.face.has_ranges();
+        let mut verdict = judge::judge(&log, Known { entering_ns, tokens, ranges, passes_max });
+        verdict.left_over = worker::left_over(self)?;
         let mut takeover = Latency::default();
         verdict.takeovers.iter().for_each(|nanos| takeover.record(*nanos));
         Ok(Row {

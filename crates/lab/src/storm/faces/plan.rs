@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use farlock::RegionOptions;
 
+use super::super::part::{END, Part};
 use crate::face;
 
 /// The file that tells that the storm is over.
@@ -17,6 +18,10 @@ pub enum Face {
     Session,
     /// `farlock lock`.
     Command,
+    /// Ranges of sessions.
+    Range,
+    /// `farlock lock -r`.
+    RangeCommand,
 }
 
 impl Face {
@@ -25,32 +30,35 @@ impl Face {
         match self {
             Self::Session => "session",
             Self::Command => "command",
+            Self::Range => "range",
+            Self::RangeCommand => "range-command",
         }
+    }
+
+    /// Whether each operation is a command.
+    pub(super) const fn is_command(self) -> bool {
+        matches!(self, Self::Command | Self::RangeCommand)
+    }
+
+    /// Whether positions of tables are asked for, and not locks.
+    pub(super) const fn has_ranges(self) -> bool {
+        matches!(self, Self::Range | Self::RangeCommand)
     }
 
     /// How long a process that runs may take from its grant until it says that it holds: a command
     /// starts two others for that.
     pub(super) const fn entering_ns(self) -> u64 {
-        match self {
-            Self::Session => 30_000_000,
-            Self::Command => 100_000_000,
-        }
+        if self.is_command() { 100_000_000 } else { 30_000_000 }
     }
 
     /// Of so many stops one is long.
     pub(super) const fn long_one_in(self) -> u32 {
-        match self {
-            Self::Session => 25,
-            Self::Command => 10,
-        }
+        if self.is_command() { 10 } else { 25 }
     }
 
     /// The mean time between two strikes: who is killed must have had time to start.
     pub(super) const fn lull_us(self) -> u64 {
-        match self {
-            Self::Session => 6_000,
-            Self::Command => 20_000,
-        }
+        if self.is_command() { 20_000 } else { 6_000 }
     }
 }
 
@@ -63,6 +71,8 @@ pub enum Taken {
     Kernel,
     /// None.
     Nothing,
+    /// Of each range less than is said.
+    Less,
 }
 
 impl Taken {
@@ -72,6 +82,20 @@ impl Taken {
             Self::Farlock => "farlock",
             Self::Kernel => "kernel",
             Self::Nothing => "nothing",
+            Self::Less => "less",
+        }
+    }
+
+    /// Whether farlock is asked.
+    pub(super) const fn is_farlocks(self) -> bool {
+        matches!(self, Self::Farlock | Self::Less)
+    }
+
+    /// What is said to be held, where this is.
+    pub(super) const fn said(self, part: Part) -> Part {
+        match self {
+            Self::Less => Part { end: END, ..part },
+            _ => part,
         }
     }
 }
@@ -94,6 +118,26 @@ pub(super) fn kernel_file(dir: &Path, lock: u64) -> std::path::PathBuf {
     dir.join(format!("kernel-{lock}"))
 }
 
+/// How many positions of a table of ranges a unit has: tables differ.
+pub(super) const fn unit(table: u64) -> u64 {
+    const UNITS: [u64; 4] = [1, 64, 4096, 1000];
+    UNITS[table as usize % UNITS.len()]
+}
+
+/// Positions of a table that need just these units. Where in its first and last unit it begins and
+/// ends these numbers decide.
+pub(super) const fn positions(units: Part, (first, last): (u64, u64)) -> std::ops::Range<u64> {
+    let (unit, Part { start, end, .. }) = (unit(units.lock), units);
+    if end == END {
+        // What is whole is not told from what is open from its first position on.
+        return start * unit..END;
+    }
+    let first = first % unit;
+    // Of one unit that begins late at most what is left of it.
+    let last = last % (unit - first);
+    start * unit + first..end * unit - last
+}
+
 /// The region of a storm in this directory.
 pub(super) fn region_options(dir: &Path) -> RegionOptions {
     face::region_options(dir)
@@ -101,4 +145,27 @@ pub(super) fn region_options(dir: &Path) -> RegionOptions {
 
 pub(super) fn is_over(dir: &Path) -> bool {
     dir.join(OVER).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_need_all_of_their_units_and_no_others() {
+        let part = |lock, start, end| Part { lock, start, end };
+        for inset in [(0, 0), (7, 9), (63, 63), (4095, 1), (u64::MAX, u64::MAX)] {
+            for table in 0..4 {
+                let unit = unit(table);
+                for (start, end) in [(0, 1), (5, 6), (5, 21), (1000, 1256)] {
+                    let positions = positions(part(table, start, end), inset);
+                    assert!(!positions.is_empty(), "{inset:?} {unit}");
+                    assert_eq!(positions.start / unit..positions.end.div_ceil(unit), start..end);
+                }
+                assert_eq!(positions(part(table, 3, END), inset), 3 * unit..END);
+            }
+        }
+        assert_eq!(positions(part(1, 2, 3), (1, 2)), 129..190);
+        assert_eq!(positions(Part::all(2), (8, 8)), 0..END);
+    }
 }

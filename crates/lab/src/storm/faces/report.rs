@@ -5,23 +5,23 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use serde::Serialize;
 
-use super::judge::Verdict;
+use super::super::verdict::Verdict;
 use crate::latency::Summary;
 use crate::record::{duration, grouped};
 
-/// Those who take no lock.
-const CANARY: &str = "nothing";
+/// Those who take no lock, and those who take less than they say.
+const CANARIES: [&str; 2] = ["nothing", "less"];
 
 /// What came of a storm.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// `session` or `command`.
+    /// [`Face::name`](super::Face::name).
     pub face: &'static str,
     /// How many processes lived at a time.
     pub clients: u16,
     /// How many locks they shared.
     pub locks: u64,
-    /// `farlock`, or `kernel` for its locks, or `nothing` for none.
+    /// `farlock`, or `kernel` for its locks, or `nothing` for none, or `less` than is said.
     pub taken: &'static str,
     /// How many were to be killed.
     pub kills_asked: u64,
@@ -49,8 +49,8 @@ pub struct Row {
 impl Row {
     /// Fails if the judge objects. The canary fails if the judge sees no overlap.
     pub fn pass(&self) -> anyhow::Result<()> {
-        if self.taken == CANARY {
-            ensure!(self.verdict.overlaps > 0, "nobody took a lock, and no judge saw it");
+        if CANARIES.contains(&self.taken) {
+            ensure!(self.verdict.overlaps > 0, "{} was taken, and no judge saw it", self.taken);
             return Ok(());
         }
         for (count, what) in [
@@ -58,9 +58,11 @@ impl Row {
             (self.verdict.token_errors, "tokens were out of order"),
             (self.verdict.refused_wrongly, "tries were refused though nobody living was there"),
             (self.verdict.delayed, "acquisitions waited too long"),
+            (self.verdict.early, "acquisitions were told too early that their time had passed"),
             (self.verdict.overtaken, "acquisitions were overtaken too often"),
             (self.verdict.stalled, "acquisitions were never granted"),
             (self.verdict.failures, "operations failed"),
+            (self.verdict.left_over, "locks were not free when all was over"),
         ] {
             ensure!(count == 0, "{}: {count} {what}", self.face);
         }
@@ -97,9 +99,11 @@ pub fn table(row: &Row) -> Table {
         ("TOKENS OUT OF ORDER", grouped(verdict.token_errors)),
         ("REFUSED WRONGLY", grouped(verdict.refused_wrongly)),
         ("DELAYED", grouped(verdict.delayed)),
+        ("TOLD TOO EARLY", grouped(verdict.early)),
         ("OVERTAKEN", grouped(verdict.overtaken)),
         ("STALLED", grouped(verdict.stalled)),
         ("FAILURES", grouped(verdict.failures)),
+        ("LEFT OVER", grouped(verdict.left_over)),
         ("seconds", format!("{:.1}", row.seconds)),
     ] {
         table.add_row([what.to_owned(), value]);
@@ -124,16 +128,18 @@ mod tests {
             judged(Verdict { overtaken: 1, ..Verdict::default() }),
             judged(Verdict { stalled: 1, ..Verdict::default() }),
             judged(Verdict { failures: 1, ..Verdict::default() }),
+            judged(Verdict { early: 1, ..Verdict::default() }),
+            judged(Verdict { left_over: 1, ..Verdict::default() }),
             Row { kills: 2, ..good.clone() },
             Row { stops_asked: 1, ..good.clone() },
-            Row { taken: CANARY, ..good.clone() },
+            Row { taken: CANARIES[0], ..good.clone() },
+            Row { taken: CANARIES[1], ..good.clone() },
         ] {
             assert!(bad.pass().is_err(), "{bad:?}");
         }
-        assert!(
-            Row { taken: CANARY, ..judged(Verdict { overlaps: 1, ..Verdict::default() }) }
-                .pass()
-                .is_ok()
-        );
+        for taken in CANARIES {
+            let seen = judged(Verdict { overlaps: 1, ..Verdict::default() });
+            assert!(Row { taken, ..seen }.pass().is_ok());
+        }
     }
 }

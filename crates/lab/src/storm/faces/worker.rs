@@ -3,57 +3,38 @@
 
 use std::fs::File;
 use std::io::BufRead;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use anyhow::{Context, bail};
-use farlock::session::Request;
-use farlock::{AcquireError, Session};
+use farlock::Session;
+use farlock::session::RangeLock;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::fs::FlockOperation;
 use tokio::runtime::Runtime;
 
-use super::draw::Draw;
+use super::super::log::{self, Log, Patience, Record, Refusal, What};
+use super::super::part::Part;
+use super::ask::ask;
+use super::draw::{Draw, Offer};
 use super::inside::Section;
-use super::log::{Log, Patience, Record, Refusal, What};
-use super::plan::{Taken, is_over, kernel_file, region_options};
+use super::plan::{Storm, Taken, is_over, kernel_file, region_options};
+use super::several::{Sharer, tables};
+use super::start::{DROP_ONE_IN, FaceWorkerArgs};
 use crate::{child, face};
 
-/// Of so many guards one is dropped, without waiting for the end of its release.
-const DROP_ONE_IN: u32 = 4;
-
-/// How a worker is started.
-#[derive(Clone, Debug, clap::Args)]
-pub struct FaceWorkerArgs {
-    /// Where the region, the log and the marks are.
-    #[arg(long)]
-    pub dir: PathBuf,
-    /// Who started it.
-    #[arg(long)]
-    pub parent: i32,
-    /// Its number in the storm.
-    #[arg(long)]
-    pub who: u64,
-    /// How many locks there are.
-    #[arg(long)]
-    pub locks: u64,
-    /// Decides what it asks for.
-    #[arg(long)]
-    pub seed: u64,
-    /// It only tries the locks whose numbers it reads, a line each.
-    #[arg(long)]
-    pub probe: bool,
-    /// What it takes.
-    #[arg(long, value_enum)]
-    pub taken: Taken,
-}
+/// Threads of a session whose ranges are asked for.
+const THREADS: u64 = 2;
 
 /// Takes part in a storm.
 pub fn run(args: &FaceWorkerArgs) -> anyhow::Result<()> {
     child::die_with(args.parent, "storm")?;
     let worker = Worker::open(args)?;
-    let done = if args.probe { worker.probe() } else { worker.work() };
+    let done = match (args.probe, args.ranges) {
+        (true, _) => worker.probe(),
+        (false, false) => worker.work(),
+        (false, true) => worker.work_in_threads(),
+    };
     if done.is_err() {
         worker.log.add(Record::now(What::Failed, args.who))?;
     }
@@ -63,6 +44,7 @@ pub fn run(args: &FaceWorkerArgs) -> anyhow::Result<()> {
 struct Worker<'a> {
     args: &'a FaceWorkerArgs,
     session: Session,
+    tables: Vec<RangeLock>,
     executor: Runtime,
     log: Log,
 }
@@ -71,17 +53,40 @@ impl<'a> Worker<'a> {
     fn open(args: &'a FaceWorkerArgs) -> anyhow::Result<Self> {
         let session = Session::open(&region_options(&args.dir))?;
         let executor = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        Ok(Self { args, session, executor, log: Log::open(&args.dir)? })
+        let tables = tables(&session, if args.ranges { args.locks } else { 0 });
+        Ok(Self { args, session, tables, executor, log: Log::open(&args.dir)? })
+    }
+
+    fn chance(&self, thread: u64) -> Xoshiro256PlusPlus {
+        let number = self.args.who * THREADS + thread;
+        let mixed = self.args.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Xoshiro256PlusPlus::seed_from_u64(mixed)
+    }
+
+    fn sharer(&self, thread: u64) -> anyhow::Result<Sharer<'_>> {
+        let common = (self.tables.as_slice(), &self.log);
+        Ok(Sharer::new(self.args, common, (thread, THREADS), self.chance(thread))?)
+    }
+
+    fn work_in_threads(&self) -> anyhow::Result<()> {
+        std::thread::scope(|scope| {
+            let work = |thread| scope.spawn(move || self.sharer(thread)?.work());
+            let threads: Vec<_> = (0..THREADS).map(work).collect();
+            let ended = threads.into_iter().map(|thread| {
+                thread.join().unwrap_or_else(|_| bail!("a thread of a worker panicked"))
+            });
+            ended.collect::<Vec<anyhow::Result<()>>>().into_iter().collect()
+        })
     }
 
     fn work(&self) -> anyhow::Result<()> {
-        let mixed = self.args.seed ^ self.args.who.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut chance = Xoshiro256PlusPlus::seed_from_u64(mixed);
+        let mut chance = self.chance(0);
+        let offer = Offer { locks: self.args.locks, ranges: false };
         for op in 0.. {
             if is_over(&self.args.dir) {
                 break;
             }
-            let draw = Draw::of_session(self.args.locks, &mut chance);
+            let draw = Draw::of_session(offer, &mut chance);
             self.act(op, draw, &mut chance)?;
             std::thread::sleep(draw.think);
         }
@@ -89,29 +94,38 @@ impl<'a> Worker<'a> {
     }
 
     fn probe(&self) -> anyhow::Result<()> {
+        let mut sharer = self.sharer(0)?;
         for (op, line) in (0..).zip(std::io::stdin().lock().lines()) {
-            let lock = line?.parse().context("the number of a lock is expected")?;
-            self.act(op, Draw::probe(lock), &mut Xoshiro256PlusPlus::seed_from_u64(op))?;
+            let numbers: Result<Vec<u64>, _> = line?.split(' ').map(str::parse).collect();
+            let [lock, start, end] = numbers.context("numbers are expected")?[..] else {
+                bail!("a lock, and where what is tried begins and ends, is expected");
+            };
+            let draw = Draw::probe(Part { lock, start, end });
+            if self.args.ranges {
+                sharer.act(&[draw])?;
+            } else {
+                self.act(op, draw, &mut self.chance(op))?;
+            }
         }
         Ok(())
     }
 
     /// One operation, from its request to its end.
     fn act(&self, op: u64, draw: Draw, chance: &mut impl Rng) -> anyhow::Result<()> {
-        let Draw { lock, alone, patience, .. } = draw;
-        let whose = Record { op, lock, alone, ..Record::now(What::Asks, self.args.who) };
-        let at = |what, more| Record { what, more, time: super::log::now(), ..whose };
+        let Draw { part, alone, patience, .. } = draw;
+        let whose = Record { op, part, alone, ..Record::now(What::Asks, self.args.who) };
+        let at = |what, more| Record { what, more, time: log::now(), ..whose };
         if self.args.taken != Taken::Farlock {
             return self.act_otherwise(whose, draw);
         }
-        let named = self.session.lock(face::name(lock));
+        let named = self.session.lock(face::name(part.lock));
         let request = if alone { named.exclusive() } else { named.shared() };
         self.log.add(at(What::Asks, patience.bits()))?;
-        let guard = match self.ask(request, draw) {
+        let guard = match ask(&self.executor, request, draw) {
             Ok(guard) => guard,
             Err(refusal) => return Ok(self.log.add(at(What::Refused, refusal? as u64))?),
         };
-        let token = guard.token().to_string().parse().context("a token is a number")?;
+        let token = guard.token().get();
         let section = Section { record: Record { token, ..whose }, hold: draw.hold };
         section.hold(&self.args.dir, &self.log)?;
         let drops = chance.random_range(0..DROP_ONE_IN) == 0;
@@ -125,10 +139,10 @@ impl<'a> Worker<'a> {
 
     /// The same with a lock of the kernel, or none. Nothing is dropped or times out.
     fn act_otherwise(&self, whose: Record, draw: Draw) -> anyhow::Result<()> {
-        let at = |what, more| Record { what, more, time: super::log::now(), ..whose };
+        let at = |what, more| Record { what, more, time: log::now(), ..whose };
         let tries = draw.patience == Patience::Try;
         let patience = if tries { Patience::Try } else { Patience::Endless };
-        let path = kernel_file(&self.args.dir, draw.lock);
+        let path = kernel_file(&self.args.dir, draw.part.lock);
         let file = File::options().append(true).create(true).open(path)?;
         self.log.add(at(What::Asks, patience.bits()))?;
         if self.args.taken == Taken::Kernel {
@@ -149,30 +163,6 @@ impl<'a> Worker<'a> {
         drop(file);
         Ok(self.log.add(at(What::Ended, 0))?)
     }
-
-    /// Acquires, or says why not: a refusal, or an error that nothing should have.
-    fn ask(&self, request: Request, draw: Draw) -> Result<farlock::Guard, anyhow::Result<Refusal>> {
-        let granted = match draw.patience {
-            Patience::Endless if draw.awaited => {
-                self.executor.block_on(std::future::IntoFuture::into_future(request))
-            }
-            Patience::Endless => request.blocking(),
-            Patience::Try => request.at_once().blocking(),
-            Patience::For(nanos) => request.within(Duration::from_nanos(nanos)).blocking(),
-            Patience::UntilDropped => {
-                let limited = async { tokio::time::timeout(draw.drop_after, request).await };
-                match self.executor.block_on(limited) {
-                    Ok(granted) => granted,
-                    Err(_) => return Err(Ok(Refusal::Dropped)),
-                }
-            }
-        };
-        granted.map_err(|error| match error {
-            AcquireError::Busy { .. } => Ok(Refusal::Busy),
-            AcquireError::TimedOut { .. } => Ok(Refusal::TimedOut),
-            other => Err(other.into()),
-        })
-    }
 }
 
 /// Opens a session once, so that the region is there before the storm.
@@ -182,4 +172,17 @@ pub(super) fn prepare(dir: &Path) -> anyhow::Result<()> {
         bail!("a lock of a new region is not free");
     }
     Ok(())
+}
+
+/// How many locks, or tables of ranges, cannot be had at once and as a whole now that all is over.
+pub(super) fn left_over(storm: &Storm<'_>) -> anyhow::Result<u64> {
+    let session = Session::open(&region_options(storm.dir))?;
+    let is_free = |lock| match storm.face.has_ranges() {
+        false => session.lock(face::name(lock)).exclusive().at_once().blocking().is_ok(),
+        true => {
+            let table = tables(&session, lock + 1).pop().expect("there is one at least");
+            table.exclusive(..).at_once().blocking().is_ok()
+        }
+    };
+    Ok((0..storm.locks).filter(|&lock| !is_free(lock)).count() as u64)
 }

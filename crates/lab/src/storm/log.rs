@@ -1,4 +1,4 @@
-//! The log of a storm over the faces: what everybody did, when, by one clock.
+//! The log of a storm: what everybody did, when, by one clock.
 //!
 //! A record is one write of 64 bytes to a file that is only appended to: it is there whole or not
 //! at all, whoever dies, for no record lies across two pages. Nothing here knows a lock's text.
@@ -7,10 +7,16 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use super::part::Part;
 pub(crate) use crate::clock::now;
 
 /// Bytes of a record. A page holds a whole number of them.
 const RECORD: usize = 64;
+/// Where in its first word a record says whether one is alone, and from where on which lock.
+const ALONE_SHIFT: u32 = 8;
+const LOCK_SHIFT: u32 = 16;
+/// As many locks as a record can tell apart.
+const LOCKS_MAX: u64 = 1 << (u64::BITS - LOCK_SHIFT);
 
 farlock_fabric::listed! {
     /// What happened.
@@ -104,8 +110,8 @@ pub struct Record {
     pub who: u64,
     /// Which operation of theirs.
     pub op: u64,
-    /// On which lock.
-    pub lock: u64,
+    /// On which lock, or which positions of one.
+    pub part: Part,
     /// Whether it is asked for, or held, alone.
     pub alone: bool,
     /// The token, of who enters.
@@ -117,12 +123,16 @@ pub struct Record {
 impl Record {
     /// What happens now to this process.
     pub fn now(what: What, who: u64) -> Self {
-        Self { what, time: now(), who, op: 0, lock: 0, alone: false, token: 0, more: 0 }
+        let part = Part::all(0);
+        Self { what, time: now(), who, op: 0, part, alone: false, token: 0, more: 0 }
     }
 
     fn to_bytes(self) -> [u8; RECORD] {
-        let Self { what, time, who, op, lock, alone, token, more } = self;
-        let words = [what as u64, time, who, op, lock, u64::from(alone), token, more];
+        let Self { what, time, who, op, part, alone, token, more } = self;
+        let Part { lock, start, end } = part;
+        assert!(lock < LOCKS_MAX, "a record has room for the number of a lock");
+        let first = what as u64 | u64::from(alone) << ALONE_SHIFT | lock << LOCK_SHIFT;
+        let words = [first, time, who, op, start, end, token, more];
         let mut bytes = [0; RECORD];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -135,9 +145,11 @@ impl Record {
             let word = bytes[index * 8..][..8].try_into().expect("eight bytes are a word");
             u64::from_le_bytes(word)
         };
-        let what = What::ALL.into_iter().find(|what| *what as u64 == word(0))?;
-        let [time, who, op, lock, alone, token, more] = [1, 2, 3, 4, 5, 6, 7].map(word);
-        Some(Self { what, time, who, op, lock, alone: alone == 1, token, more })
+        let [first, time, who, op, start, end, token, more] = [0, 1, 2, 3, 4, 5, 6, 7].map(word);
+        let kind = first & ((1 << ALONE_SHIFT) - 1);
+        let what = What::ALL.into_iter().find(|what| *what as u64 == kind)?;
+        let (alone, lock) = (first >> ALONE_SHIFT & 1 == 1, first >> LOCK_SHIFT);
+        Some(Self { what, time, who, op, part: Part { lock, start, end }, alone, token, more })
     }
 }
 
@@ -198,7 +210,8 @@ mod tests {
         log.add(first).unwrap();
         assert_eq!(reader.news().unwrap(), [first]);
         let more = Patience::For(5).bits();
-        let second = Record { more, lock: 3, op: 9, ..Record::now(What::Over, 8) };
+        let part = Part { lock: 3, start: 4, end: u64::MAX - 1 };
+        let second = Record { more, part, op: 9, ..Record::now(What::Over, 8) };
         log.add(second).unwrap();
         assert_eq!(reader.news().unwrap(), [second]);
         assert_eq!(reader.news().unwrap(), []);

@@ -1,0 +1,197 @@
+//! A worker of ranges: threads of one session, of which each may hold several ranges at a time.
+//!
+//! Who holds something asks for more with a limit, or at once: otherwise two that want what the
+//! other has would wait for ever, as the README says.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use farlock::Session;
+use farlock::session::{RangeGuard, RangeLock};
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use tokio::runtime::Runtime;
+
+use super::super::log::{self, Log, Patience, Record, Refusal, What};
+use super::super::part::{END, Part};
+use super::ask::ask;
+use super::draw::{Draw, Offer};
+use super::plan::{Taken, is_over, kernel_file, positions, unit};
+use super::start::{DROP_ONE_IN, FaceWorkerArgs};
+use crate::face;
+
+/// How many ranges a thread asks for before it releases the first, at most.
+const HOLDS_MAX: usize = 3;
+
+/// One thread.
+pub(super) struct Sharer<'a> {
+    args: &'a FaceWorkerArgs,
+    tables: &'a [RangeLock],
+    executor: Runtime,
+    log: &'a Log,
+    chance: Xoshiro256PlusPlus,
+    /// The number of the next operation, and how many threads there are: each has numbers of its
+    /// own.
+    next: u64,
+    threads: u64,
+}
+
+/// What is held, and what was said of it.
+struct Hold {
+    record: Record,
+    what: Kept,
+}
+
+/// What is held.
+enum Kept {
+    Farlocks(RangeGuard),
+    Kernels(#[expect(dead_code, reason = "closing it gives it back")] File),
+    Nothing,
+}
+
+/// The tables of a session.
+pub(super) fn tables(session: &Session, count: u64) -> Vec<RangeLock> {
+    (0..count).map(|table| session.range(face::name(table)).in_units_of(unit(table))).collect()
+}
+
+impl<'a> Sharer<'a> {
+    pub(super) fn new(
+        args: &'a FaceWorkerArgs,
+        (tables, log): (&'a [RangeLock], &'a Log),
+        (thread, threads): (u64, u64),
+        chance: Xoshiro256PlusPlus,
+    ) -> io::Result<Self> {
+        let executor = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        Ok(Self { args, tables, executor, log, chance, next: thread, threads })
+    }
+
+    pub(super) fn work(&mut self) -> anyhow::Result<()> {
+        let offer = Offer { locks: self.args.locks, ranges: true };
+        while !is_over(&self.args.dir) {
+            let first = Draw::of_session(offer, &mut self.chance);
+            let more = self.chance.random_range(0..HOLDS_MAX);
+            let beside = (0..more).map(|_| Draw::beside(offer, &mut self.chance));
+            let draws: Vec<Draw> = [first].into_iter().chain(beside).collect();
+            self.act(&draws)?;
+            std::thread::sleep(first.think);
+        }
+        Ok(())
+    }
+
+    /// Asks for all of these, holds what it gets, and gives it back in any order.
+    pub(super) fn act(&mut self, draws: &[Draw]) -> anyhow::Result<()> {
+        let mut holds = Vec::new();
+        for draw in draws {
+            holds.extend(self.acquire(*draw)?);
+        }
+        if !holds.is_empty() {
+            std::thread::sleep(draws[0].hold);
+        }
+        while !holds.is_empty() {
+            let which = self.chance.random_range(0..holds.len());
+            self.give_back(holds.swap_remove(which))?;
+        }
+        Ok(())
+    }
+
+    fn acquire(&mut self, draw: Draw) -> anyhow::Result<Option<Hold>> {
+        let op = self.next;
+        self.next += self.threads;
+        let (part, alone) = (self.args.taken.said(draw.part), draw.alone);
+        let whose = Record { op, part, alone, ..Record::now(What::Asks, self.args.who) };
+        let patience = self.patience(draw);
+        self.log.add(Record { more: patience.bits(), time: log::now(), ..whose })?;
+        let kept = match self.args.taken {
+            Taken::Nothing => Some((Kept::Nothing, 0)),
+            Taken::Kernel => self.of_kernel(draw, patience)?.map(|file| (Kept::Kernels(file), 0)),
+            Taken::Farlock | Taken::Less => match self.of_farlock(draw) {
+                Ok((guard, token)) => Some((Kept::Farlocks(guard), token)),
+                Err(refusal) => {
+                    self.refused(whose, refusal?)?;
+                    return Ok(None);
+                }
+            },
+        };
+        let Some((what, token)) = kept else {
+            self.refused(whose, Refusal::Busy)?;
+            return Ok(None);
+        };
+        let record = Record { what: What::Enters, token, time: log::now(), ..whose };
+        self.log.add(record)?;
+        Ok(Some(Hold { record, what }))
+    }
+
+    /// Those who take other locks have no limits.
+    fn patience(&self, draw: Draw) -> Patience {
+        match (self.args.taken.is_farlocks(), draw.patience) {
+            (false, Patience::For(_) | Patience::UntilDropped) => Patience::Try,
+            (_, patience) => patience,
+        }
+    }
+
+    fn of_farlock(&self, draw: Draw) -> Result<(RangeGuard, u64), anyhow::Result<Refusal>> {
+        let (table, range) =
+            (&self.tables[draw.part.lock as usize], positions(draw.part, draw.inset));
+        // What has no end, and what is whole, is asked for as such.
+        let request = match (range.start, range.end, draw.alone) {
+            (0, END, true) => table.exclusive(..),
+            (0, END, false) => table.shared(..),
+            (start, END, true) => table.exclusive(start..),
+            (start, END, false) => table.shared(start..),
+            (_, _, true) => table.exclusive(range),
+            (_, _, false) => table.shared(range),
+        };
+        let guard = ask(&self.executor, request, draw)?;
+        let token = guard.token().get();
+        Ok((guard, token))
+    }
+
+    /// The kernel's lock of these bytes, of a file that is opened for it; `None` if that must wait
+    /// and may not.
+    fn of_kernel(&self, draw: Draw, patience: Patience) -> anyhow::Result<Option<File>> {
+        let Part { lock, start, end } = draw.part;
+        let path = kernel_file(&self.args.dir, lock);
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        let kind = if draw.alone { libc::F_WRLCK } else { libc::F_RDLCK };
+        let range = libc::flock {
+            l_type: kind as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: start as libc::off_t,
+            l_len: if end == END { 0 } else { (end - start) as libc::off_t },
+            l_pid: 0,
+        };
+        loop {
+            let asked = match patience {
+                Patience::Try => FcntlArg::F_OFD_SETLK(&range),
+                _ => FcntlArg::F_OFD_SETLKW(&range),
+            };
+            match fcntl(file.as_fd(), asked) {
+                Ok(_) => return Ok(Some(file)),
+                Err(nix::errno::Errno::EAGAIN) => return Ok(None),
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn refused(&self, whose: Record, why: Refusal) -> io::Result<()> {
+        let more = why as u64;
+        self.log.add(Record { what: What::Refused, more, time: log::now(), ..whose })
+    }
+
+    fn give_back(&mut self, hold: Hold) -> anyhow::Result<()> {
+        let Hold { record, what } = hold;
+        let at = |what, more| Record { what, more, time: log::now(), ..record };
+        self.log.add(at(What::Leaves, 0))?;
+        let drops = self.chance.random_range(0..DROP_ONE_IN) == 0;
+        match what {
+            Kept::Farlocks(guard) if !drops => guard.release().blocking()?,
+            kept => drop(kept),
+        }
+        Ok(self.log.add(at(What::Ended, drops.into()))?)
+    }
+}

@@ -88,7 +88,8 @@ pub struct CheckArgs {
         value_parser = clap::value_parser!(u16).range(1..=TASKS_MAX as i64)
     )]
     pub tasks: u16,
-    /// How many clients die: in mode `exhaustive` at any of their verbs, each with every end.
+    /// How many clients die: in mode `exhaustive` at any of their verbs, each with every end. Modes
+    /// that draw scenarios draw this too.
     #[arg(long, default_value_t = 0)]
     pub crashes: u32,
     /// How often somebody gives up: in mode `exhaustive` whenever it waits, for the lock, while it
@@ -169,8 +170,40 @@ impl CheckArgs {
         }
     }
 
+    /// What is asked for that its mode does not heed.
+    pub(crate) fn unheeded(&self) -> Vec<&'static str> {
+        let is_museum = self.mode == Mode::Museum;
+        let explored = [
+            (self.crashes > 0, "--crashes"),
+            (self.cancels > 0, "--cancels"),
+            (self.pauses > 0, "--pauses"),
+            (self.stops > 0, "--stops"),
+            (self.tries.is_some(), "--tries"),
+            (self.visits, "--visits"),
+            (self.quits, "--quits"),
+            (self.losses > 0, "--losses"),
+            (self.restarts > 0, "--restarts"),
+            (self.near_wrap > 0, "--near-wrap"),
+            (self.partial, "--partial"),
+        ];
+        let of_locks = [
+            (self.clients.is_some(), "--clients"),
+            (self.locks > 1, "--locks"),
+            (self.tasks > 1, "--tasks"),
+            (self.updates, "--updates"),
+            (self.transactions, "--transactions"),
+            (!self.ranges.is_empty(), "--ranges"),
+            (!self.but.is_empty(), "--but"),
+        ];
+        let explored = explored.into_iter().filter(|_| self.mode != Mode::Exhaustive);
+        let of_locks = of_locks.into_iter().filter(|_| is_museum);
+        explored.chain(of_locks).filter_map(|(asked, what)| asked.then_some(what)).collect()
+    }
+
     /// Refuses what does not go together.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let clients = self.clients();
+        ensure!(self.crashes <= clients.into(), "of {clients} clients {} cannot die", self.crashes);
         ensure!(
             self.stops == 0 || self.restarts + self.losses == 0,
             "of who is stopped it must be known what becomes of its verbs"

@@ -16,12 +16,14 @@ pub mod line;
 pub mod mishap;
 pub mod museum;
 pub mod order;
+mod out;
 pub mod points;
 pub mod report;
 pub mod scenario;
 pub mod subjects;
 pub mod tokens;
 pub mod trial;
+mod unchecked;
 pub mod verdict;
 pub mod wish;
 pub mod words;
@@ -42,22 +44,37 @@ use indicatif::{MultiProgress, ProgressBar};
 use hunt::{Budget, Catch, Hunt, seed_of, shrink};
 use line::Line;
 use mishap::What;
+use out::say;
 use report::Row;
 use scenario::{Scenario, VISITED_NS};
 use trial::{Player, RunLog};
 use verdict::Objection;
 
 pub use args::{CheckArgs, Mode, Tried};
+pub use unchecked::Unchecked;
 
 impl CheckArgs {
     /// Refuses what the one lock that is named does not have; of others tells.
     fn check_for(&self, subject: &str) -> anyhow::Result<()> {
-        let lacking = self.lacking(subject, &subjects::player(subject)?).join(", ");
+        let player = subjects::player(subject).map_err(Unchecked::because)?;
+        let lacking = self.lacking(subject, &player).join(", ");
         if !lacking.is_empty() && self.protocol != "all" {
             bail!(Unchecked(format!("{subject} does not have what is asked: {lacking}")));
         } else if !lacking.is_empty() {
             eprintln!("{subject}: without {lacking}, which it does not have");
         }
+        Ok(())
+    }
+
+    /// Refuses what this mode does not heed.
+    fn check_heeded(&self) -> anyhow::Result<()> {
+        let unheeded = self.unheeded().join(", ");
+        let mode = format!("{:?}", self.mode).to_lowercase();
+        let hint = if self.mode.samples() { ", which draws what befalls clients," } else { "" };
+        ensure!(
+            unheeded.is_empty(),
+            Unchecked(format!("mode {mode}{hint} does not heed {unheeded}"))
+        );
         Ok(())
     }
 
@@ -74,19 +91,10 @@ impl CheckArgs {
             (self.updates && !player.faults(false).updates, "--updates"),
             (self.transactions && !player.transacts(), "--transactions"),
             (!self.ranges.is_empty() && !player.is_in_parts(), "--ranges"),
+            (self.near_wrap > 0 && !player.counts(), "--near-wrap"),
         ];
         asked.into_iter().filter_map(|(lacks, what)| lacks.then_some(what)).collect()
     }
-}
-
-/// Nobody objected, but what was asked for was not checked, or not to its end.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Unchecked(String);
-
-impl Unchecked {
-    /// The exit status of a program that ends with this.
-    pub const STATUS: u8 = 3;
 }
 
 /// How a program ends in which checking failed with this error.
@@ -107,6 +115,7 @@ pub struct ReplayArgs {
 /// Checks, prints, and fails if a judge objected to a lock other than the canary, or to none of its
 /// runs; with [`Unchecked`] if that is not known.
 pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
+    args.check_heeded()?;
     let _quiet = Quiet::begin();
     if args.mode == Mode::Museum {
         return museum::run(args);
@@ -117,14 +126,16 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     };
     for but in &args.but {
         let place = subjects.iter().position(|subject| args.protocol == "all" && subject == but);
-        let place = place.with_context(|| format!("--but leaves one out of all, not '{but}'"))?;
+        let place = place.ok_or_else(|| {
+            Unchecked(format!("--but leaves one out of all, and '{but}' is none of them"))
+        })?;
         subjects.remove(place);
     }
     subjects.retain(|subject| is_held_to(args, subject));
     if subjects.is_empty() {
         bail!(Unchecked("nothing was checked".to_owned()));
     }
-    args.check()?;
+    args.check().map_err(Unchecked::because)?;
     for subject in &subjects {
         args.check_for(subject)?;
     }
@@ -140,18 +151,13 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let mut rows = Vec::with_capacity(subjects.len());
     check_all(args, &subjects, &MultiProgress::new(), |row| {
         if args.json {
-            println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
+            say(serde_json::to_string(&row).context("a row is plain data")?)?;
         }
         rows.push(row);
         Ok(())
     })?;
     if !args.json {
-        println!("{}", report::table(&rows));
-        for row in &rows {
-            if let (Some(story), Some(line)) = (&row.story, &row.line) {
-                println!("{}: {story}\n  farlock-lab replay {line}", row.protocol);
-            }
-        }
+        show(&rows)?;
     }
     rows.iter().try_for_each(|row| pass(row, args.clients()))?;
     let unchecked: Vec<&str> = rows.iter().filter_map(|row| left(args, row)).collect();
@@ -162,6 +168,17 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
             unchecked.join(", ")
         ))
     );
+    Ok(())
+}
+
+/// Prints what was found, for people.
+fn show(rows: &[Row]) -> anyhow::Result<()> {
+    say(report::table(rows))?;
+    for row in rows {
+        if let (Some(story), Some(line)) = (&row.story, &row.line) {
+            say(format_args!("{}: {story}\n  farlock-lab replay {line}", row.protocol))?;
+        }
+    }
     Ok(())
 }
 
@@ -415,16 +432,16 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     let mut log = RunLog { timeline: Some(Vec::new()), ..RunLog::default() };
     let verdict = player.play_noting(&args.line.scenario, oracle, &mut log);
     for (step, what) in log.timeline.unwrap_or_default().iter().enumerate() {
-        println!("{step:>5}  {what}");
+        say(format_args!("{step:>5}  {what}"))?;
     }
     match verdict.finding {
         Some(finding) => {
-            println!("{:?}: {}", finding.objection, finding.story);
-            println!("broken: {}{}", finding.promise.describe(), page_of(&args.line.scenario));
+            let (promise, page) = (finding.promise.describe(), page_of(&args.line.scenario));
+            say(format_args!("{:?}: {}", finding.objection, finding.story))?;
+            say(format_args!("broken: {promise}{page}"))
         }
-        None => println!("nothing to object to, {} events", verdict.events),
+        None => say(format_args!("nothing to object to, {} events", verdict.events)),
     }
-    Ok(())
 }
 
 /// Where the promise of a lock of the registry stands, as the end of a line.

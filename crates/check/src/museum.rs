@@ -1,13 +1,15 @@
 //! The checker's own test: planted bugs, each to be found within a budget by the standard mix.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use farlock_locks::museum::Exhibit;
 
 use crate::args::CheckArgs;
 use crate::hunt::{Budget, Hunt, Mix, seed_of, shrink};
+use crate::out::say;
 use crate::report::{self, ExhibitRow};
 use crate::scenario::Scenario;
 use crate::subjects::{self, MUSEUM};
+use crate::unchecked::Unchecked;
 
 /// Schedules within which each exhibit must be found.
 pub const BUDGET: u64 = 100_000;
@@ -21,19 +23,29 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let budget = match args.budget {
         None => BUDGET,
         Some(Budget::Schedules(schedules)) => schedules,
-        Some(Budget::Time(_)) => anyhow::bail!("the museum's budget is a number of schedules"),
+        Some(Budget::Time(_)) => {
+            bail!(Unchecked("the museum's budget is a number of schedules".to_owned()))
+        }
     };
     let mut rows = Vec::new();
     for (number, exhibit) in subjects::exhibits().enumerate().filter(|(_, e)| wanted(e.name)) {
         let row = find(exhibit, budget, seed_of(args.seed, number))?;
         if args.json {
-            println!("{}", serde_json::to_string(&row).context("a row is plain data")?);
+            say(serde_json::to_string(&row).context("a row is plain data")?)?;
         }
         rows.push(row);
     }
-    ensure!(!rows.is_empty(), "the museum has no exhibit named '{}'", args.protocol);
+    ensure!(
+        !rows.is_empty(),
+        Unchecked(format!("the museum has no exhibit named '{}'", args.protocol))
+    );
     if !args.json {
-        println!("{}", report::exhibits(&rows));
+        say(report::exhibits(&rows))?;
+        for row in &rows {
+            if let Some(line) = &row.line {
+                say(format_args!("{}: farlock-lab replay {line}", row.exhibit))?;
+            }
+        }
     }
     let missed: Vec<_> = rows.iter().filter(|row| !row.found).map(|row| &row.exhibit).collect();
     ensure!(missed.is_empty(), "not found: {missed:?}");

@@ -52,6 +52,15 @@ fn what_was_not_checked_has_a_status_of_its_own() {
         of("rpc", CheckArgs { crashes: 1, ..explored.clone() }),
         of("rpc", two(Mode::Crash)),
         of("drtm", CheckArgs { pauses: 1, ..explored.clone() }),
+        of("cas", CheckArgs { near_wrap: 2, ..explored.clone() }),
+        of("cas", CheckArgs { crashes: 3, ..explored.clone() }),
+        of("cas", CheckArgs { crashes: 1, ..two(Mode::Pct) }),
+        of("cas", CheckArgs { tries: Some(Tried::Mixed), ..two(Mode::Crash) }),
+        of("lost-wake-up", CheckArgs { locks: 3, ..two(Mode::Museum) }),
+        of("no-such-exhibit", CheckArgs { clients: None, ..two(Mode::Museum) }),
+        of("no-such-lock", explored.clone()),
+        of("all", CheckArgs { but: vec!["no-such-lock".to_owned()], ..explored.clone() }),
+        of("mcs", CheckArgs { transactions: true, ..explored.clone() }),
     ] {
         let ended = run(&args).expect_err("it was not checked");
         assert!(ended.is::<Unchecked>(), "{ended:#}");

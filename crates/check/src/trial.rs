@@ -64,6 +64,12 @@ impl Player {
         self.terms.transact()
     }
 
+    /// Whether there is anything in its memory that counts, and wraps.
+    pub fn counts(&self) -> bool {
+        let kind = self.subject.lock.kind();
+        kind.near_wrap(1) != 0 || !kind.near_wrap_behind(1).is_empty()
+    }
+
     /// Whether it is had in parts.
     pub fn is_in_parts(&self) -> bool {
         !self.terms.parts.is_empty()

@@ -49,6 +49,8 @@ farlock_fabric::listed! {
         Continues = 12,
         /// The storm is over: who waits now waits for ever.
         Over = 13,
+        /// Who kills and stops looks after everybody: again and again, where the machine lets it.
+        Watches = 14,
     }
 }
 

@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use super::log::{Patience, Record, What};
 use super::part::Part;
 
+/// Who kills and stops looks after everybody much more often than that.
+const FROZEN_NS: u64 = 50_000_000;
+
 /// An operation, from its request to its end.
 #[derive(Clone, Debug)]
 pub struct Op {
@@ -71,6 +74,8 @@ pub struct Story {
     pub begun: u64,
     /// When it ended.
     pub over: u64,
+    /// When the machine did not even run who kills and stops.
+    pub frozen: Vec<Span>,
     /// Operations that failed as nothing should.
     pub failures: u64,
 }
@@ -86,7 +91,7 @@ impl Story {
         let over = over.map_or(last, |record| record.time);
         let mut ops: BTreeMap<(u64, u64), Op> = BTreeMap::new();
         let mut fates: BTreeMap<u64, Fate> = BTreeMap::new();
-        let mut failures = 0;
+        let (mut frozen, mut watched, mut failures) = (Vec::new(), None, 0);
         for record in &sorted {
             let fate = fates.entry(record.who).or_default();
             match record.what {
@@ -105,13 +110,21 @@ impl Story {
                 }
                 What::Failed => failures += 1,
                 What::Over => {}
+                What::Watches => {
+                    frozen.extend(
+                        watched
+                            .filter(|last| record.time - last > FROZEN_NS)
+                            .map(|last| (last, record.time)),
+                    );
+                    watched = Some(record.time);
+                }
                 _ => {
                     let key = (record.who, record.op);
                     ops.entry(key).or_insert_with(|| Op::of(record)).note(record);
                 }
             }
         }
-        Self { ops: ops.into_values().collect(), fates, begun, over, failures }
+        Self { ops: ops.into_values().collect(), fates, begun, over, frozen, failures }
     }
 
     /// What befell the process of this operation.

@@ -57,6 +57,8 @@ const ENDINGS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
 /// One killed command in so many that may be ends by one of them.
 const ENDED_ONE_IN: u32 = 2;
 
+/// How often it is written down that everybody is looked after.
+const WATCH_NS: u64 = 5_000_000;
 /// The status of a command that was not granted.
 const CONFLICT: i32 = 75;
 /// What the processes say on standard error.
@@ -78,6 +80,8 @@ pub(super) struct Crew<'a> {
     /// How many of [`MANNERS`] are possible here.
     manners: usize,
     calm: bool,
+    /// When it last wrote down that it looks after everybody.
+    watched: u64,
     pub(super) kills: u64,
     /// Of them, how many by a signal that ends a command in order.
     pub(super) endings: u64,
@@ -242,6 +246,7 @@ impl<'a> Crew<'a> {
             next_who: 1,
             manners: manners(storm)?,
             calm: false,
+            watched: 0,
             kills: 0,
             endings: 0,
             stops: 0,
@@ -255,6 +260,11 @@ impl<'a> Crew<'a> {
 
     /// Looks after everybody.
     pub(super) fn tend(&mut self) -> anyhow::Result<()> {
+        let now = log::now();
+        if now - self.watched > WATCH_NS {
+            self.watched = now;
+            self.log.add(Record { time: now, ..Record::now(What::Watches, 0) })?;
+        }
         self.read_log()?;
         for seat in 0..self.seats.len() {
             let Some(runner) = &self.seats[seat].runner else {

@@ -4,7 +4,8 @@
 //! holds, of the last moment at which it had a reason: some process that lives held what it asks
 //! for, or a part of it, or held what some other waiter asked for that was in its way, and so on. A
 //! process that is stopped is a reason too, whether it holds or waits: what it has begun, nobody
-//! else ends. Those that ask for other positions never are, and so a map of who is in whose way is
+//! else ends. While the machine did not even run who kills and stops, nothing is expected of the
+//! others. Those that ask for other positions never are, and so a map of who is in whose way is
 //! drawn anew for each moment at which it changes.
 //!
 //! A try is refused only if some living process held incompatibly, or awaited, a position that it
@@ -15,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::log::Patience;
-use super::super::story::{Op, Span, Story, meet, without};
+use super::super::story::{Op, Span, Story, meet, united, without};
 use super::super::verdict::Verdict;
 use super::bounds::{BOUND_NS, RECENT_NS, STARVED_NS, WITHDRAWAL_NS};
 
@@ -171,9 +172,12 @@ impl Story {
     }
 
     fn judge_wait_of_range(&self, op: &Op, gap: Span, bound: u64, verdict: &mut Verdict) {
-        let delay = gap.1 - gap.0;
-        let ran = without((op.asked, self.waited_until(op)), &self.stopped(op));
-        let total: u64 = ran.iter().map(|(from, to)| to - from).sum();
+        let still = united(self.stopped(op).into_iter().chain(self.frozen.clone()).collect());
+        let long = |span: Span, others: &[Span]| -> u64 {
+            without(span, others).iter().map(|(from, to)| to - from).sum()
+        };
+        let delay = long(gap, &self.frozen);
+        let total = long((op.asked, self.waited_until(op)), &still);
         verdict.worst_delay_ns = verdict.worst_delay_ns.max(delay);
         let late = match op.patience {
             Patience::For(limit) => total > limit + bound,
@@ -265,6 +269,9 @@ impl Story {
                 verdict.refused_wrongly += 1;
                 let text = "a try refused though nobody living was there";
                 verdict.object(op, text, self.begun);
+                if verdict.account.is_empty() {
+                    verdict.account = self.account(&others, (op.asked, end));
+                }
             }
         }
     }
@@ -352,6 +359,17 @@ mod tests {
             told.add(gone, 1, What::Gone, 0).holds(2, 200, 201, 2).judged().delayed
         };
         assert_eq!((dead(60), dead(40)), (0, 1));
+    }
+
+    #[test]
+    fn nothing_is_expected_where_the_machine_runs_nobody() {
+        let watched = |times: &[u64]| {
+            let told = told().holds(2, 203, 204, 2);
+            let add = |told: Told, time: &u64| told.add(*time, 0, What::Watches, 0);
+            times.iter().fold(told, add).judged().delayed
+        };
+        assert_eq!((watched(&[]), watched(&[5, 54, 103, 150, 199])), (1, 1));
+        assert_eq!((watched(&[5, 55, 105]), watched(&[5, 56]), watched(&[5, 100])), (1, 0, 0));
     }
 
     #[test]

@@ -36,7 +36,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
-use farlock_locks::registry;
+use farlock_locks::registry::{self, LockInfo};
 use farlock_sim::Reset;
 use farlock_sim::schedule::{Director, Replay};
 use indicatif::{MultiProgress, ProgressBar};
@@ -448,12 +448,9 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
 fn page_of(scenario: &Scenario) -> String {
     let lock = scenario.subject.strip_prefix(subjects::LOCAL).unwrap_or(&scenario.subject);
     let name = lock.split(':').next().unwrap_or(lock);
-    let is_registered = registry::RECORD_LOCKS.iter().any(|lock| lock.name == name);
-    if is_registered {
-        format!("; docs/protocols/{name}.md says how it is kept")
-    } else {
-        String::new()
-    }
+    let known = registry::RECORD_LOCKS.iter().find(|lock| lock.name == name);
+    let said = |lock: &LockInfo| format!("; docs/protocols/{}.md says how it is kept", lock.page());
+    known.map(said).unwrap_or_default()
 }
 
 /// While this lives, a panic prints nothing: it is a finding, and its message is its story.

@@ -14,7 +14,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{ImplItemFn, Item, ItemFn, ItemImpl, ItemMod, ItemUse, Macro, MetaList, UseTree};
 
-use super::targets::{self, for_tests, skip_tests};
+use super::targets::{self, for_tests};
 use super::tree::{Tree, folder};
 
 /// Names followed through re-exports at most; a chain of them is never as long.
@@ -296,6 +296,17 @@ impl Collector<'_, '_> {
         }
         path.clear();
     }
+}
+
+/// Visits those of these that exist not for tests only.
+macro_rules! skip_tests {
+    ($($visit:ident: $item:ty),+) => {
+        $(fn $visit(&mut self, item: &'ast $item) {
+            if !for_tests(&item.attrs) {
+                visit::$visit(self, item);
+            }
+        })+
+    };
 }
 
 impl<'ast> Visit<'ast> for Collector<'_, '_> {

@@ -24,14 +24,13 @@ use anyhow::Result;
 use tree::{Rule, Tree};
 
 /// Every rule, with the name that people see.
-const RULES: [(&str, Rule); 15] = [
+const RULES: [(&str, Rule); 14] = [
     ("parses", rust::parses),
     ("function length", length::functions),
     ("file length", length::files),
     ("line width", length::lines),
     ("unsafe in its places", rust::unsafe_in_its_places),
     ("unsafe forbidden", rust::unsafe_forbidden),
-    ("no unwrap", rust::no_unwrap),
     ("circles of imports", circles::none),
     ("errors said once", errors::said_once),
     ("dead files", files::dead),

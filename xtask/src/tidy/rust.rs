@@ -1,10 +1,9 @@
-//! Rules about Rust text: where `unsafe` may stand, and that nothing unwraps outside tests.
+//! Rules about Rust text: that it parses, and where `unsafe` may stand.
 
-use proc_macro2::{TokenStream, TokenTree};
-use syn::visit::{self, Visit};
-use syn::{ExprMethodCall, ImplItemFn, ItemFn, ItemImpl, ItemMod, Macro, Meta};
+use proc_macro2::TokenStream;
+use syn::Meta;
 
-use super::targets::{self, lines_of_word, skip_tests};
+use super::targets::lines_of_word;
 use super::tree::{File, Finding, Tree};
 
 /// Where `unsafe` may stand: these files, and what lies under these folders.
@@ -71,67 +70,6 @@ fn forbids_unsafe(file: &File) -> bool {
     })
 }
 
-/// Outside tests, what cannot be is said: `expect("why it cannot be")`.
-pub(super) fn no_unwrap(tree: &Tree) -> Vec<Finding> {
-    let of_tests = targets::of_tests(tree);
-    let is_test = |path: &String| path.contains("/tests/") || of_tests.contains(path);
-    let mut findings = Vec::new();
-    for file in tree.rust().filter(|file| !is_test(&file.path)) {
-        let Some(syntax) = &file.syntax else { continue };
-        let mut unwraps = Unwraps { lines: Vec::new() };
-        unwraps.visit_file(syntax);
-        for line in unwraps.lines {
-            findings.push(Finding::new(&file.path, line, "`unwrap()` outside tests"));
-        }
-    }
-    findings
-}
-
-struct Unwraps {
-    lines: Vec<usize>,
-}
-
-impl<'ast> Visit<'ast> for Unwraps {
-    fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
-        if call.method == "unwrap" && call.args.is_empty() {
-            self.lines.push(call.method.span().start().line);
-        }
-        visit::visit_expr_method_call(self, call);
-    }
-
-    fn visit_macro(&mut self, mac: &'ast Macro) {
-        self.lines.extend(unwraps_among(mac.tokens.clone()));
-    }
-
-    skip_tests!(
-        visit_item_mod: ItemMod,
-        visit_item_fn: ItemFn,
-        visit_item_impl: ItemImpl,
-        visit_impl_item_fn: ImplItemFn
-    );
-}
-
-/// The lines of `.unwrap()` among the tokens of a macro, whose syntax only the macro knows.
-fn unwraps_among(tokens: TokenStream) -> Vec<usize> {
-    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-    let mut lines = Vec::new();
-    for window in tokens.windows(3) {
-        if let [TokenTree::Punct(dot), TokenTree::Ident(name), TokenTree::Group(args)] = window
-            && dot.as_char() == '.'
-            && name == "unwrap"
-            && args.stream().is_empty()
-        {
-            lines.push(name.span().start().line);
-        }
-    }
-    for token in tokens {
-        if let TokenTree::Group(group) = token {
-            lines.extend(unwraps_among(group.stream()));
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,19 +103,5 @@ mod tests {
             ["crates/locks/src/lib.rs:1"]
         );
         assert!(places(unsafe_forbidden, &[(root, "#![forbid(unsafe_code)]")]).is_empty());
-    }
-
-    #[test]
-    fn unwrap_is_found_outside_tests_only() {
-        let text = "fn f() {\n  a.unwrap();\n  assert!(\n b.unwrap());\n  c.unwrap_or(1); }\n";
-        assert_eq!(places(no_unwrap, &[("a.rs", text)]), ["a.rs:2", "a.rs:4"]);
-        for head in ["#[test]", "#[cfg(test)]", "#[cfg(all(test, unix))]"] {
-            assert!(places(no_unwrap, &[("a.rs", &format!("{head}\n{text}"))]).is_empty());
-        }
-        let head = "#[cfg(not(test))]";
-        assert_eq!(places(no_unwrap, &[("a.rs", &format!("{head}\n{text}"))]).len(), 2);
-        assert!(places(no_unwrap, &[("crates/a/tests/suite.rs", text)]).is_empty());
-        let declared = ("a/mod.rs", "#[cfg(test)]\nmod helper;");
-        assert!(places(no_unwrap, &[declared, ("a/helper.rs", text)]).is_empty());
     }
 }

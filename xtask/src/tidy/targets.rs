@@ -8,20 +8,6 @@ use syn::{Attribute, Expr, Item, Meta};
 
 use super::tree::{Tree, folder, name, resolve};
 
-/// The files of modules that are declared for tests only.
-pub(super) fn of_tests(tree: &Tree) -> BTreeSet<String> {
-    let roots = roots(tree);
-    let mut files = BTreeSet::new();
-    for file in tree.rust() {
-        let Some(syntax) = &file.syntax else { continue };
-        let of_tests = |item: &&Item| matches!(item, Item::Mod(m) if for_tests(&m.attrs));
-        let items: Vec<Item> = syntax.items.iter().filter(of_tests).cloned().collect();
-        let below = below(&file.path, roots.contains(&file.path));
-        files.extend(modules(&items, folder(&file.path), below));
-    }
-    files
-}
-
 /// The folder in which the modules lie that the file at `path` declares.
 pub(super) fn below(path: &str, is_root: bool) -> &str {
     let owns_folder = is_root || name(path) == "mod.rs";
@@ -99,18 +85,6 @@ pub(super) fn for_tests(attributes: &[Attribute]) -> bool {
         _ => false,
     })
 }
-
-/// Visits those of these that exist not for tests only.
-macro_rules! skip_tests {
-    ($($visit:ident: $item:ty),+) => {
-        $(fn $visit(&mut self, item: &'ast $item) {
-            if !$crate::tidy::targets::for_tests(&item.attrs) {
-                syn::visit::$visit(self, item);
-            }
-        })+
-    };
-}
-pub(super) use skip_tests;
 
 /// The lines on which `word` stands among tokens.
 pub(super) fn lines_of_word(tokens: TokenStream, word: &str) -> Vec<usize> {

@@ -310,8 +310,8 @@ pub(crate) const CI: &[Step] = &[
                  citron-rw:leaf=4:tokens=no:exact=yes"
             ),
             range!("0-1,1-2 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no"),
-            range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1:tokens=no:back=0"),
-            range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1:tokens=no:back=0"),
+            range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1:tokens=no"),
+            range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1:tokens=no"),
             // Tries beside the dead: at a node, above it, at bits, and beside a cleaner of bits.
             check!("exhaustive --clients 2 --acquisitions 1 --crashes 1 --tries --protocol citron"),
             range!("0-4,2-3 --crashes 1 --tries --protocol citron:leaf=1:tokens=no"),

@@ -352,9 +352,9 @@ mod tests {
             ("citron-rw:leaf=4:exact=yes", ["0-1+5-6", "4-5+1-2"], 1),
             ("citron-rw:leaf=4:exact=yes", ["0-1+5-6", "4-5+1-2"], 3),
             // What one has and the other waits for, which has parts of it: that one steps back.
-            ("citron:leaf=1:exact=yes", ["4-6+0-1", "0-8"], 0),
-            ("citron:leaf=1:exact=yes", ["4-6+0-1", "0-7"], 0),
-            ("citron-rw:leaf=4:exact=yes", ["4-6+0-1", "0-7"], 1),
+            ("citron:leaf=1:exact=yes:back=1", ["4-6+0-1", "0-8"], 0),
+            ("citron:leaf=1:exact=yes:back=1", ["4-6+0-1", "0-7"], 0),
+            ("citron-rw:leaf=4:exact=yes:back=1", ["4-6+0-1", "0-7"], 1),
         ] {
             let explored = explored(spec, wishes, shared);
             assert!(explored.catch.is_none(), "{spec} {wishes:?}: {:?}", explored.catch);

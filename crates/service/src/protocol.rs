@@ -35,7 +35,9 @@ const RANGE_LEVELS: u8 = 7;
 /// The lock of ranges that every session and command of a region uses.
 pub(crate) fn range_protocol() -> RangeProtocol {
     // Callers may hold some ranges and wait for others: those must not meet if they are disjoint.
-    Shared { levels: RANGE_LEVELS, is_exact: true, ..Shared::default() }
+    // Nor may they wait for one that itself only waits.
+    let levels = RANGE_LEVELS;
+    Shared { levels, is_exact: true, steps_back_max: u8::MAX, ..Shared::default() }
 }
 
 /// Bytes of the count and the tree of a table of ranges.

@@ -92,7 +92,7 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             keeps_turn: false,
             keeps_token: false,
             counts: true,
-            steps_back_max: u8::MAX,
+            steps_back_max: 0,
             poll_ns: POLL_NS,
             patience: Patience::DEFAULT,
         }

@@ -173,10 +173,15 @@ impl Course {
         self.steps_back = (self.steps_back + 1).min(STEPS_BACK_MAX);
     }
 
-    /// Whether it is to give back what it has, after it has looked around so often and found the
-    /// living in its way: the later the oftener it has done so already.
+    /// Whether it may give back what it has for others.
+    pub(super) const fn may_step_back(&self) -> bool {
+        self.steps_back < self.plan.steps_back_max
+    }
+
+    /// Whether it is to, after it has looked around so often and found the living in its way: the
+    /// later the oftener it has done so already.
     pub(super) const fn is_to_step_back(&self, looks: u8) -> bool {
-        looks >= LOOKS_IN_VAIN + self.steps_back && self.steps_back < self.plan.steps_back_max
+        self.may_step_back() && looks >= LOOKS_IN_VAIN + self.steps_back
     }
 
     /// Whether both want the same.

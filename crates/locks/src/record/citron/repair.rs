@@ -262,7 +262,8 @@ impl Params {
                 course.publish(site, stand);
                 match found {
                     Found::Living(living, is_awaited) => {
-                        in_vain += u8::from(is_awaited && are_sure(&living));
+                        let is_in_vain = course.may_step_back() && is_awaited;
+                        in_vain += u8::from(is_in_vain && are_sure(&living));
                     }
                     Found::Apart => return Ok(Met::Yes),
                     Found::Mended => continue,

@@ -106,8 +106,8 @@ impl Params {
         };
         Ok(match self.claim(site, course, By::Free, way).await? {
             Claim::Undone(bar) => bar.map_or(Next::Changed, Next::Barred),
-            Claim::Made(below) if !below.is_empty() => Next::Beside(below),
-            Claim::Made(_) => {
+            Claim::Made(below, _) if !below.is_empty() => Next::Beside(below),
+            Claim::Made(..) => {
                 course.has += 1;
                 Next::Taken
             }

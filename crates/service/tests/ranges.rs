@@ -115,8 +115,8 @@ fn disjoint_ranges_that_are_held_and_awaited_are_all_had() {
     }
 }
 
-/// Whoever only waits has not got it: a holder of a part gets another part, as with the kernel's
-/// locks of byte ranges.
+/// A request that only waits has not got it: a holder of a part gets another part, as with the
+/// kernel's locks of byte ranges.
 #[test]
 fn a_holder_gets_what_another_that_waits_for_it_has_taken_already() {
     let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! The judge of holds: who held what, when, and with which token, by the log alone.
+//! The judge of holds: which client held what, when, and with which token, by the log alone.
 //!
 //! What is known of each position is a map of intervals; a lock that is had as a whole has one.
 //!

@@ -190,7 +190,7 @@ impl Storm<'_> {
     }
 }
 
-/// What the log of a storm tells of holds of parts. Who has tokens has them always.
+/// What the log of a storm tells of holds of parts. A lock that has tokens has them always.
 fn judge_parts(records: &[Record]) -> Verdict {
     let (story, mut verdict) = (Story::read(records), Verdict::default());
     let tokens = story.ops.iter().any(|op| op.token > 0);

@@ -74,7 +74,7 @@ pub struct Story {
     pub begun: u64,
     /// When it ended.
     pub over: u64,
-    /// When the machine did not even run who kills and stops.
+    /// When the machine did not even run the crew, which kills and stops.
     pub frozen: Vec<Span>,
     /// Operations that failed as nothing should.
     pub failures: u64,

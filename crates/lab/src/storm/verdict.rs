@@ -17,7 +17,7 @@ pub struct Verdict {
     pub tries: u64,
     /// Those that were refused.
     pub tries_refused: u64,
-    /// Those that met nobody living, and somebody dead within the last second.
+    /// Those that met no living holder or waiter, and a dead one within the last second.
     pub tries_after_death: u64,
     /// Those that were refused though nobody living was there.
     pub refused_wrongly: u64,
@@ -41,7 +41,7 @@ pub struct Verdict {
     pub failures: u64,
     /// Locks that could not be had at once, as a whole, when all was over.
     pub left_over: u64,
-    /// From the kill of a holder to the next grant of somebody who waited, in nanoseconds each.
+    /// From the kill of a holder to the next grant of a waiter, in nanoseconds each.
     #[serde(skip)]
     pub takeovers: Vec<u64>,
     /// The first objections, in words.

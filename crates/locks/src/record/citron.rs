@@ -184,8 +184,8 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     }
 
     /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, `k=COUNT` nodes at most for a
-    /// range, `exact=yes` for as many as have its units alone, `m=COUNT` levels between those who
-    /// meet; `tokens=no` where nobody needs any; `back=COUNT` steps back of a request at most;
+    /// range, `exact=yes` for as many as have its units alone, `m=COUNT` levels between clients
+    /// that meet; `tokens=no` where nobody needs any; `back=COUNT` steps back of a request at most;
     /// `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {

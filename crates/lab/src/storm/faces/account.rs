@@ -4,8 +4,8 @@ use super::super::story::{Op, Span, Story, meet};
 use super::bounds::{BOUND_NS, PASS_NS};
 
 impl Story {
-    /// What happened at a lock while nobody held it, in words: to whoever asked for it, and to
-    /// those whom it befell elsewhere.
+    /// What happened at a lock while it had no holder, in words: to a client that asked for it, and
+    /// to those whom it befell elsewhere.
     pub(super) fn account(&self, ops: &[&Op], gap: Span) -> Vec<String> {
         let around = (gap.0.saturating_sub(BOUND_NS), gap.1 + PASS_NS / 2);
         let mut told: Vec<(u64, String)> = Vec::new();

@@ -6,7 +6,7 @@
 pub const BOUND_NS: u64 = 150_000_000;
 /// How much longer for each further waiter that is stopped meanwhile.
 pub const PASS_NS: u64 = 100_000_000;
-/// Who waits longer than this beside others that are granted is starved.
+/// A waiter that waits longer than this beside others that are granted is starved.
 pub const STARVED_NS: u64 = 10_000_000_000;
 /// How long something withdrawn, or let go of without waiting for its end, may still be seen by a
 /// try: the thread that sees to it must run.

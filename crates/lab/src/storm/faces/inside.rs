@@ -3,8 +3,8 @@
 //!
 //! A mark is a symbolic link that names a process: made in one step or not at all. Who holds alone
 //! has the one mark of that name; shared holders have one each. A mark whose process is dead is
-//! removed by who finds it. A mark of the living says that two were inside. Holders of a part
-//! of a lock leave none: the log alone tells of them. Nothing here knows a lock's text.
+//! removed by the client that finds it. A mark of the living says that two were inside. Holders of
+//! a part of a lock leave none: the log alone tells of them. Nothing here knows a lock's text.
 
 use std::io;
 use std::os::unix::fs::symlink;

@@ -1,12 +1,12 @@
 //! The judge of waits and tries where positions of locks are asked for.
 //!
-//! Who waits, and runs, is granted within [`BOUND_NS`], and what it takes to ask and to say that it
+//! A waiter that runs is granted within [`BOUND_NS`], and what it takes to ask and to say that it
 //! holds, of the last moment at which it had a reason: some process that lives held what it asks
 //! for, or a part of it, or held what some other waiter asked for that was in its way, and so on. A
 //! process that is stopped is a reason too, whether it holds or waits: what it has begun, nobody
-//! else ends. While the machine did not even run who kills and stops, nothing is expected of the
-//! others. Those that ask for other positions never are, and so a map of who is in whose way is
-//! drawn anew for each moment at which it changes.
+//! else ends. While the machine did not even run the crew, nothing is expected of the others. Those
+//! that ask for other positions never are, and so a map of clients in the way of others is drawn
+//! anew for each moment at which it changes.
 //!
 //! A try is refused only if some living process held incompatibly, or awaited, a position that it
 //! asks for.
@@ -20,7 +20,7 @@ use super::super::story::{Op, Span, Story, meet, united, without};
 use super::super::verdict::Verdict;
 use super::bounds::{BOUND_NS, RECENT_NS, STARVED_NS, WITHDRAWAL_NS};
 
-/// What changes who is in whose way.
+/// What changes which clients are in the way of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     /// This operation asks.
@@ -47,7 +47,7 @@ struct Present<'o> {
     idle_since: Option<u64>,
 }
 
-/// Who is there, at one moment after the other.
+/// The clients that are there, at one moment after the other.
 #[derive(Debug, Default)]
 struct Scene<'o> {
     present: BTreeMap<usize, Present<'o>>,
@@ -99,7 +99,7 @@ impl<'o> Scene<'o> {
         }
     }
 
-    /// From `now` on those wait with a reason who can name one.
+    /// From `now` on the waiters that can name a reason have one.
     fn look_around(&mut self, now: u64) {
         if !self.present.values().any(|present| present.waits) {
             return;
@@ -142,7 +142,7 @@ impl<'o> Scene<'o> {
 }
 
 impl Story {
-    /// Whether those who wait for positions of one lock are granted in time.
+    /// Whether waiters for positions of one lock are granted in time.
     pub(super) fn judge_waits_of_ranges(
         &self,
         ops: &[&Op],
@@ -194,7 +194,7 @@ impl Story {
         }
     }
 
-    /// All that changes who is in whose way, in order.
+    /// All that changes which clients are in the way of others, in order.
     fn changes(&self, ops: &[&Op]) -> Vec<(u64, Change)> {
         let mut changes = Vec::new();
         for (at, op) in ops.iter().enumerate() {

@@ -9,7 +9,7 @@ use super::super::verdict::Verdict;
 use crate::latency::Summary;
 use crate::record::{duration, grouped};
 
-/// Those who take no lock, and those who take less than they say.
+/// Clients that take no lock, and clients that take less than they say.
 const CANARIES: [&str; 2] = ["nothing", "less"];
 
 /// What came of a storm.

@@ -1,6 +1,6 @@
 //! A worker of ranges: threads of one session, of which each may hold several ranges at a time.
 //!
-//! Who holds something asks for more with a limit, or at once: otherwise two that want what the
+//! A holder asks for more with a limit, or at once: otherwise two that want what the
 //! other has would wait for ever, as the README says.
 
 use std::fs::File;
@@ -124,7 +124,7 @@ impl<'a> Sharer<'a> {
         Ok(Some(Hold { record, what }))
     }
 
-    /// Those who take other locks have no limits.
+    /// Clients that take other locks have no limits.
     fn patience(&self, draw: Draw) -> Patience {
         match (self.args.taken.is_farlocks(), draw.patience) {
             (false, Patience::For(_) | Patience::UntilDropped) => Patience::Try,

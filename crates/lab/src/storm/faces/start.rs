@@ -13,7 +13,7 @@ pub struct FaceWorkerArgs {
     /// Where the region, the log and the marks are.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Who started it.
+    /// The process that started it.
     #[arg(long)]
     pub parent: i32,
     /// Its number in the storm.

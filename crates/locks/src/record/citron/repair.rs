@@ -309,8 +309,8 @@ impl Params {
         Ok(found)
     }
 
-    /// Mends a word that was `seen` so if no living client is among those for whom one waits there,
-    /// who has `reached` these nodes.
+    /// Mends a word that was `seen` so if no living client is among those for whom a request waits
+    /// there that has `reached` these nodes.
     pub(super) async fn mend<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,

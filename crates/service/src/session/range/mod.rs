@@ -79,9 +79,9 @@ impl RangeLock {
         self.request(Mode::Shared, positions)
     }
 
-    /// Who holds any of these positions, in whatever mode, as `F_GETLK` asks the kernel: a picture,
-    /// in which this session is too. A moment later it may be another one; only an acquisition
-    /// that is granted keeps others out.
+    /// The holders of any of these positions, in whatever mode, as `F_GETLK` asks the kernel: a
+    /// picture, in which this session is too. A moment later it may be another one; only an
+    /// acquisition that is granted keeps others out.
     ///
     /// # Errors
     /// As an acquisition that has nobody in its way.

@@ -222,6 +222,17 @@ impl Mailcells {
 }
 
 #[cfg(test)]
+impl Mailcells {
+    /// The message at this position is being written, for as long as its sender lives.
+    pub(super) fn half_write(&self, receiver: u16, position: u64, from: EndpointId) {
+        let claimed = CellState::at(receiver, position, CellPhase::Claimed);
+        let state = &self.cell(position).state;
+        let new = u128::from(from.bits()) << 64 | u128::from(claimed.0);
+        state.compare_exchange(state.load_torn(), new).unwrap();
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -298,10 +309,7 @@ mod tests {
     #[test]
     fn a_sender_that_died_while_writing_is_passed_over() {
         let mailbox = mailbox();
-        let claimed = CellState::at(ME, 0, CellPhase::Claimed);
-        let state = &mailbox.cell(0).state;
-        let new = u128::from(PEER.bits()) << 64 | u128::from(claimed.0);
-        state.compare_exchange(state.load_torn(), new).unwrap();
+        mailbox.half_write(ME, 0, PEER);
         send(&mailbox, 1).unwrap();
         assert_eq!(mailbox.next(ME, 0), Next::Coming(PEER));
         mailbox.free(ME, 0);
@@ -312,10 +320,7 @@ mod tests {
     #[test]
     fn a_place_waits_for_a_message_under_way() {
         let mailbox = mailbox();
-        let claimed = CellState::at(ME, 0, CellPhase::Claimed);
-        let state = &mailbox.cell(0).state;
-        let new = u128::from(PEER.bits()) << 64 | u128::from(claimed.0);
-        state.compare_exchange(state.load_torn(), new).unwrap();
+        mailbox.half_write(ME, 0, PEER);
         assert!(!mailbox.reset(ME + 1, |sender| sender == PEER));
         assert!(mailbox.reset(ME + 1, |_| false));
     }

@@ -319,3 +319,49 @@ pub fn park_all<'e, K: 'static>(
 fn is_past(deadline: Option<Nanos>) -> bool {
     deadline.is_some_and(|deadline| boot_time() >= deadline)
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::super::region::{Options, Region};
+    use super::super::testing::TestDir;
+    use crate::addr::{Mailbox, Slot};
+    use crate::endpoint::{Endpoint, Wait, block_on};
+
+    /// The message behind it is here, and rang long ago: what wakes its receiver is the end of the
+    /// sender before it.
+    #[test]
+    fn a_receiver_behind_a_half_written_message_is_woken_by_the_end_of_its_sender() {
+        let dir = TestDir::new("half-written");
+        let options = Options::new(dir.path(), dir.path().join("state"), "half");
+        let region = Region::open(&options).unwrap();
+        let receiver = region.endpoint().unwrap();
+        let sender = region.endpoint().unwrap();
+        let slot = Slot(0);
+        let (tell, told) = channel();
+        std::thread::scope(|scope| {
+            let theirs = region.clone();
+            scope.spawn(move || {
+                let dying = theirs.endpoint().unwrap();
+                tell.send(dying.id()).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                drop(dying);
+            });
+            let dying = told.recv().unwrap();
+            let (cells, position) = receiver.mailbox(slot);
+            cells.half_write(receiver.id().incarnation, position, dying);
+            let to = Mailbox { endpoint: receiver.id(), slot };
+            block_on(&sender, sender.send(to, [7; 4])).unwrap();
+            let envelope = loop {
+                if let Some(envelope) = receiver.receive(slot) {
+                    break envelope;
+                }
+                block_on(&receiver, receiver.wait(Wait { mail: Some(slot), ..Wait::default() }));
+            };
+            assert_eq!(envelope.message, [7; 4]);
+        });
+        assert_eq!(receiver.late_wakes(), 0, "a timer woke it");
+    }
+}

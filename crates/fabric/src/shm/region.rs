@@ -655,7 +655,13 @@ fn check_name(name: &str) -> Result<(), ConnectError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::super::testing::TestDir;
     use super::*;
+    use crate::addr::{Mailbox, Slot};
+    use crate::endpoint::{Endpoint, Wait, block_on};
 
     #[test]
     fn names_are_names_of_visible_files() {
@@ -666,5 +672,40 @@ mod tests {
         {
             assert!(matches!(check_name(bad), Err(ConnectError::Name { .. })), "{bad:?}");
         }
+    }
+
+    /// The message behind the half-written one is here, and rang long ago: what wakes its receiver
+    /// is the end of the sender before it.
+    #[test]
+    fn a_receiver_behind_a_half_written_message_is_woken_by_the_end_of_its_sender() {
+        let dir = TestDir::new("half-written");
+        let options = Options::new(dir.path(), dir.path().join("state"), "half");
+        let region = Region::open(&options).unwrap();
+        let receiver = region.endpoint().unwrap();
+        let sender = region.endpoint().unwrap();
+        let slot = Slot(0);
+        let (tell, told) = channel();
+        std::thread::scope(|scope| {
+            let theirs = region.clone();
+            scope.spawn(move || {
+                let dying = theirs.endpoint().unwrap();
+                tell.send(dying.id()).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                drop(dying);
+            });
+            let dying = told.recv().unwrap();
+            let (cells, position) = receiver.mailbox(slot);
+            cells.half_write(receiver.id().incarnation, position, dying);
+            let to = Mailbox { endpoint: receiver.id(), slot };
+            block_on(&sender, sender.send(to, [7; 4])).unwrap();
+            let envelope = loop {
+                if let Some(envelope) = receiver.receive(slot) {
+                    break envelope;
+                }
+                block_on(&receiver, receiver.wait(Wait { mail: Some(slot), ..Wait::default() }));
+            };
+            assert_eq!(envelope.message, [7; 4]);
+        });
+        assert_eq!(receiver.late_wakes(), 0, "a timer woke it");
     }
 }

@@ -3,6 +3,7 @@
 //! A step's output passes through as it comes. The last line of a run is always
 //! `N passed, M failed`, with `, K skipped` when steps could not run here, and nothing else.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,14 +61,14 @@ pub(crate) fn select(table: &[Step], names: &[String]) -> Result<Vec<Step>> {
 }
 
 /// Prints the steps, their caps and what they show.
-pub(crate) fn list(steps: &[Step]) {
+pub(crate) fn list(steps: &[Step]) -> Result<()> {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     table.set_header(["step", "cap", "what it shows"]);
     for step in steps {
         table.add_row([step.name, &format!("{} min", step.cap_minutes), step.title]);
     }
-    println!("{table}");
+    writeln!(std::io::stdout(), "{table}").context("the list cannot be written")
 }
 
 impl Runner<'_> {
@@ -155,10 +156,11 @@ fn judge_skips(verdict: Verdict, step: Step, skips: &[Skip], allowed: &Reasons) 
 
 /// Passes a line on to our own stream.
 pub(crate) fn print(stream: Stream, line: &str) {
-    match stream {
-        Stream::Out => println!("{line}"),
-        Stream::Err => eprintln!("{line}"),
-    }
+    // What nobody can read any more is no reason to end: the status tells.
+    let _ = match stream {
+        Stream::Out => writeln!(std::io::stdout(), "{line}"),
+        Stream::Err => writeln!(std::io::stderr(), "{line}"),
+    };
 }
 
 impl Row {

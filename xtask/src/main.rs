@@ -111,7 +111,7 @@ fn run_steps(
 ) -> Result<ExitCode> {
     let chosen = ci::select(table, steps)?;
     if *list {
-        ci::list(&chosen);
+        ci::list(&chosen)?;
         return Ok(ExitCode::SUCCESS);
     }
     // Taken now: a step may build this very program anew, in the same place.

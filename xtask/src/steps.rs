@@ -358,9 +358,9 @@ pub(crate) const CI: &[Step] = &[
     },
     Step {
         name: "transcripts",
-        title: "what the README shows is what happens",
+        title: "what the README and the proving ground show is what happens",
         cap_minutes: 1,
-        commands: &["xtask transcripts README.md"],
+        commands: &["xtask transcripts README.md docs/proving-ground.md"],
         ..PLAIN
     },
 ];

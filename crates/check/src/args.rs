@@ -1,5 +1,7 @@
 //! What is asked of the checker.
 
+use std::str::FromStr;
+
 use anyhow::ensure;
 
 use crate::hunt::{Budget, Mix};
@@ -40,6 +42,11 @@ impl Mode {
     }
 }
 
+/// An argument, or all that is wrong with it: clap shows an error without its causes.
+pub(crate) fn parsed<T: FromStr<Err = anyhow::Error>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: anyhow::Error| format!("{error:#}"))
+}
+
 /// How tries want a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Tried {
@@ -51,6 +58,10 @@ pub enum Tried {
 
 /// What to check.
 #[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Status 0: checked, and nobody objected; 1: a judge objected; 3: something was \
+                        not checked."
+)]
 pub struct CheckArgs {
     /// The lock, as the registry names it, or `all`.
     #[arg(long, default_value = "all")]
@@ -78,7 +89,7 @@ pub struct CheckArgs {
     /// Of a lock that is had in parts: the units that the first client wants, those that the second
     /// one wants, and so on, as `0-64,0-1`: from the first to the one behind the last. There are as
     /// many clients as ranges. As `0-1+4-5` a client wants others while it holds the first ones.
-    #[arg(long, value_name = "UNITS", value_delimiter = ',')]
+    #[arg(long, value_name = "UNITS", value_delimiter = ',', value_parser = parsed::<Wish>)]
     pub ranges: Vec<Wish>,
     /// So many clients, one after the other, are tasks at one endpoint, with a slot each: not in
     /// mode `exhaustive`, and not for `local:` locks, which say that themselves.
@@ -146,8 +157,8 @@ pub struct CheckArgs {
     /// has happened in 1,000 schedules.
     #[arg(long)]
     pub budget: Option<Budget>,
-    /// In mode `exhaustive`: an exploration that the budget ends has passed as well. Without this
-    /// it ends with status 3.
+    /// In modes `exhaustive` and `crash`: what the budget ends has passed as well. Without this it
+    /// ends with status 3.
     #[arg(long)]
     pub partial: bool,
     /// Decides everything.
@@ -184,7 +195,7 @@ impl CheckArgs {
             (self.losses > 0, "--losses"),
             (self.restarts > 0, "--restarts"),
             (self.near_wrap > 0, "--near-wrap"),
-            (self.partial, "--partial"),
+            (self.partial && self.mode != Mode::Crash, "--partial"),
         ];
         let of_locks = [
             (self.clients.is_some(), "--clients"),

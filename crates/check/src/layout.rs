@@ -80,7 +80,14 @@ impl Layout {
     /// What such a place is called.
     pub fn name(self, (at, offset): (usize, u64)) -> String {
         let lock = if self.locks == 1 { "lock".to_owned() } else { format!("lock {at}") };
-        if offset == 0 { lock } else { format!("{lock}+{offset}") }
+        match offset {
+            0 => lock,
+            _ if self.is_protected(offset) => {
+                let word = (offset - self.parted.unwrap_or(0) - PROTECTED) / 8;
+                format!("data {word} under {lock}")
+            }
+            _ => format!("{lock}+{offset}"),
+        }
     }
 
     /// Whether this is the address of a word of a lock, not of what one protects.

@@ -50,6 +50,7 @@ use scenario::{Scenario, VISITED_NS};
 use trial::{Player, RunLog};
 use verdict::Objection;
 
+use args::parsed;
 pub use args::{CheckArgs, Mode, Tried};
 pub use unchecked::Unchecked;
 
@@ -102,13 +103,18 @@ pub fn status(error: &anyhow::Error) -> ExitCode {
     if error.is::<Unchecked>() { ExitCode::from(Unchecked::STATUS) } else { ExitCode::FAILURE }
 }
 
+/// The lock that excludes nobody.
+const CANARY: &str = "none";
+
 /// Without a budget, schedules for each lock.
 const SCHEDULES: u64 = 50_000;
 
 /// What to show.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Status 0: the judges have nothing to object to; 1: they have.")]
 pub struct ReplayArgs {
     /// A line that `check` printed.
+    #[arg(value_parser = parsed::<Line>)]
     pub line: Line,
 }
 
@@ -160,7 +166,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         show(&rows)?;
     }
     rows.iter().try_for_each(|row| pass(row, args.clients()))?;
-    let unchecked: Vec<&str> = rows.iter().filter_map(|row| left(args, row)).collect();
+    let unchecked: Vec<String> = rows.iter().filter_map(|row| left(args, row)).collect();
     ensure!(
         unchecked.is_empty(),
         Unchecked(format!(
@@ -178,16 +184,30 @@ fn show(rows: &[Row]) -> anyhow::Result<()> {
         if let (Some(story), Some(line)) = (&row.story, &row.line) {
             say(format_args!("{}: {story}\n  farlock-lab replay {line}", row.protocol))?;
         }
+        if row.protocol == CANARY && row.line.is_some() {
+            say(format_args!("{CANARY} excludes nobody: that the judges see it is what is asked"))?;
+        }
     }
     Ok(())
 }
 
-/// A lock that was not checked as it should have been.
-fn left<'r>(args: &CheckArgs, row: &'r Row) -> Option<&'r str> {
-    let is_whole = args.mode != Mode::Exhaustive || row.complete || args.partial;
-    // The canary is left when it has failed; nobody dies of those that nobody outlives.
+/// A lock that was not checked as it should have been, and what is missing.
+fn left(args: &CheckArgs, row: &Row) -> Option<String> {
+    let (least, each) = (row.crash_point_schedules_min, crash::DEATHS_EACH);
+    let is_whole = match args.mode {
+        Mode::Exhaustive => row.complete,
+        // Nobody dies of those that nobody outlives.
+        Mode::Crash => row.crash_points == 0 || least >= each,
+        _ => true,
+    };
     let is_played = row.schedules > 0 || args.mode == Mode::Crash;
-    (!(is_whole && is_played) && row.protocol != "none").then_some(&row.protocol)
+    // The canary is left when it has failed.
+    if row.protocol == CANARY || is_played && (is_whole || args.partial) {
+        return None;
+    }
+    let deaths = format!("some death was in {least} schedules, not in {each}");
+    let what = if args.mode == Mode::Crash { format!(" ({deaths})") } else { String::new() };
+    Some(format!("{}{what}", row.protocol))
 }
 
 /// Checks these locks, as many at one time as there are processors. Each row is `told` in the
@@ -242,8 +262,8 @@ fn check_all(
 /// every verb.
 fn pass(row: &Row, clients: u16) -> anyhow::Result<()> {
     let objected = row.violations + row.stalls > 0;
-    if row.protocol == "none" {
-        ensure!(objected || clients < 2, "none excludes nobody, and no judge saw it");
+    if row.protocol == CANARY {
+        ensure!(objected || clients < 2, "{CANARY} excludes nobody, and no judge saw it");
         return Ok(());
     }
     ensure!(!objected, "{} failed", row.protocol);
@@ -378,15 +398,17 @@ fn is_held_to(args: &CheckArgs, subject: &str) -> bool {
     }
     let Ok(player) = subjects::player(subject) else { return true };
     let says = player.declares();
-    let stops = args.stops == 0 || says.passes;
-    let tries = args.tries.is_none() || says.tries;
-    let visits = !args.visits || says.tries || says.withdraws;
-    let quits = !args.quits || says.withdraws;
-    let is_held = stops && tries && visits && quits;
-    if !is_held {
-        eprintln!("{subject}: left out, it says nothing of what is asked");
+    let asked = [
+        (args.stops > 0 && !says.passes, "--stops"),
+        (args.tries.is_some() && !says.tries, "--tries"),
+        (args.visits && !(says.tries || says.withdraws), "--visits"),
+        (args.quits && !says.withdraws, "--quits"),
+    ];
+    let unsaid: Vec<_> = asked.into_iter().filter_map(|(not, what)| not.then_some(what)).collect();
+    if !unsaid.is_empty() {
+        eprintln!("{subject}: left out, it promises nothing of {}", unsaid.join(", "));
     }
-    is_held
+    unsaid.is_empty()
 }
 
 /// What befalls clients anywhere.
@@ -423,7 +445,7 @@ fn progress(subject: &str, budget: Budget) -> ProgressBar {
     bar
 }
 
-/// Shows a run verb by verb.
+/// Shows a run verb by verb, and fails if the judges object to it.
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     let _quiet = Quiet::begin();
     let player = subjects::player(&args.line.scenario.subject)?;
@@ -438,7 +460,8 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
         Some(finding) => {
             let (promise, page) = (finding.promise.describe(), page_of(&args.line.scenario));
             say(format_args!("{:?}: {}", finding.objection, finding.story))?;
-            say(format_args!("broken: {promise}{page}"))
+            say(format_args!("broken: {promise}{page}"))?;
+            bail!("the judges object to this run")
         }
         None => say(format_args!("nothing to object to, {} events", verdict.events)),
     }

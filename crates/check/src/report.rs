@@ -79,26 +79,41 @@ pub struct ExhibitRow {
     pub line: Option<String>,
 }
 
-/// Rows as people read them.
+/// What a column says of a row, and whether it says anything.
+type Column = (&'static str, fn(&Row) -> String, fn(&Row) -> bool);
+
+/// All columns, numbers behind the lock. Which of them there are depends on what was played.
+const COLUMNS: [Column; 13] = [
+    ("lock", |row| row.protocol.clone(), |_| true),
+    ("size", |row| format!("{}x{}", row.clients, row.acquisitions), |_| true),
+    ("schedules", |row| row.schedules.to_string(), |_| true),
+    ("states", |row| row.states.to_string(), |row| row.states > 0),
+    ("complete", |row| if row.complete { "yes" } else { "-" }.to_owned(), |row| row.states > 0),
+    (
+        "crash points",
+        |row| format!("{}/{}", row.crash_points_covered, row.crash_points),
+        |row| row.crash_points > 0,
+    ),
+    ("each in", |row| row.crash_point_schedules_min.to_string(), |row| row.crash_points > 0),
+    (
+        "in repair",
+        |row| format!("{}/{}", row.crash_pairs_covered, row.crash_pairs),
+        |row| row.crash_pairs > 0,
+    ),
+    ("deaths", |row| row.befell.deaths.to_string(), |row| row.befell.deaths > 0),
+    ("violations", |row| row.violations.to_string(), |_| true),
+    ("stalls", |row| row.stalls.to_string(), |_| true),
+    ("passed", |row| row.bypass_max.to_string(), |row| row.bypass_max > 0),
+    ("/s", |row| format!("{:.0}", row.schedules as f64 / row.seconds.max(1e-9)), |_| true),
+];
+
+/// Rows as people read them: of all columns those that say something.
 pub fn table(rows: &[Row]) -> Table {
-    table_by(3, rows, |row| {
-        let rate = row.schedules as f64 / row.seconds.max(1e-9);
-        [
-            ("lock", row.protocol.clone()),
-            ("mode", row.mode.clone()),
-            ("size", format!("{}x{}", row.clients, row.acquisitions)),
-            ("schedules", row.schedules.to_string()),
-            ("states", row.states.to_string()),
-            ("complete", if row.complete { "yes" } else { "-" }.to_owned()),
-            ("crash points", format!("{}/{}", row.crash_points_covered, row.crash_points)),
-            ("each in", row.crash_point_schedules_min.to_string()),
-            ("in repair", format!("{}/{}", row.crash_pairs_covered, row.crash_pairs)),
-            ("violations", row.violations.to_string()),
-            ("stalls", row.stalls.to_string()),
-            ("passed", row.bypass_max.to_string()),
-            ("/s", format!("{rate:.0}")),
-        ]
-    })
+    let columns = COLUMNS.iter().filter(|(_, _, says)| rows.iter().any(says));
+    let columns: Vec<&Column> = columns.collect();
+    let header: Vec<&str> = columns.iter().map(|(name, ..)| *name).collect();
+    let cells = |row| columns.iter().map(|(_, cell, _)| cell(row)).collect::<Vec<_>>();
+    table_of(&header, 1, rows.iter().map(cells))
 }
 
 /// Exhibits as people read them.

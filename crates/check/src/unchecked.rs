@@ -3,7 +3,7 @@
 /// Nobody objected, but what was asked for was not checked, or not to its end.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unchecked(pub(crate) String);
+pub struct Unchecked(pub String);
 
 impl Unchecked {
     /// The exit status of a program that ends with this.

@@ -61,9 +61,12 @@ pub struct Finding {
     pub story: String,
 }
 
-/// What befell a run besides deaths, or several runs together.
+/// What befell a run, or several runs together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Befell {
+    /// Clients that died; also those that ended since a completion was lost, and that let go of
+    /// their endpoint when they gave up.
+    pub deaths: u64,
     /// Counts in the lock's word that wrapped or were reset.
     pub wraps: u64,
     /// Acquisitions and releases that were given up.
@@ -97,6 +100,7 @@ pub struct Befell {
 impl Befell {
     /// This run as well.
     pub fn add(&mut self, other: Self) {
+        self.deaths += other.deaths;
         self.wraps += other.wraps;
         self.given_up += other.given_up;
         self.stale_refused += other.stale_refused;

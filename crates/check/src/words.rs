@@ -8,6 +8,7 @@ use farlock_fabric::word::Field;
 use farlock_fabric::{EndpointId, Mailbox};
 use farlock_locks::slot::{self, Phase, SlotWord};
 use farlock_locks::{Mode, record::queue::Note};
+use farlock_sim::check::Access;
 use farlock_sim::{Effect, Fate, Kind, Outcome};
 
 use crate::layout::Layout;
@@ -87,6 +88,21 @@ impl Words {
             other => format!("{whose}: word {other} {}", number(value)),
         }
     }
+}
+
+/// How a client is let in.
+pub fn access(access: Access) -> &'static str {
+    match access {
+        Access::Shared => "shared",
+        Access::Update => "to update",
+        Access::Exclusive => "exclusive",
+    }
+}
+
+/// How a client is let in, and with which token.
+pub fn grant(how: Access, token: Option<u64>) -> String {
+    let token = token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
+    format!("{}, {token}", access(how))
 }
 
 /// What befell an endpoint.

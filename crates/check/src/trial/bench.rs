@@ -313,6 +313,7 @@ impl Bench {
 
     /// Something befalls an endpoint.
     pub(super) fn befalls(&mut self, id: EndpointId, fate: Fate) {
+        self.befell.deaths += u64::from(fate == Fate::Dies);
         let name = self.name(id.index);
         self.tell(|| format!("{name}  {}", words::fate(fate)));
     }

@@ -21,6 +21,7 @@ use super::bench::{Actor, ActorClient, Bench, ClientView, Turned};
 use super::judges::Judges;
 use super::terms::{ANYWHERE_ONE_IN, Crew, MEMORY, Settles};
 use crate::client::{CheckedClient, Held};
+use crate::words;
 
 /// A client on its way through its acquisitions.
 pub(super) struct Contestant {
@@ -400,7 +401,7 @@ impl Contestant {
     pub(super) fn is_refused(&self, all: Range<usize>, beside: &[usize], access: Access) {
         let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
         bench.befell.tries_refused += 1;
-        bench.tell(|| format!("client {who}  is refused ({access:?})"));
+        bench.tell(|| format!("client {who}  is refused, {}", words::access(access)));
         let mut fails = |at: usize| bench.locks[at].tries.fails(who);
         let had_reason = all.clone().chain(beside.iter().copied()).filter(|&at| fails(at)).count();
         if had_reason == 0 && self.trial.terms.declares.tries {
@@ -534,7 +535,8 @@ impl Contestant {
             if token.is_some_and(|token| bench.locks[at].granted.comes_late(access, token)) {
                 bench.befell.stale += 1;
                 bench.remember();
-                bench.tell(|| format!("client {who}  is too late, token {token:?}"));
+                bench
+                    .tell(|| format!("client {who}  is too late, {}", words::grant(access, token)));
                 return false;
             }
         }
@@ -550,7 +552,7 @@ impl Contestant {
             bench.locks[at].goods.sends(id, at, token, &trial.handle);
         }
         let place = bench.named(at);
-        bench.tell(|| format!("client {who}  enters{place} ({access:?}, token {token:?})"));
+        bench.tell(|| format!("client {who}  enters{place} {}", words::grant(access, token)));
         bench.remember();
         true
     }

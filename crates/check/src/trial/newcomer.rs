@@ -14,6 +14,7 @@ use super::stops::STOPPED_NS_MAX;
 use crate::client::Held;
 use crate::points::Watched;
 use crate::scenario::EVENTS_MAX;
+use crate::words;
 
 /// To the ledger.
 const NEWCOMER: u16 = 62;
@@ -73,7 +74,7 @@ impl Newcomer {
             let token = bench.judged(0, number, access, (guard.fabric_token(), 0));
             bench.only().ledger.enter(NEWCOMER, access, token);
             bench.only().ledger.leave(NEWCOMER);
-            bench.tell(|| format!("a newcomer enters ({access:?}, token {token:?})"));
+            bench.tell(|| format!("newcomer  enters {}", words::grant(access, token)));
             bench.remember();
         }
         guard.release().await.is_ok()

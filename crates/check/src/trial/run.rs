@@ -16,14 +16,6 @@ use crate::points::Watched;
 use crate::scenario::{EVENTS_MAX, Scenario};
 use crate::tokens::Tokens;
 
-/// Where there is a timeline, it tells what befalls endpoints.
-fn show_fates(world: &World, bench: &SharedBench) {
-    if bench.borrow().log.timeline.is_some() {
-        let seer = Rc::clone(bench);
-        world.observe_fates(Box::new(move |id, fate| seer.borrow_mut().befalls(id, fate)));
-    }
-}
-
 /// The world of a scenario.
 fn config(scenario: &Scenario, terms: &Terms) -> Config {
     let newcomers = u16::from(scenario.is_watched());
@@ -76,7 +68,8 @@ impl Trial {
         let bench = Bench::new(scenario, &terms, layout, world.ghost(), std::mem::take(log));
         let bench = Rc::new(RefCell::new(bench));
         let seer = Rc::clone(&bench);
-        show_fates(&world, &bench);
+        world.observe_fates(Box::new(move |id, fate| seer.borrow_mut().befalls(id, fate)));
+        let seer = Rc::clone(&bench);
         world.observe(Box::new(move |effect| seer.borrow_mut().sees(effect, layout)));
         if scenario.fenced {
             let outside = Rc::clone(&bench);

@@ -32,7 +32,7 @@ impl<E: Endpoint> Counting for Counted<E> {
 pub type Simulated = Counted<SimEndpoint>;
 
 /// The one endpoint of clients on shared memory that are counted or struck. That nothing strikes a
-/// client costs two looks a verb.
+/// client costs a look a verb.
 pub type Hooked = Struck<Counted<ShmEndpoint>>;
 
 impl<E: Endpoint> Counting for Struck<Counted<E>> {

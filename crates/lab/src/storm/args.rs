@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use anyhow::ensure;
+use farlock_check::Unchecked;
 use farlock_fabric::shm;
 use farlock_locks::registry::RECORD_LOCKS;
 
@@ -57,6 +59,18 @@ pub struct StormArgs {
 }
 
 impl StormArgs {
+    /// Refuses what only a storm at a face heeds.
+    pub(super) fn check_heeded(&self) -> anyhow::Result<()> {
+        let asked = [(self.stops.is_some(), "--stops"), (self.seconds.is_some(), "--seconds")];
+        let unheeded = asked.iter().filter(|(is_asked, _)| *is_asked).map(|(_, name)| *name);
+        let unheeded: Vec<_> = unheeded.collect();
+        ensure!(
+            unheeded.is_empty(),
+            Unchecked(format!("without --face a storm does not heed {}", unheeded.join(", ")))
+        );
+        Ok(())
+    }
+
     /// How many locks clients share.
     pub(super) fn locks(&self) -> usize {
         self.locks.unwrap_or(LOCKS).into()

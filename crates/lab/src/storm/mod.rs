@@ -13,6 +13,7 @@ pub mod holds;
 pub mod ledger;
 pub mod log;
 pub mod part;
+pub mod pulse;
 pub mod report;
 pub mod spans;
 pub mod story;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use farlock_check::client::{block_on, named};
-use farlock_check::subjects;
+use farlock_check::{Unchecked, subjects};
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_fabric::{Endpoint, Nanos};
 use farlock_locks::{Mode, Options};
@@ -40,6 +41,7 @@ use crate::subject::{Hooked, unstruck};
 use crew::Crew;
 use ledger::{Ledger, Weather};
 use log::{Log, Reader, Record};
+use pulse::Pulse;
 use report::Row;
 use story::Story;
 use strike::Moment;
@@ -65,8 +67,10 @@ pub fn run(args: &StormArgs, origin: &Provenance) -> anyhow::Result<()> {
     if let Some(face) = args.face {
         return faces::run(args, face, origin);
     }
+    args.check_heeded()?;
     let outlives = |name: &str| subjects::player(name).is_ok_and(|player| player.outlives);
     let protocols = named_or_all(&args.protocol, outlives);
+    protocols.iter().try_for_each(|protocol| check_unleased(protocol))?;
     let kills = args.kills.unwrap_or(KILLS).div_ceil(protocols.len() as u64);
     let mut rows = Vec::new();
     for protocol in protocols {
@@ -80,6 +84,19 @@ pub fn run(args: &StormArgs, origin: &Provenance) -> anyhow::Result<()> {
         println!("{}", report::table(&rows));
     }
     rows.iter().try_for_each(Row::pass)
+}
+
+/// Refuses a lock whose holds end by themselves: the ledger knows no time.
+fn check_unleased(protocol: &str) -> anyhow::Result<()> {
+    let leased = subjects::player(protocol)?.is_leased();
+    ensure!(
+        !leased,
+        Unchecked(format!(
+            "{protocol} has leases: a holder that is stopped for longer has lost the lock, which a \
+             storm does not judge; takeover --protocol {protocol} --stops N does"
+        ))
+    );
+    Ok(())
 }
 
 /// A storm over one lock, in which at least so many clients are killed.
@@ -96,7 +113,8 @@ fn storm(args: &StormArgs, protocol: &str, kills: u64) -> anyhow::Result<Row> {
     let log = units.map(|_| Log::open(scratch.path())).transpose()?;
     let crew = Crew::board(args, protocol, scratch.path(), log)?;
     let ledger = Ledger::new(region.words(), locks, seats);
-    let mut storm = Storm { ledger, clock: region.endpoint()?, crew, stalls: 0 };
+    let (clock, pulse) = (region.endpoint()?, Pulse::new());
+    let mut storm = Storm { ledger, clock, crew, pulse, stalls: 0 };
     storm.rage(args, protocol, kills)?;
     storm.calm_down()?;
     let verdict = match units {
@@ -118,6 +136,7 @@ fn storm(args: &StormArgs, protocol: &str, kills: u64) -> anyhow::Result<Row> {
         stalls: storm.stalls,
         longest_wait_ns: ledger.longest_wait(),
         late_wakes: ledger.late_wakes(),
+        longest_pause_ns: storm.pulse.longest_pause(),
         seconds: begun.elapsed().as_secs_f64(),
         seed: args.seed,
     };
@@ -131,6 +150,7 @@ struct Storm<'a> {
     /// Tells the time by which clients say since when they wait.
     clock: ShmEndpoint,
     crew: Crew<'a>,
+    pulse: Pulse,
     stalls: u64,
 }
 
@@ -145,8 +165,7 @@ impl Storm<'_> {
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(args.seed);
         let mut next_strike = Instant::now();
         while self.crew.kills < kills {
-            std::thread::sleep(TICK);
-            self.crew.tend(&self.ledger)?;
+            self.pass_a_tick()?;
             bar.set_position(self.crew.kills);
             if Instant::now() >= next_strike {
                 self.crew.strike()?;
@@ -156,6 +175,12 @@ impl Storm<'_> {
         }
         bar.finish_and_clear();
         Ok(())
+    }
+
+    fn pass_a_tick(&mut self) -> anyhow::Result<()> {
+        std::thread::sleep(TICK);
+        self.pulse.beat();
+        self.crew.tend(&self.ledger)
     }
 
     fn look_for_stalls(&mut self) {
@@ -183,8 +208,7 @@ impl Storm<'_> {
     fn tend_until(&mut self, done: impl Fn(&Crew<'_>) -> bool) -> anyhow::Result<()> {
         let deadline = Instant::now() + STALL;
         while !done(&self.crew) && Instant::now() < deadline {
-            std::thread::sleep(TICK);
-            self.crew.tend(&self.ledger)?;
+            self.pass_a_tick()?;
         }
         Ok(())
     }

@@ -200,23 +200,14 @@ impl<E: Endpoint> Struck<E> {
         self.around(Moment::Hold, hold);
     }
 
-    #[inline(always)]
     fn around<T>(&self, moment: Moment, act: impl FnOnce() -> T) -> T {
-        self.pass(moment, Side::Before);
+        self.deal(moment, Side::Before);
         let done = act();
-        self.pass(moment, Side::After);
+        self.deal(moment, Side::After);
         done
     }
 
-    /// Deals the strikes whose time is now. Where none is to come, that costs a look.
-    #[inline(always)]
-    fn pass(&self, moment: Moment, side: Side) {
-        if self.is_armed.get() {
-            self.deal(moment, side);
-        }
-    }
-
-    #[cold]
+    /// Deals the strikes whose time is now.
     fn deal(&self, moment: Moment, side: Side) {
         let repairing = self.repairing.get();
         let mut due = Vec::new();
@@ -231,6 +222,14 @@ impl<E: Endpoint> Struck<E> {
         due.into_iter().for_each(&self.strike);
     }
 
+    #[cold]
+    #[inline(never)]
+    fn post_armed(&self, verb: Verb<'_>) -> Posted {
+        let posted = self.around(Moment::of(&verb), || self.inner.post(verb));
+        self.saw_dead(posted == Posted::Done(Err(Fault::PeerGone)));
+        posted
+    }
+
     fn saw_dead(&self, dead: bool) {
         if dead {
             self.repairing.set(true);
@@ -238,6 +237,7 @@ impl<E: Endpoint> Struck<E> {
     }
 }
 
+/// Where no strike is to come nothing is watched, and a verb costs one look more.
 impl<E: Endpoint> Hook for Struck<E> {
     type Inner = E;
 
@@ -247,22 +247,26 @@ impl<E: Endpoint> Hook for Struck<E> {
 
     #[inline(always)]
     fn post(&self, verb: Verb<'_>) -> Posted {
-        let posted = self.around(Moment::of(&verb), || self.inner.post(verb));
-        self.saw_dead(posted == Posted::Done(Err(Fault::PeerGone)));
-        posted
+        match self.is_armed.get() {
+            true => self.post_armed(verb),
+            false => self.inner.post(verb),
+        }
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
-        chain.iter().for_each(|link| self.pass(Moment::of(&link.verb), Side::Before));
+        if !self.is_armed.get() {
+            return self.inner.post_chain(chain);
+        }
+        chain.iter().for_each(|link| self.deal(Moment::of(&link.verb), Side::Before));
         let posted = self.inner.post_chain(chain);
-        chain.iter().for_each(|link| self.pass(Moment::of(&link.verb), Side::After));
+        chain.iter().for_each(|link| self.deal(Moment::of(&link.verb), Side::After));
         posted
     }
 
     fn receive(&self, slot: Slot) -> Option<Envelope> {
         let received = self.inner.receive(slot);
-        if received.is_some() {
-            self.pass(Moment::Receive, Side::After);
+        if received.is_some() && self.is_armed.get() {
+            self.deal(Moment::Receive, Side::After);
         }
         received
     }
@@ -273,20 +277,26 @@ impl<E: Endpoint> Hook for Struck<E> {
         state: &mut WaitState,
         cx: &mut Context<'_>,
     ) -> Poll<Woken> {
+        if !self.is_armed.get() {
+            return self.inner.poll_wait(wait, state, cx);
+        }
         if !state.begun {
-            self.pass(Moment::Wait, Side::Before);
+            self.deal(Moment::Wait, Side::Before);
         }
         let polled = self.inner.poll_wait(wait, state, cx);
         if let Poll::Ready(woken) = polled {
             self.saw_dead(matches!(woken, Woken::PeerGone(_)));
-            self.pass(Moment::Wait, Side::After);
+            self.deal(Moment::Wait, Side::After);
         }
         polled
     }
 
     #[inline(always)]
     fn publish(&self, slot: Slot, word: usize, value: u64) {
-        self.around(Moment::Publish, || self.inner.publish(slot, word, value));
+        match self.is_armed.get() {
+            true => self.around(Moment::Publish, || self.inner.publish(slot, word, value)),
+            false => self.inner.publish(slot, word, value),
+        }
     }
 
     fn is_alive(&self, id: EndpointId) -> bool {

@@ -37,6 +37,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::args::StormArgs;
 use super::log::Reader;
+use super::pulse::Pulse;
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::report::line;
@@ -116,12 +117,12 @@ impl Storm<'_> {
         inside::prepare(self.dir, self.locks)?;
         worker::prepare(self.dir)?;
         let mut crew = Crew::board(self)?;
-        self.rage(&mut crew)?;
+        let mut pulse = Pulse::new();
+        self.rage(&mut crew, &mut pulse)?;
         crew.calm_down()?;
         let deadline = Instant::now() + CALM_MAX;
         while crew.left() > 0 && Instant::now() < deadline {
-            std::thread::sleep(TICK);
-            crew.tend()?;
+            pass_a_tick(&mut crew, &mut pulse)?;
         }
         let (kills, endings, stops) = (crew.kills, crew.endings, crew.stops);
         crew.end()?;
@@ -146,13 +147,14 @@ impl Storm<'_> {
             verdict,
             takeovers: takeover.count(),
             takeover_ns: takeover.summary(),
+            longest_pause_ns: pulse.longest_pause(),
             seconds: begun.elapsed().as_secs_f64(),
             seed: self.seed,
         })
     }
 
     /// Hurts people until it is enough, or has taken too long.
-    fn rage(&self, crew: &mut Crew<'_>) -> anyhow::Result<()> {
+    fn rage(&self, crew: &mut Crew<'_>, pulse: &mut Pulse) -> anyhow::Result<()> {
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(!self.seed);
         let begun = Instant::now();
         let mut next_strike = begun;
@@ -160,8 +162,7 @@ impl Storm<'_> {
             if begun.elapsed() > self.limit {
                 break;
             }
-            std::thread::sleep(TICK);
-            crew.tend()?;
+            pass_a_tick(crew, pulse)?;
             if Instant::now() < next_strike {
                 continue;
             }
@@ -177,4 +178,10 @@ impl Storm<'_> {
         }
         Ok(())
     }
+}
+
+fn pass_a_tick(crew: &mut Crew<'_>, pulse: &mut Pulse) -> anyhow::Result<()> {
+    std::thread::sleep(TICK);
+    pulse.beat();
+    crew.tend()
 }

@@ -5,6 +5,7 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use serde::Serialize;
 
+use super::super::pulse::excused;
 use super::super::verdict::Verdict;
 use crate::latency::Summary;
 use crate::record::{duration, grouped};
@@ -40,6 +41,8 @@ pub struct Row {
     pub takeovers: u64,
     /// From the kill to the next grant.
     pub takeover_ns: Summary,
+    /// The longest time for which the storm itself stood still, in nanoseconds.
+    pub longest_pause_ns: u64,
     /// Wall time.
     pub seconds: f64,
     /// The seed.
@@ -53,23 +56,31 @@ impl Row {
             ensure!(self.verdict.overlaps > 0, "{} was taken, and no judge saw it", self.taken);
             return Ok(());
         }
-        for (count, what) in [
+        self.check([
             (self.verdict.overlaps, "holds overlapped"),
             (self.verdict.token_errors, "tokens were out of order"),
+            (self.verdict.failures, "operations failed"),
+            (self.verdict.left_over, "locks were not free when all was over"),
+        ])?;
+        let in_time = self.check([
             (self.verdict.refused_wrongly, "tries were refused though nobody living was there"),
             (self.verdict.delayed, "acquisitions waited too long"),
             (self.verdict.early, "acquisitions were told too early that their time had passed"),
             (self.verdict.overtaken, "acquisitions were overtaken too often"),
             (self.verdict.stalled, "acquisitions were never granted"),
-            (self.verdict.failures, "operations failed"),
-            (self.verdict.left_over, "locks were not free when all was over"),
-        ] {
-            ensure!(count == 0, "{}: {count} {what}", self.face);
-        }
+        ]);
+        in_time.map_err(|objection| excused(objection, self.longest_pause_ns))?;
         let Self { kills, kills_asked, stops, stops_asked, .. } = self;
         ensure!(kills >= kills_asked, "{kills} of {kills_asked} were killed in the time given");
         ensure!(stops >= stops_asked, "{stops} of {stops_asked} were stopped in the time given");
         Ok(())
+    }
+
+    fn check<const N: usize>(&self, counts: [(u64, &str); N]) -> anyhow::Result<()> {
+        counts.into_iter().try_for_each(|(count, what)| {
+            ensure!(count == 0, "{}: {count} {what}", self.face);
+            Ok(())
+        })
     }
 }
 

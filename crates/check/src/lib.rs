@@ -497,4 +497,7 @@ impl Drop for Quiet {
 #[cfg(test)]
 mod every_lock;
 #[cfg(test)]
+#[path = "../../locks/tests/suite/lapse.rs"]
+mod lapse;
+#[cfg(test)]
 mod tests;

@@ -330,11 +330,16 @@ impl ExhibitVisitor<Watched> for MakePlayer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crash::campaign;
     use crate::exhaustive::{Explored, explore};
-    use crate::hunt::Budget;
+    use crate::hunt::{Budget, Hunt, Mix};
+    use crate::lapse::Lapse;
     use crate::mishap::What;
     use crate::scenario::{Scenario, VISITED_NS};
     use crate::verdict::Objection;
+
+    /// How far clocks lie apart that go as the contract says, in nanoseconds.
+    const CLOCKS_APART_NS: Nanos = 100_000;
 
     /// What comes of a lock that is held to this, whatever it says of itself.
     fn explored(lock: &str, claim: Claim, scenario: &Scenario) -> Explored {
@@ -421,5 +426,50 @@ mod tests {
             let befell = explored.befell;
             assert!(befell.tries > 0 && befell.stops + befell.given_up > 0 || scenario.tries != 0);
         }
+    }
+
+    /// A player of a lock that no list has, of one file, which leases and counts.
+    fn unlisted(clock_error_ns: Nanos) -> Player {
+        let lock = Lapse { lease_ns: LEASES_NS, clock_error_ns, poll_ns: LEASES_NS / 2 };
+        Visitor::visit(MakePlayer::SOUND, lock)
+    }
+
+    /// What is caught of it in drawn schedules.
+    fn hunted(player: &Player) -> (Hunt<'_>, bool) {
+        let mut hunt = Hunt::new(player, Mix::Standard, 1);
+        let (base, faults) = (Scenario::plain("lapse", 4, 2), player.faults(true));
+        let caught = hunt.search(&base, faults, Budget::Schedules(10_000), |_| {}).is_some();
+        (hunt, caught)
+    }
+
+    /// The checker needs to know nothing of a lock that its own file does not say.
+    #[test]
+    fn a_lock_of_one_file_is_checked_as_it_is() {
+        let player = unlisted(CLOCKS_APART_NS);
+        let plain = Scenario::plain("lapse", 2, 2);
+        for scenario in [
+            Scenario { anywhere: 1, ..plain.clone() },
+            Scenario { near_wrap: 1, ..plain.clone() },
+            Scenario { cancel_anywhere: 1, ..plain },
+        ] {
+            let explored = explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {});
+            assert!(explored.catch.is_none() && explored.complete, "{:?}", explored.catch);
+        }
+        let (hunt, caught) = hunted(&player);
+        let befell = &hunt.befell;
+        assert!(!caught, "{befell:?}");
+        assert!(befell.wraps.min(befell.overstayed).min(befell.stale_refused) > 100, "{befell:?}");
+        let base = Scenario::plain("lapse", 3, 2);
+        let came = campaign(&player, &base, Budget::Schedules(5_000), 1, |_| {});
+        assert!(came.catch.is_none(), "{:?}", came.catch);
+        assert_eq!((came.covered, came.pairs_covered), (came.points, came.pairs));
+        assert!(came.pairs > 0, "who repairs may die");
+    }
+
+    /// And it is held to what that says: by clocks that lie further apart than it believes it lets
+    /// two in.
+    #[test]
+    fn a_lock_of_one_file_that_trusts_clocks_too_far_is_caught() {
+        assert!(hunted(&unlisted(0)).1);
     }
 }

@@ -78,14 +78,25 @@ impl Visitor<SimEndpoint> for Trial {
 /// The ways a verb can end with its client.
 const OUTCOMES: [Outcome; 3] = [Outcome::Never, Outcome::Executed, Outcome::Late];
 
+impl Trial {
+    fn new(
+        spec: &str,
+        seed: u64,
+        deaths: Vec<(u64, u64, Outcome)>,
+        noticed: &Rc<Cell<u64>>,
+    ) -> Self {
+        let context = format!("{spec}, seed {seed}, deaths {deaths:?}");
+        Self { seed, deaths, context, noticed: Rc::clone(noticed) }
+    }
+}
+
 fn trial(
     spec: &str,
     seed: u64,
     deaths: Vec<(u64, u64, Outcome)>,
     noticed: &Rc<Cell<u64>>,
 ) -> usize {
-    let context = format!("{spec}, seed {seed}, deaths {deaths:?}");
-    let trial = Trial { seed, deaths, context, noticed: Rc::clone(noticed) };
+    let trial = Trial::new(spec, seed, deaths, noticed);
     registry::visit(spec, trial).expect("the lock is registered")
 }
 
@@ -111,25 +122,39 @@ const VERBS: u64 = 24;
 /// How often a death is tried. One trial of them looks as often as the lock does by default.
 const SEEDS: u64 = 8;
 
-/// One client dies at each of its first verbs, in each of the three ways.
+/// One client dies at each of its first verbs, in each of the three ways: `trial` plays that, by a
+/// seed and with the death, and counts what is noticed of it.
+fn one_death(spec: &str, trial: impl Fn(u64, (u64, u64, Outcome), &Rc<Cell<u64>>) -> usize) {
+    let (mut survived, noticed) = (0, Rc::default());
+    for verb in 0..VERBS {
+        for outcome in OUTCOMES {
+            for seed in 0..SEEDS {
+                survived += trial(seed, (seed % CLIENTS, verb, outcome), &noticed);
+            }
+        }
+    }
+    let trials = VERBS * OUTCOMES.len() as u64 * SEEDS;
+    let noticed = noticed.get();
+    assert!(noticed > trials / 8, "{spec}: {noticed} events in {trials} trials");
+    assert!(survived < trials as usize / 2, "{spec}: most deaths happen");
+}
+
 #[test]
 fn one_death_at_any_verb() {
     for spec in specs().filter(|spec| outlives_clients(spec)) {
-        let (mut survived, noticed) = (0, Rc::default());
         let rarely = looking_rarely(spec);
-        for verb in 0..VERBS {
-            for outcome in OUTCOMES {
-                for seed in 0..SEEDS {
-                    let spec = if seed == verb % SEEDS { spec } else { &rarely };
-                    survived += trial(spec, seed, vec![(seed % CLIENTS, verb, outcome)], &noticed);
-                }
-            }
-        }
-        let trials = VERBS * OUTCOMES.len() as u64 * SEEDS;
-        let noticed = noticed.get();
-        assert!(noticed > trials / 8, "{spec}: {noticed} events in {trials} trials");
-        assert!(survived < trials as usize / 2, "{}: most deaths happen", spec);
+        one_death(spec, |seed, death, noticed| {
+            let spec = if seed == death.1 % SEEDS { spec } else { &rarely };
+            trial(spec, seed, vec![death], noticed)
+        });
     }
+}
+
+/// The same of a lock that no list has.
+pub(crate) fn one_dies<L: Lock<SimEndpoint>>(lock: &L) {
+    one_death("unlisted", |seed, death, noticed| {
+        Trial::new("unlisted", seed, vec![death], noticed).visit(lock.clone())
+    });
 }
 
 /// Two clients die, the second often while it repairs what the first left behind.

@@ -3,6 +3,7 @@
 
 mod cases;
 mod crash;
+mod lapse;
 mod lease;
 mod ledger;
 mod local;
@@ -10,6 +11,7 @@ mod options;
 mod shm;
 mod sim;
 mod turns;
+mod unlisted;
 
 use std::future::Future;
 use std::marker::PhantomData;

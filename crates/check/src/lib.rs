@@ -104,14 +104,17 @@ pub fn status(error: &anyhow::Error) -> ExitCode {
 }
 
 /// The lock that excludes nobody.
-const CANARY: &str = "none";
+pub const CANARY: &str = "none";
 
 /// Without a budget, schedules for each lock.
 const SCHEDULES: u64 = 50_000;
 
 /// What to show.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Status 0: the judges have nothing to object to; 1: they have.")]
+#[command(
+    after_help = "Status 0: the judges have nothing to object to; 1: they have; 3: there is no such \
+                        lock."
+)]
 pub struct ReplayArgs {
     /// A line that `check` printed.
     #[arg(value_parser = parsed::<Line>)]
@@ -448,7 +451,7 @@ fn progress(subject: &str, budget: Budget) -> ProgressBar {
 /// Shows a run verb by verb, and fails if the judges object to it.
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     let _quiet = Quiet::begin();
-    let player = subjects::player(&args.line.scenario.subject)?;
+    let player = subjects::player(&args.line.scenario.subject).map_err(Unchecked::because)?;
     let director = Director::new(Replay::new(args.line.trail.clone()));
     let oracle = director.begin().expect("a replay has one run");
     let mut log = RunLog { timeline: Some(Vec::new()), ..RunLog::default() };

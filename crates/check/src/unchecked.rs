@@ -11,7 +11,7 @@ impl Unchecked {
 
     /// What was asked for makes no sense, or is not there.
     #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` has")]
-    pub(crate) fn because(error: anyhow::Error) -> Self {
+    pub fn because(error: anyhow::Error) -> Self {
         Self(format!("{error:#}"))
     }
 }

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use comfy_table::Table;
+use farlock_check::CANARY;
 use farlock_fabric::Nanos;
 use serde::Serialize;
 
 use super::pulse::excused;
 use crate::report::{table_by, table_of};
-
-/// The lock that excludes nobody.
-pub const CANARY: &str = "none";
 
 /// Nobody may wait longer, with a dozen clients that hold for microseconds on few processors: a
 /// repair takes milliseconds, and every sleep ends after 2 s.

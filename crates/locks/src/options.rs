@@ -66,6 +66,21 @@ impl<'l> Setting<'l> {
         Self::new(takes, move |text| set(target, text, |nanos| *nanos >= least))
     }
 
+    /// So many units that a lock is to have, as it takes them.
+    pub fn space(take: impl FnOnce(u64) -> bool + 'l) -> Self {
+        let takes = "a number of units that it can have".to_owned();
+        Self::new(takes, move |text| text.parse().is_ok_and(|units| units > 0 && take(units)))
+    }
+
+    /// One of these, by its name.
+    pub fn choice<T: Copy>(target: &'l mut T, choices: &'static [(&'static str, T)]) -> Self {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        Self::new(names.join(" or "), move |text| {
+            let chosen = choices.iter().find(|(name, _)| *name == text);
+            chosen.inspect(|(_, choice)| *target = *choice).is_some()
+        })
+    }
+
     /// True where the option is given, which takes no value.
     pub fn flag(target: &'l mut bool) -> Self {
         Self::new("no value".to_owned(), |text| {

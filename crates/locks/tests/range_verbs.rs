@@ -56,15 +56,25 @@ fn takes_round_trips(cost: &Cost) {
 }
 
 /// In a tree of three levels: three nodes are looked at, then the two above once more. An atomic
-/// counts the grant; without tokens there is one less.
+/// counts the grant; without tokens there is one less, and of those above only the parent is looked
+/// at before.
 #[test]
 fn a_unit_takes_two_round_trips() {
-    for (counts, grants) in [(true, 1), (false, 0)] {
+    for (counts, grants, reads) in [(true, 1, 3 + 2), (false, 0, 2 + 2)] {
         let lock = Exclusive { counts, ..Exclusive::default() };
         let cost = cost(lock, Extent::new(Mode::Exclusive, 70..71));
         takes_round_trips(&cost);
-        assert_eq!((cost.reads, cost.compares, cost.adds), (3 + 2, 2, 2 + grants), "{cost:?}");
+        assert_eq!((cost.reads, cost.compares, cost.adds), (reads, 2, 2 + grants), "{cost:?}");
     }
+}
+
+/// Of two leaves below one parent the second one has nobody to tell and nobody to see: it takes its
+/// bits beside a parent that is exempt.
+#[test]
+fn a_second_leaf_takes_a_read_and_two_compares() {
+    let lock = Exclusive { counts: false, ..Exclusive::default() };
+    let cost = cost(lock, Extent::new(Mode::Exclusive, 60..70));
+    assert_eq!((cost.reads, cost.compares, cost.adds), (2 + 2 + 1, 4, 2), "{cost:?}");
 }
 
 /// The root looks at itself and at the nodes of its window, twice: so it sees whether anybody

@@ -32,6 +32,8 @@ use word::{CountWord, NodeWord};
 
 /// The most levels of a lock that has room in a table of locks of any kind.
 const TABLED_LEVELS_MAX: u8 = 4;
+/// The fewest levels: a root and leaves.
+const LEVELS_MIN: u8 = 2;
 /// Levels, if nothing else is said.
 const LEVELS: u8 = 3;
 /// Nodes into which a range is split (section 4.6).
@@ -183,13 +185,22 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
         Some(self.plan().tree.units())
     }
 
-    /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, `k=COUNT` nodes at most for a
-    /// range, `exact=yes` for as many as have its units alone, `m=COUNT` levels between clients
-    /// that meet; `tokens=no` where nobody needs any; `back=COUNT` steps back of a request at most;
+    /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, behind that `space=COUNT` for as
+    /// many levels as so many units need, `k=COUNT` nodes at most for a range, `exact=yes` for as
+    /// many as have its units alone, `m=COUNT` levels between clients that meet; `tokens=no` where
+    /// nobody needs any; `back=COUNT` steps back of a request at most;
     /// `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
-            "levels" => Some(Setting::count(&mut self.levels, 2..=LEVELS_MAX)),
+            "levels" => Some(Setting::count(&mut self.levels, LEVELS_MIN..=LEVELS_MAX)),
+            "space" => {
+                let (levels, leaf_units) = (&mut self.levels, self.leaf_units);
+                Some(Setting::space(move |space| {
+                    let has_room = |&levels: &u8| Tree { levels, leaf_units }.units() >= space;
+                    let least = (LEVELS_MIN..=LEVELS_MAX).find(has_room);
+                    least.inspect(|&least| *levels = least).is_some()
+                }))
+            }
             "leaf" => Some(Setting::count(&mut self.leaf_units, 1..=LEAF_UNITS_MAX)),
             "k" => Some(Setting::count(&mut self.nodes_max, 1..=SPLIT_MAX)),
             "exact" => Some(Setting::yes_or_no(&mut self.is_exact)),

@@ -12,12 +12,17 @@ pub mod declock;
 pub mod drtm;
 pub mod dslr;
 pub mod dslr_64;
+pub mod far_list;
+pub mod interval_tree;
 mod letter;
+pub mod linked_list;
 pub mod mcs;
 pub mod ncosed;
 pub mod none;
 pub mod note;
 pub mod queue;
+pub mod range_btree;
+pub mod range_server;
 pub mod retry_on_fail;
 pub mod rma_rw;
 pub mod rpc;
@@ -49,6 +54,10 @@ macro_rules! locks {
             "segments", segments, Segments::default(), "ranges: a dslr a segment, in order";
             "citron", citron, Exclusive::default(), "ranges: a segment tree, exclusive";
             "citron-rw", citron_rw, Shared::default(), "ranges: a segment tree with readers";
+            "interval-tree", interval_tree, INTERVAL_TREE, "ranges: a server with an interval tree";
+            "range-btree", range_btree, RANGE_BTREE, "ranges: a server with a tree of 16 slots";
+            "linked-list", linked_list, LINKED_LIST, "ranges: a server with a sorted list";
+            "far-list", far_list, FarList::default(), "ranges: a sorted list by verbs";
             "claim", claim, Claim::default(), "reader-writer, grants are claimed in line";
         }
     };

@@ -116,11 +116,17 @@ impl LockKind for Segments {
         Some(u64::from(self.count) * u64::from(self.units))
     }
 
-    /// `n=COUNT`: segments; `units=COUNT`: units in each; and how waiters wait, as of
+    /// `units=COUNT`: units in each segment; `n=COUNT`: segments, or behind it `space=COUNT`: units
+    /// of all; and how waiters wait, as of
     /// [`Dslr`](super::dslr::Dslr).
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
             "n" => Some(Setting::count(&mut self.count, 1..=SEGMENTS_MAX)),
+            "space" => Some(Setting::space(|space| {
+                let count = space.div_ceil(self.units.into());
+                self.count = count.min(SEGMENTS_MAX.into()) as u32;
+                count <= SEGMENTS_MAX.into()
+            })),
             "units" => Some(Setting::count(&mut self.units, 1..=u32::MAX)),
             _ => self.dslr.waiting.option(name),
         }

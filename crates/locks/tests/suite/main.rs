@@ -17,6 +17,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Mutex;
 
 use farlock_fabric::{Addr, Nanos, SyncedClock, WideAtomics};
 use farlock_locks::lock::Server;
@@ -91,12 +92,31 @@ pub(crate) trait Case {
 }
 
 /// Plays a case with every lock but the canary, each on a stage of its own.
-pub(crate) fn play<S: Stage, C: Case>(mut stage: impl FnMut() -> S) {
-    for spec in specs() {
-        let mut stage = stage();
-        let player = Player::<'_, S, C> { stage: &mut stage, spec, case: PhantomData };
-        registry::visit(spec, player).expect("the suite names locks of the registry");
-    }
+pub(crate) fn play<S: Stage, C: Case>(stage: impl Fn() -> S) {
+    specs().for_each(|spec| play_with::<S, C>(stage(), spec));
+}
+
+/// So many locks at once are played by [`play_at_once`].
+const PLAYED_AT_ONCE: usize = 8;
+
+/// The same with several locks at once: of cases that wait for time to pass.
+pub(crate) fn play_at_once<S: Stage, C: Case>(stage: impl Fn() -> S + Sync) {
+    let specs = Mutex::new(specs());
+    let next = || specs.lock().expect("nobody panics with it").next();
+    std::thread::scope(|scope| {
+        for _ in 0..PLAYED_AT_ONCE {
+            scope.spawn(|| {
+                while let Some(spec) = next() {
+                    play_with::<S, C>(stage(), spec);
+                }
+            });
+        }
+    });
+}
+
+fn play_with<S: Stage, C: Case>(mut stage: S, spec: &'static str) {
+    let player = Player::<'_, S, C> { stage: &mut stage, spec, case: PhantomData };
+    registry::visit(spec, player).expect("the suite names locks of the registry");
 }
 
 struct Player<'s, S, C> {

@@ -18,7 +18,7 @@ use farlock_locks::lock::Server;
 use farlock_locks::record::mcs::Mcs;
 use farlock_locks::{Client, Lock, Mode, Options as ClientOptions, slot};
 
-use crate::{Case, Promise, Stage, Task, client, every_case, every_local_case, play};
+use crate::{Case, Promise, Stage, Task, client, every_case, every_local_case, play, play_at_once};
 
 /// How long a case may take before its clients are said to wait for ever, in nanoseconds: hundreds
 /// of times what it takes, for the machine may be busy.
@@ -31,6 +31,7 @@ struct ShmStage {
     end: Addr,
     own: ShmEndpoint,
     servers: Vec<Server>,
+    yields: bool,
 }
 
 impl ShmStage {
@@ -45,7 +46,15 @@ impl ShmStage {
         let region = Region::open(&options).expect("a region can be created");
         let (next, bytes) = region.heap();
         let own = region.endpoint().expect("the region is empty");
-        Self { dir, next, end: next.plus(bytes), own, region, servers: Vec::new() }
+        Self { dir, next, end: next.plus(bytes), own, region, servers: Vec::new(), yields: false }
+    }
+
+    /// One that lets others play while its clients wait for time to pass: of cases in which it does
+    /// not matter if they wake late.
+    fn among_others() -> Self {
+        let mut stage = Self::new();
+        stage.yields = true;
+        stage
     }
 }
 
@@ -81,6 +90,7 @@ impl Stage for ShmStage {
         self.servers.push(server);
     }
 
+    #[expect(clippy::disallowed_methods, reason = "it is no protocol that waits here")]
     fn run(&mut self, mut tasks: Vec<Task>) -> bool {
         let deadline = self.own.now() + CASE_NS_MAX;
         let mut cx = Context::from_waker(Waker::noop());
@@ -89,6 +99,9 @@ impl Stage for ShmStage {
                 assert!(server.as_mut().poll(&mut cx).is_pending(), "a server never ends");
             }
             tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
+            if self.yields {
+                std::thread::yield_now();
+            }
             if self.own.now() > deadline {
                 return false;
             }
@@ -178,5 +191,5 @@ fn stage_late_record<S: Stage, L: Lock<S::Endpoint>>(stage: &mut S, lock: &L, mo
 
 #[test]
 fn a_record_that_is_late() {
-    play::<ShmStage, LateRecord>(ShmStage::new);
+    play_at_once::<ShmStage, LateRecord>(ShmStage::among_others);
 }

@@ -10,7 +10,7 @@ use farlock_fabric::{Fault, Nanos, Verb, Wait, WideAtomics};
 use super::course::{Course, Half, Stand, chain_of};
 use super::place::{Kept, Stage, keep, kept};
 use super::repair::{Bar, Met, Params, Wanted};
-use super::take::{By, Claim, Way, look, seen, way};
+use super::take::{By, Claim, Way, is_seen_after, look, seen, way};
 use super::word::{self, NodeWord};
 use crate::site::Site;
 use crate::slot::Phase;
@@ -219,11 +219,11 @@ impl Params {
         Ok(match self.claim(site, course, by, way).await? {
             Claim::Undone(None) => Step::Take(None),
             Claim::Undone(Some(bar)) => Step::Wait(bar),
-            Claim::Made(below) if below.is_empty() => {
-                course.has += 1;
-                Step::Take(None)
+            Claim::Made(below, way) if below.is_empty() => {
+                course.takes_next();
+                Step::Take(way)
             }
-            Claim::Made(below) => Step::Below(below),
+            Claim::Made(below, _) => Step::Below(below),
         })
     }
 
@@ -260,8 +260,14 @@ impl Params {
             site.endpoint.checkpoint(&[ticket.into()]);
             let stand = Stand { phase: Phase::Claiming, claims: true, ticket: Some(ticket) };
             course.publish(site, stand);
-            site.endpoint.completion(look(site, course)).await?;
-            let bar = match way(site, course, ticket) {
+            if !is_seen_after(course) {
+                site.endpoint.completion(look(site, course)).await?;
+            }
+            let way = match is_seen_after(course) {
+                true => Ok(Way { ticket, left: 0 }),
+                false => way(site, course, ticket),
+            };
+            let bar = match way {
                 Ok(way) => return self.claim_next(site, course, By::Turn, way).await,
                 Err(bar) => bar,
             };
@@ -290,7 +296,10 @@ impl Params {
         Ok(match self.wait_at(site, course, bar).await? {
             Met::Left => Step::Wait(bar),
             Met::Stuck => self.step_back(site, course, Stage::Nothing).await?,
-            Met::Yes => Step::Take(None),
+            Met::Yes => {
+                course.contends = matches!(bar, Bar::Bits(_));
+                Step::Take(None)
+            }
             Met::DeadBits(leaf) => {
                 self.give_all_back(site, course).await?;
                 let in_the_way = self.clean(site, course, leaf).await?;
@@ -315,7 +324,7 @@ impl Params {
                 Met::Yes | Met::DeadBits(_) => wanted.pop(),
             };
         }
-        course.has += 1;
+        course.takes_next();
         Ok(Step::Take(None))
     }
 }

@@ -78,7 +78,7 @@ impl Params {
                 Next::Beside(wanted) => {
                     let is_alone = self.is_alone(site, &course, &wanted).await?;
                     match is_alone {
-                        true => course.has += 1,
+                        true => course.takes_next(),
                         false => self.undo_claim(site, &course).await?,
                     }
                     is_alone
@@ -106,9 +106,9 @@ impl Params {
         };
         Ok(match self.claim(site, course, By::Free, way).await? {
             Claim::Undone(bar) => bar.map_or(Next::Changed, Next::Barred),
-            Claim::Made(below) if !below.is_empty() => Next::Beside(below),
-            Claim::Made(_) => {
-                course.has += 1;
+            Claim::Made(below, _) if !below.is_empty() => Next::Beside(below),
+            Claim::Made(..) => {
+                course.takes_next();
                 Next::Taken
             }
         })

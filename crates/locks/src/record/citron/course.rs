@@ -147,6 +147,8 @@ pub(super) struct Course {
     pub(super) tickets: TicketsOfNodes,
     /// Whether it only clears bits of the dead below its node.
     cleans: bool,
+    /// Whether it has waited for bits of the next node: others come for them at the same time.
+    pub(super) contends: bool,
     /// How often it has given all back for others that may wait for it.
     steps_back: u8,
     /// The count of its token, once it has one that is above those of all before it.
@@ -159,13 +161,18 @@ impl Course {
         let nodes = plan.split(&units);
         let units = (units.start, units.end);
         let tickets = smallvec![0; nodes.len()];
-        let (cleans, steps_back) = (false, 0);
-        Self { plan, mode, units, nodes, has: 0, tickets, cleans, steps_back, token: None }
+        let (cleans, contends, steps_back, token) = (false, false, 0, None);
+        Self { plan, mode, units, nodes, has: 0, tickets, cleans, contends, steps_back, token }
     }
 
     /// The same for a cleaner.
     pub(super) fn cleaning(self) -> Self {
         Self { cleans: true, ..self }
+    }
+
+    /// It has its next node, and goes on to the one behind.
+    pub(super) fn takes_next(&mut self) {
+        (self.has, self.contends) = (self.has + 1, false);
     }
 
     /// It has given all back, so that others go on that wait for it, and for which it waits.
@@ -293,7 +300,9 @@ impl Course {
         let tickets = self.tickets[..self.has].iter();
         let tickets = tickets.fold(0, |sum: u64, &ticket| sum.rotate_left(15) ^ u64::from(ticket));
         let token = self.token.map_or(0, |token| token + 1);
-        [self.units_word(), self.has as u64 | u64::from(self.steps_back) << 8, tickets, token]
+        let steps = u64::from(self.steps_back) << 8 | u64::from(self.contends) << 16;
+        let steps = self.has as u64 | steps;
+        [self.units_word(), steps, tickets, token]
     }
 }
 

@@ -16,6 +16,11 @@ use crate::site::Site;
 use crate::slot::Phase;
 use crate::want::Mode;
 
+/// A waiter in line reads at least once in the time that so many before it pause.
+const LINE_MAX: u16 = 8;
+/// Others double their pause so often.
+const DOUBLINGS_MAX: u32 = 2;
+
 /// What a client must know besides what it wants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Params {
@@ -242,6 +247,7 @@ impl Params {
     ) -> Result<Met, Fault> {
         let (node, half, until) = wanted;
         let here = site.at(self.plan.word(site.lock, node, half));
+        let mut reads = 0;
         let (mut doubt, mut looked, mut in_vain) = (Doubt::new::<E>(), None, 0);
         loop {
             if site.is_withdrawn() {
@@ -276,9 +282,27 @@ impl Params {
             let looked_at = looked.unwrap_or(0);
             let patience = doubt.patience() << u8::BITS | u64::from(in_vain);
             site.endpoint.checkpoint(&[seen, doubt.hash(), patience, looked_at]);
-            let pause_ns = (!E::WATCHES_MEMORY).then_some(self.poll_ns);
+            let pause_ns = (!E::WATCHES_MEMORY).then(|| self.pause_ns(site, until, seen, reads));
+            reads = reads.saturating_add(1);
             doubt.wait_or_withdraw(&here, seen, pause_ns, self.patience).await;
         }
+    }
+
+    /// How long a waiter pauses that has found the word as `seen`, after so many reads. In line
+    /// that is the longer the more are before it. Else it doubles, for others wait for the same,
+    /// and it is drawn, for those that read at the same time come at the same time.
+    fn pause_ns<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        until: Until,
+        seen: u64,
+        reads: u32,
+    ) -> Nanos {
+        if let Until::Turn(ticket) = until {
+            return self.poll_ns * Nanos::from(NodeWord(seen).before(ticket).clamp(1, LINE_MAX));
+        }
+        let pause = self.poll_ns << reads.min(DOUBLINGS_MAX);
+        pause / 2 + site.endpoint.random() % pause
     }
 
     /// Looks around for those it waits for, and mends the word if no living client is among them.

@@ -24,11 +24,31 @@ fn looking_below(plan: Plan, lock: Addr, node: Node) -> impl Iterator<Item = Ver
     })
 }
 
-/// Posts reads of the next node of a request and of all above it, the lowest first; if the grant
+/// The nodes above the next one of a request, the lowest first, whose owners may keep it out. If
+/// the grant is counted with that node, all: each that has left one of them counts.
+fn above(course: &Course) -> impl Iterator<Item = Node> + Clone {
+    let counts = course.counts_next();
+    course.next().ancestors().filter(move |&node| counts || !course.is_exempt_from(node))
+}
+
+/// Those of them that are looked at before the node is claimed. What decides is what is read
+/// after: but a leaf's bits are taken only beside a parent that was seen to be vacant, since a
+/// cleaner may occupy that, and trusts that a client which says later that it may take bits sees
+/// it.
+fn looked_at(course: &Course) -> impl Iterator<Item = Node> + Clone {
+    let most = match (course.counts_next(), course.mask()) {
+        (true, _) => usize::MAX,
+        (false, Some(_)) => 1,
+        (false, None) => 0,
+    };
+    above(course).take(most)
+}
+
+/// Posts reads of the next node of a request and of those above it that are looked at; if the grant
 /// is counted with that node, of its window below it as well.
 pub(super) fn look<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Posted {
     let (node, plan, lock) = (course.next(), course.plan, site.lock);
-    let up = std::iter::once(node).chain(node.ancestors()).map(|node| looking(plan, lock, node));
+    let up = std::iter::once(node).chain(looked_at(course)).map(|node| looking(plan, lock, node));
     let down = looking_below(plan, lock, node).skip(1).filter(|_| course.counts_next());
     site.endpoint.post_chain(&chain_of(up.chain(down)))
 }
@@ -45,7 +65,7 @@ struct Links {
 impl Links {
     /// Those of [`look`].
     fn of_look(course: &Course) -> Self {
-        Self { own: 0, above: 1, below: 1 + usize::from(course.next().level()) }
+        Self { own: 0, above: 1, below: 1 + looked_at(course).count() }
     }
 }
 
@@ -73,6 +93,12 @@ pub(super) fn seen<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Result<W
     }
 }
 
+/// Whether the way to the next node, of which it is a client's turn, is seen only after that is
+/// claimed.
+pub(super) fn is_seen_after(course: &Course) -> bool {
+    looked_at(course).next().is_none() && !course.counts_next()
+}
+
 /// The way to the next node, if nobody above keeps it out, as the chain of [`look`] has found it.
 pub(super) fn way<E: Endpoint>(
     site: &Site<'_, E>,
@@ -80,16 +106,19 @@ pub(super) fn way<E: Endpoint>(
     ticket: u16,
 ) -> Result<Way, Bar> {
     let links = Links::of_look(course);
-    match first_in_the_way(site, course, links.above) {
+    match first_in_the_way(site, course, (links.above..).zip(looked_at(course))) {
         Some(bar) => Err(bar),
         None => Ok(Way { ticket, left: have_left(site, course, links) }),
     }
 }
 
-/// Who is at the lowest node above the next one that keeps it out, as the last chain has read them
-/// from this link on.
-fn first_in_the_way<E: Endpoint>(site: &Site<'_, E>, course: &Course, from: usize) -> Option<Bar> {
-    let above = (from..).zip(course.next().ancestors());
+/// What is at the lowest of these nodes above the next one that keeps it out, as these links of the
+/// last chain have read them.
+fn first_in_the_way<E: Endpoint>(
+    site: &Site<'_, E>,
+    course: &Course,
+    above: impl Iterator<Item = (usize, Node)>,
+) -> Option<Bar> {
     let mut above = above.filter(|&(_, node)| !course.is_exempt_from(node));
     above.find_map(|(link, node)| {
         let [writers, readers] = read(site, link);
@@ -111,7 +140,7 @@ fn have_left<E: Endpoint>(site: &Site<'_, E>, course: &Course, links: Links) -> 
     if !course.counts_next() {
         return 0;
     }
-    let (node, plan) = (course.next(), course.plan);
+    let plan = course.plan;
     let readers_too = course.is_exclusive();
     let turns = |[writers, readers]: [NodeWord; 2], is_leaf: bool| {
         let of_writers = if is_leaf { 0 } else { u32::from(writers.turn()) };
@@ -122,7 +151,7 @@ fn have_left<E: Endpoint>(site: &Site<'_, E>, course: &Course, links: Links) -> 
         (Some(_), false) => 0,
         (is_leaf, _) => turns(read(site, links.own), is_leaf.is_some()),
     };
-    for (link, _) in (links.above..).zip(node.ancestors()) {
+    for (link, _) in (links.above..).zip(above(course)) {
         left += turns(read(site, link), false);
     }
     for_each_below(site, course, links, |_, _, word| left += word.d_cnt() as u32);
@@ -175,7 +204,8 @@ pub(super) enum By {
 /// How a claim went.
 pub(super) enum Claim {
     /// The node is taken, and nobody above it is in the way; at it or below it there may be some.
-    Made(Vec<Wanted>),
+    /// And the way to the one behind it, if that is known.
+    Made(Vec<Wanted>, Option<Way>),
     /// It was undone: for what was in the way, if that was not another claim.
     Undone(Option<Bar>),
 }
@@ -241,6 +271,12 @@ fn token(course: &Course, found: u128) -> u64 {
 struct Chain {
     verbs: Vec<Link<'static>>,
     links: Links,
+    /// Whether the bits were taken before.
+    has_bits: bool,
+    /// The link that reads the node behind, if one does.
+    behind: Option<usize>,
+    /// The first link that notifies.
+    notified: usize,
     /// The link that counts the grant, if this node is the last.
     grant: Option<usize>,
 }
@@ -250,11 +286,12 @@ struct Chain {
 /// What is read comes after what counts, notifies and takes: so whoever was granted what excludes
 /// this request, and has left, has counted that before, or is seen to have left. Of a leaf's bits
 /// nobody sees who had them; they are looked at by an atomic, before a reader reads the count.
-fn claiming(lock: Addr, course: &Course, by: By, ticket: u16) -> Chain {
+fn claiming(lock: Addr, course: &Course, by: By, ticket: u16, has_bits: bool) -> Chain {
     let (node, plan, counts) = (course.next(), course.plan, course.counts_next());
     let own = plan.word(lock, node, Half::Writers);
     let mut verbs = Vec::with_capacity(CHAIN_MAX);
-    verbs.push(taking(lock, course, by, ticket));
+    verbs.extend((!has_bits).then(|| taking(lock, course, by, ticket)));
+    let notified = verbs.len();
     verbs.extend(counting(lock, course, course.has, word::NOTIFY));
     let mut links = Links { own: verbs.len(), above: 0, below: 0 };
     let is_leaf = course.mask().is_some();
@@ -268,7 +305,7 @@ fn claiming(lock: Addr, course: &Course, by: By, ticket: u16) -> Chain {
     let grant = counts.then_some(verbs.len());
     verbs.extend(counts.then(|| counting_grant(lock, course)));
     links.above = verbs.len();
-    verbs.extend(node.ancestors().map(|node| looking(plan, lock, node)));
+    verbs.extend(above(course).map(|node| looking(plan, lock, node)));
     if !is_leaf {
         links.own = verbs.len();
     }
@@ -278,12 +315,34 @@ fn claiming(lock: Addr, course: &Course, by: By, ticket: u16) -> Chain {
         // A reader has no more need of its turn.
         verbs.push(Verb::MaskedCas64 { addr: own, op: word::vacate(ticket, false) });
     }
-    Chain { verbs: chain_of(verbs.into_iter()), links, grant }
+    let behind = node_behind(course).map(|node| {
+        verbs.push(looking(plan, lock, node));
+        verbs.len() - 1
+    });
+    Chain { verbs: chain_of(verbs.into_iter()), links, grant, has_bits, notified, behind }
+}
+
+/// The node behind the next one of a request, if all that must be known of it before it is claimed
+/// is its line.
+fn node_behind(course: &Course) -> Option<Node> {
+    let behind = course.nodes.get(course.has + 1)?;
+    let is_last = course.plan.counts && course.has + 2 == course.nodes.len();
+    (!is_last && course.is_exclusive() && course.mask_of(*behind).is_none()).then_some(*behind)
+}
+
+/// The way to it, as this link has read it, if nobody is in its line.
+fn way_behind<E: Endpoint>(site: &Site<'_, E>, link: Option<usize>) -> Option<Way> {
+    let [writers, readers] = read(site, link?);
+    let is_free = writers.in_line() == 0 && !writers.is_crowded() && !readers.is_crowded();
+    is_free.then(|| Way { ticket: writers.turn(), left: 0 })
 }
 
 /// Whether the chain that claims the next node has taken it, or its reader has come to a node that
 /// no writer has.
 fn has_taken<E: Endpoint>(site: &Site<'_, E>, course: &Course, chain: &Chain) -> bool {
+    if chain.has_bits {
+        return true;
+    }
     match (&chain.verbs[0].verb, course.mask()) {
         (Verb::MaskedCas64 { op, .. }, _) => word::swapped(op, site.endpoint.link(0).old as u64),
         (_, Some(mask)) => read(site, chain.links.own)[0].0 & mask == 0,
@@ -336,11 +395,18 @@ impl Params {
         let has_turn = (by == By::Turn).then_some(way.ticket);
         let ticket = course.ticket().or(has_turn);
         course.publish(site, Stand { phase: Phase::Claiming, claims: true, ticket });
-        let chain = claiming(lock, course, by, way.ticket);
-        site.endpoint.chain(&chain.verbs).await?;
+        let comes_for_bits = course.contends && course.is_exclusive() && course.mask().is_some();
+        if comes_for_bits && !self.take_bits(site, course).await? {
+            return Ok(Claim::Undone(Some(Bar::Bits(course.next()))));
+        }
+        let chain = claiming(lock, course, by, way.ticket, comes_for_bits);
+        // Of a leaf beside another node of the request there may be nobody left to tell or to see.
+        if !chain.verbs.is_empty() {
+            site.endpoint.chain(&chain.verbs).await?;
+        }
         let is_taken = has_taken(site, course, &chain);
-        let barred = first_in_the_way(site, course, chain.links.above);
-        let crowded = (1..)
+        let barred = first_in_the_way(site, course, (chain.links.above..).zip(above(course)));
+        let crowded = (chain.notified..)
             .zip(course.notified_by(number))
             .find(|&(link, _)| NodeWord(site.endpoint.link(link).old as u64).is_crowded());
         let bar = match (is_taken, barred, crowded) {
@@ -350,7 +416,7 @@ impl Params {
                 let is_void = have_left || !below.is_empty();
                 let counted = chain.grant.filter(|_| !is_void || self.keeps_token);
                 course.token = counted.map(|link| token(course, site.endpoint.link(link).old));
-                return Ok(Claim::Made(below));
+                return Ok(Claim::Made(below, way_behind(site, chain.behind)));
             }
             (_, Some(bar), _) => Some(bar),
             (_, _, Some((_, above))) => Some(Bar::Crowd(above)),
@@ -364,6 +430,19 @@ impl Params {
             }
         }
         Ok(Claim::Undone(bar))
+    }
+
+    /// Takes the bits of the next node and nothing else: where others come for the same ones, most
+    /// do so in vain, and would have counted what they then take back. Whether it has them.
+    async fn take_bits<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+    ) -> Result<bool, Fault> {
+        let op = word::take(course.mask().expect("a leaf has bits"));
+        let addr = self.plan.word(site.lock, course.next(), Half::Writers);
+        site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
+        Ok(word::swapped(&op, site.endpoint.old() as u64))
     }
 
     /// Gives back the next node, which the request has claimed and does not hold.

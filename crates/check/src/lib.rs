@@ -112,8 +112,8 @@ const SCHEDULES: u64 = 50_000;
 /// What to show.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "Status 0: the judges have nothing to object to; 1: they have; 3: there is no such \
-                        lock."
+    after_help = "Status 0: the judges have nothing to object to; 1: they have; 3: there is no \
+                        such lock."
 )]
 pub struct ReplayArgs {
     /// A line that `check` printed.

@@ -29,8 +29,11 @@ pub(crate) fn lock_protocol() -> Protocol {
 /// The lock of a table of ranges.
 pub(crate) type RangeProtocol = Shared;
 
-/// Levels of its tree: 262,144 units.
+/// Levels of its tree.
 const RANGE_LEVELS: u8 = 7;
+
+/// Units of a table; the last one stands for all positions behind it too.
+pub(crate) const RANGE_UNITS: u64 = 1 << 18;
 
 /// The lock of ranges that every session and command of a region uses.
 pub(crate) fn range_protocol() -> RangeProtocol {
@@ -74,6 +77,6 @@ mod tests {
     #[test]
     fn a_table_of_ranges_has_room_for_its_tree() {
         assert_eq!(range_protocol().bytes(), RANGE_LOCK_BYTES);
-        assert_eq!(range_protocol().units(), Some(1 << 18));
+        assert_eq!(range_protocol().units(), Some(RANGE_UNITS));
     }
 }

@@ -4,7 +4,7 @@
 
 mod stage;
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -380,4 +380,71 @@ fn commands_lock_ranges() {
     let waited = stage.farlock(&["lock", "-r", "0:0", "-w", "10", "t", "--", "echo", "after"]);
     let (status, said, why) = ended({ waited }.output().unwrap());
     assert_eq!((status, said.as_str()), (0, "after\n"), "{why}");
+}
+
+/// One of them is another's: none is held, whether it was tried or given up.
+#[test]
+fn ranges_together_are_had_all_or_none() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let held = ours.exclusive(50..60).blocking().unwrap();
+    let wanted = || theirs.together([(Mode::Exclusive, 55..56), (Mode::Shared, 0..10)]);
+    let refused = wanted().at_once().blocking().unwrap_err();
+    assert!(matches!(refused, AcquireError::Busy { .. }), "{refused}");
+    assert!(!is_busy(&ours, 0..10));
+    for blocking in [true, false] {
+        let request = wanted().within(SOON);
+        let late = if blocking { request.blocking() } else { block_on(request.into_future()) };
+        let late = late.unwrap_err();
+        assert!(matches!(late, AcquireError::TimedOut { limit: SOON, .. }), "{late}");
+        assert!(!is_busy(&ours, 0..10));
+    }
+    let empty = theirs.together([(Mode::Shared, 0..10), (Mode::Shared, 20..20)]).blocking();
+    assert!(matches!(empty, Err(AcquireError::EmptyRange { .. })) && !is_busy(&ours, 0..10));
+    // Dropped while it waits.
+    let mut waits = wanted().into_future();
+    assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(is_busy(&ours, 0..10));
+    drop(waits);
+    held.release().blocking().unwrap();
+    let both = wanted().blocking().unwrap();
+    let ranges: Vec<_> = both.ranges().collect();
+    assert_eq!(ranges, [(Mode::Shared, 0..10), (Mode::Exclusive, 55..56)]);
+    assert!(both.token().is_some() && both.lost_reason().is_none());
+    assert!(is_busy(&ours, 9..10) && is_busy(&ours, 55..56) && !is_busy(&ours, 56..57));
+    both.release().blocking().unwrap();
+    assert!(!is_busy(&ours, 0..u64::MAX));
+    assert_eq!(theirs.together::<std::ops::Range<u64>>([]).blocking().unwrap().token(), None);
+}
+
+/// Transfers between accounts, named in any order: nobody waits in a circle, and none is lost.
+#[test]
+fn ranges_together_do_not_deadlock_and_exclude() {
+    const ACCOUNTS: u64 = 8;
+    let stage = Stage::new();
+    let tables = [stage.session().range("t"), stage.session().range("t")];
+    let sums: Vec<AtomicU64> = (0..ACCOUNTS).map(|_| AtomicU64::new(1_000)).collect();
+    thread::scope(|scope| {
+        for number in 0..4_u64 {
+            let (table, sums) = (&tables[number as usize % 2], &sums);
+            scope.spawn(move || {
+                for turn in 0..300 {
+                    let from = (turn * 7 + number * 3) % ACCOUNTS;
+                    let to = (from + 1 + turn % (ACCOUNTS - 1)) % ACCOUNTS;
+                    let wanted = [from, to].map(|at| (Mode::Exclusive, at..at + 1));
+                    let held = table.together(wanted).within(Duration::from_secs(60));
+                    let held = held.blocking().unwrap();
+                    // What is read and written in two steps is lost where another is beside.
+                    let [from, to] = [from, to].map(|at| &sums[at as usize]);
+                    let (less, more) = (from.load(Ordering::SeqCst), to.load(Ordering::SeqCst));
+                    thread::yield_now();
+                    from.store(less - 1, Ordering::SeqCst);
+                    to.store(more + 1, Ordering::SeqCst);
+                    held.release().blocking().unwrap();
+                }
+            });
+        }
+    });
+    let sum: u64 = sums.iter().map(|sum| sum.load(Ordering::SeqCst)).sum();
+    assert_eq!(sum, 1_000 * ACCOUNTS);
 }

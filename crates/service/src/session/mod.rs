@@ -41,7 +41,7 @@ use crate::AcquireError;
 pub use guard::{Guard, Lost, Release};
 use name::{Came, Tried};
 pub use open::Open;
-pub use range::{RangeAcquire, RangeGuard, RangeLock, RangeRequest};
+pub use range::{RangeAcquire, RangeGuard, RangeLock, RangeRequest, RangesGuard, RangesRequest};
 pub use root::Session;
 use state::{Handle, Job, Patience};
 use waiter::{Outcome, Timed, Waiter, Who};

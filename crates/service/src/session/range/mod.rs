@@ -5,7 +5,7 @@
 //! session's thread does.
 
 mod table;
-mod together;
+pub(super) mod together;
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -27,8 +27,6 @@ use crate::AcquireError;
 use crate::error::LostReason;
 use crate::inspect::Participant;
 use table::{Came, Tried};
-
-pub use together::{RangesGuard, RangesRequest};
 
 impl Session {
     /// The table of ranges of this name: 1 to 255 bytes of UTF-8 without NUL. Asks nobody yet.

@@ -147,6 +147,12 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: false,
     },
     Toy {
+        title: "every figure is drawn from what is measured, the same twice",
+        args: "figure all --scale toy --json",
+        each: &[Expect::Excludes],
+        repeats: true,
+    },
+    Toy {
         title: "alone, a cycle takes at most three times what the processor needs",
         args: "bench --locks-kind mcs,shiftlock --seconds 0.5 --json",
         each: &[

@@ -133,6 +133,26 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: false,
     },
     Toy {
+        title: "ranges of one lock exclude in the simulation, and a seed is a run",
+        args: "bench --fabric sim --locks-kind all --range mix --space 4096 --clients 6 \
+            --dist zipf:0.9 --acquisitions 600 --seed 1 --json",
+        each: &[Expect::Excludes, Expect::Positive("acquisitions")],
+        repeats: true,
+    },
+    Toy {
+        title: "ranges of one lock exclude between processes",
+        args: "bench --fabric shm --locks-kind all --range 4 --space 64 --clients 2 \
+            --acquisitions 2000 --placement spread --seed 1 --json",
+        each: &[Expect::Excludes, Expect::Positive("acquisitions")],
+        repeats: false,
+    },
+    Toy {
+        title: "every figure is drawn from what is measured, the same twice",
+        args: "figure all --scale toy --json",
+        each: &[Expect::Excludes],
+        repeats: true,
+    },
+    Toy {
         title: "alone, a cycle takes at most three times what the processor needs",
         args: "bench --locks-kind mcs,shiftlock --seconds 0.5 --json",
         each: &[

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::clock;
-use crate::judge::Judge;
+use crate::judge::{Entered, Judge};
 use crate::latency::Latency;
 use crate::workload::Draws;
 
@@ -228,8 +228,11 @@ pub struct Tally {
     pub skipped: u64,
     /// Measured cycles whose release came after the end of their lease.
     pub lost: u64,
-    /// Measured attempts of transactions that ended without a commit.
+    /// Measured attempts of transactions that ended without a commit; claims of ranges that were
+    /// undone or refused.
     pub aborts: u64,
+    /// Measured requests of ranges that met others' covers, and nobody's units, when they began.
+    pub false_conflicts: u64,
     /// Measured transactions that were given up for good.
     pub given_up: u64,
     /// How long it was measured, in nanoseconds.
@@ -250,6 +253,7 @@ impl Tally {
         self.skipped += other.skipped;
         self.lost += other.lost;
         self.aborts += other.aborts;
+        self.false_conflicts += other.false_conflicts;
         self.given_up += other.given_up;
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.verbs = std::array::from_fn(|kind| self.verbs[kind].max(other.verbs[kind]));
@@ -316,11 +320,45 @@ impl<S: Deref<Target: Subject + Sized>> Laps for Cycles<S> {
     }
 }
 
+/// A judge of the loop: of locks with numbers, or of what numbers stand for.
+pub trait Judging {
+    /// What a holder found when it entered.
+    type Entered;
+
+    /// The caller is about to ask for this lock. Whether it meets others there without need.
+    fn asks(&self, lock: u32, mode: Mode) -> bool;
+
+    /// The caller has acquired it.
+    fn enter(&self, lock: u32, mode: Mode) -> Self::Entered;
+
+    /// The caller is about to release it. Returns how many violations it has seen: 0 or 1.
+    fn leave(&self, lock: u32, mode: Mode, entered: Self::Entered) -> u64;
+}
+
+impl Judging for Judge<'_> {
+    type Entered = Entered;
+
+    #[inline(always)]
+    fn asks(&self, _: u32, _: Mode) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn enter(&self, lock: u32, mode: Mode) -> Entered {
+        Judge::enter(self, lock, mode)
+    }
+
+    #[inline(always)]
+    fn leave(&self, lock: u32, _: Mode, entered: Entered) -> u64 {
+        Judge::leave(self, lock, entered)
+    }
+}
+
 /// The loop.
 #[inline(always)]
-async fn cycles<S: Subject>(
+pub(crate) async fn cycles<S: Subject, J: Judging>(
     subject: &S,
-    judge: Judge<'_>,
+    judge: J,
     draws: &mut Draws,
     mut pace: Pace<'_>,
     course: Course,
@@ -331,6 +369,7 @@ async fn cycles<S: Subject>(
     while pace.goes_on() {
         let (lock, mode) = draws.draw();
         until_sample -= 1;
+        tally.false_conflicts += u64::from(judge.asks(lock, mode));
         let begun = if until_sample == 0 { Some(subject.now()) } else { None };
         let held = subject.acquire(lock, mode).await?;
         let entered = judge.enter(lock, mode);
@@ -341,7 +380,7 @@ async fn cycles<S: Subject>(
         if course.hold_ns != 0 {
             subject.work(course.hold_ns).await;
         }
-        let violations = judge.leave(lock, entered);
+        let violations = judge.leave(lock, mode, entered);
         // Who is inside after its lease excludes nobody any more.
         if violations > 0 && subject.expires(&held).is_none_or(|end| subject.now() < end) {
             tally.violations += violations;

@@ -86,6 +86,12 @@ impl<'a> Judge<'a> {
         sum.abs_diff(exclusive * 2).div_ceil(2)
     }
 
+    /// The words of this lock, of few: the judge's own comes first.
+    pub(crate) fn line(&self, lock: usize) -> &[AtomicU64] {
+        assert!(self.stride == LINE_WORDS, "of few, each has a line");
+        &self.words[lock * LINE_WORDS..(lock + 1) * LINE_WORDS]
+    }
+
     #[inline(always)]
     fn place(&self, lock: u32) -> &AtomicU64 {
         &self.words[lock as usize * self.stride]

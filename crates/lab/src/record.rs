@@ -4,6 +4,7 @@ use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::Summary;
+use crate::range_course::Lengths;
 use crate::report::table_of;
 use crate::transactions::TxnCourse;
 
@@ -77,9 +78,28 @@ pub struct Row {
     pub speedup: Option<f64>,
     /// What a quarter of the rounds stayed at or below.
     pub p25: Quarter,
+    /// What ranges came to, if cycles were of ranges.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub ranges: Option<RangeRow>,
     /// What transactions came to, if cycles were transactions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub txn: Option<TxnRow>,
+}
+
+/// What ranges came to.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RangeRow {
+    /// How long each was: so many units, or a mix.
+    pub range: Lengths,
+    /// Units of the lock.
+    pub space: u32,
+    /// Each began at a multiple of this.
+    pub align: u32,
+    /// Requests that, when they began, met what is covered for others that asked or held, but no
+    /// units of theirs.
+    pub false_conflicts: u64,
+    /// Claims that were undone, or refused, and made again.
+    pub aborts: u64,
 }
 
 /// What transactions came to. A row's acquisitions are then commits, its times those from a
@@ -143,6 +163,8 @@ pub fn table(rows: &[Row]) -> Table {
     header.extend(if counted { ["atomics", "reads", "writes", "sends"].as_slice() } else { &[] });
     let txn = rows.iter().any(|row| row.txn.is_some());
     header.extend(if txn { ["aborts", "given up"].as_slice() } else { &[] });
+    let ranges = rows.iter().any(|row| row.ranges.is_some());
+    header.extend(if ranges { ["false conflicts", "aborts"].as_slice() } else { &[] });
     header.extend(if alone { ["async", "blocking"].as_slice() } else { &["fairness"] });
     let flock = rows.iter().any(|row| row.ratio_to_flock.is_some());
     let threads = rows.iter().any(|row| row.threads > 1);
@@ -175,6 +197,7 @@ fn cells_of(row: &Row, alone: bool, counted: bool) -> Vec<String> {
     };
     cells.extend(counts.map(count).into_iter().filter(|_| counted));
     cells.extend(row.txn.iter().flat_map(|txn| [txn.aborts, txn.given_up]).map(grouped));
+    cells.extend(row.ranges.iter().flat_map(|row| [row.false_conflicts, row.aborts]).map(grouped));
     if alone {
         // What was measured at its one face stands there.
         let is_there = |face| row.measured_at == "client" || row.face == face;

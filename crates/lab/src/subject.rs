@@ -58,6 +58,11 @@ pub(crate) struct ServeAt<E>(pub(crate) Rc<E>);
 impl<E: WideAtomics> Visitor<E> for ServeAt<E> {
     type Output = Server;
 
+    fn asks_for_size(&self) -> bool {
+        // A server has no use for the words.
+        true
+    }
+
     fn visit<L: Lock<E>>(self, mut lock: L) -> Server {
         lock.server().expect("it needs a server").serve(self.0)
     }
@@ -121,6 +126,8 @@ macro_rules! through_site {
         }
     };
 }
+
+pub(crate) use through_site;
 
 /// Acquisitions and releases that are awaited.
 pub struct AsyncFace<E: Counting, L: Lock<E>>(Site<E, L>);

@@ -12,6 +12,8 @@ use rand_distr::{Distribution, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
+use crate::range_course::RangeCourse;
+
 /// The most locks of a workload: a request packs a lock's number and its mode into 32 bits.
 pub const LOCKS_MAX: u64 = 1 << 31;
 
@@ -81,9 +83,17 @@ pub struct Workload {
     /// Among how many neighbouring clients the locks are dealt out, so that each has its own: the
     /// threads of a process, where there are locks enough. 1: all ask for all.
     pub dealt: u64,
+    /// If a request is for a range of one lock: which. Then its number is the place where that
+    /// begins.
+    pub ranges: Option<RangeCourse>,
 }
 
 impl Workload {
+    /// Among how many the client with this number chooses.
+    fn places(&self, client: usize) -> u64 {
+        self.ranges.map_or(self.locks / self.dealt, |ranges| ranges.places(client))
+    }
+
     /// The requests of the client with this number.
     pub fn draws(&self, client: usize) -> Draws {
         // Neighbouring seeds and clients draw unrelated requests.
@@ -91,7 +101,7 @@ impl Workload {
         Draws {
             rng: Xoshiro256PlusPlus::seed_from_u64(mixed),
             mishaps: Xoshiro256PlusPlus::seed_from_u64(!mixed),
-            locks: Sampler::new(self.locks / self.dealt, self.dist),
+            locks: Sampler::new(self.places(client), self.dist),
             dealt: (self.dealt as u32, (client as u64 % self.dealt) as u32),
             shared_below: (u64::from(self.reads) << 32) / 100,
             ring: Box::new([0; RING]),
@@ -181,7 +191,7 @@ mod tests {
     use super::*;
 
     fn workload(locks: u64, dist: Dist, reads: u8) -> Workload {
-        Workload { locks, dist, reads, seed: 1, dealt: 1 }
+        Workload { locks, dist, reads, seed: 1, dealt: 1, ranges: None }
     }
 
     #[test]

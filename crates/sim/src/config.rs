@@ -3,7 +3,7 @@
 use farlock_fabric::Nanos;
 
 use crate::fault::Weakness;
-use crate::nic::Nic;
+use crate::nic::{Machines, Nic};
 
 /// How virtual time and the order of events relate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +24,8 @@ pub struct Config {
     pub mode: Mode,
     /// The NIC of each memory node, and the network.
     pub nic: Nic,
+    /// The machines that clients share, where their NICs are a limit.
+    pub machines: Option<Machines>,
     /// How weak the fabric is.
     pub weakness: Weakness,
     /// How many endpoints may exist at once: their indices are 1 to this.
@@ -64,6 +66,7 @@ impl Default for Config {
             seed: 0,
             mode: Mode::Timed,
             nic: Nic::default(),
+            machines: None,
             weakness: Weakness::default(),
             endpoints: 64,
             slots_per_endpoint: 4,

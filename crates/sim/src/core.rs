@@ -11,7 +11,7 @@ use crate::fault::{Ratio, Weakness};
 use crate::flight::{Flights, NONE};
 use crate::history::{HaltObserver, History};
 use crate::memory::{Memory, Node};
-use crate::nic::Nic;
+use crate::nic::{MachinesState, Nic};
 use crate::oracle::{Candidate, Candidates, Nobody, Oracle, StepKind};
 use crate::packet::Outside;
 use crate::queue::{Event, Queue};
@@ -45,6 +45,7 @@ pub(crate) struct Core {
     pub(crate) nic: Nic,
     /// What the number of endpoints adds to each round trip.
     pub(crate) crowding_ns: u32,
+    pub(crate) machines: MachinesState,
     pub(crate) oracle: Box<dyn Oracle>,
     queue: Queue,
     /// Explored mode: everything that can happen next, in the order in which it was pushed.
@@ -124,6 +125,7 @@ impl Core {
             weakness: config.weakness,
             nic: config.nic,
             crowding_ns: 0,
+            machines: MachinesState::new(config.machines, config.endpoints),
             oracle,
             queue: Queue::new(config.mode == Mode::Timed),
             pending: Vec::new(),

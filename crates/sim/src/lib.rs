@@ -61,7 +61,7 @@ pub use fabric::SimEndpoint;
 pub use fault::{Outcome, Ratio, Weakness};
 pub use history::{Effect, Fate, FateObserver, HaltObserver, Kind, Observer, Stats, mix};
 pub use memory::{NodeId, Reset};
-pub use nic::Nic;
+pub use nic::{Machines, Nic};
 pub use oracle::{Candidate, Candidates, Choice, Oracle, Seeded, StepKind};
 pub use packet::{Packet, Receiver};
 pub use world::{Ended, Handle, Task, TaskId, World};

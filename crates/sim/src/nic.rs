@@ -95,6 +95,41 @@ impl Nic {
     }
 }
 
+/// Machines on which clients run, several on each, whose verbs leave through one NIC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Machines {
+    /// How many endpoints each has, in the order of their indices.
+    pub endpoints_each: u16,
+    /// What a verb or message holds its NIC for, with its completion.
+    pub verb_ns: u32,
+}
+
+/// Their NICs at work: from when on each is free.
+pub(crate) struct MachinesState {
+    machines: Option<Machines>,
+    free: Vec<Nanos>,
+}
+
+impl MachinesState {
+    pub(crate) fn new(machines: Option<Machines>, endpoints: u16) -> Self {
+        let of = |machines: Machines| {
+            assert!(machines.endpoints_each > 0, "a machine has endpoints");
+            usize::from(endpoints / machines.endpoints_each) + 1
+        };
+        Self { machines, free: vec![0; machines.map_or(0, of)] }
+    }
+
+    /// How much later than now so many verbs of this endpoint are on the wire than without others.
+    #[inline]
+    pub(crate) fn leave(&mut self, now: Nanos, endpoint: u16, verbs: u16) -> Nanos {
+        let Some(machines) = self.machines else { return 0 };
+        let free = &mut self.free[usize::from((endpoint - 1) / machines.endpoints_each)];
+        let begun = now.max(*free);
+        *free = begun + u64::from(machines.verb_ns) * u64::from(verbs);
+        begun - now
+    }
+}
+
 /// A NIC at work.
 pub(crate) struct NicState {
     /// When the pipe can issue the next verb.
@@ -219,6 +254,16 @@ mod tests {
         // The first slot is free again at 1,193: until then nothing is issued, not even a read.
         assert_eq!(state.admit_atomic(&nic, 1040, 9, false), 1193);
         assert_eq!(state.admit_transfer(&nic, 1040, 8), 1213);
+    }
+
+    #[test]
+    fn clients_of_one_machine_wait_for_its_nic_and_others_do_not() {
+        let machines = Some(Machines { endpoints_each: 2, verb_ns: 10 });
+        let mut state = MachinesState::new(machines, 4);
+        assert_eq!(state.leave(100, 1, 3), 0);
+        assert_eq!((state.leave(110, 2, 1), state.leave(110, 3, 1)), (20, 0));
+        assert_eq!(state.leave(140, 1, 1), 0, "it is free again");
+        assert_eq!(MachinesState::new(None, 4).leave(100, 1, 3), 0);
     }
 
     #[test]

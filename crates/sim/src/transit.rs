@@ -199,7 +199,9 @@ impl Core {
         let chain = &mut self.flights.at_mut(head).chain;
         chain.pair = pair;
         chain.reply_ns = rtt - there;
-        let lateness = self.lateness();
+        let verbs = self.flights.at(head).chain.unserved;
+        let owner = self.flights.at(head).owner.index;
+        let lateness = self.lateness() + self.machines.leave(self.now, owner, verbs);
         let arrival = self.now + u64::from(there) + u64::from(late_ns) + lateness;
         if self.flights.at(head).kind == Kind::Send && self.flights.at(head).next == NONE {
             self.schedule_message(head, arrival);

@@ -9,7 +9,7 @@ use farlock_check as check;
 use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
 use farlock_lab::provenance::Provenance;
-use farlock_lab::{arrbench, client, face, speed, storm, takeover};
+use farlock_lab::{arrbench, client, face, figure, service_times, speed, storm, takeover};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]
@@ -27,6 +27,8 @@ enum Command {
     Check(check::CheckArgs),
     /// A year of leases, on clocks that go apart, in the simulator.
     Drift(drift::DriftArgs),
+    /// A paper's figure or table, ours beside theirs.
+    Figure(figure::FigureArgs),
     /// Long reads among short transactions, with leases of one length and of several.
     LongReads(long_reads::LongReadsArgs),
     /// Shows a run that `check` found, verb by verb.
@@ -35,6 +37,8 @@ enum Command {
     Local(arrbench::LocalCommand),
     /// How fast the simulated world turns: events, acquisitions, schedules a second of one core.
     Speed(speed::SpeedArgs),
+    /// What the structures of range servers take on this processor.
+    ServiceTimes(service_times::ServiceTimesArgs),
     /// Kills and stops real processes that hold and await locks, and judges the survivors.
     Storm(storm::StormArgs),
     /// Kills and stops holders of locks on shared memory, and measures when the next one holds.
@@ -65,9 +69,11 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args, &origin()),
         Command::Check(args) => check::run(&args),
         Command::Drift(args) => drift::run(&args, &origin()),
+        Command::Figure(args) => figure::run(&args, &origin()),
         Command::LongReads(args) => long_reads::run(&args, &origin()),
         Command::Replay(args) => check::replay(&args),
         Command::Local(command) => arrbench::run(&command, &origin()),
+        Command::ServiceTimes(args) => service_times::run(&args, &origin()),
         Command::Speed(args) => speed::run(&args, &origin()),
         Command::Storm(args) => storm::run(&args, &origin()),
         Command::Takeover(args) => takeover::run(&args, &origin()),

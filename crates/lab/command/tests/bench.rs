@@ -153,6 +153,62 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
     }
 }
 
+/// Of ranges that are drawn alike, segments of 64 units keep out requests that meet no units, and
+/// what covers exactly what is asked does not. Claims that are undone are counted.
+#[test]
+fn ranges_are_judged_by_their_units_and_false_conflicts_are_counted() {
+    let common = "--fabric sim --range 1 --space 4096 --dist zipf:0.9 --clients 12 \
+        --acquisitions 3000 --locks-kind segments,segments:units=64,citron,far-list,interval-tree";
+    let rows = rows(common);
+    assert_judged(&rows);
+    for row in &rows {
+        assert_eq!((number(row, "/space"), number(row, "/align")), (4096.0, 1.0), "{row}");
+        assert_eq!(row["range"], "1", "{row}");
+    }
+    let false_conflicts = |protocol| number(row(&rows, protocol), "/false_conflicts");
+    assert!(false_conflicts("segments:units=64") > 100.0);
+    for exact in ["segments", "citron", "far-list", "interval-tree"] {
+        assert_eq!(false_conflicts(exact), 0.0, "{exact}");
+    }
+    for undone in ["far-list", "citron"] {
+        assert!(number(row(&rows, undone), "/aborts") > 0.0, "{undone}");
+    }
+    assert_eq!(number(row(&rows, "interval-tree"), "/aborts"), 0.0);
+}
+
+/// A third of the clients each want 1, 16 and 256 units, on the machines of a publication.
+#[test]
+fn every_range_lock_excludes_on_a_testbed() {
+    let rows = rows(
+        "--fabric sim --locks-kind all --range mix --space 4096 --align 8 --testbed citron \
+         --dist zipf:0.9 --clients 9 --acquisitions 1000",
+    );
+    assert!(rows.len() >= 7, "{} rows", rows.len());
+    assert_judged(&rows);
+}
+
+#[test]
+fn ranges_exclude_between_processes() {
+    let common = "--fabric shm --clients 2 --placement spread --acquisitions 2000";
+    let locks = "--locks-kind citron,far-list,linked-list";
+    assert_judged(&rows(&format!("{common} {locks} --range 4 --space 64")));
+}
+
+#[test]
+fn what_has_no_ranges_and_no_testbed_is_refused() {
+    for (arguments, reason) in [
+        ("--locks-kind mcs --range 1", "'mcs' has no ranges"),
+        ("--locks-kind citron --range 65 --space 64", "no range of 65 units lies in 64"),
+        ("--locks-kind citron --range 1 --testbed citron", "--fabric sim"),
+        ("--fabric sim --locks-kind mcs --testbed nowhere", "no testbed named 'nowhere'"),
+        ("--fabric sim --locks-kind citron --range 1 --locks 2", "ranges are of one lock"),
+    ] {
+        let output = bench(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(reason), "{arguments}: {said}");
+    }
+}
+
 #[test]
 fn a_worker_that_dies_ends_the_bench_and_nothing_is_left_behind() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_farlock-lab"))

@@ -62,16 +62,18 @@ impl Drop for Worker {
 }
 
 impl Crew {
-    /// Starts `clients` workers that share `locks` locks and run on these cores in turn. Whether
-    /// they use `faces` as well must be known from the beginning.
+    /// Starts `clients` workers that share `locks` locks, or whatever else lies in an arena of so
+    /// many words, and run on these cores in turn. Whether they use `faces` as well must be known
+    /// from the beginning.
     pub fn start(
         clients: usize,
         locks: u64,
+        arena_words: usize,
         cores: Vec<usize>,
         faces: bool,
     ) -> anyhow::Result<Self> {
         let scratch = Scratch::new()?;
-        let bytes = Arena::for_any(locks).words() as u64 * 8;
+        let bytes = arena_words as u64 * 8;
         let options = shm::Options {
             create: true,
             heap_bytes: bytes,
@@ -130,8 +132,9 @@ impl Crew {
         let arena = Arena::of(trial);
         let control = arena.control(words);
         arena.clear(words);
+        let locks = &words[arena.words_before_locks()..];
         for (place, word) in arena.begun(trial)? {
-            words[place].store(word, Ordering::Relaxed);
+            locks[place].store(word, Ordering::Relaxed);
         }
         if let Span::Acquisitions(cycles) = trial.span {
             control.set_budget(cycles);

@@ -23,14 +23,16 @@ use indicatif::ProgressBar;
 use crate::drive::{Course, Tally};
 use crate::face::{self, NAMES_MAX, Program};
 use crate::provenance::Provenance;
-use crate::record::{PerAcquisition, PerFace, Quarter, Row, TxnRow, table};
+use crate::range_course::{RangeArgs, RangeCourse};
+use crate::record::{PerAcquisition, PerFace, Quarter, RangeRow, Row, TxnRow, table};
 use crate::report::show;
 use crate::rival::{At, FLOCKS_MAX, MUTEXES_MAX, RIVALS, Rival, measured_at, rival};
+use crate::testbed::Testbed;
 use crate::transactions::{TxnArgs, TxnCourse};
 use crate::workload::{Dist, LOCKS_MAX, Workload};
 use crew::Crew;
 use placement::Placement;
-use trial::{Face, Outcome, Span, Trial};
+use trial::{Arena, Face, Outcome, Span, Trial};
 
 /// The subject that ratios are to.
 const FLOOR: &str = "raw";
@@ -54,6 +56,8 @@ const WORK_NS_MAX: u64 = 1_000_000_000;
 const ROUNDS_ALONE: usize = 101;
 /// The same where commands are among the subjects: a round must have time for several.
 const ROUNDS_OF_COMMANDS: usize = 11;
+/// The most memory that clients share on this machine.
+const SHARED_BYTES_MAX: u64 = 1 << 30;
 /// The most threads of a client.
 const THREADS_MAX: i64 = 64;
 /// One acquisition in so many is timed: alone on shared memory, and among so many clients or more.
@@ -151,6 +155,12 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N[,N..]", value_delimiter = ',', default_value = "1,64,1000")]
     #[arg(value_parser = value_parser!(u16).range(1..=ATTACHED_MAX), requires = "tries")]
     pub attached: Vec<u16>,
+    /// Whose machines are simulated (sim), by its name
+    #[arg(long, value_name = "NAME")]
+    pub testbed: Option<String>,
+    /// Ranges
+    #[command(flatten)]
+    pub ranges: RangeArgs,
     /// Transactions
     #[command(flatten)]
     pub txn: TxnArgs,
@@ -228,11 +238,12 @@ impl BenchArgs {
 pub fn measure(args: &BenchArgs, placement: Placement) -> anyhow::Result<Vec<Row>> {
     let bench = Bench::new(args, placement)?;
     let mut executor = match args.fabric {
-        Fabric::Sim => Executor::Sim,
+        Fabric::Sim => Executor::Sim(bench.testbed.clone()),
         Fabric::Shm => {
             let cores = placement.cores()?;
             let faces = bench.subjects.iter().any(|subject| is_face(subject));
-            Executor::Shm(Crew::start(usize::from(args.clients), args.locks, cores, faces)?)
+            let (clients, words) = (usize::from(args.clients), bench.arena_words()?);
+            Executor::Shm(Crew::start(clients, args.locks, words, cores, faces)?)
         }
     };
     let bar = ProgressBar::new((bench.rounds * bench.entries.len()) as u64);
@@ -263,16 +274,16 @@ pub fn trials(args: &BenchArgs) -> anyhow::Result<Vec<Trial>> {
 /// Who runs the trials.
 enum Executor {
     Shm(Crew),
-    Sim,
+    Sim(Option<Testbed>),
 }
 
 impl Executor {
     fn run(&mut self, trial: &Trial) -> anyhow::Result<Outcome> {
         match self {
             Self::Shm(crew) => crew.run(trial),
-            Self::Sim => {
+            Self::Sim(testbed) => {
                 let begun = Instant::now();
-                let (outcome, effort) = simulated::run(trial)?;
+                let (outcome, effort) = simulated::run(trial, testbed.as_ref())?;
                 let wall = begun.elapsed().as_secs_f64();
                 let rate = |count: u64| count as f64 / wall / 1e6;
                 eprintln!(
@@ -307,6 +318,10 @@ struct Entry {
 struct Bench<'a> {
     args: &'a BenchArgs,
     placement: Placement,
+    /// Whose machines are simulated, if that is said.
+    testbed: Option<Testbed>,
+    /// If they are of ranges: which.
+    ranges: Option<RangeCourse>,
     /// What gets a row.
     subjects: Vec<String>,
     /// What is measured.
@@ -316,9 +331,15 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(args: &'a BenchArgs, placement: Placement) -> anyhow::Result<Self> {
-        let subjects = subjects(args)?;
+        let (subjects, ranges) = (subjects(args)?, args.ranges.course()?);
         let together = args.together();
-        let alone = args.clients == 1 && args.fabric == Fabric::Shm && !together;
+        let alone =
+            args.clients == 1 && args.fabric == Fabric::Shm && !together && ranges.is_none();
+        let testbed = args.testbed.as_deref().map(Testbed::named).transpose()?;
+        ensure!(
+            testbed.is_none() || args.fabric == Fabric::Sim,
+            "other machines than this one are simulated: --fabric sim"
+        );
         ensure!(
             args.fabric == Fabric::Shm || args.face == Face::Async,
             "a simulated client cannot block its thread: sim has the async face alone"
@@ -330,6 +351,10 @@ impl<'a> Bench<'a> {
         ensure!(
             args.handovers == 0 || args.fabric == Fabric::Sim,
             "on shared memory a client's tasks do not overlap while they hold: --fabric sim"
+        );
+        ensure!(
+            ranges.is_none() || (!together && args.threads == [1] && args.locks == 1),
+            "ranges are of one lock, and each client holds one at a time"
         );
         ensure!(
             args.txn.txn_locks.is_none() || (args.tasks == 1 && args.handovers == 0),
@@ -360,7 +385,27 @@ impl<'a> Bench<'a> {
             None if alone => ROUNDS_ALONE,
             None => 1,
         };
-        Ok(Self { args, placement, subjects, entries, rounds })
+        Ok(Self { args, placement, testbed, ranges, subjects, entries, rounds })
+    }
+
+    /// The subject as it is measured: of its size, by the testbed's processors.
+    fn equipped(&self, subject: &str) -> String {
+        let subject = match &self.testbed {
+            Some(testbed) => testbed.equipped(subject),
+            None => subject.to_owned(),
+        };
+        self.ranges.map_or(subject.clone(), |ranges| ranges.sized(&subject))
+    }
+
+    /// Words in which each of the trials has room.
+    fn arena_words(&self) -> anyhow::Result<usize> {
+        let words = |entry: &Entry| Arena::of(&self.trial(entry, 0)).words();
+        let most = self.entries.iter().map(words).max().unwrap_or(0);
+        ensure!(
+            most as u64 * 8 <= SHARED_BYTES_MAX,
+            "a lock takes {most} words: shared memory is for fewer units, or coarser segments"
+        );
+        Ok(most)
     }
 
     /// Whether all trials of this entry are judged and counted in full: where that distorts them,
@@ -368,7 +413,8 @@ impl<'a> Bench<'a> {
     fn is_counted(&self, entry: &Entry) -> bool {
         let args = self.args;
         let command = measured_at(&entry.subject) == At::Command;
-        args.fabric == Fabric::Sim || args.together() || (args.clients > 1 && !command)
+        let several = args.together() || self.ranges.is_some();
+        args.fabric == Fabric::Sim || several || (args.clients > 1 && !command)
     }
 
     /// Through which face the row of this subject was measured.
@@ -399,7 +445,7 @@ impl<'a> Bench<'a> {
             None => Span::Nanos(nanos(seconds)),
         };
         Trial {
-            subject: entry.subject.clone(),
+            subject: self.equipped(&entry.subject),
             face: entry.face,
             counted: self.is_counted(entry),
             clients: usize::from(args.clients),
@@ -412,6 +458,7 @@ impl<'a> Bench<'a> {
                 reads: args.reads,
                 seed: args.seed.wrapping_add(round as u64),
                 dealt: if threads <= args.locks { threads } else { 1 },
+                ranges: self.ranges,
             },
             course: Course {
                 hold_ns: args.hold_ns.unwrap_or(work),
@@ -489,6 +536,7 @@ impl<'a> Bench<'a> {
                 .map(|system| rounded(median_ratio(&measured.rounds, system), 1e3)),
             speedup: single.map(|one| rounded(median_gain(&measured.rounds, one), 1e3)),
             p25: quarter(&measured.rounds, floor, system),
+            ranges: self.ranges.map(|course| range_row(course, median)),
             txn: trial.txn.map(|course| txn_row(course, median)),
         }
     }
@@ -523,6 +571,13 @@ fn quarter(rounds: &[Outcome], floor: Option<&[Outcome]>, system: Option<&[Outco
         ratio_to_raw: ratio(floor),
         ratio_to_flock: ratio(system),
     }
+}
+
+fn range_row(course: RangeCourse, median: &Outcome) -> RangeRow {
+    let sum = |of: fn(&Tally) -> u64| median.tallies.iter().map(of).sum();
+    let RangeCourse { lengths: range, space, align } = course;
+    let false_conflicts = sum(|tally| tally.false_conflicts);
+    RangeRow { range, space, align, false_conflicts, aborts: sum(|tally| tally.aborts) }
 }
 
 fn txn_row(course: TxnCourse, median: &Outcome) -> TxnRow {
@@ -667,7 +722,12 @@ fn check(name: &str, args: &BenchArgs) -> anyhow::Result<()> {
         rival if !alone && rival.is_none_or(|rival| !threads.contains(&rival)) => {
             bail!("'{name}' shares no session among threads")
         }
-        None => Ok(registry::promises(name).map(|_| ())?),
+        None => {
+            let is_in_parts = registry::kind(name)?.units().is_some();
+            ensure!(is_in_parts || args.ranges.range.is_none(), "'{name}' has no ranges");
+            Ok(())
+        }
+        Some(_) if args.ranges.range.is_some() => bail!("'{name}' has no ranges"),
         Some(Rival::Flock | Rival::Command(Program::Flock)) if locks > FLOCKS_MAX => {
             bail!("'{name}' needs a file a lock: at most {FLOCKS_MAX} locks")
         }

@@ -12,8 +12,14 @@ use farlock_sim::{Config, Ended, Task, Weakness, World};
 
 use super::trial::{Arena, Outcome, Span, Trial};
 use crate::drive::{Cycles, Failure, Laps, Phase, Tally};
+use crate::range_course::OwnRanges;
+use crate::ranges::Ranges;
 use crate::subject::{ServeAt, SharedFace, Simulated};
+use crate::testbed::Testbed;
 use crate::transactions::Transactions;
+
+/// Mailboxes of a range server's endpoint: one for each core that it may have.
+const SERVER_SLOTS: u8 = 64;
 
 /// What a run cost outside of the simulation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,31 +29,23 @@ pub struct Effort {
 }
 
 /// Runs a trial in a world of its own.
-pub fn run(trial: &Trial) -> anyhow::Result<(Outcome, Effort)> {
-    // One more gives the signals, and one may be a lock server.
-    let endpoints = u16::try_from(trial.clients + 2).context("too many clients")?;
-    // A figure is of the hardware as the model has it; how weak it may be is the checker's matter.
-    let (seed, weakness) = (trial.workload.seed, Weakness::NONE);
-    let slots = trial.tasks.max(trial.txn.map_or(0, |txn| txn.locks_each.into()));
-    let slots = u8::try_from(slots).context("too many tasks")?;
-    let slots_per_endpoint = Config::default().slots_per_endpoint.max(slots);
-    let config = Config { seed, endpoints, weakness, slots_per_endpoint, ..Config::default() };
-    let world = World::new(config);
+pub fn run(trial: &Trial, testbed: Option<&Testbed>) -> anyhow::Result<(Outcome, Effort)> {
+    let world = World::new(config(trial, testbed)?);
     let arena = Arena::of(trial);
-    let base = world.region(world.node(), arena.words() as u64 * 8);
-    let locks = arena.lock_words(base);
-    for (place, word) in arena.begun(trial)? {
-        world.poke(base.plus(place as u64 * 8), word);
-    }
     // Of the arena's words the world has the locks; the others are nobody's verbs' business.
-    let words: Rc<[AtomicU64]> = (0..arena.words()).map(|_| AtomicU64::new(0)).collect();
+    let own = arena.words_before_locks();
+    let locks = world.region(world.node(), (arena.words() - own) as u64 * 8);
+    for (place, word) in arena.begun(trial)? {
+        world.poke(locks.plus(place as u64 * 8), word);
+    }
+    let words: Rc<[AtomicU64]> = (0..own).map(|_| AtomicU64::new(0)).collect();
     let server = begin_service(&world, &trial.subject)?;
     let subject = registry::served_by(&trial.subject, server);
     let clients: Vec<Task<Result<Tally, Failure>>> = (0..trial.clients)
         .map(|number| {
             let endpoint = Simulated::new(world.endpoint());
             let id = endpoint.id();
-            let laps = registry::visit(&subject, MakeLaps { endpoint, trial, locks })?;
+            let laps = registry::visit(&subject, MakeLaps { endpoint, trial, locks, number })?;
             let (trial, words) = (trial.clone(), Rc::clone(&words));
             Ok(world.spawn(id, async move {
                 let (judge, control) = (arena.judge(&words), arena.control(&words));
@@ -67,6 +65,33 @@ pub fn run(trial: &Trial) -> anyhow::Result<(Outcome, Effort)> {
     let exclusive = tallies.iter().map(|tally| tally.exclusive).sum();
     let lost = arena.judge(&words).lost(exclusive);
     Ok((Outcome { tallies, lost }, Effort { events: world.stats().events }))
+}
+
+/// The world of a trial.
+fn config(trial: &Trial, testbed: Option<&Testbed>) -> anyhow::Result<Config> {
+    // One more gives the signals, and one may be a lock server.
+    let endpoints = u16::try_from(trial.clients + 2).context("too many clients")?;
+    let slots = trial.tasks.max(trial.txn.map_or(0, |txn| txn.locks_each.into()));
+    let slots = u8::try_from(slots).context("too many tasks")?;
+    let default = Config::default();
+    let mut config = Config {
+        seed: trial.workload.seed,
+        endpoints,
+        // A figure is of the hardware as the model has it; how weak it may be is the checker's
+        // matter.
+        weakness: Weakness::NONE,
+        slots_per_endpoint: default.slots_per_endpoint.max(slots),
+        ..default
+    };
+    if trial.workload.ranges.is_some() && registry::promises(&trial.subject)?.served {
+        // Each core of a server has a mailbox, with room for a letter of each client.
+        config.slots_per_endpoint = config.slots_per_endpoint.max(SERVER_SLOTS);
+        config.mailbox_cells = config.mailbox_cells.max(2 * trial.clients);
+    }
+    if let Some(testbed) = testbed {
+        (config.nic, config.machines) = (testbed.nic()?, testbed.machines()?);
+    }
+    Ok(config)
 }
 
 /// Gives the signals at their times.
@@ -106,13 +131,24 @@ struct MakeLaps<'a> {
     endpoint: Simulated,
     trial: &'a Trial,
     locks: Addr,
+    /// Which client it is.
+    number: usize,
 }
 
 impl Visitor<Simulated> for MakeLaps<'_> {
     type Output = Box<dyn Laps>;
 
+    fn asks_for_size(&self) -> bool {
+        self.trial.workload.ranges.is_some()
+    }
+
     fn visit<L: Lock<Simulated>>(self, lock: L) -> Box<dyn Laps> {
+        let kind = lock.clone();
         let client = Client::new(self.endpoint, lock, farlock_locks::Options::default());
+        if let Some(ranges) = self.trial.workload.ranges {
+            let own = OwnRanges::new(ranges, self.number);
+            return Box::new(Ranges::new(client, kind, self.locks, own));
+        }
         match self.trial.txn {
             Some(course) => Box::new(Transactions::new(client, self.locks, course)),
             // Where nothing is handed on, this asks the client for every lock.

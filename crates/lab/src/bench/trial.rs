@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farlock_fabric::{Addr, Nanos};
 use farlock_locks::local::together;
-use farlock_locks::registry::{self, LockInfo, RECORD_LOCKS, SpecError};
+use farlock_locks::registry::{self, SpecError};
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{Control, Course, Failure, Laps, Tally, drive};
@@ -161,12 +161,14 @@ impl Outcome {
     }
 }
 
-/// The memory of trials: words that tell the phase, the locks, the words of the judge.
+/// The memory of trials: words that tell the phase, the words of the judge, the locks.
 #[derive(Clone, Copy, Debug)]
 pub struct Arena {
     locks: u64,
     /// Words that each of them takes.
     lock_words: usize,
+    /// Lines of the judge: of the locks, or of those that ask for ranges of one.
+    judged: u64,
 }
 
 /// Words that a rival takes.
@@ -177,24 +179,20 @@ impl Arena {
     pub fn of(trial: &Trial) -> Self {
         let kind = registry::kind(&trial.subject);
         let lock_words = kind.map_or(RIVAL_WORDS, |kind| kind.bytes() as usize / 8);
-        Self { locks: trial.workload.locks, lock_words }
-    }
-
-    /// An arena for so many locks of any kind.
-    pub fn for_any(locks: u64) -> Self {
-        let bytes = |lock: &LockInfo| registry::kind(lock.name).map_or(0, |kind| kind.bytes());
-        let most = RECORD_LOCKS.iter().map(bytes).max().unwrap_or(0) as usize / 8;
-        Self { locks, lock_words: most.max(RIVAL_WORDS) }
+        let locks = trial.workload.locks;
+        let judged = trial.workload.ranges.map_or(locks, |_| trial.clients as u64);
+        Self { locks, lock_words, judged }
     }
 
     /// Words of the whole arena.
     pub fn words(self) -> usize {
-        self.judged_from() + Judge::words(self.locks)
+        self.words_before_locks() + self.locks as usize * self.lock_words
     }
 
-    fn judged_from(self) -> usize {
-        // The locks end with a line.
-        Control::WORDS + (self.locks as usize * self.lock_words).next_multiple_of(8)
+    /// Words of it that are no verbs' business.
+    pub fn words_before_locks(self) -> usize {
+        // Locks begin with a line.
+        (Control::WORDS + Judge::words(self.judged)).next_multiple_of(8)
     }
 
     /// Everything zero: all locks free, nobody judged, phase [`Ready`](crate::drive::Phase::Ready).
@@ -202,7 +200,8 @@ impl Arena {
         words[..self.words()].iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
-    /// What the words of the locks must be at first, by their place: what is left out is zero.
+    /// What the words of the locks must be at first, by their place among them: what is left out
+    /// is zero.
     pub fn begun(self, trial: &Trial) -> anyhow::Result<impl Iterator<Item = (usize, u64)>> {
         let steps = trial.near_wrap.filter(|_| rival(&trial.subject).is_none());
         let facts = steps.map(|steps| facts(&trial.subject, steps)).transpose()?;
@@ -210,9 +209,7 @@ impl Arena {
         let word = facts.map_or(0, |facts| facts.near_wrap);
         let halves = [word as u64, (word >> 64) as u64];
         let all = self.locks as usize * words;
-        Ok((0..all).map(move |place| {
-            (Control::WORDS + place, halves.get(place % words).copied().unwrap_or(0))
-        }))
+        Ok((0..all).map(move |place| (place, halves.get(place % words).copied().unwrap_or(0))))
     }
 
     /// The words through which director and clients agree.
@@ -222,12 +219,12 @@ impl Arena {
 
     /// The judge.
     pub fn judge(self, words: &[AtomicU64]) -> Judge<'_> {
-        Judge::new(&words[self.judged_from()..self.words()], self.locks)
+        Judge::new(&words[Control::WORDS..self.words_before_locks()], self.judged)
     }
 
     /// Where the locks begin, if the arena begins at `base`.
     pub fn lock_words(self, base: Addr) -> Addr {
-        base.plus(Control::WORDS as u64 * 8)
+        base.plus(self.words_before_locks() as u64 * 8)
     }
 }
 
@@ -259,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_an_arena_do_not_overlap() {
-        let arena = Arena { locks: 3, lock_words: 2 };
+        let arena = Arena { locks: 3, lock_words: 2, judged: 3 };
         let words: Vec<AtomicU64> = (0..arena.words()).map(|_| AtomicU64::new(1)).collect();
         arena.clear(&words);
         let locks = arena.lock_words(Addr::from_bits(0)).offset() as usize / 8;

@@ -21,9 +21,11 @@ use crate::child;
 use crate::drive::{Control, Cycles, Failure, Laps, Phase, Subject, Tally};
 use crate::face::{self, Awaited, Blocking, Commands, Program};
 use crate::judge::Judge;
+use crate::range_course::OwnRanges;
+use crate::ranges::Ranges;
 use crate::rival::{Flock, Mutexes, Ofd, Raw, Rival, SYSTEM_KINDS, Threads, rival};
 use crate::subject::{AsyncFace, BlockingFace, Counting, Hooked, unstruck};
-use crate::transactions::{Transactions, TxnCourse};
+use crate::transactions::Transactions;
 
 /// How a worker is started.
 #[derive(Clone, Debug, clap::Args)]
@@ -147,9 +149,9 @@ impl Worker {
         let endpoint = self.region.endpoint()?;
         let locks = arena.lock_words(self.region.heap().0);
         let subject = &seat.trial.subject;
-        Ok(if let Some(course) = seat.trial.txn {
+        Ok(if seat.trial.txn.is_some() || seat.trial.workload.ranges.is_some() {
             let endpoint = unstruck(endpoint);
-            registry::visit(subject, OneTransactor { endpoint, locks, seat, course })??
+            registry::visit(subject, OneLapper { endpoint, locks, seat })??
         } else if seat.trial.counted {
             // Its rates are reported where clients contend: the lock's own client.
             let endpoint = unstruck(endpoint);
@@ -285,22 +287,33 @@ impl<E: WideAtomics + Park + Counting> Visitor<E> for OneClient<'_, E> {
     }
 }
 
-/// A client whose cycles are transactions over the visited lock. Its verbs are counted in any case,
-/// so that the compiler meets each lock once.
-struct OneTransactor<'a> {
+/// A client whose cycles are transactions over the visited lock, or ranges of it. Its verbs are
+/// counted in any case, so that the compiler meets each lock once.
+struct OneLapper<'a> {
     endpoint: Hooked,
     locks: farlock_fabric::Addr,
     seat: &'a Seat<'a>,
-    course: TxnCourse,
 }
 
-impl Visitor<Hooked> for OneTransactor<'_> {
+impl Visitor<Hooked> for OneLapper<'_> {
     type Output = Result<Tally, Failure>;
 
+    fn asks_for_size(&self) -> bool {
+        self.seat.trial.workload.ranges.is_some()
+    }
+
     fn visit<L: Lock<Hooked>>(self, lock: L) -> Self::Output {
+        let (kind, trial) = (lock.clone(), self.seat.trial);
         let client = Client::new(self.endpoint, lock, Options::default());
-        let laps = Transactions::new(client.clone(), self.locks, self.course);
+        let laps: Box<dyn Laps> = match (trial.workload.ranges, trial.txn) {
+            (Some(ranges), _) => {
+                let own = OwnRanges::new(ranges, self.seat.client);
+                Box::new(Ranges::new(client.clone(), kind, self.locks, own))
+            }
+            (None, Some(course)) => Box::new(Transactions::new(client.clone(), self.locks, course)),
+            (None, None) => unreachable!("cycles of whole locks have clients of their own"),
+        };
         self.seat.await_start();
-        client.block_on(self.seat.drive(&laps))
+        client.block_on(self.seat.drive(&*laps))
     }
 }

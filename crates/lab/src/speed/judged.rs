@@ -126,6 +126,7 @@ impl Member<'_> {
             reads: READS,
             seed: self.course.seed,
             dealt: 1,
+            ranges: None,
         };
         let mut draws = workload.draws(usize::from(who));
         let acquisitions = self.course.scaled(ACQUISITIONS_PER_CLIENT);

@@ -48,7 +48,7 @@ fn run(subject: &str, course: Course) -> anyhow::Result<Round> {
     let mut hasher = DefaultHasher::new();
     for trial in bench::trials(&told.bench)? {
         let begun = Instant::now();
-        let (outcome, effort) = simulated::run(&trial)?;
+        let (outcome, effort) = simulated::run(&trial, None)?;
         round.seconds += begun.elapsed().as_secs_f64();
         round.count += outcome.acquisitions();
         (effort.events, outcome.acquisitions()).hash(&mut hasher);

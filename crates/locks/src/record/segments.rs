@@ -146,6 +146,14 @@ impl LockKind for Segments {
         }
     }
 
+    /// All units of its segments; the last one has all that come after.
+    fn covers(&self, units: Range<u32>) -> Range<u32> {
+        let segments = self.segments(Extent::new(Mode::Exclusive, units));
+        let is_last = segments.end == self.count;
+        let end = if is_last { u32::MAX } else { segments.end * self.units };
+        segments.start * self.units..end
+    }
+
     fn near_wrap(&self, steps: u16) -> u128 {
         self.dslr.near_wrap(steps)
     }

@@ -12,6 +12,7 @@ use super::place::{Kept, Stage, keep, kept};
 use super::repair::{Bar, Met, Params, Wanted};
 use super::take::{By, Claim, Way, is_seen_after, look, seen, way};
 use super::word::{self, NodeWord};
+use crate::event::Event;
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -217,8 +218,10 @@ impl Params {
         way: Way,
     ) -> Result<Step, Fault> {
         Ok(match self.claim(site, course, by, way).await? {
-            Claim::Undone(None) => Step::Take(None),
-            Claim::Undone(Some(bar)) => Step::Wait(bar),
+            Claim::Undone(bar) => {
+                site.event(Event::Retried { lock: site.lock });
+                bar.map_or(Step::Take(None), Step::Wait)
+            }
             Claim::Made(below, way) if below.is_empty() => {
                 course.takes_next();
                 Step::Take(way)

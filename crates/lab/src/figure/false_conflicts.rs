@@ -7,8 +7,7 @@
 
 use std::ops::Range;
 
-use farlock_locks::record::citron::split::SPLIT_MAX;
-use farlock_locks::record::citron::tree::{LEAF_UNITS_MAX, LEVELS_MAX, Tree};
+use farlock_locks::record::citron::tree::Tree;
 
 /// What is locked for a range: all units that another client cannot have.
 fn locked(tree: Tree, range: &Range<u64>, nodes_max: usize) -> Range<u64> {
@@ -115,76 +114,86 @@ fn share(part: u128, all: u128) -> f64 {
     part as f64 / all as f64
 }
 
-fn rate(tree: Tree, length: u64, nodes_max: usize) -> f64 {
+/// The share of all pairs of places for ranges of this length that conflict and do not overlap,
+/// where each is split into at most so many nodes.
+pub fn rate(tree: Tree, length: u64, nodes_max: usize) -> f64 {
     match nodes_max {
         1 => rate_of_one(tree, length),
         nodes_max => rate_of_split(tree, length, nodes_max),
     }
 }
 
-/// Every pair of places, one by one.
-fn rate_by_pairs(tree: Tree, length: u64, nodes_max: usize) -> f64 {
-    let (places, all) = pairs(tree, length);
-    let intervals: Vec<_> =
-        (0..places).map(|first| locked(tree, &(first..first + length), nodes_max)).collect();
-    let mut conflicts = 0_u64;
-    for (first, a) in (0_u64..).zip(&intervals) {
-        for (second, b) in (0_u64..).zip(&intervals) {
-            let meet = a.start < b.end && b.start < a.end;
-            conflicts += u64::from(meet && first.abs_diff(second) >= length);
+#[cfg(test)]
+mod tests {
+    use farlock_locks::record::citron::split::SPLIT_MAX;
+    use farlock_locks::record::citron::tree::{LEAF_UNITS_MAX, LEVELS_MAX};
+
+    use super::*;
+
+    /// Every pair of places, one by one.
+    fn rate_by_pairs(tree: Tree, length: u64, nodes_max: usize) -> f64 {
+        let (places, all) = pairs(tree, length);
+        let intervals: Vec<_> =
+            (0..places).map(|first| locked(tree, &(first..first + length), nodes_max)).collect();
+        let mut conflicts = 0_u64;
+        for (first, a) in (0_u64..).zip(&intervals) {
+            for (second, b) in (0_u64..).zip(&intervals) {
+                let meet = a.start < b.end && b.start < a.end;
+                conflicts += u64::from(meet && first.abs_diff(second) >= length);
+            }
+        }
+        share(conflicts.into(), all)
+    }
+
+    #[test]
+    fn counting_one_period_counts_every_pair() {
+        let tree = Tree { levels: 5, leaf_units: 4 };
+        for length in [1, 2, 3, 4, 5, 7, 16, 20, 64, 100, 500, 1000] {
+            for nodes_max in 1..=SPLIT_MAX {
+                let (counted, known) =
+                    (rate(tree, length, nodes_max), rate_by_pairs(tree, length, nodes_max));
+                assert_eq!(counted, known, "{length} by {nodes_max}");
+            }
         }
     }
-    share(conflicts.into(), all)
-}
 
-#[test]
-fn counting_one_period_counts_every_pair() {
-    let tree = Tree { levels: 5, leaf_units: 4 };
-    for length in [1, 2, 3, 4, 5, 7, 16, 20, 64, 100, 500, 1000] {
-        for nodes_max in 1..=SPLIT_MAX {
-            let (counted, known) =
-                (rate(tree, length, nodes_max), rate_by_pairs(tree, length, nodes_max));
-            assert_eq!(counted, known, "{length} by {nodes_max}");
+    /// "For all L <= 64, k = 2 is sufficient" (section 4.6).
+    #[test]
+    fn two_nodes_are_exact_up_to_the_units_of_a_leaf() {
+        for length in 1..=u64::from(LEAF_UNITS_MAX) {
+            let rate = rate(Tree::LARGEST, length, 2);
+            assert_eq!(rate, 0.0, "of ranges of {length}");
         }
     }
-}
 
-/// "For all L <= 64, k = 2 is sufficient" (section 4.6).
-#[test]
-fn two_nodes_are_exact_up_to_the_units_of_a_leaf() {
-    for length in 1..=u64::from(LEAF_UNITS_MAX) {
-        let rate = rate(Tree::LARGEST, length, 2);
-        assert_eq!(rate, 0.0, "of ranges of {length}");
-    }
-}
-
-/// Two nodes leave 3.6 % of the false conflicts of one, and five nodes an order of magnitude fewer
-/// again (section 4.6). The lengths of figure 11 are not in the text.
-#[test]
-fn the_curve_is_that_of_figure_11() {
-    const { assert!(LEVELS_MAX == 12 && SPLIT_MAX == 5) };
-    println!("{:>7} {:>9}  relative to one node, by 2 to 5", "units", "one node");
-    let lengths: Vec<u64> = (7..=16).map(|bits| 1 << bits).collect();
-    let mut sums = [0.0; SPLIT_MAX];
-    for &length in &lengths {
-        let rates: Vec<f64> =
-            (1..=SPLIT_MAX).map(|nodes| rate(Tree::LARGEST, length, nodes)).collect();
-        let relative: Vec<f64> = rates.iter().map(|rate| rate / rates[0]).collect();
-        println!(
-            "{length:>7} {:>9.2e}  {}",
-            rates[0],
-            relative[1..].iter().map(|r| format!("{:>7.3} %", 100.0 * r)).collect::<String>()
+    /// Two nodes leave 3.6 % of the false conflicts of one, and five nodes an order of magnitude
+    /// fewer again (section 4.6). The lengths of figure 11 are not in the text.
+    #[test]
+    fn the_curve_is_that_of_figure_11() {
+        const { assert!(LEVELS_MAX == 12 && SPLIT_MAX == 5) };
+        println!("{:>7} {:>9}  relative to one node, by 2 to 5", "units", "one node");
+        let lengths: Vec<u64> = (7..=16).map(|bits| 1 << bits).collect();
+        let mut sums = [0.0; SPLIT_MAX];
+        for &length in &lengths {
+            let rates: Vec<f64> =
+                (1..=SPLIT_MAX).map(|nodes| rate(Tree::LARGEST, length, nodes)).collect();
+            let relative: Vec<f64> = rates.iter().map(|rate| rate / rates[0]).collect();
+            println!(
+                "{length:>7} {:>9.2e}  {}",
+                rates[0],
+                relative[1..].iter().map(|r| format!("{:>7.3} %", 100.0 * r)).collect::<String>()
+            );
+            assert!(rates.is_sorted_by(|a, b| a >= b), "more nodes, fewer conflicts: {rates:?}");
+            sums.iter_mut().zip(&relative).for_each(|(sum, relative)| *sum += relative);
+        }
+        let mean = sums.map(|sum| sum / lengths.len() as f64);
+        let (two, five_of_two) = (100.0 * mean[1], mean[4] / mean[1]);
+        println!("mean of two nodes {two:.2} %, the paper's 3.6 %");
+        println!("five nodes of two {five_of_two:.2}, the paper's 0.1");
+        assert!(
+            (2.7..4.5).contains(&two),
+            "{two} % and the paper's 3.6 % are more than a quarter apart"
         );
-        assert!(rates.is_sorted_by(|a, b| a >= b), "more nodes, fewer conflicts: {rates:?}");
-        sums.iter_mut().zip(&relative).for_each(|(sum, relative)| *sum += relative);
+        assert!(five_of_two < 0.2, "five nodes leave {five_of_two} of what two do");
     }
-    let mean = sums.map(|sum| sum / lengths.len() as f64);
-    let (two, five_of_two) = (100.0 * mean[1], mean[4] / mean[1]);
-    println!("mean of two nodes {two:.2} %, the paper's 3.6 %");
-    println!("five nodes of two {five_of_two:.2}, the paper's 0.1");
-    assert!(
-        (2.7..4.5).contains(&two),
-        "{two} % and the paper's 3.6 % are more than a quarter apart"
-    );
-    assert!(five_of_two < 0.2, "five nodes leave {five_of_two} of what two do");
 }

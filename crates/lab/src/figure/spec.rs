@@ -1,0 +1,184 @@
+//! What a figure is: its workload, its testbed, what is measured, and what the paper says, as data.
+
+use anyhow::Context;
+use clap::ValueEnum;
+use serde::Deserialize;
+
+/// How large.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Scale {
+    /// Small enough for every change; it shows that it runs.
+    Toy,
+    /// As the paper has it.
+    Full,
+}
+
+/// Every figure, by its name.
+const FIGURES: &[(&str, &str)] = &[
+    ("citron-1c", include_str!("../../figures/citron-1c.toml")),
+    ("citron-6-1", include_str!("../../figures/citron-6-1.toml")),
+    ("citron-6-16", include_str!("../../figures/citron-6-16.toml")),
+    ("citron-6-256", include_str!("../../figures/citron-6-256.toml")),
+    ("citron-7", include_str!("../../figures/citron-7.toml")),
+    ("citron-11", include_str!("../../figures/citron-11.toml")),
+    ("citron-unaligned", include_str!("../../figures/citron-unaligned.toml")),
+];
+
+/// The names of all figures.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FIGURES.iter().map(|(name, _)| *name)
+}
+
+/// A figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// What it shows.
+    pub title: String,
+    /// Where the paper has it.
+    pub source: String,
+    /// Whose machines are simulated.
+    pub testbed: Option<String>,
+    /// How it is measured.
+    pub kind: Kind,
+    /// What clients do, as arguments of `bench`.
+    #[serde(default)]
+    pub bench: String,
+    /// By its size.
+    pub toy: Size,
+    /// As the paper has it.
+    pub full: Size,
+    /// What is measured.
+    pub series: Vec<Series>,
+    /// What the paper says of it.
+    #[serde(default)]
+    pub points: Vec<Point>,
+}
+
+/// How a figure is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Clients of locks, in a simulation: rates and latencies by clients.
+    Bench,
+    /// How long messages wait for a core, in a simulation: by clients.
+    Queueing,
+    /// All pairs of places of a range, counted: by lengths.
+    FalseConflicts,
+}
+
+/// How large a figure is.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Size {
+    /// The points of its axis: clients, or lengths.
+    pub at: Vec<u64>,
+    /// More arguments of `bench`.
+    #[serde(default)]
+    pub bench: String,
+}
+
+/// What is measured, once for each point of the axis.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// What the figure calls it.
+    pub name: String,
+    /// The lock with its options, or what else its kind understands.
+    pub subject: String,
+    /// What its clients do instead of what the figure says.
+    pub bench: Option<String>,
+}
+
+/// What the paper says of a figure: a value, or how values of two groups of series compare.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Point {
+    /// What is said.
+    pub name: String,
+    /// What is compared.
+    pub measure: Measure,
+    /// Of the best of these series.
+    pub of: Vec<String>,
+    /// To the best of these; to nothing, where the paper has a value.
+    #[serde(default)]
+    pub to: Vec<String>,
+    /// At which point of the axis; at each the best, or the mean, if none is said.
+    pub at: Option<u64>,
+    /// If none is said: from which on.
+    #[serde(default)]
+    pub from: u64,
+    /// If none is said: the mean over the axis, not the best.
+    #[serde(default)]
+    pub mean: bool,
+    /// What the paper has.
+    pub paper: f64,
+    /// Where it says so.
+    pub source: String,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Acquisitions a second, or the one value of a kind that has no others.
+    Rate,
+    /// The mean time, in nanoseconds.
+    Mean,
+    /// The median of times.
+    P50,
+    /// The 99th percentile of times.
+    P99,
+}
+
+impl Measure {
+    /// Of two values the one that is better.
+    pub fn best(self, a: f64, b: f64) -> f64 {
+        if self == Self::Rate { a.max(b) } else { a.min(b) }
+    }
+}
+
+impl Figure {
+    /// The figure of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named(name: &str) -> anyhow::Result<Self> {
+        let found = FIGURES.iter().find(|(known, _)| *known == name);
+        let known = || names().collect::<Vec<_>>().join(", ");
+        let (_, text) = found.with_context(|| {
+            format!("there is no figure named '{name}'; there are: {}", known())
+        })?;
+        toml::from_str(text).with_context(|| format!("figure '{name}'"))
+    }
+
+    /// Its size at this scale.
+    pub fn size(&self, scale: Scale) -> &Size {
+        match scale {
+            Scale::Toy => &self.toy,
+            Scale::Full => &self.full,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Testbed;
+
+    /// A figure that says nothing of what it names would show nothing.
+    #[test]
+    fn every_figure_names_what_it_has() {
+        for name in names() {
+            let figure = Figure::named(name).unwrap();
+            figure.testbed.iter().for_each(|testbed| drop(Testbed::named(testbed).unwrap()));
+            for point in &figure.points {
+                for series in point.of.iter().chain(&point.to) {
+                    let known = figure.series.iter().any(|known| known.name == *series);
+                    assert!(known, "{name}: '{}' is of '{series}'", point.name);
+                }
+                assert!(point.paper.is_finite() && !point.source.is_empty(), "{name}");
+            }
+        }
+    }
+}

@@ -19,7 +19,9 @@ use crate::want::Mode;
 /// A waiter in line reads at least once in the time that so many before it pause.
 const LINE_MAX: u16 = 8;
 /// Others double their pause so often.
-const DOUBLINGS_MAX: u32 = 2;
+const DOUBLINGS_MAX: u64 = 2;
+/// Spreads numbers that lie together: 2^64 divided by the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What a client must know besides what it wants.
 #[derive(Clone, Copy, Debug)]
@@ -247,8 +249,8 @@ impl Params {
     ) -> Result<Met, Fault> {
         let (node, half, until) = wanted;
         let here = site.at(self.plan.word(site.lock, node, half));
-        let mut reads = 0;
         let (mut doubt, mut looked, mut in_vain) = (Doubt::new::<E>(), None, 0);
+        let mut doublings = 0;
         loop {
             if site.is_withdrawn() {
                 return Ok(Met::Left);
@@ -281,28 +283,32 @@ impl Params {
             }
             let looked_at = looked.unwrap_or(0);
             let patience = doubt.patience() << u8::BITS | u64::from(in_vain);
-            site.endpoint.checkpoint(&[seen, doubt.hash(), patience, looked_at]);
-            let pause_ns = (!E::WATCHES_MEMORY).then(|| self.pause_ns(site, until, seen, reads));
-            reads = reads.saturating_add(1);
+            let survivors = [seen, doubt.hash(), patience, looked_at, doublings];
+            site.endpoint.checkpoint(&survivors);
+            let pause_ns = self.pause_ns(site, until, seen, doublings);
+            let pause_ns = (!E::WATCHES_MEMORY).then_some(pause_ns);
+            doublings = (doublings + 1).min(DOUBLINGS_MAX);
             doubt.wait_or_withdraw(&here, seen, pause_ns, self.patience).await;
         }
     }
 
-    /// How long a waiter pauses that has found the word as `seen`, after so many reads. In line
-    /// that is the longer the more are before it. Else it doubles, for others wait for the same,
-    /// and it is drawn, for those that read at the same time come at the same time.
+    /// How long a waiter pauses that has found the word as `seen`. In line that is the longer the
+    /// more are before it. Else it doubles, for others wait for the same, and is not that of
+    /// others, for those that read at the same time come at the same time. Nothing is drawn: what
+    /// an explorer does not know must decide nothing.
     fn pause_ns<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         until: Until,
         seen: u64,
-        reads: u32,
+        doublings: u64,
     ) -> Nanos {
         if let Until::Turn(ticket) = until {
             return self.poll_ns * Nanos::from(NodeWord(seen).before(ticket).clamp(1, LINE_MAX));
         }
-        let pause = self.poll_ns << reads.min(DOUBLINGS_MAX);
-        pause / 2 + site.endpoint.random() % pause
+        let pause = self.poll_ns << doublings;
+        let own = (seen ^ site.me.bits()).wrapping_mul(GOLDEN) >> u32::BITS;
+        pause / 2 + own % pause
     }
 
     /// Looks around for those it waits for, and mends the word if no living client is among them.

@@ -18,10 +18,6 @@ use crate::want::Mode;
 
 /// A waiter in line reads at least once in the time that so many before it pause.
 const LINE_MAX: u16 = 8;
-/// Others double their pause so often.
-const DOUBLINGS_MAX: u64 = 2;
-/// Spreads numbers that lie together: 2^64 divided by the golden ratio.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What a client must know besides what it wants.
 #[derive(Clone, Copy, Debug)]
@@ -250,7 +246,6 @@ impl Params {
         let (node, half, until) = wanted;
         let here = site.at(self.plan.word(site.lock, node, half));
         let (mut doubt, mut looked, mut in_vain) = (Doubt::new::<E>(), None, 0);
-        let mut doublings = 0;
         loop {
             if site.is_withdrawn() {
                 return Ok(Met::Left);
@@ -283,32 +278,20 @@ impl Params {
             }
             let looked_at = looked.unwrap_or(0);
             let patience = doubt.patience() << u8::BITS | u64::from(in_vain);
-            let survivors = [seen, doubt.hash(), patience, looked_at, doublings];
-            site.endpoint.checkpoint(&survivors);
-            let pause_ns = self.pause_ns(site, until, seen, doublings);
-            let pause_ns = (!E::WATCHES_MEMORY).then_some(pause_ns);
-            doublings = (doublings + 1).min(DOUBLINGS_MAX);
+            site.endpoint.checkpoint(&[seen, doubt.hash(), patience, looked_at]);
+            let pause_ns = (!E::WATCHES_MEMORY).then(|| self.pause_ns(until, seen));
             doubt.wait_or_withdraw(&here, seen, pause_ns, self.patience).await;
         }
     }
 
-    /// How long a waiter pauses that has found the word as `seen`. In line that is the longer the
-    /// more are before it. Else it doubles, for others wait for the same, and is not that of
-    /// others, for those that read at the same time come at the same time. Nothing is drawn: what
-    /// an explorer does not know must decide nothing.
-    fn pause_ns<E: WideAtomics>(
-        &self,
-        site: &Site<'_, E>,
-        until: Until,
-        seen: u64,
-        doublings: u64,
-    ) -> Nanos {
-        if let Until::Turn(ticket) = until {
-            return self.poll_ns * Nanos::from(NodeWord(seen).before(ticket).clamp(1, LINE_MAX));
-        }
-        let pause = self.poll_ns << doublings;
-        let own = (seen ^ site.me.bits()).wrapping_mul(GOLDEN) >> u32::BITS;
-        pause / 2 + own % pause
+    /// How long a waiter pauses that has found the word as `seen`: in line the longer the more are
+    /// before it. Nothing is drawn, nor counted: what an explorer does not know decides nothing.
+    fn pause_ns(&self, until: Until, seen: u64) -> Nanos {
+        let before = match until {
+            Until::Turn(ticket) => NodeWord(seen).before(ticket).clamp(1, LINE_MAX),
+            _ => 1,
+        };
+        self.poll_ns * Nanos::from(before)
     }
 
     /// Looks around for those it waits for, and mends the word if no living client is among them.

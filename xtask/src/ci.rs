@@ -1,7 +1,8 @@
 //! Runs steps, each under its cap, and says how each ended.
 //!
-//! A step's output passes through as it comes. The last line of a run is always
-//! `N passed, M failed`, with `, K skipped` when steps could not run here, and nothing else.
+//! A step's output passes through as it comes, and what failed says so again at the end. The last
+//! line of a run is always `N passed, M failed`, with `, K skipped` when steps could not run here,
+//! and nothing else.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use comfy_table::Table;
 
 use crate::child::{self, End, Stream};
+use crate::gist::Gist;
 use crate::reasons::Reasons;
 use crate::skips::{self, Skip};
 use crate::steps::Step;
@@ -46,6 +48,7 @@ struct Row {
     verdict: Verdict,
     elapsed: Duration,
     skips: Vec<Skip>,
+    gist: Gist,
 }
 
 /// The steps named, in the order of `table`; all of them if none is named.
@@ -91,6 +94,10 @@ impl Runner<'_> {
                 break;
             }
         }
+        for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))) {
+            (self.print)(Stream::Out, &format!("\n{}; what it said of it:", row.line()));
+            row.gist.lines().for_each(|line| (self.print)(Stream::Out, line));
+        }
         println!("\n{}\n", table(&rows, begun.elapsed()));
         println!("{}", summary(&rows));
         let failed = rows.iter().any(|row| matches!(row.verdict, Verdict::Failed(_)));
@@ -102,14 +109,18 @@ impl Runner<'_> {
         (self.print)(Stream::Out, &format!("\n== {name}: {title} (at most {cap} min)"));
         let begun = Instant::now();
         let mut skips = Vec::new();
+        let mut gist = Gist::default();
         let verdict = self
-            .commands(step, left, &mut skips)
+            .commands(step, left, |line| {
+                skips.extend(Skip::announced(line));
+                gist.hear(line);
+            })
             .unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")));
         let verdict = judge_skips(verdict, step, &skips, allowed);
-        Row { step, verdict, elapsed: begun.elapsed(), skips }
+        Row { step, verdict, elapsed: begun.elapsed(), skips, gist }
     }
 
-    fn commands(&self, step: Step, left: Duration, skips: &mut Vec<Skip>) -> Result<Verdict> {
+    fn commands(&self, step: Step, left: Duration, mut hear: impl FnMut(&str)) -> Result<Verdict> {
         let cap = left.min(MINUTE * u32::try_from(step.cap_minutes).unwrap_or(u32::MAX));
         let begun = Instant::now();
         for line in step.commands {
@@ -121,7 +132,7 @@ impl Runner<'_> {
             let left = cap.saturating_sub(begun.elapsed());
             let end = child::run(&mut command, left, self.stop, |stream, line| {
                 (self.print)(stream, line);
-                skips.extend(Skip::announced(line));
+                hear(line);
             });
             let end = end.with_context(|| format!("{program} does not start"))?;
             let why = match end {
@@ -216,7 +227,13 @@ mod tests {
     use crate::steps::CI;
 
     fn row(verdict: Verdict) -> Row {
-        Row { step: CI[0], verdict, elapsed: Duration::ZERO, skips: Vec::new() }
+        Row {
+            step: CI[0],
+            verdict,
+            elapsed: Duration::ZERO,
+            skips: Vec::new(),
+            gist: Gist::default(),
+        }
     }
 
     #[test]

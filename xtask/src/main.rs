@@ -7,6 +7,7 @@ mod child;
 mod ci;
 mod deny;
 mod figures;
+mod gist;
 mod mutants;
 mod programs;
 mod races;

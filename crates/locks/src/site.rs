@@ -321,7 +321,12 @@ impl<E: Endpoint> Site<'_, E> {
         self.cache.believed.set(number_of(self.acquisition()));
     }
 
-    /// Whether one does.
+    /// Whether that was said of this acquisition.
+    pub(crate) fn is_believed(&self) -> bool {
+        self.cache.believed.get() == number_of(self.acquisition())
+    }
+
+    /// Whether another client doubts this acquisition.
     #[inline(always)]
     pub(crate) fn is_doubted(&self) -> bool {
         self.cache.doubted.get() == number_of(self.acquisition())

@@ -384,11 +384,12 @@ impl Case for TryAfterHandover {
         {
             let word = stage.memory(room::<L>());
             let (holder, next) = (client(stage, &lock), client(stage, &lock));
-            let (tried, spec) = (Rc::new(Cell::new(false)), promise.spec);
-            let has_tried = Rc::clone(&tried);
+            let (held_first, tried) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+            let (has_held, has_tried, spec) = (held_first.clone(), tried.clone(), promise.spec);
             let tasks: [Task; 2] = [
                 Box::pin(async move {
                     let guard = holder.acquire(word, held).await.expect("acquires");
+                    held_first.set(true);
                     holder.endpoint().sleep(4 * S::STEP_NS).await;
                     guard.release().await.expect("releases");
                     for _ in 0..2 {
@@ -404,7 +405,9 @@ impl Case for TryAfterHandover {
                     assert_eq!((events.repaired, events.restarted), (0, 0), "{spec}: nobody died");
                 }),
                 Box::pin(async move {
-                    next.endpoint().sleep(2 * S::STEP_NS).await;
+                    while !has_held.get() {
+                        next.endpoint().sleep(S::STEP_NS).await;
+                    }
                     let guard = next.exclusive(word).await.expect("acquires");
                     while !has_tried.get() {
                         next.endpoint().sleep(S::STEP_NS).await;

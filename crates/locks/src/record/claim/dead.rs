@@ -130,9 +130,14 @@ impl Readers {
                 self.watched.clear();
                 self.trust_ns = Some(self.fresh_ns);
             }
-            // A waiter that asks for a sign of life has waited so long before.
+            // A waiter that asks for a sign of life has waited so long before. But who was told
+            // that it is doubted has a while from then on.
             Woken::Mail => {
-                self.trust_ns = self.trust_ns.map(|trust| trust.saturating_sub(LOOK_NS));
+                let is_sooner = |trust: Nanos| match self.doubts.are_none() {
+                    true => trust.saturating_sub(LOOK_NS),
+                    false => trust.min(self.fresh_ns),
+                };
+                self.trust_ns = self.trust_ns.map(is_sooner);
             }
         }
     }

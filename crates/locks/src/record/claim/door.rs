@@ -4,7 +4,7 @@
 //! line, as long as the count of releases is not a multiple of `bypass + 1`: every release raises
 //! the count, so at most `bypass` pass between two of the line, and no word need say how many have.
 
-use farlock_fabric::{MaskedCas, Posted, Verb, WideAtomics};
+use farlock_fabric::{MaskedCas, Nanos, Posted, Verb, Wait, WideAtomics};
 
 use super::doubt::is_believed;
 use super::word::{Claim, ClaimWord, Grant, HELD_MASK, LINE_MASK, Place, Rank, matched, name_of};
@@ -14,6 +14,9 @@ use crate::record::barging::{self, ATTEMPTS, has_barged_enough, yield_and_read};
 /// Attempts of a reader among readers before it yields: one fails where another reader came or left
 /// meanwhile.
 const ATTEMPTS_AMONG_READERS: u32 = 64;
+
+/// How long a newcomer waits for a message that is still being written, in nanoseconds.
+const HALF_WRITTEN_NS: Nanos = 1_000_000;
 
 /// What came of an attempt to get in.
 pub(super) enum Came {
@@ -176,6 +179,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
 
     /// Claims a lock whose word was found to be this without getting in line, or gets in line.
     pub(super) async fn get_in_line(self, mode: Mode, mut seen: ClaimWord) -> Outcome<Came> {
+        self.await_mail_in_parts().await;
         let mut is_alone = false;
         if has_barged_enough(&self, ClaimWord::COUNT) {
             let left = seen.count();
@@ -204,6 +208,15 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         }
         self.enqueue(mode, seen).await?;
         Ok(Came::InLine)
+    }
+
+    /// Gives a message that is still being written a while to be read: until then no reader is
+    /// believed, and each that claims the lock leaves something behind.
+    async fn await_mail_in_parts(self) {
+        if self.endpoint.has_unread(self.slot()) {
+            let (mail, interval) = (Some(self.slot()), Some(HALF_WRITTEN_NS));
+            self.endpoint.wait(Wait { mail, interval, ..Wait::default() }).await;
+        }
     }
 
     /// The turn of a slot that has just acquired begins.

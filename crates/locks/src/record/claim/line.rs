@@ -416,10 +416,11 @@ fn claiming<E: WideAtomics>(site: &Site<'_, E>, mode: Mode, seen: ClaimWord) -> 
 /// A reader that holds now leaves the line with others behind it, of whom it may not know yet.
 pub(super) async fn pass_on<E: WideAtomics>(site: &Site<'_, E>) -> Outcome<()> {
     site.publish_ticket(Phase::Held, Mode::Shared, 0, site.acquisition());
-    // At once: what comes meanwhile must not undo what others have seen.
+    // For good: others see it, and what comes meanwhile must not undo that.
     if is_believed(site) {
         site.set_believed();
     } else {
+        site.set_doubted();
         site.publish_ticket(Phase::Leaving, Mode::Shared, 0, site.acquisition());
     }
     if tell_first(site).await? {

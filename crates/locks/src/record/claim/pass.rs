@@ -39,6 +39,8 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
             let old = self.masked_cas128(op, Some(seen.0)).await?;
             if matched(&op, old) {
                 self.left(old & !HELD_MASK);
+                // It has said that it holds all the time: whatever its mail says is of before.
+                self.set_believed();
                 if grant.rank == Rank::Head && !is_last {
                     pass_on(&self).await?;
                 }

@@ -310,6 +310,9 @@ pub(crate) const CI: &[Step] = &[
             ),
             range!("0-1,1-2 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no"),
             range!("2-5,0-16 --crashes 1 --pauses 1 --protocol citron:leaf=1:tokens=no"),
+            // Tries that meet: one of them is granted.
+            range!("0-5,3-8 --tries all --protocol citron:levels=4:leaf=1:tokens=no"),
+            range!("0-16,4-8 --tries all --protocol citron-rw:leaf=1:tokens=no"),
             range!("2-8,3-4 --crashes 1 --pauses 1 --protocol citron-rw:leaf=1:tokens=no"),
             // Tries beside the dead: at a node, above it, at bits, and beside a cleaner of bits.
             check!("exhaustive --clients 2 --acquisitions 1 --crashes 1 --tries --protocol citron"),

@@ -54,6 +54,8 @@ pub enum Tried {
     Mixed,
     /// All shared.
     Shared,
+    /// Those of all clients are tries, not only the last one's.
+    All,
 }
 
 /// What to check.

@@ -387,6 +387,7 @@ fn explored(args: &CheckArgs, subject: &str, player: &Player, mixed: Scenario) -
         quits: args.quits,
         hold_ns: if args.visits { VISITED_NS } else { 0 },
         ..match args.tries {
+            Some(Tried::All) => mixed.all_trying(),
             Some(how) => mixed.trying(how == Tried::Shared),
             None => mixed,
         }

@@ -322,6 +322,11 @@ impl Scenario {
         self
     }
 
+    /// Whatever anybody acquires is a try.
+    pub fn all_trying(self) -> Self {
+        Self { tries: u64::MAX >> (64 - self.all().min(64)), ..self }
+    }
+
     /// This scenario with modes and faults drawn anew, each fault switched on or off.
     pub fn draw(&mut self, oracle: &mut Seeded, mut faults: Faults) {
         if !self.is_plain() {

@@ -7,7 +7,8 @@ use crate::history::mix;
 ///
 /// A try may fail if at some moment between its first verb and its end a client that lives has the
 /// lock incompatibly, or wants it, or is about to release it: whoever may be in the way counts, so
-/// that this judge never objects wrongly.
+/// that this judge never objects wrongly. Others that try as well count as long as one of them may
+/// be granted: tries that refuse each other are found out when the last of them has failed.
 #[derive(Clone, Debug, Default)]
 pub struct Tries {
     /// A bit for each client that has or wants the lock: from before its first verb until it has
@@ -19,8 +20,13 @@ pub struct Tries {
     trying: u64,
     /// Those of them that want to share.
     sharing: u64,
-    /// Those of them that have had a reason to fail.
+    /// Those of them that have had a reason to fail besides other tries.
     excused: u64,
+    /// Of each that tries: those that have come since, or try, and of which nobody knows yet what
+    /// they come to.
+    rivals: Vec<(u16, u64)>,
+    /// Of each try that has failed beside others that tried alone: those of which nobody knows yet.
+    refused: Vec<u64>,
     /// Of each that tries: those that have been in line since before it did, and whom it excludes.
     ahead: Vec<(u16, u64)>,
 }
@@ -28,7 +34,9 @@ pub struct Tries {
 impl Tries {
     /// `who` wants the lock from now on.
     pub fn opens(&mut self, who: u16) {
-        self.excused |= self.trying & !(1 << who);
+        self.rivals.iter_mut().filter(|&&mut (other, _)| other != who).for_each(|(_, rivals)| {
+            *rivals |= 1 << who;
+        });
         self.concerned |= 1 << who;
         // A holder of before a restart of the memory comes back, and holds nothing.
         self.reading &= !(1 << who);
@@ -45,11 +53,14 @@ impl Tries {
     /// may be in its way: they live, and have not been stopped for longer than the lock minds.
     pub fn tries(&mut self, who: u16, shared: bool, counting: u64) {
         let bit = 1 << who;
-        self.trying |= bit;
         self.sharing = self.sharing & !bit | if shared { bit } else { 0 };
         let compatible = if shared { self.reading } else { 0 };
         let in_the_way = self.concerned & counting & !compatible & !bit;
-        self.excused = self.excused & !bit | if in_the_way == 0 { 0 } else { bit };
+        let has_reason = in_the_way & !self.trying != 0;
+        self.excused = self.excused & !bit | if has_reason { bit } else { 0 };
+        self.rivals.retain(|&(other, _)| other != who);
+        self.rivals.push((who, in_the_way & self.trying));
+        self.trying |= bit;
     }
 
     /// A bit for each client that tries.
@@ -76,6 +87,7 @@ impl Tries {
 
     /// `who` has the lock, and shares it or not.
     pub fn enters(&mut self, who: u16, shared: bool) {
+        self.comes_to(who, true);
         self.ends(who);
         if shared {
             self.reading |= 1 << who;
@@ -92,16 +104,41 @@ impl Tries {
 
     /// `who` neither has the lock nor wants it any more.
     pub fn closes(&mut self, who: u16) {
+        self.comes_to(who, true);
         self.ends(who);
         self.reading &= !(1 << who);
         self.concerned &= !(1 << who);
     }
 
-    /// The try of `who` has failed. Whether it had a reason to.
+    /// The try of `who` has failed. Whether it had a reason to, and all those that failed for it.
     pub fn fails(&mut self, who: u16) -> bool {
-        let excused = self.excused & 1 << who != 0;
+        let rivals = self.rivals.iter().find(|&&(other, _)| other == who);
+        let rivals = rivals.map_or(0, |&(_, rivals)| rivals);
+        let trying = rivals & self.trying;
+        let is_excused = self.excused & 1 << who != 0 || rivals & !self.trying != 0;
+        let had_reasons = self.comes_to(who, is_excused);
         self.ends(who);
-        excused
+        if !is_excused && trying != 0 {
+            self.refused.push(trying);
+        }
+        had_reasons && (is_excused || trying != 0)
+    }
+
+    /// It is known what comes of `who`: it was a reason for others to fail, or its try was in vain
+    /// beside other tries. Whether none has failed for such alone.
+    fn comes_to(&mut self, who: u16, is_reason: bool) -> bool {
+        let bit = 1 << who;
+        for (other, rivals) in &mut self.rivals {
+            if *rivals & bit != 0 && is_reason {
+                self.excused |= 1 << *other;
+            }
+            *rivals &= !bit;
+        }
+        self.refused.retain(|of| !is_reason || of & bit == 0);
+        self.refused.iter_mut().for_each(|of| *of &= !bit);
+        let before = self.refused.len();
+        self.refused.retain(|&of| of != 0);
+        self.refused.len() == before
     }
 
     /// Of those in `counting`, who has or wants the lock besides `who`, and may be in the way of
@@ -113,6 +150,7 @@ impl Tries {
     fn ends(&mut self, who: u16) {
         self.is_through(who);
         self.ahead.retain(|&(other, _)| other != who);
+        self.rivals.retain(|&(other, _)| other != who);
         self.trying &= !(1 << who);
         self.excused &= !(1 << who);
     }
@@ -121,7 +159,9 @@ impl Tries {
     pub fn ghost(&self) -> u64 {
         let who = mix(self.concerned, self.reading);
         let trying = mix(mix(who, self.trying), mix(self.sharing & self.trying, self.excused));
-        self.ahead.iter().fold(trying, |sum, &(who, ahead)| mix(sum, mix(who.into(), ahead)))
+        let each = |sum, &(who, others): &(u16, u64)| mix(sum, mix(who.into(), others));
+        let known = self.rivals.iter().fold(self.ahead.iter().fold(trying, each), each);
+        self.refused.iter().fold(known, |sum, &of| mix(sum, of))
     }
 }
 
@@ -220,6 +260,45 @@ mod tests {
             }
         };
         assert!(fails(true, ALL, comes_back));
+    }
+
+    /// Clients 1 and 9 try at the same time, beside others or not.
+    fn both_try(between: impl Fn(&mut Tries)) -> Tries {
+        let mut tries = Tries::default();
+        for who in [1, 9] {
+            tries.opens(who);
+            tries.tries(who, false, ALL);
+        }
+        between(&mut tries);
+        tries
+    }
+
+    #[test]
+    fn tries_that_refuse_each_other_are_found_out() {
+        let mut tries = both_try(|_| {});
+        assert!(tries.fails(1), "the other may have it");
+        tries.closes(1);
+        assert!(!tries.fails(9));
+    }
+
+    #[test]
+    fn one_of_several_tries_is_granted() {
+        let mut tries = both_try(|_| {});
+        assert!(tries.fails(1));
+        tries.closes(1);
+        tries.enters(9, false);
+        tries.closes(9);
+        let mut late = both_try(|tries| tries.enters(1, false));
+        late.closes(1);
+        assert!(late.fails(9), "the other had it");
+    }
+
+    #[test]
+    fn a_waiter_is_a_reason_for_all_tries() {
+        let mut tries = both_try(|tries| tries.opens(3));
+        assert!(tries.fails(1));
+        tries.closes(1);
+        assert!(tries.fails(9));
     }
 
     #[test]

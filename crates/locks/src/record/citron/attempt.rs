@@ -1,8 +1,8 @@
 //! Attempts: a range is had at once, or a living client has what it takes.
 
-use farlock_fabric::{Fault, WideAtomics};
+use farlock_fabric::{Fault, Nanos, Wait, WideAtomics};
 
-use super::course::{Course, Half, Stand};
+use super::course::{Course, Half, Living, Stand};
 use super::repair::{Bar, Found, Met, Params, Until, Wanted};
 use super::take::{By, Claim, look, seen};
 use crate::site::Site;
@@ -11,6 +11,10 @@ use crate::slot::Phase;
 /// How often an attempt begins again beside those that are no reason to fail. It ends then: others
 /// come and go.
 const ROUNDS_MAX: u64 = 64;
+
+/// How long an attempt waits for others where they alone are in its way, in nanoseconds: 100 ms in
+/// all, as for those that may be stopped, in parts, since they mostly end soon.
+const PATIENCE_NS: [Nanos; 6] = [10_000, 100_000, 1_000_000, 4_000_000, 20_000_000, 75_000_000];
 
 /// What came of an attempt to take a node.
 enum Next {
@@ -31,10 +35,24 @@ enum InTheWay {
     Nobody,
     /// The living.
     Living,
+    /// Attempts, all of which come after this one, or not.
+    Attempts(bool),
     /// One that clears bits of the dead, and wants something else.
     Cleaner,
     /// Bits of the dead.
     DeadBits,
+}
+
+impl InTheWay {
+    /// These, who live.
+    fn of<E>(site: &Site<'_, E>, living: &[Living]) -> Self {
+        let all = |is: fn(&Living) -> bool| !living.is_empty() && living.iter().all(is);
+        if all(|it| it.cleans) {
+            return Self::Cleaner;
+        }
+        let is_first = || living.iter().all(|it| site.me.bits() < it.who.bits());
+        if all(|it| it.tries) { Self::Attempts(is_first()) } else { Self::Living }
+    }
 }
 
 impl Params {
@@ -43,8 +61,9 @@ impl Params {
     pub(super) async fn attempt<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        mut course: Course,
+        course: Course,
     ) -> Result<Option<Course>, Fault> {
+        let mut course = course.trying();
         while !course.is_complete() {
             match self.attempt_next(site, &mut course).await? {
                 Next::Taken => continue,
@@ -59,12 +78,16 @@ impl Params {
     }
 
     /// The same where nothing of the dead is in the way: what they have left is mended. It waits
-    /// for none but one that clears bits of the dead, with nothing in its hands.
+    /// for none but one that clears bits of the dead, with nothing in its hands, and for other
+    /// attempts: of those that meet the first, by their endpoints, keeps what it has, and the
+    /// others give all back. So nobody is refused where nobody holds or waits, but beside an
+    /// attempt that is stopped.
     pub(super) async fn attempt_past_the_dead<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        mut course: Course,
+        course: Course,
     ) -> Result<Option<Course>, Fault> {
+        let mut course = course.trying();
         for round in 0..ROUNDS_MAX {
             let [units, has, tickets, token] = course.survivors();
             site.endpoint.checkpoint(&[units, has, tickets, token, round]);
@@ -75,14 +98,7 @@ impl Params {
             let goes_on = match self.attempt_next(site, &mut course).await? {
                 Next::Taken | Next::Changed => true,
                 Next::Barred(bar) => self.passes(site, &mut course, bar).await?,
-                Next::Beside(wanted) => {
-                    let is_alone = self.is_alone(site, &course, &wanted).await?;
-                    match is_alone {
-                        true => course.takes_next(),
-                        false => self.undo_claim(site, &course).await?,
-                    }
-                    is_alone
-                }
+                Next::Beside(wanted) => self.passes_beside(site, &mut course, &wanted).await?,
             };
             if !goes_on || site.is_withdrawn() {
                 break;
@@ -114,19 +130,57 @@ impl Params {
         })
     }
 
-    /// Whether the dead alone are at the next node, which is claimed, and below it.
-    async fn is_alone<E: WideAtomics>(
+    /// Whether an attempt is to go on that has claimed its next node: those at it and below it were
+    /// dead, or attempts.
+    async fn passes_beside<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        course: &Course,
+        course: &mut Course,
         below: &[Wanted],
     ) -> Result<bool, Fault> {
         let stand = Stand { phase: Phase::Claiming, claims: true, ticket: course.ticket() };
         for (left, &wanted) in (0..below.len() as u64).rev().zip(below) {
-            site.endpoint.checkpoint(&[left]);
-            if self.in_the_way(site, course, wanted, stand).await? != InTheWay::Nobody {
-                return Ok(false);
+            loop {
+                site.endpoint.checkpoint(&[left, course.survivors()[1]]);
+                let goes_on = match self.in_the_way(site, course, wanted, stand).await? {
+                    InTheWay::Nobody => break,
+                    InTheWay::Attempts(true) => self.await_attempts(site, course, wanted).await?,
+                    InTheWay::Attempts(false) => {
+                        self.undo_claim(site, course).await?;
+                        self.give_all_back(site, course).await?;
+                        return self.await_attempts(site, course, wanted).await;
+                    }
+                    _ => false,
+                };
+                if !goes_on {
+                    self.undo_claim(site, course).await?;
+                    return Ok(false);
+                }
             }
+        }
+        course.takes_next();
+        Ok(true)
+    }
+
+    /// Waits a while for other attempts, in which they may end. Whether it has not waited too
+    /// often.
+    async fn await_attempts<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        (node, half, until): Wanted,
+    ) -> Result<bool, Fault> {
+        let waits = course.tries.unwrap_or(0);
+        let Some(&interval) = PATIENCE_NS.get(usize::from(waits)) else { return Ok(false) };
+        course.tries = Some(waits + 1);
+        let addr = self.plan.word(site.lock, node, half);
+        site.endpoint.read64(addr).await?;
+        let seen = site.endpoint.old() as u64;
+        if !until.is_met(seen) {
+            let word = E::WATCHES_MEMORY.then_some((addr, seen));
+            let (interval, patience) = (Some(interval), self.patience);
+            let wait = Wait { word, interval, patience, ..Wait::default() };
+            site.wait_or_withdraw(wait, site.is_withdrawn()).await;
         }
         Ok(true)
     }
@@ -147,6 +201,12 @@ impl Params {
             match self.in_the_way(site, course, wanted, stand).await? {
                 InTheWay::Nobody => {}
                 InTheWay::Living => return Ok(false),
+                InTheWay::Attempts(is_first) => {
+                    if !is_first {
+                        self.give_all_back(site, course).await?;
+                    }
+                    return self.await_attempts(site, course, wanted).await;
+                }
                 InTheWay::Cleaner => {
                     self.give_all_back(site, course).await?;
                     return Ok(self.wait_at(site, course, next).await? != Met::Left);
@@ -185,10 +245,7 @@ impl Params {
                 Found::Mended => {}
                 Found::Apart => return Ok(InTheWay::Nobody),
                 Found::DeadBits => return Ok(InTheWay::DeadBits),
-                Found::Living(living, _) => {
-                    let is_cleaner = !living.is_empty() && living.iter().all(|it| it.cleans);
-                    return Ok(if is_cleaner { InTheWay::Cleaner } else { InTheWay::Living });
-                }
+                Found::Living(living, _) => return Ok(InTheWay::of(site, &living)),
             }
         }
         Ok(InTheWay::Living)

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use farlock_fabric::verb::{CHAIN_MAX, Link};
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Slot, Verb, word};
+use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Slot, Verb, word};
 use smallvec::{SmallVec, smallvec};
 
 use super::split::{NODES_INLINE, Nodes};
@@ -37,8 +37,10 @@ word! {
         CLAIMS claims: 1,
         /// Whether it only clears bits of the dead below the next one.
         CLEANS cleans: 1,
+        /// Whether it tries, and waits for nobody but others that try.
+        TRIES tries: 1,
         /// Nothing.
-        SPARE spare: 54,
+        SPARE spare: 53,
     }
 }
 
@@ -147,6 +149,8 @@ pub(super) struct Course {
     pub(super) tickets: TicketsOfNodes,
     /// Whether it only clears bits of the dead below its node.
     cleans: bool,
+    /// How often an attempt has waited for others, if it is one.
+    pub(super) tries: Option<u8>,
     /// Whether it has waited for bits of the next node: others come for them at the same time.
     pub(super) contends: bool,
     /// How often it has given all back for others that may wait for it.
@@ -161,8 +165,24 @@ impl Course {
         let nodes = plan.split(&units);
         let units = (units.start, units.end);
         let tickets = smallvec![0; nodes.len()];
-        let (cleans, contends, steps_back, token) = (false, false, 0, None);
-        Self { plan, mode, units, nodes, has: 0, tickets, cleans, contends, steps_back, token }
+        Self {
+            plan,
+            mode,
+            units,
+            nodes,
+            has: 0,
+            tickets,
+            cleans: false,
+            tries: None,
+            contends: false,
+            steps_back: 0,
+            token: None,
+        }
+    }
+
+    /// The same for an attempt.
+    pub(super) fn trying(self) -> Self {
+        Self { tries: Some(0), ..self }
     }
 
     /// The same for a cleaner.
@@ -293,6 +313,7 @@ impl Course {
         ReachWord::new()
             .with(ReachWord::HAS, self.has as u64)
             .with(ReachWord::CLEANS, self.cleans.into())
+            .with(ReachWord::TRIES, self.tries.is_some().into())
     }
 
     /// What an explorer has to tell apart.
@@ -301,7 +322,8 @@ impl Course {
         let tickets = tickets.fold(0, |sum: u64, &ticket| sum.rotate_left(15) ^ u64::from(ticket));
         let token = self.token.map_or(0, |token| token + 1);
         let steps = u64::from(self.steps_back) << 8 | u64::from(self.contends) << 16;
-        let steps = self.has as u64 | steps;
+        let tries = self.tries.map_or(0, |waits| u64::from(waits) + 1);
+        let steps = self.has as u64 | steps | tries << 24;
         [self.units_word(), steps, tickets, token]
     }
 }
@@ -309,11 +331,13 @@ impl Course {
 /// A request of a client that lives, as its record says.
 #[derive(Clone, Debug)]
 pub(super) struct Living {
-    pub(super) endpoint: EndpointId,
+    pub(super) who: Mailbox,
     pub(super) course: Course,
     phase: Phase,
     /// It only clears bits of the dead.
     pub(super) cleans: bool,
+    /// It tries.
+    pub(super) tries: bool,
     /// It may have bits of its next node, or be counted for it.
     claims: bool,
     /// The ticket that it has at its next node, or may have.
@@ -323,7 +347,7 @@ pub(super) struct Living {
 impl Living {
     /// A request as the words of its record have it; `None` if they say nothing, or nothing that
     /// makes sense.
-    fn decode(plan: Plan, endpoint: EndpointId, state: SlotWord, units: u64) -> Option<Self> {
+    fn decode(plan: Plan, who: Mailbox, state: SlotWord, units: u64) -> Option<Self> {
         let phase = Phase::from_bits(state.phase()).filter(|&phase| phase != Phase::Idle)?;
         let (units, reach) = (UnitsWord(units), ReachWord(state.generation()));
         let units = units.start()..units.end();
@@ -336,8 +360,8 @@ impl Living {
         // Who reads what is above a node may claim it without another word.
         let claims = reach.claims() != 0 || phase == Phase::Opening;
         let ticket = (state.ticket() as u32).checked_sub(1).map(|ticket| ticket as u16);
-        let cleans = reach.cleans() != 0;
-        Some(Self { endpoint, course, phase, cleans, claims, ticket })
+        let (cleans, tries) = (reach.cleans() != 0, reach.tries() != 0);
+        Some(Self { who, course, phase, cleans, tries, claims, ticket })
     }
 
     /// Whether it just takes a ticket at this node.
@@ -442,7 +466,8 @@ pub(super) async fn living<E: Endpoint>(
             // If it has gone on to other units since, it has nothing any more of what it had.
             site.endpoint.read64(addr.plus(8 * slot::PART as u64)).await?;
             let (state, units) = (SlotWord(words[slot::STATE]), site.endpoint.old() as u64);
-            found.extend(Living::decode(plan, occupant, state, units));
+            let who = Mailbox { endpoint: occupant, slot };
+            found.extend(Living::decode(plan, who, state, units));
         }
     }
     Ok(found)

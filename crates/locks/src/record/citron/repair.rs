@@ -307,7 +307,7 @@ impl Params {
         match &found {
             Found::Living(living, _) => {
                 let is_vague = living.iter().any(Living::is_about_to_change);
-                doubt.watch::<E>(living.iter().map(|other| other.endpoint), is_vague);
+                doubt.watch::<E>(living.iter().map(|other| other.who.endpoint), is_vague);
                 // What their records say they may have left already.
                 if are_sure(living) {
                     doubt.trust_for_a_while();

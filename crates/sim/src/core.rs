@@ -60,8 +60,8 @@ pub(crate) struct Core {
     pub(crate) last: u16,
     /// The oracle has ended this run.
     pub(crate) abandoned: bool,
-    /// Somebody has crashed or was paused: from now on waits on words end by the clock too, if
-    /// nothing else can happen.
+    /// Somebody has crashed or was paused, or a mailbox was full: from now on waits on words end by
+    /// the clock too, if nothing else can happen.
     pub(crate) disturbed: bool,
     /// Explored mode: the time is part of the state.
     pub(crate) clocks_decide: bool,
@@ -343,8 +343,8 @@ impl Core {
 
     /// Explored mode: time may pass, since nothing else can happen, or since waits are hasty. Then
     /// any wait may be the next to end by the clock, since no duration decides anything: one whose
-    /// timer is pending or held back, or, where somebody has died or is paused so that it may help,
-    /// one on a word. Who is paused goes on when all waits that end before have ended, unless waits
+    /// timer is pending or held back, or, where somebody has died or is paused, or a mailbox was
+    /// full, so that it may help, one on a word. Who is paused goes on when all waits that end before have ended, unless waits
     /// are hasty.
     fn let_time_pass(&mut self, due: Nanos) -> Option<(Nanos, Event)> {
         self.forget_old_timers();

@@ -49,7 +49,8 @@ impl Core {
     }
 
     pub(crate) fn state_hash(&self) -> u64 {
-        let mut hash = self.memory.hash(mix(self.ghost.get(), self.crashes_left.into()));
+        let world = u64::from(self.crashes_left) << 1 | u64::from(self.disturbed);
+        let mut hash = self.memory.hash(mix(self.ghost.get(), world));
         for (task, memory) in self.tasks.iter().zip(&self.memories) {
             hash = mix(hash, if task.live { memory.hash } else { u64::MAX });
         }

@@ -6,7 +6,7 @@ use anyhow::ensure;
 
 use crate::hunt::{Budget, Mix};
 
-use crate::scenario::{CLIENTS_MAX, LOCKS_MAX, Scenario, TASKS_MAX};
+use crate::scenario::{ACQUISITIONS_MAX, CLIENTS_MAX, LOCKS_MAX, Scenario, TASKS_MAX};
 use crate::wish::Wish;
 
 /// How locks are checked.
@@ -78,7 +78,7 @@ pub struct CheckArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64))]
     pub clients: Option<u16>,
     /// How many acquisitions of each.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=ACQUISITIONS_MAX as i64))]
     pub acquisitions: u16,
     /// How many locks there are. Whoever holds one may acquire the next as well: in mode
     /// `exhaustive` always, in modes that draw scenarios now and then.

@@ -39,12 +39,12 @@ use anyhow::{Context, bail, ensure};
 use farlock_locks::registry::{self, LockInfo};
 use farlock_sim::Reset;
 use farlock_sim::schedule::{Director, Replay};
-use indicatif::{MultiProgress, ProgressBar};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use hunt::{Budget, Catch, Hunt, seed_of, shrink};
 use line::Line;
 use mishap::What;
-use out::say;
+pub use out::{say, tell};
 use report::Row;
 use scenario::{Scenario, VISITED_NS};
 use trial::{Player, RunLog};
@@ -62,7 +62,7 @@ impl CheckArgs {
         if !lacking.is_empty() && self.protocol != "all" {
             bail!(Unchecked(format!("{subject} does not have what is asked: {lacking}")));
         } else if !lacking.is_empty() {
-            eprintln!("{subject}: without {lacking}, which it does not have");
+            tell(format_args!("{subject}: without {lacking}, which it does not have"));
         }
         Ok(())
     }
@@ -151,11 +151,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     if args.mode == Mode::Exhaustive
         && let Some(subject) = subjects.iter().find(|subject| !subjects::can_explore(subject))
     {
-        bail!(
+        bail!(Unchecked(format!(
             "mode exhaustive cannot tell apart all schedules of {subject}, whose tasks may do the \
              same at once; of such locks it explores local:mcs, and the modes pct, random and \
              crash play them all"
-        );
+        )));
     }
     let mut rows = Vec::with_capacity(subjects.len());
     check_all(args, &subjects, &MultiProgress::new(), |row| {
@@ -410,7 +410,8 @@ fn is_held_to(args: &CheckArgs, subject: &str) -> bool {
     ];
     let unsaid: Vec<_> = asked.into_iter().filter_map(|(not, what)| not.then_some(what)).collect();
     if !unsaid.is_empty() {
-        eprintln!("{subject}: left out, it promises nothing of {}", unsaid.join(", "));
+        let unsaid = unsaid.join(", ");
+        tell(format_args!("{subject}: left out, it promises nothing of {unsaid}"));
     }
     unsaid.is_empty()
 }
@@ -445,8 +446,16 @@ fn progress(subject: &str, budget: Budget) -> ProgressBar {
         Budget::Schedules(n) if n < u64::MAX => ProgressBar::new(n),
         _ => ProgressBar::new_spinner(),
     };
-    bar.println(subject);
-    bar
+    bar.with_style(style(budget)).with_prefix(subject.to_owned())
+}
+
+/// What a person sees while a lock is checked.
+fn style(budget: Budget) -> ProgressStyle {
+    let template = match budget {
+        Budget::Schedules(n) if n < u64::MAX => "{prefix} {wide_bar} {pos}/{len}",
+        _ => "{spinner} {prefix} {pos}",
+    };
+    ProgressStyle::with_template(template).expect("these are templates")
 }
 
 /// Shows a run verb by verb, and fails if the judges object to it.

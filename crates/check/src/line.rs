@@ -10,8 +10,10 @@ use std::str::FromStr;
 use anyhow::{Context, bail, ensure};
 use farlock_sim::schedule::Trail;
 
-use crate::mishap::{Mishap, Rate, What, outcome_name, outcome_named};
-use crate::scenario::{CLIENTS_MAX, Cancel, Death, LOCKS_MAX, Scenario, TASKS_MAX};
+use crate::mishap::{Mishap, Rate, What, duration, outcome_name, outcome_named};
+use crate::scenario::{
+    ACQUISITIONS_MAX, CLIENTS_MAX, Cancel, Death, LOCKS_MAX, Scenario, TASKS_MAX,
+};
 use crate::wish::Wish;
 
 /// Before the number of those that may die at any verb, or give up at any time.
@@ -127,9 +129,16 @@ impl FromStr for Line {
             parse_option(&mut scenario, option).with_context(|| format!("in '{option}'"))?;
         }
         ensure!(
-            (1..=CLIENTS_MAX).contains(&scenario.clients) && scenario.acquisitions > 0,
-            "a scenario has 1 to {CLIENTS_MAX} clients and at least one acquisition"
+            (1..=CLIENTS_MAX).contains(&scenario.clients)
+                && (1..=ACQUISITIONS_MAX).contains(&scenario.acquisitions),
+            "a scenario has 1 to {CLIENTS_MAX} clients, each with 1 to {ACQUISITIONS_MAX} \
+             acquisitions"
         );
+        let befallen = scenario.deaths.iter().map(|death| death.who);
+        let befallen = befallen.chain(scenario.cancel.map(|cancel| cancel.who));
+        let mut befallen = befallen.chain(scenario.mishaps.iter().map(|mishap| mishap.who));
+        let stranger = befallen.find(|&who| u32::from(who) >= u32::from(scenario.clients));
+        ensure!(stranger.is_none(), "there is no client {}", stranger.unwrap_or(0));
         ensure!((1..=TASKS_MAX).contains(&scenario.tasks), "a client has 1 to {TASKS_MAX} tasks");
         Ok(Self { scenario, trail: trail.parse()? })
     }
@@ -194,7 +203,7 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
                 }
             }
         }
-        Some('h') => scenario.hold_ns = rest.parse()?,
+        Some('h') => scenario.hold_ns = duration(rest)?,
         Some('m') => {
             for mishap in rest.split('+').filter(|mishap| !mishap.is_empty()) {
                 match mishap.strip_prefix(ANYWHERE) {
@@ -295,6 +304,13 @@ mod tests {
             "mcs/3x2/d1.2/0",
             "mcs/3x2/m1.2.nap.3/0",
             "mcs/99x1/0",
+            "mcs/2x65/0",
+            "mcs/2x1/d2.1.never/0",
+            "mcs/2x1/c9.1.1/0",
+            "mcs/2x1/m7.1.stop/0",
+            "mcs/2x1/h18446744073709551615/0",
+            "mcs/2x1/m0.1.pause.18446744073709551615/0",
+            "mcs/2x1/k0.9223372036854775807/0",
             "citron/2x1/e0-4.4/0",
             "citron/2x1/e0-4/0",
             "citron/2x1/e4-4.0-1/0",

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("farlock-check: {error:#}");
+            farlock_check::tell(format_args!("farlock-check: {error:#}"));
             farlock_check::status(&error)
         }
     }

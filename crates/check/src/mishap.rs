@@ -153,7 +153,8 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let (who, ppb) = text.split_once('.').context("a clock's rate is as 1.-50000")?;
         let (who, ppb) = (who.parse()?, ppb.parse()?);
-        ensure!(ppb > -1_000_000_000, "a clock goes on");
+        let may_be = -999_999_999..=RATE_MAX_PPB;
+        ensure!(may_be.contains(&ppb), "a clock goes on, at most ten times as fast as the world");
         Ok(Self { who, ppb })
     }
 }
@@ -191,6 +192,18 @@ impl FromStr for Mishap {
     }
 }
 
+/// The longest time that a line may name, in nanoseconds: eleven days.
+const DURATION_MAX: Nanos = 1_000_000_000_000_000;
+/// By how many parts per billion a clock may be faster than the world.
+const RATE_MAX_PPB: i64 = 9_000_000_000;
+
+/// How long a hold or a pause is.
+pub(crate) fn duration(text: &str) -> anyhow::Result<Nanos> {
+    let nanos = text.parse()?;
+    ensure!(nanos <= DURATION_MAX, "nothing lasts longer than {DURATION_MAX} ns");
+    Ok(nanos)
+}
+
 impl FromStr for What {
     type Err = anyhow::Error;
 
@@ -203,7 +216,7 @@ impl FromStr for What {
         }
         let (name, how) = text.split_once('.').context("a mishap has a measure")?;
         Ok(match name {
-            "pause" => Self::Pause(how.parse()?),
+            "pause" => Self::Pause(duration(how)?),
             "jump" => Self::Jump(how.parse()?),
             "restart" => {
                 let named = RESETS.iter().find(|&&(_, name)| name == how);

@@ -1,7 +1,7 @@
 //! What the checker prints: a line of JSON or a row of a table for each subject.
 
 use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
 use crate::verdict::Befell;
@@ -148,6 +148,8 @@ pub fn table_of(
 ) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY);
+    // Within the width of a terminal, if it goes to one.
+    table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header);
     table.add_rows(rows);
     for column in table.column_iter_mut().skip(texts) {

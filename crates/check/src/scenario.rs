@@ -13,6 +13,8 @@ use crate::wish::Wish;
 
 /// The most clients of a scenario.
 pub const CLIENTS_MAX: u16 = 16;
+/// The most acquisitions of each.
+pub const ACQUISITIONS_MAX: u16 = 64;
 /// Of so many scenarios one has a client that gives up, one another that dies.
 const CANCEL_ONE_IN: u32 = 4;
 const DEATH_ONE_IN: u32 = 3;

@@ -14,4 +14,9 @@ impl Unchecked {
     pub fn because(error: anyhow::Error) -> Self {
         Self(format!("{error:#}"))
     }
+
+    /// The same of any other error.
+    pub fn because_of(error: impl Into<anyhow::Error>) -> Self {
+        Self::because(error.into())
+    }
 }

@@ -1,7 +1,8 @@
 //! Directories for regions that nobody else shall see, and that nobody finds afterwards.
 //!
-//! A program that ends removes its own, also where Ctrl-C, a hang-up or `kill` ends it. One that is
-//! killed leaves its own behind, and the next one of the same user removes that.
+//! A program that ends removes its own, also where Ctrl-C, a hang-up or `kill` ends it; all that it
+//! has started ends before. One that is killed leaves its own behind, and the next one of the same
+//! user removes that.
 
 use std::fs::{DirBuilder, File, read_dir, remove_dir_all};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -16,6 +17,8 @@ use rustix::process::{Pid, geteuid, test_kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+
+use crate::child;
 
 /// Where regions in memory live.
 const MEMORY_DIR: &str = "/dev/shm";
@@ -80,6 +83,7 @@ fn remove_at_signals() -> anyhow::Result<()> {
     let mut signals = Signals::new(heard).context("cannot await signals")?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
+            child::end_all();
             let own = OWN.lock();
             for _ in 0..REMOVALS {
                 let gone = |dir: &PathBuf| remove_dir_all(dir).is_ok() || !dir.exists();

@@ -444,6 +444,34 @@ mod tests {
         });
     }
 
+    /// It has seen that it is the favourite, is interrupted, and says too late that it is inside.
+    #[test]
+    fn a_favourite_that_was_interrupted_looks_again() {
+        use std::sync::atomic::AtomicBool;
+        use std::sync::mpsc::channel;
+        let biased = Biased::new(());
+        (0..=TIMES_FIRST).for_each(|_| drop(biased.lock()));
+        if is_favourite(&biased) != Some(true) {
+            return;
+        }
+        let is_inside = AtomicBool::new(false);
+        let (tell_inside, has_come) = channel();
+        std::thread::scope(|scope| {
+            let guard = biased.lock_after(|| {
+                scope.spawn(|| {
+                    let _guard = biased.lock();
+                    is_inside.store(true, Ordering::SeqCst);
+                    tell_inside.send(()).unwrap();
+                    std::thread::sleep(Duration::from_millis(100));
+                    is_inside.store(false, Ordering::SeqCst);
+                });
+                has_come.recv().unwrap();
+            });
+            assert!(!is_inside.load(Ordering::SeqCst), "two are inside");
+            drop(guard);
+        });
+    }
+
     #[test]
     fn threads_that_end_leave_their_slots() {
         let slot = || std::thread::spawn(|| std::ptr::from_ref(own_slot()).addr());

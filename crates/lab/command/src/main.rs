@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("farlock-lab: {error:#}");
+            check::tell(format_args!("farlock-lab: {error:#}"));
             check::status(&error)
         }
     }

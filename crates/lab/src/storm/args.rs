@@ -11,6 +11,8 @@ use super::faces::Face;
 
 /// Locks by default.
 const LOCKS: u16 = 2;
+/// The most kills, and stops.
+const STRIKES_MAX: u64 = 1_000_000_000;
 
 /// What kind of storm.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,14 +29,14 @@ pub struct StormArgs {
     pub locks: Option<u16>,
     /// How many clients are killed in all, spread evenly over the locks [default: 10000; at a face
     /// 200]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=STRIKES_MAX))]
     pub kills: Option<u64>,
     /// Storms over what people use, the library's sessions or the command, instead of the locks'
     /// clients below
     #[arg(long, value_enum, conflicts_with = "protocol")]
     pub face: Option<Face>,
     /// At a face: how many are stopped [default: as many as are killed]
-    #[arg(long, requires = "face")]
+    #[arg(long, requires = "face", value_parser = clap::value_parser!(u64).range(..=STRIKES_MAX))]
     pub stops: Option<u64>,
     /// At a face: the storm ends after so long in any case [default: 100, and a tenth for every
     /// kill and stop]

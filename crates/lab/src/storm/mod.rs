@@ -23,13 +23,13 @@ pub mod verdict;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use farlock_check::client::{block_on, named};
-use farlock_check::{CANARY, Unchecked, subjects};
+use farlock_check::{CANARY, Unchecked, say, subjects, tell};
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_fabric::{Endpoint, Nanos};
-use farlock_locks::{Mode, Options};
-use indicatif::ProgressBar;
+use farlock_locks::{Mode, Options, registry};
+use indicatif::{ProgressBar, ProgressStyle};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -70,6 +70,12 @@ pub fn run(args: &StormArgs, origin: &Provenance) -> anyhow::Result<()> {
     args.check_heeded()?;
     let outlives = |name: &str| subjects::player(name).is_ok_and(|player| player.outlives);
     let protocols = named_or_all(&args.protocol, outlives);
+    if args.protocol == "all" {
+        let left_out = named_or_all("all", |name| !outlives(name)).join(", ");
+        tell(format_args!("left out, since they do not outlive their clients: {left_out}"));
+    } else if registry::promises(&args.protocol).map_err(Unchecked::because_of)?.served {
+        bail!(Unchecked(format!("{} asks servers, which no storm starts", args.protocol)));
+    }
     protocols.iter().try_for_each(|protocol| check_unleased(protocol))?;
     let kills = args.kills.unwrap_or(KILLS).div_ceil(protocols.len() as u64);
     let mut rows = Vec::new();
@@ -81,9 +87,9 @@ pub fn run(args: &StormArgs, origin: &Provenance) -> anyhow::Result<()> {
         rows.push(row);
     }
     if !args.json {
-        println!("{}", report::table(&rows));
+        say(report::table(&rows))?;
         if rows.iter().any(|row| row.protocol == CANARY && row.violations > 0) {
-            println!("{CANARY} excludes nobody: that the judges see it is what is asked");
+            say(format_args!("{CANARY} excludes nobody: that the judges see it is what is asked"))?;
         }
     }
     rows.iter().try_for_each(Row::pass)
@@ -124,7 +130,7 @@ fn storm(args: &StormArgs, protocol: &str, kills: u64) -> anyhow::Result<Row> {
         Some(_) => judge_parts(&Reader::open(scratch.path())?.news()?),
         None => Verdict::default(),
     };
-    verdict.examples.iter().for_each(|example| eprintln!("{example}"));
+    verdict.examples.iter().for_each(tell);
     let row = Row {
         protocol: protocol.to_owned(),
         clients: args.clients,
@@ -162,9 +168,10 @@ impl Storm<'_> {
         let bar = if args.json || !std::io::stderr().is_terminal() {
             ProgressBar::hidden()
         } else {
-            ProgressBar::new(kills)
+            let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len}");
+            ProgressBar::new(kills).with_style(style.expect("it is a template"))
         };
-        bar.println(protocol);
+        bar.set_prefix(protocol.to_owned());
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(args.seed);
         let mut next_strike = Instant::now();
         while self.crew.kills < kills {

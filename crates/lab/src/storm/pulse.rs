@@ -7,8 +7,9 @@ use farlock_check::Unchecked;
 use farlock_fabric::Nanos;
 
 /// A storm looks around every half of a millisecond. If it did not for so long it was stopped, or
-/// there was no processor for it.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// there was no processor for it, as there was none for others then: a delay of half as much again
+/// is objected to.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// When a storm looked around, and when it did not.
 #[derive(Debug)]

@@ -49,7 +49,7 @@ pub fn run(args: &TakeoverArgs, origin: &Provenance) -> anyhow::Result<()> {
         rows.push(row);
     }
     if !args.json {
-        println!("{}", report::table(&rows));
+        farlock_check::say(report::table(&rows))?;
     }
     rows.iter().try_for_each(Row::pass)
 }

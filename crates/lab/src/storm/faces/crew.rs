@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use farlock_check::Unchecked;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::process::{
@@ -462,6 +463,8 @@ impl<'a> Crew<'a> {
     fn bury(&mut self, seat: usize) -> anyhow::Result<()> {
         let Some(mut runner) = self.seats[seat].runner.take() else { return Ok(()) };
         let status = runner.child.wait()?;
+        // What ends this storm ends its clients first.
+        child::none_more_at_the_end();
         let Runner { who, draw, killed, .. } = runner;
         let think = draw.map_or(Duration::ZERO, |draw| draw.think);
         self.seats[seat].idle_until = Instant::now() + think;
@@ -478,6 +481,12 @@ impl<'a> Crew<'a> {
             }
             (None, Some(0)) if self.calm => {}
             _ if killed.is_some() => {}
+            (_, None) if is_from_outside(status) => {
+                bail!(Unchecked(format!(
+                    "client {who} was ended by {status}, which this storm has not sent: nobody \
+                     can judge it"
+                )));
+            }
             // A worker of sessions has said so itself.
             (None, Some(_)) => {}
             _ => self.log.add(Record::now(What::Failed, who))?,
@@ -530,6 +539,7 @@ impl<'a> Crew<'a> {
     }
 
     fn start(&mut self, seat: usize, draw: Draw) -> anyhow::Result<()> {
+        child::none_more_at_the_end();
         let who = self.next_who;
         self.next_who += 1;
         let (mut command, draw) = match self.storm.face.is_command() {
@@ -626,6 +636,13 @@ impl<'a> Crew<'a> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         Ok(command)
     }
+}
+
+/// Whether a process that nobody here has killed was ended by others: by a signal that no bug of
+/// its own sends.
+fn is_from_outside(status: ExitStatus) -> bool {
+    let others = [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+    status.signal().is_some_and(|signal| others.iter().any(|other| other.as_raw() == signal))
 }
 
 /// What the processes of a storm in this directory have said.

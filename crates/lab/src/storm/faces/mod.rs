@@ -32,6 +32,7 @@ pub mod worker;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use farlock_check::{say, tell};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -94,19 +95,19 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
     };
     let row = storm.run()?;
     for example in &row.verdict.examples {
-        eprintln!("{example}");
+        tell(example);
     }
     for line in &row.verdict.account {
-        eprintln!("  {line}");
+        tell(format_args!("  {line}"));
     }
     if row.verdict.failures > 0 {
         let said = crew::said(storm.dir);
-        eprintln!("{}", said.lines().rev().take(5).collect::<Vec<_>>().join("\n"));
+        tell(said.lines().rev().take(5).collect::<Vec<_>>().join("\n"));
     }
     if args.json {
         line(origin, &row)?;
     } else {
-        println!("{}", report::table(&row));
+        say(report::table(&row))?;
     }
     row.pass()
 }

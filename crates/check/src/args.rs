@@ -78,7 +78,8 @@ pub struct CheckArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64))]
     pub clients: Option<u16>,
     /// How many acquisitions of each.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=ACQUISITIONS_MAX as i64))]
+    #[arg(long, default_value_t = 2,
+          value_parser = clap::value_parser!(u16).range(1..=ACQUISITIONS_MAX as i64))]
     pub acquisitions: u16,
     /// How many locks there are. Whoever holds one may acquire the next as well: in mode
     /// `exhaustive` always, in modes that draw scenarios now and then.

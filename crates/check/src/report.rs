@@ -1,7 +1,7 @@
 //! What the checker prints: a line of JSON or a row of a table for each subject.
 
 use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 use serde::Serialize;
 
 use crate::verdict::Befell;
@@ -152,8 +152,13 @@ pub fn table_of(
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header);
     table.add_rows(rows);
-    for column in table.column_iter_mut().skip(texts) {
-        column.set_cell_alignment(CellAlignment::Right);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 1));
+        if number < texts {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        } else {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table
 }

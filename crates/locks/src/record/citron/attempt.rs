@@ -147,8 +147,7 @@ impl Params {
                     InTheWay::Attempts(true) => self.await_attempts(site, course, wanted).await?,
                     InTheWay::Attempts(false) => {
                         self.undo_claim(site, course).await?;
-                        self.give_all_back(site, course).await?;
-                        return self.await_attempts(site, course, wanted).await;
+                        return self.await_first(site, course, wanted).await;
                     }
                     _ => false,
                 };
@@ -185,6 +184,18 @@ impl Params {
         Ok(true)
     }
 
+    /// The same with nothing, for those that keep what they have.
+    async fn await_first<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        wanted: Wanted,
+    ) -> Result<bool, Fault> {
+        self.give_all_back(site, course).await?;
+        course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
+        self.await_attempts(site, course, wanted).await
+    }
+
     /// Whether an attempt is to go on that has nothing at its next node: whatever was in the way of
     /// that is no more, for it was of the dead.
     async fn passes<E: WideAtomics>(
@@ -201,12 +212,10 @@ impl Params {
             match self.in_the_way(site, course, wanted, stand).await? {
                 InTheWay::Nobody => {}
                 InTheWay::Living => return Ok(false),
-                InTheWay::Attempts(is_first) => {
-                    if !is_first {
-                        self.give_all_back(site, course).await?;
-                    }
+                InTheWay::Attempts(true) => {
                     return self.await_attempts(site, course, wanted).await;
                 }
+                InTheWay::Attempts(false) => return self.await_first(site, course, wanted).await,
                 InTheWay::Cleaner => {
                     self.give_all_back(site, course).await?;
                     return Ok(self.wait_at(site, course, next).await? != Met::Left);

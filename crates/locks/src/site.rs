@@ -322,7 +322,7 @@ impl<E: Endpoint> Site<'_, E> {
     }
 
     /// Whether that was said of this acquisition.
-    pub(crate) fn is_believed(&self) -> bool {
+    pub(crate) fn was_believed(&self) -> bool {
         self.cache.believed.get() == number_of(self.acquisition())
     }
 

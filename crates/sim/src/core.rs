@@ -344,9 +344,8 @@ impl Core {
     /// Explored mode: time may pass, since nothing else can happen, or since waits are hasty. Then
     /// any wait may be the next to end by the clock, since no duration decides anything: one whose
     /// timer is pending or held back, or, where somebody has died or is paused, or a mailbox was
-    /// full, so that it may help, one on a word.
-    /// Who is paused goes on when all waits that end before have ended, unless waits
-    /// are hasty.
+    /// full, so that it may help, one on a word. Who is paused goes on when all waits that end
+    /// before have ended, unless waits are hasty.
     fn let_time_pass(&mut self, due: Nanos) -> Option<(Nanos, Event)> {
         self.forget_old_timers();
         let held_back = self.timers.iter().copied().filter(|(time, _)| *time <= due);

@@ -122,5 +122,5 @@ async fn tell<E: WideAtomics>(
 #[inline(always)]
 pub(super) fn is_believed<E: WideAtomics>(site: &Site<'_, E>) -> bool {
     sort_mail(site);
-    !(site.is_doubted() || site.endpoint.has_unread(site.slot())) || site.is_believed()
+    !(site.is_doubted() || site.endpoint.has_unread(site.slot())) || site.was_believed()
 }

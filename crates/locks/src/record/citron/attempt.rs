@@ -184,7 +184,9 @@ impl Params {
         Ok(true)
     }
 
-    /// The same with nothing, for those that keep what they have.
+    /// The same with nothing, for those that keep what they have, as long as they do. If it looked
+    /// in between whether it may claim something, its record would say so whenever they look, who
+    /// wait for as long.
     async fn await_first<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
@@ -193,7 +195,17 @@ impl Params {
     ) -> Result<bool, Fault> {
         self.give_all_back(site, course).await?;
         course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
-        self.await_attempts(site, course, wanted).await
+        let addr = self.plan.word(site.lock, wanted.0, wanted.1);
+        let mut has_waited = false;
+        while self.await_attempts(site, course, wanted).await? {
+            has_waited = true;
+            site.endpoint.checkpoint(&[course.survivors()[1]]);
+            site.endpoint.read64(addr).await?;
+            if wanted.2.is_met(site.endpoint.old() as u64) || site.is_withdrawn() {
+                break;
+            }
+        }
+        Ok(has_waited)
     }
 
     /// Whether an attempt is to go on that has nothing at its next node: whatever was in the way of

@@ -324,6 +324,14 @@ pub(crate) const CI: &[Step] = &[
                 "1-2,1-2,0-1 --crashes 1 --tries --protocol citron:leaf=2:tokens=no --budget 4s \
                  --partial"
             ),
+            // Holds that are written down, of the living and of the dead.
+            range!("0-1,0-4 --crashes 1 --protocol citron:leaf=1:tokens=no:shelf=2"),
+            range!("0-1,1-2 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no:shelf=2"),
+            range!("0-4,2-3 --crashes 1 --protocol citron-rw:leaf=1:tokens=no:shelf=2"),
+            range!(
+                "0-1+2-3,0-4 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes:shelf=2 \
+                 --budget 4s --partial"
+            ),
             // Tickets that are lost.
             range!("0-16,0-4 --cancels 2 --crashes 1 --protocol citron-rw:leaf=1:tokens=no"),
             range!(

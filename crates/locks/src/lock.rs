@@ -14,6 +14,7 @@ use farlock_fabric::{Endpoint, Posted, Verb};
 #[cfg(doc)]
 use crate::promise::Promises;
 use crate::promise::{Granted, LockKind};
+use crate::shelf::{Entry, Shelved};
 use crate::site::{Outcome, Site};
 use crate::want::{Mode, Want};
 
@@ -89,6 +90,24 @@ pub trait Convert<E: Endpoint>: Lock<E> {
         site: &Site<'_, E>,
         grant: Self::Grant,
     ) -> Outcome<Option<Self::Grant>>;
+}
+
+/// The ability to write a hold down on a shelf, so that the slot by which it was had is free for
+/// another one.
+pub trait Shelve<E: Endpoint>: Lock<E> {
+    /// What is written down of a hold.
+    fn shelved(&self, site: &Site<'_, E>, want: Self::Want, token: u64, since_us: u64) -> Shelved;
+
+    /// Writes it down there. By the grant that it returns it is released, by any slot of the
+    /// entry's owner, which strikes it out. If the owner dies, what it held is mended as if it had
+    /// had slots for all.
+    async fn shelve(
+        &self,
+        site: &Site<'_, E>,
+        grant: Self::Grant,
+        entry: Entry,
+        shelved: Shelved,
+    ) -> Outcome<Self::Grant>;
 }
 
 /// A lock of far memory, as the client runs it. It lies at an address, where a client wants it in a

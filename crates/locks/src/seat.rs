@@ -16,9 +16,10 @@ use std::fmt;
 
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Verb};
 
-use crate::lock::{Convert, Lock, Tried, true_want};
+use crate::lock::{Convert, Lock, Shelve, Tried, true_want};
 #[cfg(doc)]
 use crate::promise::Promises;
+use crate::shelf::{Entry, Shelved};
 use crate::slot::{self, Phase, SlotRecord};
 use crate::slots::{Closing, Opening, Options, Slots, now};
 use crate::token::Token;
@@ -322,6 +323,67 @@ impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
             self.slots.hold(SLOT, want, grant);
         }
         grant.is_some()
+    }
+}
+
+/// What a seat held that is written down on a shelf.
+#[derive(Clone, Copy, Debug)]
+pub struct OnShelf<W, G> {
+    want: W,
+    grant: G,
+    shelved: Shelved,
+    entry: Entry,
+}
+
+impl<W: Want, G> OnShelf<W, G> {
+    /// The lock.
+    pub const fn lock(&self) -> Addr {
+        self.shelved.lock
+    }
+
+    /// Where it is written down: free again once it is released.
+    pub const fn entry(&self) -> Entry {
+        self.entry
+    }
+}
+
+impl<E: Endpoint, L: Shelve<E>> Seat<E, L> {
+    /// Writes what it holds down at this entry, whose owner lives as long as this client. From then
+    /// on it holds nothing, and may acquire something else. `since_us` is since when it is held, in
+    /// microseconds; 0 where nobody looked.
+    ///
+    /// # Errors
+    /// A verb failed; it holds as before, or its endpoint is broken.
+    ///
+    /// # Panics
+    /// If it holds nothing.
+    pub fn shelve(
+        &mut self,
+        entry: Entry,
+        since_us: u64,
+    ) -> Result<OnShelf<L::Want, L::Grant>, Fault> {
+        let (slots, want, site) = (&self.slots, self.want(), self.slots.site(SLOT));
+        let token = self.token().map_or(0, Token::get);
+        let shelved = slots.kind.shelved(&site, want, token, since_us);
+        let grant = now(slots.kind.shelve(&site, slots.grant(SLOT), entry, shelved))?;
+        slots.give_back(SLOT);
+        Ok(OnShelf { want, grant, shelved, entry })
+    }
+
+    /// Holds again what was written down, to release it.
+    ///
+    /// # Panics
+    /// If it holds or awaits.
+    pub fn take_down(&mut self, held: &OnShelf<L::Want, L::Grant>) {
+        self.aim(held.lock());
+        let slot = self.slots.slot(SLOT);
+        slot.want.set(held.want);
+        slot.grant.set(Some(held.grant));
+    }
+
+    /// Whether what was written down still stands where it was put.
+    pub fn is_on_shelf(&self, held: &OnShelf<L::Want, L::Grant>) -> bool {
+        now(held.entry.says(self.endpoint(), held.shelved)) == Ok(true)
     }
 }
 

@@ -17,8 +17,10 @@ pub const GENERATION: u32 = bits(16, 3);
 pub const GENERATION_LOW: u32 = bits(7, 2);
 /// Counts of tickets of one kind, taken or given back.
 pub const TICKETS: u32 = bits(16, 3);
-/// Counts in the word of a tree's node.
-pub const NODE_COUNT: u32 = bits(15, 3);
+/// Tickets of a tree's node, or readers of it.
+pub const NODE_TICKETS: u32 = bits(13, 3);
+/// Counts in its word of those below it.
+pub const NODE_COUNT: u32 = bits(17, 3);
 /// Who holds to update passes readers, but not with a ticket in so many: two to the power of this.
 pub const PASSING: u32 = bits(12, 1);
 /// Numbers of readers, which go up and down.

@@ -13,10 +13,11 @@ use farlock_fabric::{
 };
 use farlock_locks::record::claim::ClaimWord;
 use farlock_locks::slot::{self, Phase, SlotRecord};
-use farlock_locks::{LockKind as _, Mode, Token};
+use farlock_locks::shelf::{Shelf, Shelved};
+use farlock_locks::{Mode, Token};
 
 use crate::directory::{Directory, DirectoryError, Entry};
-use crate::protocol::{LOCK_KIND, RANGE_KIND, UNIT_AT, range_protocol};
+use crate::protocol::{LOCK_KIND, RANGE_KIND, RANGE_UNITS, SHELF_BYTES, UNIT_AT, shelf_at};
 use crate::region::range_heap;
 use crate::text::{in_words, shown};
 
@@ -158,13 +159,13 @@ pub(crate) fn locks<E: WideAtomics + Park>(
             return Ok(Vec::new());
         };
         let ranges = range_heap(region, &directory);
-        let has_ranges = region.heap().0.plus(region.heap().1) >= ranges.0.plus(ranges.1);
-        let range_directory = match has_ranges {
-            true => Directory::existing(endpoint, ranges, RANGE_KIND).await?,
-            false => None,
+        let shelf = shelf_of(region, &directory);
+        let range_directory = match shelf {
+            Some(_) => Directory::existing(endpoint, ranges, RANGE_KIND).await?,
+            None => None,
         };
         let sort_of = |lock| if lock < ranges.0 { Sort::Lock } else { Sort::Ranges };
-        let mut at = present(region, endpoint, None, sort_of).await?;
+        let mut at = present(region, endpoint, shelf, None, sort_of).await?;
         let mut entries = directory.list(endpoint).await?;
         if let Some(directory) = range_directory {
             entries.append(&mut directory.list(endpoint).await?);
@@ -188,14 +189,30 @@ pub(crate) fn participants<E: WideAtomics + Park>(
     lock: Addr,
     sort: Sort,
 ) -> Result<Vec<Participant>, DirectoryError> {
-    let mut at = block_on(endpoint, present(region, endpoint, Some(lock), |_| sort))?;
-    Ok(at.remove(&lock).unwrap_or_default())
+    block_on(endpoint, async {
+        let directory = match sort {
+            Sort::Ranges => Directory::existing(endpoint, region.heap(), LOCK_KIND).await?,
+            Sort::Lock => None,
+        };
+        let shelf = directory.and_then(|directory| shelf_of(region, &directory));
+        let mut at = present(region, endpoint, shelf, Some(lock), |_| sort).await?;
+        Ok(at.remove(&lock).unwrap_or_default())
+    })
+}
+
+/// The shelf of a region where tables of ranges are used.
+fn shelf_of(region: &impl Connection, directory: &Directory) -> Option<Shelf> {
+    let (base, bytes) = range_heap(region, directory);
+    let (heap, length) = region.heap();
+    let is_there = heap.plus(length) >= base.plus(bytes + SHELF_BYTES);
+    is_there.then(|| shelf_at(base.plus(bytes)))
 }
 
 /// Everybody at any lock, or at this one.
 async fn present<E: WideAtomics>(
     region: &impl Connection,
     endpoint: &E,
+    shelf: Option<Shelf>,
     lock: Option<Addr>,
     sort_of: impl Fn(Addr) -> Sort,
 ) -> Result<BTreeMap<Addr, Vec<Participant>>, DirectoryError> {
@@ -233,6 +250,13 @@ async fn present<E: WideAtomics>(
             there.push(found);
         }
     }
+    for (owner, shelved) in on_shelf(endpoint, shelf, lock).await? {
+        let found = peers.binary_search_by_key(&owner.index, |peer| peer.id.index);
+        let peer = found.ok().map(|at| &peers[at]);
+        let mut found = participant(endpoint, owner.index, peer, &record_of(&shelved), 0);
+        found.range = Some(range_of(endpoint, shelved.lock, shelved.part).await?);
+        at.entry(shelved.lock).or_default().push(found);
+    }
     for (lock, participants) in &mut at {
         if sort_of(*lock) == Sort::Lock {
             drop_uncounted(endpoint, *lock, participants).await?;
@@ -240,6 +264,35 @@ async fn present<E: WideAtomics>(
         participants.sort_by_key(|p| (!p.is_holder, std::cmp::Reverse(p.elapsed)));
     }
     Ok(at)
+}
+
+/// What is written down of holds of any lock, or of this one, and whose they are.
+async fn on_shelf<E: Endpoint>(
+    endpoint: &E,
+    shelf: Option<Shelf>,
+    lock: Option<Addr>,
+) -> Result<Vec<(EndpointId, Shelved)>, DirectoryError> {
+    let mut found = Vec::new();
+    let Some(shelf) = shelf else { return Ok(found) };
+    let tell = |owner, shelved: Shelved| {
+        found.extend(lock.is_none_or(|lock| lock == shelved.lock).then_some((owner, shelved)));
+    };
+    shelf.for_each(endpoint, tell).await?;
+    Ok(found)
+}
+
+/// What a slot's record would say of such a hold.
+fn record_of(shelved: &Shelved) -> SlotRecord {
+    SlotRecord {
+        phase: Phase::Held,
+        mode: shelved.mode,
+        generation: 0,
+        ticket: 0,
+        lock: shelved.lock,
+        token: shelved.token,
+        since: shelved.since_us * 1000,
+        part: None,
+    }
 }
 
 /// Drops dead shared holders that the lock's word does not count any more, the earliest first: of
@@ -339,7 +392,7 @@ async fn range_of<E: Endpoint>(
     let unit = if is_read { endpoint.old() as u64 } else { 1 };
     let (first, end) = (units & u64::from(u32::MAX), units >> 32);
     let at = |units: u64| units.saturating_mul(unit);
-    Ok(at(first)..if end >= range_protocol().units().unwrap_or(0) { u64::MAX } else { at(end) })
+    Ok(at(first)..if end >= RANGE_UNITS { u64::MAX } else { at(end) })
 }
 
 /// "all of it", "10 and more", "from 10 to 20".

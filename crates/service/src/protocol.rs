@@ -1,7 +1,9 @@
 //! The locks that names have.
 
+use farlock_fabric::Addr;
 use farlock_locks::record::citron_rw::Shared;
 use farlock_locks::record::claim::{Claim, ClaimWord};
+use farlock_locks::shelf::Shelf;
 use farlock_locks::{LockKind, Token, TokenSource};
 
 use crate::directory::Kind;
@@ -12,6 +14,7 @@ pub(crate) const LOCK_KIND: Kind = Kind {
     count: |word| ClaimWord(word).count(),
     fresh: |count| ClaimWord::new().with(ClaimWord::COUNT, count).0,
     bytes: Protocol::BYTES,
+    shelf: None,
 };
 
 /// How many newcomers may pass between two writers that wait: what makes a lock that many want
@@ -35,12 +38,25 @@ const RANGE_LEVELS: u8 = 7;
 /// Units of a table; the last one stands for all positions behind it too.
 pub(crate) const RANGE_UNITS: u64 = 1 << 18;
 
+/// Blocks of the shelf where sessions write down what they hold of tables of ranges beyond what they
+/// have places for: 65,536 holds of a region.
+const SHELF_BLOCKS: u16 = 4096;
+
+/// Bytes of that shelf.
+pub(crate) const SHELF_BYTES: u64 = Shelf::bytes(SHELF_BLOCKS).next_multiple_of(64 << 10);
+
+/// The shelf that lies there.
+pub(crate) fn shelf_at(base: Addr) -> Shelf {
+    Shelf::new(base, SHELF_BLOCKS)
+}
+
 /// The lock of ranges that every session and command of a region uses.
-pub(crate) fn range_protocol() -> RangeProtocol {
+pub(crate) fn range_protocol(shelf: Shelf) -> RangeProtocol {
     // Callers may hold some ranges and wait for others: those must not meet if they are disjoint.
     // Nor may they wait for one that itself only waits.
     let levels = RANGE_LEVELS;
-    Shared { levels, is_exact: true, steps_back_max: u8::MAX, ..Shared::default() }
+    let steps_back_max = u8::MAX;
+    Shared { levels, is_exact: true, steps_back_max, shelf: Some(shelf), ..Shared::default() }
 }
 
 /// Bytes of the count and the tree of a table of ranges.
@@ -53,6 +69,7 @@ pub(crate) const RANGE_KIND: Kind = Kind {
     count: |word| word as u64 & ((1 << Token::COUNT_BITS) - 1),
     fresh: |count| u128::from(count) & ((1 << Token::COUNT_BITS) - 1),
     bytes: RANGE_LOCK_BYTES,
+    shelf: Some(RANGE_HEAP_BYTES),
 };
 
 /// Where the word lies that says how long a unit is.
@@ -76,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_table_of_ranges_has_room_for_its_tree() {
-        assert_eq!(range_protocol().bytes(), RANGE_LOCK_BYTES);
-        assert_eq!(range_protocol().units(), Some(RANGE_UNITS));
+        let lock = range_protocol(shelf_at(Addr::from_bits(0)));
+        assert_eq!((lock.bytes(), lock.units()), (RANGE_LOCK_BYTES, Some(RANGE_UNITS)));
     }
 }

@@ -13,7 +13,7 @@ use farlock_locks::Token;
 
 use crate::connection::Region;
 use crate::directory::Directory;
-use crate::protocol::RANGE_HEAP_BYTES;
+use crate::protocol::{RANGE_HEAP_BYTES, SHELF_BYTES};
 
 /// The region used where none is named.
 pub const DEFAULT_REGION: &str = "default";
@@ -186,11 +186,12 @@ impl RegionOptions {
         options.slots = SLOTS;
         options.heap_bytes = HEAP_BYTES.max(u64::from(self.places) * HEAP_BYTES_A_PLACE);
         // It maps what it may have, so that it fits where address space is short.
-        options.growing_by(RANGE_HEAP_BYTES)
+        options.growing_by(RANGE_HEAP_BYTES + SHELF_BYTES)
     }
 }
 
-/// Where the directory of tables of ranges lies, behind that of locks, and how long it is.
+/// Where the directory of tables of ranges lies, behind that of locks, and how long it is. Behind it
+/// lies their shelf.
 pub(crate) fn range_heap(region: &impl Connection, locks: &Directory) -> (Addr, u64) {
     /// A region's size is a multiple of this.
     const BLOCK_BYTES: u64 = 64 << 10;

@@ -261,6 +261,85 @@ fn what_a_dead_process_held_is_taken_over() {
     }
 }
 
+/// Ranges of which a session has places for few.
+const MANY: u64 = 3_000;
+
+fn hold_many(table: &RangeLock) -> Vec<farlock::session::RangeGuard> {
+    (0..MANY).map(|n| table.exclusive(2 * n..2 * n + 1).blocking().unwrap()).collect()
+}
+
+#[test]
+fn a_session_holds_thousands_of_ranges() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let (ours, theirs) = (session.range("many"), stage.session().range("many"));
+    let mut held = hold_many(&ours);
+    let seen = theirs.holders(..).unwrap();
+    assert_eq!(seen.len(), held.len());
+    let pid = std::process::id();
+    let is_listed = |guard: &farlock::session::RangeGuard| {
+        let of = |it: &farlock::Participant| it.pid == pid && it.token == Some(guard.token());
+        seen.iter().any(|it| it.range == Some(guard.range()) && of(it))
+    };
+    assert!(held.iter().step_by(61).all(is_listed));
+    assert!(held.iter().all(|guard| guard.lost_reason().is_none()));
+    // Room for other tables is not made at this one's expense.
+    for name in 0..60 {
+        drop(session.range(name.to_string()).exclusive(0..9).blocking().unwrap());
+    }
+    for n in (0..MANY).step_by(37) {
+        assert!(is_busy(&theirs, 2 * n..2 * n + 1) && !is_busy(&theirs, 2 * n + 1..2 * n + 2));
+    }
+    let (last, waited) = (2 * MANY - 2, Duration::from_secs(10));
+    let waiter = thread::scope(|scope| {
+        let waiter = scope.spawn(|| theirs.shared(last - 6..last + 2).within(waited).blocking());
+        thread::sleep(SOON);
+        for guard in held.drain(held.len() - 4..) {
+            assert!(!waiter.is_finished(), "{:?} is held", guard.range());
+            guard.release().blocking().unwrap();
+        }
+        waiter.join().unwrap()
+    });
+    assert_eq!(waiter.unwrap().range(), last - 6..last + 2);
+    drop(held);
+    assert!(!is_busy(&theirs, 0..2 * MANY) && theirs.holders(..).unwrap().is_empty());
+}
+
+/// Holds many ranges, and is killed.
+#[test]
+fn many_holds_actor() {
+    if !stage::is_actor() {
+        return;
+    }
+    let session = farlock::Session::open(&stage::options_from_environment()).unwrap();
+    let held = hold_many(&session.range("t"));
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    drop(held);
+}
+
+#[test]
+fn thousands_of_ranges_of_a_dead_process_are_taken_over() {
+    let stage = Stage::new();
+    let table = stage.session().range("t");
+    drop(table.exclusive(..).blocking().unwrap());
+    for round in 0..2 {
+        let mut holder = stage.actor("many_holds_actor").stdin(Stdio::piped()).spawn().unwrap();
+        let last = 2 * MANY - 2;
+        stage.until(|| is_busy(&table, last..last + 1));
+        kill(pid(&holder), Signal::KILL);
+        holder.wait().unwrap();
+        for n in (0..MANY).step_by(97) {
+            let limit = Duration::from_secs(10);
+            let taken = table.exclusive(2 * n..2 * n + 1).within(limit).blocking();
+            assert!(taken.is_ok(), "round {round}, {n}: {taken:?}");
+        }
+        // What the next one writes down lies where the dead one's holds were.
+        let own = hold_many(&table);
+        assert_eq!(table.holders(..).unwrap().len(), own.len(), "round {round}");
+    }
+    assert!(!is_busy(&table, 0..100_000), "nothing is left of the dead");
+}
+
 /// Threads of two sessions and random ranges, judged by a count for each position.
 #[test]
 fn many_threads_never_overlap() {

@@ -215,6 +215,9 @@ exhibits! {
     "keeps-token", Sound, Shared { keeps_token: true, ..citron_rw() }, true, true,
         Nothing at 4 locks,
         "Citron with a token that was counted before those left for whom its client waits";
+    "shelf-first", Sound, Exclusive { shelf_blocks: 4, shelf_first: true, ..citron() }, true, true,
+        Nothing at 4 locks,
+        "of a lock whose holds are written down, the shelf is read before the slots";
     "abort-is-release", AbortIsRelease, citron(), true, true, Nothing at 4 locks,
         "Citron as printed: who gives up its turn releases what it has not occupied";
     "late-bits", LateBits, citron(), true, true, Nothing at 4 locks,

@@ -15,13 +15,14 @@ pub mod word;
 
 use std::ops::Range;
 
-use farlock_fabric::verb::CHAIN_MAX;
+use farlock_fabric::verb::{CHAIN_MAX, Link};
 use farlock_fabric::word::Field;
-use farlock_fabric::{Fault, Nanos, Patience, Posted, Verb, WideAtomics};
+use farlock_fabric::{Endpoint, Fault, Nanos, Patience, Posted, Verb, WideAtomics};
 
-use crate::lock::{Lock, Tried};
+use crate::lock::{Lock, Shelve, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
+use crate::shelf::{Entry, Shelf, Shelved};
 use crate::site::Site;
 use crate::want::{Extent, Mode, Want};
 use course::{Course, Plan, TREE};
@@ -40,6 +41,8 @@ const LEVELS: u8 = 3;
 const NODES: usize = 2;
 /// From those who notify to those who look (section 4.7).
 const DISTANCE: u8 = 4;
+/// The most blocks of a shelf behind a tree.
+const SHELF_BLOCKS_MAX: u16 = 1024;
 /// The pause between two reads, in nanoseconds: a round trip.
 const POLL_NS: Nanos = 1_862;
 
@@ -71,6 +74,14 @@ pub struct Citron<const SHARES: bool> {
     /// How often a request that waits gives all back for a while, so that others go on that wait
     /// for what it has; from 8 on without end.
     pub steps_back_max: u8,
+    /// Where clients of several locks write down what they hold that has no slot: see
+    /// [`Shelve`](crate::lock::Shelve).
+    pub shelf: Option<Shelf>,
+    /// Blocks of a shelf of the lock's own, where its clients write down all that they hold.
+    pub shelf_blocks: u16,
+    /// Whether clients look at shelves before they look at slots: what is written down in between
+    /// they see in neither.
+    pub shelf_first: bool,
     /// The pause between two reads, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -95,6 +106,9 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             keeps_token: false,
             counts: true,
             steps_back_max: 0,
+            shelf: None,
+            shelf_blocks: 0,
+            shelf_first: false,
             poll_ns: POLL_NS,
             patience: Patience::DEFAULT,
         }
@@ -104,9 +118,18 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
 impl<const SHARES: bool> Citron<SHARES> {
     fn plan(&self) -> Plan {
         let tree = Tree { levels: self.levels, leaf_units: self.leaf_units };
-        let Self { distance, exempts, counts, steps_back_max, .. } = *self;
-        let nodes_max = (!self.is_exact).then_some(self.nodes_max);
-        Plan { tree, nodes_max, distance, shares: SHARES, exempts, counts, steps_back_max }
+        Plan {
+            tree,
+            nodes_max: (!self.is_exact).then_some(self.nodes_max),
+            distance: self.distance,
+            shares: SHARES,
+            exempts: self.exempts,
+            counts: self.counts,
+            steps_back_max: self.steps_back_max,
+            shelf: self.shelf,
+            shelf_blocks: self.shelf_blocks,
+            shelf_first: self.shelf_first,
+        }
     }
 
     fn params(&self) -> Params {
@@ -129,6 +152,40 @@ impl<const SHARES: bool> Citron<SHARES> {
     fn held(&self, want: Extent, grant: Grant) -> Course {
         self.course(want).complete(&grant.tickets)
     }
+
+    /// The verbs that give back what is held, and strike out where it is written down.
+    fn giving_back<E: Endpoint>(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        grant: Grant,
+    ) -> Vec<Link<'static>> {
+        let mut chain = take::giving_back(site.lock, &self.held(want, grant));
+        chain.extend(grant.entry.map(|entry| Link::from(entry.striking_out())));
+        chain
+    }
+
+    /// What a request has been granted, if it was; written down where all is.
+    async fn granted<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        course: Option<Course>,
+    ) -> Result<Option<Grant>, Fault> {
+        let Some(course) = course else { return Ok(None) };
+        let grant = Grant::of(&course);
+        let Some(shelf) = self.plan().own_shelf_of(site.lock) else { return Ok(Some(grant)) };
+        let block = shelf.own_block(site.endpoint).await?;
+        let entry = block.and_then(|block| shelf.entries(block).nth(site.slot().0.into()));
+        match entry {
+            Some(entry) => {
+                let shelved = self.shelved(site, want, grant.count, 0);
+                Ok(Some(self.shelve(site, grant, entry, shelved).await?))
+            }
+            None => Ok(Some(grant)),
+        }
+    }
+
 }
 
 /// What a holder remembers.
@@ -138,20 +195,23 @@ pub struct Grant {
     count: u64,
     tickets: [u16; COVER_MAX],
     nodes: u8,
+    /// Where it is written down, if it is.
+    entry: Option<Entry>,
 }
 
 impl Grant {
     fn of(course: &Course) -> Self {
         let mut tickets = [0; COVER_MAX];
         tickets[..course.tickets.len()].copy_from_slice(&course.tickets);
-        Self { count: course.token.unwrap_or(0), tickets, nodes: course.nodes.len() as u8 }
+        let (count, nodes) = (course.token.unwrap_or(0), course.nodes.len() as u8);
+        Self { count, tickets, nodes, entry: None }
     }
 }
 
 impl Granted for Grant {
-    /// How many nodes its record is to say that it has.
+    /// How many nodes its record is to say that it has: none of what is written down elsewhere.
     fn generation(self) -> u64 {
-        self.nodes.into()
+        if self.entry.is_some() { 0 } else { self.nodes.into() }
     }
 
     fn count(self) -> u64 {
@@ -178,7 +238,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
 
     fn bytes(&self) -> u64 {
         let plan = self.plan();
-        Self::BYTES.max(TREE + plan.tree.bytes() * u64::from(plan.halves()))
+        Self::BYTES.max(plan.end())
     }
 
     fn units(&self) -> Option<u64> {
@@ -188,7 +248,8 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, behind that `space=COUNT` for as
     /// many levels as so many units need, `k=COUNT` nodes at most for a range, `exact=yes` for as
     /// many as have its units alone, `m=COUNT` levels between clients that meet; `tokens=no` where
-    /// nobody needs any; `back=COUNT` steps back of a request at most;
+    /// nobody needs any; `back=COUNT` steps back of a request at most; `shelf=BLOCKS` behind the
+    /// tree, where all holds are written down;
     /// `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
@@ -207,6 +268,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "m" => Some(Setting::count(&mut self.distance, 1..=DISTANCE_MAX)),
             "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
             "back" => Some(Setting::count(&mut self.steps_back_max, 0..=u8::MAX)),
+            "shelf" => Some(Setting::count(&mut self.shelf_blocks, 1..=SHELF_BLOCKS_MAX)),
             "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
             _ => Setting::patience(&mut self.patience, name),
         }
@@ -297,7 +359,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         _: Option<u128>,
     ) -> Result<Option<Grant>, Fault> {
         let course = self.params().acquire(site, self.course(want)).await?;
-        Ok(course.map(|course| Grant::of(&course)))
+        self.granted(site, want, course).await
     }
 
     fn closing(&self, site: &Site<'_, E>, want: Extent, grant: Grant) -> Option<Verb<'static>> {
@@ -307,15 +369,13 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
 
     /// Gives all back, as many nodes as go out with one doorbell.
     fn close(&self, site: &Site<'_, E>, want: Extent, grant: Grant) -> Option<Posted> {
-        let course = self.held(want, grant);
-        let mut chain = take::giving_back(site.lock, &course);
+        let mut chain = self.giving_back(site, want, grant);
         chain.truncate(CHAIN_MAX);
         Some(site.endpoint.post_chain(&chain))
     }
 
     fn closed(&self, site: &Site<'_, E>, want: Extent, grant: Grant, _: u128) -> bool {
-        let course = self.held(want, grant);
-        take::giving_back(site.lock, &course).len() <= CHAIN_MAX
+        self.giving_back(site, want, grant).len() <= CHAIN_MAX
     }
 
     /// What did not go out with the first doorbell.
@@ -326,8 +386,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         grant: Grant,
         _: Option<u128>,
     ) -> Result<(), Fault> {
-        let course = self.held(want, grant);
-        let chain = take::giving_back(site.lock, &course);
+        let chain = self.giving_back(site, want, grant);
         for rest in chain[CHAIN_MAX..].chunks(CHAIN_MAX) {
             site.endpoint.chain(rest).await?;
         }
@@ -344,7 +403,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
 
     async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Result<Option<Grant>, Fault> {
         let course = self.params().attempt(site, self.course(want)).await?;
-        Ok(course.map(|course| Grant::of(&course)))
+        self.granted(site, want, course).await
     }
 
     async fn try_beside(
@@ -354,6 +413,24 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         _: u128,
     ) -> Result<Option<Grant>, Fault> {
         let course = self.params().attempt_past_the_dead(site, self.course(want)).await?;
-        Ok(course.map(|course| Grant::of(&course)))
+        self.granted(site, want, course).await
+    }
+}
+
+impl<E: WideAtomics, const SHARES: bool> Shelve<E> for Citron<SHARES> {
+    fn shelved(&self, site: &Site<'_, E>, want: Extent, token: u64, since_us: u64) -> Shelved {
+        let (part, mode) = (self.course(want).units_word(), want.mode());
+        Shelved { lock: site.lock, part, mode, token, since_us }
+    }
+
+    async fn shelve(
+        &self,
+        site: &Site<'_, E>,
+        grant: Grant,
+        entry: Entry,
+        shelved: Shelved,
+    ) -> Result<Grant, Fault> {
+        entry.put(site.endpoint, shelved).await?;
+        Ok(Grant { entry: Some(entry), ..grant })
     }
 }

@@ -7,12 +7,13 @@
 //! | step | why nobody is hurt |
 //! | --- | --- |
 //! | named to leaving | a client that enters the name makes it a name again |
-//! | leaving to dead | no slot record of the living had the lock's address after the step before, and a client that aims at it later finds the link changed |
+//! | leaving to dead | no slot record of the living had the lock's address after the step before, and no hold that is written down, and a client that aims at it later finds the link changed |
 //! | dead to staged | it is in no chain: the chain was walked to its end, and its word changed after that, so a client that walked it before sees that it must walk again, and one that was about to put the record there cannot |
 
 use std::collections::BTreeSet;
 
 use farlock_fabric::{Addr, Endpoint, Slot, Verb, WORDS_MAX, WideAtomics};
+use farlock_locks::shelf::Shelved;
 use farlock_locks::slot;
 
 use super::error::DirectoryError;
@@ -155,6 +156,13 @@ impl Directory {
             return Ok(None);
         }
         *used = locks_in_use(endpoint).await?;
+        // After the slots: what is written down in between is found in one of them.
+        if let Some(shelf) = kind.shelf.map(|behind| self.layout.shelf(behind)) {
+            let tell = |_, shelved: Shelved| {
+                used.insert(shelved.lock);
+            };
+            shelf.for_each(endpoint, tell).await?;
+        }
         if used.contains(&lock) || self.facts(endpoint, record).await?.kind()? != kind.name {
             self.change(endpoint, record, leaving, leaving.turned(State::Named)).await?;
             return Ok(None);

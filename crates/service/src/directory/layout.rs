@@ -15,6 +15,9 @@
 //! them and reads none.
 
 use farlock_fabric::{Addr, EndpointId, word};
+use farlock_locks::shelf::Shelf;
+
+use crate::protocol::shelf_at;
 
 /// Bytes in the longest name of a lock.
 pub(super) const NAME_BYTES_MAX: usize = 255;
@@ -50,7 +53,7 @@ pub(super) const NAME: usize = 8;
 
 /// "fdir", of which the first word's mark is made.
 const MARK: u64 = 0x6664_6972;
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 word! {
     /// The first word of a directory. It is written once.
@@ -227,6 +230,11 @@ impl Layout {
         let chains = u64::from(records).div_ceil(3) * CHAINS_PER_3_RECORDS;
         let beyond = if lock_bytes > WORD { lock_bytes.next_multiple_of(LINE) } else { 0 };
         Self { base, records, chains, beyond }
+    }
+
+    /// The shelf that lies so many bytes from its beginning.
+    pub(super) fn shelf(&self, behind: u64) -> Shelf {
+        shelf_at(self.base.plus(behind))
     }
 
     /// The largest directory in so many bytes at `base`; `None` where not three records fit.

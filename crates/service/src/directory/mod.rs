@@ -71,6 +71,9 @@ pub(crate) struct Kind {
     pub(crate) fresh: fn(u64) -> u128,
     /// How many bytes a lock takes. Its word are the first 16.
     pub(crate) bytes: u64,
+    /// Where the shelf lies on which holds of these locks are written down, if they are, in bytes
+    /// from the directory's beginning.
+    pub(crate) shelf: Option<u64>,
 }
 
 /// Where a name's lock was found.

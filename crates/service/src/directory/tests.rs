@@ -17,6 +17,7 @@ const KIND: Kind = Kind {
     count: |word| (word >> 64) as u64,
     fresh: |count| u128::from(count) << 64,
     bytes: 16,
+    shelf: None,
 };
 
 /// Aims the only slot of an endpoint.

@@ -9,16 +9,17 @@ use std::time::Instant;
 use farlock_fabric::{
     Addr, Connection as _, Endpoint as _, EndpointId, Fault, block_on, fork_count,
 };
+use farlock_locks::shelf::{Entry as ShelfEntry, Shelf};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::pool::{Place, Pool};
+use super::pool::{Place, Pool, RangePlace};
 use super::state::{Entry, Handle, Hub, Inbox, Name, Order, Work};
 use super::waiter::{Timed, Wake};
 use crate::connection::{Lane, Region, Unparker};
 use crate::directory::Directory;
 use crate::error::{LostReason, Seeing, SessionError};
 use crate::inspect::{self, Participant, Sort};
-use crate::protocol::{RANGE_KIND, RangeProtocol};
+use crate::protocol::{RANGE_KIND, RangeProtocol, SHELF_BYTES, shelf_at};
 use crate::region::range_heap;
 
 /// Names that are remembered though nobody uses them: where their locks lie is known then.
@@ -37,14 +38,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    pub(super) fn new(region: Region, directory: Directory, dates_holds: bool) -> Self {
+    pub(super) fn new(
+        region: Region,
+        home: EndpointId,
+        directory: Directory,
+        dates_holds: bool,
+    ) -> Self {
         Self {
             region,
+            home,
             directory,
             pool: Pool::default(),
             range_directory: OnceLock::new(),
             range_pool: Pool::default(),
             range_waits: Mutex::default(),
+            free_entries: Mutex::default(),
+            clerk: Mutex::default(),
             dates_holds,
             forks: fork_count(),
             ended: OnceLock::new(),
@@ -298,9 +307,47 @@ impl Hub {
             return Ok(*directory);
         }
         let (base, bytes) = range_heap(&self.region, &self.directory);
-        self.region.lengthen(base.offset() - self.region.heap().0.offset() + bytes)?;
+        let end = base.offset() + bytes + SHELF_BYTES;
+        self.region.lengthen(end - self.region.heap().0.offset())?;
         let directory = block_on(lane, Directory::open(lane, (base, bytes), RANGE_KIND))?;
         Ok(*self.range_directory.get_or_init(|| directory))
+    }
+
+    /// Where holds of ranges are written down, once there is the directory of their tables.
+    pub(super) fn shelf(&self) -> Shelf {
+        let (base, bytes) = range_heap(&self.region, &self.directory);
+        shelf_at(base.plus(bytes))
+    }
+
+    /// An entry of the shelf that nothing stands in; `None` if there is none.
+    pub(super) fn free_entry(&self, lane: &Lane) -> Option<ShelfEntry> {
+        let mut free = lock(&self.free_entries);
+        if free.is_empty() {
+            let shelf = self.shelf();
+            let block = block_on(lane, shelf.take_block(lane, self.home)).ok().flatten()?;
+            free.extend(shelf.entries(block));
+        }
+        free.pop()
+    }
+
+    /// Whether there is a place that releases what is written down; one becomes that, if it can.
+    pub(super) fn has_clerk(&self) -> bool {
+        let mut clerk = lock(&self.clerk);
+        if clerk.is_none() {
+            *clerk = self.range_pool.take();
+        }
+        clerk.is_some()
+    }
+
+    /// Does something by the place that releases what is written down.
+    pub(super) fn by_clerk<T>(&self, act: impl FnOnce(&mut RangePlace) -> T) -> T {
+        let mut clerk = lock(&self.clerk);
+        act(clerk.as_mut().expect("there is one before anything is written down"))
+    }
+
+    /// Nothing stands in this entry any more.
+    pub(super) fn give_entry_back(&self, entry: ShelfEntry) {
+        lock(&self.free_entries).push(entry);
     }
 
     /// What ends the wait of a thread that begins by this lane.
@@ -357,7 +404,7 @@ impl Seeing for Hub {
     }
 
     fn owns(&self, id: EndpointId) -> bool {
-        self.pool.owns(id) || self.range_pool.owns(id)
+        id == self.home || self.pool.owns(id) || self.range_pool.owns(id)
     }
 }
 

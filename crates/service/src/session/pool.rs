@@ -11,13 +11,13 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Origin};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Origin};
 use farlock_locks::lock::Lock;
 use farlock_locks::{Options, Seat, slot};
 
 use crate::connection::Lane;
 use crate::inspect;
-use crate::protocol::{Protocol, RangeProtocol, lock_protocol, range_protocol};
+use crate::protocol::{Protocol, RangeProtocol};
 
 /// Idle places that a session keeps beyond those that names keep; more are given back.
 const IDLE_MAX: usize = 32;
@@ -29,29 +29,16 @@ const KEPT_MAX: usize = 64;
 const NOWHERE: Addr = Addr::from_bits(0);
 
 /// A kind of lock that sessions hold by places.
-pub(super) trait Kind: Lock<Lane> + fmt::Debug {
-    /// The one lock of this kind that all sessions and commands of a region use.
-    fn shared_by_all() -> Self;
-}
+pub(super) trait Kind: Lock<Lane> + fmt::Debug {}
 
-impl Kind for Protocol {
-    fn shared_by_all() -> Self {
-        lock_protocol()
-    }
-}
-
-impl Kind for RangeProtocol {
-    fn shared_by_all() -> Self {
-        range_protocol()
-    }
-}
+impl<L: Lock<Lane> + fmt::Debug> Kind for L {}
 
 /// A seat, and what its record says of the time.
 #[derive(Debug)]
 pub(super) struct Place<L: Kind = Protocol> {
     pub(super) seat: Seat<Lane, L>,
-    /// Whether its record says since when.
-    is_dated: Cell<bool>,
+    /// Since when, as its record says; 0 if it does not.
+    since: Cell<Nanos>,
     /// How many its record says wait in this session.
     company: Cell<u64>,
     /// Its holders, children of this process, keep what is held from others when this one dies.
@@ -62,10 +49,10 @@ pub(super) struct Place<L: Kind = Protocol> {
 pub(super) type RangePlace = Place<RangeProtocol>;
 
 impl<L: Kind> Place<L> {
-    pub(super) fn new(lane: Lane, origin: Origin, tether: Option<OwnedFd>) -> Self {
-        let seat = Seat::new(lane, L::shared_by_all(), Options::from(origin));
+    pub(super) fn new(lane: Lane, kind: L, origin: Origin, tether: Option<OwnedFd>) -> Self {
+        let seat = Seat::new(lane, kind, Options::from(origin));
         seat.endpoint().publish(seat.slot(), inspect::PID, std::process::id().into());
-        Self { seat, is_dated: Cell::new(false), company: Cell::new(0), tether }
+        Self { seat, since: Cell::new(0), company: Cell::new(0), tether }
     }
 
     /// Whether it does nothing, and could.
@@ -77,8 +64,13 @@ impl<L: Kind> Place<L> {
     #[cold]
     pub(super) fn date(&self) {
         let endpoint = self.seat.endpoint();
-        endpoint.publish(self.seat.slot(), slot::SINCE, endpoint.now());
-        self.is_dated.set(true);
+        self.since.set(endpoint.now());
+        endpoint.publish(self.seat.slot(), slot::SINCE, self.since.get());
+    }
+
+    /// Since when it does what it does, if its record says so; else 0.
+    pub(super) fn since(&self) -> Nanos {
+        self.since.get()
     }
 
     /// Notes in its record how many of the session wait behind what it does.
@@ -91,7 +83,7 @@ impl<L: Kind> Place<L> {
     /// Notes that nobody looked at a clock when what it does began.
     #[inline]
     pub(super) fn undate(&self) {
-        if self.is_dated.replace(false) {
+        if self.since.replace(0) != 0 {
             self.seat.endpoint().publish(self.seat.slot(), slot::SINCE, 0);
         }
     }

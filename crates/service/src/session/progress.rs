@@ -30,7 +30,7 @@ use super::waiter::{Outcome, Timed, Waiter};
 use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
 use crate::error::LostReason;
-use crate::protocol::LOCK_KIND;
+use crate::protocol::{LOCK_KIND, lock_protocol, range_protocol};
 use crate::{AcquireError, SessionError};
 
 /// Places made at one time.
@@ -187,7 +187,7 @@ impl Worker {
     fn new(region: Region, tether: Tether) -> Result<Self, SessionError> {
         let (home, keeper) = region.lane(false)?;
         let directory = block_on(&home, Directory::open(&home, region.heap(), LOCK_KIND))?;
-        let hub = Arc::new(Hub::new(region, directory, tether == Tether::Tied));
+        let hub = Arc::new(Hub::new(region, home.id(), directory, tether == Tether::Tied));
         let mut worker =
             Self { hub, tether, tasks: Vec::new(), home, keepers: HashMap::new(), _keeper: keeper };
         worker.make_places(false)?;
@@ -307,10 +307,11 @@ impl Worker {
             self.keepers.insert(id.index, keeper);
             if for_ranges {
                 self.hub.range_pool.admit(id);
-                self.hub.give_range_back(Box::new(Place::new(lane, origin, tether)));
+                let kind = range_protocol(self.hub.shelf());
+                self.hub.give_range_back(Box::new(Place::new(lane, kind, origin, tether)));
             } else {
                 self.hub.pool.admit(id);
-                self.hub.give_back(Box::new(Place::new(lane, origin, tether)));
+                self.hub.give_back(Box::new(Place::new(lane, lock_protocol(), origin, tether)));
             }
         }
         Ok(())

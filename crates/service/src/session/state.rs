@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use farlock_fabric::EndpointId;
 use farlock_fabric::shm::Biased;
-use farlock_locks::Token;
+use farlock_locks::shelf::Entry as ShelfEntry;
+use farlock_locks::{Extent, Lock, OnShelf, Token};
 
 use super::pool::{Place, Pool, RangePlace};
 use super::waiter::{Fate, Timed, Waiter};
-use crate::connection::{Region, Unparker};
+use crate::connection::{Lane, Region, Unparker};
 use crate::directory::{Directory, Located};
 use crate::error::{AcquireError, LostReason, SessionError};
 use crate::protocol::RangeProtocol;
@@ -38,6 +39,8 @@ pub(super) struct Handle {
 /// A session, but for the handles that keep it.
 pub(crate) struct Hub {
     pub(crate) region: Region,
+    /// The endpoint of the session's thread, which has what is the session's as a whole.
+    pub(super) home: EndpointId,
     pub(super) directory: Directory,
     pub(super) pool: Pool,
     /// The directory of tables of ranges, once one was used.
@@ -45,6 +48,10 @@ pub(crate) struct Hub {
     pub(super) range_pool: Pool<RangeProtocol>,
     /// What ends the waits of threads for ranges, by their places.
     pub(super) range_waits: Mutex<BTreeMap<u16, Unparker>>,
+    /// Entries of the shelf that are this session's, and in which nothing stands.
+    pub(super) free_entries: Mutex<Vec<ShelfEntry>>,
+    /// The place by which what is written down is released.
+    pub(super) clerk: Mutex<Option<Box<RangePlace>>>,
     /// Whether records of holds say since when. It costs a look at the clock.
     pub(super) dates_holds: bool,
     /// How often this process was forked when the session was opened.
@@ -201,11 +208,20 @@ pub(super) struct Spot {
     pub(super) idle: Vec<Box<RangePlace>>,
 }
 
-/// A range is held by this place.
+/// A range is held.
 #[derive(Debug)]
 pub(super) struct Grant {
-    pub(super) place: Box<RangePlace>,
+    pub(super) by: HeldBy,
     pub(super) token: Token,
+}
+
+/// By what a range is held.
+#[derive(Debug)]
+pub(super) enum HeldBy {
+    /// A place of its own.
+    Place(Box<RangePlace>),
+    /// What is written down on the region's shelf.
+    Shelf(Box<OnShelf<Extent, <RangeProtocol as Lock<Lane>>::Grant>>),
 }
 
 /// What becomes of an acquisition that the session's thread goes on with; `None`: it is busy.

@@ -8,12 +8,13 @@
 use std::ops::Range;
 
 use farlock_fabric::verb::{CHAIN_MAX, Link};
-use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Slot, Verb, word};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Slot, Verb, word};
 use smallvec::{SmallVec, smallvec};
 
 use super::split::{NODES_INLINE, Nodes};
 use super::tree::{NODE_BYTES, Node, Tree};
 use super::word::NodeWord;
+use crate::shelf::{Shelf, Shelved};
 use crate::site::Site;
 use crate::slot::{self, Phase, SlotWord};
 use crate::want::Mode;
@@ -86,6 +87,12 @@ pub(super) struct Plan {
     pub(super) counts: bool,
     /// How often a request gives all back for others.
     pub(super) steps_back_max: u8,
+    /// Where clients of several locks write down what they hold that has no slot.
+    pub(super) shelf: Option<Shelf>,
+    /// Blocks of the lock's own shelf, behind its tree.
+    pub(super) shelf_blocks: u16,
+    /// Whether clients look at shelves before they look at slots.
+    pub(super) shelf_first: bool,
 }
 
 /// Where the tree begins, in bytes from the word that counts grants, which has a line of its own.
@@ -101,6 +108,31 @@ impl Plan {
     pub(super) const fn word(&self, lock: Addr, node: Node, half: Half) -> Addr {
         let offset = TREE + node.offset() * self.halves() as u64;
         lock.plus(offset + if matches!(half, Half::Readers) { NODE_BYTES } else { 0 })
+    }
+
+    /// Where the tree ends.
+    const fn tree_end(&self) -> u64 {
+        let end = TREE + self.tree.bytes() * self.halves() as u64;
+        if self.shelf_blocks == 0 { end } else { end.next_multiple_of(TREE) }
+    }
+
+    /// The shelf of this lock.
+    pub(super) fn shelf_of(&self, lock: Addr) -> Option<Shelf> {
+        self.shelf.or_else(|| self.own_shelf_of(lock))
+    }
+
+    /// The one behind its tree, where every hold is written down.
+    pub(super) fn own_shelf_of(&self, lock: Addr) -> Option<Shelf> {
+        let shelf = Shelf::new(lock.plus(self.tree_end()), self.shelf_blocks);
+        (self.shelf_blocks > 0).then_some(shelf)
+    }
+
+    /// Where all ends that the lock has, in bytes from its first word.
+    pub(super) const fn end(&self) -> u64 {
+        match self.shelf_blocks {
+            0 => self.tree_end(),
+            blocks => self.tree_end() + Shelf::bytes(blocks),
+        }
     }
 
     /// The nodes of a request for these units.
@@ -364,6 +396,26 @@ impl Living {
         Some(Self { who, course, phase, cleans, tries, claims, ticket })
     }
 
+    /// One that holds all that it wants, as it has written down.
+    fn shelved(plan: Plan, owner: EndpointId, shelved: Shelved) -> Option<Self> {
+        let units = UnitsWord(shelved.part);
+        let units = units.start()..units.end();
+        if units.is_empty() || units.end > plan.tree.units() {
+            return None;
+        }
+        let mut course = Course::new(plan, shelved.mode, units);
+        course.has = course.nodes.len();
+        Some(Self {
+            who: Mailbox { endpoint: owner, slot: Slot(0) },
+            course,
+            phase: Phase::Held,
+            cleans: false,
+            tries: false,
+            claims: false,
+            ticket: None,
+        })
+    }
+
     /// Whether it just takes a ticket at this node.
     pub(super) fn gets_in_line(&self, node: Node) -> bool {
         self.phase == Phase::Coming && self.is_next(node)
@@ -441,15 +493,19 @@ impl Living {
     }
 }
 
-/// Every request of a living client at this lock but this slot's own. Costs a read or two for each
-/// slot of every endpoint there. A word of the tree that was read before was as these say, or it
-/// has changed since.
+/// Every request of a living client at this lock but this slot's own, in its slot or on the shelf;
+/// one that is just written down may be there twice. Costs a read or two for each slot of every
+/// endpoint there, and one for each block that clients have of the shelf. A word of the tree that
+/// was read before was as these say, or it has changed since.
 pub(super) async fn living<E: Endpoint>(
     site: &Site<'_, E>,
     plan: Plan,
     lock: Addr,
 ) -> Result<Vec<Living>, Fault> {
     let mut found = Vec::new();
+    if plan.shelf_first {
+        on_shelf(site, plan, lock, &mut found).await?;
+    }
     for index in site.endpoint.occupied() {
         let Some(occupant) = site.endpoint.occupant(index) else { continue };
         for slot in (0..site.endpoint.slots()).map(Slot) {
@@ -470,5 +526,23 @@ pub(super) async fn living<E: Endpoint>(
             found.extend(Living::decode(plan, who, state, units));
         }
     }
+    if !plan.shelf_first {
+        on_shelf(site, plan, lock, &mut found).await?;
+    }
     Ok(found)
+}
+
+/// Those whose holds are written down.
+async fn on_shelf<E: Endpoint>(
+    site: &Site<'_, E>,
+    plan: Plan,
+    lock: Addr,
+    found: &mut Vec<Living>,
+) -> Result<(), Fault> {
+    let Some(shelf) = plan.shelf_of(lock) else { return Ok(()) };
+    let tell = |owner, shelved: Shelved| {
+        let is_here = shelved.lock == lock;
+        found.extend(is_here.then(|| Living::shelved(plan, owner, shelved)).flatten());
+    };
+    shelf.for_each(site.endpoint, tell).await
 }

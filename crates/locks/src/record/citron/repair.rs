@@ -344,10 +344,10 @@ impl Params {
             Until::Turn(_) | Until::Vacant | Until::NoLine if living.is_empty() => {
                 let next = next.filter(|&ticket| word.before(ticket) < word.in_line());
                 let next = next.unwrap_or(word.next_ticket());
-                word::pass_to(word.turn(), word.occ() != 0, next)
+                word::pass_to(word, next)
             }
-            Until::Deserted if usize::from(word.below()) > living.len() => {
-                word::recount(word, living.len() as u16)
+            Until::Deserted if word.below() as usize > living.len() => {
+                word::recount(word, living.len() as u32)
             }
             Until::Unread(_) if usize::from(word.in_line()) > living.len() => {
                 word::recount_here(word, living.len() as u16)

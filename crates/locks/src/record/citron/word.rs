@@ -16,13 +16,13 @@ word! {
         /// Changes whenever a client leaves its ticket in line.
         STIR stir: 1,
         /// Tickets of this node given back.
-        T_CNT t_cnt: 15 => width::NODE_COUNT,
+        T_CNT t_cnt: 13 => width::NODE_TICKETS,
         /// Tickets of this node taken.
-        T_MAX t_max: 15 => width::NODE_COUNT,
+        T_MAX t_max: 13 => width::NODE_TICKETS,
         /// Of those below, how many have left.
-        D_CNT d_cnt: 15 => width::NODE_COUNT,
+        D_CNT d_cnt: 17 => width::NODE_COUNT,
         /// Of those below, how many have come.
-        D_MAX d_max: 15 => width::NODE_COUNT,
+        D_MAX d_max: 17 => width::NODE_COUNT,
     }
 }
 
@@ -62,16 +62,18 @@ pub(super) const COUNT_GRANT: MaskedFaa<u64> = MaskedFaa {
     boundary: CountWord::BOUNDARY,
 };
 
-/// As many are in line at a node, or below it, and those that come wait: so counts stay far enough
-/// apart to tell, whatever was added at the same time.
-const CROWD: u16 = 1 << (width::NODE_COUNT - 1);
+/// As many are in line at a node and those that come wait: so counts stay far enough apart to tell,
+/// whatever was added at the same time.
+const LINE_CROWD: u16 = 1 << (width::NODE_TICKETS - 1);
+/// The same of those below it.
+const CROWD_BELOW: u32 = 1 << (width::NODE_COUNT - 1);
 
-/// The largest count. Counts wrap.
-const COUNT_MAX: u16 = NodeWord::T_MAX.max() as u16;
+/// The largest ticket. Tickets wrap.
+const TICKET_MAX: u16 = NodeWord::T_MAX.max() as u16;
 
-/// The next count.
-pub(super) const fn after(count: u16) -> u16 {
-    count.wrapping_add(1) & COUNT_MAX
+/// The next ticket.
+pub(super) const fn after(ticket: u16) -> u16 {
+    ticket.wrapping_add(1) & TICKET_MAX
 }
 
 const fn bits(mask: u128) -> u64 {
@@ -104,7 +106,7 @@ impl NodeWord {
 
     /// How many in line have one before this.
     pub(super) const fn before(self, ticket: u16) -> u16 {
-        ticket.wrapping_sub(self.turn()) & COUNT_MAX
+        ticket.wrapping_sub(self.turn()) & TICKET_MAX
     }
 
     /// The line, if tickets in it may be lost. It changes with the turn, and with each lost ticket.
@@ -113,18 +115,18 @@ impl NodeWord {
     }
 
     /// How many below it have come and not left.
-    pub(super) const fn below(self) -> u16 {
-        (self.d_max().wrapping_sub(self.d_cnt()) & Self::D_MAX.max()) as u16
+    pub(super) const fn below(self) -> u32 {
+        (self.d_max().wrapping_sub(self.d_cnt()) & Self::D_MAX.max()) as u32
     }
 
     /// Whether so many are in line or below it that no more may come.
     pub(super) const fn is_crowded(self) -> bool {
-        self.is_line_crowded() || self.below() >= CROWD
+        self.is_line_crowded() || self.below() >= CROWD_BELOW
     }
 
     /// The same of those in line alone.
     pub(super) const fn is_line_crowded(self) -> bool {
-        self.in_line() >= CROWD
+        self.in_line() >= LINE_CROWD
     }
 
     const fn with_turn(self, ticket: u16) -> Self {
@@ -162,20 +164,23 @@ pub(super) const fn occupy(ticket: u16) -> MaskedCas<u64> {
 
 /// Gives back the ticket whose turn it is, and what it has occupied.
 pub(super) const fn vacate(ticket: u16, occupied: bool) -> MaskedCas<u64> {
-    pass_to(ticket, occupied, after(ticket))
-}
-
-/// The same of all tickets before this `next` one.
-pub(super) const fn pass_to(ticket: u16, occupied: bool, next: u16) -> MaskedCas<u64> {
     let turn = NodeWord::new().with_turn(ticket).with(NodeWord::OCC, occupied as u64);
-    let swap = NodeWord::new().with_turn(next);
+    let swap = NodeWord::new().with_turn(after(ticket));
     let mask = T_CNT | OCC;
     MaskedCas { compare: turn.0, compare_mask: mask, swap: swap.0, swap_mask: mask }
 }
 
+/// Gives back all tickets before this `next` one, if nobody has taken or given back any since the
+/// word was as `seen`.
+pub(super) const fn pass_to(seen: NodeWord, next: u16) -> MaskedCas<u64> {
+    let swap = NodeWord::new().with_turn(next);
+    let compare_mask = T_CNT | T_MAX | OCC;
+    MaskedCas { compare: seen.0, compare_mask, swap: swap.0, swap_mask: T_CNT | OCC }
+}
+
 /// Counts those below as left for whom `living` are still there, if nobody has come or left since
 /// the word was as `seen`.
-pub(super) const fn recount(seen: NodeWord, living: u16) -> MaskedCas<u64> {
+pub(super) const fn recount(seen: NodeWord, living: u32) -> MaskedCas<u64> {
     let swap = NodeWord::new().with(NodeWord::D_CNT, seen.d_max().wrapping_sub(living as u64));
     MaskedCas { compare: seen.0, compare_mask: D_CNT | D_MAX, swap: swap.0, swap_mask: D_CNT }
 }
@@ -221,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_ticket_is_taken_occupies_and_is_given_back_across_the_wrap() {
-        let last = COUNT_MAX;
+        let last = TICKET_MAX;
         let mut word = NodeWord::new().with_turn(last).with(NodeWord::T_MAX, last.into());
         for ticket in [last, 0] {
             word = NodeWord(masked_cas64(word.0, &occupy_free(ticket)).expect("it is free"));

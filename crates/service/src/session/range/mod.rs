@@ -1,6 +1,7 @@
 //! Ranges of a table by its name: those that overlap exclude each other, shared ones do not.
 //!
-//! Each range that is held or awaited has a place of its own in the region, so those of one session
+//! Each range that is awaited has a place of its own in the region, and so has each that is held, as
+//! long as a session has few; more are written down on the region's shelf. So those of one session
 //! exclude each other like those of others. A thread that waits waits itself; for a task the
 //! session's thread does.
 
@@ -21,7 +22,7 @@ use farlock_locks::{Mode, Token};
 use super::guard::Release;
 use super::pool::RangePlace;
 use super::root::Session;
-use super::state::{Ending, Grant, Hub, Patience, RangeJob, Table};
+use super::state::{Ending, Grant, HeldBy, Hub, Patience, RangeJob, Table};
 use super::waiter::{Fate, Timed};
 use crate::AcquireError;
 use crate::error::LostReason;
@@ -178,9 +179,9 @@ impl RangeRequest {
     }
 
     fn guard(&self, grant: Grant) -> RangeGuard {
-        let Grant { place, token } = grant;
+        let Grant { by, token } = grant;
         let table = Arc::clone(&self.table);
-        RangeGuard { table, place: Some(place), token, range: self.range.clone(), mode: self.mode }
+        RangeGuard { table, by: Some(by), token, range: self.range.clone(), mode: self.mode }
     }
 
     /// Why it was not granted in time.
@@ -334,7 +335,7 @@ impl Drop for RangeAcquire {
         }
         if let Some(Ok(Some(grant))) = fate.abandon() {
             // Nobody is there to be told how it went.
-            let _ = self.request.table.release(grant.place);
+            let _ = self.request.table.release(grant.by);
         }
         self.stop_watching();
         hub.nudge();
@@ -349,7 +350,7 @@ impl Drop for RangeAcquire {
 pub struct RangeGuard {
     table: Arc<Table>,
     /// Until it is released.
-    place: Option<Box<RangePlace>>,
+    by: Option<HeldBy>,
     token: Token,
     range: Range<u64>,
     mode: Mode,
@@ -391,22 +392,24 @@ impl RangeGuard {
 
     /// The tether of what is held: as [`Guard::tether`](super::Guard::tether).
     pub fn tether(&self) -> Option<OwnedFd> {
-        let place = self.place.as_ref().filter(|_| !self.table.hub().is_forked())?;
-        place.tether.as_ref()?.try_clone().ok()
+        match self.by.as_ref().filter(|_| !self.table.hub().is_forked())? {
+            HeldBy::Place(place) => place.tether.as_ref()?.try_clone().ok(),
+            HeldBy::Shelf(_) => None,
+        }
     }
 
     /// Releases the range: await it, or call [`Release::blocking`], for how it went.
     pub fn release(mut self) -> Release {
-        let place = self.place.take().expect("it is released once");
-        Release::of(self.table.release(place))
+        let by = self.by.take().expect("it is released once");
+        Release::of(self.table.release(by))
     }
 }
 
 impl Drop for RangeGuard {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
+        if let Some(by) = self.by.take() {
             // Nobody is there to be told; a region that is gone has nothing to release.
-            let _ = self.table.release(place);
+            let _ = self.table.release(by);
         }
     }
 }

@@ -18,18 +18,15 @@ use crate::inspect::Participant;
 use crate::protocol::{RANGE_KIND, RangeProtocol, UNIT_AT};
 use crate::session::pool::{AnyCell, PlaceCell, RangePlace};
 use crate::session::progress::too_many;
-use crate::session::state::{Ending, Grant, Hub, RangeJob, Root, Spot, Table};
+use crate::session::state::{Ending, Grant, HeldBy, Hub, RangeJob, Root, Spot, Table};
 use crate::session::waiter::Fate;
 
 /// Idle places that a table keeps for its next acquisitions.
 const KEPT_MAX: usize = 8;
 
-impl Grant {
-    fn new(place: Box<RangePlace>) -> Self {
-        let token = place.seat.token().expect("a service's locks have tokens");
-        Self { place, token }
-    }
-}
+/// A session that has more places for ranges writes down what it holds, and uses the place again. A
+/// place costs the kernel and all that look around more than an entry does.
+const PLACES_MAX: usize = 64;
 
 /// What came of asking.
 pub(super) enum Came {
@@ -189,11 +186,40 @@ impl Table {
         }
     }
 
+    /// What a place holds.
     fn held(&self, place: Box<RangePlace>) -> Grant {
-        if self.hub().dates_holds {
+        let hub = self.hub();
+        if hub.dates_holds {
             place.date();
         }
-        Grant::new(place)
+        let token = place.seat.token().expect("a service's locks have tokens");
+        let has_many = || hub.range_pool.places() > PLACES_MAX && self.spot().idle.is_empty();
+        // A tether keeps one range from others, not all that are written down.
+        let by = match place.tether.is_none() && has_many() {
+            true => self.write_down(place),
+            false => HeldBy::Place(place),
+        };
+        Grant { by, token }
+    }
+
+    /// Writes down what a place holds, if there is room on the shelf.
+    #[cold]
+    fn write_down(&self, mut place: Box<RangePlace>) -> HeldBy {
+        let hub = self.hub();
+        if !hub.has_clerk() {
+            return HeldBy::Place(place);
+        }
+        let Some(entry) = hub.free_entry(place.seat.endpoint()) else {
+            return HeldBy::Place(place);
+        };
+        match place.seat.shelve(entry, place.since() / 1000) {
+            Ok(shelved) => {
+                self.recycle(place);
+                HeldBy::Shelf(Box::new(shelved))
+            }
+            // Whoever releases it finds out.
+            Err(_) => HeldBy::Place(place),
+        }
     }
 
     /// Waits by a place that has asked, blocking this thread. `None`: the deadline has passed.
@@ -308,31 +334,47 @@ impl Table {
     }
 
     /// Releases a range.
-    pub(super) fn release(&self, mut place: Box<RangePlace>) -> Result<(), ReleaseError> {
+    pub(super) fn release(&self, by: HeldBy) -> Result<(), ReleaseError> {
         let hub = self.hub();
-        let lost = |reason| ReleaseError::Lost { name: self.text.to_string(), reason };
         if hub.is_forked() {
             // The place is the parent's; here nobody may use it.
-            let _ = ManuallyDrop::new(place);
-            return Err(lost(LostReason::Forked));
+            let _ = ManuallyDrop::new(by);
+            return Err(self.lost_hold(LostReason::Forked));
         }
-        if !place.seat.is_seen_to_hold() {
-            place.seat.forsake();
-            self.recycle(place);
-            return Err(lost(hub.check().err().unwrap_or(LostReason::TakenOver)));
-        }
-        let released = match place.seat.close() {
-            Ok(Closed::Free) => Ok(true),
-            Ok(Closed::InHand) => block_on(place.seat.endpoint(), place.seat.hand_over()),
-            Err(fault) => Err(fault),
+        let released = match by {
+            HeldBy::Place(mut place) => {
+                let is_held = place.seat.is_seen_to_hold();
+                if !is_held {
+                    place.seat.forsake();
+                }
+                let released = if is_held { close(&mut place) } else { Ok(false) };
+                self.recycle(place);
+                released
+            }
+            HeldBy::Shelf(shelved) => hub.by_clerk(|clerk| {
+                if !clerk.seat.is_on_shelf(&shelved) {
+                    return Ok(false);
+                }
+                clerk.seat.take_down(&shelved);
+                let released = close(clerk);
+                if released.is_ok() {
+                    hub.give_entry_back(shelved.entry());
+                }
+                released
+            }),
         };
-        self.recycle(place);
         match released {
             Ok(true) if hub.finds_region() => Ok(()),
-            Ok(true) => Err(lost(LostReason::RegionGone)),
-            Ok(false) => Err(lost(LostReason::TakenOver)),
-            Err(fault) => Err(lost(hub.reason(fault))),
+            Ok(true) => Err(self.lost_hold(LostReason::RegionGone)),
+            Ok(false) => {
+                Err(self.lost_hold(hub.check().err().unwrap_or(LostReason::TakenOver)))
+            }
+            Err(fault) => Err(self.lost_hold(hub.reason(fault))),
         }
+    }
+
+    fn lost_hold(&self, reason: LostReason) -> ReleaseError {
+        ReleaseError::Lost { name: self.text.to_string(), reason }
     }
 
     /// A place does nothing any more: it is kept for the next acquisition, or goes back.
@@ -375,6 +417,14 @@ impl Table {
         let lock = self.spot().found.map(Located::lock);
         let hub = Arc::downgrade(self.hub());
         Holders::new(hub, self.hub().region.clone(), lock).of_range(range.clone())
+    }
+}
+
+/// Releases what a place holds. `false`: it was not held any more.
+fn close(place: &mut RangePlace) -> Result<bool, Fault> {
+    match place.seat.close()? {
+        Closed::Free => Ok(true),
+        Closed::InHand => block_on(place.seat.endpoint(), place.seat.hand_over()),
     }
 }
 
@@ -433,7 +483,7 @@ fn tell(table: &Table, fate: Option<&Fate<Ending>>, ending: Ending) {
     };
     match left {
         Ok(wake) => wake.now(),
-        Err(Ok(Some(grant))) => drop(table.release(grant.place)),
+        Err(Ok(Some(grant))) => drop(table.release(grant.by)),
         Err(_) => {}
     }
 }

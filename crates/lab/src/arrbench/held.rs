@@ -36,8 +36,8 @@ const HELD_MAX: i64 = 100_000;
 /// From the start of a held range to that of the next; half of it is held.
 const STRIDE: u64 = 16;
 const _: () = assert!(HELD_MAX as u64 * STRIDE <= POSITIONS as u64, "every range has a position");
-/// The most ranges that a session holds here, by a place each, and one more.
-const SESSION_HELD_MAX: u32 = 1_990;
+/// The most ranges that a region's shelf has room for.
+const SESSION_HELD_MAX: u32 = 65_536;
 /// Acquisitions between two looks at the clock.
 const BATCH: u32 = 16;
 

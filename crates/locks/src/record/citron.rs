@@ -15,7 +15,7 @@ pub mod word;
 
 use std::ops::Range;
 
-use farlock_fabric::verb::{CHAIN_MAX, Link};
+use farlock_fabric::verb::CHAIN_MAX;
 use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Fault, Nanos, Patience, Posted, Verb, WideAtomics};
 
@@ -24,8 +24,9 @@ use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
 use crate::shelf::{Entry, Shelf, Shelved};
 use crate::site::Site;
+use crate::slot;
 use crate::want::{Extent, Mode, Want};
-use course::{Course, Plan, TREE};
+use course::{Course, Plan, TREE, units_word};
 use repair::Params;
 use split::{COVER_MAX, SPLIT_MAX};
 use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, LEVELS_MAX, NODE_BYTES, Tree};
@@ -153,18 +154,6 @@ impl<const SHARES: bool> Citron<SHARES> {
         self.course(want).complete(&grant.tickets)
     }
 
-    /// The verbs that give back what is held, and strike out where it is written down.
-    fn giving_back<E: Endpoint>(
-        &self,
-        site: &Site<'_, E>,
-        want: Extent,
-        grant: Grant,
-    ) -> Vec<Link<'static>> {
-        let mut chain = take::giving_back(site.lock, &self.held(want, grant));
-        chain.extend(grant.entry.map(|entry| Link::from(entry.striking_out())));
-        chain
-    }
-
     /// What a request has been granted, if it was; written down where all is.
     async fn granted<E: WideAtomics>(
         &self,
@@ -186,6 +175,17 @@ impl<const SHARES: bool> Citron<SHARES> {
         }
     }
 
+}
+
+const _: () = assert!(LEVELS_MAX as usize + 1 < CHAIN_MAX, "one node is given back at once");
+
+/// The verbs that give back what is held, and strike out where it is written down.
+fn giving_back<'a, E: Endpoint>(
+    site: &Site<'_, E>,
+    course: &'a Course,
+    grant: Grant,
+) -> impl Iterator<Item = Verb<'static>> + 'a {
+    take::giving_back(site.lock, course).chain(grant.entry.map(Entry::striking_out))
 }
 
 /// What a holder remembers.
@@ -322,7 +322,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     type Grant = Grant;
 
     fn begin(&self, site: &Site<'_, E>, want: Extent) -> u32 {
-        self.course(want).publish_units(site);
+        site.endpoint.publish(site.slot(), slot::PART, units_word(&self.units(want)));
         site.forget_position();
         0
     }
@@ -363,19 +363,20 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     }
 
     fn closing(&self, site: &Site<'_, E>, want: Extent, grant: Grant) -> Option<Verb<'static>> {
-        let course = self.held(want, grant);
-        take::giving_back(site.lock, &course).first().map(|link| link.verb)
+        take::giving_back(site.lock, &self.held(want, grant)).next()
     }
 
     /// Gives all back, as many nodes as go out with one doorbell.
     fn close(&self, site: &Site<'_, E>, want: Extent, grant: Grant) -> Option<Posted> {
-        let mut chain = self.giving_back(site, want, grant);
-        chain.truncate(CHAIN_MAX);
-        Some(site.endpoint.post_chain(&chain))
+        let course = self.held(want, grant);
+        let verbs = giving_back(site, &course, grant);
+        Some(course::post(site.endpoint, verbs.take(CHAIN_MAX)))
     }
 
     fn closed(&self, site: &Site<'_, E>, want: Extent, grant: Grant, _: u128) -> bool {
-        self.giving_back(site, want, grant).len() <= CHAIN_MAX
+        // One node and all above it fit.
+        grant.nodes == 1
+            || giving_back(site, &self.held(want, grant), grant).count() <= CHAIN_MAX
     }
 
     /// What did not go out with the first doorbell.
@@ -386,11 +387,8 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         grant: Grant,
         _: Option<u128>,
     ) -> Result<(), Fault> {
-        let chain = self.giving_back(site, want, grant);
-        for rest in chain[CHAIN_MAX..].chunks(CHAIN_MAX) {
-            site.endpoint.chain(rest).await?;
-        }
-        Ok(())
+        let course = self.held(want, grant);
+        course::execute(site.endpoint, giving_back(site, &course, grant).skip(CHAIN_MAX)).await
     }
 
     fn trying(&self, _: &Site<'_, E>, _: Extent, _: Option<u128>) -> Option<Verb<'static>> {
@@ -419,7 +417,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
 
 impl<E: WideAtomics, const SHARES: bool> Shelve<E> for Citron<SHARES> {
     fn shelved(&self, site: &Site<'_, E>, want: Extent, token: u64, since_us: u64) -> Shelved {
-        let (part, mode) = (self.course(want).units_word(), want.mode());
+        let (part, mode) = (units_word(&self.units(want)), want.mode());
         Shelved { lock: site.lock, part, mode, token, since_us }
     }
 

@@ -7,7 +7,7 @@
 
 use farlock_fabric::{Fault, Nanos, Verb, Wait, WideAtomics};
 
-use super::course::{Course, Half, Stand, chain_of};
+use super::course::{Course, Half, Stand, execute};
 use super::place::{Kept, Stage, keep, kept};
 use super::repair::{Bar, Met, Params, Wanted};
 use super::take::{By, Claim, Way, is_seen_after, look, seen, way};
@@ -184,7 +184,7 @@ impl Params {
         let addr = self.plan.word(site.lock, course.next(), Half::Writers);
         let lose = Verb::MaskedCas64 { addr, op: word::LOSE };
         let stir = Verb::MaskedFaa64 { addr, op: word::STIR };
-        site.endpoint.chain(&chain_of([lose, stir].into_iter())).await
+        execute(site.endpoint, [lose, stir].into_iter()).await
     }
 
     /// Takes the next node, if nothing is in the way.

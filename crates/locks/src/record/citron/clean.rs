@@ -6,7 +6,7 @@
 
 use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
 
-use super::course::{Course, Half, Living, Plan, Stand, chain_of, living};
+use super::course::{Course, Half, Living, Plan, Stand, execute, living};
 use super::repair::{Bar, Params, has_mended};
 use super::tree::{FANOUT, Node};
 use super::word::{self, NodeWord};
@@ -97,7 +97,7 @@ impl Params {
         });
         let op = word::vacate(ticket, true);
         let vacate = Verb::MaskedCas64 { addr: word(above), op };
-        site.endpoint.chain(&chain_of(clear.chain(std::iter::once(vacate)))).await?;
+        execute(site.endpoint, clear.chain(std::iter::once(vacate))).await?;
         if !dead.is_empty() {
             has_mended(site);
         }

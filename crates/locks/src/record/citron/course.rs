@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use farlock_fabric::verb::{CHAIN_MAX, Link};
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Slot, Verb, word};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Mailbox, Posted, Slot, Verb, word};
 use smallvec::{SmallVec, smallvec};
 
 use super::split::{NODES_INLINE, Nodes};
@@ -45,12 +45,31 @@ word! {
     }
 }
 
-/// A chain of these verbs.
-pub(super) fn chain_of(verbs: impl Iterator<Item = Verb<'static>>) -> Vec<Link<'static>> {
-    // Which is grown in steps otherwise.
-    let mut chain = Vec::with_capacity(CHAIN_MAX);
+/// Verbs that go out with one doorbell. It lives where it is posted from: neither in the heap nor in
+/// what waits for the verbs.
+pub(super) type Chain = SmallVec<[Link<'static>; CHAIN_MAX]>;
+
+/// Posts these verbs with one doorbell.
+#[inline]
+pub(super) fn post<E: Endpoint>(
+    endpoint: &E,
+    verbs: impl Iterator<Item = Verb<'static>>,
+) -> Posted {
+    let mut chain = Chain::new();
     chain.extend(verbs.map(Link::from));
-    chain
+    endpoint.post_chain(&chain)
+}
+
+/// Executes these verbs, which may be none or more than one doorbell takes.
+pub(super) async fn execute<E: Endpoint>(
+    endpoint: &E,
+    verbs: impl Iterator<Item = Verb<'static>>,
+) -> Result<(), Fault> {
+    let mut verbs = verbs.peekable();
+    while verbs.peek().is_some() {
+        endpoint.completion(post(endpoint, verbs.by_ref().take(CHAIN_MAX))).await?;
+    }
+    Ok(())
 }
 
 /// The words of a node: that of writers, and, where readers share, behind it theirs. In the second
@@ -93,6 +112,11 @@ pub(super) struct Plan {
     pub(super) shelf_blocks: u16,
     /// Whether clients look at shelves before they look at slots.
     pub(super) shelf_first: bool,
+}
+
+/// The word of a record that names these units.
+pub(super) const fn units_word(units: &Range<u64>) -> u64 {
+    UnitsWord::new().with(UnitsWord::START, units.start).with(UnitsWord::END, units.end).0
 }
 
 /// Where the tree begins, in bytes from the word that counts grants, which has a line of its own.
@@ -323,9 +347,8 @@ impl Course {
     }
 
     /// The word of a record that names these units.
-    pub(super) const fn units_word(&self) -> u64 {
-        let word = UnitsWord::new().with(UnitsWord::START, self.units.0);
-        word.with(UnitsWord::END, self.units.1).0
+    pub(super) fn units_word(&self) -> u64 {
+        units_word(&self.units())
     }
 
     /// Publishes which units are wanted. The record must say that it has no node.

@@ -1,9 +1,9 @@
 //! Taking a node of a range, and giving it back (algorithm 2).
 
 use farlock_fabric::verb::{CHAIN_MAX, Link};
-use farlock_fabric::{Addr, Endpoint, Fault, MaskedFaa, Posted, Verb, WideAtomics};
+use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, MaskedFaa, Posted, Verb, WideAtomics};
 
-use super::course::{Course, Half, Plan, Stand, chain_of};
+use super::course::{Chain, Course, Half, Plan, Stand, execute, post};
 use super::repair::{Bar, Params, Until, Wanted};
 use super::tree::Node;
 use super::word::{self, CountWord, NodeWord};
@@ -50,7 +50,7 @@ pub(super) fn look<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Posted {
     let (node, plan, lock) = (course.next(), course.plan, site.lock);
     let up = std::iter::once(node).chain(looked_at(course)).map(|node| looking(plan, lock, node));
     let down = looking_below(plan, lock, node).skip(1).filter(|_| course.counts_next());
-    site.endpoint.post_chain(&chain_of(up.chain(down)))
+    post(site.endpoint, up.chain(down))
 }
 
 /// Which links of a chain have read the next node of a request, those above it, and its window
@@ -236,9 +236,11 @@ fn counting(
 
 /// The verbs that give back all that a request has, the last node first: while one of its nodes
 /// keeps the owner of one above out, the others may be exempt from that.
-pub(super) fn giving_back(lock: Addr, course: &Course) -> Vec<Link<'static>> {
-    let numbers = (0..course.has).rev();
-    chain_of(numbers.flat_map(|number| leaving(lock, course, number)))
+pub(super) fn giving_back(
+    lock: Addr,
+    course: &Course,
+) -> impl Iterator<Item = Verb<'static>> + '_ {
+    (0..course.has).rev().flat_map(move |number| leaving(lock, course, number))
 }
 
 /// The verb that takes the next node, by this ticket if it has tickets, or says that it is read.
@@ -267,10 +269,14 @@ fn token(course: &Course, found: u128) -> u64 {
     if course.is_exclusive() { word.exclusive() } else { word.shared() }
 }
 
-/// The verbs that claim a node, with one doorbell.
-struct Chain {
-    verbs: Vec<Link<'static>>,
+/// A claim of a node on its way, with one doorbell.
+struct Claiming {
+    /// `None`: of a leaf beside another node of the request there may be nobody left to tell or to
+    /// see.
+    posted: Option<Posted>,
     links: Links,
+    /// What takes the node, if it is a compare.
+    takes: Option<MaskedCas<u64>>,
     /// Whether the bits were taken before.
     has_bits: bool,
     /// The link that reads the node behind, if one does.
@@ -286,40 +292,54 @@ struct Chain {
 /// What is read comes after what counts, notifies and takes: so whoever was granted what excludes
 /// this request, and has left, has counted that before, or is seen to have left. Of a leaf's bits
 /// nobody sees who had them; they are looked at by an atomic, before a reader reads the count.
-fn claiming(lock: Addr, course: &Course, by: By, ticket: u16, has_bits: bool) -> Chain {
+fn claiming<E: Endpoint>(
+    site: &Site<'_, E>,
+    course: &Course,
+    by: By,
+    ticket: u16,
+    has_bits: bool,
+) -> Claiming {
+    let lock = site.lock;
     let (node, plan, counts) = (course.next(), course.plan, course.counts_next());
     let own = plan.word(lock, node, Half::Writers);
-    let mut verbs = Vec::with_capacity(CHAIN_MAX);
-    verbs.extend((!has_bits).then(|| taking(lock, course, by, ticket)));
+    let taking = (!has_bits).then(|| taking(lock, course, by, ticket));
+    let takes = match taking {
+        Some(Verb::MaskedCas64 { op, .. }) => Some(op),
+        _ => None,
+    };
+    let mut verbs = Chain::new();
+    verbs.extend(taking.map(Link::from));
     let notified = verbs.len();
-    verbs.extend(counting(lock, course, course.has, word::NOTIFY));
+    verbs.extend(counting(lock, course, course.has, word::NOTIFY).map(Link::from));
     let mut links = Links { own: verbs.len(), above: 0, below: 0 };
     let is_leaf = course.mask().is_some();
     if is_leaf && plan.shares {
         let sees_bits = counts && !course.is_exclusive();
-        verbs.push(match sees_bits {
+        verbs.push(Link::from(match sees_bits {
             true => Verb::MaskedFaa64 { addr: own, op: word::STAY },
             false => looking(plan, lock, node),
-        });
+        }));
     }
     let grant = counts.then_some(verbs.len());
-    verbs.extend(counts.then(|| counting_grant(lock, course)));
+    verbs.extend(counts.then(|| counting_grant(lock, course).into()));
     links.above = verbs.len();
-    verbs.extend(above(course).map(|node| looking(plan, lock, node)));
+    verbs.extend(above(course).map(|node| looking(plan, lock, node).into()));
     if !is_leaf {
         links.own = verbs.len();
     }
     links.below = verbs.len() + 1;
-    verbs.extend(looking_below(plan, lock, node));
+    verbs.extend(looking_below(plan, lock, node).map(Link::from));
     if by == By::Turn && !course.is_exclusive() {
         // A reader has no more need of its turn.
-        verbs.push(Verb::MaskedCas64 { addr: own, op: word::vacate(ticket, false) });
+        let op = word::vacate(ticket, false);
+        verbs.push(Verb::MaskedCas64 { addr: own, op }.into());
     }
     let behind = node_behind(course).map(|node| {
-        verbs.push(looking(plan, lock, node));
+        verbs.push(looking(plan, lock, node).into());
         verbs.len() - 1
     });
-    Chain { verbs: chain_of(verbs.into_iter()), links, grant, has_bits, notified, behind }
+    let posted = (!verbs.is_empty()).then(|| site.endpoint.post_chain(&verbs));
+    Claiming { posted, links, takes, grant, has_bits, notified, behind }
 }
 
 /// The node behind the next one of a request, if all that must be known of it before it is claimed
@@ -339,12 +359,12 @@ fn way_behind<E: Endpoint>(site: &Site<'_, E>, link: Option<usize>) -> Option<Wa
 
 /// Whether the chain that claims the next node has taken it, or its reader has come to a node that
 /// no writer has.
-fn has_taken<E: Endpoint>(site: &Site<'_, E>, course: &Course, chain: &Chain) -> bool {
+fn has_taken<E: Endpoint>(site: &Site<'_, E>, course: &Course, chain: &Claiming) -> bool {
     if chain.has_bits {
         return true;
     }
-    match (&chain.verbs[0].verb, course.mask()) {
-        (Verb::MaskedCas64 { op, .. }, _) => word::swapped(op, site.endpoint.link(0).old as u64),
+    match (&chain.takes, course.mask()) {
+        (Some(op), _) => word::swapped(op, site.endpoint.link(0).old as u64),
         (_, Some(mask)) => read(site, chain.links.own)[0].0 & mask == 0,
         (_, None) => read(site, chain.links.own)[0].occ() == 0,
     }
@@ -399,10 +419,9 @@ impl Params {
         if comes_for_bits && !self.take_bits(site, course).await? {
             return Ok(Claim::Undone(Some(Bar::Bits(course.next()))));
         }
-        let chain = claiming(lock, course, by, way.ticket, comes_for_bits);
-        // Of a leaf beside another node of the request there may be nobody left to tell or to see.
-        if !chain.verbs.is_empty() {
-            site.endpoint.chain(&chain.verbs).await?;
+        let chain = claiming(site, course, by, way.ticket, comes_for_bits);
+        if let Some(posted) = chain.posted {
+            site.endpoint.completion(posted).await?;
         }
         let is_taken = has_taken(site, course, &chain);
         let barred = first_in_the_way(site, course, (chain.links.above..).zip(above(course)));
@@ -426,7 +445,7 @@ impl Params {
             true => self.undo_claim(site, course).await?,
             false => {
                 let back = counting(lock, course, number, word::RETRACT);
-                self.undo(site, course, chain_of(back)).await?;
+                self.undo(site, course, back).await?;
             }
         }
         Ok(Claim::Undone(bar))
@@ -451,21 +470,18 @@ impl Params {
         site: &Site<'_, E>,
         course: &Course,
     ) -> Result<(), Fault> {
-        self.undo(site, course, chain_of(leaving(site.lock, course, course.has))).await
+        self.undo(site, course, leaving(site.lock, course, course.has)).await
     }
 
     async fn undo<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &Course,
-        chain: Vec<Link<'static>>,
+        verbs: impl Iterator<Item = Verb<'static>>,
     ) -> Result<(), Fault> {
         let ticket = course.ticket();
         course.publish(site, Stand { phase: Phase::Leaving, claims: true, ticket });
-        if !chain.is_empty() {
-            site.endpoint.chain(&chain).await?;
-        }
-        Ok(())
+        execute(site.endpoint, verbs).await
     }
 
     /// Looks once more at what a request is in the way of that has claimed its next node.
@@ -476,8 +492,8 @@ impl Params {
     ) -> Result<Vec<Wanted>, Fault> {
         let (node, plan, lock) = (course.next(), course.plan, site.lock);
         let own = std::iter::once(looking(plan, lock, node));
-        let chain = chain_of(own.chain(looking_below(plan, lock, node).skip(1)));
-        site.endpoint.chain(&chain).await?;
+        let posted = post(site.endpoint, own.chain(looking_below(plan, lock, node).skip(1)));
+        site.endpoint.completion(posted).await?;
         Ok(in_its_way(site, course, Links { own: 0, above: 0, below: 1 }))
     }
 
@@ -492,7 +508,7 @@ impl Params {
         let read = |&node: &Node| looking(course.plan, site.lock, node);
         let tickets = course.tickets.chunks_mut(CHAIN_MAX);
         for (nodes, tickets) in nodes.chunks(CHAIN_MAX).zip(tickets) {
-            site.endpoint.chain(&chain_of(nodes.iter().map(read))).await?;
+            site.endpoint.completion(post(site.endpoint, nodes.iter().map(read))).await?;
             for (number, ticket) in tickets[..nodes.len()].iter_mut().enumerate() {
                 *ticket = self::read(site, number)[0].turn();
             }
@@ -506,14 +522,11 @@ impl Params {
         site: &Site<'_, E>,
         course: &mut Course,
     ) -> Result<(), Fault> {
-        let chain = giving_back(site.lock, course);
-        if chain.is_empty() {
+        if course.has == 0 {
             return Ok(());
         }
         course.publish(site, Stand { phase: Phase::Leaving, claims: false, ticket: None });
-        for part in chain.chunks(CHAIN_MAX) {
-            site.endpoint.chain(part).await?;
-        }
+        execute(site.endpoint, giving_back(site.lock, course)).await?;
         (course.has, course.token) = (0, None);
         course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
         Ok(())

@@ -28,7 +28,7 @@ use crate::slot;
 use crate::want::{Extent, Mode, Want};
 use course::{Course, Plan, TREE, units_word};
 use repair::Params;
-use split::{COVER_MAX, SPLIT_MAX};
+use split::SPLIT_MAX;
 use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, LEVELS_MAX, NODE_BYTES, Tree};
 use word::{CountWord, NodeWord};
 
@@ -42,6 +42,8 @@ const LEVELS: u8 = 3;
 const NODES: usize = 2;
 /// From those who notify to those who look (section 4.7).
 const DISTANCE: u8 = 4;
+/// Of so many nodes a holder remembers the tickets.
+const TICKETS_KEPT: usize = 12;
 /// The most blocks of a shelf behind a tree.
 const SHELF_BLOCKS_MAX: u16 = 1024;
 /// The pause between two reads, in nanoseconds: a round trip.
@@ -151,27 +153,28 @@ impl<const SHARES: bool> Citron<SHARES> {
 
     /// One that has all.
     fn held(&self, want: Extent, grant: Grant) -> Course {
-        self.course(want).complete(&grant.tickets)
+        let mut course = self.course(want);
+        course.completes(&grant.tickets);
+        course
     }
 
-    /// What a request has been granted, if it was; written down where all is.
+    /// What a request has been granted, written down where all is.
     async fn granted<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         want: Extent,
-        course: Option<Course>,
-    ) -> Result<Option<Grant>, Fault> {
-        let Some(course) = course else { return Ok(None) };
-        let grant = Grant::of(&course);
-        let Some(shelf) = self.plan().own_shelf_of(site.lock) else { return Ok(Some(grant)) };
+        course: &Course,
+    ) -> Result<Grant, Fault> {
+        let grant = Grant::of(course);
+        let Some(shelf) = self.plan().own_shelf_of(site.lock) else { return Ok(grant) };
         let block = shelf.own_block(site.endpoint).await?;
         let entry = block.and_then(|block| shelf.entries(block).nth(site.slot().0.into()));
         match entry {
             Some(entry) => {
                 let shelved = self.shelved(site, want, grant.count, 0);
-                Ok(Some(self.shelve(site, grant, entry, shelved).await?))
+                self.shelve(site, grant, entry, shelved).await
             }
-            None => Ok(Some(grant)),
+            None => Ok(grant),
         }
     }
 
@@ -193,7 +196,8 @@ fn giving_back<'a, E: Endpoint>(
 pub struct Grant {
     /// What its token counts.
     count: u64,
-    tickets: [u16; COVER_MAX],
+    /// Of its first nodes; those of more are read where they are given back.
+    tickets: [u16; TICKETS_KEPT],
     nodes: u8,
     /// Where it is written down, if it is.
     entry: Option<Entry>,
@@ -201,10 +205,18 @@ pub struct Grant {
 
 impl Grant {
     fn of(course: &Course) -> Self {
-        let mut tickets = [0; COVER_MAX];
-        tickets[..course.tickets.len()].copy_from_slice(&course.tickets);
+        let mut tickets = [0; TICKETS_KEPT];
+        let known = course.tickets.len().min(TICKETS_KEPT);
+        tickets[..known].copy_from_slice(&course.tickets[..known]);
         let (count, nodes) = (course.token.unwrap_or(0), course.nodes.len() as u8);
         Self { count, tickets, nodes, entry: None }
+    }
+}
+
+impl Grant {
+    /// Whether it has more nodes with tickets than it knows tickets of.
+    fn must_read_tickets(self, course: &Course) -> bool {
+        usize::from(self.nodes) > TICKETS_KEPT && course.is_exclusive()
     }
 }
 
@@ -358,17 +370,27 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         want: Extent,
         _: Option<u128>,
     ) -> Result<Option<Grant>, Fault> {
-        let course = self.params().acquire(site, self.course(want)).await?;
-        self.granted(site, want, course).await
+        let mut course = self.course(want);
+        match self.params().acquire(site, &mut course).await? {
+            true => self.granted(site, want, &course).await.map(Some),
+            false => Ok(None),
+        }
     }
 
     fn closing(&self, site: &Site<'_, E>, want: Extent, grant: Grant) -> Option<Verb<'static>> {
-        take::giving_back(site.lock, &self.held(want, grant)).next()
+        let course = self.held(want, grant);
+        if grant.must_read_tickets(&course) {
+            return None;
+        }
+        take::giving_back(site.lock, &course).next()
     }
 
     /// Gives all back, as many nodes as go out with one doorbell.
     fn close(&self, site: &Site<'_, E>, want: Extent, grant: Grant) -> Option<Posted> {
         let course = self.held(want, grant);
+        if grant.must_read_tickets(&course) {
+            return None;
+        }
         let verbs = giving_back(site, &course, grant);
         Some(course::post(site.endpoint, verbs.take(CHAIN_MAX)))
     }
@@ -379,7 +401,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
             || giving_back(site, &self.held(want, grant), grant).count() <= CHAIN_MAX
     }
 
-    /// What did not go out with the first doorbell.
+    /// What did not go out with the first doorbell, or all where there was none.
     async fn hand_over(
         &self,
         site: &Site<'_, E>,
@@ -387,8 +409,15 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         grant: Grant,
         _: Option<u128>,
     ) -> Result<(), Fault> {
-        let course = self.held(want, grant);
-        course::execute(site.endpoint, giving_back(site, &course, grant).skip(CHAIN_MAX)).await
+        let mut course = self.held(want, grant);
+        let gone = match grant.must_read_tickets(&course) {
+            true => {
+                self.params().read_tickets(site, &mut course, false).await?;
+                0
+            }
+            false => CHAIN_MAX,
+        };
+        course::execute(site.endpoint, giving_back(site, &course, grant).skip(gone)).await
     }
 
     fn trying(&self, _: &Site<'_, E>, _: Extent, _: Option<u128>) -> Option<Verb<'static>> {
@@ -400,8 +429,11 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     }
 
     async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Result<Option<Grant>, Fault> {
-        let course = self.params().attempt(site, self.course(want)).await?;
-        self.granted(site, want, course).await
+        let mut course = self.course(want);
+        match self.params().attempt(site, &mut course).await? {
+            true => self.granted(site, want, &course).await.map(Some),
+            false => Ok(None),
+        }
     }
 
     async fn try_beside(
@@ -410,8 +442,11 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         want: Extent,
         _: u128,
     ) -> Result<Option<Grant>, Fault> {
-        let course = self.params().attempt_past_the_dead(site, self.course(want)).await?;
-        self.granted(site, want, course).await
+        let mut course = self.course(want);
+        match self.params().attempt_past_the_dead(site, &mut course).await? {
+            true => self.granted(site, want, &course).await.map(Some),
+            false => Ok(None),
+        }
     }
 }
 

@@ -60,63 +60,64 @@ impl Step {
 }
 
 impl Params {
-    /// Takes all nodes of a request, or goes on with that where a wait was dropped. `None`: it was
-    /// withdrawn, and has nothing.
+    /// Takes all nodes of a request that has nothing, or goes on with that where a wait was dropped.
+    /// `false`: it was withdrawn, and has nothing.
     pub(super) async fn acquire<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        wanted: Course,
-    ) -> Result<Option<Course>, Fault> {
-        let (mut course, mut step) = self.resume(site, wanted).await?;
+        course: &mut Course,
+    ) -> Result<bool, Fault> {
+        let mut step = self.resume(site, course).await?;
         loop {
             let [units, has, tickets, token] = course.survivors();
             site.endpoint.checkpoint(&[units, has, tickets, token, step.code()]);
             if site.is_withdrawn() {
-                self.leave(site, &mut course, step.stage()).await?;
+                self.leave(site, course, step.stage()).await?;
                 if site.is_withdrawn() {
-                    return Ok(None);
+                    return Ok(false);
                 }
                 step = Step::Take(None);
             }
             step = match step {
                 Step::Take(_) if course.is_complete() => {
-                    self.count(site, &mut course).await?;
+                    self.count(site, course).await?;
                     site.forget_position();
-                    return Ok(Some(course));
+                    return Ok(true);
                 }
-                Step::Take(way) => self.take_next(site, &mut course, way).await?,
-                Step::Wait(bar) => self.wait_out(site, &mut course, bar).await?,
-                Step::Line(ticket) => self.stand_in_line(site, &mut course, ticket).await?,
-                Step::Below(wanted) => self.await_below(site, &mut course, wanted).await?,
+                Step::Take(way) => self.take_next(site, course, way).await?,
+                Step::Wait(bar) => self.wait_out(site, course, bar).await?,
+                Step::Line(ticket) => self.stand_in_line(site, course, ticket).await?,
+                Step::Below(wanted) => self.await_below(site, course, wanted).await?,
             };
         }
     }
 
-    /// What a request has, and what it does next. If something else is wanted by now than when it
-    /// waited last, it has given back all that it had.
+    /// What a request does next, which has what it had when it waited last. If something else was
+    /// wanted then, that has given back all that it had.
     async fn resume<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        wanted: Course,
-    ) -> Result<(Course, Step), Fault> {
+        wanted: &mut Course,
+    ) -> Result<Step, Fault> {
         let (mut course, stage) = match kept(site, self.plan) {
-            Kept::New(way) => return Ok((wanted, Step::Take(way))),
+            Kept::New(way) => return Ok(Step::Take(way)),
             Kept::Waiting(course, stage) => (*course, stage),
         };
         if course.is_exclusive() {
             self.read_tickets(site, &mut course, stage == Stage::Claimed).await?;
         }
-        if !course.is_for_same(&wanted) {
+        if !course.is_for_same(wanted) {
             self.leave(site, &mut course, stage).await?;
             wanted.publish_units(site);
-            return Ok((wanted, Step::Take(None)));
+            return Ok(Step::Take(None));
         }
         let step = match stage {
             Stage::Nothing => Step::Take(None),
             Stage::Line(ticket) => Step::Line(ticket),
             Stage::Claimed => Step::Below(self.look_below(site, &course).await?),
         };
-        Ok((course, step))
+        *wanted = course;
+        Ok(step)
     }
 
     /// Gives back all that a request has, and leaves the line where it is in one.

@@ -61,20 +61,20 @@ impl Params {
     pub(super) async fn attempt<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        course: Course,
-    ) -> Result<Option<Course>, Fault> {
-        let mut course = course.trying();
+        course: &mut Course,
+    ) -> Result<bool, Fault> {
+        course.tries();
         while !course.is_complete() {
-            match self.attempt_next(site, &mut course).await? {
+            match self.attempt_next(site, course).await? {
                 Next::Taken => continue,
-                Next::Beside(_) => self.undo_claim(site, &course).await?,
+                Next::Beside(_) => self.undo_claim(site, course).await?,
                 Next::Changed | Next::Barred(_) => {}
             }
-            self.give_all_back(site, &mut course).await?;
-            return Ok(None);
+            self.give_all_back(site, course).await?;
+            return Ok(false);
         }
-        self.count(site, &mut course).await?;
-        Ok(Some(course))
+        self.count(site, course).await?;
+        Ok(true)
     }
 
     /// The same where nothing of the dead is in the way: what they have left is mended. It waits
@@ -85,27 +85,27 @@ impl Params {
     pub(super) async fn attempt_past_the_dead<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
-        course: Course,
-    ) -> Result<Option<Course>, Fault> {
-        let mut course = course.trying();
+        course: &mut Course,
+    ) -> Result<bool, Fault> {
+        course.tries();
         for round in 0..ROUNDS_MAX {
             let [units, has, tickets, token] = course.survivors();
             site.endpoint.checkpoint(&[units, has, tickets, token, round]);
             if course.is_complete() {
-                self.count(site, &mut course).await?;
-                return Ok(Some(course));
+                self.count(site, course).await?;
+                return Ok(true);
             }
-            let goes_on = match self.attempt_next(site, &mut course).await? {
+            let goes_on = match self.attempt_next(site, course).await? {
                 Next::Taken | Next::Changed => true,
-                Next::Barred(bar) => self.passes(site, &mut course, bar).await?,
-                Next::Beside(wanted) => self.passes_beside(site, &mut course, &wanted).await?,
+                Next::Barred(bar) => self.passes(site, course, bar).await?,
+                Next::Beside(wanted) => self.passes_beside(site, course, &wanted).await?,
             };
             if !goes_on || site.is_withdrawn() {
                 break;
             }
         }
-        self.give_all_back(site, &mut course).await?;
-        Ok(None)
+        self.give_all_back(site, course).await?;
+        Ok(false)
     }
 
     /// Takes the next node, if nobody is in the way.

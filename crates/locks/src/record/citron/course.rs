@@ -236,9 +236,9 @@ impl Course {
         }
     }
 
-    /// The same for an attempt.
-    pub(super) fn trying(self) -> Self {
-        Self { tries: Some(0), ..self }
+    /// It is an attempt.
+    pub(super) fn tries(&mut self) {
+        self.tries = Some(0);
     }
 
     /// The same for a cleaner.
@@ -272,10 +272,11 @@ impl Course {
         (self.units, self.mode) == (other.units, other.mode)
     }
 
-    /// The same with all of them.
-    pub(super) fn complete(self, tickets: &[u16]) -> Self {
-        let has = self.nodes.len();
-        Self { has, tickets: SmallVec::from_slice(&tickets[..has]), ..self }
+    /// It has all of them, by tickets of which these are the first.
+    pub(super) fn completes(&mut self, tickets: &[u16]) {
+        self.has = self.nodes.len();
+        let known = self.has.min(tickets.len());
+        self.tickets[..known].copy_from_slice(&tickets[..known]);
     }
 
     pub(super) fn units(&self) -> Range<u64> {

@@ -46,7 +46,7 @@ word! {
 
 word! {
     /// What is held. Zero is nothing.
-    pub struct HoldWord: u64 {
+    struct HoldWord: u64 {
         /// That something is.
         IS_HELD is_held: 1,
         /// In which mode: 0 shared, 1 exclusive.
@@ -219,10 +219,7 @@ impl Shelf {
     }
 
     /// The block of this endpoint that comes first, or one that it takes.
-    pub(crate) async fn own_block<E: Endpoint>(
-        &self,
-        endpoint: &E,
-    ) -> Result<Option<u16>, Fault> {
+    pub(crate) async fn own_block<E: Endpoint>(&self, endpoint: &E) -> Result<Option<u16>, Fault> {
         let id = endpoint.id().bits();
         for block in 0..self.blocks {
             endpoint.read64(self.owner(block)).await?;

@@ -12,13 +12,14 @@ use farlock_fabric::{
     Addr, Connection, Endpoint, EndpointId, Park, Peer, Slot, Verb, WideAtomics, block_on,
 };
 use farlock_locks::record::claim::ClaimWord;
-use farlock_locks::slot::{self, Phase, SlotRecord};
 use farlock_locks::shelf::{Shelf, Shelved};
+use farlock_locks::slot::{self, Phase, SlotRecord};
 use farlock_locks::{Mode, Token};
 
 use crate::directory::{Directory, DirectoryError, Entry};
-use crate::protocol::{LOCK_KIND, RANGE_KIND, RANGE_UNITS, SHELF_BYTES, UNIT_AT, shelf_at};
+use crate::protocol::{LOCK_KIND, RANGE_KIND, RANGE_UNITS, UNIT_AT};
 use crate::region::range_heap;
+use crate::shelf::{SHELF_BYTES, shelf_at};
 use crate::text::{in_words, shown};
 
 /// The word of a slot record in which a service notes its process, beside those of

@@ -69,6 +69,7 @@ mod observer;
 mod protocol;
 mod region;
 pub mod session;
+mod shelf;
 pub mod text;
 
 pub use directory::DirectoryError;

@@ -1,6 +1,5 @@
 //! The locks that names have.
 
-use farlock_fabric::Addr;
 use farlock_locks::record::citron_rw::Shared;
 use farlock_locks::record::claim::{Claim, ClaimWord};
 use farlock_locks::shelf::Shelf;
@@ -37,18 +36,6 @@ const RANGE_LEVELS: u8 = 7;
 
 /// Units of a table; the last one stands for all positions behind it too.
 pub(crate) const RANGE_UNITS: u64 = 1 << 18;
-
-/// Blocks of the shelf where sessions write down what they hold of tables of ranges beyond what they
-/// have places for: 65,536 holds of a region.
-const SHELF_BLOCKS: u16 = 4096;
-
-/// Bytes of that shelf.
-pub(crate) const SHELF_BYTES: u64 = Shelf::bytes(SHELF_BLOCKS).next_multiple_of(64 << 10);
-
-/// The shelf that lies there.
-pub(crate) fn shelf_at(base: Addr) -> Shelf {
-    Shelf::new(base, SHELF_BLOCKS)
-}
 
 /// The lock of ranges that every session and command of a region uses.
 pub(crate) fn range_protocol(shelf: Shelf) -> RangeProtocol {
@@ -89,7 +76,10 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
+    use farlock_fabric::Addr;
+
     use super::*;
+    use crate::shelf::shelf_at;
 
     #[test]
     fn a_table_of_ranges_has_room_for_its_tree() {

@@ -13,7 +13,8 @@ use farlock_locks::Token;
 
 use crate::connection::Region;
 use crate::directory::Directory;
-use crate::protocol::{RANGE_HEAP_BYTES, SHELF_BYTES};
+use crate::protocol::RANGE_HEAP_BYTES;
+use crate::shelf::SHELF_BYTES;
 
 /// The region used where none is named.
 pub const DEFAULT_REGION: &str = "default";
@@ -190,8 +191,8 @@ impl RegionOptions {
     }
 }
 
-/// Where the directory of tables of ranges lies, behind that of locks, and how long it is. Behind it
-/// lies their shelf.
+/// Where the directory of tables of ranges lies, behind that of locks, and how long it is. Their
+/// shelf lies behind it.
 pub(crate) fn range_heap(region: &impl Connection, locks: &Directory) -> (Addr, u64) {
     /// A region's size is a multiple of this.
     const BLOCK_BYTES: u64 = 64 << 10;

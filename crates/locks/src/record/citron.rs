@@ -177,7 +177,6 @@ impl<const SHARES: bool> Citron<SHARES> {
             None => Ok(grant),
         }
     }
-
 }
 
 const _: () = assert!(LEVELS_MAX as usize + 1 < CHAIN_MAX, "one node is given back at once");
@@ -397,8 +396,7 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
 
     fn closed(&self, site: &Site<'_, E>, want: Extent, grant: Grant, _: u128) -> bool {
         // One node and all above it fit.
-        grant.nodes == 1
-            || giving_back(site, &self.held(want, grant), grant).count() <= CHAIN_MAX
+        grant.nodes == 1 || giving_back(site, &self.held(want, grant), grant).count() <= CHAIN_MAX
     }
 
     /// What did not go out with the first doorbell, or all where there was none.

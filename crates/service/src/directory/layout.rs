@@ -17,7 +17,7 @@
 use farlock_fabric::{Addr, EndpointId, word};
 use farlock_locks::shelf::Shelf;
 
-use crate::protocol::shelf_at;
+use crate::shelf::shelf_at;
 
 /// Bytes in the longest name of a lock.
 pub(super) const NAME_BYTES_MAX: usize = 255;

@@ -19,8 +19,9 @@ use crate::connection::{Lane, Region, Unparker};
 use crate::directory::Directory;
 use crate::error::{LostReason, Seeing, SessionError};
 use crate::inspect::{self, Participant, Sort};
-use crate::protocol::{RANGE_KIND, RangeProtocol, SHELF_BYTES, shelf_at};
+use crate::protocol::{RANGE_KIND, RangeProtocol};
 use crate::region::range_heap;
+use crate::shelf::{SHELF_BYTES, shelf_at};
 
 /// Names that are remembered though nobody uses them: where their locks lie is known then.
 const NAMES_KEPT: usize = 256;

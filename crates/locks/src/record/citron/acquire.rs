@@ -60,8 +60,8 @@ impl Step {
 }
 
 impl Params {
-    /// Takes all nodes of a request that has nothing, or goes on with that where a wait was dropped.
-    /// `false`: it was withdrawn, and has nothing.
+    /// Takes all nodes of a request that has nothing, or goes on with that where a wait was
+    /// dropped. `false`: it was withdrawn, and has nothing.
     pub(super) async fn acquire<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,

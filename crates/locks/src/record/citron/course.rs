@@ -45,8 +45,8 @@ word! {
     }
 }
 
-/// Verbs that go out with one doorbell. It lives where it is posted from: neither in the heap nor in
-/// what waits for the verbs.
+/// Verbs that go out with one doorbell. It lives where it is posted from: neither in the heap nor
+/// in what waits for the verbs.
 pub(super) type Chain = SmallVec<[Link<'static>; CHAIN_MAX]>;
 
 /// Posts these verbs with one doorbell.

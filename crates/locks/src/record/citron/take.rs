@@ -236,10 +236,7 @@ fn counting(
 
 /// The verbs that give back all that a request has, the last node first: while one of its nodes
 /// keeps the owner of one above out, the others may be exempt from that.
-pub(super) fn giving_back(
-    lock: Addr,
-    course: &Course,
-) -> impl Iterator<Item = Verb<'static>> + '_ {
+pub(super) fn giving_back(lock: Addr, course: &Course) -> impl Iterator<Item = Verb<'static>> + '_ {
     (0..course.has).rev().flat_map(move |number| leaving(lock, course, number))
 }
 

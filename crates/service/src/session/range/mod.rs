@@ -1,8 +1,8 @@
 //! Ranges of a table by its name: those that overlap exclude each other, shared ones do not.
 //!
-//! Each range that is awaited has a place of its own in the region, and so has each that is held, as
-//! long as a session has few; more are written down on the region's shelf. So those of one session
-//! exclude each other like those of others. A thread that waits waits itself; for a task the
+//! Each range that is awaited has a place of its own in the region. So has each that is held as
+//! long as a session has few; more are written down on the region's shelf. Thus those of one
+//! session exclude each other like those of others. A thread that waits waits itself; for a task the
 //! session's thread does.
 
 mod table;

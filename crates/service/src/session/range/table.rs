@@ -366,9 +366,7 @@ impl Table {
         match released {
             Ok(true) if hub.finds_region() => Ok(()),
             Ok(true) => Err(self.lost_hold(LostReason::RegionGone)),
-            Ok(false) => {
-                Err(self.lost_hold(hub.check().err().unwrap_or(LostReason::TakenOver)))
-            }
+            Ok(false) => Err(self.lost_hold(hub.check().err().unwrap_or(LostReason::TakenOver))),
             Err(fault) => Err(self.lost_hold(hub.reason(fault))),
         }
     }

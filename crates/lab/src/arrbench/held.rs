@@ -137,6 +137,19 @@ pub(super) fn run(args: &HeldArgs, origin: &Provenance) -> anyhow::Result<()> {
     show(origin, args.rounds.json, &rows, table)
 }
 
+/// How long one of these locks is measured for a figure, each time.
+const FIGURE_TIME: Duration = Duration::from_millis(150);
+/// How often, of which the median counts.
+const FIGURE_ROUNDS: usize = 3;
+
+/// Nanoseconds of a cycle of the lock of this name, while so many ranges are held.
+pub(crate) fn cycle(name: &str, held: u32) -> anyhow::Result<f64> {
+    let subject = SUBJECTS.iter().find(|subject| subject.name == name);
+    let subject = subject.with_context(|| format!("no lock named '{name}' holds ranges"))?;
+    let rounds = (0..FIGURE_ROUNDS).map(|_| (subject.measure)(held, FIGURE_TIME));
+    Ok(median(rounds.collect::<anyhow::Result<_>>()?))
+}
+
 fn table(rows: &[Row]) -> Table {
     let cells = |row: &Row| {
         let figures = [row.cycle_ns, row.cycle_ns_min].map(|ns| format!("{ns:.1}"));

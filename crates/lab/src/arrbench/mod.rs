@@ -5,7 +5,7 @@
 
 mod array;
 mod figures;
-mod held;
+pub(crate) mod held;
 mod published;
 mod skiplist;
 mod space;

@@ -19,6 +19,7 @@ use comfy_table::Table;
 use farlock_locks::record::citron::tree::Tree;
 use serde::Serialize;
 
+use crate::arrbench::held;
 use crate::provenance::Provenance;
 use crate::report::{show, table_of};
 use spec::{Figure, Kind, Point, Scale, Size};
@@ -102,9 +103,15 @@ fn measure(figure: &Figure, size: &Size) -> anyhow::Result<Measured> {
             let rate = |&length: &u64| false_conflicts::rate(Tree::LARGEST, length, nodes);
             Ok(at.iter().map(rate).map(Value::alone).collect())
         }
+        Kind::Held => at.iter().map(|&held| native(&series.subject, held)).collect(),
     };
     let values = figure.series.iter().map(of).collect::<anyhow::Result<_>>()?;
     Ok(Measured { at, values })
+}
+
+/// A cycle of this lock while so many ranges are held, measured here.
+fn native(lock: &str, held: u64) -> anyhow::Result<Value> {
+    held::cycle(lock, u32::try_from(held)?).map(Value::alone)
 }
 
 fn cells(name: &str, figure: &Figure, scale: Scale, measured: &Measured) -> Vec<Cell> {

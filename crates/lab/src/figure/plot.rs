@@ -31,6 +31,7 @@ pub(super) fn draw(figure: &Figure, measured: &Measured, path: &Path) -> anyhow:
         Kind::Bench => ("clients", "acquisitions a second"),
         Kind::Queueing => ("clients", "mean wait for a core, in nanoseconds"),
         Kind::FalseConflicts => ("units of a range", "false conflicts, of all pairs"),
+        Kind::Held => ("ranges held", "nanoseconds of one more and its release"),
     };
     let x = (first..last.max(first + 1.0)).log_scale().base(2.0);
     let y = (low / 2.0..high * 2.0).log_scale();

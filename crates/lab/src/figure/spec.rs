@@ -22,6 +22,7 @@ const FIGURES: &[(&str, &str)] = &[
     ("citron-7", include_str!("../../figures/citron-7.toml")),
     ("citron-11", include_str!("../../figures/citron-11.toml")),
     ("citron-unaligned", include_str!("../../figures/citron-unaligned.toml")),
+    ("held", include_str!("../../figures/held.toml")),
 ];
 
 /// The names of all figures.
@@ -35,7 +36,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub struct Figure {
     /// What it shows.
     pub title: String,
-    /// Where the paper has it.
+    /// Where the paper has it, or what is ours.
     pub source: String,
     /// Whose machines are simulated.
     pub testbed: Option<String>,
@@ -65,13 +66,15 @@ pub enum Kind {
     Queueing,
     /// All pairs of places of a range, counted: by lengths.
     FalseConflicts,
+    /// Nanoseconds of an acquisition and release on this machine: by ranges that are held.
+    Held,
 }
 
 /// How large a figure is.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Size {
-    /// The points of its axis: clients, or lengths.
+    /// The points of its axis: clients, lengths, or ranges.
     pub at: Vec<u64>,
     /// More arguments of `bench`.
     #[serde(default)]

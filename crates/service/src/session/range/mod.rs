@@ -2,8 +2,8 @@
 //!
 //! Each range that is awaited has a place of its own in the region. So has each that is held as
 //! long as a session has few; more are written down on the region's shelf. Thus those of one
-//! session exclude each other like those of others. A thread that waits waits itself; for a task the
-//! session's thread does.
+//! session exclude each other like those of others. A thread that waits waits itself; for a task
+//! the session's thread does.
 
 mod table;
 pub(super) mod together;

@@ -57,6 +57,20 @@ pub(super) fn tables(session: &Session, count: u64) -> Vec<RangeLock> {
     (0..count).map(|table| session.range(face::name(table)).in_units_of(unit(table))).collect()
 }
 
+/// So many ranges that a session writes down what it holds beside them.
+const BALLAST: u64 = 80;
+
+/// As many processes have ballast of their own; of more, some have that of one that has died.
+const BALLASTED: u64 = 64;
+
+/// Ranges of a table where nobody asks for anything else, to be held until the process dies: those
+/// that are free, or of a process that has died.
+pub(super) fn ballast(session: &Session, who: u64) -> Vec<RangeGuard> {
+    let table = session.range("ballast");
+    let own = (0..BALLAST).map(|number| 2 * (who % BALLASTED * BALLAST + number));
+    own.filter_map(|start| table.exclusive(start..start + 1).at_once().blocking().ok()).collect()
+}
+
 impl<'a> Sharer<'a> {
     pub(super) fn new(
         args: &'a FaceWorkerArgs,

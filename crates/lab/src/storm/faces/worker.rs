@@ -19,7 +19,7 @@ use super::ask::ask;
 use super::draw::{Draw, Offer};
 use super::inside::Section;
 use super::plan::{Storm, Taken, is_over, kernel_file, region_options};
-use super::several::{Sharer, tables};
+use super::several::{Sharer, ballast, tables};
 use super::start::{DROP_ONE_IN, FaceWorkerArgs};
 use crate::{child, face};
 
@@ -30,6 +30,9 @@ const THREADS: u64 = 2;
 pub fn run(args: &FaceWorkerArgs) -> anyhow::Result<()> {
     child::die_with(args.parent, "storm")?;
     let worker = Worker::open(args)?;
+    // Every other session holds more than it has places for.
+    let holds_many = args.ranges && args.who.is_multiple_of(2);
+    let _ballast = holds_many.then(|| ballast(&worker.session, args.who));
     let done = match (args.probe, args.ranges) {
         (true, _) => worker.probe(),
         (false, false) => worker.work(),

@@ -333,6 +333,30 @@ fn a_task_times_out_on_a_runtime() {
     });
 }
 
+/// Those behind their own session's hold have no records: the hold says how many there are, and
+/// for what.
+#[test]
+fn waiters_behind_a_hold_of_the_same_session_are_listed_in_their_modes() {
+    let stage = Stage::new();
+    let session = stage.session();
+    let held = session.lock("t").exclusive().blocking().unwrap();
+    thread::scope(|scope| {
+        for shares in [true, false, false, true, true] {
+            let lock = session.lock("t");
+            scope.spawn(move || match shares {
+                true => drop(lock.shared().within(LIMIT).blocking().unwrap()),
+                false => drop(lock.exclusive().within(LIMIT).blocking().unwrap()),
+            });
+        }
+        stage.until_waiting(5);
+        let listed = stage.ls();
+        let waiters = listed.split_once("\"waiters\":").unwrap().1;
+        let count = |mode: &str| waiters.matches(&format!("\"mode\":\"{mode}\"")).count();
+        assert_eq!((count("shared"), count("exclusive")), (3, 2), "{listed}");
+        drop(held);
+    });
+}
+
 #[test]
 fn a_waker_that_panics_harms_nobody_else() {
     struct Panics;

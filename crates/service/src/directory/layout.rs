@@ -427,6 +427,17 @@ mod tests {
         assert_eq!(Layout::largest((BASE, 100), WORD), None);
     }
 
+    /// So no value of a link comes back, and a compare of one finds all that happened since.
+    #[test]
+    fn every_change_of_a_link_raises_its_number() {
+        let first = Link::new().with(Link::NEXT, 7).with(Link::NUMBER, 41);
+        let owner = EndpointId { index: 3, incarnation: 1 };
+        for next in [first.turned(State::Named), first.before(9), first.staged_by(owner)] {
+            assert_eq!(next.number(), 42, "{next:?}");
+        }
+        assert_eq!((first.before(9).next(), first.turned(State::Dead).next()), (9, 7));
+    }
+
     #[test]
     fn a_first_word_is_believed_only_if_it_fits() {
         let layout = Layout::largest((BASE, 65_536), WORD).unwrap();

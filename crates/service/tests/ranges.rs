@@ -7,12 +7,12 @@ mod stage;
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use farlock::session::RangeLock;
+use farlock::session::{RangeLock, RangeRequest};
 use farlock::{AcquireError, LostReason, Mode};
 use rustix::process::Signal;
 use stage::{Stage, block_on, ended, kill, pid};
@@ -259,6 +259,44 @@ fn what_a_dead_process_held_is_taken_over() {
         }
         assert!(!is_busy(&table, 0..100_000), "nothing is left of the dead");
     }
+}
+
+/// Holders of the whole table come one after the other, or so that there is always one: whoever
+/// wants a part of it is granted it nevertheless.
+fn a_part_is_had_beside_holders_of_the_whole(hold: fn(&RangeLock) -> RangeRequest) {
+    const HOLD: Duration = Duration::from_millis(3);
+    let stage = Stage::new();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..3 {
+            let (table, is_over) = (stage.session().range("t"), &is_over);
+            scope.spawn(move || {
+                thread::sleep(number * HOLD / 3);
+                while !is_over.load(Ordering::Relaxed) {
+                    let held = hold(&table).blocking().unwrap();
+                    thread::sleep(HOLD);
+                    drop(held);
+                }
+            });
+        }
+        thread::sleep(10 * HOLD);
+        let table = stage.session().range("t");
+        let granted: Vec<_> = (0..5)
+            .map(|n| table.exclusive(n..n + 1).within(Duration::from_secs(2)).blocking())
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(granted.iter().all(Result::is_ok), "{granted:?}");
+    });
+}
+
+#[test]
+fn a_writer_of_a_part_is_granted_beside_readers_of_the_whole() {
+    a_part_is_had_beside_holders_of_the_whole(|table| table.shared(..));
+}
+
+#[test]
+fn a_writer_of_a_part_is_granted_beside_writers_of_the_whole() {
+    a_part_is_had_beside_holders_of_the_whole(|table| table.exclusive(..));
 }
 
 /// Ranges of which a session has places for few.

@@ -78,6 +78,7 @@ impl Params {
                 }
                 step = Step::Take(None);
             }
+            self.call_or_hush(site, course, &step).await?;
             step = match step {
                 Step::Take(_) if course.is_complete() => {
                     self.count(site, course).await?;
@@ -90,6 +91,48 @@ impl Params {
                 Step::Below(wanted) => self.await_below(site, course, wanted).await?,
             };
         }
+    }
+
+    /// Asks newcomers at the node above that is in the way to wait until this request has been
+    /// there; at no other node, and no longer than until it has claimed its next one, or is to wait
+    /// for something else. So whoever waits for it waits for those inside that node, who have what
+    /// lies further to the right, or all.
+    async fn call_or_hush<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        step: &Step,
+    ) -> Result<(), Fault> {
+        let calls = match *step {
+            Step::Wait(Bar::Owner(node)) => Some((node.level(), Half::Writers)),
+            Step::Wait(Bar::Readers(node)) => Some((node.level(), Half::Readers)),
+            Step::Take(_) if !course.is_complete() => course.called,
+            _ => None,
+        };
+        if course.called == calls {
+            return Ok(());
+        }
+        self.hush(site, course).await?;
+        if calls.is_some() {
+            course.called = calls;
+            let stand = Stand { phase: Phase::Waiting, claims: false, ticket: None };
+            course.publish(site, stand);
+            self.call_out(site, course).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks nobody to wait any more.
+    async fn hush<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+    ) -> Result<(), Fault> {
+        if let Some(addr) = course.called_at(site.lock) {
+            site.endpoint.verb(Verb::MaskedCas64 { addr, op: word::HUSH }).await?;
+            course.called = None;
+        }
+        Ok(())
     }
 
     /// What a request does next, which has what it had when it waited last. If something else was
@@ -127,6 +170,7 @@ impl Params {
         course: &mut Course,
         stage: Stage,
     ) -> Result<(), Fault> {
+        self.hush(site, course).await?;
         match stage {
             Stage::Nothing => {}
             Stage::Line(ticket) => self.leave_line(site, course, ticket).await?,
@@ -223,11 +267,16 @@ impl Params {
                 site.event(Event::Retried { lock: site.lock });
                 bar.map_or(Step::Take(None), Step::Wait)
             }
-            Claim::Made(below, way) if below.is_empty() => {
-                course.takes_next();
-                Step::Take(way)
+            Claim::Made(below, way) => {
+                self.hush(site, course).await?;
+                match below.is_empty() {
+                    true => {
+                        course.takes_next();
+                        Step::Take(way)
+                    }
+                    false => Step::Below(below),
+                }
             }
-            Claim::Made(below, _) => Step::Below(below),
         })
     }
 

@@ -13,8 +13,12 @@ use crate::slot::Phase;
 const ROUNDS_MAX: u64 = 64;
 
 /// How long an attempt waits for others where they alone are in its way, in nanoseconds: 100 ms in
-/// all, as for those that may be stopped, in parts, since they mostly end soon.
-const PATIENCE_NS: [Nanos; 6] = [10_000, 100_000, 1_000_000, 4_000_000, 20_000_000, 75_000_000];
+/// all, as for those that may be stopped, in parts, since they mostly end soon; and as long again
+/// for the first, which may have waited itself.
+const PATIENCE_NS: [Nanos; 7] =
+    [10_000, 100_000, 1_000_000, 4_000_000, 20_000_000, 75_000_000, 100_000_000];
+/// Of these parts so many are for those that come after it.
+const PARTS_FOR_LATER: u8 = 6;
 
 /// What came of an attempt to take a node.
 enum Next {
@@ -35,12 +39,21 @@ enum InTheWay {
     Nobody,
     /// The living.
     Living,
-    /// Attempts, all of which come after this one, or not.
-    Attempts(bool),
+    /// Attempts.
+    Attempts(Others),
     /// One that clears bits of the dead, and wants something else.
     Cleaner,
     /// Bits of the dead.
     DeadBits,
+}
+
+/// Attempts that are in the way of another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Others {
+    /// Whether all of them come after it.
+    are_later: bool,
+    /// Whether one of them is about to be gone.
+    leave: bool,
 }
 
 impl InTheWay {
@@ -50,8 +63,11 @@ impl InTheWay {
         if all(|it| it.cleans) {
             return Self::Cleaner;
         }
-        let is_first = || living.iter().all(|it| site.me.bits() < it.who.bits());
-        if all(|it| it.tries) { Self::Attempts(is_first()) } else { Self::Living }
+        if !all(|it| it.tries) {
+            return Self::Living;
+        }
+        let are_later = living.iter().all(|it| site.me.bits() < it.who.bits());
+        Self::Attempts(Others { are_later, leave: living.iter().any(Living::leaves) })
     }
 }
 
@@ -144,10 +160,12 @@ impl Params {
                 site.endpoint.checkpoint(&[left, course.survivors()[1]]);
                 let goes_on = match self.in_the_way(site, course, wanted, stand).await? {
                     InTheWay::Nobody => break,
-                    InTheWay::Attempts(true) => self.await_attempts(site, course, wanted).await?,
-                    InTheWay::Attempts(false) => {
+                    InTheWay::Attempts(others) if others.are_later => {
+                        self.await_attempts(site, course, wanted, others).await?
+                    }
+                    InTheWay::Attempts(others) => {
                         self.undo_claim(site, course).await?;
-                        return self.await_first(site, course, wanted).await;
+                        return self.await_first(site, course, wanted, others).await;
                     }
                     _ => false,
                 };
@@ -162,16 +180,24 @@ impl Params {
     }
 
     /// Waits a while for other attempts, in which they may end. Whether it has not waited too
-    /// often.
+    /// often; it never has for those that leave.
     async fn await_attempts<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &mut Course,
         (node, half, until): Wanted,
+        others: Others,
     ) -> Result<bool, Fault> {
         let waits = course.tries.unwrap_or(0);
-        let Some(&interval) = PATIENCE_NS.get(usize::from(waits)) else { return Ok(false) };
-        course.tries = Some(waits + 1);
+        let most = if others.are_later { PARTS_FOR_LATER } else { PATIENCE_NS.len() as u8 };
+        let interval = match PATIENCE_NS[..most.into()].get(usize::from(waits)) {
+            Some(&interval) => {
+                course.tries = Some(waits + 1);
+                interval
+            }
+            None if others.leave => PATIENCE_NS[0],
+            None => return Ok(false),
+        };
         let addr = self.plan.word(site.lock, node, half);
         site.endpoint.read64(addr).await?;
         let seen = site.endpoint.old() as u64;
@@ -192,13 +218,14 @@ impl Params {
         site: &Site<'_, E>,
         course: &mut Course,
         wanted: Wanted,
+        mut others: Others,
     ) -> Result<bool, Fault> {
         self.give_all_back(site, course).await?;
         course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
         let addr = self.plan.word(site.lock, wanted.0, wanted.1);
         let mut has_waited = false;
-        while self.await_attempts(site, course, wanted).await? {
-            has_waited = true;
+        while self.await_attempts(site, course, wanted, others).await? {
+            (has_waited, others.leave) = (true, false);
             site.endpoint.checkpoint(&[course.survivors()[1]]);
             site.endpoint.read64(addr).await?;
             if wanted.2.is_met(site.endpoint.old() as u64) || site.is_withdrawn() {
@@ -224,10 +251,12 @@ impl Params {
             match self.in_the_way(site, course, wanted, stand).await? {
                 InTheWay::Nobody => {}
                 InTheWay::Living => return Ok(false),
-                InTheWay::Attempts(true) => {
-                    return self.await_attempts(site, course, wanted).await;
+                InTheWay::Attempts(others) if others.are_later => {
+                    return self.await_attempts(site, course, wanted, others).await;
                 }
-                InTheWay::Attempts(false) => return self.await_first(site, course, wanted).await,
+                InTheWay::Attempts(others) => {
+                    return self.await_first(site, course, wanted, others).await;
+                }
                 InTheWay::Cleaner => {
                     self.give_all_back(site, course).await?;
                     return Ok(self.wait_at(site, course, next).await? != Met::Left);

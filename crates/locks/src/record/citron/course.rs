@@ -40,8 +40,10 @@ word! {
         CLEANS cleans: 1,
         /// Whether it tries, and waits for nobody but others that try.
         TRIES tries: 1,
+        /// Whether it may ask newcomers at a node above its next one to wait.
+        CALLS calls: 1,
         /// Nothing.
-        SPARE spare: 53,
+        SPARE spare: 52,
     }
 }
 
@@ -209,6 +211,8 @@ pub(super) struct Course {
     pub(super) tries: Option<u8>,
     /// Whether it has waited for bits of the next node: others come for them at the same time.
     pub(super) contends: bool,
+    /// At which level above its next node it asks newcomers to wait, and in which word.
+    pub(super) called: Option<(u8, Half)>,
     /// How often it has given all back for others that may wait for it.
     steps_back: u8,
     /// The count of its token, once it has one that is above those of all before it.
@@ -231,6 +235,7 @@ impl Course {
             cleans: false,
             tries: None,
             contends: false,
+            called: None,
             steps_back: 0,
             token: None,
         }
@@ -285,6 +290,17 @@ impl Course {
 
     pub(super) fn is_exclusive(&self) -> bool {
         self.mode == Mode::Exclusive
+    }
+
+    /// The word by which it asks newcomers to wait.
+    pub(super) fn called_at(&self, lock: Addr) -> Option<Addr> {
+        let (level, half) = self.called?;
+        Some(self.plan.word(lock, self.next().at_level(level), half))
+    }
+
+    /// Whether it asks newcomers to wait by this word of this node.
+    pub(super) fn calls_by(&self, node: Node, half: Half) -> bool {
+        self.called == Some((node.level(), half)) && node.is_above(self.next())
     }
 
     /// The ticket by which a writer has the next node, if that is internal.
@@ -370,6 +386,7 @@ impl Course {
             .with(ReachWord::HAS, self.has as u64)
             .with(ReachWord::CLEANS, self.cleans.into())
             .with(ReachWord::TRIES, self.tries.is_some().into())
+            .with(ReachWord::CALLS, self.called.is_some().into())
     }
 
     /// What an explorer has to tell apart.
@@ -379,7 +396,9 @@ impl Course {
         let token = self.token.map_or(0, |token| token + 1);
         let steps = u64::from(self.steps_back) << 8 | u64::from(self.contends) << 16;
         let tries = self.tries.map_or(0, |waits| u64::from(waits) + 1);
-        let steps = self.has as u64 | steps | tries << 24;
+        let called =
+            self.called.map_or(0, |(level, half)| 1 | u64::from(level) << 1 | (half as u64) << 5);
+        let steps = self.has as u64 | steps | tries << 24 | called << 32;
         [self.units_word(), steps, tickets, token]
     }
 }
@@ -396,6 +415,8 @@ pub(super) struct Living {
     pub(super) tries: bool,
     /// It may have bits of its next node, or be counted for it.
     claims: bool,
+    /// It may ask newcomers at a node above its next one to wait.
+    calls: bool,
     /// The ticket that it has at its next node, or may have.
     ticket: Option<u16>,
 }
@@ -416,8 +437,8 @@ impl Living {
         // Who reads what is above a node may claim it without another word.
         let claims = reach.claims() != 0 || phase == Phase::Opening;
         let ticket = (state.ticket() as u32).checked_sub(1).map(|ticket| ticket as u16);
-        let (cleans, tries) = (reach.cleans() != 0, reach.tries() != 0);
-        Some(Self { who, course, phase, cleans, tries, claims, ticket })
+        let (cleans, tries, calls) = (reach.cleans() != 0, reach.tries() != 0, reach.calls() != 0);
+        Some(Self { who, course, phase, cleans, tries, claims, calls, ticket })
     }
 
     /// One that holds all that it wants, as it has written down.
@@ -436,8 +457,15 @@ impl Living {
             cleans: false,
             tries: false,
             claims: false,
+            calls: false,
             ticket: None,
         })
+    }
+
+    /// Whether it may ask newcomers at this node to wait.
+    pub(super) fn calls_at(&self, node: Node) -> bool {
+        self.calls
+            && self.course.nodes.get(self.course.has).is_some_and(|&next| node.is_above(next))
     }
 
     /// Whether it just takes a ticket at this node.
@@ -460,6 +488,11 @@ impl Living {
 
     fn is_next(&self, node: Node) -> bool {
         self.course.nodes.get(self.course.has) == Some(&node)
+    }
+
+    /// Whether it gives back what it has.
+    pub(super) fn leaves(&self) -> bool {
+        self.phase == Phase::Leaving
     }
 
     /// Whether what its record says changes before long, whatever others do.

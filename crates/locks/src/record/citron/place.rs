@@ -2,7 +2,7 @@
 
 use farlock_fabric::{Endpoint, word};
 
-use super::course::{Course, Plan, UnitsWord};
+use super::course::{Course, Half, Plan, UnitsWord};
 use super::take::Way;
 use crate::site::Site;
 use crate::want::Mode;
@@ -20,8 +20,8 @@ word! {
         TICKET ticket: 16,
         /// How many had left where that node was seen to be free.
         LEFT left: 32,
-        /// Nothing.
-        SPARE spare: 4,
+        /// One more than the level at which it asks newcomers to wait; 0 at none.
+        CALLED called: 4,
     }
 }
 
@@ -59,11 +59,15 @@ pub(super) fn keep<E: Endpoint>(site: &Site<'_, E>, course: &Course, stage: Stag
         Stage::Line(ticket) => (LINE, ticket),
         Stage::Claimed => (CLAIMED, 0),
     };
+    let called = course.called;
     let word = PlaceWord::new()
         .with(PlaceWord::STAGE, stage)
         .with(PlaceWord::EXCLUSIVE, course.is_exclusive().into())
         .with(PlaceWord::HAS, course.has as u64)
-        .with(PlaceWord::TICKET, ticket.into());
+        .with(PlaceWord::TICKET, ticket.into())
+        // Of one that waits nobody has counted who has left.
+        .with(PlaceWord::LEFT, called.is_some_and(|(_, half)| half == Half::Readers).into())
+        .with(PlaceWord::CALLED, called.map_or(0, |(level, _)| u64::from(level) + 1));
     site.set_position(word.0);
     // Nobody stands behind it that it would have to know.
     site.set_behind(course.units_word());
@@ -91,5 +95,7 @@ pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
     let mode = if word.exclusive() == 0 { Mode::Shared } else { Mode::Exclusive };
     let mut course = Course::new(plan, mode, units.start()..units.end());
     course.has = word.has() as usize;
+    let half = if word.left() == 0 { Half::Writers } else { Half::Readers };
+    course.called = word.called().checked_sub(1).map(|level| (level as u8, half));
     Kept::Waiting(Box::new(course), stage)
 }

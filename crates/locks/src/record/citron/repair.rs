@@ -46,6 +46,8 @@ pub(super) enum Bar {
     Line(Node),
     /// That fewer are at this node and below it.
     Crowd(Node),
+    /// That nobody below asks newcomers of this node to wait, by this word.
+    Called(Node, Half),
 }
 
 impl Bar {
@@ -57,6 +59,7 @@ impl Bar {
             Self::Bits(node) => (3, node),
             Self::Crowd(node) => (4, node),
             Self::Readers(node) => (5, node),
+            Self::Called(node, half) => (6 + half as u64, node),
         };
         kind << 32 | u64::from(node.index())
     }
@@ -82,6 +85,8 @@ pub(super) enum Until {
     Roomy,
     /// That these bits are free.
     Free(u64),
+    /// That nobody asks newcomers to wait.
+    Uncalled,
 }
 
 /// All that a node has.
@@ -97,7 +102,8 @@ impl Until {
     pub(super) fn is_met(self, seen: u64) -> bool {
         let node = NodeWord(seen);
         match self {
-            Self::Turn(ticket) => node.turn() == ticket,
+            Self::Turn(ticket) => node.turn() == ticket && node.call() == 0,
+            Self::Uncalled => node.call() == 0,
             Self::Vacant => node.occ() == 0,
             Self::NoLine | Self::Unread(_) => node.in_line() == 0,
             Self::Deserted => node.below() == 0,
@@ -107,12 +113,13 @@ impl Until {
     }
 
     /// For what it waits at a word that was as `seen`: whether those in line are too many, or those
-    /// below.
-    const fn crowd(self, half: Half, seen: NodeWord) -> Self {
+    /// below; or those who ask it to wait, where it is its turn.
+    const fn at(self, half: Half, seen: NodeWord) -> Self {
         match (self, half, seen.is_line_crowded()) {
             (Self::Roomy, Half::Writers, true) => Self::NoLine,
             (Self::Roomy, Half::Readers, true) => Self::Unread(ALL),
             (Self::Roomy, _, false) => Self::Deserted,
+            (Self::Turn(ticket), ..) if seen.turn() == ticket => Self::Uncalled,
             _ => self,
         }
     }
@@ -131,6 +138,7 @@ impl Until {
             }
             Self::Unread(_) => living.may_read(node),
             Self::Deserted => living.may_be_below(node, half),
+            Self::Uncalled => living.calls_at(node),
             Self::Roomy => unreachable!("a crowd is in line or below"),
             Self::Free(mask) => living.bits(node) & mask != 0,
         }
@@ -171,6 +179,7 @@ impl Params {
             Bar::Line(node) => (node, Half::Writers, Until::NoLine),
             Bar::Readers(node) => (node, Half::Readers, Until::Unread(ALL)),
             Bar::Crowd(node) => (node, Half::of(course.mode), Until::Roomy),
+            Bar::Called(node, half) => (node, half, Until::Uncalled),
             Bar::Bits(leaf) => {
                 let mask = course.mask_of(leaf).expect("a leaf alone has bits");
                 (leaf, Half::Writers, Until::Free(mask))
@@ -255,6 +264,12 @@ impl Params {
             if until.is_met(seen) {
                 return Ok(Met::Yes);
             }
+            if course.calls_by(node, half) && NodeWord(seen).call() == 0 {
+                // Another request that asked the same has been there.
+                site.endpoint.checkpoint(&[seen]);
+                self.call_out(site, course).await?;
+                continue;
+            }
             doubt.sees(seen);
             let line = until.line_of_lost(seen);
             if doubt.is_due() || line.is_some() && line != looked {
@@ -281,6 +296,18 @@ impl Params {
             site.endpoint.checkpoint(&[seen, doubt.hash(), patience, looked_at]);
             let pause_ns = (!E::WATCHES_MEMORY).then(|| self.pause_ns(until, seen));
             doubt.wait_or_withdraw(&here, seen, pause_ns, self.patience).await;
+        }
+    }
+
+    /// Asks newcomers to wait at the node where this request does.
+    pub(super) async fn call_out<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+    ) -> Result<(), Fault> {
+        match course.called_at(site.lock) {
+            Some(addr) => site.endpoint.verb(Verb::MaskedCas64 { addr, op: word::CALL_OUT }).await,
+            None => Ok(()),
         }
     }
 
@@ -332,7 +359,7 @@ impl Params {
         seen: u64,
     ) -> Result<Found, Fault> {
         let (word, addr) = (NodeWord(seen), self.plan.word(site.lock, node, half));
-        let until = until.crowd(half, word);
+        let until = until.at(half, word);
         let mut living = living(site, self.plan, site.lock).await?;
         let in_line = living.iter().filter_map(|other| other.ticket_of(node));
         let own = if let Until::Turn(ticket) = until { Some(ticket) } else { None };
@@ -346,6 +373,7 @@ impl Params {
                 let next = next.unwrap_or(word.next_ticket());
                 word::pass_to(word, next)
             }
+            Until::Uncalled if living.is_empty() => word::HUSH,
             Until::Deserted if word.below() as usize > living.len() => {
                 word::recount(word, living.len() as u32)
             }

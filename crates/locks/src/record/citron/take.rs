@@ -85,7 +85,11 @@ pub(super) fn seen<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Result<W
         Some(mask) => writers.0 & mask == 0,
         None => writers.in_line() == 0,
     };
+    // A try is in nobody's way for long.
+    let yields = is_internal && course.tries.is_none();
     match is_free {
+        _ if yields && writers.call() != 0 => Err(Bar::Called(node, Half::Writers)),
+        _ if yields && readers.call() != 0 => Err(Bar::Called(node, Half::Readers)),
         _ if readers.is_crowded() || is_internal && writers.is_crowded() => Err(Bar::Crowd(node)),
         true => Ok(way),
         false if is_internal => Err(Bar::Line(node)),
@@ -350,7 +354,9 @@ fn node_behind(course: &Course) -> Option<Node> {
 /// The way to it, as this link has read it, if nobody is in its line.
 fn way_behind<E: Endpoint>(site: &Site<'_, E>, link: Option<usize>) -> Option<Way> {
     let [writers, readers] = read(site, link?);
-    let is_free = writers.in_line() == 0 && !writers.is_crowded() && !readers.is_crowded();
+    let is_called = writers.call() != 0 || readers.call() != 0;
+    let is_crowded = writers.is_crowded() || readers.is_crowded();
+    let is_free = writers.in_line() == 0 && !is_crowded && !is_called;
     is_free.then(|| Way { ticket: writers.turn(), left: 0 })
 }
 

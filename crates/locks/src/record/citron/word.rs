@@ -9,8 +9,9 @@ word! {
     pub struct NodeWord: u64 {
         /// Whether it is occupied: newcomers below wait.
         OCC occ: 1,
-        /// Whether the tree has grown above it. Trees do not grow yet.
-        EXP exp: 1,
+        /// Whether a request for a node below waits until this one is left, and asks newcomers to
+        /// wait for it.
+        CALL call: 1,
         /// Whether tickets in line may be those of clients that have left: a waiter there looks.
         LOST lost: 1,
         /// Changes whenever a client leaves its ticket in line.
@@ -81,6 +82,7 @@ const fn bits(mask: u128) -> u64 {
 }
 
 const OCC: u64 = bits(NodeWord::OCC.mask());
+const CALL: u64 = bits(NodeWord::CALL.mask());
 const LOST: u64 = bits(NodeWord::LOST.mask());
 const STIRRED: u64 = bits(NodeWord::STIR.mask());
 const T_CNT: u64 = bits(NodeWord::T_CNT.mask());
@@ -195,6 +197,13 @@ pub(super) const fn recount_here(seen: NodeWord, living: u16) -> MaskedCas<u64> 
 /// Says that a ticket in line is lost.
 pub(super) const LOSE: MaskedCas<u64> =
     MaskedCas { compare: 0, compare_mask: 0, swap: LOST, swap_mask: LOST };
+
+/// Asks newcomers to wait.
+pub(super) const CALL_OUT: MaskedCas<u64> =
+    MaskedCas { compare: 0, compare_mask: 0, swap: CALL, swap_mask: CALL };
+/// Asks them no more.
+pub(super) const HUSH: MaskedCas<u64> =
+    MaskedCas { compare: 0, compare_mask: 0, swap: 0, swap_mask: CALL };
 
 /// Whether a compare that found this word has swapped it.
 pub(super) const fn swapped(op: &MaskedCas<u64>, old: u64) -> bool {

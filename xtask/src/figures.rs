@@ -147,6 +147,12 @@ pub(crate) const TOYS: &[Toy] = &[
         repeats: false,
     },
     Toy {
+        title: "one more range takes its time while others are held",
+        args: "figure held --scale toy --json",
+        each: &[Expect::Positive("ours")],
+        repeats: false,
+    },
+    Toy {
         title: "every figure is drawn from what is measured, the same twice",
         args: "figure all --scale toy --json",
         each: &[Expect::Excludes],

@@ -28,7 +28,7 @@ use value::{Measured, Value};
 /// What to measure.
 #[derive(Clone, Debug, Args)]
 pub struct FigureArgs {
-    /// Which figure, or all
+    /// Which figure, or all but `held`, which is of this machine
     #[arg(value_name = "NAME|all")]
     pub name: String,
     /// How large
@@ -74,7 +74,7 @@ struct Cell {
 /// There is no such figure, holders overlapped, or nothing can be drawn there.
 pub fn run(args: &FigureArgs, origin: &Provenance) -> anyhow::Result<()> {
     let names: Vec<&str> = match args.name.as_str() {
-        "all" => spec::names().collect(),
+        "all" => spec::names().filter(|name| *name != spec::NATIVE).collect(),
         name => vec![name],
     };
     for name in names {

@@ -78,7 +78,7 @@ pub struct Citron<const SHARES: bool> {
     /// for what it has; from 8 on without end.
     pub steps_back_max: u8,
     /// Where clients of several locks write down what they hold that has no slot: see
-    /// [`Shelve`](crate::lock::Shelve).
+    /// [`Shelve`].
     pub shelf: Option<Shelf>,
     /// Blocks of a shelf of the lock's own, where its clients write down all that they hold.
     pub shelf_blocks: u16,

@@ -98,9 +98,8 @@ pub trait Shelve<E: Endpoint>: Lock<E> {
     /// What is written down of a hold.
     fn shelved(&self, site: &Site<'_, E>, want: Self::Want, token: u64, since_us: u64) -> Shelved;
 
-    /// Writes it down there. By the grant that it returns it is released, by any slot of the
-    /// entry's owner, which strikes it out. If the owner dies, what it held is mended as if it had
-    /// had slots for all.
+    /// Writes it down there. By the grant that it returns any slot may release it, which strikes it
+    /// out. If the entry's owner dies, what it held is mended as if it had had slots for all.
     async fn shelve(
         &self,
         site: &Site<'_, E>,

@@ -299,6 +299,35 @@ fn a_writer_of_a_part_is_granted_beside_writers_of_the_whole() {
     a_part_is_had_beside_holders_of_the_whole(|table| table.exclusive(..));
 }
 
+/// Waits for a part, and is stopped.
+#[test]
+fn waiting_actor() {
+    if !stage::is_actor() {
+        return;
+    }
+    let session = farlock::Session::open(&stage::options_from_environment()).unwrap();
+    drop(session.range("t").exclusive(5..6).blocking());
+}
+
+#[test]
+fn a_waiter_for_a_part_that_is_stopped_keeps_nobody_out_for_long() {
+    let stage = Stage::new();
+    let table = stage.session().range("t");
+    for shares in [true, false] {
+        let whole = || if shares { table.shared(..) } else { table.exclusive(..) };
+        let held = whole().blocking().unwrap();
+        let mut waiter = stage.actor("waiting_actor").spawn().unwrap();
+        stage.until_waiting(1);
+        kill(pid(&waiter), Signal::STOP);
+        drop(held);
+        let next = whole().within(Duration::from_secs(2)).blocking();
+        assert!(next.is_ok(), "{shares}: {next:?}");
+        drop(next);
+        kill(pid(&waiter), Signal::CONT);
+        assert!(waiter.wait().unwrap().success());
+    }
+}
+
 /// Ranges of which a session has places for few.
 const MANY: u64 = 3_000;
 

@@ -158,24 +158,20 @@ impl<const SHARES: bool> Citron<SHARES> {
         course
     }
 
-    /// What a request has been granted, written down where all is.
+    /// What a request has been granted, if it has all, written down where all is.
     async fn granted<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         want: Extent,
-        course: &Course,
-    ) -> Result<Grant, Fault> {
-        let grant = Grant::of(course);
-        let Some(shelf) = self.plan().own_shelf_of(site.lock) else { return Ok(grant) };
+        course: Option<&Course>,
+    ) -> Result<Option<Grant>, Fault> {
+        let Some(grant) = course.map(Grant::of) else { return Ok(None) };
+        let Some(shelf) = self.plan().own_shelf_of(site.lock) else { return Ok(Some(grant)) };
         let block = shelf.own_block(site.endpoint).await?;
         let entry = block.and_then(|block| shelf.entries(block).nth(site.slot().0.into()));
-        match entry {
-            Some(entry) => {
-                let shelved = self.shelved(site, want, grant.count, 0);
-                self.shelve(site, grant, entry, shelved).await
-            }
-            None => Ok(grant),
-        }
+        let Some(entry) = entry else { return Ok(Some(grant)) };
+        let shelved = self.shelved(site, want, grant.count, 0);
+        self.shelve(site, grant, entry, shelved).await.map(Some)
     }
 }
 
@@ -370,10 +366,8 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         _: Option<u128>,
     ) -> Result<Option<Grant>, Fault> {
         let mut course = self.course(want);
-        match self.params().acquire(site, &mut course).await? {
-            true => self.granted(site, want, &course).await.map(Some),
-            false => Ok(None),
-        }
+        let has_all = self.params().acquire(site, &mut course).await?;
+        self.granted(site, want, has_all.then_some(&course)).await
     }
 
     fn closing(&self, site: &Site<'_, E>, want: Extent, grant: Grant) -> Option<Verb<'static>> {
@@ -428,10 +422,8 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
 
     async fn attempt(&self, site: &Site<'_, E>, want: Extent) -> Result<Option<Grant>, Fault> {
         let mut course = self.course(want);
-        match self.params().attempt(site, &mut course).await? {
-            true => self.granted(site, want, &course).await.map(Some),
-            false => Ok(None),
-        }
+        let has_all = self.params().attempt(site, &mut course).await?;
+        self.granted(site, want, has_all.then_some(&course)).await
     }
 
     async fn try_beside(
@@ -441,10 +433,8 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         _: u128,
     ) -> Result<Option<Grant>, Fault> {
         let mut course = self.course(want);
-        match self.params().attempt_past_the_dead(site, &mut course).await? {
-            true => self.granted(site, want, &course).await.map(Some),
-            false => Ok(None),
-        }
+        let has_all = self.params().attempt_past_the_dead(site, &mut course).await?;
+        self.granted(site, want, has_all.then_some(&course)).await
     }
 }
 

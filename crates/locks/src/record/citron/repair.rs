@@ -19,6 +19,10 @@ use crate::want::Mode;
 /// A waiter in line reads at least once in the time that so many before it pause.
 const LINE_MAX: u16 = 8;
 
+/// A newcomer looks around so often, for a tenth of a second in all, before it takes a call back
+/// that nobody makes use of: who has called may be stopped.
+const LOOKS_AT_CALL: u8 = 4;
+
 /// What a client must know besides what it wants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Params {
@@ -122,6 +126,16 @@ impl Until {
             (Self::Turn(ticket), ..) if seen.turn() == ticket => Self::Uncalled,
             _ => self,
         }
+    }
+
+    /// Whether it waits for a caller alone: those whom that one waits for have left.
+    const fn is_unused_call(self, half: Half, seen: u64) -> bool {
+        let word = NodeWord(seen);
+        let is_deserted = match half {
+            Half::Writers => word.occ() == 0,
+            Half::Readers => word.in_line() == 0,
+        };
+        matches!(self.at(half, word), Self::Uncalled) && is_deserted
     }
 
     /// The line that it waits for, at a word that was as `seen`, if tickets in it may be lost.
@@ -254,7 +268,7 @@ impl Params {
     ) -> Result<Met, Fault> {
         let (node, half, until) = wanted;
         let here = site.at(self.plan.word(site.lock, node, half));
-        let (mut doubt, mut looked, mut in_vain) = (Doubt::new::<E>(), None, 0);
+        let (mut doubt, mut looked, mut in_vain, mut unused) = (Doubt::new::<E>(), None, 0, 0);
         loop {
             if site.is_withdrawn() {
                 return Ok(Met::Left);
@@ -280,8 +294,9 @@ impl Params {
                 course.publish(site, stand);
                 match found {
                     Found::Living(living, is_awaited) => {
-                        let is_in_vain = course.may_step_back() && is_awaited;
-                        in_vain += u8::from(is_in_vain && are_sure(&living));
+                        let is_sure = are_sure(&living);
+                        in_vain += u8::from(is_sure && is_awaited && course.may_step_back());
+                        unused += u8::from(is_sure && until.is_unused_call(half, seen));
                     }
                     Found::Apart => return Ok(Met::Yes),
                     Found::Mended => continue,
@@ -291,8 +306,14 @@ impl Params {
             if course.is_to_step_back(in_vain) {
                 return Ok(Met::Stuck);
             }
+            if unused == LOOKS_AT_CALL {
+                site.endpoint.verb(Verb::MaskedCas64 { addr: here.lock, op: word::HUSH }).await?;
+                unused = 0;
+                continue;
+            }
             let looked_at = looked.unwrap_or(0);
-            let patience = doubt.patience() << u8::BITS | u64::from(in_vain);
+            let looks = u64::from(unused) << u8::BITS | u64::from(in_vain);
+            let patience = doubt.patience() << u16::BITS | looks;
             site.endpoint.checkpoint(&[seen, doubt.hash(), patience, looked_at]);
             let pause_ns = (!E::WATCHES_MEMORY).then(|| self.pause_ns(until, seen));
             doubt.wait_or_withdraw(&here, seen, pause_ns, self.patience).await;

@@ -332,6 +332,11 @@ pub(crate) const CI: &[Step] = &[
                 "0-1+2-3,0-4 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes:shelf=2 \
                  --budget 4s --partial"
             ),
+            // Units of a leaf that are taken one by one, by writers and by readers.
+            range!("0-2,1-2 --crashes 1 --protocol citron-rw:leaf=2:tokens=no:outrun=0"),
+            range!("0-2,1-4 --crashes 1 --tries --protocol citron:leaf=2:tokens=no:outrun=0"),
+            range!("0-2,0-16 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no:outrun=0"),
+            range!("0-3,1-4,0-16 --protocol citron-rw:leaf=4:outrun=0 --budget 4s --partial"),
             // Tickets that are lost.
             range!("0-16,0-4 --cancels 2 --crashes 1 --protocol citron-rw:leaf=1:tokens=no"),
             range!(
@@ -422,6 +427,15 @@ pub(crate) const NIGHTLY: &[Step] = &[
             range!("1-2,1-2,0-1 --crashes 1 --tries --protocol citron:leaf=2:tokens=no"),
             range!("0-16,0-16,0-1 --cancels 2 --protocol citron:leaf=1:tokens=no"),
             range!("0-1,1-2,0-8 --protocol citron-rw:leaf=2"),
+            range!(
+                "1-2,0-2 --crashes 1 --cancels 2 --protocol citron-rw:leaf=2:tokens=no:outrun=0"
+            ),
+            range!(
+                "0-3,1-4 --crashes 1 --pauses 1 \
+                 --protocol citron:leaf=2:tokens=no:exact=yes:outrun=0"
+            ),
+            range!("0-2,1-2,0-1 --protocol citron:leaf=2:tokens=no:outrun=1"),
+            range!("0-3,1-4,0-16 --protocol citron-rw:leaf=4:tokens=no:outrun=0"),
             beside_faults!("citron"),
             many_faults!("citron"),
             beside_faults!("citron-rw"),

@@ -261,19 +261,22 @@ fn what_a_dead_process_held_is_taken_over() {
     }
 }
 
-/// Holders of the whole table come one after the other, or so that there is always one: whoever
-/// wants a part of it is granted it nevertheless.
-fn a_part_is_had_beside_holders_of_the_whole(hold: fn(&RangeLock) -> RangeRequest) {
+/// Three holders, each of what it says for its number, come one after the other, or so that there
+/// is always one: what else is wanted is granted five times nevertheless.
+fn is_had_beside_holders(
+    hold: impl Fn(&RangeLock, u64) -> RangeRequest + Sync,
+    want: impl Fn(&RangeLock, u64) -> RangeRequest,
+) {
     const HOLD: Duration = Duration::from_millis(3);
     let stage = Stage::new();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         for number in 0..3 {
-            let (table, is_over) = (stage.session().range("t"), &is_over);
+            let (table, is_over, hold) = (stage.session().range("t"), &is_over, &hold);
             scope.spawn(move || {
                 thread::sleep(number * HOLD / 3);
                 while !is_over.load(Ordering::Relaxed) {
-                    let held = hold(&table).blocking().unwrap();
+                    let held = hold(&table, number.into()).blocking().unwrap();
                     thread::sleep(HOLD);
                     drop(held);
                 }
@@ -282,7 +285,7 @@ fn a_part_is_had_beside_holders_of_the_whole(hold: fn(&RangeLock) -> RangeReques
         thread::sleep(10 * HOLD);
         let table = stage.session().range("t");
         let granted: Vec<_> = (0..5)
-            .map(|n| table.exclusive(n..n + 1).within(Duration::from_secs(2)).blocking())
+            .map(|round| want(&table, round).within(Duration::from_secs(2)).blocking().map(drop))
             .collect();
         is_over.store(true, Ordering::Relaxed);
         assert!(granted.iter().all(Result::is_ok), "{granted:?}");
@@ -291,12 +294,20 @@ fn a_part_is_had_beside_holders_of_the_whole(hold: fn(&RangeLock) -> RangeReques
 
 #[test]
 fn a_writer_of_a_part_is_granted_beside_readers_of_the_whole() {
-    a_part_is_had_beside_holders_of_the_whole(|table| table.shared(..));
+    is_had_beside_holders(|table, _| table.shared(..), |table, n| table.exclusive(n..n + 1));
 }
 
 #[test]
 fn a_writer_of_a_part_is_granted_beside_writers_of_the_whole() {
-    a_part_is_had_beside_holders_of_the_whole(|table| table.exclusive(..));
+    is_had_beside_holders(|table, _| table.exclusive(..), |table, n| table.exclusive(n..n + 1));
+}
+
+#[test]
+fn several_units_are_granted_beside_holders_of_one_that_follow_each_other() {
+    let hold = |table: &RangeLock, number| table.exclusive(3 * number..3 * number + 1);
+    is_had_beside_holders(hold, |table, _| table.exclusive(0..8));
+    is_had_beside_holders(hold, |table, _| table.shared(0..8));
+    is_had_beside_holders(hold, |table, _| table.exclusive(0..200));
 }
 
 /// Waits for a part, and is stopped.

@@ -42,6 +42,8 @@ const LEVELS: u8 = 3;
 const NODES: usize = 2;
 /// From those who notify to those who look (section 4.7).
 const DISTANCE: u8 = 4;
+/// How often others may come before a request for several units of a leaf.
+const OUTRUN: u8 = 4;
 /// Of so many nodes a holder remembers the tickets.
 const TICKETS_KEPT: usize = 12;
 /// The most blocks of a shelf behind a tree.
@@ -77,6 +79,9 @@ pub struct Citron<const SHARES: bool> {
     /// How often a request that waits gives all back for a while, so that others go on that wait
     /// for what it has; from 8 on without end.
     pub steps_back_max: u8,
+    /// How often others may come before a request that waits for units of a leaf, until it takes
+    /// them one by one.
+    pub outrun_max: u8,
     /// Where clients of several locks write down what they hold that has no slot: see
     /// [`Shelve`].
     pub shelf: Option<Shelf>,
@@ -109,6 +114,7 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             keeps_token: false,
             counts: true,
             steps_back_max: 0,
+            outrun_max: OUTRUN,
             shelf: None,
             shelf_blocks: 0,
             shelf_first: false,
@@ -129,6 +135,7 @@ impl<const SHARES: bool> Citron<SHARES> {
             exempts: self.exempts,
             counts: self.counts,
             steps_back_max: self.steps_back_max,
+            outrun_max: self.outrun_max,
             shelf: self.shelf,
             shelf_blocks: self.shelf_blocks,
             shelf_first: self.shelf_first,
@@ -255,7 +262,8 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
     /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, behind that `space=COUNT` for as
     /// many levels as so many units need, `k=COUNT` nodes at most for a range, `exact=yes` for as
     /// many as have its units alone, `m=COUNT` levels between clients that meet; `tokens=no` where
-    /// nobody needs any; `back=COUNT` steps back of a request at most; `shelf=BLOCKS` behind the
+    /// nobody needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others that
+    /// come before a request takes units of a leaf one by one; `shelf=BLOCKS` behind the
     /// tree, where all holds are written down;
     /// `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
@@ -275,6 +283,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "m" => Some(Setting::count(&mut self.distance, 1..=DISTANCE_MAX)),
             "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
             "back" => Some(Setting::count(&mut self.steps_back_max, 0..=u8::MAX)),
+            "outrun" => Some(Setting::count(&mut self.outrun_max, 0..=u8::MAX)),
             "shelf" => Some(Setting::count(&mut self.shelf_blocks, 1..=SHELF_BLOCKS_MAX)),
             "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
             _ => Setting::patience(&mut self.patience, name),

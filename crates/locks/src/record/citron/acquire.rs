@@ -10,7 +10,7 @@ use farlock_fabric::{Fault, Nanos, Verb, Wait, WideAtomics};
 use super::course::{Course, Half, Stand, execute};
 use super::place::{Kept, Stage, keep, kept};
 use super::repair::{Bar, Met, Params, Wanted};
-use super::take::{By, Claim, Way, is_seen_after, look, seen, way};
+use super::take::{By, Claim, Way, is_seen_after, look, way};
 use super::word::{self, NodeWord};
 use crate::event::Event;
 use crate::site::Site;
@@ -244,7 +244,7 @@ impl Params {
             None => {
                 course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
                 site.endpoint.completion(look(site, course)).await?;
-                seen(site, course)
+                self.way_past_cleaners(site, course).await?
             }
         };
         match way {
@@ -269,6 +269,7 @@ impl Params {
             }
             Claim::Made(below, way) => {
                 self.hush(site, course).await?;
+                self.change_bits(site, course).await?;
                 match below.is_empty() {
                     true => {
                         course.takes_next();
@@ -307,7 +308,7 @@ impl Params {
         match self.wait_for_turn(site, course, ticket).await? {
             Met::Left => return Ok(Step::Line(ticket)),
             Met::Stuck => return self.step_back(site, course, Stage::Line(ticket)).await,
-            Met::Yes | Met::DeadBits(_) => {}
+            Met::Yes | Met::Outrun | Met::DeadBits(_) => {}
         }
         loop {
             site.endpoint.checkpoint(&[ticket.into()]);
@@ -345,10 +346,21 @@ impl Params {
         if matches!(bar, Bar::Crowd(_)) {
             self.give_all_back(site, course).await?;
         }
+        if matches!(bar, Bar::Bits(_)) && course.can_be_outrun() {
+            course.outrun = course.outrun.saturating_add(course.contends.into());
+            if course.outrun >= self.plan.outrun_max {
+                course.goes_one_by_one(0);
+                return Ok(Step::Take(None));
+            }
+        }
         keep(site, course, Stage::Nothing);
         Ok(match self.wait_at(site, course, bar).await? {
             Met::Left => Step::Wait(bar),
             Met::Stuck => self.step_back(site, course, Stage::Nothing).await?,
+            Met::Outrun => {
+                course.goes_one_by_one(0);
+                Step::Take(None)
+            }
             Met::Yes => {
                 course.contends = matches!(bar, Bar::Bits(_));
                 Step::Take(None)
@@ -374,7 +386,7 @@ impl Params {
             match self.wait_below(site, course, next).await? {
                 Met::Left => return Ok(Step::Below(wanted)),
                 Met::Stuck => return self.step_back(site, course, Stage::Claimed).await,
-                Met::Yes | Met::DeadBits(_) => wanted.pop(),
+                Met::Yes | Met::Outrun | Met::DeadBits(_) => wanted.pop(),
             };
         }
         course.takes_next();

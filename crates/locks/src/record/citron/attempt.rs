@@ -4,7 +4,7 @@ use farlock_fabric::{Fault, Nanos, Wait, WideAtomics};
 
 use super::course::{Course, Half, Living, Stand};
 use super::repair::{Bar, Found, Met, Params, Until, Wanted};
-use super::take::{By, Claim, look, seen};
+use super::take::{By, Claim, look};
 use crate::site::Site;
 use crate::slot::Phase;
 
@@ -132,7 +132,7 @@ impl Params {
     ) -> Result<Next, Fault> {
         course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
         site.endpoint.completion(look(site, course)).await?;
-        let way = match seen(site, course) {
+        let way = match self.way_past_cleaners(site, course).await? {
             Ok(way) => way,
             Err(bar) => return Ok(Next::Barred(bar)),
         };

@@ -6,8 +6,9 @@
 
 use farlock_fabric::{Fault, Verb, Wait, WideAtomics};
 
-use super::course::{Course, Half, Living, Plan, Stand, execute, living};
-use super::repair::{Bar, Params, has_mended};
+use super::course::{Course, Half, Plan, Stand, execute, living};
+use super::repair::{Bar, Params, bits_of, has_mended};
+use super::take::{Way, exempt_parent, seen};
 use super::tree::{FANOUT, Node};
 use super::word::{self, NodeWord};
 use crate::site::Site;
@@ -52,13 +53,28 @@ impl Params {
         Ok(None)
     }
 
+    /// What keeps a request from its next node, as the chain of [`look`](super::take::look) has
+    /// found it: a cleaner also where it is exempt from owners.
+    pub(super) async fn way_past_cleaners<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+    ) -> Result<Result<Way, Bar>, Fault> {
+        let way = seen(site, course);
+        let Some((parent, word)) = exempt_parent(site, course).filter(|_| way.is_ok()) else {
+            return Ok(way);
+        };
+        let living = living(site, self.plan, site.lock).await?;
+        let is_cleaned = living.iter().any(|other| other.cleans_below(parent, word));
+        Ok(if is_cleaned { Err(Bar::Cleaner(parent)) } else { way })
+    }
+
     /// Clears the bits that nobody alive has below the node that this ticket occupies, and vacates
     /// that.
     ///
     /// Nobody else clears what is not its own there. A client that takes bits says so in its record
     /// before it looks above them: one that has not, by the time that its record is read, looks
-    /// later, sees that this node is occupied, and takes none, unless it has or claims another node
-    /// below it. All that such a client wants counts as its own.
+    /// later, sees that this node has a cleaner, and takes none.
     async fn clear_and_vacate<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
@@ -76,13 +92,13 @@ impl Params {
             let mut words = [0; 2 * FANOUT as usize];
             site.endpoint.copy_read(0, &mut words);
             let living = living(site, self.plan, site.lock).await?;
-            let dead = |(word, leaf)| (leaf, word & !bits_below(&living, above, leaf));
+            let dead = |(word, leaf)| (leaf, word & !bits_of(&living, leaf));
             let dead = words.iter().step_by(halves.into()).zip(leaves()).map(dead);
             let dead: Vec<_> = dead.filter(|&(_, bits)| bits != 0).collect();
             looks_left -= 1;
             let is_vague = || {
                 let mut vague = living.iter().filter(|other| other.is_about_to_change());
-                vague.any(|other| leaves().any(|leaf| other.bits_below(above, leaf) != 0))
+                vague.any(|other| leaves().any(|leaf| other.bits(leaf) != 0))
             };
             if looks_left == 0 || !dead.is_empty() || !is_vague() {
                 break dead;
@@ -103,9 +119,4 @@ impl Params {
         }
         Ok(())
     }
-}
-
-/// The bits of this leaf that these may have or take while a cleaner occupies the node above.
-fn bits_below(living: &[Living], above: Node, leaf: Node) -> u64 {
-    living.iter().fold(0, |bits, other| bits | other.bits_below(above, leaf))
 }

@@ -47,6 +47,26 @@ word! {
     }
 }
 
+word! {
+    /// How far it has come at its next node, where other locks have a ticket in a slot's record.
+    pub struct NextWord: u64 {
+        /// One more than its ticket there, or than the one that it is about to have.
+        TICKET ticket: 16,
+        /// How many units it has, from the left on, if that is a leaf.
+        PART part: 6,
+        /// Whether it takes its units one by one, by their bits, readers too.
+        SINGLE single: 1,
+        /// Nothing.
+        SPARE spare: 41,
+    }
+}
+
+const _: () = {
+    let (reach, next) = (!ReachWord::SPARE.mask() as u64, !NextWord::SPARE.mask() as u64);
+    let state = SlotWord::new().with(SlotWord::GENERATION, reach).with(SlotWord::TICKET, next);
+    assert!(state.generation() == reach && state.ticket() == next, "a slot's record has both");
+};
+
 /// Verbs that go out with one doorbell. It lives where it is posted from: neither in the heap nor
 /// in what waits for the verbs.
 pub(super) type Chain = SmallVec<[Link<'static>; CHAIN_MAX]>;
@@ -108,6 +128,9 @@ pub(super) struct Plan {
     pub(super) counts: bool,
     /// How often a request gives all back for others.
     pub(super) steps_back_max: u8,
+    /// How often others may come before a request that waits for units of a leaf, until it takes
+    /// them one by one.
+    pub(super) outrun_max: u8,
     /// Where clients of several locks write down what they hold that has no slot.
     pub(super) shelf: Option<Shelf>,
     /// Blocks of the lock's own shelf, behind its tree.
@@ -203,6 +226,13 @@ pub(super) struct Course {
     pub(super) nodes: Nodes,
     /// How many of them it has.
     pub(super) has: usize,
+    /// How many units of the next one it has, if that is a leaf of which it takes one by one.
+    pub(super) part: u8,
+    /// Whether it does: else others could come for some of them again and again, of which it never
+    /// finds all free.
+    one_by_one: bool,
+    /// How often others came before it, while it waited for units of the next one.
+    pub(super) outrun: u8,
     /// The tickets of those which are internal, of a writer.
     pub(super) tickets: TicketsOfNodes,
     /// Whether it only clears bits of the dead below its node.
@@ -231,6 +261,9 @@ impl Course {
             units,
             nodes,
             has: 0,
+            part: 0,
+            one_by_one: false,
+            outrun: 0,
             tickets,
             cleans: false,
             tries: None,
@@ -251,9 +284,48 @@ impl Course {
         Self { cleans: true, ..self }
     }
 
-    /// It has its next node, and goes on to the one behind.
+    /// It has its next node, or one more unit of that, and goes on to what is behind.
     pub(super) fn takes_next(&mut self) {
-        (self.has, self.contends) = (self.has + 1, false);
+        self.contends = false;
+        match self.completes_next() {
+            true => {
+                self.has += 1;
+                self.begins_next();
+            }
+            false => self.part += 1,
+        }
+    }
+
+    /// It has nothing of its next node.
+    fn begins_next(&mut self) {
+        (self.part, self.one_by_one, self.outrun) = (0, false, 0);
+    }
+
+    /// It has nothing any more.
+    pub(super) fn has_given_back(&mut self) {
+        (self.has, self.token) = (0, None);
+        self.begins_next();
+    }
+
+    /// Whether others may come before it again and again: it takes several units of a leaf at once.
+    pub(super) fn can_be_outrun(&self) -> bool {
+        self.mask().is_some_and(|mask| mask.count_ones() > 1)
+    }
+
+    /// Whether it takes the units of its next node one by one.
+    pub(super) const fn is_one_by_one(&self) -> bool {
+        self.one_by_one
+    }
+
+    /// It takes the units of the next node one by one from now on, of which it may have some.
+    pub(super) fn goes_one_by_one(&mut self, part: u8) {
+        (self.one_by_one, self.part, self.outrun) = (true, part, 0);
+    }
+
+    /// Whether it has its next node when it has taken what it takes next.
+    fn completes_next(&self) -> bool {
+        let wanted = || self.mask_of(self.next()).map_or(0, u64::count_ones);
+        !self.one_by_one || u32::from(self.part) + 1 == wanted()
     }
 
     /// It has given all back, so that others go on that wait for it, and for which it waits.
@@ -315,7 +387,7 @@ impl Course {
 
     /// Whether the node that it is about to have is its last, with which its grant is counted.
     pub(super) fn counts_next(&self) -> bool {
-        self.plan.counts && self.has + 1 == self.nodes.len()
+        self.plan.counts && self.has + 1 == self.nodes.len() && self.completes_next()
     }
 
     /// The nodes that it has.
@@ -323,10 +395,13 @@ impl Course {
         &self.nodes[..self.has]
     }
 
-    /// The nodes that it has, and the next one if it `claims` that, in its mode.
+    /// The nodes that it has, and the next one if it `claims` that or has some of it. And in which
+    /// mode: bits that it has keep readers out.
     pub(super) fn reached(&self, claims: bool) -> (&[Node], Mode) {
-        let reached = (self.has + usize::from(claims)).min(self.nodes.len());
-        (&self.nodes[..reached], self.mode)
+        let has_next = claims || self.part > 0;
+        let reached = (self.has + usize::from(has_next)).min(self.nodes.len());
+        let mode = if self.part > 0 { Mode::Exclusive } else { self.mode };
+        (&self.nodes[..reached], mode)
     }
 
     /// The node that it is about to have.
@@ -334,9 +409,40 @@ impl Course {
         self.nodes[self.has]
     }
 
+    /// The node behind that one, if it is had with it.
+    pub(super) fn behind_next(&self) -> Option<Node> {
+        self.nodes.get(self.has + 1).copied().filter(|_| self.completes_next())
+    }
+
     /// The bits of the node that it is about to have, if that is a leaf.
     pub(super) fn mask(&self) -> Option<u64> {
-        self.mask_of(self.next())
+        let all = self.mask_of(self.next())?;
+        let first = 1 << all.trailing_zeros();
+        Some(if self.one_by_one { first << self.part } else { all })
+    }
+
+    /// The bits by which it is about to have that node, if it is by bits.
+    pub(super) fn bits(&self) -> Option<u64> {
+        let takes_bits = self.is_exclusive() || self.one_by_one;
+        self.mask().filter(|_| takes_bits)
+    }
+
+    /// The bits by which it has one of its nodes, if it has that by bits.
+    pub(super) fn bits_held(&self, number: usize) -> Option<u64> {
+        self.mask_of(self.nodes[number]).filter(|_| self.is_exclusive())
+    }
+
+    /// The bits of its next node, if it reads that and has all of them with the next.
+    pub(super) fn bits_to_change(&self) -> Option<u64> {
+        let changes = !self.is_exclusive() && self.one_by_one && self.completes_next();
+        self.mask_of(self.next()).filter(|_| changes)
+    }
+
+    /// Those that it has already.
+    pub(super) fn mask_of_part(&self) -> u64 {
+        let all = self.nodes.get(self.has).and_then(|&next| self.mask_of(next));
+        let first = all.map_or(0, u64::trailing_zeros);
+        ((1 << self.part) - 1) << first
     }
 
     /// The bits that it wants of this one of its nodes, if that is a leaf.
@@ -348,7 +454,8 @@ impl Course {
     /// Whether nobody who occupies this node can come to hold it before this request has left: it
     /// has a node below it, for which that one waits.
     pub(super) fn is_exempt_from(&self, ancestor: Node) -> bool {
-        self.plan.exempts && self.held().iter().any(|&node| ancestor.is_above(node))
+        let has = self.reached(false).0;
+        self.plan.exempts && has.iter().any(|&node| ancestor.is_above(node))
     }
 
     /// The nodes that count this request for one of its nodes, and for none before.
@@ -361,6 +468,11 @@ impl Course {
             let below = &before[others.map_or(0, |last| last + 1)..];
             !plan.is_notified(below, node)
         })
+    }
+
+    /// The nodes that are to count it for what it takes next: for a leaf with its first unit.
+    pub(super) fn notified_next(&self) -> impl Iterator<Item = Node> + Clone {
+        self.notified_by(self.has).filter(|_| self.part == 0)
     }
 
     /// The word of a record that names these units.
@@ -376,8 +488,12 @@ impl Course {
     /// Publishes where the request stands.
     pub(super) fn publish<E: Endpoint>(&self, site: &Site<'_, E>, stand: Stand) {
         let reach = self.reach().with(ReachWord::CLAIMS, stand.claims.into());
-        let ticket = stand.ticket.map_or(0, |ticket| u32::from(ticket) + 1);
-        site.publish_ticket(stand.phase, self.mode, reach.0, ticket);
+        let ticket = stand.ticket.map_or(0, |ticket| u64::from(ticket) + 1);
+        let next = NextWord::new()
+            .with(NextWord::TICKET, ticket)
+            .with(NextWord::PART, self.part.into())
+            .with(NextWord::SINGLE, self.one_by_one.into());
+        site.publish_ticket(stand.phase, self.mode, reach.0, next.0 as u32);
     }
 
     /// What its record says of the nodes that it has.
@@ -398,7 +514,9 @@ impl Course {
         let tries = self.tries.map_or(0, |waits| u64::from(waits) + 1);
         let called =
             self.called.map_or(0, |(level, half)| 1 | u64::from(level) << 1 | (half as u64) << 5);
-        let steps = self.has as u64 | steps | tries << 24 | called << 32;
+        let leaf = u64::from(self.part) << 1 | u64::from(self.one_by_one);
+        let leaf = leaf | u64::from(self.outrun) << 8;
+        let steps = self.has as u64 | steps | tries << 24 | called << 32 | leaf << 40;
         [self.units_word(), steps, tickets, token]
     }
 }
@@ -434,9 +552,13 @@ impl Living {
         let mode = if state.mode() == 0 { Mode::Shared } else { Mode::Exclusive };
         let mut course = Course::new(plan, mode, units);
         course.has = (reach.has() as usize).min(course.nodes.len());
+        let next = NextWord(state.ticket());
+        if next.single() != 0 {
+            course.goes_one_by_one(next.part() as u8);
+        }
         // Who reads what is above a node may claim it without another word.
         let claims = reach.claims() != 0 || phase == Phase::Opening;
-        let ticket = (state.ticket() as u32).checked_sub(1).map(|ticket| ticket as u16);
+        let ticket = next.ticket().checked_sub(1).map(|ticket| ticket as u16);
         let (cleans, tries, calls) = (reach.cleans() != 0, reach.tries() != 0, reach.calls() != 0);
         Some(Self { who, course, phase, cleans, tries, claims, calls, ticket })
     }
@@ -490,6 +612,11 @@ impl Living {
         self.course.nodes.get(self.course.has) == Some(&node)
     }
 
+    /// Whether it is a cleaner that occupies this node, whose word was as `seen`.
+    pub(super) fn cleans_below(&self, node: Node, seen: NodeWord) -> bool {
+        self.cleans && self.has_turn(node, seen)
+    }
+
     /// Whether it gives back what it has.
     pub(super) fn leaves(&self) -> bool {
         self.phase == Phase::Leaving
@@ -519,7 +646,9 @@ impl Living {
 
     /// Whether it is counted by this node as a reader of it, or may be.
     pub(super) fn may_read(&self, node: Node) -> bool {
-        !self.course.is_exclusive() && self.reached().contains(&node)
+        // Of what it has bits it is not counted as a reader, until it claims the last of them.
+        let has_bits = self.course.is_one_by_one() && self.is_next(node) && !self.claims;
+        !self.course.is_exclusive() && self.reached().contains(&node) && !has_bits
     }
 
     /// What it reads of this node, or may read: of a leaf these bits, of another one all.
@@ -532,21 +661,16 @@ impl Living {
 
     /// The bits of this leaf that it has, or may have.
     pub(super) fn bits(&self, leaf: Node) -> u64 {
-        match self.course.is_exclusive() && self.reached().contains(&leaf) {
+        match self.takes_bits_of(leaf) && self.reached().contains(&leaf) {
+            true if self.is_next(leaf) && !self.claims => self.course.mask_of_part(),
             true => self.course.plan.tree.mask(leaf, &self.course.units()),
             false => 0,
         }
     }
 
-    /// The same, and those that it may take while a client that does not wait for it occupies the
-    /// node above: it may be exempt from that.
-    pub(super) fn bits_below(&self, above: Node, leaf: Node) -> u64 {
-        let is_below = self.reached().iter().any(|&node| above.is_above(node));
-        let wants = self.course.is_exclusive() && self.course.nodes.contains(&leaf);
-        match is_below && wants {
-            true => self.course.plan.tree.mask(leaf, &self.course.units()),
-            false => 0,
-        }
+    /// Whether it takes bits of this leaf, if it wants it at all.
+    fn takes_bits_of(&self, leaf: Node) -> bool {
+        self.course.is_exclusive() || self.course.is_one_by_one() && self.is_next(leaf)
     }
 }
 

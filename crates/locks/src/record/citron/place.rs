@@ -18,10 +18,24 @@ word! {
         HAS has: 8,
         /// Its ticket at the next node, or the one by which that is to be had.
         TICKET ticket: 16,
-        /// How many had left where that node was seen to be free.
+        /// How many had left where that node was seen to be free; of one that waits a [`WaitWord`].
         LEFT left: 32,
         /// One more than the level at which it asks newcomers to wait; 0 at none.
         CALLED called: 4,
+    }
+}
+
+word! {
+    /// What a slot keeps besides of a request that waits: nobody has counted who has left.
+    struct WaitWord: u64 {
+        /// How many units of its next node it has.
+        PART part: 6,
+        /// Whether it takes them one by one.
+        SINGLE single: 1,
+        /// Whether it asks newcomers to wait by the word of readers.
+        READERS readers: 1,
+        /// Nothing.
+        SPARE spare: 56,
     }
 }
 
@@ -60,13 +74,17 @@ pub(super) fn keep<E: Endpoint>(site: &Site<'_, E>, course: &Course, stage: Stag
         Stage::Claimed => (CLAIMED, 0),
     };
     let called = course.called;
+    let by_readers = called.is_some_and(|(_, half)| half == Half::Readers);
+    let wait = WaitWord::new()
+        .with(WaitWord::PART, course.part.into())
+        .with(WaitWord::SINGLE, course.is_one_by_one().into())
+        .with(WaitWord::READERS, by_readers.into());
     let word = PlaceWord::new()
         .with(PlaceWord::STAGE, stage)
         .with(PlaceWord::EXCLUSIVE, course.is_exclusive().into())
         .with(PlaceWord::HAS, course.has as u64)
         .with(PlaceWord::TICKET, ticket.into())
-        // Of one that waits nobody has counted who has left.
-        .with(PlaceWord::LEFT, called.is_some_and(|(_, half)| half == Half::Readers).into())
+        .with(PlaceWord::LEFT, wait.0)
         .with(PlaceWord::CALLED, called.map_or(0, |(level, _)| u64::from(level) + 1));
     site.set_position(word.0);
     // Nobody stands behind it that it would have to know.
@@ -95,7 +113,11 @@ pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
     let mode = if word.exclusive() == 0 { Mode::Shared } else { Mode::Exclusive };
     let mut course = Course::new(plan, mode, units.start()..units.end());
     course.has = word.has() as usize;
-    let half = if word.left() == 0 { Half::Writers } else { Half::Readers };
+    let wait = WaitWord(word.left());
+    if wait.single() != 0 {
+        course.goes_one_by_one(wait.part() as u8);
+    }
+    let half = if wait.readers() == 0 { Half::Writers } else { Half::Readers };
     course.called = word.called().checked_sub(1).map(|level| (level as u8, half));
     Kept::Waiting(Box::new(course), stage)
 }

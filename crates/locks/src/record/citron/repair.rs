@@ -52,6 +52,8 @@ pub(super) enum Bar {
     Crowd(Node),
     /// That nobody below asks newcomers of this node to wait, by this word.
     Called(Node, Half),
+    /// That no cleaner occupies this node.
+    Cleaner(Node),
 }
 
 impl Bar {
@@ -64,6 +66,7 @@ impl Bar {
             Self::Crowd(node) => (4, node),
             Self::Readers(node) => (5, node),
             Self::Called(node, half) => (6 + half as u64, node),
+            Self::Cleaner(node) => (8, node),
         };
         kind << 32 | u64::from(node.index())
     }
@@ -91,6 +94,8 @@ pub(super) enum Until {
     Free(u64),
     /// That nobody asks newcomers to wait.
     Uncalled,
+    /// That no cleaner occupies the node; somebody else may.
+    Uncleaned,
 }
 
 /// All that a node has.
@@ -108,12 +113,17 @@ impl Until {
         match self {
             Self::Turn(ticket) => node.turn() == ticket && node.call() == 0,
             Self::Uncalled => node.call() == 0,
-            Self::Vacant => node.occ() == 0,
+            Self::Vacant | Self::Uncleaned => node.occ() == 0,
             Self::NoLine | Self::Unread(_) => node.in_line() == 0,
             Self::Deserted => node.below() == 0,
             Self::Roomy => !node.is_crowded(),
             Self::Free(mask) => seen & mask == 0,
         }
+    }
+
+    /// The bits that it waits for, of a leaf whose word is as `seen`.
+    const fn taken(self, seen: u64) -> u64 {
+        if let Self::Free(mask) = self { seen & mask } else { 0 }
     }
 
     /// For what it waits at a word that was as `seen`: whether those in line are too many, or those
@@ -138,10 +148,14 @@ impl Until {
         matches!(self.at(half, word), Self::Uncalled) && is_deserted
     }
 
-    /// The line that it waits for, at a word that was as `seen`, if tickets in it may be lost.
-    fn line_of_lost(self, seen: u64) -> Option<u64> {
+    /// The line that it waits for, at a word that was as `seen`, where whoever is in it must be
+    /// looked at as soon as it has changed: if tickets in it may be lost, or be those of others.
+    fn line_to_look_at(self, seen: u64) -> Option<u64> {
         let minds = matches!(self, Self::Turn(_) | Self::NoLine | Self::Roomy);
-        NodeWord(seen).line_of_lost().filter(|_| minds)
+        match self {
+            Self::Uncleaned => Some(NodeWord(seen).line()),
+            _ => NodeWord(seen).line_of_lost().filter(|_| minds),
+        }
     }
 
     /// Whether it waits for this client, when the word was as `seen`.
@@ -153,6 +167,7 @@ impl Until {
             Self::Unread(_) => living.may_read(node),
             Self::Deserted => living.may_be_below(node, half),
             Self::Uncalled => living.calls_at(node),
+            Self::Uncleaned => living.cleans_below(node, seen),
             Self::Roomy => unreachable!("a crowd is in line or below"),
             Self::Free(mask) => living.bits(node) & mask != 0,
         }
@@ -168,8 +183,41 @@ pub(super) enum Met {
     DeadBits(Node),
     /// The living have been in the way for long, and the request has what others may wait for.
     Stuck,
+    /// Others came before it too often, at a leaf of which it wants several units.
+    Outrun,
     /// The request was withdrawn.
     Left,
+}
+
+/// What a waiter counts.
+struct Tally {
+    /// The bits that others had at its last look, of those that it waits for.
+    taken: u64,
+    /// How often others came before it.
+    outrun: u8,
+    /// How often it looked around and found the living in its way, and that others wait for it.
+    in_vain: u8,
+    /// How often it found a call of which nobody makes use.
+    unused: u8,
+}
+
+impl Tally {
+    /// Those that have the bits at its first look have not come since.
+    fn of(course: &Course) -> Self {
+        Self { taken: 0, outrun: course.outrun, in_vain: 0, unused: 0 }
+    }
+
+    /// The word is as `seen` now.
+    fn sees(&mut self, course: &Course, until: Until, seen: u64) {
+        if until.taken(seen) != self.taken && course.can_be_outrun() {
+            (self.taken, self.outrun) = (until.taken(seen), self.outrun.saturating_add(1));
+        }
+    }
+
+    /// What an explorer has to tell apart.
+    fn survivors(&self) -> u64 {
+        u64::from(self.outrun) << 16 | u64::from(self.unused) << 8 | u64::from(self.in_vain)
+    }
 }
 
 /// What came of looking around.
@@ -177,7 +225,8 @@ pub(super) enum Found {
     /// Those it waits for live: these, or others whose records do not say so any more. The request
     /// may have what others wait for.
     Living(Vec<Living>, bool),
-    /// Readers that want no bit of those that were waited for.
+    /// Others, beside whom it may go on: readers that want no bit of those that were waited for, or
+    /// an owner that is no cleaner.
     Apart,
     /// The word was mended, or has changed.
     Mended,
@@ -194,8 +243,9 @@ impl Params {
             Bar::Readers(node) => (node, Half::Readers, Until::Unread(ALL)),
             Bar::Crowd(node) => (node, Half::of(course.mode), Until::Roomy),
             Bar::Called(node, half) => (node, half, Until::Uncalled),
+            Bar::Cleaner(node) => (node, Half::Writers, Until::Uncleaned),
             Bar::Bits(leaf) => {
-                let mask = course.mask_of(leaf).expect("a leaf alone has bits");
+                let mask = course.mask().expect("a leaf alone has bits");
                 (leaf, Half::Writers, Until::Free(mask))
             }
         }
@@ -268,7 +318,7 @@ impl Params {
     ) -> Result<Met, Fault> {
         let (node, half, until) = wanted;
         let here = site.at(self.plan.word(site.lock, node, half));
-        let (mut doubt, mut looked, mut in_vain, mut unused) = (Doubt::new::<E>(), None, 0, 0);
+        let (mut doubt, mut looked, mut tally) = (Doubt::new::<E>(), None, Tally::of(course));
         loop {
             if site.is_withdrawn() {
                 return Ok(Met::Left);
@@ -279,41 +329,40 @@ impl Params {
                 return Ok(Met::Yes);
             }
             if course.calls_by(node, half) && NodeWord(seen).call() == 0 {
-                // Another request that asked the same has been there.
+                // Another that asked the same has been there.
                 site.endpoint.checkpoint(&[seen]);
                 self.call_out(site, course).await?;
                 continue;
             }
+            tally.sees(course, until, seen);
             doubt.sees(seen);
-            let line = until.line_of_lost(seen);
+            let line = until.line_to_look_at(seen);
             if doubt.is_due() || line.is_some() && line != looked {
                 looked = line;
-                course.publish(site, Stand { phase: Phase::Repairing, ..stand });
-                let reached = course.reached(stand.claims);
-                let found = self.look_around(site, &mut doubt, reached, wanted, seen).await?;
-                course.publish(site, stand);
-                match found {
-                    Found::Living(living, is_awaited) => {
-                        let is_sure = are_sure(&living);
-                        in_vain += u8::from(is_sure && is_awaited && course.may_step_back());
-                        unused += u8::from(is_sure && until.is_unused_call(half, seen));
+                match self.look_around(site, &mut doubt, course, stand, wanted, seen).await? {
+                    Found::Living(living, is_awaited) if are_sure(&living) => {
+                        tally.in_vain += u8::from(is_awaited && course.may_step_back());
+                        tally.unused += u8::from(until.is_unused_call(half, seen));
                     }
+                    Found::Living(..) => {}
                     Found::Apart => return Ok(Met::Yes),
                     Found::Mended => continue,
                     Found::DeadBits => return Ok(Met::DeadBits(node)),
                 }
             }
-            if course.is_to_step_back(in_vain) {
+            if tally.outrun > self.plan.outrun_max {
+                return Ok(Met::Outrun);
+            }
+            if course.is_to_step_back(tally.in_vain) {
                 return Ok(Met::Stuck);
             }
-            if unused == LOOKS_AT_CALL {
+            if tally.unused == LOOKS_AT_CALL {
                 site.endpoint.verb(Verb::MaskedCas64 { addr: here.lock, op: word::HUSH }).await?;
-                unused = 0;
+                tally.unused = 0;
                 continue;
             }
             let looked_at = looked.unwrap_or(0);
-            let looks = u64::from(unused) << u8::BITS | u64::from(in_vain);
-            let patience = doubt.patience() << u16::BITS | looks;
+            let patience = doubt.patience() << 24 | tally.survivors();
             site.endpoint.checkpoint(&[seen, doubt.hash(), patience, looked_at]);
             let pause_ns = (!E::WATCHES_MEMORY).then(|| self.pause_ns(until, seen));
             doubt.wait_or_withdraw(&here, seen, pause_ns, self.patience).await;
@@ -347,11 +396,14 @@ impl Params {
         &self,
         site: &Site<'_, E>,
         doubt: &mut Doubt,
-        reached: (&[Node], Mode),
+        course: &Course,
+        stand: Stand,
         wanted: Wanted,
         seen: u64,
     ) -> Result<Found, Fault> {
-        let found = self.mend(site, reached, wanted, seen).await?;
+        course.publish(site, Stand { phase: Phase::Repairing, ..stand });
+        let found = self.mend(site, course.reached(stand.claims), wanted, seen).await?;
+        course.publish(site, stand);
         match &found {
             Found::Living(living, _) => {
                 let is_vague = living.iter().any(Living::is_about_to_change);
@@ -395,15 +447,20 @@ impl Params {
                 word::pass_to(word, next)
             }
             Until::Uncalled if living.is_empty() => word::HUSH,
+            Until::Uncleaned if living.is_empty() => return Ok(Found::Apart),
             Until::Deserted if word.below() as usize > living.len() => {
                 word::recount(word, living.len() as u32)
             }
             Until::Unread(_) if usize::from(word.in_line()) > living.len() => {
                 word::recount_here(word, living.len() as u16)
             }
-            // Later ones see the bits that this client has taken.
-            Until::Unread(mask) if living.iter().all(|other| other.reads(node) & mask == 0) => {
-                return Ok(Found::Apart);
+            Until::Unread(mask) => {
+                // Later ones see the bits that this client has taken.
+                living.retain(|other| other.reads(node) & mask != 0);
+                return Ok(match living.is_empty() {
+                    true => Found::Apart,
+                    false => Found::Living(living, is_awaited),
+                });
             }
             Until::Free(mask) if bits_of(&living, node) & mask & seen != mask & seen => {
                 // Somebody may have left since the word was read.
@@ -427,7 +484,7 @@ fn are_sure(living: &[Living]) -> bool {
 }
 
 /// The bits of this leaf that these have, or may have.
-fn bits_of(living: &[Living], leaf: Node) -> u64 {
+pub(super) fn bits_of(living: &[Living], leaf: Node) -> u64 {
     living.iter().fold(0, |bits, other| bits | other.bits(leaf))
 }
 

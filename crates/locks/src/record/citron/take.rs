@@ -31,17 +31,16 @@ fn above(course: &Course) -> impl Iterator<Item = Node> + Clone {
     course.next().ancestors().filter(move |&node| counts || !course.is_exempt_from(node))
 }
 
-/// Those of them that are looked at before the node is claimed. What decides is what is read
-/// after: but a leaf's bits are taken only beside a parent that was seen to be vacant, since a
-/// cleaner may occupy that, and trusts that a client which says later that it may take bits sees
-/// it.
+/// Those that are looked at before the node is claimed. What decides is what is read after: but a
+/// leaf's bits are taken only when it was seen that no cleaner occupies the parent, since that one
+/// trusts that a client which says later that it may take bits sees it.
 fn looked_at(course: &Course) -> impl Iterator<Item = Node> + Clone {
     let most = match (course.counts_next(), course.mask()) {
         (true, _) => usize::MAX,
         (false, Some(_)) => 1,
         (false, None) => 0,
     };
-    above(course).take(most)
+    course.next().ancestors().take(most)
 }
 
 /// Posts reads of the next node of a request and of those above it that are looked at; if the grant
@@ -114,6 +113,18 @@ pub(super) fn way<E: Endpoint>(
         Some(bar) => Err(bar),
         None => Ok(Way { ticket, left: have_left(site, course, links) }),
     }
+}
+
+/// The parent of the leaf that is next, and its word as the chain of [`look`] has found it, if that
+/// is occupied by an owner from which the request is exempt: it may be a cleaner, and nobody is
+/// exempt from those.
+pub(super) fn exempt_parent<E: Endpoint>(
+    site: &Site<'_, E>,
+    course: &Course,
+) -> Option<(Node, NodeWord)> {
+    let parent = course.next().parent().filter(|_| course.mask().is_some())?;
+    let [writers, _] = read(site, Links::of_look(course).above);
+    (writers.occ() != 0 && course.is_exempt_from(parent)).then_some((parent, writers))
 }
 
 /// What is at the lowest of these nodes above the next one that keeps it out, as these links of the
@@ -214,46 +225,65 @@ pub(super) enum Claim {
     Undone(Option<Bar>),
 }
 
-/// The verbs that give back the node with this number, and what it was counted for.
-fn leaving(lock: Addr, course: &Course, number: usize) -> impl Iterator<Item = Verb<'static>> {
-    let (node, plan) = (course.nodes[number], course.plan);
-    let addr = plan.word(lock, node, Half::of(course.mode));
-    let word = match (course.mode, course.mask_of(node)) {
-        (Mode::Shared, _) => Verb::MaskedFaa64 { addr, op: word::LEAVE },
-        (_, Some(mask)) => Verb::MaskedCas64 { addr, op: word::give_back(mask) },
-        (_, None) => Verb::MaskedCas64 { addr, op: word::vacate(course.tickets[number], true) },
+/// The verbs that give back the node with this number, of a leaf these bits, and what it was
+/// counted for.
+fn leaving<'a>(
+    lock: Addr,
+    course: &'a Course,
+    number: usize,
+    bits: Option<u64>,
+    notified: impl Iterator<Item = Node> + 'a,
+) -> impl Iterator<Item = Verb<'static>> + 'a {
+    let word = |half| course.plan.word(lock, course.nodes[number], half);
+    let word = match (bits, course.mode) {
+        (Some(bits), _) => {
+            Verb::MaskedCas64 { addr: word(Half::Writers), op: word::give_back(bits) }
+        }
+        (None, Mode::Shared) => Verb::MaskedFaa64 { addr: word(Half::Readers), op: word::LEAVE },
+        (None, Mode::Exclusive) => {
+            let op = word::vacate(course.tickets[number], true);
+            Verb::MaskedCas64 { addr: word(Half::Writers), op }
+        }
     };
-    std::iter::once(word).chain(counting(lock, course, number, word::RETRACT))
+    std::iter::once(word).chain(counting(lock, course, notified, word::RETRACT))
 }
 
-/// The verbs that count at all nodes that are to know of the one with this number.
-fn counting(
+/// The verbs that count a request at these nodes.
+fn counting<'a>(
     lock: Addr,
-    course: &Course,
-    number: usize,
+    course: &'a Course,
+    nodes: impl Iterator<Item = Node> + 'a,
     op: MaskedFaa<u64>,
-) -> impl Iterator<Item = Verb<'static>> {
+) -> impl Iterator<Item = Verb<'static>> + 'a {
     let (plan, half) = (course.plan, Half::of(course.mode));
-    let count = move |node| Verb::MaskedFaa64 { addr: plan.word(lock, node, half), op };
-    course.notified_by(number).map(count)
+    nodes.map(move |node| Verb::MaskedFaa64 { addr: plan.word(lock, node, half), op })
 }
 
 /// The verbs that give back all that a request has, the last node first: while one of its nodes
 /// keeps the owner of one above out, the others may be exempt from that.
 pub(super) fn giving_back(lock: Addr, course: &Course) -> impl Iterator<Item = Verb<'static>> + '_ {
-    (0..course.has).rev().flat_map(move |number| leaving(lock, course, number))
+    let part = (course.part > 0).then(|| (course.has, Some(course.mask_of_part())));
+    let nodes = (0..course.has).rev().map(|number| (number, course.bits_held(number)));
+    part.into_iter().chain(nodes).flat_map(move |(number, bits)| {
+        leaving(lock, course, number, bits, course.notified_by(number))
+    })
 }
 
 /// The verb that takes the next node, by this ticket if it has tickets, or says that it is read.
 fn taking(lock: Addr, course: &Course, by: By, ticket: u16) -> Verb<'static> {
-    let addr = course.plan.word(lock, course.next(), Half::of(course.mode));
-    let op = match (course.mode, course.mask(), by) {
-        (Mode::Shared, ..) => return Verb::MaskedFaa64 { addr, op: word::GET_IN_LINE },
-        (_, Some(mask), _) => word::take(mask),
-        (_, None, By::Free) => word::occupy_free(ticket),
-        (_, None, By::Turn) => word::occupy(ticket),
+    let op = match (course.bits(), course.mode, by) {
+        (Some(bits), ..) => word::take(bits),
+        (None, Mode::Shared, _) => return coming_to_read(lock, course),
+        (None, _, By::Free) => word::occupy_free(ticket),
+        (None, _, By::Turn) => word::occupy(ticket),
     };
-    Verb::MaskedCas64 { addr, op }
+    Verb::MaskedCas64 { addr: course.plan.word(lock, course.next(), Half::Writers), op }
+}
+
+/// The verb that says that the next node is read.
+fn coming_to_read(lock: Addr, course: &Course) -> Verb<'static> {
+    let addr = course.plan.word(lock, course.next(), Half::Readers);
+    Verb::MaskedFaa64 { addr, op: word::GET_IN_LINE }
 }
 
 /// The verb that counts the grant of a request, or reads how many there were for one that shares.
@@ -311,7 +341,7 @@ fn claiming<E: Endpoint>(
     let mut verbs = Chain::new();
     verbs.extend(taking.map(Link::from));
     let notified = verbs.len();
-    verbs.extend(counting(lock, course, course.has, word::NOTIFY).map(Link::from));
+    verbs.extend(counting(lock, course, course.notified_next(), word::NOTIFY).map(Link::from));
     let mut links = Links { own: verbs.len(), above: 0, below: 0 };
     let is_leaf = course.mask().is_some();
     if is_leaf && plan.shares {
@@ -346,9 +376,9 @@ fn claiming<E: Endpoint>(
 /// The node behind the next one of a request, if all that must be known of it before it is claimed
 /// is its line.
 fn node_behind(course: &Course) -> Option<Node> {
-    let behind = course.nodes.get(course.has + 1)?;
+    let behind = course.behind_next()?;
     let is_last = course.plan.counts && course.has + 2 == course.nodes.len();
-    (!is_last && course.is_exclusive() && course.mask_of(*behind).is_none()).then_some(*behind)
+    (!is_last && course.is_exclusive() && course.mask_of(behind).is_none()).then_some(behind)
 }
 
 /// The way to it, as this link has read it, if nobody is in its line.
@@ -413,12 +443,12 @@ impl Params {
         by: By,
         way: Way,
     ) -> Result<Claim, Fault> {
-        let (number, lock) = (course.has, site.lock);
-        course.tickets[number] = way.ticket;
+        let lock = site.lock;
+        course.tickets[course.has] = way.ticket;
         let has_turn = (by == By::Turn).then_some(way.ticket);
         let ticket = course.ticket().or(has_turn);
         course.publish(site, Stand { phase: Phase::Claiming, claims: true, ticket });
-        let comes_for_bits = course.contends && course.is_exclusive() && course.mask().is_some();
+        let comes_for_bits = course.contends && course.bits().is_some();
         if comes_for_bits && !self.take_bits(site, course).await? {
             return Ok(Claim::Undone(Some(Bar::Bits(course.next()))));
         }
@@ -429,7 +459,7 @@ impl Params {
         let is_taken = has_taken(site, course, &chain);
         let barred = first_in_the_way(site, course, (chain.links.above..).zip(above(course)));
         let crowded = (chain.notified..)
-            .zip(course.notified_by(number))
+            .zip(course.notified_next())
             .find(|&(link, _)| NodeWord(site.endpoint.link(link).old as u64).is_crowded());
         let bar = match (is_taken, barred, crowded) {
             (true, None, None) => {
@@ -444,10 +474,10 @@ impl Params {
             (_, _, Some((_, above))) => Some(Bar::Crowd(above)),
             (false, None, None) => None,
         };
-        match is_taken || !course.is_exclusive() {
+        match is_taken || chain.takes.is_none() {
             true => self.undo_claim(site, course).await?,
             false => {
-                let back = counting(lock, course, number, word::RETRACT);
+                let back = counting(lock, course, course.notified_next(), word::RETRACT);
                 self.undo(site, course, back).await?;
             }
         }
@@ -461,7 +491,7 @@ impl Params {
         site: &Site<'_, E>,
         course: &Course,
     ) -> Result<bool, Fault> {
-        let op = word::take(course.mask().expect("a leaf has bits"));
+        let op = word::take(course.bits().expect("a leaf has bits"));
         let addr = self.plan.word(site.lock, course.next(), Half::Writers);
         site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
         Ok(word::swapped(&op, site.endpoint.old() as u64))
@@ -473,7 +503,9 @@ impl Params {
         site: &Site<'_, E>,
         course: &Course,
     ) -> Result<(), Fault> {
-        self.undo(site, course, leaving(site.lock, course, course.has)).await
+        let (bits, notified) = (course.bits(), course.notified_next());
+        let verbs = leaving(site.lock, course, course.has, bits, notified);
+        self.undo(site, course, verbs).await
     }
 
     async fn undo<E: WideAtomics>(
@@ -485,6 +517,20 @@ impl Params {
         let ticket = course.ticket();
         course.publish(site, Stand { phase: Phase::Leaving, claims: true, ticket });
         execute(site.endpoint, verbs).await
+    }
+
+    /// Has a request read its next node, of which it has taken all units that it wants by their
+    /// bits: it is counted as a reader first, and gives the bits back after, so that no writer
+    /// comes between.
+    pub(super) async fn change_bits<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &Course,
+    ) -> Result<(), Fault> {
+        let Some(bits) = course.bits_to_change() else { return Ok(()) };
+        let addr = self.plan.word(site.lock, course.next(), Half::Writers);
+        let back = Verb::MaskedCas64 { addr, op: word::give_back(bits) };
+        execute(site.endpoint, [coming_to_read(site.lock, course), back].into_iter()).await
     }
 
     /// Looks once more at what a request is in the way of that has claimed its next node.
@@ -525,12 +571,12 @@ impl Params {
         site: &Site<'_, E>,
         course: &mut Course,
     ) -> Result<(), Fault> {
-        if course.has == 0 {
+        if course.reached(false).0.is_empty() {
             return Ok(());
         }
         course.publish(site, Stand { phase: Phase::Leaving, claims: false, ticket: None });
         execute(site.endpoint, giving_back(site.lock, course)).await?;
-        (course.has, course.token) = (0, None);
+        course.has_given_back();
         course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
         Ok(())
     }

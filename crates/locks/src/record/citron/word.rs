@@ -111,9 +111,14 @@ impl NodeWord {
         ticket.wrapping_sub(self.turn()) & TICKET_MAX
     }
 
-    /// The line, if tickets in it may be lost. It changes with the turn, and with each lost ticket.
+    /// The line. It changes with the turn, and with each lost ticket.
+    pub(super) const fn line(self) -> u64 {
+        self.0 & (T_CNT | T_MAX | LOST | STIRRED)
+    }
+
+    /// The line, if tickets in it may be lost.
     pub(super) const fn line_of_lost(self) -> Option<u64> {
-        if self.lost() == 0 { None } else { Some(self.0 & (T_CNT | T_MAX | LOST | STIRRED)) }
+        if self.lost() == 0 { None } else { Some(self.line()) }
     }
 
     /// How many below it have come and not left.

@@ -9,7 +9,9 @@ use std::thread;
 
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, block_on};
-use farlock_locks::record::citron::Shared;
+use farlock_locks::record::citron::tree::Tree;
+use farlock_locks::record::citron::{Citron, Exclusive, Shared};
+use farlock_locks::shelf::{Entry, Shelf};
 use farlock_locks::{Attempt, Closed, Extent, Mode, Opened, Seat, Want};
 
 /// Units of a leaf, of a node above leaves, and of all.
@@ -26,12 +28,16 @@ struct Ranges {
 
 impl Ranges {
     fn new(name: &str) -> Self {
+        Self::of(name, 1 << 16)
+    }
+
+    fn of(name: &str, bytes: u64) -> Self {
         let dir =
             PathBuf::from(format!("/dev/shm/farlock-range-seats-{name}-{}", std::process::id()));
         let region = Region::open(&Options {
             endpoints: 16,
-            heap_bytes: 1 << 16,
-            max_bytes: 1 << 16,
+            heap_bytes: bytes,
+            max_bytes: bytes,
             ..Options::new(dir.join("region"), dir.join("state"), "test")
         });
         Self { region: region.expect("a region of its own"), dir }
@@ -62,7 +68,11 @@ fn polled_once(seat: &RangeSeat) -> Option<bool> {
     }
 }
 
-fn try_now(seat: &mut RangeSeat, lock: Addr, want: Extent) -> bool {
+fn try_now<const SHARES: bool>(
+    seat: &mut Seat<ShmEndpoint, Citron<SHARES>>,
+    lock: Addr,
+    want: Extent,
+) -> bool {
     match seat.try_open(lock, want).expect("nothing fails") {
         Attempt::Held => true,
         Attempt::Busy => false,
@@ -70,7 +80,7 @@ fn try_now(seat: &mut RangeSeat, lock: Addr, want: Extent) -> bool {
     }
 }
 
-fn close(seat: &mut RangeSeat) {
+fn close<const SHARES: bool>(seat: &mut Seat<ShmEndpoint, Citron<SHARES>>) {
     if seat.close().expect("nothing fails") == Closed::InHand {
         assert!(block_on(seat.endpoint(), seat.hand_over()).expect("nothing fails"));
     }
@@ -292,4 +302,65 @@ fn waits_that_are_dropped_and_withdrawn_leave_ranges_in_order() {
     let mut last = ranges.seat();
     assert!(try_now(&mut last, ranges.lock(), alone(0, ALL)), "all have left");
     close(&mut last);
+}
+
+/// Units that are held below one node, every other one.
+const HELD: u32 = 50_000;
+
+/// Every entry of a shelf, of blocks that this endpoint takes.
+fn entries<'a>(shelf: Shelf, endpoint: &'a ShmEndpoint) -> impl Iterator<Item = Entry> + 'a {
+    std::iter::from_fn(move || {
+        let block =
+            block_on(endpoint, shelf.take_block(endpoint, endpoint.id())).expect("nothing fails");
+        block.map(|block| shelf.entries(block))
+    })
+    .flatten()
+}
+
+/// All of them are counted by one node, in whose word as many would have come round before.
+#[test]
+fn a_node_counts_fifty_thousand_holds_below_it() {
+    let tree = Tree::LARGEST;
+    let tree_bytes = (64 + tree.bytes()).next_multiple_of(64);
+    let blocks = HELD.div_ceil(16) as u16 + 1;
+    let ranges = Ranges::of("many", (tree_bytes + Shelf::bytes(blocks)).next_multiple_of(1 << 16));
+    let lock = ranges.lock();
+    let shelf = Shelf::new(lock.plus(tree_bytes), blocks);
+    let kind = Exclusive { levels: tree.levels, shelf: Some(shelf), ..Exclusive::default() };
+    let seat = || {
+        let endpoint = ranges.region.endpoint().expect("a place");
+        Seat::<ShmEndpoint, Exclusive>::new(endpoint, kind.clone(), farlock_locks::Options::new(1))
+    };
+    let (mut holder, mut other, shelver) = (seat(), seat(), ranges.region.endpoint());
+    let shelver = shelver.expect("a place");
+    let one = |seat: &mut Seat<_, _>, want: &Extent| {
+        let opened = seat.open(lock, want.clone()).expect("nothing fails");
+        opened == Opened::Held || block_on(seat.endpoint(), seat.wait()).expect("nothing fails")
+    };
+    let held: Vec<_> = (0..HELD)
+        .zip(entries(shelf, &shelver))
+        .map(|(number, entry)| {
+            assert!(one(&mut holder, &alone(2 * number, 2 * number + 1)), "nobody has it");
+            holder.shelve(entry, 0).expect("nothing fails")
+        })
+        .collect();
+    assert_eq!(held.len(), HELD as usize);
+    // A node that has all of them, and the root.
+    let high = tree.leaf_of(0).ancestors().nth(7).expect("it has eleven");
+    let above = [alone(0, tree.span(high) as u32), Extent::from(Mode::Exclusive)];
+    for want in &above {
+        assert!(!try_now(&mut other, lock, want.clone()), "{want:?} beside all of them");
+    }
+    for (number, held) in held.iter().enumerate() {
+        assert!(holder.is_on_shelf(held));
+        holder.take_down(held);
+        close(&mut holder);
+        if number + 1 == HELD as usize / 2 {
+            assert!(!try_now(&mut other, lock, above[0].clone()), "beside half of them");
+        }
+    }
+    for want in above {
+        assert!(try_now(&mut other, lock, want.clone()), "{want:?} beside nobody");
+        close(&mut other);
+    }
 }

@@ -221,6 +221,13 @@ mod tests {
     }
 
     #[test]
+    fn a_record_names_every_phase() {
+        let phases = (0..10).map(|bits| Phase::from_bits(bits).map(|phase| phase as u64));
+        assert!(phases.eq((0..10).map(Some)));
+        assert_eq!(Phase::from_bits(10), None);
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         assert_eq!(SlotRecord::decode(&[99, 0]), None);
         assert_eq!(SlotRecord::decode(&[]), None);

@@ -117,3 +117,46 @@ fn what_takes_more_than_a_place_in_a_table_has_memory_of_its_own_or_none() {
         assert!(bytes(spec, false).is_ok_and(|bytes| bytes <= registry::bytes_max()), "{spec}");
     }
 }
+
+/// One that said nothing would not be judged across its wrap.
+#[test]
+fn locks_that_count_say_what_their_word_is_near_its_wrap() {
+    for spec in [
+        "mcs",
+        "shiftlock",
+        "shiftlock:lease=10000000",
+        "dslr",
+        "dslr-64",
+        "dslr-64:lease=10000",
+        "ncosed",
+        "claim",
+        "declock",
+        "segments",
+        "citron",
+        "citron-rw",
+    ] {
+        let (word, sooner) = (near_wrap(spec), registry::kind(spec).map(|kind| kind.near_wrap(0)));
+        assert_ne!(word, sooner, "{spec}");
+        assert!(word.is_ok_and(|word| word != 0), "{spec}");
+    }
+    for (spec, offsets) in
+        [("citron", vec![64, 72]), ("citron-rw", vec![64, 72]), ("citron:levels=2", vec![64])]
+    {
+        let behind = registry::kind(spec).map(|kind| kind.near_wrap_behind(1));
+        let behind = behind.expect("it is a lock");
+        assert!(behind.iter().all(|&(_, word)| word != 0), "{spec}");
+        assert_eq!(behind.into_iter().map(|(offset, _)| offset).collect::<Vec<_>>(), offsets);
+    }
+}
+
+#[test]
+fn locks_that_are_had_in_parts_say_how_many_and_which_words_they_have() {
+    let units = |spec| registry::kind(spec).map(|kind| kind.units());
+    for (spec, parts) in [("mcs", None), ("claim", None), ("citron", Some(1024))] {
+        assert_eq!(units(spec), Ok(parts), "{spec}");
+    }
+    let citron = registry::kind("citron").expect("it is a lock").fields_at();
+    let names = |offset| citron(offset).iter().map(|field| field.name).collect::<Vec<_>>();
+    assert_eq!((names(0).len(), names(56).len()), (2, 2), "in front is the count");
+    assert_eq!((names(64).len(), names(72)), (8, names(64)), "the root and its first child");
+}

@@ -304,6 +304,32 @@ fn waits_that_are_dropped_and_withdrawn_leave_ranges_in_order() {
     close(&mut last);
 }
 
+/// The bits of a leaf are nothing but units, whatever they would be in the word of a node above.
+#[test]
+fn every_unit_of_a_leaf_is_had_beside_every_other() {
+    let ranges = Ranges::new("units");
+    let (lock, kind) = (ranges.lock(), Shared::default());
+    let seat = || {
+        let endpoint = ranges.region.endpoint().expect("a place");
+        RangeSeat::new(endpoint, kind.clone(), farlock_locks::Options::new(1))
+    };
+    let (mut holder, mut other) = (seat(), seat());
+    for held in 0..u32::from(kind.leaf_units) {
+        let polled = |seat: &mut RangeSeat, want| {
+            let opened = seat.open(lock, want).expect("nothing fails");
+            opened == Opened::Held || polled_once(seat) == Some(true)
+        };
+        assert!(polled(&mut holder, alone(held, held + 1)), "nobody has it");
+        for unit in (0..u32::from(kind.leaf_units)).filter(|&unit| unit != held) {
+            for want in [alone(unit, unit + 1), shared(unit, unit + 1)] {
+                assert!(polled(&mut other, want), "{unit} beside {held}");
+                close(&mut other);
+            }
+        }
+        close(&mut holder);
+    }
+}
+
 /// Units that are held below one node, every other one.
 const HELD: u32 = 50_000;
 

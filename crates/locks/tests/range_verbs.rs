@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
-use farlock_fabric::{Addr, Endpoint, Nanos};
+use farlock_fabric::{Addr, Endpoint, Nanos, Wait};
 use farlock_locks::record::citron::{Exclusive, Shared};
-use farlock_locks::{Client, Extent, Lock, Mode, Options};
+use farlock_locks::{Client, Extent, Lock, LockKind, Mode, Options};
 use farlock_sim::{Config, Ended, Kind, SimEndpoint, Weakness, World};
 
 /// What a client did: how long each step took, and how many verbs of each kind it posted.
@@ -94,5 +94,42 @@ fn readers_take_as_many() {
         let cost = cost(Shared::default(), Extent::new(mode, 70..71));
         takes_round_trips(&cost);
         assert_eq!((cost.reads, cost.compares, cost.adds), (3 + 3, compares, adds), "{cost:?}");
+    }
+}
+
+/// How long somebody holds what another waits for, in nanoseconds: less than a waiter trusts it.
+const HOLD_NS: Nanos = 1_000_000;
+
+/// A waiter at a unit, behind an owner above, in line, and for those below reads one word every
+/// `poll`, and does nothing else.
+#[test]
+fn a_waiter_reads_one_word_at_each_poll() {
+    let (unit, all) = (70..71, 0..1024);
+    for (held, wanted) in
+        [(&unit, &unit), (&all, &unit), (&all, &all), (&unit, &all), (&(66..67), &(65..69))]
+    {
+        let lock = Exclusive::default();
+        let polls = HOLD_NS / lock.poll_ns;
+        let config = Config { endpoints: 2, weakness: Weakness::NONE, ..Config::default() };
+        let world = World::new(config);
+        let word: Addr = world.region(world.node(), Exclusive::BYTES);
+        for (hold_ns, wait_ns, units) in [(HOLD_NS, 0, held), (0, HOLD_NS / 10, wanted)] {
+            let (endpoint, units) = (world.endpoint(), units.clone());
+            let client = Rc::new(Client::new(endpoint, lock.clone(), Options::default()));
+            world.spawn(client.endpoint().id(), async move {
+                let pause = |interval| Wait { interval: Some(interval), ..Wait::default() };
+                client.endpoint().wait(pause(wait_ns)).await;
+                let want = Extent::new(Mode::Exclusive, units);
+                let guard = client.acquire(word, want).await.expect("it is had");
+                client.endpoint().wait(pause(hold_ns)).await;
+                guard.release().await.expect("it is held");
+            });
+        }
+        assert_eq!(world.run(), Ended::Finished);
+        let stats = world.handle().stats();
+        let (reads, swaps) =
+            (stats.posted[Kind::Read as usize], stats.posted[Kind::MaskedCas64 as usize]);
+        assert!((polls / 4..polls).contains(&reads), "{held:?}, {wanted:?}: {reads} of {polls}");
+        assert!(swaps < 12, "{held:?}, {wanted:?}: {swaps}");
     }
 }

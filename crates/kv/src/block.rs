@@ -1,0 +1,134 @@
+//! Blocks: a key and its value as they lie in far memory.
+//!
+//! ```text
+//! word 0   header: generation 32, bytes of the key 11, bytes of the value 21
+//! word 1   checksum over all else, and over where the block lies
+//! word 2.. the key's bytes, then the value's, then zeros up to a whole word
+//! ```
+//!
+//! A reader cannot know what it reads: pieces of two values where the read was torn, or another
+//! key's value where the block was recycled. The generation must be the one that the slot names,
+//! the checksum must be right, and the key must be the one that was asked for; otherwise the slot
+//! is read again.
+
+use twox_hash::XxHash3_64;
+
+use crate::key::Key;
+use crate::size::Class;
+use crate::word::Header;
+
+/// Words before the key.
+pub(crate) const HEAD_WORDS: usize = 2;
+
+/// Bytes before the key.
+const HEAD_BYTES: usize = HEAD_WORDS * 8;
+
+/// The class of a block for such a pair.
+pub(crate) fn class(key: &Key<'_>, value: &[u8]) -> Option<Class> {
+    Class::of_bytes((HEAD_BYTES + key.bytes().len() + value.len()) as u64)
+}
+
+/// The words of a block with this number and generation.
+pub(crate) fn seal(number: u64, generation: u32, key: &Key<'_>, value: &[u8]) -> Vec<u64> {
+    let key = key.bytes();
+    let header = Header::new()
+        .with(Header::GENERATION, generation.into())
+        .with(Header::KEY_BYTES, key.len() as u64)
+        .with(Header::VALUE_BYTES, value.len() as u64);
+    let mut bytes = Vec::with_capacity((key.len() + value.len()).next_multiple_of(8));
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(value);
+    let sum = checksum(number, header, &bytes);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    let payload = bytes.chunks_exact(8).map(word);
+    [header.0, sum].into_iter().chain(payload).collect()
+}
+
+/// What was in a block that is whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Opened {
+    /// Which use of the block it is.
+    pub(crate) generation: u32,
+    key_bytes: usize,
+    bytes: Vec<u8>,
+}
+
+impl Opened {
+    /// The key's bytes.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_bytes]
+    }
+
+    /// The value's bytes.
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.bytes[self.key_bytes..]
+    }
+}
+
+/// Reads the words of the block with this number. `None` if they are no whole block: torn, being
+/// written, or never written. `trusts` accepts a wrong checksum, which only a planted bug does.
+pub(crate) fn open(number: u64, words: &[u64], trusts: bool) -> Option<Opened> {
+    let (head, payload) = words.split_at_checked(HEAD_WORDS)?;
+    let header = Header(head[0]);
+    let key_bytes = header.key_bytes() as usize;
+    let length = key_bytes + header.value_bytes() as usize;
+    let payload = payload.get(..length.div_ceil(8))?;
+    let mut bytes: Vec<u8> = payload.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes.truncate(length);
+    if key_bytes == 0 || !trusts && checksum(number, header, &bytes) != head[1] {
+        return None;
+    }
+    Some(Opened { generation: header.generation() as u32, key_bytes, bytes })
+}
+
+/// XXH3 over the payload, seeded with the header and with where the block lies.
+fn checksum(number: u64, header: Header, payload: &[u8]) -> u64 {
+    let place = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    XxHash3_64::oneshot_with_seed(header.0 ^ place, payload)
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(bytes: &[u8]) -> Key<'_> {
+        Key::new(bytes).expect("a key")
+    }
+
+    #[test]
+    fn pairs_of_every_length_come_back() {
+        for (key_bytes, value_bytes) in [(1, 0), (8, 8), (8, 64), (13, 7), (1024, 1 << 20)] {
+            let (name, value) = (vec![7; key_bytes], vec![9; value_bytes]);
+            let words = seal(5, 77, &key(&name), &value);
+            assert!(words.len() <= class(&key(&name), &value).expect("it fits").words());
+            let opened = open(5, &words, false).expect("it is whole");
+            assert_eq!((opened.generation, opened.key()), (77, &name[..]));
+            assert_eq!(opened.value(), value);
+        }
+    }
+
+    #[test]
+    fn whatever_word_is_of_another_block_is_noticed() {
+        let one = seal(5, 3, &key(b"key"), &[1; 40]);
+        let other = seal(5, 4, &key(b"key"), &[2; 40]);
+        for at in 0..one.len() {
+            let mut torn = one.clone();
+            torn[at] = other[at];
+            let differs = torn != one;
+            assert_eq!(open(5, &torn, false).is_none(), differs, "word {at}");
+            assert_eq!(open(6, &torn, false), None, "the block lies elsewhere");
+        }
+        for bit in 0..one.len() * 64 {
+            let mut flipped = one.clone();
+            flipped[bit / 64] ^= 1 << (bit % 64);
+            let padding = bit >= HEAD_WORDS * 64 + 43 * 8;
+            assert_eq!(open(5, &flipped, false).is_some(), padding, "bit {bit}");
+        }
+        assert_eq!(open(5, &one[..4], false), None, "it is longer than its class");
+        assert_eq!(open(0, &[0; 8], false), None, "never written");
+    }
+}

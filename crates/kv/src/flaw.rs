@@ -1,0 +1,22 @@
+//! Planted bugs: what the judges must find, or they would not find ours.
+
+/// A mistake that the store makes on purpose.
+#[cfg_attr(not(feature = "museum"), allow(unreachable_pub, reason = "only the museum shows it"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// A reader takes what it read for a value though the checksum is wrong.
+    TornValue,
+    /// A reader takes a block for the one that its slot named, whichever use of the block it is.
+    RecycledBlock,
+    /// A writer whose completion was lost writes its value once more.
+    DoubleExecution,
+    /// The version in a slot has one bit.
+    VersionWrap,
+    /// A deletion reports success though its compare has failed.
+    LostDelete,
+    /// An insertion does not look for others of its key.
+    DuplicateKey,
+    /// A client frees a block that another one's death left in doubt, though a slot points to it.
+    LiveBlockFreed,
+}

@@ -1,0 +1,10 @@
+//! Where the slots of a key lie.
+
+mod pointer_array;
+mod race;
+mod slots;
+
+pub use crate::key::Key;
+pub use pointer_array::PointerArray;
+pub use race::Race;
+pub use slots::{Bucket, Buckets, Index};

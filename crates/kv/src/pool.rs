@@ -1,0 +1,223 @@
+//! What a client remembers of the chunks that it owns: which blocks it may hand out.
+//!
+//! Blocks are handed out by the owner of their chunk alone, and freed by whoever took them out of
+//! their slot: by a compare that counts the use as over, which may be repeated. Nothing here posts
+//! a verb.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::shape::{Block, Shape};
+use crate::size::Class;
+use crate::word::ChunkWord;
+
+/// What an owner knows of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// It may be handed out, with the generation that is remembered.
+    Free,
+    /// It is being written, or on its way into a slot or out of one.
+    InHand,
+    /// It was in a slot, and others may have taken it out since.
+    Published,
+    /// It was written by a verb whose completion was lost, and which may still take effect: nobody
+    /// may write there as long as this endpoint lives.
+    Tainted,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Remembered {
+    generation: u32,
+    standing: Standing,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    word: ChunkWord,
+    class: Class,
+    blocks: Vec<Remembered>,
+}
+
+/// How many blocks a client has, by what it knows of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// To be handed out.
+    pub free: u64,
+    /// Being written, or on the way into a slot or out of one.
+    pub in_hand: u64,
+    /// In a slot, or taken out of it by others.
+    pub published: u64,
+    /// Not to be used again while this client lives, since a completion was lost.
+    pub tainted: u64,
+}
+
+/// The chunks of a client.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    shape: Shape,
+    chunks: BTreeMap<u32, Chunk>,
+    /// By class, the blocks to be handed out, the one that was freed first in front.
+    free: BTreeMap<Class, VecDeque<(u32, u32)>>,
+    /// Chunks that a task of this client is about to claim or take over.
+    busy: BTreeSet<u32>,
+    /// The chunk that was asked about freed blocks last.
+    swept: u32,
+}
+
+impl Pool {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let (chunks, free) = (BTreeMap::new(), BTreeMap::new());
+        Self { shape, chunks, free, busy: BTreeSet::new(), swept: 0 }
+    }
+
+    /// Hands out a block.
+    pub(crate) fn take(&mut self, class: Class) -> Option<Block> {
+        let (chunk, index) = self.free.get_mut(&class)?.pop_front()?;
+        let remembered = self.remembered(chunk, index)?;
+        assert_eq!(remembered.standing, Standing::Free, "what is handed out was free");
+        remembered.standing = Standing::InHand;
+        let generation = remembered.generation;
+        Some(self.shape.block(chunk, class, index, generation))
+    }
+
+    /// The block was never in a slot: it is handed out again as it was.
+    pub(crate) fn give_back(&mut self, block: Block) {
+        self.stands(block, Standing::Free);
+        if let Some(place) = self.shape.place(block) {
+            self.free.entry(block.class).or_default().push_back(place);
+        }
+    }
+
+    /// What is known of this use of a block that was handed out here.
+    pub(crate) fn stands(&mut self, block: Block, standing: Standing) {
+        if let Some((chunk, index)) = self.shape.place(block)
+            && let Some(remembered) = self.remembered(chunk, index)
+            && remembered.generation == block.generation
+            && remembered.standing != Standing::Free
+        {
+            remembered.standing = standing;
+        }
+    }
+
+    /// What is known of this use of a block; `None` if it is another client's, or over.
+    pub(crate) fn standing_of(&mut self, block: Block) -> Option<Standing> {
+        let (chunk, index) = self.shape.place(block)?;
+        let remembered = self.remembered(chunk, index)?;
+        (remembered.generation == block.generation).then_some(remembered.standing)
+    }
+
+    /// The count of frees says that this use of a block is over.
+    pub(crate) fn freed(&mut self, block: Block) {
+        let Some((chunk, index)) = self.shape.place(block) else { return };
+        let Some(remembered) = self.remembered(chunk, index) else { return };
+        let is_usable = !matches!(remembered.standing, Standing::Free | Standing::Tainted);
+        if remembered.generation != block.generation || !is_usable {
+            return;
+        }
+        let generation = block.generation.wrapping_add(1);
+        *remembered = Remembered { generation, standing: Standing::Free };
+        self.free.entry(block.class).or_default().push_back((chunk, index));
+    }
+
+    /// These are the counts of frees of a chunk.
+    pub(crate) fn counted(&mut self, chunk: u32, states: &[u64]) {
+        let Some(owned) = self.chunks.get(&chunk) else { return };
+        let class = owned.class;
+        let over = (0..)
+            .zip(&owned.blocks)
+            .zip(states)
+            .filter(|((_, remembered), state)| u64::from(remembered.generation) == **state);
+        let over: Vec<Block> = over
+            .map(|((index, remembered), _)| {
+                self.shape.block(chunk, class, index, remembered.generation)
+            })
+            .collect();
+        over.into_iter().for_each(|block| self.freed(block));
+    }
+
+    /// The client owns a chunk, whose blocks stand so, with these generations.
+    pub(crate) fn own(&mut self, chunk: u32, word: ChunkWord, blocks: Vec<(u32, Standing)>) {
+        let class = Class::from_number(word.class()).expect("a chunk that is owned has a class");
+        let free = (0..).zip(&blocks).filter(|(_, (_, standing))| *standing == Standing::Free);
+        self.free.entry(class).or_default().extend(free.map(|(index, _)| (chunk, index)));
+        let remember = |(generation, standing)| Remembered { generation, standing };
+        let blocks = blocks.into_iter().map(remember).collect();
+        let before = self.chunks.insert(chunk, Chunk { word, class, blocks });
+        assert!(before.is_none(), "a chunk is taken over once");
+    }
+
+    /// Whether this client knows that it owns the chunk.
+    pub(crate) fn owns(&self, chunk: u32) -> bool {
+        self.chunks.contains_key(&chunk)
+    }
+
+    /// Whether a task may claim or take over this chunk now; then no other one does until
+    /// [`Pool::done_with`].
+    pub(crate) fn begins_with(&mut self, chunk: u32) -> bool {
+        !self.owns(chunk) && self.busy.insert(chunk)
+    }
+
+    /// The task has claimed it, or given up.
+    pub(crate) fn done_with(&mut self, chunk: u32) {
+        self.busy.remove(&chunk);
+    }
+
+    /// The owned chunks of a class, beginning behind the one that was looked at last.
+    pub(crate) fn of_class(&self, class: Class) -> Vec<u32> {
+        let of_class = |(chunk, owned): (&u32, &Chunk)| (owned.class == class).then_some(*chunk);
+        let behind = self.chunks.range(self.swept.saturating_add(1)..);
+        let before = self.chunks.range(..=self.swept);
+        behind.chain(before).filter_map(of_class).collect()
+    }
+
+    /// This chunk is being looked at.
+    pub(crate) fn sweeps(&mut self, chunk: u32) {
+        self.swept = chunk;
+    }
+
+    /// Blocks of all chunks that stand so.
+    pub(crate) fn standing(&self, standing: Standing) -> Vec<Block> {
+        let mut found = Vec::new();
+        for (&chunk, owned) in &self.chunks {
+            let so = (0..).zip(&owned.blocks).filter(|(_, block)| block.standing == standing);
+            found.extend(so.map(|(index, block)| {
+                self.shape.block(chunk, owned.class, index, block.generation)
+            }));
+        }
+        found
+    }
+
+    /// The next chunk that others may have: nothing of it is in hand or tainted.
+    pub(crate) fn resting(&self) -> Option<(u32, ChunkWord)> {
+        let rests =
+            |block: &Remembered| matches!(block.standing, Standing::Free | Standing::Published);
+        let mut resting = self.chunks.iter().filter(|(_, chunk)| chunk.blocks.iter().all(rests));
+        resting.next().map(|(&chunk, owned)| (chunk, owned.word))
+    }
+
+    /// The client no longer owns the chunk.
+    pub(crate) fn disown(&mut self, chunk: u32) {
+        if let Some(owned) = self.chunks.remove(&chunk)
+            && let Some(free) = self.free.get_mut(&owned.class)
+        {
+            free.retain(|&(of, _)| of != chunk);
+        }
+    }
+
+    /// Blocks by standing.
+    pub(crate) fn census(&self) -> Census {
+        let mut census = Census::default();
+        for block in self.chunks.values().flat_map(|chunk| &chunk.blocks) {
+            *match block.standing {
+                Standing::Free => &mut census.free,
+                Standing::InHand => &mut census.in_hand,
+                Standing::Published => &mut census.published,
+                Standing::Tainted => &mut census.tainted,
+            } += 1;
+        }
+        census
+    }
+
+    fn remembered(&mut self, chunk: u32, index: u32) -> Option<&mut Remembered> {
+        self.chunks.get_mut(&chunk)?.blocks.get_mut(index as usize)
+    }
+}

@@ -1,0 +1,188 @@
+//! Where everything of a store lies in its region.
+//!
+//! ```text
+//! base   header: magic, counts and the index's tag        64 bytes
+//!        chunk table: a ChunkWord for each chunk          8 bytes a chunk
+//!        index: slots                                     as the index says
+//!        chunks: how often each block was freed           8 bytes a block
+//!                blocks                                   of one class in a chunk
+//! ```
+//!
+//! The words that count frees lie apart from the blocks, so that an owner learns of many by one
+//! read, and a chunk keeps its class for good, so that such a word is never anything else: a free
+//! that is served late can at most find that it was done.
+
+use farlock_fabric::{Addr, Endpoint, Verb};
+
+use crate::error::OpenError;
+use crate::far;
+use crate::size::{Class, UNIT_BYTES};
+use crate::word::SlotWord;
+
+/// What the first word of a store is.
+const MAGIC: u64 = u64::from_le_bytes(*b"farlkv\0\x01");
+
+/// Words of the header that say something.
+const HEADER_WORDS: usize = 5;
+
+/// Everything begins on such a boundary.
+const LINE_BYTES: u64 = 64;
+
+/// A block, in one of its uses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Block {
+    /// Where it lies, in units from the start of the store.
+    pub(crate) number: u64,
+    pub(crate) class: Class,
+    /// Which use, counted from 1, wrapping.
+    pub(crate) generation: u32,
+}
+
+/// How large a store is, and where it lies. The memory is zeroed when the store is created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// The first byte, on a boundary of 64.
+    pub base: Addr,
+    /// How many chunks, at least 1.
+    pub chunks: u32,
+    /// Bytes of a chunk, a multiple of 64: the most that a pair can take, and what a client claims
+    /// at once.
+    pub chunk_bytes: u64,
+    /// Bytes of the index, as [`Index::bytes`](crate::Index::bytes) says.
+    pub index_bytes: u64,
+    /// Which index it is, as [`Index::tag`](crate::Index::tag) says.
+    pub index_tag: u64,
+}
+
+impl Shape {
+    /// Bytes of it all.
+    pub fn bytes(&self) -> u64 {
+        self.chunks_at() + u64::from(self.chunks) * self.chunk_bytes
+    }
+
+    /// Makes zeroed memory a store. A crash leaves memory that is no store, or a whole one.
+    ///
+    /// # Errors
+    /// A verb failed.
+    ///
+    /// # Panics
+    /// If a bound that the fields state is broken, or blocks beyond 128 GiB would have no number.
+    pub async fn create<E: Endpoint>(&self, endpoint: &E) -> Result<(), OpenError> {
+        assert!(self.chunks >= 1 && self.chunk_bytes.is_multiple_of(LINE_BYTES), "{self:?}");
+        assert!(self.base.offset().is_multiple_of(LINE_BYTES), "{self:?}");
+        assert!(self.bytes() / UNIT_BYTES <= SlotWord::BLOCK.max(), "{self:?}");
+        let header = self.header();
+        let rest = Verb::Write { addr: self.base.plus(8), data: &header[1..] };
+        endpoint.verb(rest).await?;
+        endpoint.verb(Verb::Write { addr: self.base, data: &header[..1] }).await?;
+        Ok(())
+    }
+
+    /// Whether there is a store of this shape.
+    ///
+    /// # Errors
+    /// There is none, or a verb failed.
+    pub async fn check<E: Endpoint>(&self, endpoint: &E) -> Result<(), OpenError> {
+        let found = far::read(endpoint, self.base, HEADER_WORDS).await?;
+        if found == self.header() { Ok(()) } else { Err(OpenError::OtherShape) }
+    }
+
+    fn header(&self) -> [u64; HEADER_WORDS] {
+        let chunks = u64::from(self.chunks);
+        [MAGIC, chunks, self.chunk_bytes, self.index_bytes, self.index_tag]
+    }
+
+    /// The header of a chunk.
+    pub(crate) fn chunk_word(&self, chunk: u32) -> Addr {
+        self.base.plus(LINE_BYTES + u64::from(chunk) * 8)
+    }
+
+    /// A byte of the index.
+    pub(crate) fn index(&self, offset: u64) -> Addr {
+        self.base.plus(self.index_at() + offset)
+    }
+
+    fn index_at(&self) -> u64 {
+        LINE_BYTES + (u64::from(self.chunks) * 8).next_multiple_of(LINE_BYTES)
+    }
+
+    fn chunks_at(&self) -> u64 {
+        self.index_at() + self.index_bytes.next_multiple_of(LINE_BYTES)
+    }
+
+    fn chunk_at(&self, chunk: u32) -> u64 {
+        self.chunks_at() + u64::from(chunk) * self.chunk_bytes
+    }
+
+    /// How many blocks of this class a chunk has.
+    pub fn blocks(&self, class: Class) -> u32 {
+        let states = |blocks: u64| (blocks * 8).next_multiple_of(UNIT_BYTES);
+        let about = self.chunk_bytes / (class.bytes() + 8);
+        let fits = |blocks: u64| states(blocks) + blocks * class.bytes() <= self.chunk_bytes;
+        let blocks = if fits(about) { about } else { about.saturating_sub(1) };
+        u32::try_from(blocks).expect("a chunk has fewer than 2^32 blocks")
+    }
+
+    /// Where the blocks of a chunk begin, from its start.
+    fn blocks_at(&self, class: Class) -> u64 {
+        (u64::from(self.blocks(class)) * 8).next_multiple_of(UNIT_BYTES)
+    }
+
+    /// The `index`-th block of a chunk.
+    pub(crate) fn block(&self, chunk: u32, class: Class, index: u32, generation: u32) -> Block {
+        let offset = self.blocks_at(class) + u64::from(index) * class.bytes();
+        let number = (self.chunk_at(chunk) + offset) / UNIT_BYTES;
+        Block { number, class, generation }
+    }
+
+    /// The chunk of a block and its place there; `None` if there is no such block.
+    pub(crate) fn place(&self, block: Block) -> Option<(u32, u32)> {
+        let offset = (block.number * UNIT_BYTES).checked_sub(self.chunks_at())?;
+        let chunk = u32::try_from(offset / self.chunk_bytes).ok()?;
+        let within = (offset % self.chunk_bytes).checked_sub(self.blocks_at(block.class))?;
+        let index = u32::try_from(within / block.class.bytes()).ok()?;
+        let exists = chunk < self.chunks && index < self.blocks(block.class);
+        (exists && within.is_multiple_of(block.class.bytes())).then_some((chunk, index))
+    }
+
+    /// The first word of a block.
+    pub(crate) fn block_addr(&self, number: u64) -> Addr {
+        self.base.plus(number * UNIT_BYTES)
+    }
+
+    /// The word that counts how often a block was freed.
+    pub(crate) fn state_addr(&self, chunk: u32, index: u32) -> Addr {
+        self.base.plus(self.chunk_at(chunk) + u64::from(index) * 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farlock_fabric::RegionId;
+
+    use super::*;
+
+    #[test]
+    fn blocks_do_not_touch_each_other_nor_what_counts_their_frees() {
+        for chunk_bytes in [64, 128, 1024, 4096, 1 << 21] {
+            let base = Addr::new(RegionId(1), 128);
+            let shape = Shape { base, chunks: 3, chunk_bytes, index_bytes: 40, index_tag: 0 };
+            for class in (1..=61).filter_map(Class::from_number) {
+                let blocks = shape.blocks(class);
+                for index in [0, 1, blocks / 2, blocks.saturating_sub(1)] {
+                    if index >= blocks {
+                        continue;
+                    }
+                    let block = shape.block(2, class, index, 1);
+                    assert_eq!(shape.place(block), Some((2, index)));
+                    let begin = shape.block_addr(block.number).offset();
+                    let end = begin + class.bytes();
+                    assert!(shape.state_addr(2, blocks - 1).offset() + 8 <= begin);
+                    assert!(end <= shape.base.offset() + shape.bytes());
+                    let beside = Block { number: block.number + 1, ..block };
+                    assert!(class.bytes() == 16 || shape.place(beside).is_none());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The store: operations on keys, as one client carries them out.
+//!
+//! Every change of a key is one compare of its slot: from the word that was read to a word that
+//! names a block which nobody has seen. Each of them is an operation's only moment; a reader's is
+//! the moment at which it read the slot.
+
+mod alloc;
+mod change;
+mod core;
+mod drive;
+mod find;
+mod frees;
+mod insert;
+mod operate;
+
+pub use self::core::{Counts, Store};

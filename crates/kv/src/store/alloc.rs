@@ -1,0 +1,276 @@
+//! Memory for blocks: chunks are claimed by a compare of their headers, and taken over, with
+//! whatever lies in them, from the dead and from those who left.
+//!
+//! Whoever takes a chunk over looks at each block whose last use is not counted as over, and keeps
+//! it if its key's slot names it. All others are free: their owner can put them nowhere any more.
+//! The use is counted as over before the block is used again, so that no use is ever repeated.
+
+use farlock_fabric::{Addr, Endpoint, EndpointId};
+
+use super::change::{Change, Purpose};
+use super::core::Store;
+use crate::block;
+use crate::error::{ReadError, WriteError};
+use crate::far;
+use crate::flaw::Flaw;
+use crate::index::{Index, Key};
+use crate::pool::Standing;
+use crate::shape::Block;
+use crate::size::Class;
+use crate::sync::Scheme;
+use crate::word::{ChunkWord, Header, SlotWord};
+
+/// A chunk that a task is about to claim or take over.
+struct Busy<'s, S: Scheme, I: Index> {
+    store: &'s Store<S, I>,
+    chunk: u32,
+}
+
+impl<S: Scheme, I: Index> Drop for Busy<'_, S, I> {
+    fn drop(&mut self) {
+        self.store.pool.borrow_mut().done_with(self.chunk);
+    }
+}
+
+impl<S: Scheme, I: Index> Store<S, I> {
+    /// A change of a slot, from what was read there to a new block with this pair.
+    pub(super) async fn written(
+        &self,
+        purpose: Purpose,
+        (slot, old): (Addr, SlotWord),
+        key: &Key<'_>,
+        value: &[u8],
+    ) -> Result<Change, WriteError> {
+        let class = block::class(key, value).filter(|class| self.shape.blocks(*class) > 0);
+        let block = self.allocate(class.ok_or(WriteError::TooLong)?).await?;
+        let word = self.word(key, block);
+        let new = if purpose == Purpose::Announce { word.announced() } else { word };
+        let words = block::seal(block.number, block.generation, key, value);
+        let change = Change::of(purpose, slot, old, new);
+        Ok(Change { block: Some(block), words, ..change })
+    }
+
+    /// A block of a class: one that is known to be free, or one of which others have counted the
+    /// use as over, or one of a chunk that can be claimed.
+    async fn allocate(&self, class: Class) -> Result<Block, WriteError> {
+        let taken = || self.pool.borrow_mut().take(class);
+        if let Some(block) = taken() {
+            return Ok(block);
+        }
+        let owned = self.pool.borrow().of_class(class);
+        if let Some(&next) = owned.first() {
+            self.sweep(next, class).await?;
+            if let Some(block) = taken() {
+                return Ok(block);
+            }
+        }
+        for _ in 0..self.shape.chunks {
+            if !self.claim_one(class).await? {
+                break;
+            }
+            if let Some(block) = taken() {
+                return Ok(block);
+            }
+        }
+        self.reap(0).await;
+        for chunk in owned {
+            self.sweep(chunk, class).await?;
+        }
+        taken().ok_or(WriteError::PoolFull)
+    }
+
+    /// Looks which blocks of a chunk others have counted as over.
+    async fn sweep(&self, chunk: u32, class: Class) -> Result<(), ReadError> {
+        self.pool.borrow_mut().sweeps(chunk);
+        let states = self.states(chunk, class).await?;
+        self.pool.borrow_mut().counted(chunk, &states);
+        Ok(())
+    }
+
+    async fn states(&self, chunk: u32, class: Class) -> Result<Vec<u64>, ReadError> {
+        let blocks = self.shape.blocks(class) as usize;
+        Ok(far::read(self.endpoint(), self.shape.state_addr(chunk, 0), blocks).await?)
+    }
+
+    async fn table(&self) -> Result<Vec<(u32, ChunkWord)>, ReadError> {
+        let count = self.shape.chunks;
+        let words = far::read(self.endpoint(), self.shape.chunk_word(0), count as usize).await?;
+        Ok((0..count).zip(words.into_iter().map(ChunkWord)).collect())
+    }
+
+    /// Claims one chunk for this class: of those that have it the first that nobody living owns, or
+    /// else one that has no class yet. `Ok(false)`: there is none.
+    async fn claim_one(&self, class: Class) -> Result<bool, ReadError> {
+        let mut table = self.table().await?;
+        let start = self.endpoint().random() % u64::from(self.shape.chunks);
+        table.rotate_left(start as usize);
+        for wanted in [class.number(), 0] {
+            for &(chunk, word) in &table {
+                if word.class() == wanted && self.take_over(chunk, word, class).await? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes a chunk over, if nobody living has it, with all that lies in it. `Ok(false)`: somebody
+    /// has it.
+    async fn take_over(
+        &self,
+        chunk: u32,
+        word: ChunkWord,
+        class: Class,
+    ) -> Result<bool, ReadError> {
+        let me = self.endpoint().id();
+        let owner = EndpointId::from_bits(word.owner());
+        // What is mine and unknown to me was claimed by a task that was dropped, or by a verb whose
+        // completion was lost.
+        let is_free = !owner.is_somebody() || owner == me || !self.endpoint().is_alive(owner);
+        if !is_free || !self.pool.borrow_mut().begins_with(chunk) {
+            return Ok(false);
+        }
+        let _busy = Busy { store: self, chunk };
+        let mut mine = word;
+        if owner != me {
+            mine = ChunkWord::new()
+                .with(ChunkWord::OWNER, me.bits())
+                .with(ChunkWord::CLASS, class.number())
+                .with(ChunkWord::TURN, word.turn() + 1);
+            let addr = self.shape.chunk_word(chunk);
+            let found = far::swap_once(self.endpoint(), addr, word.0, mine.0).await?;
+            if found != word.0 && found != mine.0 {
+                return Ok(false);
+            }
+        }
+        let is_new = word == ChunkWord::new();
+        let blocks = match is_new {
+            true => vec![(1, Standing::Free); self.shape.blocks(class) as usize],
+            false => self.look_through(chunk, class).await?,
+        };
+        self.pool.borrow_mut().own(chunk, mine, blocks);
+        self.count(|counts| match is_new {
+            true => counts.claims += 1,
+            false => counts.adoptions += 1,
+        });
+        Ok(true)
+    }
+
+    /// How the blocks of a chunk stand that nobody but this client owns.
+    async fn look_through(
+        &self,
+        chunk: u32,
+        class: Class,
+    ) -> Result<Vec<(u32, Standing)>, ReadError> {
+        let states = self.states(chunk, class).await?;
+        let count = self.shape.blocks(class);
+        let block = |index, state: u64| {
+            let generation = (state as u32).wrapping_add(1);
+            self.shape.block(chunk, class, index, generation)
+        };
+        let blocks: Vec<Block> =
+            (0..count).zip(&states).map(|(index, &state)| block(index, state)).collect();
+        let heads: Vec<(Addr, usize)> =
+            blocks.iter().map(|block| (self.shape.block_addr(block.number), 1)).collect();
+        let heads = far::read_many(self.endpoint(), &heads).await?;
+        let mut found = Vec::with_capacity(blocks.len());
+        for (block, head) in blocks.into_iter().zip(heads) {
+            let last_used = Header(head[0]).generation() as u32;
+            if last_used != block.generation {
+                found.push((block.generation, Standing::Free));
+            } else if self.is_named(block).await? && !self.errs(Flaw::LiveBlockFreed) {
+                found.push((block.generation, Standing::Published));
+            } else {
+                self.count_over(block).await?;
+                found.push((block.generation.wrapping_add(1), Standing::Free));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Counts a use as over, if nobody has.
+    async fn count_over(&self, block: Block) -> Result<(), ReadError> {
+        let addr = self.state_of(block).ok_or(ReadError::Corrupt)?;
+        let before = block.generation.wrapping_sub(1);
+        far::swap_once(self.endpoint(), addr, before.into(), block.generation.into()).await?;
+        Ok(())
+    }
+
+    /// Whether a slot names this use of a block as a key's value. One that names it pending is
+    /// emptied: the insertion is over.
+    async fn is_named(&self, block: Block) -> Result<bool, ReadError> {
+        let addr = self.shape.block_addr(block.number);
+        let words = far::read(self.endpoint(), addr, block.class.words()).await?;
+        let Some(opened) = block::open(block.number, &words, false) else { return Ok(false) };
+        let Some(key) = Key::new(opened.key()) else { return Ok(false) };
+        if opened.generation != block.generation || self.index.buckets(&key).is_none() {
+            return Ok(false);
+        }
+        let word = self.word(&key, block);
+        let probe = self.probe(&key).await?;
+        for (slot, found) in probe.slots() {
+            if found == word {
+                return Ok(true);
+            }
+            if found == word.announced() {
+                let (compare, swap) = (found.0, found.emptied().0);
+                far::swap_once(self.endpoint(), slot, compare, swap).await?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes over every chunk of the dead, and what this client has and does not know of. Returns
+    /// how many there were.
+    ///
+    /// A crash in the middle leaves chunks that are this client's, and so the dead's.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; what was not reached stays as it was.
+    pub async fn recover(&self) -> Result<u32, ReadError> {
+        let mut recovered = 0;
+        for (chunk, word) in self.table().await? {
+            let Some(class) = Class::from_number(word.class()) else { continue };
+            let is_owned = EndpointId::from_bits(word.owner()).is_somebody();
+            if is_owned && self.take_over(chunk, word, class).await? {
+                recovered += 1;
+            }
+        }
+        Ok(recovered)
+    }
+
+    /// Frees what others took out of its slot and could not free any more, since they died or a
+    /// completion was lost. Costs some round trips a key: for quiet times.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; what was not reached stays as it was.
+    pub async fn audit(&self) -> Result<(), ReadError> {
+        let blocks = self.pool.borrow().standing(Standing::Published);
+        for block in blocks {
+            let is_published = self.pool.borrow_mut().standing_of(block);
+            if is_published == Some(Standing::Published) && !self.is_named(block).await? {
+                self.retire(block);
+            }
+        }
+        self.reap(0).await;
+        Ok(())
+    }
+
+    /// Settles, and gives every chunk back, with the values that lie there: others take them over
+    /// as they need memory. What cannot be given back while this endpoint lives stays.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn close(&self) -> Result<(), ReadError> {
+        self.settle().await;
+        loop {
+            let resting = self.pool.borrow().resting();
+            let Some((chunk, word)) = resting else { return Ok(()) };
+            // From now on this client hands out nothing of it.
+            self.pool.borrow_mut().disown(chunk);
+            let nobody = word.with(ChunkWord::OWNER, 0).with(ChunkWord::TURN, word.turn() + 1);
+            let addr = self.shape.chunk_word(chunk);
+            far::swap_once(self.endpoint(), addr, word.0, nobody.0).await?;
+        }
+    }
+}

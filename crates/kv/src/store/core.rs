@@ -1,0 +1,125 @@
+//! A client's store: what it works over and what it remembers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use farlock_fabric::Posted;
+
+use super::change::Change;
+use crate::error::OpenError;
+use crate::flaw::Flaw;
+use crate::index::Index;
+use crate::pool::{Census, Pool};
+use crate::shape::{Block, Shape};
+use crate::sync::Scheme;
+
+/// How often things happened at one client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Operations that changed a key.
+    pub changes: u64,
+    /// Compares that failed, since others were first.
+    pub retries: u64,
+    /// Blocks that were read again, since they were torn, or recycled after their slot was read.
+    pub rereads: u64,
+    /// Changes whose completion was lost.
+    pub lost: u64,
+    /// Insertions of others, of the same key and unfinished, that were taken off.
+    pub rivals: u64,
+    /// Chunks that were claimed.
+    pub claims: u64,
+    /// Chunks of the dead and of those who left that were taken over.
+    pub adoptions: u64,
+}
+
+/// One client's view of a store. It stays on its thread; several tasks may use it.
+///
+/// An operation may be dropped at any point. What it began is then finished or taken back by
+/// [`Store::settle`], and whether it was carried out is open until then.
+///
+/// A client that dies leaves its chunks, in which blocks may be free, half written or in slots; who
+/// needs memory takes them over, and so does [`Store::recover`].
+pub struct Store<S: Scheme, I: Index> {
+    pub(super) scheme: S,
+    pub(super) index: I,
+    pub(super) shape: Shape,
+    pub(super) pool: RefCell<Pool>,
+    /// Changes whose operation was dropped, or gave up on them.
+    pub(super) left: RefCell<Vec<Change>>,
+    /// Blocks whose use is over, and whose count is on its way.
+    pub(super) frees: RefCell<VecDeque<(Block, Posted)>>,
+    pub(super) counts: Cell<Counts>,
+    pub(super) flaw: Option<Flaw>,
+}
+
+impl<S: Scheme, I: Index> Store<S, I> {
+    /// The store of this shape.
+    ///
+    /// # Errors
+    /// There is none, or a verb failed.
+    pub async fn open(scheme: S, index: I, shape: Shape) -> Result<Self, OpenError> {
+        let fits = (index.tag(), index.bytes()) == (shape.index_tag, shape.index_bytes);
+        if !fits {
+            return Err(OpenError::OtherShape);
+        }
+        shape.check(scheme.endpoint()).await?;
+        Ok(Self {
+            scheme,
+            index,
+            shape,
+            pool: RefCell::new(Pool::new(shape)),
+            left: RefCell::default(),
+            frees: RefCell::default(),
+            counts: Cell::default(),
+            flaw: None,
+        })
+    }
+
+    /// The same, with a planted bug.
+    #[cfg(feature = "museum")]
+    #[must_use]
+    pub fn with_flaw(self, flaw: Flaw) -> Self {
+        Self { flaw: Some(flaw), ..self }
+    }
+
+    /// The scheme by which writers take turns.
+    pub fn scheme(&self) -> &S {
+        &self.scheme
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> Counts {
+        self.counts.get()
+    }
+
+    /// The blocks of the chunks that this client owns.
+    pub fn census(&self) -> Census {
+        self.pool.borrow().census()
+    }
+
+    /// Whether a dropped operation has left something to [`Store::settle`].
+    pub fn is_unsettled(&self) -> bool {
+        !self.left.borrow().is_empty() || !self.frees.borrow().is_empty()
+    }
+
+    pub(super) fn endpoint(&self) -> &S::Endpoint {
+        self.scheme.endpoint()
+    }
+
+    pub(super) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    /// Whether this mistake is to be made.
+    pub(super) fn errs(&self, flaw: Flaw) -> bool {
+        cfg!(feature = "museum") && self.flaw == Some(flaw)
+    }
+}
+
+impl<S: Scheme, I: Index> std::fmt::Debug for Store<S, I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("shape", &self.shape).finish_non_exhaustive()
+    }
+}

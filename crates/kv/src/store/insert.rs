@@ -1,0 +1,150 @@
+//! Inserting a key where its slots are shared with others.
+//!
+//! Two clients that insert one key may choose different slots, and then no compare decides between
+//! them. So an insertion has three steps: it *announces* its block in an empty slot, with a word
+//! that nobody takes for a value; it reads all slots of the key; and it *commits*, if it was alone.
+//!
+//! Why at most one commits: each announces before it looks, so of two, the one that announced last
+//! sees the other, announced or committed, or taken off. It does not commit beside it.
+//!
+//! Why somebody does: of two that are announced, the one in the lower slot takes the other off, and
+//! the other one withdraws. A client that is stopped in between is waited for a few times and then
+//! taken off. Its commit fails then, and it begins again.
+//!
+//! RACE (ATC'21, section 3.3) puts the key in at once and removes duplicates afterwards; a reader
+//! may have seen either by then.
+
+use farlock_fabric::Addr;
+
+use super::change::{Change, Purpose};
+use super::core::Store;
+use super::find::{Among, Found, Probe};
+use crate::error::WriteError;
+use crate::flaw::Flaw;
+use crate::index::{Index, Key};
+use crate::shape::Block;
+use crate::sync::Scheme;
+use crate::word::SlotWord;
+
+/// How often an insertion steps back for the same other one before it takes that off.
+const PATIENCE: u32 = 4;
+
+/// How often an insertion looks at its slots.
+const LOOKS_MAX: u32 = 1_000;
+
+/// An insertion of another client for which this one has stepped back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rival {
+    at: Option<(Addr, SlotWord)>,
+    times: u32,
+}
+
+impl Rival {
+    /// Whether it is given some more time.
+    fn is_given_time(&mut self, found: &Found) -> bool {
+        let at = Some((found.slot, found.word));
+        self.times = if self.at == at { self.times + 1 } else { 1 };
+        self.at = at;
+        self.times <= PATIENCE
+    }
+}
+
+/// A block of this client that is announced. Dropped, it is left to [`Store::settle`] to withdraw.
+struct Announced<'s, S: Scheme, I: Index> {
+    store: &'s Store<S, I>,
+    slot: Addr,
+    word: SlotWord,
+    block: Option<Block>,
+}
+
+impl<S: Scheme, I: Index> Drop for Announced<'_, S, I> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block {
+            let withdraw = Change::withdraw(self.slot, self.word, Some(block));
+            self.store.left.borrow_mut().push(withdraw);
+        }
+    }
+}
+
+/// What an announced insertion does next.
+enum Next {
+    Commit,
+    Withdraw,
+    /// Others have taken it off.
+    Off,
+}
+
+impl<S: Scheme, I: Index> Store<S, I> {
+    /// Inserts a key that was absent when its slots were read. `Ok(false)`: it is there, or others
+    /// are about to insert it; look again.
+    pub(super) async fn insert_new(
+        &self,
+        key: &Key<'_>,
+        value: &[u8],
+        probe: &Probe,
+        rival: &mut Rival,
+    ) -> Result<bool, WriteError> {
+        let (slot, old) = probe.room().ok_or(WriteError::IndexFull)?;
+        let purpose = if I::OWN_SLOTS { Purpose::Publish } else { Purpose::Announce };
+        let change = self.written(purpose, (slot, old), key, value).await?;
+        if I::OWN_SLOTS {
+            return self.make(change).await;
+        }
+        let (word, block) = (change.new, change.block);
+        match self.make(change).await {
+            Ok(true) => {}
+            // What is announced is not yet done, and without a commit never will be.
+            Ok(false) | Err(WriteError::Unknown) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let mut announced = Announced { store: self, slot, word, block };
+        let next = self.look_around(key, (slot, word), rival).await?;
+        let block = announced.block.take();
+        match next {
+            Next::Commit => {
+                let commit = Change::of(Purpose::Commit, slot, word, word.committed());
+                self.make(Change { block, ..commit }).await
+            }
+            Next::Withdraw => {
+                // In doubt or not, it is off, or will be when this client settles.
+                let _ = self.make(Change::withdraw(slot, word, block)).await;
+                Ok(false)
+            }
+            Next::Off => {
+                block.into_iter().for_each(|block| self.retire(block));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether an announced insertion is alone.
+    async fn look_around(
+        &self,
+        key: &Key<'_>,
+        ours: (Addr, SlotWord),
+        rival: &mut Rival,
+    ) -> Result<Next, WriteError> {
+        if self.errs(Flaw::DuplicateKey) {
+            return Ok(Next::Commit);
+        }
+        for _ in 0..LOOKS_MAX {
+            let probe = self.probe(key).await?;
+            if !probe.slots().any(|slot| slot == ours) {
+                return Ok(Next::Off);
+            }
+            let others = |word: SlotWord| word.is_taken() && word != ours.1;
+            let found = match self.among(key, &probe, others).await? {
+                Among::None => return Ok(Next::Commit),
+                Among::Unsure(_) => continue,
+                Among::One(found) => found,
+            };
+            let steps_back = found.slot < ours.0 && rival.is_given_time(&found);
+            if found.word.is_committed() || steps_back {
+                return Ok(Next::Withdraw);
+            }
+            self.count(|counts| counts.rivals += 1);
+            self.make(Change::withdraw(found.slot, found.word, Some(found.block))).await?;
+        }
+        Ok(Next::Withdraw)
+    }
+}

@@ -1,0 +1,191 @@
+//! The operations that people call.
+
+use super::change::{Change, Purpose};
+use super::core::Store;
+use super::find::{Found, Seen};
+use super::frees::FREES_MAX;
+use super::insert::Rival;
+use crate::error::{ReadError, WriteError};
+use crate::flaw::Flaw;
+use crate::index::{Index, Key};
+use crate::key::VALUE_BYTES_MAX;
+use crate::sync::Scheme;
+
+/// How often an operation tries to change a key that others change.
+const ATTEMPTS_MAX: u32 = 100_000;
+
+/// What is to become of a key, seeing its value.
+enum Decision<T> {
+    /// Nothing.
+    Leave(Result<T, WriteError>),
+    /// It gets this value.
+    Put(Vec<u8>, T),
+    /// It goes.
+    Remove(T),
+}
+
+impl<S: Scheme, I: Index> Store<S, I> {
+    /// The value of a key; `None` if it is absent. It was so at a moment during the call. Two round
+    /// trips, and no lock (CIDER, section 4.4).
+    ///
+    /// # Errors
+    /// See [`ReadError`]. Nothing is left behind by a crash or a drop.
+    pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        let key = Key::new(key).ok_or(ReadError::BadKey)?;
+        match self.locate(&key).await? {
+            Seen::Found(found) => Ok(Some(found.opened.value().to_vec())),
+            Seen::Absent(_) => Ok(None),
+        }
+    }
+
+    /// Gives a new key a value.
+    ///
+    /// # Errors
+    /// [`WriteError::Exists`], and as for every change: with [`WriteError::Unknown`], a drop of the
+    /// future or a crash, it was made once, or will be, or never.
+    pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        let decide = |old: Option<&[u8]>| match old {
+            None => Decision::Put(value.to_vec(), ()),
+            Some(_) => Decision::Leave(Err(WriteError::Exists)),
+        };
+        self.modify(key, decide).await
+    }
+
+    /// Gives a key that exists another value.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`], and as for [`Store::insert`].
+    pub async fn update(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        let decide = |old: Option<&[u8]>| match old {
+            Some(_) => Decision::Put(value.to_vec(), ()),
+            None => Decision::Leave(Err(WriteError::NotFound)),
+        };
+        self.modify(key, decide).await
+    }
+
+    /// Gives a key this value, whether or not it exists.
+    ///
+    /// # Errors
+    /// As for [`Store::insert`].
+    pub async fn upsert(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        self.modify(key, |_| Decision::Put(value.to_vec(), ())).await
+    }
+
+    /// Takes a key away.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`], and as for [`Store::insert`].
+    pub async fn delete(&self, key: &[u8]) -> Result<(), WriteError> {
+        let decide = |old: Option<&[u8]>| match old {
+            Some(_) => Decision::Remove(()),
+            None => Decision::Leave(Err(WriteError::NotFound)),
+        };
+        self.modify(key, decide).await
+    }
+
+    /// Gives a key another value if it has the one that is expected.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`], [`WriteError::Mismatch`], and as for [`Store::insert`].
+    pub async fn compare_and_set(
+        &self,
+        key: &[u8],
+        expected: &[u8],
+        value: &[u8],
+    ) -> Result<(), WriteError> {
+        let decide = |old: Option<&[u8]>| match old {
+            Some(old) if old == expected => Decision::Put(value.to_vec(), ()),
+            Some(_) => Decision::Leave(Err(WriteError::Mismatch)),
+            None => Decision::Leave(Err(WriteError::NotFound)),
+        };
+        self.modify(key, decide).await
+    }
+
+    /// Adds to a key's number, wrapping, and returns the sum. A number is 8 bytes, the lowest
+    /// first; an absent key counts as 0.
+    ///
+    /// # Errors
+    /// [`WriteError::NotANumber`], and as for [`Store::insert`].
+    pub async fn increment(&self, key: &[u8], by: u64) -> Result<u64, WriteError> {
+        let decide = |old: Option<&[u8]>| {
+            let old = old.map_or(Ok(0), |old| old.try_into().map(u64::from_le_bytes));
+            match old.map(|old| old.wrapping_add(by)) {
+                Ok(sum) => Decision::Put(sum.to_le_bytes().to_vec(), sum),
+                Err(_) => Decision::Leave(Err(WriteError::NotANumber)),
+            }
+        };
+        self.modify(key, decide).await
+    }
+
+    async fn modify<T>(
+        &self,
+        key: &[u8],
+        decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
+    ) -> Result<T, WriteError> {
+        let key = Key::new(key).ok_or(WriteError::BadKey)?;
+        self.reap(FREES_MAX).await;
+        let turn = self.scheme.enter(key.hash()).await;
+        let ended = self.attempts(&key, decide).await;
+        self.scheme.leave(turn).await;
+        ended
+    }
+
+    async fn attempts<T>(
+        &self,
+        key: &Key<'_>,
+        mut decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
+    ) -> Result<T, WriteError> {
+        let mut rival = Rival::default();
+        for attempt in 1..=ATTEMPTS_MAX {
+            let seen = self.locate(key).await?;
+            let value = match &seen {
+                Seen::Found(found) => Some(found.opened.value()),
+                Seen::Absent(_) => None,
+            };
+            let (made, answer) = match (decide(value), seen) {
+                (Decision::Leave(answer), _) => return answer,
+                (Decision::Put(value, answer), seen) => {
+                    (self.put(key, &value, seen, &mut rival).await?, answer)
+                }
+                (Decision::Remove(answer), Seen::Found(found)) => {
+                    (self.remove(&found).await?, answer)
+                }
+                (Decision::Remove(_), Seen::Absent(_)) => return Err(WriteError::NotFound),
+            };
+            if made {
+                self.count(|counts| counts.changes += 1);
+                return Ok(answer);
+            }
+            self.count(|counts| counts.retries += 1);
+            self.scheme.missed(attempt).await;
+        }
+        Err(WriteError::Busy)
+    }
+
+    async fn put(
+        &self,
+        key: &Key<'_>,
+        value: &[u8],
+        seen: Seen,
+        rival: &mut Rival,
+    ) -> Result<bool, WriteError> {
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(WriteError::TooLong);
+        }
+        match seen {
+            Seen::Absent(probe) => self.insert_new(key, value, &probe, rival).await,
+            Seen::Found(found) => {
+                let at = (found.slot, found.word);
+                let change = self.written(Purpose::Publish, at, key, value).await?;
+                self.make(Change { gone: Some(found.block), ..change }).await
+            }
+        }
+    }
+
+    async fn remove(&self, found: &Found) -> Result<bool, WriteError> {
+        let emptied = found.word.emptied();
+        let change = Change::of(Purpose::Remove, found.slot, found.word, emptied);
+        let made = self.make(Change { gone: Some(found.block), ..change }).await?;
+        Ok(made || self.errs(Flaw::LostDelete))
+    }
+}

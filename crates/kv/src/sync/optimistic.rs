@@ -1,0 +1,40 @@
+//! Optimistic: compare and swap, and again with what is found where that fails (CIDER, section
+//! 2.2).
+
+use farlock_fabric::Endpoint;
+
+use super::backoff::Backoff;
+use super::scheme::Scheme;
+
+/// No turns: whoever comes first has changed the key, and the others try again.
+#[derive(Clone, Copy, Debug)]
+pub struct Optimistic<E> {
+    endpoint: E,
+    backoff: Backoff,
+}
+
+impl<E: Endpoint> Optimistic<E> {
+    /// Over this endpoint, waiting so after a miss.
+    pub fn new(endpoint: E, backoff: Backoff) -> Self {
+        Self { endpoint, backoff }
+    }
+}
+
+impl<E: Endpoint> Scheme for Optimistic<E> {
+    type Endpoint = E;
+    type Turn<'s> = ();
+
+    fn endpoint(&self) -> &E {
+        &self.endpoint
+    }
+
+    async fn enter(&self, _: u64) {}
+
+    async fn missed(&self, times: u32) {
+        self.backoff.wait(&self.endpoint, times).await;
+    }
+
+    async fn leave(&self, _: Self::Turn<'_>) {}
+
+    async fn settle(&self) {}
+}

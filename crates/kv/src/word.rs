@@ -1,0 +1,106 @@
+//! The words of the store in far memory, each declared once.
+
+use farlock_fabric::word;
+
+word! {
+    /// What stands in a slot of an index: which block a key's value lies in, if in any.
+    ///
+    /// A word that names a block stands in at most one slot, once, and never comes back there until
+    /// that block has been recycled 65,536 times: `version` is the low half of the block's
+    /// generation, which grows with each use. A slot whose key is gone keeps its last word with
+    /// the class cleared, so the words of empty slots do not come back either. So a compare that is
+    /// served late, by a client that was stopped, meets another word and fails.
+    pub struct SlotWord: u64 {
+        /// The block's generation, as far as it fits.
+        VERSION version: 16,
+        /// Whether an insertion has put this word here and has not yet made sure that it is the
+        /// only one of its key. Nobody takes a pending word for a value.
+        PENDING pending: 1,
+        /// How large the block is: a [`Class`](crate::Class), or 0 where nothing is.
+        CLASS class: 6,
+        /// Some bits of the key's hash.
+        FINGERPRINT fingerprint: 8,
+        /// Where the block lies, in units of 16 bytes from the start of the store: up to 128 GiB.
+        BLOCK block: 33,
+    }
+}
+
+word! {
+    /// The header of a chunk: who may hand out its blocks.
+    pub struct ChunkWord: u64 {
+        /// The endpoint that owns it, index and incarnation; 0 is nobody.
+        OWNER owner: 32,
+        /// The class of its blocks, once it has one; that stays.
+        CLASS class: 6,
+        /// How often it changed hands, so that a claim that is served late fails.
+        TURN turn: 26,
+    }
+}
+
+word! {
+    /// The first word of a block.
+    pub struct Header: u64 {
+        /// How often the block has been handed out, this time included.
+        GENERATION generation: 32,
+        /// Bytes of the key, which begins in the third word.
+        KEY_BYTES key_bytes: 11,
+        /// Bytes of the value, right after the key.
+        VALUE_BYTES value_bytes: 21,
+    }
+}
+
+impl SlotWord {
+    /// Whether a value lies behind it, pending or not.
+    pub(crate) fn is_taken(self) -> bool {
+        self.class() != 0
+    }
+
+    /// Whether it is a key's value.
+    pub(crate) fn is_committed(self) -> bool {
+        self.is_taken() && self.pending() == 0
+    }
+
+    /// The word that a slot keeps when what it named is gone.
+    pub(crate) fn emptied(self) -> Self {
+        self.with(Self::CLASS, 0)
+    }
+
+    /// The word of an insertion that has not made sure that it is alone.
+    pub(crate) fn announced(self) -> Self {
+        self.with(Self::PENDING, 1)
+    }
+
+    /// The word once it has.
+    pub(crate) fn committed(self) -> Self {
+        self.with(Self::PENDING, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_shows_the_slot_as_it_is() {
+        let page = include_str!("../../../docs/kv.md");
+        for row in SlotWord::table().lines().skip(2) {
+            assert!(page.contains(row), "the page lacks {row}");
+        }
+    }
+
+    #[test]
+    fn an_emptied_word_differs_from_every_other_state_of_the_same_block() {
+        let word = SlotWord::new()
+            .with(SlotWord::VERSION, 7)
+            .with(SlotWord::CLASS, 6)
+            .with(SlotWord::FINGERPRINT, 0xab)
+            .with(SlotWord::BLOCK, (1 << 33) - 1);
+        let states = [word, word.announced(), word.emptied(), word.announced().emptied()];
+        for (at, one) in states.iter().enumerate() {
+            assert!(states.iter().skip(at + 1).all(|other| other != one), "{one:?}");
+        }
+        assert_eq!(word.announced().committed(), word);
+        assert!(word.is_committed() && !word.announced().is_committed());
+        assert!(word.announced().is_taken() && !word.emptied().is_taken());
+    }
+}

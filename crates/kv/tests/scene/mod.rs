@@ -1,0 +1,525 @@
+//! A scene: a few clients of one store, what befalls them, and who judges them afterwards.
+//!
+//! Each test file uses a part of it.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+pub mod judge;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use farlock_fabric::{Addr, Endpoint, EndpointId};
+use farlock_kv::index::{PointerArray, Race};
+use farlock_kv::sync::{Backoff, Locked, Optimistic};
+use farlock_kv::{ChunkWord, Class, Index, ReadError, Scheme, Shape, SlotWord, Store, WriteError};
+use farlock_locks::record::cas::Cas;
+use farlock_locks::record::mcs::Mcs;
+use farlock_sim::{
+    Choice, Config, Ended, Handle, Mode, Oracle, Ratio, SimEndpoint, Weakness, World,
+};
+use judge::{Answer, Ask, Judge};
+
+/// Which index and which scheme.
+pub trait Kit: 'static {
+    type I: Index + Copy + 'static;
+    type S: Scheme<Endpoint = SimEndpoint> + 'static;
+    fn index() -> Self::I;
+    fn scheme(endpoint: SimEndpoint, locks: Addr) -> Self::S;
+}
+
+macro_rules! kits {
+    ($($name:ident: $index:ty = $new:expr,
+       $scheme:ty = |$endpoint:ident, $locks:ident| $make:expr;)+) => {
+        $(pub struct $name;
+
+        impl Kit for $name {
+            type I = $index;
+            type S = $scheme;
+
+            fn index() -> $index {
+                $new
+            }
+
+            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> $scheme {
+                let _ = $locks;
+                $make
+            }
+        })+
+    };
+}
+
+const LOCKS: u64 = 4;
+const PATIENCE_NS: u64 = 200_000;
+const LOCK_OPTIONS: farlock_locks::Options = farlock_locks::Options::new(1);
+
+kits! {
+    ArrayOptimistic: PointerArray = PointerArray::new(64),
+        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
+    RaceOptimistic: Race = Race::new(2),
+        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+    ArrayCas: PointerArray = PointerArray::new(64),
+        Locked<SimEndpoint, Cas> = |endpoint, locks| {
+            let client = farlock_locks::Client::new(endpoint, Cas::with_backoff(), LOCK_OPTIONS);
+            Locked::new(client, locks, LOCKS, PATIENCE_NS)
+        };
+    RaceMcs: Race = Race::new(2),
+        Locked<SimEndpoint, Mcs> = |endpoint, locks| {
+            let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
+            Locked::new(client, locks, LOCKS, PATIENCE_NS)
+        };
+}
+
+/// What clients do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Everything but numbers.
+    Values,
+    /// Only to one key, and mostly changes.
+    Hot,
+    /// Increments, and all else that numbers take.
+    Numbers,
+    /// Insertions and deletions, so that keys come and go.
+    Churn,
+}
+
+/// What is played.
+#[derive(Clone, Copy, Debug)]
+pub struct Play {
+    pub seed: u64,
+    pub mode: Mode,
+    pub clients: u16,
+    pub operations: u32,
+    pub keys: u64,
+    pub work: Work,
+    pub chunks: u32,
+    pub chunk_bytes: u64,
+    /// Values are of 8 to so many bytes.
+    pub value_bytes: u64,
+    pub weakness: Weakness,
+    pub lost: Ratio,
+    pub crashes: u32,
+    pub crash: Ratio,
+    pub cancel: Ratio,
+    #[cfg(feature = "museum")]
+    pub flaw: Option<farlock_kv::Flaw>,
+}
+
+impl Play {
+    pub const CALM: Self = Self {
+        seed: 0,
+        mode: Mode::Timed,
+        clients: 3,
+        operations: 6,
+        keys: 2,
+        work: Work::Values,
+        chunks: 24,
+        chunk_bytes: 256,
+        value_bytes: 32,
+        weakness: Weakness::FULL,
+        lost: Ratio::NEVER,
+        crashes: 0,
+        crash: Ratio::one_in(40),
+        cancel: Ratio::NEVER,
+        #[cfg(feature = "museum")]
+        flaw: None,
+    };
+
+    /// One block a chunk, so that each is used again at once, and verbs that take long: readers
+    /// find blocks that were recycled, and torn ones.
+    pub const TIGHT: Self = Self {
+        clients: 4,
+        operations: 12,
+        chunks: 40,
+        chunk_bytes: 64,
+        value_bytes: 24,
+        weakness: Weakness {
+            torn_gap_ns_max: 40_000,
+            late: Ratio::one_in(3),
+            late_ns_max: 100_000,
+            ..Weakness::FULL
+        },
+        ..Self::CALM
+    };
+
+    /// Everything that may befall a client.
+    pub const STORMY: Self = Self { chunks: 48, ..Self::CALM }.in_a_storm();
+
+    /// The same, where clients die, lose completions and give up.
+    pub const fn in_a_storm(self) -> Self {
+        Self { lost: Ratio::one_in(25), crashes: 2, cancel: Ratio::one_in(6), ..self }
+    }
+}
+
+/// What a run has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    pub answered: u64,
+    pub open: u64,
+    pub dead: u64,
+    pub cancelled: u64,
+    pub lost: u64,
+    pub rereads: u64,
+    pub retries: u64,
+    pub rivals: u64,
+    pub adoptions: u64,
+    pub hash: u64,
+}
+
+impl Report {
+    pub fn plus(&mut self, other: &Self) {
+        self.answered += other.answered;
+        self.open += other.open;
+        self.dead += other.dead;
+        self.cancelled += other.cancelled;
+        self.lost += other.lost;
+        self.rereads += other.rereads;
+        self.retries += other.retries;
+        self.rivals += other.rivals;
+        self.adoptions += other.adoptions;
+        self.hash = self.hash.rotate_left(5) ^ other.hash;
+    }
+}
+
+type Kept<K> = Store<<K as Kit>::S, <K as Kit>::I>;
+
+/// A client's store, once it has opened it, and whether it is through with its operations.
+struct Place<K: Kit> {
+    store: RefCell<Option<Rc<Kept<K>>>>,
+    is_through: Cell<bool>,
+}
+
+struct Scene<K: Kit> {
+    world: World,
+    shape: Shape,
+    locks: Addr,
+    judge: Rc<RefCell<Judge>>,
+    play: Play,
+    cancelled: Rc<RefCell<u64>>,
+    clients: Vec<(SimEndpoint, Rc<Place<K>>)>,
+}
+
+/// Plays one run, by this oracle or by its seed. `Err`: what is wrong, in words.
+pub fn play<K: Kit>(play: Play, oracle: Option<Box<dyn Oracle>>) -> Result<Report, String> {
+    let config = Config {
+        seed: play.seed,
+        mode: play.mode,
+        weakness: Weakness { lost: play.lost, lost_after_ns: 50_000, ..play.weakness },
+        endpoints: 12,
+        slots_per_endpoint: 2,
+        events_max: Some(400_000),
+        ..Config::default()
+    };
+    let world = match oracle {
+        Some(oracle) => World::with_oracle(config, oracle),
+        None => World::new(config),
+    };
+    let mut scene = Scene::<K>::set(world, play);
+    scene.act()?;
+    scene.end()
+}
+
+impl<K: Kit> Scene<K> {
+    fn set(world: World, play: Play) -> Self {
+        let index = K::index();
+        let mut shape = Shape {
+            base: Addr::from_bits(0),
+            chunks: play.chunks,
+            chunk_bytes: play.chunk_bytes,
+            index_bytes: index.bytes(),
+            index_tag: index.tag(),
+        };
+        shape.base = world.region(world.node(), shape.bytes());
+        let locks = world.region(farlock_sim::NodeId(0), LOCKS * 64);
+        let builder = world.endpoint();
+        world.block_on(async { while shape.create(&builder).await.is_err() {} });
+        let (judge, cancelled) = (Rc::default(), Rc::default());
+        Self { world, shape, locks, judge, play, cancelled, clients: Vec::new() }
+    }
+
+    async fn open(endpoint: SimEndpoint, locks: Addr, shape: Shape, play: Play) -> Kept<K> {
+        let _ = play;
+        for _ in 0..1_000 {
+            let scheme = K::scheme(endpoint.clone(), locks);
+            if let Ok(store) = Store::open(scheme, K::index(), shape).await {
+                #[cfg(feature = "museum")]
+                if let Some(flaw) = play.flaw {
+                    return store.with_flaw(flaw);
+                }
+                return store;
+            }
+        }
+        panic!("the store cannot be opened");
+    }
+
+    fn act(&mut self) -> Result<(), String> {
+        self.world.crash_anywhere(self.play.crashes, self.play.crash);
+        for _ in 0..self.play.clients {
+            let endpoint = self.world.endpoint();
+            let place = Rc::new(Place { store: RefCell::default(), is_through: Cell::new(false) });
+            let client = Client::<K> {
+                endpoint: endpoint.clone(),
+                world: self.world.handle(),
+                judge: Rc::clone(&self.judge),
+                cancelled: Rc::clone(&self.cancelled),
+                play: self.play,
+                place: Rc::clone(&place),
+            };
+            self.world.spawn(endpoint.id(), client.act(self.locks, self.shape));
+            // Who waited in vain for a turn has left it to a task of its own to let it go.
+            self.world.spawn(endpoint.id(), lets_go(endpoint.clone(), Rc::clone(&place)));
+            self.clients.push((endpoint, place));
+        }
+        match self.world.run() {
+            Ended::Finished => Ok(()),
+            ended => Err(format!("the run ended as {ended:?}")),
+        }
+    }
+
+    /// Faults are over: what is left is brought in order, and all that was promised is looked at.
+    fn end(self) -> Result<Report, String> {
+        self.world.crash_anywhere(0, Ratio::NEVER);
+        self.world.allow_events(4_000_000);
+        let mut report = Report::default();
+        for (endpoint, place) in &self.clients {
+            let Some(store) = place.store.borrow().clone() else { continue };
+            if endpoint.has_crashed() {
+                report.dead += 1;
+            } else {
+                self.settles(&store)?;
+            }
+            let counts = store.counts();
+            report.lost += counts.lost;
+            report.rereads += counts.rereads;
+            report.retries += counts.retries;
+            report.rivals += counts.rivals;
+        }
+        // Now the living die too: what they could not use any more comes back.
+        for (endpoint, _) in &self.clients {
+            if !endpoint.has_crashed() {
+                self.world.kill(endpoint.id());
+            }
+        }
+        self.world.run();
+        let heir = self.world.endpoint();
+        let play = Self::of_heir(self.play);
+        let store = self.world.block_on(Self::open(heir, self.locks, self.shape, play));
+        self.inherits(&store)?;
+        report.adoptions = store.counts().adoptions;
+        let judge = self.judge.borrow();
+        judge.verdict()?;
+        report.answered = judge.answered;
+        report.open = judge.open;
+        report.cancelled = *self.cancelled.borrow();
+        report.hash = self.world.trace_hash();
+        Ok(report)
+    }
+
+    /// Who looks at what is left makes no mistakes but in taking over, and reads words as they are.
+    fn of_heir(play: Play) -> Play {
+        #[cfg(feature = "museum")]
+        let play = {
+            use farlock_kv::Flaw::{LiveBlockFreed, VersionWrap};
+            let stays = |flaw: &_| matches!(flaw, LiveBlockFreed | VersionWrap);
+            Play { flaw: play.flaw.filter(stays), ..play }
+        };
+        play
+    }
+
+    /// A living client has nothing in hand once it has settled.
+    fn settles(&self, store: &Kept<K>) -> Result<(), String> {
+        self.world.block_on(async {
+            for _ in 0..20 {
+                store.settle().await;
+                store.scheme().settle().await;
+                if !store.is_unsettled() {
+                    break;
+                }
+            }
+            while store.audit().await.is_err() {}
+        });
+        let census = store.census();
+        if store.is_unsettled() || census.in_hand != 0 {
+            return Err(format!("a client has settled, and still: {census:?}"));
+        }
+        Ok(())
+    }
+
+    /// The heir takes everything over. No block may be lost, and none be handed out that a slot
+    /// names: it fills all that is free, and finds every value as it was.
+    fn inherits(&self, store: &Kept<K>) -> Result<(), String> {
+        self.world.block_on(async { while store.recover().await.is_err() {} });
+        let names: Vec<Vec<u8>> = (0..self.play.keys).map(name).collect();
+        for key in &names {
+            self.reads(store, key);
+        }
+        let (blocks, named) = self.count();
+        let census = store.census();
+        if (census.free + census.published, census.published) != (blocks, named) {
+            let found = format!("{blocks} blocks, {named} of them in slots");
+            return Err(format!("after recovery {census:?}, but there are {found}"));
+        }
+        let mut filled = 0;
+        for other in self.play.keys..K::index().bytes() / 8 {
+            let value = [0xee; 24];
+            let key = name(other);
+            let ended = self.world.block_on(store.insert(&key, &value));
+            match ended {
+                Ok(()) => filled += 1,
+                Err(WriteError::PoolFull | WriteError::IndexFull | WriteError::BadKey) => break,
+                Err(WriteError::Unknown) => {}
+                Err(error) => return Err(format!("filling up: {error}")),
+            }
+        }
+        let _ = filled;
+        for key in &names {
+            self.reads(store, key);
+        }
+        Ok(())
+    }
+
+    /// A read that is judged like any other.
+    fn reads(&self, store: &Kept<K>, key: &[u8]) {
+        let called = self.judge.borrow_mut().call(key, Ask::Get);
+        let value = self.world.block_on(async {
+            loop {
+                match store.get(key).await {
+                    Ok(value) => break Answer::Value(value),
+                    Err(ReadError::Fabric(_)) => {}
+                    Err(error) => break Answer::No(error.into()),
+                }
+            }
+        });
+        self.judge.borrow_mut().answer(key, called, Ask::Get, value);
+    }
+
+    /// How many blocks claimed chunks have, and how many of them slots name, seen from outside.
+    fn count(&self) -> (u64, u64) {
+        let Shape { base, chunks, .. } = self.shape;
+        let word = |at: u64| self.world.peek(base.plus(at));
+        let classes = (0..chunks).map(|chunk| ChunkWord(word(64 + u64::from(chunk) * 8)).class());
+        let blocks = classes.filter_map(Class::from_number).map(|class| self.shape.blocks(class));
+        let index = 64 + (u64::from(chunks) * 8).next_multiple_of(64);
+        let slots = (0..self.shape.index_bytes / 8).map(|slot| SlotWord(word(index + slot * 8)));
+        (blocks.map(u64::from).sum(), slots.filter(|slot| slot.class() != 0).count() as u64)
+    }
+}
+
+/// The name of a key; the number itself, as pointer arrays have it.
+pub fn name(key: u64) -> Vec<u8> {
+    key.to_le_bytes().to_vec()
+}
+
+struct Client<K: Kit> {
+    endpoint: SimEndpoint,
+    world: Handle,
+    judge: Rc<RefCell<Judge>>,
+    cancelled: Rc<RefCell<u64>>,
+    play: Play,
+    place: Rc<Place<K>>,
+}
+
+impl<K: Kit> Client<K> {
+    async fn act(self, locks: Addr, shape: Shape) {
+        let store = Scene::<K>::open(self.endpoint.clone(), locks, shape, self.play).await;
+        let store = Rc::new(store);
+        *self.place.store.borrow_mut() = Some(Rc::clone(&store));
+        for step in 0..self.play.operations {
+            let key = name(self.endpoint.random() % self.play.keys);
+            let ask = self.ask(step);
+            let called = self.judge.borrow_mut().call(&key, ask.clone());
+            let operation = carry_out(&store, &key, &ask);
+            let ended = match self.world.happens(Choice::Cancel, self.play.cancel) {
+                true => polled(operation, 1 + self.endpoint.random() % 12).await,
+                false => Some(operation.await),
+            };
+            match ended {
+                Some(Some(answer)) => {
+                    self.judge.borrow_mut().answer(&key, called, ask, answer);
+                }
+                Some(None) => {}
+                None => *self.cancelled.borrow_mut() += 1,
+            }
+            if self.endpoint.random().is_multiple_of(4) {
+                store.settle().await;
+            }
+        }
+        self.place.is_through.set(true);
+    }
+
+    /// What to do next; values are never the same twice.
+    fn ask(&self, step: u32) -> Ask {
+        let EndpointId { index, .. } = self.endpoint.id();
+        let number = u64::from(index) << 32 | u64::from(step);
+        let length = 8 + self.endpoint.random() % (self.play.value_bytes - 7);
+        let value: Vec<u8> = (0..length).map(|at| (number >> (at % 8 * 8)) as u8).collect();
+        let chance = self.endpoint.random() % 10;
+        match (self.play.work, chance) {
+            (Work::Values, 0..=2) | (Work::Hot, 0..=2) | (Work::Churn, 0..=1) => Ask::Get,
+            (Work::Values, 3..=4) | (Work::Churn, 2..=5) => Ask::Insert(value),
+            (Work::Values, 5) | (Work::Hot, 3..=5) => Ask::Update(value),
+            (Work::Values, 6) | (Work::Hot, 6..=8) => Ask::Upsert(value),
+            (Work::Values, 7..=8) | (Work::Hot, 9) | (Work::Churn, _) => Ask::Delete,
+            (Work::Values, _) => Ask::CompareAndSet(value.clone(), value),
+            (Work::Numbers, 0..=1) => Ask::Get,
+            (Work::Numbers, 2) => Ask::Delete,
+            (Work::Numbers, 3) => Ask::CompareAndSet(1_u64.to_le_bytes().into(), name(1 << 40)),
+            (Work::Numbers, _) => Ask::Increment(1),
+            (Work::Hot, _) => unreachable!("a chance is below 10"),
+        }
+    }
+}
+
+/// Settles the turns that were dropped, until their client is through.
+async fn lets_go<K: Kit>(endpoint: SimEndpoint, place: Rc<Place<K>>) {
+    while !place.is_through.get() {
+        endpoint.sleep(20_000).await;
+        let store = place.store.borrow().clone();
+        if let Some(store) = store {
+            store.scheme().settle().await;
+        }
+    }
+}
+
+/// Carries an operation out. `None`: what became of it is unknown.
+pub async fn carry_out<S: Scheme, I: Index>(
+    store: &Store<S, I>,
+    key: &[u8],
+    ask: &Ask,
+) -> Option<Answer> {
+    let done = |ended: Result<(), WriteError>| ended.map(|()| Answer::Done);
+    let ended = match ask {
+        Ask::Get => store.get(key).await.map(Answer::Value).map_err(WriteError::from),
+        Ask::Insert(value) => done(store.insert(key, value).await),
+        Ask::Update(value) => done(store.update(key, value).await),
+        Ask::Upsert(value) => done(store.upsert(key, value).await),
+        Ask::Delete => done(store.delete(key).await),
+        Ask::CompareAndSet(old, new) => done(store.compare_and_set(key, old, new).await),
+        Ask::Increment(by) => store.increment(key, *by).await.map(Answer::Sum),
+    };
+    match ended {
+        Ok(answer) => Some(answer),
+        Err(WriteError::Unknown) => None,
+        Err(WriteError::Busy | WriteError::PoolFull | WriteError::Fabric(_)) => {
+            Some(Answer::Nothing)
+        }
+        Err(error) => Some(Answer::No(error)),
+    }
+}
+
+/// Polls a future so often and then drops it: `None`.
+async fn polled<F: Future>(future: F, most: u64) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    std::future::poll_fn(|cx| {
+        polls += 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polls >= most => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}

@@ -221,7 +221,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     /// Takes over every chunk of the dead, and what this client has and does not know of. Returns
-    /// how many there were.
+    /// how many there were. They stay this client's until it gives them back: [`Store::close`].
     ///
     /// A crash in the middle leaves chunks that are this client's, and so the dead's.
     ///
@@ -257,7 +257,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     /// Settles, and gives every chunk back, with the values that lie there: others take them over
-    /// as they need memory. What cannot be given back while this endpoint lives stays.
+    /// as they need memory. What cannot be given back while this endpoint lives stays. The store
+    /// may be used again, and then claims chunks anew.
     ///
     /// # Errors
     /// See [`ReadError`].

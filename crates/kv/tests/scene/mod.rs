@@ -510,7 +510,7 @@ pub async fn carry_out<S: Scheme, I: Index>(
 }
 
 /// Polls a future so often and then drops it: `None`.
-async fn polled<F: Future>(future: F, most: u64) -> Option<F::Output> {
+pub async fn polled<F: Future>(future: F, most: u64) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
     std::future::poll_fn(|cx| {

@@ -1,0 +1,233 @@
+//! Specification: a client may die at any verb of any operation, with any of the three ends of that
+//! verb, lose any completion, be stopped for long, or be dropped between any two; the others go on,
+//! and what it left comes back.
+
+mod scene;
+
+use std::rc::Rc;
+
+use farlock_fabric::{Addr, Endpoint, EndpointId};
+use farlock_kv::{Index, Shape, Store};
+use farlock_sim::{Config, Ended, Handle, Outcome, SimEndpoint, Weakness, World};
+use scene::judge::{Answer, Ask, Judge};
+use scene::{ArrayOptimistic, Kit, RaceOptimistic, carry_out, name, polled};
+
+/// What befalls the first client at its `verb`-th verb, or after so many polls.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    None,
+    Dies(u64, Outcome),
+    Loses(u64, Outcome),
+    IsDropped(u64),
+    IsStopped(u64),
+}
+
+/// For how long a client is stopped, in nanoseconds.
+const STOP_NS: u64 = 50_000_000;
+
+/// How long the others' four operations beside a stopped client may take, in nanoseconds.
+const OTHERS_NS_MAX: u64 = 1_000_000;
+
+/// What the first client does, in a store that has this key or not.
+type Story = (&'static str, bool, fn() -> Ask);
+
+const STORIES: [Story; 7] = [
+    ("get", true, || Ask::Get),
+    ("insert", false, || Ask::Insert(b"inserted".to_vec())),
+    ("update", true, || Ask::Update(b"updated".to_vec())),
+    ("upsert", false, || Ask::Upsert(b"upserted".to_vec())),
+    ("delete", true, || Ask::Delete),
+    ("compare-and-set", true, || Ask::CompareAndSet(b"original".to_vec(), b"replaced".to_vec())),
+    ("increment", true, || Ask::Increment(5)),
+];
+
+type Kept<K> = Rc<Store<<K as Kit>::S, <K as Kit>::I>>;
+
+struct Stage {
+    world: World,
+    shape: Shape,
+    locks: Addr,
+    judge: Judge,
+}
+
+impl Stage {
+    fn new<K: Kit>(seed: u64) -> Self {
+        let weakness = Weakness { torn_gap_ns_max: 2_000, ..Weakness::FULL };
+        let world = World::new(Config { seed, weakness, endpoints: 8, ..Config::default() });
+        let index = K::index();
+        let mut shape = Shape {
+            base: Addr::from_bits(0),
+            chunks: 8,
+            chunk_bytes: 128,
+            index_bytes: index.bytes(),
+            index_tag: index.tag(),
+        };
+        shape.base = world.region(world.node(), shape.bytes());
+        let locks = world.region(farlock_sim::NodeId(0), 1_024);
+        let builder = world.endpoint();
+        world.block_on(shape.create(&builder)).expect("verbs do not fail here");
+        Self { world, shape, locks, judge: Judge::default() }
+    }
+
+    fn open<K: Kit>(&self, endpoint: SimEndpoint) -> Kept<K> {
+        let scheme = K::scheme(endpoint, self.locks);
+        Rc::new(self.world.block_on(Store::open(scheme, K::index(), self.shape)).expect("it is"))
+    }
+
+    /// An operation of somebody whom nothing befalls.
+    fn calls<K: Kit>(&mut self, store: &Kept<K>, ask: Ask) -> Option<Answer> {
+        let called = self.judge.call(&name(1), ask.clone());
+        let ended = self.world.block_on(carry_out(store, &name(1), &ask));
+        if let Some(answer) = ended.clone() {
+            self.judge.answer(&name(1), called, ask, answer);
+        }
+        ended
+    }
+}
+
+/// Plays one story with one fault. Returns how many verbs the operation took, and whether the
+/// completion of a change was lost.
+fn tell<K: Kit>(story: usize, fault: Fault, seed: u64) -> (u64, bool) {
+    let (_, exists, ask) = STORIES[story];
+    let mut stage = Stage::new::<K>(seed);
+    let (first, second) = (stage.world.endpoint(), stage.world.endpoint());
+    let (id, mine, others) = (first.id(), stage.open::<K>(first.clone()), stage.open::<K>(second));
+    if exists {
+        assert_eq!(
+            stage.calls::<K>(&others, Ask::Insert(b"original".to_vec())),
+            Some(Answer::Done)
+        );
+    }
+    let before = stage.world.posted(id);
+    let ask = ask();
+    let called = stage.judge.call(&name(1), ask.clone());
+    let polls = match fault {
+        Fault::IsDropped(polls) => polls,
+        _ => u64::MAX,
+    };
+    match fault {
+        Fault::Dies(verb, outcome) => stage.world.crash_at(id, before + verb, outcome),
+        Fault::Loses(verb, outcome) => {
+            at_verb(&stage.world, &first, before + verb, move |world, id| {
+                world.lose_next(id, Some(outcome));
+            });
+        }
+        Fault::IsStopped(verb) => {
+            at_verb(&stage.world, &first, before + verb, |world, id| world.pause(id, STOP_NS));
+        }
+        Fault::None | Fault::IsDropped(_) => {}
+    }
+    let task = stage.world.spawn(id, {
+        let (mine, ask) = (Rc::clone(&mine), ask.clone());
+        async move { polled(async { carry_out(&mine, &name(1), &ask).await }, polls).await }
+    });
+    let about = format!("{} {fault:?}, seed {seed}", STORIES[story].0);
+    let is_stopped = matches!(fault, Fault::IsStopped(_));
+    let ended = match is_stopped {
+        true => stage.world.run_until(stage.world.now() + 100_000),
+        false => stage.world.run(),
+    };
+    assert!(ended == Ended::Finished || is_stopped, "{about}: {ended:?}");
+    let verbs = stage.world.posted(id) - before;
+    assert_eq!(first.has_crashed(), matches!(fault, Fault::Dies(..)), "{about}");
+    let begun = stage.world.now();
+    let answered = |stage: &mut Stage| {
+        if let Some(Some(Some(answer))) = task.take() {
+            stage.judge.answer(&name(1), called, ask.clone(), answer);
+        }
+    };
+    answered(&mut stage);
+    for ask in [Ask::Get, Ask::Upsert(b"others".to_vec()), Ask::Get, Ask::Delete] {
+        let ended = stage.calls::<K>(&others, ask);
+        assert!(!matches!(ended, None | Some(Answer::Nothing)), "{about}: {ended:?}");
+    }
+    let took = stage.world.now() - begun;
+    assert!(took < OTHERS_NS_MAX, "{about}: the others took {took} ns");
+    assert_eq!(stage.world.run(), Ended::Finished, "{about}");
+    answered(&mut stage);
+    if !first.has_crashed() {
+        stage.world.block_on(mine.settle());
+        stage.world.block_on(mine.audit()).expect("verbs do not fail any more");
+        assert!(!mine.is_unsettled() && mine.census().in_hand == 0, "{about}: {:?}", mine.census());
+    }
+    let lost = mine.counts().lost > 0;
+    ends::<K>(stage, [id, others.scheme_id()], &about);
+    (verbs, lost)
+}
+
+/// Does this to an endpoint once it has posted so many verbs.
+fn at_verb(
+    world: &World,
+    endpoint: &SimEndpoint,
+    verb: u64,
+    act: impl FnOnce(&Handle, EndpointId) + 'static,
+) {
+    let (handle, endpoint) = (world.handle(), endpoint.clone());
+    let id = endpoint.id();
+    world.spawn(id, async move {
+        while handle.posted(id) < verb {
+            endpoint.sleep(20).await;
+        }
+        act(&handle, id);
+    });
+}
+
+trait Known {
+    fn scheme_id(&self) -> EndpointId;
+}
+
+impl<S: farlock_kv::Scheme, I: Index> Known for Store<S, I> {
+    fn scheme_id(&self) -> EndpointId {
+        self.scheme().endpoint().id()
+    }
+}
+
+/// Everybody is dead, and an heir has it all.
+fn ends<K: Kit>(mut stage: Stage, ids: [EndpointId; 2], about: &str) {
+    ids.into_iter().for_each(|id| stage.world.kill(id));
+    stage.world.run();
+    let heir = stage.open::<K>(stage.world.endpoint());
+    stage.world.block_on(heir.recover()).expect("verbs do not fail any more");
+    stage.calls::<K>(&heir, Ask::Get);
+    let census = heir.census();
+    let named = u64::from(stage.world.block_on(heir.get(&name(1))).expect("it reads").is_some());
+    assert_eq!((census.published, census.in_hand, census.tainted), (named, 0, 0), "{about}");
+    assert!(census.free > 0, "{about}");
+    stage.judge.verdict().unwrap_or_else(|wrong| panic!("{about}: {wrong}"));
+}
+
+/// Every fault at every verb of every story.
+fn all<K: Kit>(seeds: u64) -> (u64, u64) {
+    let (mut points, mut runs, mut lost) = (0, 0, 0);
+    for story in 0..STORIES.len() {
+        let (verbs, _) = tell::<K>(story, Fault::None, 0);
+        for at in 0..verbs {
+            for seed in 0..seeds {
+                for outcome in Outcome::ALL {
+                    tell::<K>(story, Fault::Dies(at, outcome), seed);
+                    lost += u64::from(tell::<K>(story, Fault::Loses(at, outcome), seed).1);
+                }
+                tell::<K>(story, Fault::IsDropped(at + 1), seed);
+                tell::<K>(story, Fault::IsStopped(at), seed);
+                runs += 8;
+            }
+        }
+        points += verbs;
+    }
+    assert!(lost > points, "completions of changes are lost: {lost} of {runs}");
+    (points, runs)
+}
+
+#[test]
+fn a_pointer_array_survives_every_verb() {
+    let (points, runs) = all::<ArrayOptimistic>(6);
+    println!("pointer array: {points} verbs, {runs} runs");
+    assert!(points > 25, "{points}");
+}
+
+#[test]
+fn race_survives_every_verb() {
+    let (points, runs) = all::<RaceOptimistic>(6);
+    println!("race: {points} verbs, {runs} runs");
+    assert!(points > 25, "{points}");
+}

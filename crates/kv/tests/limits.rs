@@ -1,0 +1,162 @@
+//! Specification: what a store refuses, and that it is as before then.
+#![allow(clippy::unwrap_used)]
+
+mod scene;
+
+use farlock_fabric::Addr;
+use farlock_kv::index::{PointerArray, Race};
+use farlock_kv::sync::{Backoff, Optimistic};
+use farlock_kv::{
+    Index, KEY_BYTES_MAX, OpenError, ReadError, Shape, Store, VALUE_BYTES_MAX, WriteError,
+};
+use farlock_sim::{Config, SimEndpoint, Weakness, World};
+use scene::name;
+
+type Plain<I> = Store<Optimistic<SimEndpoint>, I>;
+
+fn built<I: Index>(index: I, chunks: u32, chunk_bytes: u64) -> (World, Shape, Plain<I>) {
+    let weakness = Weakness { torn_gap_ns_max: 100, ..Weakness::NONE };
+    let world = World::new(Config { weakness, ..Config::default() });
+    let (index_bytes, index_tag) = (index.bytes(), index.tag());
+    let base = Addr::from_bits(0);
+    let mut shape = Shape { base, chunks, chunk_bytes, index_bytes, index_tag };
+    shape.base = world.region(world.node(), shape.bytes());
+    let endpoint = world.endpoint();
+    world.block_on(shape.create(&endpoint)).unwrap();
+    let scheme = Optimistic::new(endpoint, Backoff::NONE);
+    let store = world.block_on(Store::open(scheme, index, shape)).unwrap();
+    (world, shape, store)
+}
+
+#[test]
+fn values_of_every_length_come_back() {
+    let (world, _, store) = built(Race::new(4), 12, 2 << 20);
+    for (at, length) in
+        [0, 1, 7, 8, 64, 4_000, 4_096, 130_000, VALUE_BYTES_MAX].into_iter().enumerate()
+    {
+        let key = vec![at as u8 + 1; [1, 8, 100, KEY_BYTES_MAX][at % 4]];
+        let value: Vec<u8> = (0..length).map(|byte| (byte * 7 + at) as u8).collect();
+        world.block_on(store.insert(&key, &value)).unwrap();
+        assert_eq!(world.block_on(store.get(&key)), Ok(Some(value)), "{length} bytes");
+    }
+}
+
+#[test]
+fn what_is_invalid_is_refused() {
+    let (world, _, store) = built(PointerArray::new(4), 4, 256);
+    let long = vec![0; VALUE_BYTES_MAX + 1];
+    let run = |ended: Result<(), WriteError>| ended;
+    assert_eq!(world.block_on(store.get(b"")), Err(ReadError::BadKey));
+    assert_eq!(world.block_on(store.get(&name(4))), Err(ReadError::BadKey));
+    assert_eq!(run(world.block_on(store.upsert(&name(4), b"x"))), Err(WriteError::BadKey));
+    assert_eq!(world.block_on(store.upsert(&vec![1; 1025], b"x")), Err(WriteError::BadKey));
+    assert_eq!(world.block_on(store.upsert(&name(1), &long)), Err(WriteError::TooLong));
+    assert_eq!(world.block_on(store.upsert(&name(1), &[0; 240])), Err(WriteError::TooLong));
+    assert_eq!(world.block_on(store.update(&name(1), b"x")), Err(WriteError::NotFound));
+    assert_eq!(world.block_on(store.delete(&name(1))), Err(WriteError::NotFound));
+    world.block_on(store.insert(&name(1), b"one")).unwrap();
+    assert_eq!(world.block_on(store.insert(&name(1), b"x")), Err(WriteError::Exists));
+    assert_eq!(world.block_on(store.increment(&name(1), 1)), Err(WriteError::NotANumber));
+    let set = world.block_on(store.compare_and_set(&name(1), b"two", b"x"));
+    assert_eq!(set, Err(WriteError::Mismatch));
+    assert_eq!(world.block_on(store.get(&name(1))), Ok(Some(b"one".to_vec())));
+    assert_eq!(world.block_on(store.increment(&name(2), 7)), Ok(7));
+    assert_eq!(world.block_on(store.increment(&name(2), u64::MAX)), Ok(6));
+}
+
+#[test]
+fn another_shape_is_another_store() {
+    let (world, shape, _) = built(PointerArray::new(4), 4, 256);
+    let open = |index: PointerArray, shape: Shape| {
+        let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+        world.block_on(Store::open(scheme, index, shape)).map(|_| ())
+    };
+    assert_eq!(open(PointerArray::new(4), shape), Ok(()));
+    assert_eq!(open(PointerArray::new(5), shape), Err(OpenError::OtherShape));
+    let more = Shape { chunks: 5, ..shape };
+    assert_eq!(open(PointerArray::new(4), more), Err(OpenError::OtherShape));
+    let elsewhere = Shape { base: world.region(farlock_sim::NodeId(0), 4096), ..shape };
+    assert_eq!(open(PointerArray::new(4), elsewhere), Err(OpenError::OtherShape));
+}
+
+#[test]
+fn a_full_pool_refuses_and_keeps_what_it_has() {
+    let (world, _, store) = built(PointerArray::new(64), 3, 256);
+    let mut kept = 0;
+    let refused = loop {
+        match world.block_on(store.insert(&name(kept), &kept.to_le_bytes())) {
+            Ok(()) => kept += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((refused, kept), (WriteError::PoolFull, 3 * 6), "blocks of 32 bytes and 8 beside");
+    for key in 0..kept {
+        assert_eq!(world.block_on(store.get(&name(key))), Ok(Some(name(key))), "key {key}");
+    }
+    assert_eq!(world.block_on(store.update(&name(0), b"new")), Err(WriteError::PoolFull));
+    world.block_on(store.delete(&name(1))).unwrap();
+    world.block_on(store.update(&name(0), b"new")).unwrap();
+    world.block_on(store.update(&name(0), b"newer")).unwrap();
+    assert_eq!(world.block_on(store.get(&name(0))), Ok(Some(b"newer".to_vec())));
+    assert_eq!(world.block_on(store.get(&name(1))), Ok(None));
+}
+
+#[test]
+fn a_full_table_refuses_and_keeps_what_it_has() {
+    let (world, _, store) = built(Race::new(3), 40, 512);
+    let key = |number: u64| format!("key number {number}").into_bytes();
+    let mut kept = Vec::new();
+    for number in 0..200 {
+        match world.block_on(store.insert(&key(number), &name(number))) {
+            Ok(()) => kept.push(number),
+            Err(error) => assert_eq!(error, WriteError::IndexFull),
+        }
+    }
+    // Three groups have 72 slots.
+    assert!((55..=72).contains(&kept.len()), "{} keys", kept.len());
+    for &number in &kept {
+        assert_eq!(world.block_on(store.get(&key(number))), Ok(Some(name(number))));
+    }
+    for &number in &kept {
+        world.block_on(store.delete(&key(number))).unwrap();
+        assert_eq!(world.block_on(store.get(&key(number))), Ok(None));
+    }
+    world.block_on(store.settle());
+    assert_eq!(store.census().published + store.census().in_hand, 0);
+}
+
+#[test]
+fn damaged_memory_is_an_error_and_no_value() {
+    let (world, shape, store) = built(PointerArray::new(4), 1, 256);
+    world.block_on(store.insert(&name(1), b"a value")).unwrap();
+    let first = shape.base.plus(shape.bytes() - 256);
+    let value = (0..32)
+        .map(|word| first.plus(word * 8))
+        .find(|&addr| world.peek(addr) == u64::from_le_bytes(*b"a value\0"));
+    let value = value.expect("it lies in the only chunk");
+    world.poke(value, world.peek(value) ^ 1);
+    assert_eq!(world.block_on(store.get(&name(1))), Err(ReadError::Corrupt));
+    world.poke(value, world.peek(value) ^ 1);
+    assert_eq!(world.block_on(store.get(&name(1))), Ok(Some(b"a value".to_vec())));
+}
+
+#[test]
+fn chunks_of_those_who_leave_are_taken_over_with_what_lies_in_them() {
+    let (world, shape, store) = built(PointerArray::new(64), 2, 256);
+    for key in 0..4 {
+        world.block_on(store.insert(&name(key), &name(key))).unwrap();
+    }
+    world.block_on(store.delete(&name(3))).unwrap();
+    world.block_on(store.close()).unwrap();
+    assert_eq!(store.census(), farlock_kv::Census::default());
+    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let next = world.block_on(Store::open(scheme, PointerArray::new(64), shape)).unwrap();
+    let mut more = 0;
+    while world.block_on(next.insert(&name(10 + more), b"another")).is_ok() {
+        more += 1;
+    }
+    assert_eq!(more, 2 * 6 - 3, "all that is not in use");
+    for key in 0..3 {
+        assert_eq!(world.block_on(next.get(&name(key))), Ok(Some(name(key))));
+    }
+}

@@ -105,18 +105,7 @@ fn tell<K: Kit>(story: usize, fault: Fault, seed: u64) -> (u64, bool) {
         Fault::IsDropped(polls) => polls,
         _ => u64::MAX,
     };
-    match fault {
-        Fault::Dies(verb, outcome) => stage.world.crash_at(id, before + verb, outcome),
-        Fault::Loses(verb, outcome) => {
-            at_verb(&stage.world, &first, before + verb, move |world, id| {
-                world.lose_next(id, Some(outcome));
-            });
-        }
-        Fault::IsStopped(verb) => {
-            at_verb(&stage.world, &first, before + verb, |world, id| world.pause(id, STOP_NS));
-        }
-        Fault::None | Fault::IsDropped(_) => {}
-    }
+    befalls(&stage.world, &first, before, fault);
     let task = stage.world.spawn(id, {
         let (mine, ask) = (Rc::clone(&mine), ask.clone());
         async move { polled(async { carry_out(&mine, &name(1), &ask).await }, polls).await }
@@ -153,6 +142,22 @@ fn tell<K: Kit>(story: usize, fault: Fault, seed: u64) -> (u64, bool) {
     let lost = mine.counts().lost > 0;
     ends::<K>(stage, [id, others.scheme_id()], &about);
     (verbs, lost)
+}
+
+/// Lets a fault befall an endpoint that has posted so many verbs before.
+fn befalls(world: &World, endpoint: &SimEndpoint, before: u64, fault: Fault) {
+    match fault {
+        Fault::Dies(verb, outcome) => world.crash_at(endpoint.id(), before + verb, outcome),
+        Fault::Loses(verb, outcome) => {
+            at_verb(world, endpoint, before + verb, move |world, id| {
+                world.lose_next(id, Some(outcome));
+            });
+        }
+        Fault::IsStopped(verb) => {
+            at_verb(world, endpoint, before + verb, |world, id| world.pause(id, STOP_NS));
+        }
+        Fault::None | Fault::IsDropped(_) => {}
+    }
 }
 
 /// Does this to an endpoint once it has posted so many verbs.

@@ -10,7 +10,7 @@ use farlock_kv::{
     Index, KEY_BYTES_MAX, OpenError, ReadError, Shape, Store, VALUE_BYTES_MAX, WriteError,
 };
 use farlock_sim::{Config, SimEndpoint, Weakness, World};
-use scene::name;
+use scene::{name, polled};
 
 type Plain<I> = Store<Optimistic<SimEndpoint>, I>;
 
@@ -159,4 +159,19 @@ fn chunks_of_those_who_leave_are_taken_over_with_what_lies_in_them() {
     for key in 0..3 {
         assert_eq!(world.block_on(next.get(&name(key))), Ok(Some(name(key))));
     }
+}
+
+#[test]
+fn a_chunk_whose_claim_was_dropped_is_not_lost_to_its_client() {
+    let mut dropped = 0;
+    for polls in 1..20 {
+        let (world, _, store) = built(PointerArray::new(4), 1, 256);
+        let ended = world.block_on(polled(store.insert(&name(1), b"dropped"), polls));
+        dropped += u64::from(ended.is_none());
+        world.block_on(store.settle());
+        world.block_on(store.insert(&name(2), b"another")).unwrap();
+        let census = store.census();
+        assert_eq!((census.in_hand, census.published + census.free), (0, 6), "{polls} polls");
+    }
+    assert!(dropped >= 4, "an insertion waits several times: {dropped}");
 }

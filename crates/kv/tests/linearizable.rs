@@ -52,12 +52,12 @@ fn explored<K: Kit, S: Schedule + 'static>(what: &str, count: u64, schedule: S) 
 
 #[test]
 fn a_pointer_array_without_turns() {
-    timed::<ArrayOptimistic>("pointer array, optimistic", 2_000);
+    timed::<ArrayOptimistic>("pointer array, optimistic", 1_500);
 }
 
 #[test]
 fn race_without_turns() {
-    timed::<RaceOptimistic>("race, optimistic", 2_000);
+    timed::<RaceOptimistic>("race, optimistic", 1_500);
 }
 
 #[test]
@@ -68,6 +68,15 @@ fn a_pointer_array_with_spin_locks() {
 #[test]
 fn race_with_queues() {
     timed::<RaceMcs>("race, mcs", 600);
+}
+
+#[test]
+fn several_operations_of_each_client_at_once() {
+    let base = Play { tasks: 3, clients: 2, operations: 4, ..Play::STORMY };
+    let tight = Play { chunks: 64, ..Play { tasks: 2, operations: 6, ..Play::TIGHT }.in_a_storm() };
+    runs::<ArrayOptimistic>("pointer array, 3 tasks", 500, base, || None);
+    runs::<RaceOptimistic>("race, 3 tasks", 500, base, || None);
+    runs::<RaceOptimistic>("race, 2 tasks, tight", 400, tight, || None);
 }
 
 #[test]

@@ -91,6 +91,8 @@ pub struct Play {
     pub seed: u64,
     pub mode: Mode,
     pub clients: u16,
+    /// How many operations a client has under way at once.
+    pub tasks: u32,
     pub operations: u32,
     pub keys: u64,
     pub work: Work,
@@ -112,6 +114,7 @@ impl Play {
         seed: 0,
         mode: Mode::Timed,
         clients: 3,
+        tasks: 1,
         operations: 6,
         keys: 2,
         work: Work::Values,
@@ -185,10 +188,10 @@ impl Report {
 
 type Kept<K> = Store<<K as Kit>::S, <K as Kit>::I>;
 
-/// A client's store, once it has opened it, and whether it is through with its operations.
+/// A client's store, once it has opened it, and how many of its tasks are not through yet.
 struct Place<K: Kit> {
     store: RefCell<Option<Rc<Kept<K>>>>,
-    is_through: Cell<bool>,
+    tasks_left: Cell<u32>,
 }
 
 struct Scene<K: Kit> {
@@ -258,16 +261,25 @@ impl<K: Kit> Scene<K> {
         self.world.crash_anywhere(self.play.crashes, self.play.crash);
         for _ in 0..self.play.clients {
             let endpoint = self.world.endpoint();
-            let place = Rc::new(Place { store: RefCell::default(), is_through: Cell::new(false) });
-            let client = Client::<K> {
-                endpoint: endpoint.clone(),
-                world: self.world.handle(),
-                judge: Rc::clone(&self.judge),
-                cancelled: Rc::clone(&self.cancelled),
-                play: self.play,
-                place: Rc::clone(&place),
-            };
-            self.world.spawn(endpoint.id(), client.act(self.locks, self.shape));
+            let tasks_left = Cell::new(self.play.tasks);
+            let place = Rc::new(Place { store: RefCell::default(), tasks_left });
+            let store = Self::open(endpoint.clone(), self.locks, self.shape, self.play);
+            self.world.spawn(endpoint.id(), {
+                let place = Rc::clone(&place);
+                async move { *place.store.borrow_mut() = Some(Rc::new(store.await)) }
+            });
+            for task in 0..self.play.tasks {
+                let client = Client::<K> {
+                    endpoint: endpoint.clone(),
+                    world: self.world.handle(),
+                    judge: Rc::clone(&self.judge),
+                    cancelled: Rc::clone(&self.cancelled),
+                    play: self.play,
+                    task,
+                    place: Rc::clone(&place),
+                };
+                self.world.spawn(endpoint.id(), client.act());
+            }
             // Who waited in vain for a turn has left it to a task of its own to let it go.
             self.world.spawn(endpoint.id(), lets_go(endpoint.clone(), Rc::clone(&place)));
             self.clients.push((endpoint, place));
@@ -418,14 +430,18 @@ struct Client<K: Kit> {
     judge: Rc<RefCell<Judge>>,
     cancelled: Rc<RefCell<u64>>,
     play: Play,
+    task: u32,
     place: Rc<Place<K>>,
 }
 
 impl<K: Kit> Client<K> {
-    async fn act(self, locks: Addr, shape: Shape) {
-        let store = Scene::<K>::open(self.endpoint.clone(), locks, shape, self.play).await;
-        let store = Rc::new(store);
-        *self.place.store.borrow_mut() = Some(Rc::clone(&store));
+    async fn act(self) {
+        let store = loop {
+            if let Some(store) = self.place.store.borrow().clone() {
+                break store;
+            }
+            self.endpoint.sleep(1_000).await;
+        };
         for step in 0..self.play.operations {
             let key = name(self.endpoint.random() % self.play.keys);
             let ask = self.ask(step);
@@ -446,13 +462,13 @@ impl<K: Kit> Client<K> {
                 store.settle().await;
             }
         }
-        self.place.is_through.set(true);
+        self.place.tasks_left.set(self.place.tasks_left.get() - 1);
     }
 
     /// What to do next; values are never the same twice.
     fn ask(&self, step: u32) -> Ask {
         let EndpointId { index, .. } = self.endpoint.id();
-        let number = u64::from(index) << 32 | u64::from(step);
+        let number = u64::from(index) << 32 | u64::from(self.task) << 16 | u64::from(step);
         let length = 8 + self.endpoint.random() % (self.play.value_bytes - 7);
         let value: Vec<u8> = (0..length).map(|at| (number >> (at % 8 * 8)) as u8).collect();
         let chance = self.endpoint.random() % 10;
@@ -474,7 +490,7 @@ impl<K: Kit> Client<K> {
 
 /// Settles the turns that were dropped, until their client is through.
 async fn lets_go<K: Kit>(endpoint: SimEndpoint, place: Rc<Place<K>>) {
-    while !place.is_through.get() {
+    while place.tasks_left.get() > 0 {
         endpoint.sleep(20_000).await;
         let store = place.store.borrow().clone();
         if let Some(store) = store {

@@ -360,7 +360,7 @@ fn a_node_counts_fifty_thousand_holds_below_it() {
     let (mut holder, mut other, shelver) = (seat(), seat(), ranges.region.endpoint());
     let shelver = shelver.expect("a place");
     let one = |seat: &mut Seat<_, _>, want: &Extent| {
-        let opened = seat.open(lock, want.clone()).expect("nothing fails");
+        let opened = seat.open(lock, *want).expect("nothing fails");
         opened == Opened::Held || block_on(seat.endpoint(), seat.wait()).expect("nothing fails")
     };
     let held: Vec<_> = (0..HELD)
@@ -375,18 +375,18 @@ fn a_node_counts_fifty_thousand_holds_below_it() {
     let high = tree.leaf_of(0).ancestors().nth(7).expect("it has eleven");
     let above = [alone(0, tree.span(high) as u32), Extent::from(Mode::Exclusive)];
     for want in &above {
-        assert!(!try_now(&mut other, lock, want.clone()), "{want:?} beside all of them");
+        assert!(!try_now(&mut other, lock, *want), "{want:?} beside all of them");
     }
     for (number, held) in held.iter().enumerate() {
         assert!(holder.is_on_shelf(held));
         holder.take_down(held);
         close(&mut holder);
         if number + 1 == HELD as usize / 2 {
-            assert!(!try_now(&mut other, lock, above[0].clone()), "beside half of them");
+            assert!(!try_now(&mut other, lock, above[0]), "beside half of them");
         }
     }
     for want in above {
-        assert!(try_now(&mut other, lock, want.clone()), "{want:?} beside nobody");
+        assert!(try_now(&mut other, lock, want), "{want:?} beside nobody");
         close(&mut other);
     }
 }

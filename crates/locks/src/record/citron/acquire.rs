@@ -269,7 +269,9 @@ impl Params {
             }
             Claim::Made(below, way) => {
                 self.hush(site, course).await?;
-                self.change_bits(site, course).await?;
+                if let Some(bits) = course.bits_to_change() {
+                    self.change_bits(site, course, bits).await?;
+                }
                 match below.is_empty() {
                     true => {
                         course.takes_next();

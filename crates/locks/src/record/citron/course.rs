@@ -323,6 +323,7 @@ impl Course {
     }
 
     /// Whether it has its next node when it has taken what it takes next.
+    #[inline]
     fn completes_next(&self) -> bool {
         let wanted = || self.mask_of(self.next()).map_or(0, u64::count_ones);
         !self.one_by_one || u32::from(self.part) + 1 == wanted()
@@ -415,13 +416,14 @@ impl Course {
     }
 
     /// The bits of the node that it is about to have, if that is a leaf.
+    #[inline]
     pub(super) fn mask(&self) -> Option<u64> {
         let all = self.mask_of(self.next())?;
-        let first = 1 << all.trailing_zeros();
-        Some(if self.one_by_one { first << self.part } else { all })
+        Some(if self.one_by_one { (1 << all.trailing_zeros()) << self.part } else { all })
     }
 
     /// The bits by which it is about to have that node, if it is by bits.
+    #[inline]
     pub(super) fn bits(&self) -> Option<u64> {
         let takes_bits = self.is_exclusive() || self.one_by_one;
         self.mask().filter(|_| takes_bits)
@@ -446,6 +448,7 @@ impl Course {
     }
 
     /// The bits that it wants of this one of its nodes, if that is a leaf.
+    #[inline]
     pub(super) fn mask_of(&self, node: Node) -> Option<u64> {
         let tree = self.plan.tree;
         tree.is_leaf(node).then(|| tree.mask(node, &self.units()))
@@ -454,7 +457,7 @@ impl Course {
     /// Whether nobody who occupies this node can come to hold it before this request has left: it
     /// has a node below it, for which that one waits.
     pub(super) fn is_exempt_from(&self, ancestor: Node) -> bool {
-        let has = self.reached(false).0;
+        let has = &self.nodes[..self.has + usize::from(self.part > 0)];
         self.plan.exempts && has.iter().any(|&node| ancestor.is_above(node))
     }
 

@@ -262,10 +262,8 @@ fn counting<'a>(
 /// The verbs that give back all that a request has, the last node first: while one of its nodes
 /// keeps the owner of one above out, the others may be exempt from that.
 pub(super) fn giving_back(lock: Addr, course: &Course) -> impl Iterator<Item = Verb<'static>> + '_ {
-    let part = (course.part > 0).then(|| (course.has, Some(course.mask_of_part())));
-    let nodes = (0..course.has).rev().map(|number| (number, course.bits_held(number)));
-    part.into_iter().chain(nodes).flat_map(move |(number, bits)| {
-        leaving(lock, course, number, bits, course.notified_by(number))
+    (0..course.has).rev().flat_map(move |number| {
+        leaving(lock, course, number, course.bits_held(number), course.notified_by(number))
     })
 }
 
@@ -519,15 +517,15 @@ impl Params {
         execute(site.endpoint, verbs).await
     }
 
-    /// Has a request read its next node, of which it has taken all units that it wants by their
+    /// Has a request read its next node, of which it has taken all units that it wants by these
     /// bits: it is counted as a reader first, and gives the bits back after, so that no writer
     /// comes between.
     pub(super) async fn change_bits<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &Course,
+        bits: u64,
     ) -> Result<(), Fault> {
-        let Some(bits) = course.bits_to_change() else { return Ok(()) };
         let addr = self.plan.word(site.lock, course.next(), Half::Writers);
         let back = Verb::MaskedCas64 { addr, op: word::give_back(bits) };
         execute(site.endpoint, [coming_to_read(site.lock, course), back].into_iter()).await
@@ -575,6 +573,11 @@ impl Params {
             return Ok(());
         }
         course.publish(site, Stand { phase: Phase::Leaving, claims: false, ticket: None });
+        if course.part > 0 {
+            let (bits, notified) = (course.mask_of_part(), course.notified_by(course.has));
+            let part = leaving(site.lock, course, course.has, Some(bits), notified);
+            execute(site.endpoint, part).await?;
+        }
         execute(site.endpoint, giving_back(site.lock, course)).await?;
         course.has_given_back();
         course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });

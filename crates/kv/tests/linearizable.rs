@@ -80,6 +80,13 @@ fn several_operations_of_each_client_at_once() {
 }
 
 #[test]
+fn counts_that_wrap() {
+    let base = Play { near_wrap: true, ..Play::TIGHT };
+    runs::<ArrayOptimistic>("pointer array, near wrap", 200, base, || None);
+    runs::<RaceOptimistic>("race, near wrap, stormy", 400, base.in_a_storm(), || None);
+}
+
+#[test]
 fn any_order_at_random() {
     explored::<ArrayOptimistic, _>("pointer array, any order", 800, Random::new(1));
     explored::<RaceOptimistic, _>("race, any order", 800, Random::new(2));

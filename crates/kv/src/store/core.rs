@@ -37,6 +37,9 @@ pub struct Counts {
 /// An operation may be dropped at any point. What it began is then finished or taken back by
 /// [`Store::settle`], and whether it was carried out is open until then.
 ///
+/// An endpoint opens a store once in its life. Another one over the same endpoint would take what
+/// belongs to the first for what a dropped task has claimed, and both would hand it out.
+///
 /// A client that dies leaves its chunks, in which blocks may be free, half written or in slots; who
 /// needs memory takes them over, and so does [`Store::recover`].
 pub struct Store<S: Scheme, I: Index> {

@@ -100,6 +100,8 @@ pub struct Play {
     pub chunk_bytes: u64,
     /// Values are of 8 to so many bytes.
     pub value_bytes: u64,
+    /// Every count begins so near its end that it wraps.
+    pub near_wrap: bool,
     pub weakness: Weakness,
     pub lost: Ratio,
     pub crashes: u32,
@@ -121,6 +123,7 @@ impl Play {
         chunks: 24,
         chunk_bytes: 256,
         value_bytes: 32,
+        near_wrap: false,
         weakness: Weakness::FULL,
         lost: Ratio::NEVER,
         crashes: 0,
@@ -238,6 +241,9 @@ impl<K: Kit> Scene<K> {
         let locks = world.region(farlock_sim::NodeId(0), LOCKS * 64);
         let builder = world.endpoint();
         world.block_on(async { while shape.create(&builder).await.is_err() {} });
+        if play.near_wrap {
+            nears_wrap(&world, shape);
+        }
         let (judge, cancelled) = (Rc::default(), Rc::default());
         Self { world, shape, locks, judge, play, cancelled, clients: Vec::new() }
     }
@@ -411,11 +417,30 @@ impl<K: Kit> Scene<K> {
     fn count(&self) -> (u64, u64) {
         let Shape { base, chunks, .. } = self.shape;
         let word = |at: u64| self.world.peek(base.plus(at));
-        let classes = (0..chunks).map(|chunk| ChunkWord(word(64 + u64::from(chunk) * 8)).class());
-        let blocks = classes.filter_map(Class::from_number).map(|class| self.shape.blocks(class));
+        let heads = (0..chunks).map(|chunk| ChunkWord(word(64 + u64::from(chunk) * 8)));
+        let owned = heads.filter(|head| head.owner() != 0);
+        let classes = owned.filter_map(|head| Class::from_number(head.class()));
+        let blocks = classes.map(|class| self.shape.blocks(class));
         let index = 64 + (u64::from(chunks) * 8).next_multiple_of(64);
         let slots = (0..self.shape.index_bytes / 8).map(|slot| SlotWord(word(index + slot * 8)));
         (blocks.map(u64::from).sum(), slots.filter(|slot| slot.class() != 0).count() as u64)
+    }
+}
+
+/// Makes a new store one whose chunks and blocks have been used nearly as often as can be counted:
+/// their counts wrap, and so do the versions in slots. Nobody owns the chunks.
+fn nears_wrap(world: &World, shape: Shape) {
+    let first = shape.bytes() - u64::from(shape.chunks) * shape.chunk_bytes;
+    for chunk in 0..shape.chunks {
+        let class = Class::of_bytes(32 + u64::from(chunk % 2) * 16).unwrap();
+        let word = ChunkWord::new()
+            .with(ChunkWord::CLASS, class.number())
+            .with(ChunkWord::TURN, ChunkWord::TURN.max() - u64::from(chunk % 3));
+        world.poke(shape.base.plus(64 + u64::from(chunk) * 8), word.0);
+        for block in 0..shape.blocks(class) {
+            let at = first + u64::from(chunk) * shape.chunk_bytes + u64::from(block) * 8;
+            world.poke(shape.base.plus(at), u64::from(u32::MAX - (chunk + block) % 3));
+        }
     }
 }
 

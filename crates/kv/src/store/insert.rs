@@ -127,6 +127,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
         if self.errs(Flaw::DuplicateKey) {
             return Ok(Next::Commit);
         }
+        // The slot that named what was no block when it was last read.
+        let mut suspect = None;
         for _ in 0..LOOKS_MAX {
             let probe = self.probe(key).await?;
             if !probe.slots().any(|slot| slot == ours) {
@@ -135,7 +137,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
             let others = |word: SlotWord| word.is_taken() && word != ours.1;
             let found = match self.among(key, &probe, others).await? {
                 Among::None => return Ok(Next::Commit),
-                Among::Unsure(_) => continue,
+                Among::Unsure(slot) if suspect == Some(slot) => return Err(WriteError::Corrupt),
+                Among::Unsure(slot) => {
+                    suspect = Some(slot);
+                    continue;
+                }
                 Among::One(found) => found,
             };
             let steps_back = found.slot < ours.0 && rival.is_given_time(&found);

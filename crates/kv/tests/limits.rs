@@ -126,6 +126,18 @@ fn a_full_table_refuses_and_keeps_what_it_has() {
 }
 
 #[test]
+fn a_table_for_so_many_keys_has_room_for_them() {
+    const KEYS: u64 = 4_000;
+    let (world, _, store) = built(Race::for_keys(KEYS), 40, 1 << 14);
+    for key in 0..KEYS {
+        world.block_on(store.insert(&name(key), &key.to_le_bytes())).unwrap();
+    }
+    for key in 0..KEYS {
+        assert_eq!(world.block_on(store.get(&name(key))), Ok(Some(name(key))), "key {key}");
+    }
+}
+
+#[test]
 fn damaged_memory_is_an_error_and_no_value() {
     let (world, shape, store) = built(PointerArray::new(4), 1, 256);
     world.block_on(store.insert(&name(1), b"a value")).unwrap();

@@ -15,9 +15,10 @@ use crate::word::ChunkWord;
 pub(crate) enum Standing {
     /// It may be handed out, with the generation that is remembered.
     Free,
-    /// It is being written, or on its way into a slot or out of one.
+    /// It is being written, or on its way into a slot.
     InHand,
-    /// It was in a slot, and others may have taken it out since.
+    /// It was in a slot, and may have been taken out since. No verb of this client writes it any
+    /// more.
     Published,
     /// It was written by a verb whose completion was lost, and which may still take effect: nobody
     /// may write there as long as this endpoint lives.
@@ -105,12 +106,21 @@ impl Pool {
         (remembered.generation == block.generation).then_some(remembered.standing)
     }
 
-    /// The count of frees says that this use of a block is over.
+    /// A block that was in hand was in a slot, pending, and is being taken off it.
+    pub(crate) fn was_seen(&mut self, block: Block) {
+        if self.standing_of(block) == Some(Standing::InHand) {
+            self.stands(block, Standing::Published);
+        }
+    }
+
+    /// The count of frees says that this use of a block is over. One that is in hand stays so: the
+    /// change that writes it has not ended, and may have been posted twice. Once it has, the count
+    /// is found by a sweep.
     pub(crate) fn freed(&mut self, block: Block) {
         let Some((chunk, index)) = self.shape.place(block) else { return };
         let Some(remembered) = self.remembered(chunk, index) else { return };
-        let is_usable = !matches!(remembered.standing, Standing::Free | Standing::Tainted);
-        if remembered.generation != block.generation || !is_usable {
+        let is_known = remembered.standing == Standing::Published;
+        if remembered.generation != block.generation || !is_known {
             return;
         }
         let generation = block.generation.wrapping_add(1);

@@ -10,7 +10,7 @@ use farlock_kv::index::PointerArray;
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, Scheme, Shape, Store};
 use farlock_sim::{Config, Ended, Nic, Outcome, SimEndpoint, Weakness, World};
-use scene::name;
+use scene::{name, polled};
 
 type Plain = Rc<Store<Optimistic<SimEndpoint>, PointerArray>>;
 
@@ -106,6 +106,29 @@ fn a_change_that_was_posted_twice_lands_twice_in_the_same_use() {
     }
     // Elsewhere it had landed when the slot was looked at, and was not posted again.
     assert!(tainted > 50, "{tainted} were posted twice");
+}
+
+/// A change was posted twice and then dropped; its client saw the value in the slot, replaced it and
+/// used the block again, though the change that was left behind had not ended. So the late write met
+/// the next value.
+#[test]
+fn a_change_that_was_left_behind_may_still_be_written() {
+    let mut dropped = 0;
+    for seed in 0..300 {
+        let (world, shape) = world(seed, 128);
+        let store = open(&world, shape);
+        world.block_on(store.insert(&name(1), &[0xff; 8])).expect("there is room");
+        let id = store.scheme().endpoint().id();
+        loses_after(&world, id, 2, async {});
+        let ended = Rc::clone(&store);
+        let task = world.spawn(id, async move {
+            polled(ended.upsert(&name(1), &[0xee; 8]), 5 + seed % 2).await.is_none()
+        });
+        world.run_until(world.now() + 60_000);
+        dropped += u64::from(task.take() == Some(true));
+        plays(&world, &store, 8);
+    }
+    assert!(dropped > 50, "{dropped} were dropped");
 }
 
 /// A value of two chains loses the first of them; others change the key before its compare.

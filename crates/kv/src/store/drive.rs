@@ -96,8 +96,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 Err(_) if making.change().lost => {}
                 Ok(verdict) => {
                     let change = making.end();
-                    self.abandoned(&change, verdict);
                     self.conclude(&change, verdict);
+                    self.abandoned(&change, verdict);
                 }
                 Err(_) => self.refused(&making.end()),
             }
@@ -109,6 +109,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     fn abandoned(&self, change: &Change, verdict: Verdict) {
         if change.purpose == Purpose::Announce && verdict == Verdict::Made {
             let withdraw = Change::withdraw(change.slot, change.new, change.block);
+            change.block.into_iter().for_each(|block| self.pool.borrow_mut().was_seen(block));
             self.left.borrow_mut().push(withdraw);
         }
     }
@@ -142,7 +143,10 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 retire(change.gone);
             }
             // It was in the slot, pending, and is not any more.
-            (_, Purpose::Commit, block) => retire(block),
+            (_, Purpose::Commit, block) => {
+                block.into_iter().for_each(|block| self.pool.borrow_mut().was_seen(block));
+                retire(block);
+            }
             (Verdict::Failed(found) | Verdict::Unknown(found), Purpose::Withdraw, _) => {
                 if found != change.old.committed() {
                     retire(change.gone);

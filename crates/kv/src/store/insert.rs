@@ -61,6 +61,7 @@ impl<S: Scheme, I: Index> Drop for Announced<'_, S, I> {
     fn drop(&mut self) {
         if let Some(block) = self.block {
             let withdraw = Change::withdraw(self.slot, self.word, Some(block));
+            self.store.pool.borrow_mut().was_seen(block);
             self.store.left.borrow_mut().push(withdraw);
         }
     }
@@ -106,11 +107,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 self.make(Change { block, ..commit }).await
             }
             Next::Withdraw => {
+                block.into_iter().for_each(|block| self.pool.borrow_mut().was_seen(block));
                 // In doubt or not, it is off, or will be when this client settles.
                 let _ = self.make(Change::withdraw(slot, word, block)).await;
                 Ok(false)
             }
             Next::Off => {
+                block.into_iter().for_each(|block| self.pool.borrow_mut().was_seen(block));
                 block.into_iter().for_each(|block| self.retire(block));
                 Ok(false)
             }

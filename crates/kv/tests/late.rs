@@ -108,9 +108,9 @@ fn a_change_that_was_posted_twice_lands_twice_in_the_same_use() {
     assert!(tainted > 50, "{tainted} were posted twice");
 }
 
-/// A change was posted twice and then dropped; its client saw the value in the slot, replaced it and
-/// used the block again, though the change that was left behind had not ended. So the late write met
-/// the next value.
+/// A change was posted twice and then dropped; its client saw the value in the slot, replaced it
+/// and used the block again, though the change that was left behind had not ended. So the late
+/// write met the next value.
 #[test]
 fn a_change_that_was_left_behind_may_still_be_written() {
     let mut dropped = 0;

@@ -120,6 +120,6 @@ mod tests {
     #[test]
     fn its_step_has_the_name_of_its_skip() {
         let step = CI.iter().find(|step| step.name == STEP).expect("a step");
-        assert_eq!(step.commands, [format!("xtask {STEP}")]);
+        assert_eq!(step.commands.last(), Some(&format!("xtask {STEP}").as_str()));
     }
 }

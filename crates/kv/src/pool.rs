@@ -1,6 +1,6 @@
 //! What a client remembers of the chunks that it owns: which blocks it may hand out.
 //!
-//! Blocks are handed out by the owner of their chunk alone, and freed by whoever took them out of
+//! Blocks are handed out by the owner of their chunk, and freed by a client that took them off
 //! their slot: by a compare that counts the use as over, which may be repeated. Nothing here posts
 //! a verb.
 

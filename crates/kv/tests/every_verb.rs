@@ -74,7 +74,7 @@ impl Stage {
         Rc::new(self.world.block_on(Store::open(scheme, K::index(), self.shape)).expect("it is"))
     }
 
-    /// An operation of somebody whom nothing befalls.
+    /// An operation of a client that nothing befalls.
     fn calls<K: Kit>(&mut self, store: &Kept<K>, ask: Ask) -> Option<Answer> {
         let called = self.judge.call(&name(1), ask.clone());
         let ended = self.world.block_on(carry_out(store, &name(1), &ask));

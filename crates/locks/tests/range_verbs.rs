@@ -97,7 +97,7 @@ fn readers_take_as_many() {
     }
 }
 
-/// How long somebody holds what another waits for, in nanoseconds: less than a waiter trusts it.
+/// How long a holder has what another waits for, in nanoseconds: less than a waiter trusts it.
 const HOLD_NS: Nanos = 1_000_000;
 
 /// A waiter at a unit, behind an owner above, in line, and for those below reads one word every

@@ -26,7 +26,7 @@ pub trait Index {
     /// inserts the same key elsewhere.
     const OWN_SLOTS: bool;
 
-    /// Names the kind and what it depends on: who opens a store with another index is refused.
+    /// Names the kind and what it depends on: a client with another index is refused.
     fn tag(&self) -> u64;
 
     /// Bytes of all slots.

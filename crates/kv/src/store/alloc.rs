@@ -1,7 +1,7 @@
 //! Memory for blocks: chunks are claimed by a compare of their headers, and taken over, with
 //! whatever lies in them, from the dead and from those who left.
 //!
-//! Whoever takes a chunk over looks at each block whose last use is not counted as over, and keeps
+//! A repairer looks at each block of a chunk whose last use is not counted as over, and keeps
 //! it if its key's slot names it. All others are free: their owner can put them nowhere any more.
 //! The use is counted as over before the block is used again, so that no use is ever repeated.
 
@@ -114,7 +114,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(false)
     }
 
-    /// Takes a chunk over, if nobody living has it, with all that lies in it. `Ok(false)`: somebody
+    /// Takes a chunk over, if nobody living has it, with all that lies in it. `Ok(false)`: a client
     /// has it.
     async fn take_over(
         &self,

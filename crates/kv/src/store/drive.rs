@@ -139,7 +139,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             }
             (Verdict::Unknown(_), Purpose::Publish | Purpose::Announce, Some(block)) => {
                 self.pool.borrow_mut().stands(block, Standing::Tainted);
-                // Whoever did it, what the slot had is gone.
+                // Whichever client did it, what the slot had is gone.
                 retire(change.gone);
             }
             // It was in the slot, pending, and is not any more.
@@ -210,7 +210,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// A completion of the compare was lost, and the slot has another word now.
     async fn moved_on(&self, change: &Change, found: SlotWord) -> Result<Verdict, Fault> {
         match (change.purpose, change.block) {
-            // Whoever has taken it off.
+            // Whichever client has taken it off.
             (Purpose::Withdraw, _) if found == change.new => Ok(Verdict::Made),
             // It was taken off as it was: pending.
             (Purpose::Commit, _) if found == change.old.emptied() => Ok(Verdict::Failed(found)),

@@ -1,6 +1,6 @@
 //! Blocks whose use is over: their counts are on the way, and nobody waits for them.
 //!
-//! `count: generation - 1 -> generation` says that this use is over, whoever posts it and however
+//! `count: generation - 1 -> generation` says that this use is over, by any client and however
 //! often. So what was lost is posted again, and two clients that both find a block unused do no
 //! harm.
 
@@ -87,7 +87,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 let posted = self.post_free(block);
                 self.frees.borrow_mut().push_back((block, posted));
             }
-            // Refused: whoever takes the chunk over finds that nothing points to the block.
+            // Refused: a repairer that takes the chunk over finds that nothing points to the block.
             Err(_) => {}
         }
     }

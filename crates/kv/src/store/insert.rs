@@ -7,7 +7,7 @@
 //! Why at most one commits: each announces before it looks, so of two, the one that announced last
 //! sees the other, announced or committed, or taken off. It does not commit beside it.
 //!
-//! Why somebody does: of two that are announced, the one in the lower slot takes the other off, and
+//! Why one does: of two that are announced, the one in the lower slot takes the other off, and
 //! the other one withdraws. A client that is stopped in between is waited for a few times and then
 //! taken off. Its commit fails then, and it begins again.
 //!

@@ -14,7 +14,7 @@ use super::scheme::Scheme;
 /// without: the compare of the slot keeps order, and a holder that is stopped delays nobody for
 /// longer than that.
 ///
-/// Who gives up waiting leaves it to [`Scheme::settle`] to withdraw, and until then keeps others
+/// A waiter that gives up leaves it to [`Scheme::settle`] to withdraw, and until then keeps others
 /// waiting as long as they have patience. So does a client that is broken, for as long as its
 /// endpoint lives ([`Client::is_broken`]): it takes no more turns, and should end.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl<E: Endpoint, L: RecordLock<E>> Scheme for Locked<E, L> {
         self.client.acquire_within(lock, Mode::Exclusive, self.patience_ns).await.ok()
     }
 
-    /// Only who goes on without a turn is in the way of a holder.
+    /// Only a client that goes on without a turn is in the way of a holder.
     async fn missed(&self, times: u32) {
         Backoff::DEFAULT.wait(self.client.endpoint(), times).await;
     }

@@ -6,7 +6,7 @@ use farlock_fabric::Endpoint;
 use super::backoff::Backoff;
 use super::scheme::Scheme;
 
-/// No turns: whoever comes first has changed the key, and the others try again.
+/// No turns: the first client has changed the key, and the others try again.
 #[derive(Clone, Copy, Debug)]
 pub struct Optimistic<E> {
     endpoint: E,

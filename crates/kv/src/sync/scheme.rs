@@ -20,7 +20,7 @@ pub trait Scheme {
     /// without.
     async fn enter(&self, hash: u64) -> Self::Turn<'_>;
 
-    /// Somebody else has changed the key first, so many times by now.
+    /// Another client has changed the key first, so many times by now.
     async fn missed(&self, times: u32);
 
     /// The turn is over.

@@ -286,7 +286,7 @@ impl<K: Kit> Scene<K> {
                 };
                 self.world.spawn(endpoint.id(), client.act());
             }
-            // Who waited in vain for a turn has left it to a task of its own to let it go.
+            // A waiter in vain for a turn has left it to a task of its own to let it go.
             self.world.spawn(endpoint.id(), lets_go(endpoint.clone(), Rc::clone(&place)));
             self.clients.push((endpoint, place));
         }
@@ -335,7 +335,7 @@ impl<K: Kit> Scene<K> {
         Ok(report)
     }
 
-    /// Who looks at what is left makes no mistakes but in taking over, and reads words as they are.
+    /// The repairer makes no mistakes but in taking over, and reads words as they are.
     fn of_heir(play: Play) -> Play {
         #[cfg(feature = "museum")]
         let play = {

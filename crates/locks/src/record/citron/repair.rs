@@ -94,7 +94,7 @@ pub(super) enum Until {
     Free(u64),
     /// That nobody asks newcomers to wait.
     Uncalled,
-    /// That no cleaner occupies the node; somebody else may.
+    /// That no cleaner occupies the node; another owner may.
     Uncleaned,
 }
 

@@ -620,7 +620,7 @@ fn a_killed_holder_takes_those_along_whose_command_dies_with_it() {
         if trial % 2 == 0 {
             // Stopped, it cannot release the lock as after a command that ended by itself, whose
             // children may go on.
-            kill(pid(&holder), Signal::STOP);
+            stage.stop(pid(&holder));
             kill(command, Signal::TERM);
             kill(pid(&holder), Signal::KILL);
         } else {
@@ -642,7 +642,7 @@ fn nobody_is_granted_beside_an_orphan() {
     let mut holder = stage.farlock(&["lock", "t", "--", "sh", "-c", &line]).spawn().unwrap();
     let escaped = Pid::from_raw(number(&stage, &file) as i32).unwrap();
     let guardian = guardian(&holder);
-    kill(pid(&holder), Signal::STOP);
+    stage.stop(pid(&holder));
     kill(guardian, Signal::KILL);
     kill(pid(&holder), Signal::KILL);
     holder.wait().unwrap();

@@ -329,7 +329,7 @@ fn a_waiter_for_a_part_that_is_stopped_keeps_nobody_out_for_long() {
         let held = whole().blocking().unwrap();
         let mut waiter = stage.actor("waiting_actor").spawn().unwrap();
         stage.until_waiting(1);
-        kill(pid(&waiter), Signal::STOP);
+        stage.stop(pid(&waiter));
         drop(held);
         let next = whole().within(Duration::from_secs(2)).blocking();
         assert!(next.is_ok(), "{shares}: {next:?}");

@@ -38,7 +38,7 @@ fn pass_over(held: &str, is_first: bool, end: End) {
     let mut before = (!is_first).then(|| waiter(&stage, "-x", "before"));
     let mut stopped = waiter(&stage, "-x", "stopped");
     let mut second = waiter(&stage, "-x", "second");
-    kill(pid(&stopped), Signal::STOP);
+    stage.stop(pid(&stopped));
     match end {
         End::Releases => kill(pid(&holder), Signal::TERM),
         End::IsKilled => kill(pid(&holder), Signal::KILL),
@@ -76,7 +76,7 @@ fn a_reader_enters_beside_readers_past_a_stopped_writer() {
     let mut holder = stage.farlock(&["lock", "t", "-s", "--", "sleep", "100"]).spawn().unwrap();
     stage.until(|| stage.ls().contains(&format!("\"pid\":{},", holder.id())));
     let mut stopped = waiter(&stage, "-x", "stopped");
-    kill(pid(&stopped), Signal::STOP);
+    stage.stop(pid(&stopped));
     assert_eq!(stage.run(&["lock", "-s", "-w", "10", "t", "true"]).0, 0);
     kill(pid(&stopped), Signal::CONT);
     kill(pid(&holder), Signal::TERM);
@@ -89,7 +89,7 @@ fn a_try_beside_a_free_lock_passes_over_the_stopped() {
     let stage = Stage::new();
     let mut holder = stage.hold("t", "sleep 100");
     let mut stopped = waiter(&stage, "-x", "stopped");
-    kill(pid(&stopped), Signal::STOP);
+    stage.stop(pid(&stopped));
     kill(pid(&holder), Signal::TERM);
     holder.wait().unwrap();
     for _ in 0..3 {
@@ -111,7 +111,7 @@ fn a_try_to_share_does_not_overtake_a_waiting_writer() {
         let (status, _, _) = stage.run(&["lock", "-s", limit[0], limit[1], "t", "true"]);
         assert_eq!(status, 1, "{limit:?}");
     }
-    kill(pid(&writer), Signal::STOP);
+    stage.stop(pid(&writer));
     assert_eq!(stage.run(&["lock", "-s", "-n", "t", "true"]).0, 0);
     kill(pid(&writer), Signal::CONT);
     kill(pid(&holder), Signal::TERM);
@@ -156,7 +156,7 @@ fn a_stopped_guardian_does_not_outlast_its_farlock() {
     let guardians = std::fs::read_to_string(children).unwrap();
     for guardian in guardians.split_whitespace() {
         let guardian = rustix::process::Pid::from_raw(guardian.parse().unwrap()).unwrap();
-        kill(guardian, Signal::STOP);
+        stage.stop(guardian);
     }
     kill(pid(&holder), Signal::KILL);
     holder.wait().unwrap();

@@ -111,6 +111,18 @@ impl Stage {
         });
     }
 
+    /// Stops a process, and waits until it has: it goes on for a while after it was told.
+    pub(crate) fn stop(&self, pid: Pid) {
+        kill(pid, Signal::STOP);
+        let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat =
+                std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z', 'X']))
+        };
+        self.until(|| std::fs::read_dir(&tasks).unwrap().all(is_stopped));
+    }
+
     pub(crate) fn until(&self, done: impl Fn() -> bool) {
         let begun = Instant::now();
         while !done() {

@@ -7,8 +7,9 @@ use crate::word::SlotWord;
 /// The longest key, in bytes. A key has at least one.
 pub const KEY_BYTES_MAX: usize = 1024;
 
-/// The longest value, in bytes: 1 MiB. A value may be empty.
-pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// The longest value, in bytes: 1 MiB, and 64 bytes for what a user of the store puts beside it. A
+/// value may be empty.
+pub const VALUE_BYTES_MAX: usize = (1 << 20) + 64;
 
 /// A key that was checked, and its hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -32,6 +32,6 @@ pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use pool::Census;
 pub use shape::Shape;
 pub use size::Class;
-pub use store::{Counts, Store};
+pub use store::{Counts, Decision, Pair, Store};
 pub use sync::Scheme;
 pub use word::{ChunkWord, Header, SlotWord};

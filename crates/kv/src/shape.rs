@@ -114,6 +114,12 @@ impl Shape {
         self.chunks_at() + u64::from(chunk) * self.chunk_bytes
     }
 
+    /// How many chunks lie in the first so many bytes of it, whole.
+    pub fn chunks_in(&self, bytes: u64) -> u32 {
+        let whole = bytes.saturating_sub(self.chunks_at()) / self.chunk_bytes;
+        u32::try_from(whole).map_or(self.chunks, |whole| whole.min(self.chunks))
+    }
+
     /// How many blocks of this class a chunk has.
     pub fn blocks(&self, class: Class) -> u32 {
         let states = |blocks: u64| (blocks * 8).next_multiple_of(UNIT_BYTES);

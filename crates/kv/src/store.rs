@@ -12,5 +12,8 @@ mod find;
 mod frees;
 mod insert;
 mod operate;
+mod scan;
 
 pub use self::core::{Counts, Store};
+pub use self::operate::Decision;
+pub use self::scan::Pair;

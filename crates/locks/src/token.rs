@@ -54,6 +54,13 @@ impl Token {
     }
 }
 
+/// The token that [`Token::get`] or [`Display`](fmt::Display) has made a number of.
+impl From<u64> for Token {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

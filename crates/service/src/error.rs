@@ -278,7 +278,7 @@ impl SessionError {
 }
 
 /// What to do where a region cannot be used.
-fn hint_of(error: &ConnectError) -> String {
+pub(crate) fn hint_of(error: &ConnectError) -> String {
     match error {
         ConnectError::Absent { name, .. } => {
             return format!("`farlock lock --region {name} NAME -- COMMAND` creates it");

@@ -170,7 +170,7 @@ impl RegionOptions {
     }
 
     /// By a relative directory processes in different places would lock different things.
-    fn check_dirs(&self) -> Result<(), ConnectError> {
+    pub(crate) fn check_dirs(&self) -> Result<(), ConnectError> {
         let path = [&self.dir, &self.state_dir].into_iter().find(|dir| dir.is_relative());
         path.map_or(Ok(()), |path| {
             let why = "it is no absolute path, and each process would find another one";

@@ -64,7 +64,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 return Ok(block);
             }
         }
-        for _ in 0..self.shape.chunks {
+        for _ in 0..self.chunks.get() {
             if !self.claim_one(class).await? {
                 break;
             }
@@ -93,7 +93,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     async fn table(&self) -> Result<Vec<(u32, ChunkWord)>, ReadError> {
-        let count = self.shape.chunks;
+        let count = self.chunks.get();
         let words = far::read(self.endpoint(), self.shape.chunk_word(0), count as usize).await?;
         Ok((0..count).zip(words.into_iter().map(ChunkWord)).collect())
     }
@@ -102,7 +102,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// else one that has no class yet. `Ok(false)`: there is none.
     async fn claim_one(&self, class: Class) -> Result<bool, ReadError> {
         let mut table = self.table().await?;
-        let start = self.endpoint().random() % u64::from(self.shape.chunks);
+        let start = self.endpoint().random() % u64::from(self.chunks.get());
         table.rotate_left(start as usize);
         for wanted in [class.number(), 0] {
             for &(chunk, word) in &table {

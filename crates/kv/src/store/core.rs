@@ -47,6 +47,8 @@ pub struct Store<S: Scheme, I: Index> {
     pub(super) index: I,
     pub(super) shape: Shape,
     pub(super) pool: RefCell<Pool>,
+    /// How many chunks have memory.
+    pub(super) chunks: Cell<u32>,
     /// Changes whose operation was dropped, or gave up on them.
     pub(super) left: RefCell<Vec<Change>>,
     /// Blocks whose use is over, and whose count is on its way.
@@ -66,16 +68,22 @@ impl<S: Scheme, I: Index> Store<S, I> {
             return Err(OpenError::OtherShape);
         }
         shape.check(scheme.endpoint()).await?;
-        Ok(Self {
+        Ok(Self::new(scheme, index, shape))
+    }
+
+    /// The store that [`Shape::check`] has found, of this index.
+    pub fn new(scheme: S, index: I, shape: Shape) -> Self {
+        Self {
             scheme,
             index,
             shape,
             pool: RefCell::new(Pool::new(shape)),
+            chunks: Cell::new(shape.chunks),
             left: RefCell::default(),
             frees: RefCell::default(),
             counts: Cell::default(),
             flaw: None,
-        })
+        }
     }
 
     /// The same, with a planted bug.
@@ -88,6 +96,21 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// The scheme by which writers take turns.
     pub fn scheme(&self) -> &S {
         &self.scheme
+    }
+
+    /// Only the first so many chunks have memory, as this client knows: it claims no others, until
+    /// it is told of more. What others have put elsewhere it finds.
+    ///
+    /// # Panics
+    /// If the store's shape has fewer, or it is none.
+    pub fn has_chunks(&self, chunks: u32) {
+        assert!((1..=self.shape.chunks).contains(&chunks), "{chunks} of {}", self.shape.chunks);
+        self.chunks.set(chunks);
+    }
+
+    /// How many chunks have memory, as this client knows.
+    pub fn chunks(&self) -> u32 {
+        self.chunks.get()
     }
 
     /// What has happened so far.

@@ -15,12 +15,13 @@ use crate::sync::Scheme;
 const ATTEMPTS_MAX: u32 = 100_000;
 
 /// What is to become of a key, seeing its value.
-enum Decision<T> {
-    /// Nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decision<T> {
+    /// Nothing: this is the answer.
     Leave(Result<T, WriteError>),
-    /// It gets this value.
+    /// It gets this value, and then this is the answer.
     Put(Vec<u8>, T),
-    /// It goes.
+    /// It goes, and then this is the answer. Of a key that is absent: [`WriteError::NotFound`].
     Remove(T),
 }
 
@@ -117,7 +118,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
         self.modify(key, decide).await
     }
 
-    async fn modify<T>(
+    /// Changes a key as `decide` says, which sees its value, or `None` if it is absent. Nothing
+    /// comes between what it saw and the change: if others are first it is asked again, with what
+    /// they have written.
+    ///
+    /// # Errors
+    /// What `decide` answers, and as for [`Store::insert`].
+    pub async fn modify<T>(
         &self,
         key: &[u8],
         decide: impl FnMut(Option<&[u8]>) -> Decision<T>,

@@ -148,7 +148,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 }
 
 /// A number of seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let expected = || "a number of seconds is expected, 0 or more".to_owned();
     let seconds: f64 = text.parse().map_err(|_| expected())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| match seconds > 0.0 {

@@ -13,6 +13,7 @@ mod guardian;
 mod held;
 mod inherited;
 mod job;
+mod kv;
 mod lock;
 mod ls;
 mod places;
@@ -46,6 +47,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Kv(kv::Args),
     Lock(lock::Args),
     Ls(ls::Args),
     Region(region::Args),
@@ -136,6 +138,7 @@ fn asked_for(error: &clap::Error, given: &[OsString]) -> Result<Exit, Failure> {
 fn run(command: Command, places: &Places) -> Result<Exit, Failure> {
     match command {
         Command::Demo(args) => demo::run(&args),
+        Command::Kv(args) => kv::run(args, places),
         Command::Lock(args) => lock::run(args, places),
         Command::Ls(args) => ls::run(&args, places),
         Command::Region(args) => region::run(&args, places),

@@ -52,6 +52,16 @@ pub(super) struct Failure {
 }
 
 impl Failure {
+    /// A failure of this name.
+    pub(super) fn new(exit: Exit, code: &'static str, what: String, hint: String) -> Self {
+        Self { exit, code, what, hint }
+    }
+
+    /// The same, at this place of what was given.
+    pub(super) fn at(self, place: impl fmt::Display) -> Self {
+        Self { what: format!("{place}: {}", self.what), ..self }
+    }
+
     /// The system refused to do something.
     pub(super) fn system(what: impl fmt::Display, error: impl fmt::Display) -> Self {
         Self {

@@ -10,7 +10,6 @@ use farlock_fabric::{
     Addr, Connection as _, Endpoint as _, EndpointId, Fault, block_on, fork_count,
 };
 use farlock_locks::shelf::{Entry as ShelfEntry, Shelf};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::pool::{Place, Pool, RangePlace};
 use super::state::{Entry, Handle, Hub, Inbox, Name, Order, Work};
@@ -22,16 +21,10 @@ use crate::inspect::{self, Participant, Sort};
 use crate::protocol::{RANGE_KIND, RangeProtocol};
 use crate::region::range_heap;
 use crate::shelf::{SHELF_BYTES, shelf_at};
+use crate::system::coarse_tick;
 
 /// Names that are remembered though nobody uses them: where their locks lie is known then.
 const NAMES_KEPT: usize = 256;
-
-/// The kernel's coarse clock, in nanoseconds.
-#[inline(always)]
-fn coarse_tick() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that can panic runs under these mutexes.

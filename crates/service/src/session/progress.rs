@@ -22,7 +22,6 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use farlock_fabric::{Addr, ConnectError, Connection as _, Endpoint, Patience, Wait, block_on};
-use nix::sys::signal::{SigSet, Signal};
 
 use super::pool::{AnyCell, HasLane, Place, PlaceCell};
 use super::state::{Hub, Inbox, Job, Name, Order, RangeJob, Work};
@@ -31,6 +30,7 @@ use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
 use crate::error::LostReason;
 use crate::protocol::{LOCK_KIND, lock_protocol, range_protocol};
+use crate::system::keep_signals_out;
 use crate::{AcquireError, SessionError};
 
 /// Places made at one time.
@@ -92,16 +92,6 @@ impl Drop for Deciding {
 pub(super) enum Tether {
     Tied,
     Free,
-}
-
-/// Signals are for the program's own threads, but for those by which a thread is told that it went
-/// wrong itself: blocked, they would kill it, whatever the program does about them.
-fn keep_signals_out() {
-    let mut blocked = SigSet::all();
-    let own = [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGFPE, Signal::SIGILL, Signal::SIGSYS];
-    own.into_iter().for_each(|signal| blocked.remove(signal));
-    // If they stay, nothing is lost.
-    let _ = blocked.thread_block();
 }
 
 /// Starts the thread of a session. It has its first places when this returns.

@@ -1,7 +1,7 @@
 //! A session: opened, and ended with the last that keeps it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use farlock_fabric::Connection as _;
 
@@ -13,7 +13,7 @@ use crate::{RegionOptions, SessionError};
 /// request and guard.
 #[derive(Clone)]
 pub struct Session {
-    pub(super) root: Arc<Root>,
+    pub(crate) root: Arc<Root>,
 }
 
 impl Drop for Root {
@@ -60,9 +60,15 @@ impl Session {
         Self::open_as(options, Tether::Tied)
     }
 
+    /// Whether this is a child of the process that opened it.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.root.hub.is_forked()
+    }
+
     fn open_as(options: &RegionOptions, tether: Tether) -> Result<Self, SessionError> {
         let (hub, thread) = progress::start(options.connect()?, tether)?;
-        Ok(Self { root: Arc::new(Root { hub, thread: Some(thread) }) })
+        let (options, stores) = (options.clone(), Mutex::default());
+        Ok(Self { root: Arc::new(Root { hub, thread: Some(thread), options, stores }) })
     }
 }
 

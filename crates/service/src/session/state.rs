@@ -17,15 +17,21 @@ use farlock_locks::{Extent, Lock, OnShelf, Token};
 
 use super::pool::{Place, Pool, RangePlace};
 use super::waiter::{Fate, Timed, Waiter};
+use crate::RegionOptions;
 use crate::connection::{Lane, Region, Unparker};
 use crate::directory::{Directory, Located};
 use crate::error::{AcquireError, LostReason, SessionError};
+use crate::kv::hub::Hub as StoreHub;
 use crate::protocol::RangeProtocol;
 
 /// Keeps a session. Dropped by the last of its handles.
-pub(super) struct Root {
+pub(crate) struct Root {
     pub(super) hub: Arc<Hub>,
     pub(super) thread: Option<JoinHandle<()>>,
+    /// Where its region lies.
+    pub(crate) options: RegionOptions,
+    /// The key-value stores that are open, by their names.
+    pub(crate) stores: Mutex<HashMap<String, Weak<StoreHub>>>,
 }
 
 /// A name and the session it is used in. On lines of its own, since every acquisition counts it:

@@ -1,0 +1,176 @@
+//! Pairs as lines of text: key, tab, value, and what lies beside it, each behind a tab more.
+//!
+//! ```text
+//! KEY<tab>VALUE[<tab>seconds=SECONDS][<tab>token=TOKEN]      a value, which may end
+//! KEY<tab><tab>gone[<tab>token=TOKEN]                        none, but for its token
+//! ```
+//!
+//! Tabs, ends of lines and backslashes in keys and values are written as in C, and whatever is no
+//! text or what a terminal would obey as `\xHH`.
+
+use std::time::Duration;
+
+use farlock::Token;
+
+/// A pair, and what lies beside it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Line {
+    pub(super) key: Vec<u8>,
+    /// `None`: it was removed, and its token stays.
+    pub(super) value: Option<Vec<u8>>,
+    pub(super) time_left: Option<Duration>,
+    pub(super) token: Option<Token>,
+}
+
+impl Line {
+    /// Writes it, with its end.
+    pub(super) fn write(&self, into: &mut Vec<u8>) {
+        escape(&self.key, into);
+        into.push(b'\t');
+        match &self.value {
+            Some(value) => escape(value, into),
+            None => into.extend_from_slice(b"\tgone"),
+        }
+        if let Some(left) = self.time_left {
+            into.extend_from_slice(format!("\tseconds={}", left.as_secs_f64()).as_bytes());
+        }
+        if let Some(token) = self.token {
+            into.extend_from_slice(format!("\ttoken={token}").as_bytes());
+        }
+        into.push(b'\n');
+    }
+
+    /// What a line without its end says; else what is wrong with it.
+    pub(super) fn parse(line: &[u8]) -> Result<Self, &'static str> {
+        let mut parts = line.split(|&byte| byte == b'\t');
+        let key = unescape(parts.next().unwrap_or_default())?;
+        let value = parts.next().ok_or("it has no tab between a key and a value")?;
+        let mut found = Self { key, value: Some(unescape(value)?), ..Self::default() };
+        for part in parts {
+            let part = std::str::from_utf8(part).map_err(|_| UNKNOWN)?;
+            let number = part.split_once('=').map_or("", |(_, number)| number);
+            match part {
+                "gone" if value.is_empty() => found.value = None,
+                _ if part.starts_with("seconds=") => {
+                    let seconds = number.parse().map_err(|_| "its seconds are no number")?;
+                    let left = Duration::try_from_secs_f64(seconds);
+                    found.time_left = Some(left.map_err(|_| "its seconds are no duration")?);
+                }
+                _ if part.starts_with("token=") => {
+                    let token: u64 = number.parse().map_err(|_| "its token is no number")?;
+                    found.token = Some(Token::from(token));
+                }
+                _ => return Err(UNKNOWN),
+            }
+        }
+        match (&found.value, found.token) {
+            (None, None) => Err("it has neither a value nor a token"),
+            _ => Ok(found),
+        }
+    }
+}
+
+const UNKNOWN: &str = "what follows its value is neither seconds=, token= nor gone";
+
+fn escape(bytes: &[u8], into: &mut Vec<u8>) {
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\t' => into.extend_from_slice(b"\\t"),
+                '\n' => into.extend_from_slice(b"\\n"),
+                '\r' => into.extend_from_slice(b"\\r"),
+                '\\' => into.extend_from_slice(b"\\\\"),
+                c if c.is_control() => {
+                    c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| hex(byte, into));
+                }
+                c => into.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        chunk.invalid().iter().for_each(|&byte| hex(byte, into));
+    }
+}
+
+fn hex(byte: u8, into: &mut Vec<u8>) {
+    into.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
+}
+
+fn unescape(text: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, behind)) = rest.split_first() {
+        rest = behind;
+        if first != b'\\' {
+            bytes.push(first);
+            continue;
+        }
+        let (&what, behind) = rest.split_first().ok_or("it ends with a backslash")?;
+        rest = behind;
+        bytes.push(match what {
+            b't' => b'\t',
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b'\\' => b'\\',
+            b'x' => {
+                let (digits, behind) = rest.split_at_checked(2).ok_or(NO_HEX)?;
+                rest = behind;
+                let digits = std::str::from_utf8(digits).map_err(|_| NO_HEX)?;
+                u8::from_str_radix(digits, 16).map_err(|_| NO_HEX)?
+            }
+            _ => return Err("what follows a backslash is neither t, n, r, x nor another one"),
+        });
+    }
+    Ok(bytes)
+}
+
+const NO_HEX: &str = "two digits, of 0-9 and a-f, do not follow \\x";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_of_any_bytes_come_back() {
+        let every: Vec<u8> = (0..=255).collect();
+        let texts = [&b"plain"[..], b"", b"a\tb\nc\r\\x41", "größe\u{9b}".as_bytes(), &every];
+        for value in texts {
+            for token in [None, Some(Token::from(7))] {
+                for time_left in [None, Some(Duration::from_millis(1500))] {
+                    let key = [b"k", value].concat();
+                    let line = Line { key, value: Some(value.to_vec()), time_left, token };
+                    let mut text = Vec::new();
+                    line.write(&mut text);
+                    let text = text.strip_suffix(b"\n").expect("a line ends");
+                    assert!(!text.contains(&b'\n') && std::str::from_utf8(text).is_ok());
+                    assert_eq!(Line::parse(text), Ok(line));
+                }
+            }
+        }
+        let token = Some(Token::from(9));
+        let gone = Line { key: b"k".to_vec(), value: None, time_left: None, token };
+        let mut text = Vec::new();
+        gone.write(&mut text);
+        assert_eq!(text, b"k\t\tgone\ttoken=9\n");
+        assert_eq!(Line::parse(b"k\t\tgone\ttoken=9"), Ok(gone));
+    }
+
+    #[test]
+    fn other_lines_are_refused_with_a_reason() {
+        let bad = [
+            &b"key"[..],
+            b"k\tv\\",
+            b"k\tv\\q",
+            b"k\t\\x4",
+            b"k\t\\xzz",
+            b"k\tv\tmore",
+            b"k\tv\tgone",
+            b"k\t\tgone",
+            b"k\tv\tseconds=x",
+            b"k\tv\tseconds=-1",
+            b"k\tv\ttoken=-1",
+            b"k\tv\t\xff",
+        ];
+        for line in bad {
+            assert!(Line::parse(line).is_err(), "{:?}", String::from_utf8_lossy(line));
+        }
+    }
+}

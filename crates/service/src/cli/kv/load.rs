@@ -1,0 +1,138 @@
+//! Stores out of files, and into them.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
+
+use farlock::Kv;
+use farlock::text::shown;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::lines::Line;
+use crate::cli::report::{Exit, Failure, printed, say};
+
+/// The bar is told of so many lines at a time.
+const LINES_A_TICK: u64 = 1000;
+
+/// Stores the pairs of a file, or of standard input.
+pub(super) fn load(store: &Kv, file: Option<&Path>) -> Result<(), Failure> {
+    let (input, bytes): (Box<dyn BufRead>, _) = match file {
+        None => (Box::new(io::stdin().lock()), None),
+        Some(path) => {
+            let failed = |error| Failure::system(format_args!("cannot read {path:?}"), error);
+            let file = File::open(path).map_err(failed)?;
+            let metadata = file.metadata().map_err(failed)?;
+            let bytes = metadata.is_file().then_some(metadata.len());
+            (Box::new(BufReader::with_capacity(1 << 16, file)), bytes)
+        }
+    };
+    let bar = bar(bytes);
+    let loaded = store_lines(store, input, &bar);
+    bar.finish_and_clear();
+    let pairs = loaded?;
+    say(format_args!("farlock: {pairs} pairs are in the store '{}'", shown(store.name())));
+    Ok(())
+}
+
+/// Shows how far it is where a person looks, and nothing else.
+fn bar(bytes: Option<u64>) -> ProgressBar {
+    let (bar, template) = match bytes {
+        Some(bytes) => {
+            (ProgressBar::new(bytes), "{bar:40} {percent}% {bytes_per_sec} {msg} pairs, {eta} left")
+        }
+        None => (ProgressBar::new_spinner(), "{spinner} {msg} pairs"),
+    };
+    let style = ProgressStyle::with_template(template).expect("the template is sound");
+    bar.with_style(style)
+}
+
+fn store_lines(store: &Kv, mut input: impl BufRead, bar: &ProgressBar) -> Result<u64, Failure> {
+    let (mut line, mut number) = (Vec::new(), 0_u64);
+    loop {
+        line.clear();
+        let read = input.read_until(b'\n', &mut line);
+        let read = read.map_err(|error| Failure::system("cannot read the pairs", error))?;
+        if read == 0 {
+            return Ok(number);
+        }
+        number += 1;
+        store_line(store, line.strip_suffix(b"\n").unwrap_or(&line))
+            .map_err(|failure| failure.at(format_args!("line {number}")))?;
+        bar.inc(read as u64);
+        if number % LINES_A_TICK == 1 {
+            bar.set_message(number.to_string());
+        }
+    }
+}
+
+fn store_line(store: &Kv, line: &[u8]) -> Result<(), Failure> {
+    let line = Line::parse(line).map_err(|why| {
+        Failure::new(Exit::USAGE, "bad-line", why.to_owned(), "pairs before it are stored".into())
+    })?;
+    match (line.value, line.token) {
+        (Some(value), Some(token)) => store.put_fenced(line.key, value, token)?,
+        (None, Some(token)) => drop(store.remove_fenced(line.key, token)?),
+        (value, None) => {
+            let value = value.unwrap_or_default();
+            match line.time_left {
+                Some(time) => store.put_for(line.key, value, time)?,
+                None => store.put(line.key, value)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes every pair of a store into a file, or to standard output.
+pub(super) fn dump(store: &Kv, file: Option<&Path>) -> Result<(), Failure> {
+    match file {
+        None => {
+            let mut output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+            write_pairs(store, &mut output, printed)
+        }
+        Some(path) => {
+            let failed =
+                |error: io::Error| Failure::system(format_args!("cannot write {path:?}"), error);
+            // It has its name when it is whole: a file that was there is not lost before.
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let dir = dir.unwrap_or(Path::new("."));
+            let name = path.file_name().unwrap_or_default();
+            let mut new = name.to_owned();
+            new.push(format!(".{}.new", std::process::id()));
+            let new = dir.join(new);
+            let write = || {
+                let file = File::create_new(&new).map_err(failed)?;
+                let mut output = BufWriter::with_capacity(1 << 16, file);
+                write_pairs(store, &mut output, |outcome| outcome.map_err(failed))?;
+                let file = output.into_inner().map_err(|error| failed(error.into_error()))?;
+                file.sync_all().map_err(failed)?;
+                std::fs::rename(&new, path).map_err(failed)
+            };
+            let written = write();
+            if written.is_err() {
+                // What is half written is of no use.
+                let _ = std::fs::remove_file(&new);
+            }
+            written
+        }
+    }
+}
+
+fn write_pairs(
+    store: &Kv,
+    output: &mut impl Write,
+    check: impl Fn(io::Result<()>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut line = Vec::new();
+    for pair in store.scan() {
+        let pair = pair?;
+        if pair.value.is_none() && pair.token.is_none() {
+            continue;
+        }
+        line.clear();
+        let (time_left, token) = (pair.time_left, pair.token);
+        Line { key: pair.key, value: pair.value, time_left, token }.write(&mut line);
+        check(output.write_all(&line))?;
+    }
+    check(output.flush())
+}

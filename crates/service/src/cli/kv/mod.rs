@@ -1,0 +1,314 @@
+//! `farlock kv`: a key-value store in memory that the processes of this host share.
+
+mod lines;
+mod load;
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+use farlock::text::{shown, shown_whole};
+use farlock::{Kv, KvError, SessionError, Token};
+use farlock_fabric::chain;
+
+use super::lock::seconds;
+use super::places::{Places, RegionArg};
+use super::report::{Exit, Failure, print, printed};
+use lines::Line;
+
+/// Store, read and remove values by their keys, without a server.
+///
+/// A store is a file in memory, in .stores of FARLOCK_DIR or else of /dev/shm/farlock-UID. It is
+/// made with the first value, grows as it needs to, and lives until it is dropped or the machine
+/// restarts: nothing is written to a disk, but by `dump`. Every command and program that uses it
+/// reads and writes it by itself, and waits for no other, however that is stopped or killed.
+///
+/// A key that was written with --token is fenced: it is changed with a token only, and one that is
+/// below the highest it was written with is refused. With the token that `farlock lock` gives to
+/// its command a holder that was paused while others had the lock writes nothing any more.
+///
+/// Exit status: 0; 1 if there is no such key or store, if there is one that was not to be, or if a
+/// token is out of date; 64 for wrong usage, 69 if the store cannot be used or is full, 71 if the
+/// system refuses.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// Which store.
+#[derive(Debug, clap::Args)]
+struct StoreArg {
+    #[command(flatten)]
+    region: RegionArg,
+    /// The store.
+    #[arg(short, long, value_name = "STORE", default_value = "default")]
+    store: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Store a value under a key.
+    Put {
+        #[command(flatten)]
+        store: StoreArg,
+        /// The key, 1 to 1024 bytes.
+        key: OsString,
+        /// The value, up to 1 MiB; `-`: what standard input has.
+        #[arg(allow_hyphen_values = true)]
+        value: OsString,
+        /// Only if the key has no value.
+        #[arg(long, conflicts_with_all = ["replace", "token", "ttl"])]
+        new: bool,
+        /// Only if the key has a value.
+        #[arg(long, conflicts_with_all = ["token", "ttl"])]
+        replace: bool,
+        /// For so many seconds, fractions allowed.
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        ttl: Option<Duration>,
+        /// With this fencing token, as FARLOCK_TOKEN has it.
+        #[arg(long, value_name = "TOKEN", conflicts_with = "ttl")]
+        token: Option<u64>,
+    },
+    /// Print the value of a key, and a line's end.
+    Get {
+        #[command(flatten)]
+        store: StoreArg,
+        /// The key.
+        key: OsString,
+        /// Print the value's bytes and nothing else.
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Remove the value of a key.
+    Del {
+        #[command(flatten)]
+        store: StoreArg,
+        /// The key.
+        key: OsString,
+        /// With this fencing token.
+        #[arg(long, value_name = "TOKEN")]
+        token: Option<u64>,
+    },
+    /// Add to the number of a key, 0 if it has none, and print the sum.
+    Incr {
+        #[command(flatten)]
+        store: StoreArg,
+        /// The key.
+        key: OsString,
+        /// How much.
+        #[arg(default_value_t = 1, allow_negative_numbers = true)]
+        by: i64,
+    },
+    /// Store a value under a key if the key has the one that is expected.
+    Cas {
+        #[command(flatten)]
+        store: StoreArg,
+        /// The key.
+        key: OsString,
+        /// The value that is expected.
+        #[arg(allow_hyphen_values = true)]
+        expected: OsString,
+        /// The new value.
+        #[arg(allow_hyphen_values = true)]
+        value: OsString,
+    },
+    /// Print for how many seconds a key still has its value, or `forever`.
+    Ttl {
+        #[command(flatten)]
+        store: StoreArg,
+        /// The key.
+        key: OsString,
+    },
+    /// Print keys and values, a pair a line, in no order.
+    Scan {
+        #[command(flatten)]
+        store: StoreArg,
+        /// Only of keys that begin so.
+        #[arg(default_value = "")]
+        prefix: OsString,
+    },
+    /// Write all that is in a store into a file, to be loaded later: each key as it was at some
+    /// moment meanwhile.
+    Dump {
+        #[command(flatten)]
+        store: StoreArg,
+        /// The file; standard output where there is none.
+        file: Option<PathBuf>,
+    },
+    /// Store the pairs of a file: KEY, a tab, VALUE a line, with \t, \n, \r, \\ and \xHH in them.
+    Load {
+        #[command(flatten)]
+        store: StoreArg,
+        /// The file; standard input where there is none.
+        file: Option<PathBuf>,
+    },
+    /// List the stores of a region.
+    Ls {
+        #[command(flatten)]
+        region: RegionArg,
+    },
+    /// Remove a store with all that is in it, whoever uses it.
+    Drop {
+        #[command(flatten)]
+        region: RegionArg,
+        /// The store.
+        store: String,
+    },
+}
+
+impl From<KvError> for Failure {
+    fn from(error: KvError) -> Self {
+        let exit = match &error {
+            KvError::StaleToken { .. } | KvError::Fenced { .. } | KvError::NotANumber => {
+                Exit::CONFLICT
+            }
+            KvError::BadKey { .. } | KvError::TooLong { .. } => Exit::USAGE,
+            KvError::Open { source: farlock::ConnectError::Name { .. }, .. } => Exit::USAGE,
+            KvError::Thread(_) => Exit::SYSTEM,
+            _ => Exit::UNAVAILABLE,
+        };
+        Self::new(exit, error.code(), chain(&error), error.hint())
+    }
+}
+
+/// A refusal that is an answer: status 1.
+fn refused(code: &'static str, what: impl std::fmt::Display, hint: &str) -> Failure {
+    Failure::new(Exit::CONFLICT, code, what.to_string(), hint.to_owned())
+}
+
+/// A key or value, for people.
+fn for_people(bytes: &[u8]) -> String {
+    shown(&String::from_utf8_lossy(bytes))
+}
+
+fn no_such_key(key: &[u8]) -> Failure {
+    refused("no-such-key", format_args!("there is no key '{}'", for_people(key)), "")
+}
+
+impl StoreArg {
+    /// The store, which is created where it is missing.
+    fn open(&self, places: &Places) -> Result<Kv, Failure> {
+        let options = places.region(&self.region).labelled("farlock kv");
+        Ok(Kv::open(&options, &self.store)?)
+    }
+
+    /// The store, if it is there: to read in it does not make it.
+    fn existing(&self, places: &Places) -> Result<Kv, Failure> {
+        let names = places.region(&self.region).store_names();
+        match names.map_err(SessionError::Connect)?.contains(&self.store) {
+            true => self.open(places),
+            false => Err(no_such_store(&self.store)),
+        }
+    }
+}
+
+fn no_such_store(name: &str) -> Failure {
+    refused(
+        "no-such-store",
+        format_args!("there is no store '{}'", shown(name)),
+        "`farlock kv put` makes it; `farlock kv ls` names those there are",
+    )
+}
+
+pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
+    match args.action {
+        Action::Put { store, key, value, new, replace, ttl, token } => {
+            let (store, key, value) = (store.open(places)?, key.as_bytes(), given(value)?);
+            match (ttl, token) {
+                (Some(time), _) => store.put_for(key, value, time)?,
+                (_, Some(token)) => store.put_fenced(key, value, Token::from(token))?,
+                _ if new => is_put(store.insert(key, value)?, || {
+                    let what = format!("the key '{}' has a value", for_people(key));
+                    refused("key-exists", what, "without --new it gets another one")
+                })?,
+                _ if replace => is_put(store.replace(key, value)?, || no_such_key(key))?,
+                _ => store.put(key, value)?,
+            }
+        }
+        Action::Get { store, key, raw } => get(&store.existing(places)?, key.as_bytes(), raw)?,
+        Action::Del { store, key, token } => {
+            let (store, key) = (store.existing(places)?, key.as_bytes());
+            let was_there = match token {
+                Some(token) => store.remove_fenced(key, Token::from(token))?,
+                None => store.remove(key)?,
+            };
+            is_put(was_there, || no_such_key(key))?;
+        }
+        Action::Incr { store, key, by } => {
+            let sum = store.open(places)?.add(key.as_bytes(), by)?;
+            print(&format!("{sum}\n"))?;
+        }
+        Action::Cas { store, key, expected, value } => {
+            let store = store.existing(places)?;
+            let set = store.compare_and_set(key.as_bytes(), expected.as_bytes(), value.as_bytes());
+            is_put(set?, || {
+                let what = format!("the key '{}' has another value", for_people(key.as_bytes()));
+                refused("mismatch", what, "`farlock kv get` prints it")
+            })?;
+        }
+        Action::Ttl { store, key } => {
+            let key = key.as_bytes();
+            let left = store.existing(places)?.time_left(key)?.ok_or_else(|| no_such_key(key))?;
+            let left = left.map(|left| format!("{:.3}\n", left.as_secs_f64()));
+            print(&left.unwrap_or_else(|| "forever\n".to_owned()))?;
+        }
+        Action::Scan { store, prefix } => scan(&store.existing(places)?, prefix.as_bytes())?,
+        Action::Dump { store, file } => load::dump(&store.existing(places)?, file.as_deref())?,
+        Action::Load { store, file } => load::load(&store.open(places)?, file.as_deref())?,
+        Action::Ls { region } => {
+            let names = places.region(&region).store_names().map_err(SessionError::Connect)?;
+            let names = names.iter().map(|name| format!("{}\n", shown_whole(name)));
+            print(&names.collect::<String>())?;
+        }
+        Action::Drop { region, store } => {
+            let removed = places.region(&region).remove_store(&store);
+            is_put(removed.map_err(SessionError::Connect)?, || no_such_store(&store))?;
+        }
+    }
+    Ok(Exit::OK)
+}
+
+/// Whether it was done; else why not.
+fn is_put(done: bool, why: impl FnOnce() -> Failure) -> Result<(), Failure> {
+    if done { Ok(()) } else { Err(why()) }
+}
+
+/// A value as it was given.
+fn given(value: OsString) -> Result<Vec<u8>, Failure> {
+    if value != "-" {
+        return Ok(value.into_vec());
+    }
+    let mut bytes = Vec::new();
+    // One byte too many is enough to be refused.
+    let most = farlock::kv::VALUE_BYTES_MAX as u64 + 1;
+    let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::system("cannot read standard input", error))?;
+    Ok(bytes)
+}
+
+fn get(store: &Kv, key: &[u8], raw: bool) -> Result<(), Failure> {
+    let mut value = store.get(key)?.ok_or_else(|| no_such_key(key))?;
+    if !raw {
+        value.push(b'\n');
+    }
+    printed(io::stdout().write_all(&value))
+}
+
+fn scan(store: &Kv, prefix: &[u8]) -> Result<(), Failure> {
+    let mut lines = Vec::new();
+    for pair in store.scan() {
+        let pair = pair?;
+        let Some(value) = pair.value.filter(|_| pair.key.starts_with(prefix)) else { continue };
+        let line = Line { key: pair.key, value: Some(value), ..Line::default() };
+        line.write(&mut lines);
+        if lines.len() > 1 << 16 {
+            printed(io::stdout().write_all(&lines))?;
+            lines.clear();
+        }
+    }
+    printed(io::stdout().write_all(&lines))
+}

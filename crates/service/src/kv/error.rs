@@ -1,0 +1,158 @@
+//! What can go wrong with a store, in words people can act on.
+
+use farlock_fabric::{ConnectError, Fault};
+use farlock_kv::{KEY_BYTES_MAX, ReadError, WriteError};
+use farlock_locks::Token;
+use thiserror::Error;
+
+use super::value::VALUE_BYTES_MAX;
+use crate::error::hint_of;
+use crate::text::shown;
+
+/// Why a store was not opened, or an operation not carried out. But for [`KvError::Unknown`] the
+/// store is as if the operation had not been called.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum KvError {
+    /// Its memory could not be opened or created, or has no place for this process.
+    #[error("the store '{}' cannot be used", shown(.name))]
+    Open {
+        /// The store.
+        name: String,
+        /// Why not.
+        source: ConnectError,
+    },
+    /// What lies under this name is no store of this version.
+    #[error("the store '{}' is damaged, or of another version", shown(.name))]
+    NotAStore {
+        /// The store.
+        name: String,
+    },
+    /// The system gave no thread.
+    #[error("the thread that keeps the store's places could not be started")]
+    Thread(#[source] std::io::Error),
+    /// The store was removed while it was open.
+    #[error("the store '{}' was removed", shown(.name))]
+    Gone {
+        /// The store.
+        name: String,
+    },
+    /// This process was forked from the one that opened the store.
+    #[error("the store belongs to the parent process")]
+    Forked,
+    /// The key is empty or too long.
+    #[error("a key has 1 to {KEY_BYTES_MAX} bytes, and this one has {bytes}")]
+    BadKey {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The value is too long.
+    #[error("a value has at most {VALUE_BYTES_MAX} bytes, and this one has {bytes}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The key was written with a later token: whose token this is does not hold the lock any more.
+    #[error("the token {token} is out of date: the key was written with {seen}")]
+    StaleToken {
+        /// The one that was refused.
+        token: Token,
+        /// The highest that the key was written with.
+        seen: Token,
+    },
+    /// The key was written with a token, and is not changed without.
+    #[error("the key is fenced: it was written with the token {seen}")]
+    Fenced {
+        /// The highest token that it was written with.
+        seen: Token,
+    },
+    /// The value is not a decimal number, or the sum has no room in 64 bits.
+    #[error("the value is not a number from -2^63 to 2^63 - 1, or would not be one any more")]
+    NotANumber,
+    /// There is no memory for the pair. Nothing is lost.
+    #[error("the store is full")]
+    Full {
+        /// Why it did not grow.
+        #[source]
+        source: Option<ConnectError>,
+    },
+    /// Others changed the key each time before this client could, too often.
+    #[error("the key changes too often")]
+    Busy,
+    /// Whether the operation was carried out is not known.
+    #[error("whether the operation was carried out is unknown")]
+    Unknown,
+    /// The memory was damaged.
+    #[error("the store's memory was damaged at this key")]
+    Corrupt,
+    /// The fabric failed.
+    #[error("the fabric failed")]
+    Fabric(#[source] Fault),
+}
+
+impl KvError {
+    /// A stable name of what happened.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Open { .. } => "store-open",
+            Self::NotAStore { .. } => "not-a-store",
+            Self::Thread(_) => "thread",
+            Self::Gone { .. } => "store-gone",
+            Self::Forked => "forked",
+            Self::BadKey { .. } => "bad-key",
+            Self::TooLong { .. } => "value-too-long",
+            Self::StaleToken { .. } => "stale-token",
+            Self::Fenced { .. } => "fenced",
+            Self::NotANumber => "not-a-number",
+            Self::Full { .. } => "store-full",
+            Self::Busy => "busy",
+            Self::Unknown => "unknown",
+            Self::Corrupt => "corrupt",
+            Self::Fabric(_) => "fabric",
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Open { source: ConnectError::Absent { name, .. }, .. } => {
+                return format!("`farlock kv put --store {name} KEY VALUE` creates it");
+            }
+            Self::Open { source, .. } | Self::Full { source: Some(source) } => {
+                return hint_of(source);
+            }
+            Self::NotAStore { .. } | Self::Corrupt => {
+                "what can be read is had by `farlock kv dump`; `farlock kv drop` removes the store"
+            }
+            Self::Thread(_) => "raise the limit on processes (ulimit -u)",
+            Self::Gone { .. } => "open it again: it is created anew, empty",
+            Self::Forked => "open the store after the fork",
+            Self::BadKey { .. } => "use another key",
+            Self::TooLong { .. } => "store it in parts, under keys of their own",
+            Self::StaleToken { .. } => "acquire the lock again: another holder has had it since",
+            Self::Fenced { .. } => "write it with the token of the lock that guards it",
+            Self::NotANumber => "write a decimal number first",
+            Self::Full { source: None } => "remove what is not needed, or use another store",
+            Self::Busy => "try again",
+            Self::Unknown => "read the key: it tells",
+            Self::Fabric(_) => "open the store again",
+        }
+        .to_owned()
+    }
+
+    pub(super) fn of_read(error: ReadError, key: &[u8]) -> Self {
+        Self::of_write(error.into(), key)
+    }
+
+    pub(super) fn of_write(error: WriteError, key: &[u8]) -> Self {
+        match error {
+            WriteError::BadKey => Self::BadKey { bytes: key.len() },
+            WriteError::PoolFull | WriteError::IndexFull => Self::Full { source: None },
+            WriteError::Busy => Self::Busy,
+            WriteError::Unknown => Self::Unknown,
+            WriteError::Corrupt => Self::Corrupt,
+            WriteError::Fabric(fault) => Self::Fabric(fault),
+            _ => unreachable!("this face asks for nothing that is answered so: {error}"),
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! A store's handle: its operations.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use farlock_fabric::{ConnectError, Endpoint as _, Nanos, block_on};
+use farlock_kv::index::Race;
+use farlock_kv::sync::{Backoff, Optimistic};
+use farlock_kv::{Decision, Scheme as _, Store, WriteError};
+use farlock_locks::Token;
+
+use super::error::KvError;
+use super::hub::{Hub, INDEX, host_options};
+use super::value::{Stored, VALUE_BYTES_MAX};
+use crate::RegionOptions;
+use crate::connection::{Lane, Region};
+use crate::session::Session;
+
+/// A key-value store of a session, as one thread or task uses it at a time.
+///
+/// It may be sent to another thread; a thread more takes a handle more ([`Kv::another`]), which has
+/// a place in the store of its own. Operations are a few memory accesses on the caller's thread and
+/// wait for nobody, so that an async task calls them as they are.
+///
+/// A handle that is dropped gives its free memory back. One whose process dies leaves it to the
+/// next client that needs memory; what it was told is stored is stored, and what it was doing was
+/// done, or was not.
+pub struct Kv {
+    pub(super) store: Store<Optimistic<Lane>, Race>,
+    pub(super) hub: Arc<Hub>,
+}
+
+/// What is to become of a key.
+enum Wish<'v, T> {
+    /// Nothing.
+    Leave(T),
+    /// It gets this value, which ends at that time.
+    Put(Cow<'v, [u8]>, Option<Nanos>, T),
+    /// It has no value any more.
+    Remove(T),
+}
+
+/// The value of a key, and when it ends.
+type Live<'a> = (&'a [u8], Option<Nanos>);
+
+impl Session {
+    /// The key-value store of this name in the session's region, created where it is missing: 1 to
+    /// 200 bytes of UTF-8, not beginning with a dot, without slash and NUL.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn kv(&self, name: impl AsRef<str>) -> Result<Kv, KvError> {
+        let name = name.as_ref();
+        if self.is_forked() {
+            return Err(KvError::Forked);
+        }
+        // Nothing that can panic runs under this mutex.
+        let mut stores = self.root.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = stores.get(name).and_then(std::sync::Weak::upgrade);
+        let hub = match open.filter(|hub| hub.check().is_ok()) {
+            Some(hub) => hub,
+            None => {
+                let hub = Arc::new(Hub::open(&self.root.options, name)?);
+                stores.insert(name.to_owned(), Arc::downgrade(&hub));
+                hub
+            }
+        };
+        drop(stores);
+        Kv::of(hub)
+    }
+}
+
+impl RegionOptions {
+    /// The names of the key-value stores of this region, sorted.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn store_names(&self) -> Result<Vec<String>, ConnectError> {
+        self.check_dirs()?;
+        Region::list(&host_options(self, "").dir)
+    }
+
+    /// Removes a key-value store with all that is in it. Clients that have it open are told
+    /// ([`KvError::Gone`]). Returns whether there was one.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn remove_store(&self, name: &str) -> Result<bool, ConnectError> {
+        self.check_dirs()?;
+        Region::remove(&host_options(self, name).dir, name)
+    }
+}
+
+impl Kv {
+    /// Opens the store of this name in a region, as [`Session::kv`] does, for a program that needs
+    /// no locks.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn open(options: &RegionOptions, name: impl AsRef<str>) -> Result<Self, KvError> {
+        Self::of(Arc::new(Hub::open(options, name.as_ref())?))
+    }
+
+    fn of(hub: Arc<Hub>) -> Result<Self, KvError> {
+        let scheme = Optimistic::new(hub.attach()?, Backoff::NONE);
+        let store = Store::new(scheme, INDEX, hub.shape);
+        store.has_chunks(hub.chunks());
+        Ok(Self { store, hub })
+    }
+
+    /// Another handle of the same store, for another thread.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn another(&self) -> Result<Self, KvError> {
+        self.hub.check()?;
+        Self::of(Arc::clone(&self.hub))
+    }
+
+    /// The store's name.
+    pub fn name(&self) -> &str {
+        &self.hub.name
+    }
+
+    /// The value of a key; `None` if there is none, or it has ended.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, KvError> {
+        self.read(key.as_ref(), |stored| stored.data(|| self.now()).map(<[u8]>::to_vec))
+    }
+
+    /// How long a key's value still has; `None` if there is none, `Some(None)` if it does not end.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn time_left(&self, key: impl AsRef<[u8]>) -> Result<Option<Option<Duration>>, KvError> {
+        self.read(key.as_ref(), |stored| {
+            let now = self.now();
+            stored.data(|| now)?;
+            let left = |until: Nanos| Duration::from_nanos(until.saturating_sub(now));
+            Some(stored.until().map(left))
+        })
+    }
+
+    /// The highest token that a key was written with.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn token(&self, key: impl AsRef<[u8]>) -> Result<Option<Token>, KvError> {
+        self.read(key.as_ref(), |stored| stored.token)
+    }
+
+    /// Gives a key this value, whether or not it has one.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), KvError> {
+        let value = value.as_ref();
+        self.change(key.as_ref(), None, |_| Ok(Wish::Put(value.into(), None, ())))
+    }
+
+    /// The same, for so long: then the key has no value any more. Time is that of the memory's
+    /// host, and goes on while the host is suspended.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn put_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Duration,
+    ) -> Result<(), KvError> {
+        let value = value.as_ref();
+        let time = Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX);
+        let until = Some(self.now().saturating_add(time));
+        self.change(key.as_ref(), None, |_| Ok(Wish::Put(value.into(), until, ())))
+    }
+
+    /// The same as [`Kv::put`], unless the key was written with a later token: then this is refused
+    /// ([`KvError::StaleToken`]). So a holder of a lock that was paused while others had the lock
+    /// writes nothing more: the token is looked at and the value is written in one act.
+    ///
+    /// The key is *fenced* from then on: it is changed with a token only, and keeps the highest for
+    /// good, also when its value is removed.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn put_fenced(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        token: Token,
+    ) -> Result<(), KvError> {
+        let value = value.as_ref();
+        self.change(key.as_ref(), Some(token), |_| Ok(Wish::Put(value.into(), None, ())))
+    }
+
+    /// Gives a key that has no value this one. Returns whether it had none.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool, KvError> {
+        let value = value.as_ref();
+        self.change(key.as_ref(), None, |old| {
+            Ok(match old {
+                None => Wish::Put(value.into(), None, true),
+                Some(_) => Wish::Leave(false),
+            })
+        })
+    }
+
+    /// Gives a key that has a value another one. Returns whether it had one.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn replace(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool, KvError> {
+        let value = value.as_ref();
+        self.change(key.as_ref(), None, |old| {
+            Ok(match old {
+                Some(_) => Wish::Put(value.into(), None, true),
+                None => Wish::Leave(false),
+            })
+        })
+    }
+
+    /// Gives a key another value if it has the one that is expected; when it ends stays. Returns
+    /// whether it had that.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn compare_and_set(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<bool, KvError> {
+        let (expected, value) = (expected.as_ref(), value.as_ref());
+        self.change(key.as_ref(), None, |old| {
+            Ok(match old {
+                Some((old, until)) if old == expected => Wish::Put(value.into(), until, true),
+                _ => Wish::Leave(false),
+            })
+        })
+    }
+
+    /// Adds to a key's number and returns the sum; when it ends stays. A number is decimal text,
+    /// from -2^63 to 2^63 - 1; a key that has no value counts as 0.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn add(&self, key: impl AsRef<[u8]>, by: i64) -> Result<i64, KvError> {
+        self.change(key.as_ref(), None, |old| {
+            let (old, until) = old.map_or((Some(0), None), |(old, until)| (number(old), until));
+            let sum = old.and_then(|old| old.checked_add(by)).ok_or(KvError::NotANumber)?;
+            Ok(Wish::Put(sum.to_string().into_bytes().into(), until, sum))
+        })
+    }
+
+    /// Takes a key's value away. Returns whether it had one.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, KvError> {
+        self.change(key.as_ref(), None, |old| Ok(Wish::Remove(old.is_some())))
+    }
+
+    /// The same with a token, as [`Kv::put_fenced`] writes with one.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub fn remove_fenced(&self, key: impl AsRef<[u8]>, token: Token) -> Result<bool, KvError> {
+        self.change(key.as_ref(), Some(token), |old| Ok(Wish::Remove(old.is_some())))
+    }
+
+    pub(super) fn lane(&self) -> &Lane {
+        self.store.scheme().endpoint()
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        self.lane().now()
+    }
+
+    /// What is to be known of what is stored under a key, if anything is.
+    fn read<T>(
+        &self,
+        key: &[u8],
+        tell: impl FnOnce(Stored<'_>) -> Option<T>,
+    ) -> Result<Option<T>, KvError> {
+        self.hub.check()?;
+        let found = block_on(self.lane(), self.store.get(key));
+        let Some(bytes) = found.map_err(|error| KvError::of_read(error, key))? else {
+            return Ok(None);
+        };
+        Ok(tell(Stored::decode(&bytes).ok_or(KvError::Corrupt)?))
+    }
+
+    /// Changes a key as is wished by who sees its value, with this token.
+    fn change<'v, T>(
+        &self,
+        key: &[u8],
+        token: Option<Token>,
+        mut wish: impl FnMut(Option<Live<'_>>) -> Result<Wish<'v, T>, KvError>,
+    ) -> Result<T, KvError> {
+        self.hub.check()?;
+        loop {
+            let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
+            match block_on(self.lane(), self.store.modify(key, decide)) {
+                Ok(answer) => return answer,
+                Err(WriteError::PoolFull) => {
+                    self.hub.grow(self.store.chunks())?;
+                    self.store.has_chunks(self.hub.chunks());
+                }
+                Err(error) => return Err(KvError::of_write(error, key)),
+            }
+        }
+    }
+
+    fn decide<'v, T>(
+        &self,
+        old: Option<&[u8]>,
+        token: Option<Token>,
+        wish: impl FnOnce(Option<Live<'_>>) -> Result<Wish<'v, T>, KvError>,
+    ) -> Decision<Result<T, KvError>> {
+        let old = match old.map(Stored::decode) {
+            Some(None) => return Decision::Leave(Err(WriteError::Corrupt)),
+            old => old.flatten(),
+        };
+        let refused = |error| Decision::Leave(Ok(Err(error)));
+        match (old.and_then(|old| old.token), token) {
+            (Some(seen), None) => return refused(KvError::Fenced { seen }),
+            (Some(seen), Some(token)) if token < seen => {
+                return refused(KvError::StaleToken { token, seen });
+            }
+            _ => {}
+        }
+        let live = old.and_then(|old| Some((old.data(|| self.now())?, old.until())));
+        match (wish(live), token) {
+            (Err(error), _) => refused(error),
+            (Ok(Wish::Put(value, ..)), _) if value.len() > VALUE_BYTES_MAX => {
+                refused(KvError::TooLong { bytes: value.len() })
+            }
+            (Ok(Wish::Put(value, until, answer)), token) => {
+                Decision::Put(Stored::new(&value, until, token).encode(), Ok(answer))
+            }
+            (Ok(Wish::Remove(answer)), Some(token)) => {
+                Decision::Put(Stored::gone(token).encode(), Ok(answer))
+            }
+            (Ok(Wish::Remove(answer)), None) if old.is_some() => Decision::Remove(Ok(answer)),
+            (Ok(Wish::Leave(answer) | Wish::Remove(answer)), _) => Decision::Leave(Ok(Ok(answer))),
+        }
+    }
+}
+
+/// The number that a value is.
+fn number(value: &[u8]) -> Option<i64> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+impl Drop for Kv {
+    fn drop(&mut self) {
+        if self.hub.is_forked() {
+            return;
+        }
+        if self.hub.check().is_ok() {
+            // What is not given back now is taken over by those who need it.
+            let _ = block_on(self.lane(), self.store.close());
+        }
+        self.hub.leave(self.lane().id());
+    }
+}
+
+impl fmt::Debug for Kv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kv").field(&self.name()).finish()
+    }
+}
+
+/// A handle may go from thread to thread.
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<Kv>();
+};

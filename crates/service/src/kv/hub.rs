@@ -1,0 +1,222 @@
+//! A store as one session sees it: its region, and the thread that keeps the places of its handles.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use farlock_fabric::{
+    ConnectError, Connection as _, Endpoint, EndpointId, HostOptions, block_on, fork_count,
+};
+use farlock_kv::index::Race;
+use farlock_kv::{Index as _, OpenError, Shape};
+
+use super::error::KvError;
+use crate::RegionOptions;
+use crate::connection::{Keeper, Lane, Region};
+use crate::system::{coarse_tick, keep_signals_out};
+
+/// Bytes that a store takes at first.
+const BYTES_FIRST: u64 = 16 << 20;
+
+/// Bytes that a store can take: address space of those who use it, not memory.
+const BYTES_MAX: u64 = 64 << 30;
+
+/// Bytes of a chunk: room for the longest pair.
+const CHUNK_BYTES: u64 = 2 << 20;
+
+/// Chunks that a store can have.
+const CHUNKS: u32 = 30 << 10;
+
+/// The store grows by so many bytes at least, or by an eighth of what it has.
+const GROWTH_MIN: u64 = 4 * CHUNK_BYTES;
+
+/// The index.
+pub(super) const INDEX: Race = Race::for_keys(1 << 20);
+
+/// What a handle asks the thread for.
+enum Order {
+    /// A place.
+    Attach(SyncSender<Result<Lane, ConnectError>>),
+    /// The place with this index is used no more.
+    Leave(u16),
+}
+
+/// A store that a session has opened. It ends with its last handle.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(super) name: String,
+    pub(super) region: Region,
+    pub(super) shape: Shape,
+    orders: Option<Mutex<Sender<Order>>>,
+    thread: Option<JoinHandle<()>>,
+    forks: u64,
+    /// When the region was last seen under its name, by the kernel's coarse clock.
+    seen_at: AtomicU64,
+}
+
+/// The region of a store of this name: a file of its own beside the regions of locks, so that it
+/// grows and ends by itself.
+pub(super) fn host_options(region: &RegionOptions, name: &str) -> HostOptions {
+    let below = |dir: &std::path::Path| dir.join(".stores").join(&region.name);
+    let mut options = region.of_host();
+    (options.dir, options.state_dir) = (below(&region.dir), below(&region.state_dir));
+    name.clone_into(&mut options.name);
+    options.slots = 1;
+    options.heap_bytes = BYTES_FIRST;
+    options.growing_by(BYTES_MAX - BYTES_FIRST)
+}
+
+/// What lies where in the region of a store. It is the same in all of them, however long they are.
+fn shape_in(region: &Region) -> Shape {
+    let (index_bytes, index_tag) = (INDEX.bytes(), INDEX.tag());
+    let chunks = CHUNKS;
+    Shape { base: region.heap().0, chunks, chunk_bytes: CHUNK_BYTES, index_bytes, index_tag }
+}
+
+impl Hub {
+    /// Opens a store, which is created where it is missing.
+    pub(super) fn open(options: &RegionOptions, name: &str) -> Result<Self, KvError> {
+        let open = |source| KvError::Open { name: name.to_owned(), source };
+        let region = Region::open(&host_options(options, name)).map_err(open)?;
+        let (orders, ordered) = channel();
+        let kept = region.clone();
+        let thread = std::thread::Builder::new()
+            .name("farlock-kv".to_owned())
+            .spawn(move || keep(&kept, &ordered))
+            .map_err(KvError::Thread)?;
+        let hub = Self {
+            name: name.to_owned(),
+            shape: shape_in(&region),
+            region,
+            orders: Some(Mutex::new(orders)),
+            thread: Some(thread),
+            forks: fork_count(),
+            seen_at: AtomicU64::new(0),
+        };
+        let lane = hub.attach()?;
+        let ended = hub.prepare(&lane);
+        hub.leave(lane.id());
+        ended.map(|()| hub)
+    }
+
+    /// Makes the memory a store, if it is none yet.
+    fn prepare(&self, lane: &Lane) -> Result<(), KvError> {
+        let is_new = block_on(lane, async {
+            lane.read64(self.shape.base).await?;
+            Ok(lane.old() == 0)
+        });
+        let ended = match is_new {
+            Ok(true) => block_on(lane, self.shape.create(lane)),
+            Ok(false) => block_on(lane, self.shape.check(lane)),
+            Err(fault) => Err(OpenError::Fabric(fault)),
+        };
+        ended.map_err(|error| match error {
+            OpenError::Fabric(fault) => KvError::Fabric(fault),
+            _ => KvError::NotAStore { name: self.name.clone() },
+        })
+    }
+
+    /// One more place in the region.
+    pub(super) fn attach(&self) -> Result<Lane, KvError> {
+        let (report, reported) = sync_channel(1);
+        self.order(Order::Attach(report));
+        let lane = reported.recv().expect("the thread answers as long as the store is open");
+        lane.map_err(|source| KvError::Open { name: self.name.clone(), source })
+    }
+
+    /// A place is used no more.
+    pub(super) fn leave(&self, id: EndpointId) {
+        self.order(Order::Leave(id.index));
+    }
+
+    fn order(&self, order: Order) {
+        let orders = self.orders.as_ref().expect("it is there until the store ends");
+        // Nothing that can panic runs under this mutex.
+        let sent = orders.lock().unwrap_or_else(PoisonError::into_inner).send(order);
+        sent.expect("the thread takes orders as long as the store is open");
+    }
+
+    /// Whether this is a child of the process that opened the store. It has no place there.
+    #[inline]
+    pub(super) fn is_forked(&self) -> bool {
+        fork_count() != self.forks
+    }
+
+    /// How many chunks have memory.
+    pub(super) fn chunks(&self) -> u32 {
+        self.shape.chunks_in(self.region.heap().1)
+    }
+
+    /// Gives the store more memory, of which a handle knew that it had so many chunks. Another may
+    /// have been first.
+    pub(super) fn grow(&self, known: u32) -> Result<(), KvError> {
+        if self.chunks() > known {
+            return Ok(());
+        }
+        if known >= self.shape.chunks {
+            return Err(KvError::Full { source: None });
+        }
+        let bytes = self.region.heap().1;
+        let longer = |by: u64| self.region.lengthen(bytes + by.next_multiple_of(CHUNK_BYTES));
+        // Where there is no room for as much as it should be, there may be for a little.
+        let grown = longer(GROWTH_MIN.max(bytes / 8)).or_else(|_| longer(CHUNK_BYTES));
+        grown.map_err(|source| KvError::Full { source: Some(source) })
+    }
+
+    /// Refuses where this handle is of no use any more.
+    #[inline]
+    pub(super) fn check(&self) -> Result<(), KvError> {
+        if self.is_forked() {
+            return Err(KvError::Forked);
+        }
+        let tick = coarse_tick();
+        if tick == self.seen_at.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.look(tick)
+    }
+
+    #[cold]
+    fn look(&self, tick: u64) -> Result<(), KvError> {
+        if self.region.is_deleted() {
+            return Err(KvError::Gone { name: self.name.clone() });
+        }
+        self.seen_at.store(tick, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        // A forked child has no such thread.
+        if self.is_forked() {
+            return;
+        }
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Keeps places until nobody can ask for one any more.
+fn keep(region: &Region, ordered: &Receiver<Order>) {
+    keep_signals_out();
+    let _own = region.own_thread();
+    let mut keepers: Vec<(u16, Keeper)> = Vec::new();
+    for order in ordered {
+        match order {
+            Order::Attach(report) => {
+                let attached = region.lane(false).map(|(lane, keeper)| {
+                    keepers.push((lane.id().index, keeper));
+                    lane
+                });
+                // The handle waits for it.
+                let _ = report.send(attached);
+            }
+            Order::Leave(index) => keepers.retain(|(kept, _)| *kept != index),
+        }
+    }
+}

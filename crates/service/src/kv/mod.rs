@@ -1,0 +1,30 @@
+//! Key-value stores by name, for the processes of one host.
+//!
+//! A store is memory that processes share, and nothing else: no server answers. Each operation is
+//! carried out by its caller, by some reads and one compare, and waits for no other client, however
+//! that is stopped or killed. What the store does not have, and why each key does one thing after
+//! the other, is said by [`farlock_kv`].
+//!
+//! ```no_run
+//! # use farlock::{RegionOptions, Session};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let session = Session::open(&RegionOptions::for_user())?;
+//! let users = session.kv("users")?;
+//! users.put("alice", "admin")?;
+//! assert_eq!(users.get("alice")?.as_deref(), Some(&b"admin"[..]));
+//! users.add("logins", 1)?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod handle;
+pub(crate) mod hub;
+mod scan;
+mod value;
+
+pub use error::KvError;
+pub use farlock_kv::KEY_BYTES_MAX;
+pub use handle::Kv;
+pub use scan::{Pair, Scan};
+pub use value::VALUE_BYTES_MAX;

@@ -1,0 +1,82 @@
+//! Going through a store.
+
+use std::fmt;
+use std::time::Duration;
+
+use farlock_fabric::block_on;
+use farlock_locks::Token;
+
+use super::Kv;
+use super::error::KvError;
+use super::value::Stored;
+
+/// A key of a store, and what lies there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Pair {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its value; `None` if it was removed or has ended, and its token stays.
+    pub value: Option<Vec<u8>>,
+    /// How long it still has its value, if that ends.
+    pub time_left: Option<Duration>,
+    /// The highest token it was written with.
+    pub token: Option<Token>,
+}
+
+/// The pairs of a store, in no order: [`Kv::scan`].
+#[must_use = "iterators do nothing until they are asked"]
+pub struct Scan<'k> {
+    kv: &'k Kv,
+    /// Those that were read, the next one last.
+    pairs: Vec<farlock_kv::Pair>,
+    next: Option<u64>,
+}
+
+impl Kv {
+    /// Every pair of the store. A key that is there all the time is seen, once, as it was at some
+    /// moment meanwhile; one that comes or goes meanwhile may be.
+    pub fn scan(&self) -> Scan<'_> {
+        Scan { kv: self, pairs: Vec::new(), next: Some(0) }
+    }
+}
+
+impl Scan<'_> {
+    fn pair(&self, (key, bytes): farlock_kv::Pair) -> Result<Option<Pair>, KvError> {
+        let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
+        let now = self.kv.now();
+        let value = stored.data(|| now).map(<[u8]>::to_vec);
+        let until = stored.until().filter(|_| value.is_some());
+        let time_left = until.map(|until| Duration::from_nanos(until.saturating_sub(now)));
+        let is_there = value.is_some() || stored.token.is_some();
+        Ok(is_there.then_some(Pair { key, value, time_left, token: stored.token }))
+    }
+}
+
+impl Iterator for Scan<'_> {
+    type Item = Result<Pair, KvError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            while let Some(pair) = self.pairs.pop() {
+                if let Some(pair) = self.pair(pair).transpose() {
+                    return Some(pair);
+                }
+            }
+            let from = self.next.take()?;
+            if let Err(error) = self.kv.hub.check() {
+                return Some(Err(error));
+            }
+            match block_on(self.kv.lane(), self.kv.store.scan(from)) {
+                Ok((pairs, next)) => (self.pairs, self.next) = (pairs, next),
+                Err(error) => return Some(Err(KvError::of_read(error, b""))),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Scan<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scan").field("store", &self.kv.name()).finish_non_exhaustive()
+    }
+}

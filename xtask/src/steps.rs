@@ -189,6 +189,7 @@ pub(crate) const CI: &[Step] = &[
             lab!("storm --face session --kills 2000 --stops 2000 --json"),
             lab!("storm --face range-command --kills 60 --stops 60 --json"),
             lab!("storm --face range --kills 600 --stops 600 --json"),
+            lab!("storm --face kv --kills 200 --stops 200 --json"),
         ],
         ..PLAIN
     },
@@ -492,6 +493,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
             lab!("storm --face session --kills 10000 --stops 10000 --seed 2 --json"),
             lab!("storm --face range-command --kills 2000 --stops 2000 --seed 2 --json"),
             lab!("storm --face range --kills 10000 --stops 10000 --seed 2 --json"),
+            lab!("storm --face kv --kills 5000 --stops 5000 --seed 2 --json"),
             lab!("storm --protocol segments:n=64:units=16 --kills 10000 --seed 2 --json"),
         ],
         ..PLAIN

@@ -55,6 +55,9 @@ enum Command {
     /// A process in a storm over sessions.
     #[command(hide = true)]
     FaceWorker(storm::faces::start::FaceWorkerArgs),
+    /// A process in a storm over a store.
+    #[command(hide = true)]
+    KvWorker(storm::kv::worker::KvWorkerArgs),
     /// The process under a command's lock in a storm.
     #[command(hide = true)]
     FaceInside(storm::faces::inside::InsideArgs),
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Attached(args) => face::attached(&args),
         Command::Inside(args) => face::inside(&args),
         Command::FaceWorker(args) => storm::faces::worker::run(&args),
+        Command::KvWorker(args) => storm::kv::worker::run(&args),
         Command::FaceInside(args) => storm::faces::inside::run(&args),
         Command::Worker(args) => worker::run(&args),
     };

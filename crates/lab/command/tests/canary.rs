@@ -43,10 +43,20 @@ fn the_storm_sees_it() {
     assert_violated("storm --protocol none --locks 1 --kills 60 --json");
 }
 
+/// Workers say that they have written what they have not.
+#[test]
+fn the_storm_sees_that_writes_are_missing() {
+    assert_row_has_violations("storm --face kv --kills 20 --stops 20 --canary --json");
+}
+
 /// Everybody says that what it holds goes on to the end.
 #[test]
 fn the_storm_sees_that_ranges_overlap() {
     let arguments = "storm --protocol citron --locks 1 --kills 60 --exaggerated --json";
+    assert_row_has_violations(arguments);
+}
+
+fn assert_row_has_violations(arguments: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farlock-lab"));
     let output = command.args(arguments.split_whitespace()).output().expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8(output.stderr).unwrap());

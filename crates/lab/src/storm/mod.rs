@@ -10,6 +10,7 @@ pub(crate) mod args;
 mod crew;
 pub mod faces;
 pub mod holds;
+pub mod kv;
 pub mod ledger;
 pub mod log;
 pub mod part;
@@ -39,6 +40,7 @@ use crate::report::line;
 use crate::scratch::Scratch;
 use crate::subject::{Hooked, unstruck};
 use crew::Crew;
+use faces::Face;
 use ledger::{Ledger, Weather};
 use log::{Log, Reader, Record};
 use pulse::Pulse;
@@ -65,7 +67,10 @@ const TICK: Duration = Duration::from_micros(500);
 /// canary, which must be violated.
 pub fn run(args: &StormArgs, origin: &Provenance) -> anyhow::Result<()> {
     if let Some(face) = args.face {
-        return faces::run(args, face, origin);
+        return match face {
+            Face::Kv => kv::run(args, origin),
+            face => faces::run(args, face, origin),
+        };
     }
     args.check_heeded()?;
     let outlives = |name: &str| subjects::player(name).is_ok_and(|player| player.outlives);

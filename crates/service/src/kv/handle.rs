@@ -124,6 +124,11 @@ impl Kv {
         &self.hub.name
     }
 
+    /// How many bytes of memory the store takes, whatever is in it.
+    pub fn bytes(&self) -> u64 {
+        self.hub.bytes()
+    }
+
     /// The value of a key; `None` if there is none, or it has ended.
     ///
     /// # Errors

@@ -148,6 +148,11 @@ impl Hub {
         self.shape.chunks_in(self.region.heap().1)
     }
 
+    /// How many bytes of memory there are.
+    pub(super) fn bytes(&self) -> u64 {
+        self.region.heap().1
+    }
+
     /// Gives the store more memory, of which a handle knew that it had so many chunks. Another may
     /// have been first.
     pub(super) fn grow(&self, known: u32) -> Result<(), KvError> {
@@ -157,7 +162,7 @@ impl Hub {
         if known >= self.shape.chunks {
             return Err(KvError::Full { source: None });
         }
-        let bytes = self.region.heap().1;
+        let bytes = self.bytes();
         let longer = |by: u64| self.region.lengthen(bytes + by.next_multiple_of(CHUNK_BYTES));
         // Where there is no room for as much as it should be, there may be for a little.
         let grown = longer(GROWTH_MIN.max(bytes / 8)).or_else(|_| longer(CHUNK_BYTES));

@@ -22,6 +22,8 @@ pub enum Face {
     Range,
     /// `farlock lock -r`.
     RangeCommand,
+    /// A key-value store of sessions.
+    Kv,
 }
 
 impl Face {
@@ -32,6 +34,7 @@ impl Face {
             Self::Command => "command",
             Self::Range => "range",
             Self::RangeCommand => "range-command",
+            Self::Kv => "kv",
         }
     }
 

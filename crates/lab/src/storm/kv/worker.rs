@@ -1,0 +1,147 @@
+//! A process in a storm over a store: reads and changes a few keys by `session.kv`, and writes down
+//! what it asked and was answered. Half of what it does is YCSB's workload A, half of it F.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use farlock::{Kv, Session};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::diary::{Diary, Record, What, now};
+use crate::{child, face};
+
+/// The name of the store.
+pub const STORE: &str = "storm";
+/// How uneven the keys are drawn: as YCSB does.
+const SKEW: f64 = 0.99;
+/// The longest value, in words.
+const WORDS_MAX: u64 = 400;
+
+/// How a worker is started.
+#[derive(Clone, Debug, clap::Args)]
+pub struct KvWorkerArgs {
+    /// Where the store and the diaries are.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The process that started it.
+    #[arg(long)]
+    pub parent: i32,
+    /// Its number in the storm, from 1.
+    #[arg(long)]
+    pub who: u64,
+    /// How many keys there are.
+    #[arg(long)]
+    pub keys: u64,
+    /// Decides what it asks for.
+    #[arg(long)]
+    pub seed: u64,
+    /// It says that it has done what it has not.
+    #[arg(long)]
+    pub lies: bool,
+}
+
+/// Takes part in a storm.
+pub fn run(args: &KvWorkerArgs) -> anyhow::Result<()> {
+    child::die_with(args.parent, "storm")?;
+    let session = Session::open(&face::region_options(&args.dir))?;
+    let mut worker = Worker {
+        kv: session.kv(STORE)?,
+        diary: Diary::open(&args.dir, args.who)?,
+        lies: args.lies,
+        next: args.who << 32,
+    };
+    let mixed = args.seed ^ args.who.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut chance = Xoshiro256PlusPlus::seed_from_u64(mixed);
+    let keys = Zipf::new(args.keys as f64, SKEW).map_err(|error| anyhow::anyhow!("{error:?}"))?;
+    loop {
+        let key = keys.sample(&mut chance) as u64;
+        match chance.random_range(0..4) {
+            0 | 1 => drop(worker.get(key)?),
+            2 => worker.put(key, &mut chance)?,
+            _ => worker.change(key, &mut chance)?,
+        }
+    }
+}
+
+/// Reads every key once, as a worker of this number.
+pub fn read_all(dir: &std::path::Path, who: u64, keys: u64) -> anyhow::Result<()> {
+    let session = Session::open(&face::region_options(dir))?;
+    let diary = Diary::open(dir, who)?;
+    let mut worker = Worker { kv: session.kv(STORE)?, diary, lies: false, next: who << 32 };
+    (1..=keys).try_for_each(|key| worker.get(key).map(drop))
+}
+
+struct Worker {
+    kv: Kv,
+    diary: Diary,
+    lies: bool,
+    /// The last value that it wrote: none is written twice.
+    next: u64,
+}
+
+impl Worker {
+    fn note(&mut self, what: What, key: u64, one: u64, other: u64) -> anyhow::Result<()> {
+        Ok(self.diary.add(Record { what, time: now(), key, one, other })?)
+    }
+
+    /// A value that nobody has written, of any length.
+    fn fresh(&mut self, chance: &mut impl Rng) -> (u64, Vec<u8>) {
+        self.next += 1;
+        let words = 1 + chance.random_range(0..WORDS_MAX) * chance.random_range(0..2);
+        (self.next, self.next.to_le_bytes().repeat(words as usize))
+    }
+
+    fn get(&mut self, key: u64) -> anyhow::Result<Option<Vec<u8>>> {
+        self.note(What::Get, key, 0, 0)?;
+        let found = self.kv.get(key.to_le_bytes());
+        let answer = found.as_ref().map(|found| found.as_deref().map_or(Some(0), number));
+        match answer {
+            Ok(Some(number)) => self.note(What::Done, key, number, 0)?,
+            // Pieces of two values, or it failed.
+            _ => self.note(What::Failed, key, 0, 0)?,
+        }
+        match found {
+            Ok(found) => Ok(found),
+            Err(error) => bail!("key {key}: {error}"),
+        }
+    }
+
+    fn put(&mut self, key: u64, chance: &mut impl Rng) -> anyhow::Result<()> {
+        let (number, value) = self.fresh(chance);
+        self.note(What::Put, key, number, 0)?;
+        if self.lies && number % 16 == 0 {
+            return self.note(What::Done, key, 0, 0);
+        }
+        match self.kv.put(key.to_le_bytes(), value) {
+            Ok(()) => self.note(What::Done, key, 0, 0),
+            Err(error) => {
+                self.note(What::Failed, key, 0, 0)?;
+                bail!("key {key}: {error}")
+            }
+        }
+    }
+
+    fn change(&mut self, key: u64, chance: &mut impl Rng) -> anyhow::Result<()> {
+        let Some(old) = self.get(key)? else { return Ok(()) };
+        let Some(seen) = number(&old) else { return Ok(()) };
+        let (new, value) = self.fresh(chance);
+        self.note(What::Change, key, seen, new)?;
+        match self.kv.compare_and_set(key.to_le_bytes(), old, value) {
+            Ok(true) => self.note(What::Done, key, 0, 0),
+            Ok(false) => self.note(What::Refused, key, 0, 0),
+            Err(error) => {
+                self.note(What::Failed, key, 0, 0)?;
+                bail!("key {key}: {error}")
+            }
+        }
+    }
+}
+
+/// The number that all words of a value are, if they are one.
+fn number(value: &[u8]) -> Option<u64> {
+    let (words, []) = value.as_chunks::<8>() else { return None };
+    let first = words.first()?;
+    words.iter().all(|word| word == first).then(|| u64::from_le_bytes(*first))
+}

@@ -25,6 +25,7 @@ pub mod rounds;
 pub mod scratch;
 pub mod service_times;
 pub mod speed;
+pub mod stores;
 pub mod storm;
 pub mod subject;
 pub mod takeover;

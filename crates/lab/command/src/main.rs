@@ -9,7 +9,7 @@ use farlock_check as check;
 use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
 use farlock_lab::provenance::Provenance;
-use farlock_lab::{arrbench, client, face, figure, service_times, speed, storm, takeover};
+use farlock_lab::{arrbench, client, face, figure, service_times, speed, stores, storm, takeover};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]
@@ -55,6 +55,11 @@ enum Command {
     /// A process in a storm over sessions.
     #[command(hide = true)]
     FaceWorker(storm::faces::start::FaceWorkerArgs),
+    /// Measures a store of sessions beside Redis and memcached.
+    Stores(stores::StoresArgs),
+    /// A client of a store that is measured.
+    #[command(hide = true)]
+    StoresClient(stores::StoresClientArgs),
     /// A process in a storm over a store.
     #[command(hide = true)]
     KvWorker(storm::kv::worker::KvWorkerArgs),
@@ -78,6 +83,8 @@ fn main() -> ExitCode {
         Command::Local(command) => arrbench::run(&command, &origin()),
         Command::ServiceTimes(args) => service_times::run(&args, &origin()),
         Command::Speed(args) => speed::run(&args, &origin()),
+        Command::Stores(args) => stores::run(&args, &origin()),
+        Command::StoresClient(args) => stores::client(&args),
         Command::Storm(args) => storm::run(&args, &origin()),
         Command::Takeover(args) => takeover::run(&args, &origin()),
         Command::Client(args) => client::run(&args),

@@ -12,15 +12,28 @@ pub(crate) async fn read<E: Endpoint>(
     addr: Addr,
     words: usize,
 ) -> Result<Vec<u64>, Fault> {
-    let mut parts = Vec::with_capacity(words.div_ceil(WORDS_MAX));
-    for first in (0..words).step_by(WORDS_MAX) {
-        parts.push((addr.plus(first as u64 * 8), WORDS_MAX.min(words - first)));
+    let mut found = read_all(endpoint, &[(addr, words)]).await?;
+    Ok(found.pop().expect("one place was asked for"))
+}
+
+/// Reads these places, of any length.
+pub(crate) async fn read_all<E: Endpoint>(
+    endpoint: &E,
+    places: &[(Addr, usize)],
+) -> Result<Vec<Vec<u64>>, Fault> {
+    let mut parts = Vec::with_capacity(places.len());
+    for &(addr, words) in places {
+        for first in (0..words).step_by(WORDS_MAX) {
+            parts.push((addr.plus(first as u64 * 8), WORDS_MAX.min(words - first)));
+        }
     }
-    let mut found = Vec::with_capacity(words);
-    for part in read_many(endpoint, &parts).await? {
-        found.extend(part);
-    }
-    Ok(found)
+    let mut parts = read_many(endpoint, &parts).await?.into_iter();
+    let whole = places.iter().map(|&(_, words)| match words {
+        // Moved, not copied.
+        1..=WORDS_MAX => parts.next().unwrap_or_default(),
+        _ => parts.by_ref().take(words.div_ceil(WORDS_MAX)).flatten().collect(),
+    });
+    Ok(whole.collect())
 }
 
 /// Reads these places, each of at most [`WORDS_MAX`] words, a chain at a time.
@@ -61,6 +74,24 @@ pub(crate) async fn swap_once<E: Endpoint>(
 ) -> Result<u64, Fault> {
     posted_again(async || endpoint.cas64(addr, compare, swap).await).await?;
     Ok(endpoint.old() as u64)
+}
+
+/// Compares and swaps these words, each as [`swap_once`] does, a chain at a time. Returns what they
+/// were, as it does.
+pub(crate) async fn swap_many<E: Endpoint>(
+    endpoint: &E,
+    swaps: &[(Addr, u64, u64)],
+) -> Result<Vec<u64>, Fault> {
+    let mut found = Vec::with_capacity(swaps.len());
+    for chain in swaps.chunks(CHAIN_MAX) {
+        let links: Vec<Link<'_>> = chain
+            .iter()
+            .map(|&(addr, compare, swap)| Verb::Cas64 { addr, compare, swap }.into())
+            .collect();
+        posted_again(async || endpoint.chain(&links).await).await?;
+        found.extend((0..links.len()).map(|index| endpoint.link(index).old as u64));
+    }
+    Ok(found)
 }
 
 async fn posted_again(mut post: impl AsyncFnMut() -> Result<(), Fault>) -> Result<(), Fault> {

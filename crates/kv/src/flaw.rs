@@ -19,4 +19,12 @@ pub enum Flaw {
     DuplicateKey,
     /// A client frees a block that another one's death left in doubt, though a slot points to it.
     LiveBlockFreed,
+    /// A reader takes a slot that has moved for an empty one.
+    OldLevelAlone,
+    /// A client marks a slot as moved before it has copied what is there.
+    MovedBeforeCopied,
+    /// A client that moves a slot without a key leaves its heirs as they are.
+    EmptyMovesAlone,
+    /// An insertion at a new level leaves the old slots of its key where they are.
+    UnmovedInsertion,
 }

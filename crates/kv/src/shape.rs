@@ -2,10 +2,13 @@
 //!
 //! ```text
 //! base   header: magic, counts and the index's tag        64 bytes
+//!                where the table of each level lies       224 bytes
+//!                how many of its groups have moved        224 bytes
 //!        chunk table: a ChunkWord for each chunk          8 bytes a chunk
-//!        index: slots                                     as the index says
+//!        index: slots of level 0                          as the index says
 //!        chunks: how often each block was freed           8 bytes a block
 //!                blocks                                   of one class in a chunk
+//!        or:     slots of a level above 0                 a run of chunks each
 //! ```
 //!
 //! The words that count frees lie apart from the blocks, so that an owner learns of many by one
@@ -20,13 +23,22 @@ use crate::size::{Class, UNIT_BYTES};
 use crate::word::SlotWord;
 
 /// What the first word of a store is.
-const MAGIC: u64 = u64::from_le_bytes(*b"farlkv\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"farlkv\0\x02");
 
 /// Words of the header that say something.
 const HEADER_WORDS: usize = 5;
 
 /// Everything begins on such a boundary.
 const LINE_BYTES: u64 = 64;
+
+/// How many levels an index can have, each twice as large as the one before.
+pub(crate) const LEVELS: usize = 28;
+
+/// Words of the header that speak of levels.
+pub(crate) const LEVEL_WORDS: usize = 2 * LEVELS;
+
+/// Bytes of the header.
+const HEADER_BYTES: u64 = LINE_BYTES + LEVEL_WORDS as u64 * 8;
 
 /// A block, in one of its uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,7 +60,8 @@ pub struct Shape {
     /// Bytes of a chunk, a multiple of 64: the most that a pair can take, and what a client claims
     /// at once.
     pub chunk_bytes: u64,
-    /// Bytes of the index, as [`Index::bytes`](crate::Index::bytes) says.
+    /// Bytes of the index as it is created, as [`Index::bytes`](crate::Index::bytes) says. What it
+    /// grows by is taken from the chunks.
     pub index_bytes: u64,
     /// Which index it is, as [`Index::tag`](crate::Index::tag) says.
     pub index_tag: u64,
@@ -94,16 +107,57 @@ impl Shape {
 
     /// The header of a chunk.
     pub(crate) fn chunk_word(&self, chunk: u32) -> Addr {
-        self.base.plus(LINE_BYTES + u64::from(chunk) * 8)
+        self.base.plus(HEADER_BYTES + u64::from(chunk) * 8)
     }
 
-    /// A byte of the index.
-    pub(crate) fn index(&self, offset: u64) -> Addr {
-        self.base.plus(self.index_at() + offset)
+    /// The words of the header that speak of levels: [`LEVELS`] that say where each table lies, its
+    /// first chunk and one more, and 0 where there is none, as for level 0; then as many that say
+    /// how many groups of each have moved, counted from the first.
+    pub(crate) fn levels(&self) -> Addr {
+        self.base.plus(LINE_BYTES)
+    }
+
+    /// The word that says where the table of a level lies.
+    pub(crate) fn level_word(&self, level: u32) -> Addr {
+        self.levels().plus(u64::from(level) * 8)
+    }
+
+    /// The word that counts the groups of a level that have moved.
+    pub(crate) fn moved_word(&self, level: u32) -> Addr {
+        self.level_word(level + LEVELS as u32)
+    }
+
+    /// Bytes of the table of a level.
+    pub(crate) fn table_bytes(&self, level: u32) -> u64 {
+        self.index_bytes.saturating_mul(1 << level)
+    }
+
+    /// How many chunks the table of a level takes; `None` if the store has not as many.
+    pub(crate) fn table_chunks(&self, level: u32) -> Option<u32> {
+        let chunks = u32::try_from(self.table_bytes(level).div_ceil(self.chunk_bytes)).ok()?;
+        (chunks <= self.chunks).then_some(chunks)
+    }
+
+    /// Where the table of level 0 lies.
+    pub(crate) fn first_table(&self) -> Addr {
+        self.base.plus(self.index_at())
+    }
+
+    /// Where the table of a level above 0 lies whose word this is; `None` if it is no such word.
+    pub(crate) fn table(&self, level: u32, word: u64) -> Option<Addr> {
+        let first = u32::try_from(word.checked_sub(1)?).ok()?;
+        let end = first.checked_add(self.table_chunks(level)?)?;
+        (end <= self.chunks).then(|| self.base.plus(self.chunk_at(first)))
+    }
+
+    /// The chunk of a byte of the store, which lies in one.
+    pub(crate) fn chunk_of(&self, addr: Addr) -> u32 {
+        let offset = addr.offset() - self.base.offset() - self.chunks_at();
+        u32::try_from(offset / self.chunk_bytes).expect("there are fewer than 2^32 chunks")
     }
 
     fn index_at(&self) -> u64 {
-        LINE_BYTES + (u64::from(self.chunks) * 8).next_multiple_of(LINE_BYTES)
+        HEADER_BYTES + (u64::from(self.chunks) * 8).next_multiple_of(LINE_BYTES)
     }
 
     fn chunks_at(&self) -> u64 {

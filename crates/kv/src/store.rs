@@ -10,10 +10,12 @@ mod core;
 mod drive;
 mod find;
 mod frees;
+mod grow;
 mod insert;
+mod migrate;
 mod operate;
 mod scan;
 
 pub use self::core::{Counts, Store};
 pub use self::operate::Decision;
-pub use self::scan::Pair;
+pub use self::scan::{Cursor, Pair};

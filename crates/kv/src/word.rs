@@ -5,18 +5,21 @@ use farlock_fabric::word;
 word! {
     /// What stands in a slot of an index: which block a key's value lies in, if in any.
     ///
-    /// A word that names a block stands in at most one slot, once, and never comes back there until
-    /// that block has been recycled 65,536 times: `version` is the low half of the block's
-    /// generation, which grows with each use. A slot whose key is gone keeps its last word with
-    /// the class cleared, so the words of empty slots do not come back either. So a compare that is
-    /// served late, by a client that was stopped, meets another word and fails.
+    /// A word that names a block stands in a slot once, and never comes back there until that block
+    /// has been recycled 65,536 times: `version` is the low half of the block's generation, which
+    /// grows with each use. A slot whose key is gone keeps its last word with the class cleared, so
+    /// the words of empty slots do not come back either. So a compare that is served late, by a
+    /// client that was stopped, meets another word and fails. Where the index grows, a word is
+    /// copied from its slot to the one that takes its place, and its slot is [`SlotWord::MOVED`]
+    /// from then on.
     pub struct SlotWord: u64 {
         /// The block's generation, as far as it fits.
         VERSION version: 16,
         /// Whether an insertion has put this word here and has not yet made sure that it is the
         /// only one of its key. Nobody takes a pending word for a value.
         PENDING pending: 1,
-        /// How large the block is: a [`Class`](crate::Class), or 0 where nothing is.
+        /// How large the block is: a [`Class`](crate::Class), 0 where nothing is, or 63 where the
+        /// slot has moved to the next level.
         CLASS class: 6,
         /// Some bits of the key's hash.
         FINGERPRINT fingerprint: 8,
@@ -30,7 +33,8 @@ word! {
     pub struct ChunkWord: u64 {
         /// The endpoint that owns it, index and incarnation; 0 is nobody.
         OWNER owner: 32,
-        /// The class of its blocks, once it has one; that stays.
+        /// The class of its blocks, once it has one; that stays. 0 was never written, and 62 is,
+        /// or is to be, part of a table of the index.
         CLASS class: 6,
         /// How often it changed hands, so that a claim that is served late fails.
         TURN turn: 26,
@@ -50,9 +54,17 @@ word! {
 }
 
 impl SlotWord {
+    /// What a slot says for good once its key has moved to the next level, or it has none.
+    pub const MOVED: Self = Self::new().with(Self::CLASS, Self::CLASS.max());
+
+    /// Whether the slot has moved to the next level.
+    pub(crate) fn is_moved(self) -> bool {
+        self == Self::MOVED
+    }
+
     /// Whether a value lies behind it, pending or not.
     pub(crate) fn is_taken(self) -> bool {
-        self.class() != 0
+        self.class() != 0 && !self.is_moved()
     }
 
     /// Whether it is a key's value.
@@ -65,6 +77,12 @@ impl SlotWord {
         self.with(Self::CLASS, 0)
     }
 
+    /// The word of a slot whose key has moved to the slot beside it. No client ever puts it into a
+    /// slot for another reason, since a block has one fingerprint in one use.
+    pub(crate) fn passed_by(self) -> Self {
+        self.emptied().with(Self::FINGERPRINT, !self.fingerprint())
+    }
+
     /// The word of an insertion that has not made sure that it is alone.
     pub(crate) fn announced(self) -> Self {
         self.with(Self::PENDING, 1)
@@ -73,6 +91,24 @@ impl SlotWord {
     /// The word once it has.
     pub(crate) fn committed(self) -> Self {
         self.with(Self::PENDING, 0)
+    }
+}
+
+impl ChunkWord {
+    /// The class of a chunk that is part of a table of the index, or claimed to be.
+    pub const TABLE: u64 = 62;
+
+    /// Whether nobody has it and it was never written: it may become anything.
+    pub(crate) fn is_blank(self) -> bool {
+        self.owner() == 0 && self.class() == 0
+    }
+
+    /// The next word of the chunk, with this owner and class.
+    pub(crate) fn given(self, owner: u64, class: u64) -> Self {
+        Self::new()
+            .with(Self::OWNER, owner)
+            .with(Self::CLASS, class)
+            .with(Self::TURN, self.turn() + 1)
     }
 }
 
@@ -95,12 +131,21 @@ mod tests {
             .with(SlotWord::CLASS, 6)
             .with(SlotWord::FINGERPRINT, 0xab)
             .with(SlotWord::BLOCK, (1 << 33) - 1);
-        let states = [word, word.announced(), word.emptied(), word.announced().emptied()];
+        let states = [
+            word,
+            word.announced(),
+            word.emptied(),
+            word.announced().emptied(),
+            word.passed_by(),
+            SlotWord::MOVED,
+            SlotWord(0),
+        ];
         for (at, one) in states.iter().enumerate() {
             assert!(states.iter().skip(at + 1).all(|other| other != one), "{one:?}");
         }
         assert_eq!(word.announced().committed(), word);
         assert!(word.is_committed() && !word.announced().is_committed());
         assert!(word.announced().is_taken() && !word.emptied().is_taken());
+        assert!(!word.passed_by().is_taken() && !SlotWord::MOVED.is_taken());
     }
 }

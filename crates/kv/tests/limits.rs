@@ -3,11 +3,11 @@
 
 mod scene;
 
-use farlock_fabric::Addr;
+use farlock_fabric::{Addr, Endpoint};
 use farlock_kv::index::{PointerArray, Race};
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{
-    Index, KEY_BYTES_MAX, OpenError, ReadError, Shape, Store, VALUE_BYTES_MAX, WriteError,
+    Index, KEY_BYTES_MAX, OpenError, ReadError, Scheme, Shape, Store, VALUE_BYTES_MAX, WriteError,
 };
 use farlock_sim::{Config, SimEndpoint, Weakness, World};
 use scene::{name, polled};
@@ -103,7 +103,8 @@ fn a_full_pool_refuses_and_keeps_what_it_has() {
 
 #[test]
 fn a_full_table_refuses_and_keeps_what_it_has() {
-    let (world, _, store) = built(Race::new(3), 40, 512);
+    // Of nine chunks, values of a full table take eight; the next level would take three.
+    let (world, _, store) = built(Race::new(3), 9, 512);
     let key = |number: u64| format!("key number {number}").into_bytes();
     let mut kept = Vec::new();
     for number in 0..200 {
@@ -113,6 +114,7 @@ fn a_full_table_refuses_and_keeps_what_it_has() {
         }
     }
     // Three groups have 72 slots.
+    assert_eq!(store.counts().growths, 0);
     assert!((55..=72).contains(&kept.len()), "{} keys", kept.len());
     for &number in &kept {
         assert_eq!(world.block_on(store.get(&key(number))), Ok(Some(name(number))));
@@ -135,6 +137,81 @@ fn a_table_for_so_many_keys_has_room_for_them() {
     for key in 0..KEYS {
         assert_eq!(world.block_on(store.get(&name(key))), Ok(Some(name(key))), "key {key}");
     }
+}
+
+#[test]
+fn a_table_grows_from_one_group_to_thousands() {
+    const KEYS: u64 = 30_000;
+    let (world, shape, store) = built(Race::new(1), 1_000, 4_096);
+    // It knows of no growth until it reads.
+    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let late = world.block_on(Store::open(scheme, Race::new(1), shape)).unwrap();
+    let id = store.scheme().endpoint().id();
+    let (mut posted, mut most, mut levels) = (world.posted(id), 0, 0);
+    for key in 0..KEYS {
+        world.block_on(store.insert(&name(key), &key.to_le_bytes())).unwrap();
+        let verbs = world.posted(id) - std::mem::replace(&mut posted, world.posted(id));
+        most = most.max(verbs);
+        if store.counts().growths > levels {
+            levels = store.counts().growths;
+            println!("{levels} levels above the first at {key} keys, {verbs} verbs");
+        }
+        let before = key * 7 / 11;
+        assert_eq!(world.block_on(store.get(&name(before))), Ok(Some(name(before))));
+        posted = world.posted(id);
+    }
+    println!("at most {most} verbs, {} slots moved, {levels} levels", store.counts().moves);
+    assert!((10..=11).contains(&levels), "{levels}");
+    for key in 0..KEYS {
+        assert_eq!(world.block_on(late.get(&name(key))), Ok(Some(name(key))), "key {key}");
+    }
+    for key in 0..KEYS {
+        world.block_on(late.delete(&name(key))).unwrap();
+    }
+    assert_eq!(world.block_on(store.get(&name(1))), Ok(None));
+}
+
+#[test]
+fn a_table_that_has_grown_costs_no_verb_more() {
+    const GROUPS: u64 = 32;
+    let (world, shape, store) = built(Race::new(GROUPS), 100, 1_024);
+    let cost = |store: &Plain<Race>| {
+        let id = store.scheme().endpoint().id();
+        let verbs = |operation: &dyn Fn()| {
+            let before = world.posted(id);
+            operation();
+            world.posted(id) - before
+        };
+        let get = verbs(&|| assert!(world.block_on(store.get(&name(1))).is_ok()));
+        let absent = verbs(&|| assert!(world.block_on(store.get(&name(2))).is_ok()));
+        let update = verbs(&|| world.block_on(store.update(&name(1), b"new")).unwrap());
+        (get, absent, update)
+    };
+    world.block_on(store.insert(&name(1), b"value")).unwrap();
+    // Two buckets and a block; to update it, that is written, the slot compared, the old one freed.
+    assert_eq!(cost(&store), (3, 2, 6));
+    for level in 0..3 {
+        world.block_on(store.grow()).unwrap();
+        // Each moves a group, or counts up to eight that have moved.
+        for _ in 0..(GROUPS << level) * 9 / 8 + 2 {
+            world.block_on(store.update(&name(1), b"helps")).unwrap();
+        }
+        assert_eq!(cost(&store), (3, 2, 6), "at level {}", level + 1);
+    }
+    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let next = world.block_on(Store::open(scheme, Race::new(GROUPS), shape)).unwrap();
+    let (get, absent, _) = cost(&next);
+    assert_eq!((get, absent), (3, 2), "a client that comes later");
+}
+
+#[test]
+fn an_index_without_a_run_of_chunks_keeps_its_size() {
+    let (world, _, store) = built(Race::new(1), 2, 256);
+    // 384 bytes are two chunks, and one has a value.
+    world.block_on(store.insert(&name(1), b"value")).unwrap();
+    assert_eq!(world.block_on(store.grow()), Err(WriteError::IndexFull));
+    let (world, _, store) = built(PointerArray::new(4), 8, 256);
+    assert_eq!(world.block_on(store.grow()), Err(WriteError::IndexFull));
 }
 
 #[test]

@@ -6,8 +6,10 @@ mod scene;
 use std::cell::Cell;
 
 use farlock_sim::schedule::{Director, Pct, Random, Schedule};
-use farlock_sim::{Mode, Oracle};
-use scene::{ArrayCas, ArrayOptimistic, Kit, Play, RaceMcs, RaceOptimistic, Report, Work};
+use farlock_sim::{Mode, Oracle, Ratio};
+use scene::{
+    ArrayCas, ArrayOptimistic, Kit, Play, RaceGrowing, RaceMcs, RaceOptimistic, Report, Work,
+};
 
 /// Plays so many runs, of kinds of work in turn.
 fn runs<K: Kit>(what: &str, count: u64, base: Play, oracle: impl Fn() -> Option<Box<dyn Oracle>>) {
@@ -15,7 +17,7 @@ fn runs<K: Kit>(what: &str, count: u64, base: Play, oracle: impl Fn() -> Option<
     let mut sum = Report::default();
     for seed in 0..count {
         let work = works[seed as usize % works.len()];
-        let keys = if work == Work::Hot { 1 } else { base.keys };
+        let keys = if work == Work::Hot && !base.fills() { 1 } else { base.keys };
         let clients = base.clients + (seed / 4 % 2) as u16;
         let play = Play { seed, work, keys, clients, ..base };
         let report = scene::play::<K>(play, oracle());
@@ -28,6 +30,9 @@ fn runs<K: Kit>(what: &str, count: u64, base: Play, oracle: impl Fn() -> Option<
     }
     if base.cancel.is_possible() {
         assert!(sum.cancelled > 0 && sum.lost > 0, "operations are dropped: {sum:?}");
+    }
+    if base.grow.is_possible() || base.fills() {
+        assert!(sum.levels > count, "the index grows: {sum:?}");
     }
 }
 
@@ -77,6 +82,38 @@ fn several_operations_of_each_client_at_once() {
     runs::<ArrayOptimistic>("pointer array, 3 tasks", 300, base, || None);
     runs::<RaceOptimistic>("race, 3 tasks", 300, base, || None);
     runs::<RaceOptimistic>("race, 2 tasks, tight", 400, tight, || None);
+}
+
+/// Clients make the index larger now and then, and their changes move it: up to three levels at
+/// once are met by clients that know of one.
+const GROWING: Play =
+    Play { grow: Ratio::one_in(6), operations: 12, chunks: 160, clients: 3, ..Play::CALM };
+
+#[test]
+fn a_table_that_grows() {
+    let calm = Play { keys: 3, ..GROWING };
+    let tight = Play { chunk_bytes: 64, chunks: 300, ..GROWING };
+    let tight = Play { weakness: Play::TIGHT.weakness, value_bytes: 24, ..tight };
+    runs::<RaceGrowing>("growing, calm", 200, calm, || None);
+    runs::<RaceGrowing>("growing, stormy", 600, calm.in_a_storm(), || None);
+    runs::<RaceGrowing>("growing, tight", 200, tight, || None);
+    runs::<RaceGrowing>("growing, tight and stormy", 400, tight.in_a_storm(), || None);
+    let tasks = Play { tasks: 3, clients: 2, operations: 5, ..calm.in_a_storm() };
+    runs::<RaceGrowing>("growing, 3 tasks", 200, tasks, || None);
+    runs::<RaceGrowing>(
+        "growing, near wrap",
+        100,
+        Play { near_wrap: true, ..tight.in_a_storm() },
+        || None,
+    );
+}
+
+#[test]
+fn a_table_that_grows_since_it_is_full() {
+    let base = Play { keys: 200, operations: 80, chunks: 300, ..Play::CALM };
+    assert!(base.fills());
+    runs::<RaceGrowing>("filling", 24, base, || None);
+    runs::<RaceGrowing>("filling, stormy", 80, base.in_a_storm(), || None);
 }
 
 #[test]

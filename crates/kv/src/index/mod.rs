@@ -7,4 +7,4 @@ mod slots;
 pub use crate::key::Key;
 pub use pointer_array::PointerArray;
 pub use race::Race;
-pub use slots::{Bucket, Buckets, Index};
+pub use slots::{Bucket, Buckets, Growth, Index};

@@ -20,6 +20,9 @@ use crate::size::Class;
 use crate::sync::Scheme;
 use crate::word::{ChunkWord, Header, SlotWord};
 
+/// Among how many chunks clients that claim one at the same time choose.
+const CLAIMED_AT_ONCE: usize = 16;
+
 /// A chunk that a task is about to claim or take over.
 struct Busy<'s, S: Scheme, I: Index> {
     store: &'s Store<S, I>,
@@ -92,23 +95,45 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(far::read(self.endpoint(), self.shape.state_addr(chunk, 0), blocks).await?)
     }
 
-    async fn table(&self) -> Result<Vec<(u32, ChunkWord)>, ReadError> {
+    pub(super) async fn table(&self) -> Result<Vec<(u32, ChunkWord)>, ReadError> {
         let count = self.chunks.get();
         let words = far::read(self.endpoint(), self.shape.chunk_word(0), count as usize).await?;
         Ok((0..count).zip(words.into_iter().map(ChunkWord)).collect())
     }
 
-    /// Claims one chunk for this class: of those that have it the first that nobody living owns, or
-    /// else one that has no class yet. `Ok(false)`: there is none.
+    /// Claims one chunk for this class: of those that have it any that nobody living owns, or else
+    /// one of the first that were never used, so that the last ones stay together for levels of the
+    /// index. `Ok(false)`: there is none.
     async fn claim_one(&self, class: Class) -> Result<bool, ReadError> {
         let mut table = self.table().await?;
-        let start = self.endpoint().random() % u64::from(self.chunks.get());
-        table.rotate_left(start as usize);
-        for wanted in [class.number(), 0] {
-            for &(chunk, word) in &table {
-                if word.class() == wanted && self.take_over(chunk, word, class).await? {
-                    return Ok(true);
-                }
+        if self.claim_of(&table, class).await? {
+            return Ok(true);
+        }
+        // What was claimed for a level that was never made.
+        let has_more = self.give_back_runs(&table).await?;
+        if has_more {
+            table = self.table().await?;
+        }
+        Ok(has_more && self.claim_of(&table, class).await?)
+    }
+
+    async fn claim_of(&self, table: &[(u32, ChunkWord)], class: Class) -> Result<bool, ReadError> {
+        let chance = self.endpoint().random() as usize;
+        let (mut of_class, mut blank): (Vec<_>, Vec<_>) = table
+            .iter()
+            .filter(|(_, word)| word.class() == class.number() || word.class() == 0)
+            .partition(|(_, word)| word.class() != 0);
+        let turn = |chunks: &mut Vec<_>, most: usize| {
+            let most = most.min(chunks.len());
+            if most > 0 {
+                chunks[..most].rotate_left(chance % most);
+            }
+        };
+        turn(&mut of_class, usize::MAX);
+        turn(&mut blank, CLAIMED_AT_ONCE);
+        for &(chunk, word) in of_class.into_iter().chain(blank) {
+            if self.take_over(chunk, word, class).await? {
+                return Ok(true);
             }
         }
         Ok(false)
@@ -133,17 +158,14 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let _busy = Busy { store: self, chunk };
         let mut mine = word;
         if owner != me {
-            mine = ChunkWord::new()
-                .with(ChunkWord::OWNER, me.bits())
-                .with(ChunkWord::CLASS, class.number())
-                .with(ChunkWord::TURN, word.turn() + 1);
+            mine = word.given(me.bits(), class.number());
             let addr = self.shape.chunk_word(chunk);
             let found = far::swap_once(self.endpoint(), addr, word.0, mine.0).await?;
             if found != word.0 && found != mine.0 {
                 return Ok(false);
             }
         }
-        let is_new = word == ChunkWord::new();
+        let is_new = word.class() == 0;
         let blocks = match is_new {
             true => vec![(1, Standing::Free); self.shape.blocks(class) as usize],
             false => self.look_through(chunk, class).await?,
@@ -203,7 +225,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let words = far::read(self.endpoint(), addr, block.class.words()).await?;
         let Some(opened) = block::open(block.number, &words, false) else { return Ok(false) };
         let Some(key) = Key::new(opened.key()) else { return Ok(false) };
-        if opened.generation != block.generation || self.index.buckets(&key).is_none() {
+        if opened.generation != block.generation || self.index.buckets(&key, 0).is_none() {
             return Ok(false);
         }
         let word = self.word(&key, block);
@@ -221,7 +243,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     /// Takes over every chunk of the dead, and what this client has and does not know of. Returns
-    /// how many there were. They stay this client's until it gives them back: [`Store::close`].
+    /// how many there were. Those that were claimed for a level of the index are given back. They stay this client's until it gives them back: [`Store::close`].
     ///
     /// A crash in the middle leaves chunks that are this client's, and so the dead's.
     ///
@@ -229,7 +251,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// See [`ReadError`]; what was not reached stays as it was.
     pub async fn recover(&self) -> Result<u32, ReadError> {
         let mut recovered = 0;
-        for (chunk, word) in self.table().await? {
+        let table = self.table().await?;
+        self.give_back_runs(&table).await?;
+        for (chunk, word) in table {
             let Some(class) = Class::from_number(word.class()) else { continue };
             let is_owned = EndpointId::from_bits(word.owner()).is_somebody();
             if is_owned && self.take_over(chunk, word, class).await? {

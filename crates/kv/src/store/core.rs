@@ -6,11 +6,13 @@ use std::collections::VecDeque;
 use farlock_fabric::Posted;
 
 use super::change::Change;
+use super::grow::Run;
 use crate::error::OpenError;
 use crate::flaw::Flaw;
 use crate::index::Index;
+use crate::levels::Levels;
 use crate::pool::{Census, Pool};
-use crate::shape::{Block, Shape};
+use crate::shape::{Block, LEVELS, Shape};
 use crate::sync::Scheme;
 
 /// How often things happened at one client.
@@ -30,6 +32,10 @@ pub struct Counts {
     pub claims: u64,
     /// Chunks of the dead and of those who left that were taken over.
     pub adoptions: u64,
+    /// Levels of the index that this client made.
+    pub growths: u64,
+    /// Slots of the index that this client moved to the next level.
+    pub moves: u64,
 }
 
 /// One client's view of a store. It stays on its thread; several tasks may use it.
@@ -49,6 +55,9 @@ pub struct Store<S: Scheme, I: Index> {
     pub(super) pool: RefCell<Pool>,
     /// How many chunks have memory.
     pub(super) chunks: Cell<u32>,
+    pub(super) levels: RefCell<Levels>,
+    /// The run of chunks that is being made a level of the index.
+    pub(super) run: RefCell<Option<Run>>,
     /// Changes whose operation was dropped, or gave up on them.
     pub(super) left: RefCell<Vec<Change>>,
     /// Blocks whose use is over, and whose count is on its way.
@@ -68,17 +77,24 @@ impl<S: Scheme, I: Index> Store<S, I> {
             return Err(OpenError::OtherShape);
         }
         shape.check(scheme.endpoint()).await?;
-        Ok(Self::new(scheme, index, shape))
+        let store = Self::new(scheme, index, shape);
+        if I::GROWTH.is_some() {
+            store.learn_levels().await?;
+        }
+        Ok(store)
     }
 
     /// The store that [`Shape::check`] has found, of this index.
     pub fn new(scheme: S, index: I, shape: Shape) -> Self {
+        let group = I::GROWTH.map_or(1, |growth| growth.group as u64);
         Self {
             scheme,
             index,
             shape,
             pool: RefCell::new(Pool::new(shape)),
             chunks: Cell::new(shape.chunks),
+            levels: RefCell::new(Levels::new(shape, group)),
+            run: RefCell::default(),
             left: RefCell::default(),
             frees: RefCell::default(),
             counts: Cell::default(),
@@ -108,6 +124,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
         self.chunks.set(chunks);
     }
 
+    /// How many chunks side by side, of those that were never used, the index needs to grow; `None`
+    /// if it cannot grow any more.
+    pub fn growth_chunks(&self) -> Option<u32> {
+        let level = I::GROWTH.map(|_| self.levels.borrow().highest() + 1)?;
+        self.shape.table_chunks(level).filter(|_| (level as usize) < LEVELS)
+    }
+
     /// How many chunks have memory, as this client knows.
     pub fn chunks(&self) -> u32 {
         self.chunks.get()
@@ -125,7 +148,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
 
     /// Whether a dropped operation has left something to [`Store::settle`].
     pub fn is_unsettled(&self) -> bool {
-        !self.left.borrow().is_empty() || !self.frees.borrow().is_empty()
+        let is_growing = self.run.borrow().is_some();
+        is_growing || !self.left.borrow().is_empty() || !self.frees.borrow().is_empty()
     }
 
     pub(super) fn endpoint(&self) -> &S::Endpoint {

@@ -14,7 +14,7 @@ use farlock_fabric::{Addr, Endpoint, Fault, Link, Posted, Verb};
 
 use super::change::{Change, Purpose, Verdict};
 use super::core::Store;
-use crate::error::WriteError;
+use crate::error::{ReadError, WriteError};
 use crate::far;
 use crate::flaw::Flaw;
 use crate::index::Index;
@@ -102,6 +102,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 Err(_) => self.refused(&making.end()),
             }
         }
+        self.settle_run().await;
         self.reap(0).await;
     }
 
@@ -185,6 +186,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         for _ in 0..far::LOST_MAX {
             match self.compare(change).await {
                 Ok(found) if found == change.old => return Ok(Verdict::Made),
+                Ok(found) if found.is_moved() => return self.moved_away(change).await,
                 Ok(found) if !change.lost => return Ok(Verdict::Failed(found)),
                 Ok(found) if found == change.new && change.is_ours_alone() => {
                     return Ok(Verdict::Made);
@@ -196,6 +198,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
             let found = SlotWord(far::read_word(self.endpoint(), change.slot).await?);
             if found == change.new && change.is_ours_alone() {
                 return Ok(Verdict::Made);
+            }
+            if found.is_moved() {
+                return self.moved_away(change).await;
             }
             if found != change.old {
                 return match change.lost {
@@ -216,6 +221,26 @@ impl<S: Scheme, I: Index> Store<S, I> {
             (Purpose::Commit, _) if found == change.old.emptied() => Ok(Verdict::Failed(found)),
             (Purpose::Publish, Some(block)) if self.is_over(block).await? => Ok(Verdict::Made),
             _ => Ok(Verdict::Unknown(found)),
+        }
+    }
+
+    /// The slot has moved to the next level, so the compare that was posted last has failed. One
+    /// whose completion was lost may have been made before: then what it put there has moved too.
+    async fn moved_away(&self, change: &Change) -> Result<Verdict, Fault> {
+        let found = match self.inherited(change).await {
+            Ok(found) => found,
+            Err(ReadError::Fabric(fault)) => return Err(fault),
+            Err(_) => return Ok(Verdict::Open),
+        };
+        if change.lost && change.is_ours_alone() && found.contains(&change.new) {
+            return Ok(Verdict::Made);
+        }
+        // Or else any word that is none of these says that they are gone.
+        let telling = [change.old, change.old.committed(), change.new, change.old.emptied()];
+        let word = telling.into_iter().find(|word| found.contains(word)).unwrap_or(found[0]);
+        match change.lost && word != change.old {
+            true => self.moved_on(change, word).await,
+            false => Ok(Verdict::Failed(word)),
         }
     }
 

@@ -11,6 +11,10 @@
 //! the other one withdraws. A client that is stopped in between is waited for a few times and then
 //! taken off. Its commit fails then, and it begins again.
 //!
+//! Where the index grows, an insertion first moves all slots that its key may have to the highest
+//! level that it knows, and announces there. So of two at different levels, the one at the lower
+//! level has committed before its slot moved, and the other one sees that; or its commit fails.
+//!
 //! RACE (ATC'21, section 3.3) puts the key in at once and removes duplicates afterwards; a reader
 //! may have seen either by then.
 
@@ -18,7 +22,7 @@ use farlock_fabric::Addr;
 
 use super::change::{Change, Purpose};
 use super::core::Store;
-use super::find::{Among, Found, Probe};
+use super::find::{Among, Found, Probe, Seen};
 use crate::error::WriteError;
 use crate::flaw::Flaw;
 use crate::index::{Index, Key};
@@ -85,7 +89,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         probe: &Probe,
         rival: &mut Rival,
     ) -> Result<bool, WriteError> {
-        let (slot, old) = probe.room().ok_or(WriteError::IndexFull)?;
+        let Some((slot, old)) = self.slot_for(key, probe).await? else { return Ok(false) };
         let purpose = if I::OWN_SLOTS { Purpose::Publish } else { Purpose::Announce };
         let change = self.written(purpose, (slot, old), key, value).await?;
         if I::OWN_SLOTS {
@@ -118,6 +122,41 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 Ok(false)
             }
         }
+    }
+
+    /// An empty slot for a key that was absent, at the highest level; `None`: it is there by now.
+    async fn slot_for(
+        &self,
+        key: &Key<'_>,
+        probe: &Probe,
+    ) -> Result<Option<(Addr, SlotWord)>, WriteError> {
+        let mut later = None;
+        for _ in 0..LOOKS_MAX {
+            let probe = later.as_ref().unwrap_or(probe);
+            let (lowest, highest) = self.known_levels();
+            let is_on_top = probe.is_of_one_level() && probe.level >= highest;
+            if is_on_top || self.errs(Flaw::UnmovedInsertion) {
+                if let Some(room) = probe.room() {
+                    return Ok(Some(room));
+                }
+                self.grow_above(probe.level).await?;
+            } else {
+                // Then no other client announces this key at a level below, nor commits it there.
+                for level in lowest..highest {
+                    self.move_key(key, level).await?;
+                }
+            }
+            match self.locate(key).await? {
+                Seen::Found(_) => return Ok(None),
+                Seen::Absent(probe) => later = Some(probe),
+            }
+        }
+        Err(WriteError::Busy)
+    }
+
+    fn known_levels(&self) -> (u32, u32) {
+        let levels = self.levels.borrow();
+        (levels.lowest(), levels.highest())
     }
 
     /// Whether an announced insertion is alone.

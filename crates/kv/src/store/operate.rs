@@ -131,6 +131,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     ) -> Result<T, WriteError> {
         let key = Key::new(key).ok_or(WriteError::BadKey)?;
         self.reap(FREES_MAX).await;
+        self.move_some().await;
         let turn = self.scheme.enter(key.hash()).await;
         let ended = self.attempts(&key, decide).await;
         self.scheme.leave(turn).await;

@@ -1,5 +1,8 @@
-//! Going through a store: every slot, one after the other.
+//! Going through a store: every slot of a level, one after the other, and where a slot has moved
+//! those that it has moved to. What a key's slot moves to is the same for every client, so that a
+//! key is met once, however the index grows meanwhile.
 
+use farlock_fabric::Addr;
 use farlock_fabric::verb::WORDS_MAX;
 
 use super::core::Store;
@@ -15,43 +18,93 @@ const TURNS_MAX: u32 = 10_000;
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
+/// How far a client has come through a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cursor {
+    level: u32,
+    /// Of the next slot, in bytes from the first.
+    offset: u64,
+}
+
 impl<S: Scheme, I: Index> Store<S, I> {
-    /// The pairs of some slots, from this one on, and where the next ones begin; `None` behind the
-    /// last. The first is at 0.
+    /// The pairs of some slots from a cursor on, or from the first one, and where the next ones
+    /// begin; `None` behind the last.
     ///
     /// From the first to the last: each pair is as it was at some moment of the call that returned
     /// it. A key that was there all the time is there once; one that came or went meanwhile may be
     /// missing, and one that was removed and inserted again may be there twice.
     ///
     /// # Errors
-    /// See [`ReadError`]; the next call may go on from the same slot.
-    pub async fn scan(&self, from: u64) -> Result<(Vec<Pair>, Option<u64>), ReadError> {
-        let bytes = self.index.bytes();
-        let words = usize::try_from(bytes.saturating_sub(from) / 8).unwrap_or(usize::MAX);
-        let words = words.min(WORDS_MAX);
+    /// See [`ReadError`]; the next call may go on from the same cursor.
+    pub async fn scan(
+        &self,
+        from: Option<Cursor>,
+    ) -> Result<(Vec<Pair>, Option<Cursor>), ReadError> {
+        let Cursor { level, offset } = match from {
+            Some(cursor) => cursor,
+            None => {
+                self.learn_levels().await?;
+                Cursor { level: self.levels.borrow().lowest(), offset: 0 }
+            }
+        };
+        let bytes = self.shape.table_bytes(level);
+        let words = (bytes.saturating_sub(offset) / 8).min(WORDS_MAX as u64) as usize;
+        let first = self.levels.borrow().addr(level, offset).ok_or(ReadError::Corrupt)?;
         let mut pairs = Vec::new();
         if words > 0 {
-            let found = far::read(self.endpoint(), self.shape.index(from), words).await?;
-            for (at, word) in found.into_iter().enumerate() {
-                let offset = from + at as u64 * 8;
-                pairs.extend(self.pair_at(offset, SlotWord(word)).await?);
+            let found = far::read(self.endpoint(), first, words).await?;
+            for (at, word) in (0..).zip(found) {
+                self.pairs_at(first.plus(at * 8), SlotWord(word), &mut pairs).await?;
             }
         }
-        let next = from + words as u64 * 8;
-        Ok((pairs, (next < bytes).then_some(next)))
+        let next = Cursor { level, offset: offset + words as u64 * 8 };
+        Ok((pairs, (next.offset < bytes).then_some(next)))
     }
 
-    /// The pair of a slot whose word was read.
-    async fn pair_at(&self, offset: u64, mut word: SlotWord) -> Result<Option<Pair>, ReadError> {
-        let addr = self.shape.index(offset);
+    /// The pairs of a slot whose word was read: one or none, or where it has moved those of its
+    /// heirs.
+    async fn pairs_at(
+        &self,
+        slot: Addr,
+        word: SlotWord,
+        pairs: &mut Vec<Pair>,
+    ) -> Result<(), ReadError> {
+        let mut slots = vec![(slot, word)];
+        while let Some((slot, word)) = slots.pop() {
+            let (word, pair) = self.pair_at(slot, word).await?;
+            pairs.extend(pair);
+            if word.is_moved() {
+                let of_last = |slot| {
+                    let levels = self.levels.borrow();
+                    levels.place(slot).is_some_and(|(level, _)| level == levels.highest())
+                };
+                if of_last(slot) {
+                    self.learn_levels().await?;
+                }
+                for heir in self.heirs_of(slot)? {
+                    let word = far::read_word(self.endpoint(), heir).await?;
+                    slots.push((heir, SlotWord(word)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The pair of a slot whose word was read, and the word with which that was sure.
+    async fn pair_at(
+        &self,
+        slot: Addr,
+        mut word: SlotWord,
+    ) -> Result<(SlotWord, Option<Pair>), ReadError> {
         for _ in 0..TURNS_MAX {
             if !word.is_committed() {
-                return Ok(None);
+                return Ok((word, None));
             }
             if let Some((_, opened)) = self.read_block(word).await? {
-                return Ok(Some((opened.key().to_vec(), opened.value().to_vec())));
+                let pair = (opened.key().to_vec(), opened.value().to_vec());
+                return Ok((word, Some(pair)));
             }
-            let again = SlotWord(far::read_word(self.endpoint(), addr).await?);
+            let again = SlotWord(far::read_word(self.endpoint(), slot).await?);
             if again == word {
                 return Err(ReadError::Corrupt);
             }

@@ -60,6 +60,8 @@ kits! {
         Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
     RaceOptimistic: Race = Race::new(2),
         Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+    RaceGrowing: Race = Race::new(1),
+        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
     ArrayCas: PointerArray = PointerArray::new(64),
         Locked<SimEndpoint, Cas> = |endpoint, locks| {
             let client = farlock_locks::Client::new(endpoint, Cas::with_backoff(), LOCK_OPTIONS);
@@ -107,6 +109,8 @@ pub struct Play {
     pub crashes: u32,
     pub crash: Ratio,
     pub cancel: Ratio,
+    /// Before a step a client makes the index larger.
+    pub grow: Ratio,
     #[cfg(feature = "museum")]
     pub flaw: Option<farlock_kv::Flaw>,
 }
@@ -129,6 +133,7 @@ impl Play {
         crashes: 0,
         crash: Ratio::one_in(40),
         cancel: Ratio::NEVER,
+        grow: Ratio::NEVER,
         #[cfg(feature = "museum")]
         flaw: None,
     };
@@ -153,6 +158,11 @@ impl Play {
     /// Everything that may befall a client.
     pub const STORMY: Self = Self { chunks: 48, ..Self::CALM }.in_a_storm();
 
+    /// Whether there are more keys than a table of one group has slots.
+    pub const fn fills(&self) -> bool {
+        self.keys > 24
+    }
+
     /// The same, where clients die, lose completions and give up.
     pub const fn in_a_storm(self) -> Self {
         Self { lost: Ratio::one_in(25), crashes: 2, cancel: Ratio::one_in(6), ..self }
@@ -171,6 +181,9 @@ pub struct Report {
     pub retries: u64,
     pub rivals: u64,
     pub adoptions: u64,
+    /// Levels that the index has above the first, and slots that moved.
+    pub levels: u64,
+    pub moves: u64,
     pub hash: u64,
 }
 
@@ -185,6 +198,8 @@ impl Report {
         self.retries += other.retries;
         self.rivals += other.rivals;
         self.adoptions += other.adoptions;
+        self.levels += other.levels;
+        self.moves += other.moves;
         self.hash = self.hash.rotate_left(5) ^ other.hash;
     }
 }
@@ -242,7 +257,7 @@ impl<K: Kit> Scene<K> {
         let builder = world.endpoint();
         world.block_on(async { while shape.create(&builder).await.is_err() {} });
         if play.near_wrap {
-            nears_wrap(&world, shape);
+            nears_wrap(&world, shape, play.grow.is_possible());
         }
         let (judge, cancelled) = (Rc::default(), Rc::default());
         Self { world, shape, locks, judge, play, cancelled, clients: Vec::new() }
@@ -313,6 +328,7 @@ impl<K: Kit> Scene<K> {
             report.rereads += counts.rereads;
             report.retries += counts.retries;
             report.rivals += counts.rivals;
+            report.moves += counts.moves;
         }
         // Now the living die too: what they could not use any more comes back.
         for (endpoint, _) in &self.clients {
@@ -325,7 +341,9 @@ impl<K: Kit> Scene<K> {
         let play = Self::of_heir(self.play);
         let store = self.world.block_on(Self::open(heir, self.locks, self.shape, play));
         self.inherits(&store)?;
+        report.levels = self.levels_are_whole()?;
         report.adoptions = store.counts().adoptions;
+        report.moves += store.counts().moves;
         let judge = self.judge.borrow();
         judge.verdict()?;
         report.answered = judge.answered;
@@ -415,28 +433,85 @@ impl<K: Kit> Scene<K> {
 
     /// How many blocks claimed chunks have, and how many of them slots name, seen from outside.
     fn count(&self) -> (u64, u64) {
-        let Shape { base, chunks, .. } = self.shape;
-        let word = |at: u64| self.world.peek(base.plus(at));
-        let heads = (0..chunks).map(|chunk| ChunkWord(word(64 + u64::from(chunk) * 8)));
-        let owned = heads.filter(|head| head.owner() != 0);
+        let heads = self.heads();
+        let owned = heads.into_iter().filter(|head| head.owner() != 0);
         let classes = owned.filter_map(|head| Class::from_number(head.class()));
         let blocks = classes.map(|class| self.shape.blocks(class));
-        let index = 64 + (u64::from(chunks) * 8).next_multiple_of(64);
-        let slots = (0..self.shape.index_bytes / 8).map(|slot| SlotWord(word(index + slot * 8)));
-        (blocks.map(u64::from).sum(), slots.filter(|slot| slot.class() != 0).count() as u64)
+        (blocks.map(u64::from).sum(), self.named())
+    }
+
+    fn heads(&self) -> Vec<ChunkWord> {
+        let word = |at: u64| self.world.peek(self.shape.base.plus(HEADER_BYTES + at * 8));
+        (0..u64::from(self.shape.chunks)).map(|chunk| ChunkWord(word(chunk))).collect()
+    }
+
+    /// Where the tables of all levels lie.
+    fn tables(&self) -> Vec<Addr> {
+        let Shape { base, chunks, chunk_bytes, .. } = self.shape;
+        let first = HEADER_BYTES + (u64::from(chunks) * 8).next_multiple_of(64);
+        let run = self.shape.bytes() - u64::from(chunks) * chunk_bytes;
+        let level = |level: u64| self.world.peek(base.plus(64 + level * 8)).checked_sub(1);
+        let above = (1..28).map_while(level).map(|chunk| base.plus(run + chunk * chunk_bytes));
+        std::iter::once(base.plus(first)).chain(above).collect()
+    }
+
+    /// How many slots name a block: of those of level 0, and of each whose own has moved.
+    fn named(&self) -> u64 {
+        let mut slots: Vec<u64> = (0..self.shape.index_bytes / 8).collect();
+        let mut named = 0;
+        for table in self.tables() {
+            let mut heirs = Vec::new();
+            for slot in slots {
+                let word = SlotWord(self.world.peek(table.plus(slot * 8)));
+                if word == SlotWord::MOVED {
+                    let growth = K::I::GROWTH.expect("only then a slot moves");
+                    let group = growth.group as u64;
+                    let heir = |at: usize| 2 * (slot / group) * group + at as u64;
+                    heirs.extend((growth.heirs)((slot % group) as usize).map(heir));
+                } else {
+                    named += u64::from(word.class() != 0);
+                }
+            }
+            slots = heirs;
+        }
+        assert!(slots.is_empty(), "what has moved went somewhere");
+        named
+    }
+
+    /// Every chunk that was claimed for a level is part of one.
+    fn levels_are_whole(&self) -> Result<u64, String> {
+        let levels = self.tables().len() as u64;
+        let bytes = |level: u64| self.shape.index_bytes << level;
+        let chunks = |level: u64| bytes(level).div_ceil(self.shape.chunk_bytes);
+        let needed: u64 = (1..levels).map(chunks).sum();
+        let heads = self.heads().into_iter();
+        let claimed = heads.filter(|head| head.class() == ChunkWord::TABLE).count() as u64;
+        match claimed == needed {
+            true => Ok(levels - 1),
+            false => Err(format!("{claimed} chunks for {levels} levels, which need {needed}")),
+        }
     }
 }
 
+/// Bytes of the header of a store.
+const HEADER_BYTES: u64 = 512;
+
 /// Makes a new store one whose chunks and blocks have been used nearly as often as can be counted:
-/// their counts wrap, and so do the versions in slots. Nobody owns the chunks.
-fn nears_wrap(world: &World, shape: Shape) {
+/// their counts wrap, and so do the versions in slots. Nobody owns the chunks. Where the index is
+/// to grow the later ones were claimed as often and never written.
+fn nears_wrap(world: &World, shape: Shape, grows: bool) {
     let first = shape.bytes() - u64::from(shape.chunks) * shape.chunk_bytes;
     for chunk in 0..shape.chunks {
+        if grows && chunk >= shape.chunks / 3 {
+            let word = ChunkWord::new().with(ChunkWord::TURN, ChunkWord::TURN.max());
+            world.poke(shape.base.plus(HEADER_BYTES + u64::from(chunk) * 8), word.0);
+            continue;
+        }
         let class = Class::of_bytes(32 + u64::from(chunk % 2) * 16).unwrap();
         let word = ChunkWord::new()
             .with(ChunkWord::CLASS, class.number())
             .with(ChunkWord::TURN, ChunkWord::TURN.max() - u64::from(chunk % 3));
-        world.poke(shape.base.plus(64 + u64::from(chunk) * 8), word.0);
+        world.poke(shape.base.plus(HEADER_BYTES + u64::from(chunk) * 8), word.0);
         for block in 0..shape.blocks(class) {
             let at = first + u64::from(chunk) * shape.chunk_bytes + u64::from(block) * 8;
             world.poke(shape.base.plus(at), u64::from(u32::MAX - (chunk + block) % 3));
@@ -468,6 +543,9 @@ impl<K: Kit> Client<K> {
             self.endpoint.sleep(1_000).await;
         };
         for step in 0..self.play.operations {
+            if self.play.grow.is_possible() && self.world.happens(Choice::Cancel, self.play.grow) {
+                self.grows(&store).await;
+            }
             let key = name(self.endpoint.random() % self.play.keys);
             let ask = self.ask(step);
             let called = self.judge.borrow_mut().call(&key, ask.clone());
@@ -488,6 +566,14 @@ impl<K: Kit> Client<K> {
             }
         }
         self.place.tasks_left.set(self.place.tasks_left.get() - 1);
+    }
+
+    /// Makes the index larger; with the same chance as an operation it is dropped.
+    async fn grows(&self, store: &Kept<K>) {
+        match self.world.happens(Choice::Cancel, self.play.cancel) {
+            true => drop(polled(store.grow(), 1 + self.endpoint.random() % 12).await),
+            false => drop(store.grow().await),
+        }
     }
 
     /// What to do next; values are never the same twice.

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use farlock::{Kv, Session};
-use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_fabric::block_on;
+use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_kv::index::Race;
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, Scheme, Shape, Store};
@@ -89,11 +89,13 @@ impl Below {
     }
 }
 
-const INDEX: Race = Race::for_keys(1 << 20);
+const CHUNK_BYTES: u64 = 2 << 20;
+
+/// As that of a session's store.
+const INDEX: Race = Race::new(CHUNK_BYTES / 2 / Race::GROUP_BYTES);
 
 /// The shape of the store below, which takes its whole region.
 pub(super) fn shape(region: &Region) -> Shape {
-    const CHUNK_BYTES: u64 = 2 << 20;
     let (base, bytes) = region.heap();
     let (index_bytes, index_tag) = (INDEX.bytes(), INDEX.tag());
     let chunks = ((bytes - index_bytes) / (CHUNK_BYTES + 16)) as u32;

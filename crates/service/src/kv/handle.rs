@@ -314,13 +314,22 @@ impl Kv {
             let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
             match block_on(self.lane(), self.store.modify(key, decide)) {
                 Ok(answer) => return answer,
-                Err(WriteError::PoolFull) => {
-                    self.hub.grow(self.store.chunks())?;
-                    self.store.has_chunks(self.hub.chunks());
+                Err(WriteError::PoolFull) => self.grow(1)?,
+                Err(WriteError::IndexFull) => {
+                    let wanted = self.store.growth_chunks();
+                    self.grow(wanted.ok_or(KvError::Full { source: None })?)?;
                 }
                 Err(error) => return Err(KvError::of_write(error, key)),
             }
         }
+    }
+
+    /// Gives the store room for so many chunks more than this handle knows of.
+    #[cold]
+    fn grow(&self, wanted: u32) -> Result<(), KvError> {
+        self.hub.grow(self.store.chunks(), wanted)?;
+        self.store.has_chunks(self.hub.chunks());
+        Ok(())
     }
 
     fn decide<'v, T>(

@@ -17,7 +17,7 @@ use crate::connection::{Keeper, Lane, Region};
 use crate::system::{coarse_tick, keep_signals_out};
 
 /// Bytes that a store takes at first.
-const BYTES_FIRST: u64 = 16 << 20;
+const BYTES_FIRST: u64 = 8 << 20;
 
 /// Bytes that a store can take: address space of those who use it, not memory.
 const BYTES_MAX: u64 = 64 << 30;
@@ -31,8 +31,8 @@ const CHUNKS: u32 = 30 << 10;
 /// The store grows by so many bytes at least, or by an eighth of what it has.
 const GROWTH_MIN: u64 = 4 * CHUNK_BYTES;
 
-/// The index.
-pub(super) const INDEX: Race = Race::for_keys(1 << 20);
+/// The index as it begins: half a chunk, room for 100,000 keys. Its levels then fill whole chunks.
+pub(super) const INDEX: Race = Race::new(CHUNK_BYTES / 2 / Race::GROUP_BYTES);
 
 /// What a handle asks the thread for.
 enum Order {
@@ -153,19 +153,20 @@ impl Hub {
         self.region.heap().1
     }
 
-    /// Gives the store more memory, of which a handle knew that it had so many chunks. Another may
-    /// have been first.
-    pub(super) fn grow(&self, known: u32) -> Result<(), KvError> {
-        if self.chunks() > known {
+    /// Gives the store memory for so many chunks more, side by side, where a handle knew that it had
+    /// `known` and found too few. Another client may have been first.
+    pub(super) fn grow(&self, known: u32, wanted: u32) -> Result<(), KvError> {
+        let bytes = self.bytes();
+        if self.shape.chunks_in(bytes) >= known.saturating_add(wanted) {
             return Ok(());
         }
-        if known >= self.shape.chunks {
+        if known.saturating_add(wanted) > self.shape.chunks {
             return Err(KvError::Full { source: None });
         }
-        let bytes = self.bytes();
         let longer = |by: u64| self.region.lengthen(bytes + by.next_multiple_of(CHUNK_BYTES));
+        let least = u64::from(wanted) * CHUNK_BYTES;
         // Where there is no room for as much as it should be, there may be for a little.
-        let grown = longer(GROWTH_MIN.max(bytes / 8)).or_else(|_| longer(CHUNK_BYTES));
+        let grown = longer(GROWTH_MIN.max(bytes / 8).max(least)).or_else(|_| longer(least));
         grown.map_err(|source| KvError::Full { source: Some(source) })
     }
 

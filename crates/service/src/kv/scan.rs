@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use farlock_fabric::block_on;
+use farlock_kv::Cursor;
 use farlock_locks::Token;
 
 use super::Kv;
@@ -30,14 +31,21 @@ pub struct Scan<'k> {
     kv: &'k Kv,
     /// Those that were read, the next one last.
     pairs: Vec<farlock_kv::Pair>,
-    next: Option<u64>,
+    next: Next,
+}
+
+/// Where a scan goes on.
+enum Next {
+    First,
+    At(Cursor),
+    None,
 }
 
 impl Kv {
     /// Every pair of the store. A key that is there all the time is seen, once, as it was at some
     /// moment meanwhile; one that comes or goes meanwhile may be.
     pub fn scan(&self) -> Scan<'_> {
-        Scan { kv: self, pairs: Vec::new(), next: Some(0) }
+        Scan { kv: self, pairs: Vec::new(), next: Next::First }
     }
 }
 
@@ -63,12 +71,19 @@ impl Iterator for Scan<'_> {
                     return Some(pair);
                 }
             }
-            let from = self.next.take()?;
+            let from = match std::mem::replace(&mut self.next, Next::None) {
+                Next::First => None,
+                Next::At(cursor) => Some(cursor),
+                Next::None => return None,
+            };
             if let Err(error) = self.kv.hub.check() {
                 return Some(Err(error));
             }
             match block_on(self.kv.lane(), self.kv.store.scan(from)) {
-                Ok((pairs, next)) => (self.pairs, self.next) = (pairs, next),
+                Ok((pairs, next)) => {
+                    self.pairs = pairs;
+                    self.next = next.map_or(Next::None, Next::At);
+                }
                 Err(error) => return Some(Err(KvError::of_read(error, b""))),
             }
         }

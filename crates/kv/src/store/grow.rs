@@ -1,0 +1,198 @@
+//! Making the next level of the index: its table lies in a run of chunks.
+//!
+//! A client claims the chunks of the run one by one and then puts the run into the header, by one
+//! compare. They were never written before, so they are a table of empty slots as they are, and
+//! nobody writes there before the header says so. From then on they are nobody's for good: clients
+//! that come late must find there what has moved.
+//!
+//! A client that dies before leaves chunks of its, which were never written: others give them back.
+//! One that lives gives them back itself, once the header has another table for that level.
+
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault};
+
+use super::core::Store;
+use crate::error::{ReadError, WriteError};
+use crate::far;
+use crate::index::Index;
+use crate::shape::{LEVEL_WORDS, LEVELS};
+use crate::sync::Scheme;
+use crate::word::ChunkWord;
+
+/// How often a client tries to make a level, while others take the chunks that it wants.
+const TRIES_MAX: u32 = 16;
+
+/// A run of chunks that is being made the table of a level. It outlives the operation that began
+/// it, since the compares that claim it may be on their way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    level: u32,
+    first: u32,
+    /// The words of its chunks, as they were.
+    words: Vec<ChunkWord>,
+}
+
+impl Run {
+    /// What the header says where it has become the level.
+    fn word(&self) -> u64 {
+        u64::from(self.first) + 1
+    }
+}
+
+impl<S: Scheme, I: Index> Store<S, I> {
+    /// Makes the index larger, ahead of need: it gets a level with twice the slots, to which changes
+    /// move the keys. An insertion that finds no slot does so itself. Where the level before has not
+    /// moved yet, that is done first, which takes some round trips for each of its groups.
+    ///
+    /// A crash leaves the next level or none, and chunks that others give back.
+    ///
+    /// # Errors
+    /// [`WriteError::IndexFull`]: the index keeps its size, or no run of chunks is left that were
+    /// never used. Or see [`WriteError`].
+    pub async fn grow(&self) -> Result<(), WriteError> {
+        let level = self.levels.borrow().highest();
+        self.grow_above(level).await
+    }
+
+    /// Makes the level above this one, if there is none.
+    pub(super) async fn grow_above(&self, level: u32) -> Result<(), WriteError> {
+        if I::GROWTH.is_none() || level as usize + 1 >= LEVELS {
+            return Err(WriteError::IndexFull);
+        }
+        for _ in 0..TRIES_MAX {
+            self.learn_levels().await?;
+            if self.levels.borrow().highest() > level {
+                return Ok(());
+            }
+            self.move_all_below(level).await?;
+            let begun = self.run.borrow().clone();
+            let run = match begun {
+                Some(run) => run,
+                None => self.find_run(level + 1).await?.ok_or(WriteError::IndexFull)?,
+            };
+            self.publish(run).await?;
+        }
+        Err(WriteError::IndexFull)
+    }
+
+    /// Moves what has not moved yet of the levels below this one.
+    async fn move_all_below(&self, level: u32) -> Result<(), ReadError> {
+        let groups = self.levels.borrow().groups(level);
+        // Each turn moves a group or counts some.
+        for _ in 0..2 * groups {
+            if self.levels.borrow().lowest() >= level {
+                return Ok(());
+            }
+            self.move_one_of_a_few().await?;
+        }
+        Err(ReadError::Busy)
+    }
+
+    /// A run of chunks for a level that nobody has and that were never written; the last one, since
+    /// blocks take chunks from the first on.
+    async fn find_run(&self, level: u32) -> Result<Option<Run>, ReadError> {
+        let Some(count) = self.shape.table_chunks(level) else { return Ok(None) };
+        let found = |table: &[(u32, ChunkWord)]| {
+            let mut runs = table.windows(count as usize).rev();
+            let run = runs.find(|run| run.iter().all(|(_, word)| word.is_blank()))?;
+            let words = run.iter().map(|(_, word)| *word).collect();
+            Some(Run { level, first: run[0].0, words })
+        };
+        let table = self.table().await?;
+        if let Some(run) = found(&table) {
+            return Ok(Some(run));
+        }
+        self.give_back_runs(&table).await?;
+        Ok(found(&self.table().await?))
+    }
+
+    /// Claims a run and makes it a level, or gives it back where others were first. What is not
+    /// carried out to its end goes on in the next call.
+    async fn publish(&self, run: Run) -> Result<(), ReadError> {
+        *self.run.borrow_mut() = Some(run.clone());
+        let is_made = self.claim_run(&run).await? && {
+            let addr = self.shape.level_word(run.level);
+            let found = far::swap_once(self.endpoint(), addr, 0, run.word()).await?;
+            self.count(|counts| counts.growths += u64::from(found == 0));
+            found == 0 || found == run.word()
+        };
+        if !is_made {
+            let me = self.endpoint().id().bits();
+            let given = run.words.iter().map(|word| {
+                let mine = word.given(me, ChunkWord::TABLE);
+                (mine, mine.given(0, 0))
+            });
+            self.swap_chunks(run.first, given).await?;
+        }
+        // Another task of this client may have gone on to another run.
+        let is_current = self.run.borrow().as_ref() == Some(&run);
+        if is_current {
+            *self.run.borrow_mut() = None;
+        }
+        Ok(())
+    }
+
+    /// Claims the chunks of a run. `Ok(false)`: others have taken one.
+    async fn claim_run(&self, run: &Run) -> Result<bool, Fault> {
+        let me = self.endpoint().id().bits();
+        let swap = |word: &ChunkWord| (*word, word.given(me, ChunkWord::TABLE));
+        // The first one decides between clients that want the same.
+        let (first, others) = run.words.split_at(1);
+        let is_mine = self.swap_chunks(run.first, first.iter().map(swap)).await?;
+        Ok(is_mine && self.swap_chunks(run.first + 1, others.iter().map(swap)).await?)
+    }
+
+    /// Changes the words of chunks from this one on, each from one word to another. `Ok(false)`: one
+    /// was neither.
+    async fn swap_chunks(
+        &self,
+        first: u32,
+        words: impl Iterator<Item = (ChunkWord, ChunkWord)>,
+    ) -> Result<bool, Fault> {
+        let swap = |(chunk, (from, to)): (u32, (ChunkWord, ChunkWord))| {
+            (self.shape.chunk_word(chunk), from.0, to.0)
+        };
+        let swaps: Vec<(Addr, u64, u64)> = (first..).zip(words).map(swap).collect();
+        let found = far::swap_many(self.endpoint(), &swaps).await?;
+        let mut ends = swaps.iter().zip(found);
+        Ok(ends.all(|((_, from, to), found)| found == *from || found == *to))
+    }
+
+    /// Finishes what a dropped operation has begun of a level. Where verbs fail it stays.
+    pub(super) async fn settle_run(&self) {
+        let run = self.run.borrow().clone();
+        if let Some(run) = run {
+            let _ = self.publish(run).await;
+        }
+    }
+
+    /// Gives back what the dead have claimed for levels and not made one.
+    pub(super) async fn give_back_runs(
+        &self,
+        table: &[(u32, ChunkWord)],
+    ) -> Result<bool, ReadError> {
+        let is_left = |(_, word): &&(u32, ChunkWord)| {
+            let owner = EndpointId::from_bits(word.owner());
+            word.class() == ChunkWord::TABLE
+                && owner != self.endpoint().id()
+                && !self.endpoint().is_alive(owner)
+        };
+        let mut left: Vec<(u32, ChunkWord)> = table.iter().filter(is_left).copied().collect();
+        if left.is_empty() {
+            return Ok(false);
+        }
+        // Only now: they were dead before, so what they put into the header is there.
+        self.learn_levels().await?;
+        left.retain(|(chunk, _)| !self.levels.borrow().holds(*chunk));
+        for &(chunk, word) in &left {
+            self.swap_chunks(chunk, [(word, word.given(0, 0))].into_iter()).await?;
+        }
+        Ok(!left.is_empty())
+    }
+
+    /// Reads what has become of the levels.
+    pub(super) async fn learn_levels(&self) -> Result<(), Fault> {
+        let words = far::read(self.endpoint(), self.shape.levels(), LEVEL_WORDS).await?;
+        self.levels.borrow_mut().learn(&words);
+        Ok(())
+    }
+}

@@ -5,7 +5,7 @@ mod scene;
 
 use farlock_kv::Flaw;
 use farlock_sim::Ratio;
-use scene::{ArrayOptimistic, Kit, Play, RaceOptimistic, Work};
+use scene::{ArrayOptimistic, Kit, Play, RaceGrowing, RaceOptimistic, Work};
 
 /// The first run in which something is wrong, of at most so many, and what.
 fn found<K: Kit>(flaw: Option<Flaw>, budget: u64, base: Play) -> Option<(u64, String)> {
@@ -65,4 +65,34 @@ fn a_key_that_is_there_twice() {
 fn a_value_of_the_dead_that_is_freed() {
     let base = Play { work: Work::Values, ..Play::STORMY };
     caught::<RaceOptimistic>(Flaw::LiveBlockFreed, 50, base);
+}
+
+/// A table that grows while few keys change all the time.
+const GROWING: Play = Play {
+    work: Work::Churn,
+    grow: Ratio::one_in(4),
+    operations: 12,
+    chunks: 160,
+    keys: 2,
+    ..Play::CALM
+};
+
+#[test]
+fn a_reader_that_does_not_follow_its_key() {
+    caught::<RaceGrowing>(Flaw::OldLevelAlone, 20, GROWING);
+}
+
+#[test]
+fn a_slot_that_is_marked_before_it_is_copied() {
+    caught::<RaceGrowing>(Flaw::MovedBeforeCopied, 100, GROWING);
+}
+
+#[test]
+fn an_empty_slot_that_leaves_its_heirs_as_they_are() {
+    caught::<RaceGrowing>(Flaw::EmptyMovesAlone, 200, GROWING);
+}
+
+#[test]
+fn an_insertion_beside_slots_that_have_not_moved() {
+    caught::<RaceGrowing>(Flaw::UnmovedInsertion, 200, GROWING);
 }

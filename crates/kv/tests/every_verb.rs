@@ -4,13 +4,14 @@
 
 mod scene;
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_kv::{Index, Shape, Store};
 use farlock_sim::{Config, Ended, Handle, Outcome, SimEndpoint, Weakness, World};
 use scene::judge::{Answer, Ask, Judge};
-use scene::{ArrayOptimistic, Kit, RaceOptimistic, carry_out, name, polled};
+use scene::{ArrayOptimistic, Kit, RaceGrowing, RaceOptimistic, carry_out, name, polled};
 
 /// What befalls the first client at its `verb`-th verb, or after so many polls.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,20 @@ const STORIES: [Story; 7] = [
     ("increment", true, || Ask::Increment(5)),
 ];
 
+/// In what state the index is when a story begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scenery {
+    /// It keeps its size.
+    Still,
+    /// It has no slot left for the key, so that an insertion makes the next level.
+    Full,
+    /// It has a next level, and nothing has moved.
+    Growing,
+    /// It has, and a client that helped to move it died at its verb with this number: as it copied
+    /// slots, or as it marked them.
+    HalfMoved(u64),
+}
+
 type Kept<K> = Rc<Store<<K as Kit>::S, <K as Kit>::I>>;
 
 struct Stage {
@@ -48,6 +63,8 @@ struct Stage {
     shape: Shape,
     locks: Addr,
     judge: Judge,
+    /// Names of keys beside the one that the story is about.
+    fillers: Range<u64>,
 }
 
 impl Stage {
@@ -57,7 +74,7 @@ impl Stage {
         let index = K::index();
         let mut shape = Shape {
             base: Addr::from_bits(0),
-            chunks: 8,
+            chunks: if K::I::GROWTH.is_some() { 60 } else { 8 },
             chunk_bytes: 128,
             index_bytes: index.bytes(),
             index_tag: index.tag(),
@@ -66,12 +83,42 @@ impl Stage {
         let locks = world.region(farlock_sim::NodeId(0), 1_024);
         let builder = world.endpoint();
         world.block_on(shape.create(&builder)).expect("verbs do not fail here");
-        Self { world, shape, locks, judge: Judge::default() }
+        Self { world, shape, locks, judge: Judge::default(), fillers: 0..0 }
     }
 
     fn open<K: Kit>(&self, endpoint: SimEndpoint) -> Kept<K> {
         let scheme = K::scheme(endpoint, self.locks);
         Rc::new(self.world.block_on(Store::open(scheme, K::index(), self.shape)).expect("it is"))
+    }
+
+    /// Brings the index into its state, by the second client and one that dies of it.
+    fn prepares<K: Kit>(&mut self, scenery: Scenery, others: &Kept<K>) {
+        match scenery {
+            Scenery::Still => return,
+            Scenery::Full => self.fillers = full_beside::<K>(),
+            Scenery::Growing | Scenery::HalfMoved(_) => self.fillers = 100..110,
+        }
+        for filler in self.fillers.clone() {
+            let ended = self.world.block_on(others.insert(&name(filler), b"filler"));
+            assert_eq!(ended, Ok(()), "there is room");
+        }
+        if scenery != Scenery::Full {
+            assert_eq!(self.world.block_on(others.grow()), Ok(()));
+        }
+        if let Scenery::HalfMoved(verb) = scenery {
+            let helper = self.world.endpoint();
+            let store = self.open::<K>(helper.clone());
+            self.world.crash_at(
+                helper.id(),
+                self.world.posted(helper.id()) + verb,
+                Outcome::Executed,
+            );
+            self.world.spawn(helper.id(), async move {
+                let _ = store.insert(&name(99), b"never").await;
+            });
+            assert_eq!(self.world.run(), Ended::Finished);
+            assert!(helper.has_crashed());
+        }
     }
 
     /// An operation of a client that nothing befalls.
@@ -85,19 +132,38 @@ impl Stage {
     }
 }
 
+/// So many keys as the first table has slots, all of which find one.
+fn full_beside<K: Kit>() -> Range<u64> {
+    let slots = K::index().bytes() / 8;
+    let mut sets = (1..100).map(|set| set * 100..set * 100 + slots);
+    let all_fit = |fillers: &Range<u64>| {
+        let stage = Stage::new::<K>(0);
+        let store = stage.open::<K>(stage.world.endpoint());
+        let insert =
+            |key| stage.world.block_on(store.insert(&name(key), b"a value")).expect("room");
+        fillers.clone().for_each(insert);
+        store.counts().growths == 0
+    };
+    sets.find(all_fit).expect("there is such a set")
+}
+
 /// Plays one story with one fault. Returns how many verbs the operation took, and whether the
 /// completion of a change was lost.
-fn tell<K: Kit>(story: usize, fault: Fault, seed: u64) -> (u64, bool) {
+fn tell<K: Kit>(scenery: Scenery, story: usize, fault: Fault, seed: u64) -> (u64, bool) {
     let (_, exists, ask) = STORIES[story];
     let mut stage = Stage::new::<K>(seed);
     let (first, second) = (stage.world.endpoint(), stage.world.endpoint());
-    let (id, mine, others) = (first.id(), stage.open::<K>(first.clone()), stage.open::<K>(second));
+    let (id, others) = (first.id(), stage.open::<K>(second));
+    // It knows of the growth, or it does not.
+    let early = (seed % 2 == 1).then(|| stage.open::<K>(first.clone()));
     if exists {
         assert_eq!(
             stage.calls::<K>(&others, Ask::Insert(b"original".to_vec())),
             Some(Answer::Done)
         );
     }
+    stage.prepares::<K>(scenery, &others);
+    let mine = early.unwrap_or_else(|| stage.open::<K>(first.clone()));
     let before = stage.world.posted(id);
     let ask = ask();
     let called = stage.judge.call(&name(1), ask.clone());
@@ -110,7 +176,7 @@ fn tell<K: Kit>(story: usize, fault: Fault, seed: u64) -> (u64, bool) {
         let (mine, ask) = (Rc::clone(&mine), ask.clone());
         async move { polled(async { carry_out(&mine, &name(1), &ask).await }, polls).await }
     });
-    let about = format!("{} {fault:?}, seed {seed}", STORIES[story].0);
+    let about = format!("{} {scenery:?} {fault:?}, seed {seed}", STORIES[story].0);
     let is_stopped = matches!(fault, Fault::IsStopped(_));
     let ended = match is_stopped {
         true => stage.world.run_until(stage.world.now() + 100_000),
@@ -195,44 +261,69 @@ fn ends<K: Kit>(mut stage: Stage, ids: [EndpointId; 2], about: &str) {
     stage.world.block_on(heir.recover()).expect("verbs do not fail any more");
     stage.calls::<K>(&heir, Ask::Get);
     let census = heir.census();
-    let named = u64::from(stage.world.block_on(heir.get(&name(1))).expect("it reads").is_some());
+    let mut named = 0;
+    let never = (!stage.fillers.is_empty()).then_some(99);
+    for key in [1].into_iter().chain(never).chain(stage.fillers.clone()) {
+        let found = stage.world.block_on(heir.get(&name(key))).expect("it reads");
+        assert!(found.is_some() || key < 100, "{about}: filler {key} is gone");
+        named += u64::from(found.is_some());
+    }
     assert_eq!((census.published, census.in_hand, census.tainted), (named, 0, 0), "{about}");
     assert!(census.free > 0, "{about}");
     stage.judge.verdict().unwrap_or_else(|wrong| panic!("{about}: {wrong}"));
 }
 
-/// Every fault at every verb of every story.
-fn all<K: Kit>(seeds: u64) -> (u64, u64) {
+/// Every fault at every verb of these stories.
+fn all<K: Kit>(scenery: Scenery, stories: &[usize], seeds: u64) -> (u64, u64) {
     let (mut points, mut runs, mut lost) = (0, 0, 0);
-    for story in 0..STORIES.len() {
-        let (verbs, _) = tell::<K>(story, Fault::None, 0);
+    for (&story, seed) in stories.iter().flat_map(|story| (0..seeds).map(move |seed| (story, seed)))
+    {
+        let (verbs, _) = tell::<K>(scenery, story, Fault::None, seed);
         for at in 0..verbs {
-            for seed in 0..seeds {
-                for outcome in Outcome::ALL {
-                    tell::<K>(story, Fault::Dies(at, outcome), seed);
-                    lost += u64::from(tell::<K>(story, Fault::Loses(at, outcome), seed).1);
-                }
-                tell::<K>(story, Fault::IsDropped(at + 1), seed);
-                tell::<K>(story, Fault::IsStopped(at), seed);
-                runs += 8;
+            for outcome in Outcome::ALL {
+                tell::<K>(scenery, story, Fault::Dies(at, outcome), seed);
+                lost += u64::from(tell::<K>(scenery, story, Fault::Loses(at, outcome), seed).1);
             }
+            tell::<K>(scenery, story, Fault::IsDropped(at + 1), seed);
+            tell::<K>(scenery, story, Fault::IsStopped(at), seed);
+            runs += 8;
         }
         points += verbs;
     }
-    assert!(lost > points, "completions of changes are lost: {lost} of {runs}");
-    (points, runs)
+    println!("{scenery:?}: {points} verbs, {runs} runs, {lost} with a change whose end was lost");
+    (points, lost)
 }
+
+const ALL: [usize; STORIES.len()] = [0, 1, 2, 3, 4, 5, 6];
 
 #[test]
 fn a_pointer_array_survives_every_verb() {
-    let (points, runs) = all::<ArrayOptimistic>(6);
-    println!("pointer array: {points} verbs, {runs} runs");
-    assert!(points > 25, "{points}");
+    let (points, lost) = all::<ArrayOptimistic>(Scenery::Still, &ALL, 6);
+    assert!(points > 25 * 6 && lost > points / 6, "{points}, {lost}");
 }
 
 #[test]
 fn race_survives_every_verb() {
-    let (points, runs) = all::<RaceOptimistic>(6);
-    println!("race: {points} verbs, {runs} runs");
-    assert!(points > 25, "{points}");
+    let (points, lost) = all::<RaceOptimistic>(Scenery::Still, &ALL, 6);
+    assert!(points > 25 * 6 && lost > points / 6, "{points}, {lost}");
+}
+
+#[test]
+fn an_insertion_that_makes_a_level_survives_every_verb() {
+    let (points, lost) = all::<RaceGrowing>(Scenery::Full, &[1], 2);
+    assert!(points > 100 && lost > 0, "{points}, {lost}");
+}
+
+#[test]
+fn a_table_that_is_moving_survives_every_verb() {
+    let (points, lost) = all::<RaceGrowing>(Scenery::Growing, &ALL, 2);
+    assert!(points > 300 && lost > 0, "{points}, {lost}");
+}
+
+#[test]
+fn a_group_of_which_some_slots_have_moved_survives_every_verb() {
+    for verb in [20, 28, 40] {
+        let (points, lost) = all::<RaceGrowing>(Scenery::HalfMoved(verb), &[0, 1, 2, 4], 2);
+        assert!(points > 100 && lost > 0, "{points}, {lost}");
+    }
 }

@@ -264,3 +264,50 @@ fn a_chunk_whose_claim_was_dropped_is_not_lost_to_its_client() {
     }
     assert!(dropped >= 4, "an insertion waits several times: {dropped}");
 }
+
+/// All pairs, in the order of their keys. Between two steps of a scan something is done.
+fn scanned(
+    world: &World,
+    store: &Plain<Race>,
+    mut meanwhile: impl FnMut(),
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (mut pairs, mut cursor) = (Vec::new(), None);
+    loop {
+        let (found, next) = world.block_on(store.scan(cursor)).unwrap();
+        pairs.extend(found);
+        meanwhile();
+        if next.is_none() {
+            pairs.sort();
+            return pairs;
+        }
+        cursor = next;
+    }
+}
+
+#[test]
+fn a_scan_meets_each_key_once_also_while_the_index_grows() {
+    const KEYS: u64 = 600;
+    for grows in [false, true] {
+        let (world, _, store) = built(Race::new(64), 1_000, 1_024);
+        for key in 0..KEYS {
+            world.block_on(store.insert(&name(key), &key.to_le_bytes())).unwrap();
+        }
+        let mut next = KEYS;
+        let pairs = scanned(&world, &store, || {
+            if grows {
+                for _ in 0..500 {
+                    world.block_on(store.insert(&name(next), b"later")).unwrap();
+                    next += 1;
+                }
+            }
+        });
+        assert_eq!(store.counts().growths > 0, grows);
+        let early: Vec<_> = pairs.iter().filter(|(_, value)| value != b"later").collect();
+        assert_eq!(early.len() as u64, KEYS, "grows {grows}");
+        let keys: std::collections::BTreeSet<_> = pairs.iter().map(|(key, _)| key).collect();
+        assert_eq!(keys.len(), pairs.len(), "no key twice");
+        assert!(early.iter().all(|(key, value)| key == value));
+        // A client that comes later sees all of them, wherever they are.
+        assert_eq!(scanned(&world, &store, || {}).len() as u64, next);
+    }
+}

@@ -343,3 +343,63 @@ fn what_is_dumped_can_be_loaded() {
     // A file that cannot be written leaves nothing behind.
     assert_eq!(stage.run(&["kv", "dump", "-s", "one", "/dev/full/x"]).0, 71);
 }
+
+/// Fills a store until it is full, and looks whether anything is missing.
+#[test]
+fn filling_actor() {
+    if !stage::is_actor() {
+        return;
+    }
+    let kv = Kv::open(&stage::options_from_environment(), "t").unwrap();
+    let value = |key: u32| vec![key as u8; 100 + key as usize % 20_000];
+    let full = (0..).find_map(|key: u32| match kv.put(key.to_le_bytes(), value(key)) {
+        Ok(()) => None,
+        Err(error @ KvError::Full { .. }) => Some((key, error)),
+        Err(error) => panic!("{error}"),
+    });
+    let (keys, error) = full.unwrap();
+    assert_eq!(error.code(), "store-full");
+    let kept = |key: u32| kv.get(key.to_le_bytes()).unwrap() == Some(value(key));
+    assert!((0..keys).all(kept), "what was stored is there");
+    assert_eq!(kv.get(keys.to_le_bytes()).unwrap(), None);
+    // What is removed makes room again.
+    for key in (0..keys).step_by(2) {
+        assert!(kv.remove(key.to_le_bytes()).unwrap());
+    }
+    for key in (0..keys).step_by(2) {
+        kv.put(key.to_le_bytes(), value(key)).unwrap();
+    }
+    assert!((0..keys).all(kept));
+    println!("\ncounted {keys}");
+}
+
+#[test]
+fn a_full_store_says_so_and_loses_nothing() {
+    let stage = Stage::new();
+    let mut shell = stage.program("sh");
+    // Files may have 64 MiB, in blocks of 512 bytes.
+    shell.args(["-c", "ulimit -f 131072; trap '' XFSZ; exec \"$0\" \"$@\""]);
+    shell.arg(std::env::current_exe().unwrap());
+    shell.args(["filling_actor", "--exact", "--nocapture"]).env("FARLOCK_TEST_ACTOR", "1");
+    let output = shell.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("counted "), "{said}");
+}
+
+#[test]
+fn a_store_grows_with_what_is_put_there() {
+    let stage = Stage::new();
+    let kv = stage.session().kv("t").unwrap();
+    let small = kv.bytes();
+    // More than the first table of the index has slots for.
+    for key in 0..200_000_u32 {
+        kv.put(key.to_le_bytes(), key.to_le_bytes()).unwrap();
+    }
+    assert!(kv.bytes() > small);
+    let another = kv.another().unwrap();
+    for key in 0..200_000_u32 {
+        assert_eq!(another.get(key.to_le_bytes()).unwrap().unwrap(), key.to_le_bytes());
+    }
+    assert_eq!(another.scan().count(), 200_000);
+}

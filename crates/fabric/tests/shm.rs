@@ -32,7 +32,16 @@ fn child() {
         "sender" => flood(&region.endpoint().unwrap()),
         "comer" => come_and_go(&options),
         "creator" => create_and_delete(&options),
+        "grower" => grow_on(&region),
         other => panic!("no such part: {other}"),
+    }
+}
+
+/// Makes a region longer until it may not, and then goes on trying.
+fn grow_on(region: &Region) {
+    say("ready");
+    loop {
+        let _ = region.grow(1);
     }
 }
 
@@ -778,6 +787,22 @@ fn a_process_stopped_while_it_attaches_keeps_nobody_out() {
         drop((region.endpoint().unwrap(), region.lane(true).unwrap()));
     };
     beside_a_stopped(&dir, "comer", attach, |()| drop(region.endpoint().unwrap()));
+}
+
+/// Nor does one that was stopped while it made the region longer.
+#[test]
+fn a_process_stopped_while_it_grows_a_region_keeps_nobody_out() {
+    let dir = TestDir::new("stopped-growing");
+    let region = dir.region();
+    let grow = |options: Options| {
+        let grown = Region::open(&options).unwrap().grow(1);
+        assert!(matches!(grown, Ok(_) | Err(GrowError::Limit { .. })), "{grown:?}");
+    };
+    beside_a_stopped(&dir, "grower", grow, |()| ());
+    // Whoever grew it last, its words are there.
+    let (at, bytes) = region.heap();
+    let e = region.endpoint().unwrap();
+    run(&e, e.faa64(at.plus(bytes - 8), 1)).unwrap();
 }
 
 /// Nor does one that was stopped while it made the region, wherever it was.

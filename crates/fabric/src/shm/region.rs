@@ -122,8 +122,6 @@ struct Inner {
     seed: Option<u64>,
     /// Threads that attach take turns.
     attaching: Mutex<()>,
-    /// Threads that grow the region take turns; the file's lock orders processes.
-    growing: Mutex<()>,
     /// The marks of lanes; opened for the first.
     marks: OnceLock<Marks>,
     /// How many places each thread keeps.
@@ -279,16 +277,19 @@ impl Region {
         self.mapping().heap()
     }
 
-    /// Makes the heap at least `bytes` longer, in whole blocks of 64 KiB, zeroed. Every process
-    /// can use the new words at once. Returns the new size of the heap in bytes.
+    /// Makes the heap at least `bytes` longer than it is now, in whole blocks of 64 KiB, zeroed. Every
+    /// process can use the new words at once. Returns the new size of the heap in bytes. Two that
+    /// do so at one time may see the same size now, and then make it longer once.
     ///
-    /// A crash in the middle leaves the old size, or the new one.
+    /// A crash in the middle leaves the old size, or the new one. A process that is stopped in the
+    /// middle keeps nobody waiting: the system gives a range its memory again without harm, and the
+    /// size that is published only grows.
     ///
     /// # Errors
     /// See [`GrowError`].
     pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
         let max_bytes = self.mapping().layout().capacity.max_bytes;
-        let _lock = self.lock().map_err(|source| GrowError::Io { what: "lock", source })?;
+        self.check_forks().map_err(|source| GrowError::Io { what: "open", source })?;
         if self.is_retired() {
             return Err(GrowError::Stale);
         }
@@ -302,7 +303,7 @@ impl Region {
             Errno::NOSPC | Errno::FBIG | Errno::DQUOT => GrowError::NoSpace { bytes: new - old },
             other => GrowError::Io { what: "allocate", source: other.into() },
         })?;
-        self.mapping().header().bytes.store(new, Ordering::Release);
+        self.mapping().header().bytes.fetch_max(new, Ordering::AcqRel);
         Ok(self.heap().1)
     }
 
@@ -426,7 +427,6 @@ impl Region {
             read_only: options.read_only,
             seed: options.seed,
             attaching: Mutex::new(()),
-            growing: Mutex::new(()),
             marks: OnceLock::new(),
             keepers: Keepers::default(),
             process: OnceLock::new(),
@@ -464,8 +464,7 @@ impl Region {
             let memory = memory.map_err(|e| io_error("map", &path, e))?;
             let (layout, options) = (sound.layout, Options::new("", "", name));
             Self::map(dir, file, memory, layout, origin.unwrap_or(Origin::FIRST), &options)?
-                .retire()
-                .map_err(|source| io_error("retire", &path, source))?;
+                .retire();
         }
         // Before the file: once that is gone, another region may have tethers of that name.
         tether::remove_all(dir, name)?;
@@ -533,27 +532,6 @@ impl Region {
             return Err(std::io::Error::other("it was opened before a fork; open it again"));
         }
         Ok(())
-    }
-
-    /// Takes the lock under which the region grows and is retired.
-    pub(super) fn lock(&self) -> std::io::Result<RegionLock<'_>> {
-        self.check_forks()?;
-        let threads = self.inner.growing.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = self.mapping().file();
-        file::lock_whole(file)?;
-        Ok(RegionLock { file, _threads: threads })
-    }
-}
-
-/// The lock on a region: released when dropped, or when its process dies.
-pub(super) struct RegionLock<'r> {
-    file: &'r File,
-    _threads: MutexGuard<'r, ()>,
-}
-
-impl Drop for RegionLock<'_> {
-    fn drop(&mut self) {
-        file::unlock_whole(self.file).expect("a lock on an open file can be released");
     }
 }
 

@@ -127,8 +127,7 @@ impl Region {
     }
 
     /// Closes the gates of all endpoints for good and wakes all sleepers.
-    pub(super) fn retire(&self) -> io::Result<()> {
-        let _lock = self.lock()?;
+    pub(super) fn retire(&self) {
         let mapping = self.mapping();
         mapping.header().retired.store(1, Ordering::SeqCst);
         // Who moves in from here on looks at that again when it has.
@@ -146,7 +145,6 @@ impl Region {
         }
         // Best effort here: new endpoints cannot attach, and tokens of the next incarnation win.
         let _ = barrier(false);
-        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@
 //! the checksum must be right, and the key must be the one that was asked for; otherwise the slot
 //! is read again.
 
+use smallvec::SmallVec;
 use twox_hash::XxHash3_64;
 
 use crate::key::Key;
@@ -35,13 +36,16 @@ pub(crate) fn seal(number: u64, generation: u32, key: &Key<'_>, value: &[u8]) ->
         .with(Header::GENERATION, generation.into())
         .with(Header::KEY_BYTES, key.len() as u64)
         .with(Header::VALUE_BYTES, value.len() as u64);
-    let mut bytes = Vec::with_capacity((key.len() + value.len()).next_multiple_of(8));
+    let mut bytes =
+        SmallVec::<[u8; 256]>::with_capacity((key.len() + value.len()).next_multiple_of(8));
     bytes.extend_from_slice(key);
     bytes.extend_from_slice(value);
     let sum = checksum(number, header, &bytes);
     bytes.resize(bytes.len().next_multiple_of(8), 0);
-    let payload = bytes.chunks_exact(8).map(word);
-    [header.0, sum].into_iter().chain(payload).collect()
+    let mut words = Vec::with_capacity(HEAD_WORDS + bytes.len() / 8);
+    words.extend([header.0, sum]);
+    words.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
+    words
 }
 
 /// What was in a block that is whole.
@@ -63,6 +67,12 @@ impl Opened {
     pub(crate) fn value(&self) -> &[u8] {
         &self.bytes[self.key_bytes..]
     }
+
+    /// The value's bytes, without another copy of them.
+    pub(crate) fn into_value(mut self) -> Vec<u8> {
+        self.bytes.drain(..self.key_bytes);
+        self.bytes
+    }
 }
 
 /// Reads the words of the block with this number. `None` if they are no whole block: torn, being
@@ -73,7 +83,8 @@ pub(crate) fn open(number: u64, words: &[u64], trusts: bool) -> Option<Opened> {
     let key_bytes = header.key_bytes() as usize;
     let length = key_bytes + header.value_bytes() as usize;
     let payload = payload.get(..length.div_ceil(8))?;
-    let mut bytes: Vec<u8> = payload.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut bytes = Vec::with_capacity(payload.len() * 8);
+    payload.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
     bytes.truncate(length);
     if key_bytes == 0 || !trusts && checksum(number, header, &bytes) != head[1] {
         return None;
@@ -85,10 +96,6 @@ pub(crate) fn open(number: u64, words: &[u64], trusts: bool) -> Option<Opened> {
 fn checksum(number: u64, header: Header, payload: &[u8]) -> u64 {
     let place = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     XxHash3_64::oneshot_with_seed(header.0 ^ place, payload)
-}
-
-fn word(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
 #[cfg(test)]

@@ -2,18 +2,49 @@
 
 use farlock_fabric::verb::{CHAIN_MAX, WORDS_MAX};
 use farlock_fabric::{Addr, Endpoint, Fault, Link, Verb};
+use smallvec::SmallVec;
 
 /// How often a verb whose completion was lost is posted again, if that does no harm.
 pub(crate) const LOST_MAX: u32 = 16;
+
+/// Words that were read. Those of two buckets, and of most blocks, are not put into the heap.
+pub(crate) type Words = SmallVec<[u64; 40]>;
+
+/// Verbs that go out with one doorbell.
+type Chain = SmallVec<[Link<'static>; CHAIN_MAX]>;
 
 /// Reads so many words. May tear between any two.
 pub(crate) async fn read<E: Endpoint>(
     endpoint: &E,
     addr: Addr,
     words: usize,
-) -> Result<Vec<u64>, Fault> {
-    let mut found = read_all(endpoint, &[(addr, words)]).await?;
-    Ok(found.pop().expect("one place was asked for"))
+) -> Result<Words, Fault> {
+    let part = |first: usize| (addr.plus(first as u64 * 8), WORDS_MAX.min(words - first));
+    let parts = (0..words).step_by(WORDS_MAX).map(part);
+    gather(endpoint, &parts.collect::<SmallVec<[_; 2]>>()).await
+}
+
+/// Reads these places, each of at most [`WORDS_MAX`] words, a chain at a time. Returns their words,
+/// one place after the other.
+pub(crate) async fn gather<E: Endpoint>(
+    endpoint: &E,
+    places: &[(Addr, usize)],
+) -> Result<Words, Fault> {
+    let mut found = Words::new();
+    found.resize(places.iter().map(|(_, words)| words).sum(), 0);
+    let mut rest = &mut found[..];
+    for places in places.chunks(CHAIN_MAX) {
+        let link = |&(addr, words): &(Addr, usize)| Verb::Read { addr, words: words as u16 }.into();
+        let chain: Chain = places.iter().map(link).collect();
+        posted_again(async || endpoint.chain(&chain).await).await?;
+        for (index, &(_, words)) in places.iter().enumerate() {
+            let (part, behind) = rest.split_at_mut(words);
+            let copied = endpoint.copy_read(index, part);
+            assert_eq!(copied, words, "a read brings what it asked for");
+            rest = behind;
+        }
+    }
+    Ok(found)
 }
 
 /// Reads these places, of any length.
@@ -41,21 +72,14 @@ pub(crate) async fn read_many<E: Endpoint>(
     endpoint: &E,
     places: &[(Addr, usize)],
 ) -> Result<Vec<Vec<u64>>, Fault> {
-    let mut found = Vec::with_capacity(places.len());
-    for chain in places.chunks(CHAIN_MAX) {
-        let links: Vec<Link<'_>> = chain
-            .iter()
-            .map(|&(addr, words)| Verb::Read { addr, words: words as u16 }.into())
-            .collect();
-        posted_again(async || endpoint.chain(&links).await).await?;
-        for (index, &(_, words)) in chain.iter().enumerate() {
-            let mut part = vec![0; words];
-            let copied = endpoint.copy_read(index, &mut part);
-            assert_eq!(copied, words, "a read brings what it asked for");
-            found.push(part);
-        }
-    }
-    Ok(found)
+    let all = gather(endpoint, places).await?;
+    let mut rest = &all[..];
+    let part = |&(_, words): &(Addr, usize)| {
+        let (part, behind) = rest.split_at(words);
+        rest = behind;
+        part.to_vec()
+    };
+    Ok(places.iter().map(part).collect())
 }
 
 /// Reads one word.

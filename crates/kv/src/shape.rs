@@ -97,7 +97,7 @@ impl Shape {
     /// There is none, or a verb failed.
     pub async fn check<E: Endpoint>(&self, endpoint: &E) -> Result<(), OpenError> {
         let found = far::read(endpoint, self.base, HEADER_WORDS).await?;
-        if found == self.header() { Ok(()) } else { Err(OpenError::OtherShape) }
+        if found[..] == self.header() { Ok(()) } else { Err(OpenError::OtherShape) }
     }
 
     fn header(&self) -> [u64; HEADER_WORDS] {

@@ -11,7 +11,7 @@ use super::change::{Change, Purpose};
 use super::core::Store;
 use crate::block;
 use crate::error::{ReadError, WriteError};
-use crate::far;
+use crate::far::{self, Words};
 use crate::flaw::Flaw;
 use crate::index::{Index, Key};
 use crate::pool::Standing;
@@ -90,7 +90,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(())
     }
 
-    async fn states(&self, chunk: u32, class: Class) -> Result<Vec<u64>, ReadError> {
+    async fn states(&self, chunk: u32, class: Class) -> Result<Words, ReadError> {
         let blocks = self.shape.blocks(class) as usize;
         Ok(far::read(self.endpoint(), self.shape.state_addr(chunk, 0), blocks).await?)
     }

@@ -1,6 +1,7 @@
 //! Finding a key: the words of its slots, and the block behind the one that is its own.
 
 use farlock_fabric::Addr;
+use smallvec::SmallVec;
 
 use super::core::Store;
 use crate::block::{self, Opened};
@@ -16,8 +17,11 @@ use crate::word::SlotWord;
 /// How often a key is looked for again, since others changed it meanwhile.
 const TURNS_MAX: u32 = 10_000;
 
-/// The slots of a key, by bucket.
-type Slots = Vec<Vec<(Addr, SlotWord)>>;
+/// The slots of a key, one bucket after the other.
+type Slots = SmallVec<[(Addr, SlotWord); 32]>;
+
+/// Places that are read with one doorbell, and how many words there.
+type Places = SmallVec<[(Addr, usize); 3]>;
 
 /// The slots that a key may have, as they were read.
 #[derive(Clone, Debug)]
@@ -25,7 +29,7 @@ pub(super) struct Probe {
     /// The highest level of which slots were read.
     pub(super) level: u32,
     buckets: Buckets,
-    /// Those of that level, by bucket.
+    /// Those of that level.
     slots: Slots,
     /// Where slots of several levels are the key's: those.
     mixed: Option<Vec<(Addr, SlotWord)>>,
@@ -38,7 +42,7 @@ impl Probe {
             Some(mixed) => (&mixed[..], &[][..]),
             None => (&[][..], &self.slots[..]),
         };
-        mixed.iter().chain(alone.iter().flatten()).copied()
+        mixed.iter().chain(alone).copied()
     }
 
     /// Whether all of them are of one level.
@@ -49,11 +53,14 @@ impl Probe {
     /// An empty slot for a new key: in the emptiest bucket, and of what it shares with others only
     /// when there is nothing else. Asked only where all are of one level.
     pub(super) fn room(&self) -> Option<(Addr, SlotWord)> {
-        let rooms = self.buckets.iter().zip(&self.slots).filter_map(|(bucket, slots)| {
+        let mut rest = &self.slots[..];
+        let rooms = self.buckets.iter().filter_map(|bucket| {
+            let (slots, behind) = rest.split_at(bucket.slots.into());
+            rest = behind;
             let (first, count) = bucket.shared;
             let shared = |at: &usize| (first..first + count).contains(&(*at as u16));
             let empty = |at: &usize| !slots[*at].1.is_taken() && !slots[*at].1.is_moved();
-            let empties: Vec<usize> = (0..slots.len()).filter(empty).collect();
+            let empties: SmallVec<[usize; 24]> = (0..slots.len()).filter(empty).collect();
             let own = empties.iter().find(|at| !shared(at)).copied();
             let at = own.or(empties.first().copied())?;
             Some(((own.is_none(), slots.len() - empties.len()), slots[at]))
@@ -88,7 +95,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     pub(super) async fn probe(&self, key: &Key<'_>) -> Result<Probe, ReadError> {
         let level = self.levels.borrow().lowest();
         let (buckets, slots) = self.slots_at(key, level, false).await?;
-        let has_moved = slots.iter().flatten().any(|(_, word)| word.is_moved());
+        let has_moved = slots.iter().any(|(_, word)| word.is_moved());
         let probe = Probe { level, buckets, slots, mixed: None };
         match has_moved {
             false => Ok(probe),
@@ -99,7 +106,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// Goes on where slots have moved.
     async fn probe_on(&self, key: &Key<'_>, probe: Probe) -> Result<Probe, ReadError> {
         let Probe { mut level, mut buckets, mut slots, .. } = probe;
-        let mut found: Vec<(Addr, SlotWord)> = slots.iter().flatten().copied().collect();
+        let mut found: Vec<(Addr, SlotWord)> = slots.to_vec();
         loop {
             let (moved, stayed): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|(_, word)| word.is_moved());
@@ -120,9 +127,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
             level += 1;
             (buckets, slots) = self.slots_at(key, level, true).await?;
             // What is in another slot of this level is a copy, and may be an old one.
-            found.extend(slots.iter().flatten().filter(|(slot, _)| heirs.contains(slot)));
+            found.extend(slots.iter().filter(|(slot, _)| heirs.contains(slot)));
         }
-        let is_of_one_level = slots.iter().flatten().eq(&found);
+        let is_of_one_level = slots.iter().eq(&found);
         Ok(Probe { level, buckets, slots, mixed: (!is_of_one_level).then_some(found) })
     }
 
@@ -139,19 +146,19 @@ impl<S: Scheme, I: Index> Store<S, I> {
         if learns {
             places.push((self.shape.levels(), LEVEL_WORDS));
         }
-        let mut words = far::read_many(self.endpoint(), &places).await?;
-        if learns && let Some(levels) = words.pop() {
-            self.levels.borrow_mut().learn(&levels);
+        let words = far::gather(self.endpoint(), &places).await?;
+        let slots = places
+            .iter()
+            .take(buckets.len())
+            .flat_map(|&(addr, words)| (0..words).map(move |at| addr.plus(at as u64 * 8)));
+        let slots: Slots = slots.zip(words.iter().copied().map(SlotWord)).collect();
+        if learns {
+            self.levels.borrow_mut().learn(&words[slots.len()..]);
         }
-        let slots = places.iter().zip(words).map(|(&(addr, _), words)| {
-            let slot = |(at, word): (usize, u64)| (addr.plus(at as u64 * 8), SlotWord(word));
-            words.into_iter().enumerate().map(slot).collect()
-        });
-        let slots = slots.collect();
         Ok((buckets, slots))
     }
 
-    fn places(&self, buckets: &Buckets, level: u32) -> Result<Vec<(Addr, usize)>, ReadError> {
+    fn places(&self, buckets: &Buckets, level: u32) -> Result<Places, ReadError> {
         let levels = self.levels.borrow();
         let place = |bucket: &Bucket| {
             let addr = levels.addr(level, bucket.offset).ok_or(ReadError::Corrupt)?;
@@ -203,28 +210,36 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// Reads the block that a word names. `None` if what was read is not that: the block was
     /// recycled since, or the slot is damaged.
     pub(super) async fn read_block(&self, word: SlotWord) -> Result<Read, ReadError> {
-        let mut found = self.read_blocks(&[word]).await?;
-        Ok(found.pop().expect("one block was asked for"))
+        let Some(named) = self.named(word) else { return Ok(None) };
+        let addr = self.shape.block_addr(named.number);
+        let words = far::read(self.endpoint(), addr, named.class.words()).await?;
+        Ok(self.opened(word, named, &words))
+    }
+
+    /// The block that a word names, if there is such a one; its generation is not known.
+    fn named(&self, word: SlotWord) -> Option<Block> {
+        let class = Class::from_number(word.class())?;
+        let block = Block { number: word.block(), class, generation: 0 };
+        self.shape.place(block).map(|_| block)
+    }
+
+    /// What was read of the block that a word names, if it is that use of it.
+    fn opened(&self, word: SlotWord, named: Block, words: &[u64]) -> Read {
+        let opened = block::open(named.number, words, self.errs(Flaw::TornValue))?;
+        let is_named = self.version(opened.generation) == word.version();
+        let block = Block { generation: opened.generation, ..named };
+        (is_named || self.errs(Flaw::RecycledBlock)).then_some((block, opened))
     }
 
     /// The same for several words, in as few round trips as they take.
     pub(super) async fn read_blocks(&self, words: &[SlotWord]) -> Result<Vec<Read>, ReadError> {
-        let named = |word: &SlotWord| {
-            let class = Class::from_number(word.class())?;
-            let block = Block { number: word.block(), class, generation: 0 };
-            self.shape.place(block).map(|_| block)
-        };
-        let blocks: Vec<Option<Block>> = words.iter().map(named).collect();
+        let blocks: Vec<Option<Block>> = words.iter().map(|word| self.named(*word)).collect();
         let place = |block: &Block| (self.shape.block_addr(block.number), block.class.words());
         let places: Vec<(Addr, usize)> = blocks.iter().flatten().map(place).collect();
         let mut read = far::read_all(self.endpoint(), &places).await?.into_iter();
         let open = |(word, block): (&SlotWord, Option<Block>)| {
-            let named = block?;
-            let words = read.next().expect("each block was read");
-            let opened = block::open(named.number, &words, self.errs(Flaw::TornValue))?;
-            let is_named = self.version(opened.generation) == word.version();
-            let block = Block { generation: opened.generation, ..named };
-            (is_named || self.errs(Flaw::RecycledBlock)).then_some((block, opened))
+            let block = block?;
+            self.opened(*word, block, &read.next().expect("each block was read"))
         };
         Ok(words.iter().zip(blocks).map(open).collect())
     }

@@ -34,7 +34,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
         let key = Key::new(key).ok_or(ReadError::BadKey)?;
         match self.locate(&key).await? {
-            Seen::Found(found) => Ok(Some(found.opened.value().to_vec())),
+            Seen::Found(found) => Ok(Some(found.opened.into_value())),
             Seen::Absent(_) => Ok(None),
         }
     }

@@ -134,7 +134,15 @@ impl Kv {
     /// # Errors
     /// See [`KvError`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, KvError> {
-        self.read(key.as_ref(), |stored| stored.data(|| self.now()).map(<[u8]>::to_vec))
+        let key = key.as_ref();
+        let Some(mut bytes) = self.stored(key)? else { return Ok(None) };
+        let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
+        let length = stored.data(|| self.now()).map(<[u8]>::len);
+        Ok(length.map(|length| {
+            // What lies beside it stands behind it.
+            bytes.truncate(length);
+            bytes
+        }))
     }
 
     /// How long a key's value still has; `None` if there is none, `Some(None)` if it does not end.
@@ -288,17 +296,20 @@ impl Kv {
         self.lane().now()
     }
 
+    /// What is stored under a key.
+    fn stored(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        self.hub.check()?;
+        let found = block_on(self.lane(), self.store.get(key));
+        found.map_err(|error| KvError::of_read(error, key))
+    }
+
     /// What is to be known of what is stored under a key, if anything is.
     fn read<T>(
         &self,
         key: &[u8],
         tell: impl FnOnce(Stored<'_>) -> Option<T>,
     ) -> Result<Option<T>, KvError> {
-        self.hub.check()?;
-        let found = block_on(self.lane(), self.store.get(key));
-        let Some(bytes) = found.map_err(|error| KvError::of_read(error, key))? else {
-            return Ok(None);
-        };
+        let Some(bytes) = self.stored(key)? else { return Ok(None) };
         Ok(tell(Stored::decode(&bytes).ok_or(KvError::Corrupt)?))
     }
 

@@ -19,11 +19,15 @@ use farlock_kv::index::Race;
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, Shape, Store, WriteError};
 use judge::{Answer, Ask, Judge};
-use support::{TestDir, part, say};
+use support::{Peer, TestDir, part, say};
 
 type Shared = Store<Optimistic<ShmEndpoint>, Race>;
 
-const INDEX: Race = Race::new(8);
+const INDEX: Race = Race::new(1);
+
+/// A store in which an index grows for milliseconds, in bytes and chunks.
+const LARGE_HEAP_BYTES: u64 = 4 << 20;
+const LARGE_CHUNKS: u32 = 7_000;
 
 fn shape(region: &Region, chunks: u32) -> Shape {
     let (base, bytes) = region.heap();
@@ -91,51 +95,81 @@ impl OfStore for Shared {
     }
 }
 
-#[test]
-fn threads_see_each_key_do_one_thing_after_the_other() {
+/// Three threads change so many keys, and one of them makes the index larger now and then.
+fn threads_change(name: &str, keys: u64, chunks: u32, grows: bool) -> u64 {
     const THREADS: u64 = 3;
     const STEPS: u64 = 4_000;
-    let dir = TestDir::new("kv-threads");
+    let dir = TestDir::new(name);
     let mut options = dir.options();
-    options.heap_bytes = 256 << 10;
+    options.heap_bytes = 512 << 10;
     let region = Region::open(&options).unwrap();
-    now(shape(&region, 256).create(&region.endpoint().unwrap())).unwrap();
+    now(shape(&region, chunks).create(&region.endpoint().unwrap())).unwrap();
     let (judge, rereads) = (Mutex::new(Judge::default()), AtomicU64::new(0));
+    let (growths, moves) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (region, judge, rereads) = (&region, &judge, &rereads);
+            let (growths, moves) = (&growths, &moves);
             scope.spawn(move || {
-                let store = store(region, 256);
+                let store = store(region, chunks);
                 for step in 0..STEPS {
-                    let key = (store.scheme_endpoint().random() % 5).to_le_bytes();
+                    if grows && thread == 0 && step % 500 == 250 {
+                        // Until no run of chunks is left.
+                        let _ = now(store.grow());
+                    }
+                    let key = (store.scheme_endpoint().random() % keys).to_le_bytes();
                     let ask = ask(&store, thread, step);
                     let called = judge.lock().unwrap().call(&key, ask.clone());
                     let answer = carry_out(&store, &key, &ask);
                     judge.lock().unwrap().answer(&key, called, ask, answer);
                 }
-                rereads.fetch_add(store.counts().rereads, Ordering::Relaxed);
+                let counts = store.counts();
+                rereads.fetch_add(counts.rereads, Ordering::Relaxed);
+                growths.fetch_add(counts.growths, Ordering::Relaxed);
+                moves.fetch_add(counts.moves, Ordering::Relaxed);
                 now(store.close()).unwrap();
             });
         }
     });
-    let judge = judge.into_inner().unwrap();
-    println!("{} operations, {} rereads", judge.answered, rereads.into_inner());
+    let (judge, growths) = (judge.into_inner().unwrap(), growths.into_inner());
+    let (rereads, moves) = (rereads.into_inner(), moves.into_inner());
+    println!("{} operations, {rereads} rereads, {growths} levels, {moves} moves", judge.answered);
     assert_eq!((judge.answered, judge.open), (THREADS * STEPS, 0));
     judge.verdict().unwrap();
+    growths
+}
+
+#[test]
+fn threads_see_each_key_do_one_thing_after_the_other() {
+    assert_eq!(threads_change("kv-threads", 5, 256, false), 0);
+}
+
+#[test]
+fn threads_see_no_key_get_lost_while_the_index_grows() {
+    assert!(threads_change("kv-threads-grow", 5, 600, true) >= 4);
+    assert!(threads_change("kv-threads-fill", 300, 900, false) >= 3);
 }
 
 /// Plays a part in another process; does nothing in the test run itself.
 #[test]
 fn child() {
-    let Some((part, options)) = part() else { return };
+    let Some((part, mut options)) = part() else { return };
+    let grows = part.starts_with("grows");
+    if grows {
+        options.heap_bytes = LARGE_HEAP_BYTES;
+    }
     let region = Region::open(&options).unwrap();
-    let store = store(&region, 32);
+    let store = store(&region, if grows { LARGE_CHUNKS } else { 32 });
     let own = part.into_bytes();
     let begun = now(store.get(&own)).unwrap();
     let begun = begun.map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()));
     for number in begun + 1.. {
         now(store.upsert(&own, &number.to_le_bytes())).unwrap();
         now(store.increment(b"sum", 1)).unwrap();
+        if grows {
+            // Until no run of chunks is left.
+            let _ = now(store.grow());
+        }
         // When nobody listens any more this ends the process.
         say(number);
     }
@@ -177,4 +211,47 @@ fn what_a_killed_process_was_told_is_there_and_its_memory_comes_back() {
     assert_eq!((census.published, census.in_hand, census.tainted), (3, 0, 0));
     // The face that blocks is the same.
     assert_eq!(block_on(heir.scheme_endpoint(), heir.delete(b"sum")), Ok(()));
+}
+
+#[test]
+fn processes_that_are_killed_as_the_index_grows_leave_what_they_were_told() {
+    let mut levels = Vec::new();
+    for round in 0..16 {
+        let dir = TestDir::new(&format!("kv-grows-{round}"));
+        let mut options = dir.options();
+        options.heap_bytes = LARGE_HEAP_BYTES;
+        let region = Region::open(&options).unwrap();
+        let shape = shape(&region, LARGE_CHUNKS);
+        now(shape.create(&region.endpoint().unwrap())).unwrap();
+        let heir = store(&region, LARGE_CHUNKS);
+        let mut children = [dir.child("grows one"), dir.child("grows two")];
+        let told = children.each_mut().map(|child| {
+            (0..round % 4).for_each(|_| drop(child.hear()));
+            child.hear().parse::<u64>().unwrap()
+        });
+        children.iter_mut().for_each(Peer::kill_and_reap);
+        let number = |key: &[u8]| {
+            let value = now(heir.get(key)).unwrap();
+            value.map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()))
+        };
+        let (one, two, sum) = (number(b"grows one"), number(b"grows two"), number(b"sum"));
+        assert!(one >= told[0] && two >= told[1], "{one}, {two}: {told:?}");
+        assert!(sum <= one + two && sum + 2 >= one + two, "{sum} of {one} and {two}");
+        now(heir.recover()).unwrap();
+        now(heir.audit()).unwrap();
+        let census = heir.census();
+        assert_eq!((census.published, census.in_hand, census.tainted), (3, 0, 0));
+        // It goes on where they were.
+        for key in 0..40_u64 {
+            now(heir.insert(&key.to_le_bytes(), b"more")).unwrap();
+        }
+        assert_eq!((number(b"grows one"), number(b"sum")), (one, sum));
+        let word = |level: u64| {
+            now(heir.scheme_endpoint().read64(shape.base.plus(64 + level * 8))).unwrap();
+            heir.scheme_endpoint().old() as u64
+        };
+        levels.push((1..28).take_while(|&level| word(level) != 0).count());
+    }
+    println!("levels above the first: {levels:?}");
+    assert!(levels.iter().any(|&levels| levels > 2), "{levels:?}");
 }

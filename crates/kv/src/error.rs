@@ -47,7 +47,8 @@ pub enum WriteError {
     /// No memory is left for a value of this size.
     #[error("the store has no memory left for a value of this size")]
     PoolFull,
-    /// Every slot that the key may have is another key's.
+    /// Every slot that the key may have is another key's, and the index cannot grow: it keeps its
+    /// size, or no run of chunks is left for another level.
     #[error("the index has no slot left for this key")]
     IndexFull,
     /// Others changed the key each time before this client could, too often.

@@ -7,6 +7,7 @@
 use farlock_fabric::Addr;
 
 use crate::shape::{LEVELS, Shape};
+use crate::word::ChunkWord;
 
 /// The levels that one client knows.
 #[derive(Debug)]
@@ -88,5 +89,22 @@ impl Levels {
             let chunks = self.shape.table_chunks(level).unwrap_or(0);
             (first..first + chunks).contains(&chunk)
         })
+    }
+}
+
+/// A run of chunks that is being made the table of a level. It outlives the operation that began
+/// it, since the compares that claim it may be on their way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    pub(crate) level: u32,
+    pub(crate) first: u32,
+    /// The words of its chunks, as they were.
+    pub(crate) words: Vec<ChunkWord>,
+}
+
+impl Run {
+    /// What the header says where it has become the level.
+    pub(crate) fn word(&self) -> u64 {
+        u64::from(self.first) + 1
     }
 }

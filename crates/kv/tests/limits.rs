@@ -192,8 +192,8 @@ fn a_table_that_has_grown_costs_no_verb_more() {
     assert_eq!(cost(&store), (3, 2, 6));
     for level in 0..3 {
         world.block_on(store.grow()).unwrap();
-        // Each moves a group, or counts up to eight that have moved.
-        for _ in 0..(GROUPS << level) * 9 / 8 + 2 {
+        // Each moves a group, or counts up to 16 that have moved.
+        for _ in 0..(GROUPS << level) * 17 / 16 + 2 {
             world.block_on(store.update(&name(1), b"helps")).unwrap();
         }
         assert_eq!(cost(&store), (3, 2, 6), "at level {}", level + 1);
@@ -227,6 +227,30 @@ fn damaged_memory_is_an_error_and_no_value() {
     assert_eq!(world.block_on(store.get(&name(1))), Err(ReadError::Corrupt));
     world.poke(value, world.peek(value) ^ 1);
     assert_eq!(world.block_on(store.get(&name(1))), Ok(Some(b"a value".to_vec())));
+}
+
+#[test]
+fn a_damaged_block_stays_an_error_where_the_index_grows() {
+    let (world, shape, store) = built(Race::new(1), 40, 256);
+    for key in 0..12 {
+        world.block_on(store.insert(&name(key), &[key as u8 + 1; 9])).unwrap();
+    }
+    let first = shape.base.plus(shape.bytes() - 40 * 256);
+    let mut words = (0..40 * 32).map(|word| first.plus(word * 8));
+    let damaged = words.find(|&addr| world.peek(addr) == u64::from_le_bytes([8; 8]));
+    world.poke(damaged.expect("it lies in a chunk"), 0);
+    for _ in 0..2 {
+        world.block_on(store.grow()).unwrap();
+        assert_eq!(world.block_on(store.get(&name(7))), Err(ReadError::Corrupt));
+        for key in (0..12).filter(|key| *key != 7) {
+            let value = vec![key as u8 + 1; 9];
+            assert_eq!(world.block_on(store.get(&name(key))), Ok(Some(value.clone())));
+            world.block_on(store.update(&name(key), &value)).unwrap();
+        }
+        assert_eq!(world.block_on(store.get(&name(7))), Err(ReadError::Corrupt));
+        assert_eq!(world.block_on(store.delete(&name(7))), Err(WriteError::Corrupt));
+    }
+    world.block_on(store.insert(&name(20), b"new")).unwrap();
 }
 
 #[test]

@@ -10,11 +10,11 @@
 //! Two hashes of a key choose a main bucket each, and with each comes the overflow bucket beside
 //! it: two reads of 128 bytes, one round trip.
 //!
-//! The paper's table grows by subtables, of which a directory knows, and each of them is locked as
-//! it splits. Here a whole level has twice the groups of the one before. A choice is the high bits
-//! of a hash times the number of buckets, so bucket `m` of a level is `2m` or `2m + 1` of the
-//! next, and both lie in group `m`. The overflow bucket of group `g` becomes those of the groups
-//! `2g` and `2g + 1`. A slot keeps its place in its bucket.
+//! The paper's table grows by subtables, of which a directory knows, and one client at a time
+//! splits one, under a lock. Here a whole level has twice the groups of the one before. A choice is
+//! the high bits of a hash times the number of buckets, so bucket `m` of a level is `2m` or
+//! `2m + 1` of the next, and both lie in group `m`. The overflow bucket of group `g` becomes those
+//! of the groups `2g` and `2g + 1`. A slot keeps its place in its bucket.
 
 use super::slots::{Bucket, Buckets, Growth, Index};
 use crate::key::Key;

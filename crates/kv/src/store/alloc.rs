@@ -243,7 +243,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     /// Takes over every chunk of the dead, and what this client has and does not know of. Returns
-    /// how many there were. Those that were claimed for a level of the index are given back. They stay this client's until it gives them back: [`Store::close`].
+    /// how many there were. They stay this client's until it gives them back: [`Store::close`].
+    /// What the dead have claimed for a level of the index, and not made one, is nobody's again.
     ///
     /// A crash in the middle leaves chunks that are this client's, and so the dead's.
     ///

@@ -6,11 +6,10 @@ use std::collections::VecDeque;
 use farlock_fabric::Posted;
 
 use super::change::Change;
-use super::grow::Run;
 use crate::error::OpenError;
 use crate::flaw::Flaw;
 use crate::index::Index;
-use crate::levels::Levels;
+use crate::levels::{Levels, Run};
 use crate::pool::{Census, Pool};
 use crate::shape::{Block, LEVELS, Shape};
 use crate::sync::Scheme;

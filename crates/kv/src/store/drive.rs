@@ -227,6 +227,10 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// The slot has moved to the next level, so the compare that was posted last has failed. One
     /// whose completion was lost may have been made before: then what it put there has moved too.
     async fn moved_away(&self, change: &Change) -> Result<Verdict, Fault> {
+        // Only a withdrawal depends on what was there instead: the value, committed, or not.
+        if !change.lost && change.purpose != Purpose::Withdraw {
+            return Ok(Verdict::Failed(SlotWord::MOVED));
+        }
         let found = match self.inherited(change).await {
             Ok(found) => found,
             Err(ReadError::Fabric(fault)) => return Err(fault),

@@ -90,8 +90,8 @@ pub(super) enum Seen {
 }
 
 impl<S: Scheme, I: Index> Store<S, I> {
-    /// Reads every slot that a key may have: of the lowest level, and where slots have moved, of the
-    /// levels that they have moved to. That order is the one in which a key moves.
+    /// Reads every slot that a key may have: of the lowest level, and where slots have moved, of
+    /// the levels that they have moved to. That order is the one in which a key moves.
     pub(super) async fn probe(&self, key: &Key<'_>) -> Result<Probe, ReadError> {
         let level = self.levels.borrow().lowest();
         let (buckets, slots) = self.slots_at(key, level, false).await?;

@@ -14,6 +14,7 @@ use super::core::Store;
 use crate::error::{ReadError, WriteError};
 use crate::far;
 use crate::index::Index;
+use crate::levels::Run;
 use crate::shape::{LEVEL_WORDS, LEVELS};
 use crate::sync::Scheme;
 use crate::word::ChunkWord;
@@ -21,27 +22,11 @@ use crate::word::ChunkWord;
 /// How often a client tries to make a level, while others take the chunks that it wants.
 const TRIES_MAX: u32 = 16;
 
-/// A run of chunks that is being made the table of a level. It outlives the operation that began
-/// it, since the compares that claim it may be on their way.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Run {
-    level: u32,
-    first: u32,
-    /// The words of its chunks, as they were.
-    words: Vec<ChunkWord>,
-}
-
-impl Run {
-    /// What the header says where it has become the level.
-    fn word(&self) -> u64 {
-        u64::from(self.first) + 1
-    }
-}
-
 impl<S: Scheme, I: Index> Store<S, I> {
-    /// Makes the index larger, ahead of need: it gets a level with twice the slots, to which changes
-    /// move the keys. An insertion that finds no slot does so itself. Where the level before has not
-    /// moved yet, that is done first, which takes some round trips for each of its groups.
+    /// Makes the index larger, ahead of need: it gets a level with twice the slots, to which
+    /// changes move the keys. An insertion that finds no slot does so itself. Where the level
+    /// before has not moved yet, that is done first, which takes some round trips for each of its
+    /// groups.
     ///
     /// A crash leaves the next level or none, and chunks that others give back.
     ///
@@ -141,8 +126,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(is_mine && self.swap_chunks(run.first + 1, others.iter().map(swap)).await?)
     }
 
-    /// Changes the words of chunks from this one on, each from one word to another. `Ok(false)`: one
-    /// was neither.
+    /// Changes the words of chunks from this one on, each from one word to another. `Ok(false)`:
+    /// one was neither.
     async fn swap_chunks(
         &self,
         first: u32,

@@ -1,14 +1,15 @@
 //! Moving slots from one level of the index to the next, while both are in use.
 //!
-//! A slot has two heirs at the next level, and they are nobody else's. To move it is three steps:
-//! read its heirs and then the slot; copy what it says to its heirs, each by a compare with what was
-//! read there; then compare the slot with what was copied, and mark it as moved. A heir is no key's
-//! slot before its own is marked, and a mark stays.
+//! A slot has two heirs at the next level, and they are nobody else's. To move it takes three
+//! steps: read its heirs and then the slot; copy what it says to its heirs, each by a compare with
+//! what was read there; then compare the slot with what was copied, and mark it as moved. A heir is
+//! no key's slot before its own is marked, and a mark stays.
 //!
 //! What a slot says for its heirs: the word of a value goes to the heir that is its key's, and the
-//! other one learns that it passed by; the word of an empty slot goes to both, and so does a pending
-//! one, emptied, whose insertion then finds itself taken off; that nothing ever was there needs no
-//! copy.
+//! other one learns that it passed by; the word of an empty slot goes to both, and so does a
+//! pending one, emptied, whose insertion then finds itself taken off; that nothing ever was there
+//! needs no copy. Where a slot points to what is no block, the memory is damaged, and both get its
+//! word.
 //!
 //! Why no copy is an old one: the heirs were read before the slot, so they say what the slot said
 //! earlier, or the same, and go forward with each copy; a slot never says the same twice, and so
@@ -34,8 +35,9 @@ use crate::word::SlotWord;
 /// How often a group is looked at while others change its slots.
 const TURNS_MAX: u32 = 10_000;
 
-/// Of how many groups a client that helps takes one.
-const WINDOW: u64 = 8;
+/// Of how many groups a client that helps takes one, so that several that help do not all move the
+/// same. They are read at once.
+const WINDOW: u64 = 16;
 
 /// A slot that has not moved yet.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,12 @@ impl Leaving {
         }
     }
 
+    /// What they are to say, where a slot points to what is no block. Nobody can say which of them
+    /// is its key's, and neither shall say that the key is absent.
+    fn leaves_damage(&mut self) {
+        self.heirs.iter_mut().for_each(|heir| heir.2 = self.word);
+    }
+
     /// What they are to say, where a value is here that goes to one of them.
     fn leaves_value(&mut self, to: usize) {
         self.heirs.iter_mut().for_each(|heir| heir.2 = self.word.passed_by());
@@ -62,8 +70,8 @@ impl Leaving {
 }
 
 impl<S: Scheme, I: Index> Store<S, I> {
-    /// Moves one group where an index is growing, so that it has moved long before it is full again.
-    /// What fails is left to the next change.
+    /// Moves one group where an index is growing, so that it has moved long before it is full
+    /// again. What fails is left to the next change.
     pub(super) async fn move_some(&self) {
         if self.levels.borrow().is_growing() {
             let _ = self.move_one_of_a_few().await;
@@ -118,8 +126,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(())
     }
 
-    /// Moves every slot of a group to the next level, which this client knows. Any number of clients
-    /// may do so at once. A crash leaves slots that have moved, and slots that another client moves.
+    /// Moves every slot of a group to the next level, which this client knows. Any number of
+    /// clients may do so at once. A crash leaves slots that have moved, and slots that another
+    /// client moves.
     async fn move_group(&self, level: u32, group: u64) -> Result<(), ReadError> {
         // The slots that pointed to what was no block when they were last read.
         let mut suspects: Vec<(Addr, SlotWord)> = Vec::new();
@@ -129,11 +138,18 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 return Ok(());
             }
             let unsure = self.decide(level, &mut leaving).await?;
-            if unsure.iter().any(|slot| suspects.contains(slot)) {
-                return Err(ReadError::Corrupt);
-            }
+            leaving.retain_mut(|leaving| {
+                let slot = (leaving.slot, leaving.word);
+                // Twice the same slot says that this was its block all the time between.
+                let is_damaged = suspects.contains(&slot);
+                match unsure.contains(&slot) {
+                    true if is_damaged => leaving.leaves_damage(),
+                    true => return false,
+                    false => {}
+                }
+                true
+            });
             suspects = unsure;
-            leaving.retain(|leaving| !suspects.contains(&(leaving.slot, leaving.word)));
             if self.errs(Flaw::MovedBeforeCopied) {
                 self.mark(&leaving).await?;
             }
@@ -164,8 +180,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(leaving.collect())
     }
 
-    /// Decides what the heirs of these slots are to say. Returns the slots which pointed to what was
-    /// no block.
+    /// Decides what the heirs of these slots are to say. Returns the slots which pointed to what
+    /// was no block.
     async fn decide(
         &self,
         level: u32,

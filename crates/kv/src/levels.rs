@@ -102,6 +102,42 @@ pub(crate) struct Run {
     pub(crate) words: Vec<ChunkWord>,
 }
 
+/// The run that a client makes a level of, if it does.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    current: Option<Run>,
+    begun: u64,
+}
+
+impl Runs {
+    /// The run that was begun and has not ended.
+    pub(crate) fn current(&self) -> Option<Run> {
+        self.current.clone()
+    }
+
+    /// How many were begun so far.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Begins a run that was looked for when so many had been begun, and none was under way.
+    /// `false`: another task of this client has begun one since. That one may have claimed some of
+    /// the same chunks, and by the same words; it would be unknown which run they are of.
+    pub(crate) fn begin(&mut self, run: &Run, begun: u64) -> bool {
+        let is_first = self.begun == begun && self.current.is_none();
+        if is_first {
+            self.current = Some(run.clone());
+            self.begun += 1;
+        }
+        is_first
+    }
+
+    /// The run has become a level, or its chunks are given back.
+    pub(crate) fn end(&mut self, run: &Run) {
+        self.current.take_if(|current| current == run);
+    }
+}
+
 impl Run {
     /// What the header says where it has become the level.
     pub(crate) fn word(&self) -> u64 {

@@ -3,13 +3,16 @@
 
 mod scene;
 
+use std::rc::Rc;
+
 use farlock_fabric::{Addr, Endpoint};
 use farlock_kv::index::{PointerArray, Race};
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{
-    Index, KEY_BYTES_MAX, OpenError, ReadError, Scheme, Shape, Store, VALUE_BYTES_MAX, WriteError,
+    ChunkWord, Index, KEY_BYTES_MAX, OpenError, ReadError, Scheme, Shape, Store, VALUE_BYTES_MAX,
+    WriteError,
 };
-use farlock_sim::{Config, SimEndpoint, Weakness, World};
+use farlock_sim::{Config, Outcome, Ratio, SimEndpoint, Weakness, World};
 use scene::{name, polled};
 
 type Plain<I> = Store<Optimistic<SimEndpoint>, I>;
@@ -227,6 +230,51 @@ fn damaged_memory_is_an_error_and_no_value() {
     assert_eq!(world.block_on(store.get(&name(1))), Err(ReadError::Corrupt));
     world.poke(value, world.peek(value) ^ 1);
     assert_eq!(world.block_on(store.get(&name(1))), Ok(Some(b"a value".to_vec())));
+}
+
+/// Two tasks of one client made the same level of two runs that had chunks in common, and gave back
+/// those of the run that had become the level, since another client gave chunks back in between.
+#[test]
+fn tasks_that_grow_at_once_give_no_chunk_of_a_level_back() {
+    for seed in 0..500 {
+        let weakness = Weakness { late_ns_max: 20_000, late: Ratio::one_in(3), ..Weakness::FULL };
+        let world = World::new(Config { seed, weakness, endpoints: 8, ..Config::default() });
+        let index = Race::new(1);
+        let (index_bytes, index_tag) = (index.bytes(), index.tag());
+        let base = Addr::from_bits(0);
+        let mut shape = Shape { base, chunks: 40, chunk_bytes: 64, index_bytes, index_tag };
+        shape.base = world.region(world.node(), shape.bytes());
+        world.block_on(shape.create(&world.endpoint())).unwrap();
+        let open = |endpoint: SimEndpoint| {
+            let scheme = Optimistic::new(endpoint, Backoff::NONE);
+            Rc::new(world.block_on(Store::open(scheme, index, shape)).unwrap())
+        };
+        // It dies as it makes its run a level.
+        let dead = world.endpoint();
+        let store = open(dead.clone());
+        world.crash_at(dead.id(), world.posted(dead.id()) + 8, Outcome::Never);
+        world.spawn(dead.id(), async move { drop(store.grow().await) });
+        world.run();
+        let (growing, other) = (open(world.endpoint()), open(world.endpoint()));
+        for (store, recovers) in [(&growing, false), (&growing, false), (&other, true)] {
+            let (store, endpoint) = (Rc::clone(store), store.scheme().endpoint().clone());
+            world.spawn(endpoint.id(), async move {
+                endpoint.sleep(endpoint.random() % 20_000).await;
+                match recovers {
+                    true => drop(store.recover().await),
+                    false => drop(store.grow().await),
+                }
+            });
+        }
+        world.run();
+        let word = |at: u64| world.peek(shape.base.plus(at));
+        let classes = (0..40).map(|chunk| ChunkWord(word(512 + chunk * 8)).class());
+        let claimed = classes.filter(|class| *class == ChunkWord::TABLE).count();
+        let levels = (1..28).take_while(|level| word(64 + level * 8) != 0);
+        let needed: u64 = levels.map(|level| (192 << level) / 64).sum();
+        assert!(needed > 0, "seed {seed}: there are chunks for a level");
+        assert_eq!(claimed as u64, needed, "seed {seed}: chunks of levels");
+    }
 }
 
 #[test]

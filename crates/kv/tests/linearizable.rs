@@ -103,12 +103,8 @@ fn a_table_that_grows() {
     runs::<RaceGrowing>("growing, few chunks", 400, poor, || None);
     let tasks = Play { tasks: 3, clients: 2, operations: 5, ..calm.in_a_storm() };
     runs::<RaceGrowing>("growing, 3 tasks", 200, tasks, || None);
-    runs::<RaceGrowing>(
-        "growing, near wrap",
-        100,
-        Play { near_wrap: true, ..tight.in_a_storm() },
-        || None,
-    );
+    let wrap = Play { near_wrap: true, ..tight.in_a_storm() };
+    runs::<RaceGrowing>("growing, near wrap", 100, wrap, || None);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::change::Change;
 use crate::error::OpenError;
 use crate::flaw::Flaw;
 use crate::index::Index;
-use crate::levels::{Levels, Run};
+use crate::levels::{Levels, Runs};
 use crate::pool::{Census, Pool};
 use crate::shape::{Block, LEVELS, Shape};
 use crate::sync::Scheme;
@@ -55,8 +55,7 @@ pub struct Store<S: Scheme, I: Index> {
     /// How many chunks have memory.
     pub(super) chunks: Cell<u32>,
     pub(super) levels: RefCell<Levels>,
-    /// The run of chunks that is being made a level of the index.
-    pub(super) run: RefCell<Option<Run>>,
+    pub(super) runs: RefCell<Runs>,
     /// Changes whose operation was dropped, or gave up on them.
     pub(super) left: RefCell<Vec<Change>>,
     /// Blocks whose use is over, and whose count is on its way.
@@ -93,7 +92,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             pool: RefCell::new(Pool::new(shape)),
             chunks: Cell::new(shape.chunks),
             levels: RefCell::new(Levels::new(shape, group)),
-            run: RefCell::default(),
+            runs: RefCell::default(),
             left: RefCell::default(),
             frees: RefCell::default(),
             counts: Cell::default(),
@@ -147,7 +146,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
 
     /// Whether a dropped operation has left something to [`Store::settle`].
     pub fn is_unsettled(&self) -> bool {
-        let is_growing = self.run.borrow().is_some();
+        let is_growing = self.runs.borrow().current().is_some();
         is_growing || !self.left.borrow().is_empty() || !self.frees.borrow().is_empty()
     }
 

@@ -49,12 +49,18 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 return Ok(());
             }
             self.move_all_below(level).await?;
-            let begun = self.run.borrow().clone();
-            let run = match begun {
-                Some(run) => run,
-                None => self.find_run(level + 1).await?.ok_or(WriteError::IndexFull)?,
+            let (begun, current) = {
+                let runs = self.runs.borrow();
+                (runs.begun(), runs.current())
             };
-            self.publish(run).await?;
+            if let Some(run) = current {
+                self.publish(run).await?;
+                continue;
+            }
+            let run = self.find_run(level + 1).await?.ok_or(WriteError::IndexFull)?;
+            if self.runs.borrow_mut().begin(&run, begun) {
+                self.publish(run).await?;
+            }
         }
         Err(WriteError::IndexFull)
     }
@@ -93,7 +99,6 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// Claims a run and makes it a level, or gives it back where others were first. What is not
     /// carried out to its end goes on in the next call.
     async fn publish(&self, run: Run) -> Result<(), ReadError> {
-        *self.run.borrow_mut() = Some(run.clone());
         let is_made = self.claim_run(&run).await? && {
             let addr = self.shape.level_word(run.level);
             let found = far::swap_once(self.endpoint(), addr, 0, run.word()).await?;
@@ -108,11 +113,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             });
             self.swap_chunks(run.first, given).await?;
         }
-        // Another task of this client may have gone on to another run.
-        let is_current = self.run.borrow().as_ref() == Some(&run);
-        if is_current {
-            *self.run.borrow_mut() = None;
-        }
+        self.runs.borrow_mut().end(&run);
         Ok(())
     }
 
@@ -144,7 +145,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
 
     /// Finishes what a dropped operation has begun of a level. Where verbs fail it stays.
     pub(super) async fn settle_run(&self) {
-        let run = self.run.borrow().clone();
+        let run = self.runs.borrow().current();
         if let Some(run) = run {
             let _ = self.publish(run).await;
         }

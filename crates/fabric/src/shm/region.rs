@@ -277,9 +277,9 @@ impl Region {
         self.mapping().heap()
     }
 
-    /// Makes the heap at least `bytes` longer than it is now, in whole blocks of 64 KiB, zeroed. Every
-    /// process can use the new words at once. Returns the new size of the heap in bytes. Two that
-    /// do so at one time may see the same size now, and then make it longer once.
+    /// Makes the heap at least `bytes` longer than it is now, in whole blocks of 64 KiB, zeroed.
+    /// Every process can use the new words at once. Returns the new size of the heap in bytes. Two
+    /// that do so at one time may see the same size now, and then make it longer once.
     ///
     /// A crash in the middle leaves the old size, or the new one. A process that is stopped in the
     /// middle keeps nobody waiting: the system gives a range its memory again without harm, and the

@@ -86,7 +86,7 @@ pub(super) struct Found {
 pub(super) enum Seen {
     Found(Found),
     /// At some moment while the slots were read, no slot had it.
-    Absent(Probe),
+    Absent(Box<Probe>),
 }
 
 impl<S: Scheme, I: Index> Store<S, I> {
@@ -175,7 +175,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             let probe = self.probe(key).await?;
             match self.among(key, &probe, SlotWord::is_committed).await? {
                 Among::One(found) => return Ok(Seen::Found(found)),
-                Among::None => return Ok(Seen::Absent(probe)),
+                Among::None => return Ok(Seen::Absent(Box::new(probe))),
                 Among::Unsure(slot) if suspect == Some(slot) => return Err(ReadError::Corrupt),
                 Among::Unsure(slot) => suspect = Some(slot),
             }

@@ -148,7 +148,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             }
             match self.locate(key).await? {
                 Seen::Found(_) => return Ok(None),
-                Seen::Absent(probe) => later = Some(probe),
+                Seen::Absent(probe) => later = Some(*probe),
             }
         }
         Err(WriteError::Busy)

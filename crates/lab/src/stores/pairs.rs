@@ -63,11 +63,11 @@ pub(super) fn open(target: Target, dir: &Path, port: u16) -> anyhow::Result<Box<
 
 impl Pairs for Kv {
     fn get(&mut self, key: &[u8; 8]) -> anyhow::Result<Option<usize>> {
-        Ok(Kv::get(self, key)?.map(|value| value.len()))
+        Ok(Self::get(self, key)?.map(|value| value.len()))
     }
 
     fn put(&mut self, key: &[u8; 8], value: &[u8]) -> anyhow::Result<()> {
-        Ok(Kv::put(self, key, value)?)
+        Ok(Self::put(self, key, value)?)
     }
 }
 

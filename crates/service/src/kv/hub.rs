@@ -153,8 +153,8 @@ impl Hub {
         self.region.heap().1
     }
 
-    /// Gives the store memory for so many chunks more, side by side, where a handle knew that it had
-    /// `known` and found too few. Another client may have been first.
+    /// Gives the store memory for so many chunks more, side by side, where a handle knew that it
+    /// had `known` and found too few. Another client may have been first.
     pub(super) fn grow(&self, known: u32, wanted: u32) -> Result<(), KvError> {
         let bytes = self.bytes();
         if self.shape.chunks_in(bytes) >= known.saturating_add(wanted) {

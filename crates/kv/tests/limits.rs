@@ -350,7 +350,7 @@ fn scanned(
     let (mut pairs, mut cursor) = (Vec::new(), None);
     loop {
         let (found, next) = world.block_on(store.scan(cursor)).unwrap();
-        pairs.extend(found);
+        pairs.extend(found.into_iter().map(Result::unwrap));
         meanwhile();
         if next.is_none() {
             pairs.sort();

@@ -403,3 +403,42 @@ fn a_store_grows_with_what_is_put_there() {
     }
     assert_eq!(another.scan().count(), 200_000);
 }
+
+/// What was damaged is told, and all the rest is there.
+#[test]
+fn a_damaged_store_gives_what_is_whole() {
+    use std::os::unix::fs::FileExt;
+    const KEYS: u32 = 2_000;
+    let stage = Stage::new();
+    let kv = Kv::open(&stage.options(), "t").unwrap();
+    for key in 0..KEYS {
+        kv.put(key.to_le_bytes(), [key as u8 | 1; 100]).unwrap();
+    }
+    let path = stage.dir().join(".stores/default/t");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    // The value of every hundredth key.
+    let mut damaged = 0;
+    for key in (0..KEYS).step_by(100) {
+        let value = [&key.to_le_bytes()[..], &[key as u8 | 1; 100]].concat();
+        let at = bytes.windows(value.len()).position(|window| window == value).unwrap();
+        file.write_all_at(b"damage", at as u64 + 50).unwrap();
+        damaged += 1;
+    }
+    for key in 0..KEYS {
+        let found = kv.get(key.to_le_bytes());
+        match key % 100 {
+            0 => assert!(matches!(found, Err(KvError::Corrupt)), "{key}: {found:?}"),
+            _ => assert_eq!(found.unwrap().unwrap(), [key as u8 | 1; 100]),
+        }
+    }
+    let dump = stage.file("dump");
+    let (status, _, said) = stage.run(&["kv", "dump", "-s", "t", dump.to_str().unwrap()]);
+    assert!(status == 69 && said.contains(&format!("{damaged} pairs are damaged")), "{said}");
+    let whole = std::fs::read(dump).unwrap();
+    let lines = whole.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(lines, (KEYS - damaged) as usize);
+    let (status, listed, _) = stage.run(&["kv", "scan", "-s", "t"]);
+    assert_eq!((status, listed.lines().count()), (69, lines));
+}

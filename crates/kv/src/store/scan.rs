@@ -32,14 +32,15 @@ impl<S: Scheme, I: Index> Store<S, I> {
     ///
     /// From the first to the last: each pair is as it was at some moment of the call that returned
     /// it. A key that was there all the time is there once; one that came or went meanwhile may be
-    /// missing, and one that was removed and inserted again may be there twice.
+    /// missing, and one that was removed and inserted again may be there twice. A slot that points
+    /// to what is no block is told as [`ReadError::Corrupt`] among the pairs.
     ///
     /// # Errors
     /// See [`ReadError`]; the next call may go on from the same cursor.
     pub async fn scan(
         &self,
         from: Option<Cursor>,
-    ) -> Result<(Vec<Pair>, Option<Cursor>), ReadError> {
+    ) -> Result<(Vec<Result<Pair, ReadError>>, Option<Cursor>), ReadError> {
         let Cursor { level, offset } = match from {
             Some(cursor) => cursor,
             None => {
@@ -67,12 +68,18 @@ impl<S: Scheme, I: Index> Store<S, I> {
         &self,
         slot: Addr,
         word: SlotWord,
-        pairs: &mut Vec<Pair>,
+        pairs: &mut Vec<Result<Pair, ReadError>>,
     ) -> Result<(), ReadError> {
         let mut slots = vec![(slot, word)];
         while let Some((slot, word)) = slots.pop() {
-            let (word, pair) = self.pair_at(slot, word).await?;
-            pairs.extend(pair);
+            let (word, pair) = match self.pair_at(slot, word).await {
+                Err(ReadError::Corrupt) => {
+                    pairs.push(Err(ReadError::Corrupt));
+                    continue;
+                }
+                read => read?,
+            };
+            pairs.extend(pair.map(Ok));
             if word.is_moved() {
                 let of_last = |slot| {
                     let levels = self.levels.borrow();

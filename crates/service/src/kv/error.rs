@@ -121,9 +121,12 @@ impl KvError {
             Self::Open { source, .. } | Self::Full { source: Some(source) } => {
                 return hint_of(source);
             }
-            Self::NotAStore { .. } | Self::Corrupt => {
-                "what can be read is had by `farlock kv dump`; `farlock kv drop` removes the store"
+            Self::NotAStore { name } => {
+                return format!(
+                    "`farlock kv drop {name}` removes it; a dump of it can be loaded anew"
+                );
             }
+            Self::Corrupt => "other keys can still be read; `farlock kv drop` removes the store",
             Self::Thread(_) => "raise the limit on processes (ulimit -u)",
             Self::Gone { .. } => "open it again: it is created anew, empty",
             Self::Forked => "open the store after the fork",

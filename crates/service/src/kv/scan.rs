@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use farlock_fabric::block_on;
-use farlock_kv::Cursor;
+use farlock_kv::{Cursor, ReadError};
 use farlock_locks::Token;
 
 use super::Kv;
@@ -30,7 +30,7 @@ pub struct Pair {
 pub struct Scan<'k> {
     kv: &'k Kv,
     /// Those that were read, the next one last.
-    pairs: Vec<farlock_kv::Pair>,
+    pairs: Vec<Result<farlock_kv::Pair, ReadError>>,
     next: Next,
 }
 
@@ -43,7 +43,8 @@ enum Next {
 
 impl Kv {
     /// Every pair of the store. A key that is there all the time is seen, once, as it was at some
-    /// moment meanwhile; one that comes or goes meanwhile may be.
+    /// moment meanwhile; one that comes or goes meanwhile may be. In place of a pair whose memory
+    /// was damaged there is [`KvError::Corrupt`], and the scan goes on.
     pub fn scan(&self) -> Scan<'_> {
         Scan { kv: self, pairs: Vec::new(), next: Next::First }
     }
@@ -67,7 +68,8 @@ impl Iterator for Scan<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             while let Some(pair) = self.pairs.pop() {
-                if let Some(pair) = self.pair(pair).transpose() {
+                let pair = pair.map_err(|error| KvError::of_read(error, b""));
+                if let Some(pair) = pair.and_then(|pair| self.pair(pair)).transpose() {
                     return Some(pair);
                 }
             }

@@ -9,6 +9,7 @@ use farlock::text::shown;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::lines::Line;
+use super::whole::Whole;
 use crate::cli::report::{Exit, Failure, printed, say};
 
 /// The bar is told of so many lines at a time.
@@ -88,7 +89,7 @@ pub(super) fn dump(store: &Kv, file: Option<&Path>) -> Result<(), Failure> {
     match file {
         None => {
             let mut output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-            write_pairs(store, &mut output, printed)
+            write_pairs(store, &mut output, printed)?.end()
         }
         Some(path) => {
             let failed =
@@ -103,29 +104,31 @@ pub(super) fn dump(store: &Kv, file: Option<&Path>) -> Result<(), Failure> {
             let write = || {
                 let file = File::create_new(&new).map_err(failed)?;
                 let mut output = BufWriter::with_capacity(1 << 16, file);
-                write_pairs(store, &mut output, |outcome| outcome.map_err(failed))?;
+                let whole = write_pairs(store, &mut output, |outcome| outcome.map_err(failed))?;
                 let file = output.into_inner().map_err(|error| failed(error.into_error()))?;
                 file.sync_all().map_err(failed)?;
-                std::fs::rename(&new, path).map_err(failed)
+                std::fs::rename(&new, path).map_err(failed)?;
+                Ok(whole)
             };
-            let written = write();
-            if written.is_err() {
-                // What is half written is of no use.
-                let _ = std::fs::remove_file(&new);
-            }
-            written
+            write()
+                .inspect_err(|_: &Failure| {
+                    // What is half written is of no use.
+                    let _ = std::fs::remove_file(&new);
+                })?
+                .end()
         }
     }
 }
 
-fn write_pairs(
-    store: &Kv,
+/// Writes the pairs that are whole; what is to be said of the others is in what this returns.
+fn write_pairs<'k>(
+    store: &'k Kv,
     output: &mut impl Write,
     check: impl Fn(io::Result<()>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+) -> Result<Whole<'k>, Failure> {
     let mut line = Vec::new();
-    for pair in store.scan() {
-        let pair = pair?;
+    let mut whole = Whole::new(store);
+    while let Some(pair) = whole.next()? {
         if pair.value.is_none() && pair.token.is_none() {
             continue;
         }
@@ -134,5 +137,6 @@ fn write_pairs(
         Line { key: pair.key, value: pair.value, time_left, token }.write(&mut line);
         check(output.write_all(&line))?;
     }
-    check(output.flush())
+    check(output.flush())?;
+    Ok(whole)
 }

@@ -2,6 +2,7 @@
 
 mod lines;
 mod load;
+mod whole;
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -18,6 +19,7 @@ use super::lock::seconds;
 use super::places::{Places, RegionArg};
 use super::report::{Exit, Failure, print, printed};
 use lines::Line;
+use whole::Whole;
 
 /// Store, read and remove values by their keys, without a server.
 ///
@@ -300,8 +302,8 @@ fn get(store: &Kv, key: &[u8], raw: bool) -> Result<(), Failure> {
 
 fn scan(store: &Kv, prefix: &[u8]) -> Result<(), Failure> {
     let mut lines = Vec::new();
-    for pair in store.scan() {
-        let pair = pair?;
+    let mut whole = Whole::new(store);
+    while let Some(pair) = whole.next()? {
         let Some(value) = pair.value.filter(|_| pair.key.starts_with(prefix)) else { continue };
         let line = Line { key: pair.key, value: Some(value), ..Line::default() };
         line.write(&mut lines);
@@ -310,5 +312,6 @@ fn scan(store: &Kv, prefix: &[u8]) -> Result<(), Failure> {
             lines.clear();
         }
     }
-    printed(io::stdout().write_all(&lines))
+    printed(io::stdout().write_all(&lines))?;
+    whole.end()
 }

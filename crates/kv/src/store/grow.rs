@@ -25,8 +25,7 @@ const TRIES_MAX: u32 = 16;
 impl<S: Scheme, I: Index> Store<S, I> {
     /// Makes the index larger, ahead of need: it gets a level with twice the slots, to which
     /// changes move the keys. An insertion that finds no slot does so itself. Where the level
-    /// before has not moved yet, that is done first, which takes some round trips for each of its
-    /// groups.
+    /// before has not moved yet, a read of a key takes one round trip more for each such level.
     ///
     /// A crash leaves the next level or none, and chunks that others give back.
     ///
@@ -48,7 +47,6 @@ impl<S: Scheme, I: Index> Store<S, I> {
             if self.levels.borrow().highest() > level {
                 return Ok(());
             }
-            self.move_all_below(level).await?;
             let (begun, current) = {
                 let runs = self.runs.borrow();
                 (runs.begun(), runs.current())
@@ -63,19 +61,6 @@ impl<S: Scheme, I: Index> Store<S, I> {
             }
         }
         Err(WriteError::IndexFull)
-    }
-
-    /// Moves what has not moved yet of the levels below this one.
-    async fn move_all_below(&self, level: u32) -> Result<(), ReadError> {
-        let groups = self.levels.borrow().groups(level);
-        // Each turn moves a group or counts some.
-        for _ in 0..2 * groups {
-            if self.levels.borrow().lowest() >= level {
-                return Ok(());
-            }
-            self.move_one_of_a_few().await?;
-        }
-        Err(ReadError::Busy)
     }
 
     /// A run of chunks for a level that nobody has and that were never written; the last one, since

@@ -79,7 +79,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     /// Moves one of the first groups that have not moved, and counts those that have.
-    pub(super) async fn move_one_of_a_few(&self) -> Result<(), ReadError> {
+    async fn move_one_of_a_few(&self) -> Result<(), ReadError> {
         let group_words = Self::growth().group;
         let (level, first, count, table) = {
             let levels = self.levels.borrow();
@@ -113,7 +113,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         }
     }
 
-    /// Moves every slot that a key may have at a level.
+    /// Moves every slot that a key may have at a level, where those of the levels below have moved.
     pub(super) async fn move_key(&self, key: &Key<'_>, level: u32) -> Result<(), ReadError> {
         let group_bytes = Self::growth().group as u64 * 8;
         let buckets = self.index.buckets(key, level).ok_or(ReadError::BadKey)?;
@@ -126,9 +126,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(())
     }
 
-    /// Moves every slot of a group to the next level, which this client knows. Any number of
-    /// clients may do so at once. A crash leaves slots that have moved, and slots that another
-    /// client moves.
+    /// Moves every slot of a group to the next level, which this client knows. The slots that this
+    /// group comes from have moved. Any number of clients may do so at once. A crash leaves slots
+    /// that have moved, and slots that another client moves.
     async fn move_group(&self, level: u32, group: u64) -> Result<(), ReadError> {
         // The slots that pointed to what was no block when they were last read.
         let mut suspects: Vec<(Addr, SlotWord)> = Vec::new();
@@ -169,15 +169,20 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let new_words = far::read(self.endpoint(), new, 2 * slots).await?;
         let old_words = far::read(self.endpoint(), old, slots).await?;
         let unmoved = old_words.iter().enumerate().filter(|(_, word)| !SlotWord(**word).is_moved());
-        let leaving = unmoved.map(|(at, &word)| {
-            let heir = |at: usize| {
-                let says = SlotWord(new_words[at]);
-                (new.plus(at as u64 * 8), says, says)
-            };
-            let slot = old.plus(at as u64 * 8);
-            Leaving { slot, word: SlotWord(word), heirs: heirs(at).map(heir) }
-        });
-        Ok(leaving.collect())
+        let leaving: Vec<Leaving> = unmoved
+            .map(|(at, &word)| {
+                let heir = |at: usize| {
+                    let says = SlotWord(new_words[at]);
+                    (new.plus(at as u64 * 8), says, says)
+                };
+                let slot = old.plus(at as u64 * 8);
+                Leaving { slot, word: SlotWord(word), heirs: heirs(at).map(heir) }
+            })
+            .collect();
+        // A heir moves after its slot has.
+        let is_amiss =
+            leaving.iter().flat_map(|leaving| leaving.heirs).any(|heir| heir.1.is_moved());
+        if is_amiss { Err(ReadError::Corrupt) } else { Ok(leaving) }
     }
 
     /// Decides what the heirs of these slots are to say. Returns the slots which pointed to what

@@ -34,6 +34,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
         let key = Key::new(key).ok_or(ReadError::BadKey)?;
         match self.locate(&key).await? {
+            Seen::Found(found) if self.overlooks(found.slot) => Ok(None),
             Seen::Found(found) => Ok(Some(found.opened.into_value())),
             Seen::Absent(_) => Ok(None),
         }

@@ -27,4 +27,13 @@ pub enum Flaw {
     EmptyMovesAlone,
     /// An insertion at a new level leaves the old slots of its key where they are.
     UnmovedInsertion,
+    /// An executor whose operation has failed says that it has succeeded.
+    FalseSuccess,
+    /// Whichever key it is, it is taken for the same.
+    CombinesAcrossKeys,
+    /// A writer that has written and whose turn is over writes once more, as if its turn had begun
+    /// anew.
+    ExecutesAgain,
+    /// An increment is taken for an overwrite.
+    CombinesIncrements,
 }

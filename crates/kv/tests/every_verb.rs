@@ -8,10 +8,16 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId};
-use farlock_kv::{Index, Shape, Store};
-use farlock_sim::{Config, Ended, Handle, Outcome, SimEndpoint, Weakness, World};
+use farlock_kv::{Index, Scheme, Shape, Store};
+use farlock_locks::record::mcs::Mcs;
+use farlock_locks::{Client, within};
+use farlock_sim::check::Called;
+use farlock_sim::{Config, Ended, Handle, Outcome, SimEndpoint, Task, Weakness, World};
 use scene::judge::{Answer, Ask, Judge};
-use scene::{ArrayOptimistic, Kit, RaceGrowing, RaceOptimistic, carry_out, name, polled};
+use scene::{
+    ArrayCider, ArrayOptimistic, Kit, RaceCider, RaceGrowing, RaceOptimistic, carry_out, name,
+    polled,
+};
 
 /// What befalls the first client at its `verb`-th verb, or after so many polls.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +34,9 @@ const STOP_NS: u64 = 50_000_000;
 
 /// How long the others' four operations beside a stopped client may take, in nanoseconds.
 const OTHERS_NS_MAX: u64 = 1_000_000;
+
+/// How often it is looked whether a client has posted so many verbs: for 200 microseconds.
+const LOOKS_MAX: u32 = 10_000;
 
 /// What the first client does, in a store that has this key or not.
 type Story = (&'static str, bool, fn() -> Ask);
@@ -206,7 +215,7 @@ fn tell<K: Kit>(scenery: Scenery, story: usize, fault: Fault, seed: u64) -> (u64
         assert!(!mine.is_unsettled() && mine.census().in_hand == 0, "{about}: {:?}", mine.census());
     }
     let lost = mine.counts().lost > 0;
-    ends::<K>(stage, [id, others.scheme_id()], &about);
+    ends::<K>(stage, &[id, others.scheme_id()], &about);
     (verbs, lost)
 }
 
@@ -236,10 +245,12 @@ fn at_verb(
     let (handle, endpoint) = (world.handle(), endpoint.clone());
     let id = endpoint.id();
     world.spawn(id, async move {
-        while handle.posted(id) < verb {
+        for _ in 0..LOOKS_MAX {
+            if handle.posted(id) >= verb {
+                return act(&handle, id);
+            }
             endpoint.sleep(20).await;
         }
-        act(&handle, id);
     });
 }
 
@@ -247,15 +258,15 @@ trait Known {
     fn scheme_id(&self) -> EndpointId;
 }
 
-impl<S: farlock_kv::Scheme, I: Index> Known for Store<S, I> {
+impl<S: Scheme, I: Index> Known for Store<S, I> {
     fn scheme_id(&self) -> EndpointId {
         self.scheme().endpoint().id()
     }
 }
 
 /// Everybody is dead, and an heir has it all.
-fn ends<K: Kit>(mut stage: Stage, ids: [EndpointId; 2], about: &str) {
-    ids.into_iter().for_each(|id| stage.world.kill(id));
+fn ends<K: Kit>(mut stage: Stage, ids: &[EndpointId], about: &str) {
+    ids.iter().for_each(|id| stage.world.kill(*id));
     stage.world.run();
     let heir = stage.open::<K>(stage.world.endpoint());
     stage.world.block_on(heir.recover()).expect("verbs do not fail any more");
@@ -326,4 +337,147 @@ fn a_group_of_which_some_slots_have_moved_survives_every_verb() {
         let (points, lost) = all::<RaceGrowing>(Scenery::HalfMoved(verb), &[0, 1, 2, 4], 2);
         assert!(points > 100 && lost > 0, "{points}, {lost}");
     }
+}
+
+/// Who stands in line, in this order.
+const ROLES: [&str; 3] = ["coordinator", "participant", "executor"];
+
+/// After how many polls an operation is dropped, at most.
+const POLLS: u64 = 25;
+
+/// A client of a batch: its store, and its operation.
+struct Member<K: Kit> {
+    endpoint: SimEndpoint,
+    store: Kept<K>,
+    before: u64,
+    ask: Ask,
+    called: Called,
+    task: Task<Option<Option<Answer>>>,
+}
+
+/// What a run of a batch has come to.
+struct Batch {
+    /// Verbs that each role has posted until nobody had anything left to do.
+    verbs: [u64; 3],
+    /// Operations that were combined.
+    combined: u64,
+}
+
+/// Lets three clients stand in line behind a holder, one of which something befalls, and releases.
+fn tell_batch<K: Kit>(last: &Ask, role: usize, fault: Fault, seed: u64) -> Batch {
+    let mut stage = Stage::new::<K>(seed);
+    let others = stage.open::<K>(stage.world.endpoint());
+    assert_eq!(stage.calls::<K>(&others, Ask::Insert(b"original".to_vec())), Some(Answer::Done));
+    let keeper = Client::new(stage.world.endpoint(), Mcs::default(), Default::default());
+    let guard = stage.world.block_on(keeper.exclusive(stage.locks)).expect("it is free");
+    let asks = [Ask::Update(b"first".to_vec()), Ask::Upsert(b"second".to_vec()), last.clone()];
+    let about = format!("{} {fault:?}, {last:?} last, seed {seed}", ROLES[role]);
+    let mut members: Vec<Member<K>> = Vec::new();
+    for (at, ask) in asks.into_iter().enumerate() {
+        let fault = if at == role { fault } else { Fault::None };
+        members.push(gets_in_line(&mut stage, ask, fault));
+        stage.world.run_until(stage.world.now() + 15_000);
+    }
+    // A client that has lost a verb of the lock may be next in line and never say so.
+    let _ = stage.world.block_on(within(keeper.endpoint(), STOP_NS / 500, guard.release()));
+    stage.world.run_until(stage.world.now() + 100_000);
+    answers(&mut stage, &members);
+    let begun = stage.world.now();
+    for ask in [Ask::Get, Ask::Upsert(b"others".to_vec()), Ask::Get, Ask::Delete] {
+        let ended = stage.calls::<K>(&others, ask);
+        assert!(!matches!(ended, None | Some(Answer::Nothing)), "{about}: {ended:?}");
+    }
+    let took = stage.world.now() - begun;
+    assert!(took < OTHERS_NS_MAX, "{about}: the others took {took} ns");
+    assert_eq!(stage.world.run(), Ended::Finished, "{about}");
+    answers(&mut stage, &members);
+    let verbs = |member: &Member<K>| stage.world.posted(member.endpoint.id()) - member.before;
+    let verbs = std::array::from_fn(|role| verbs(&members[role]));
+    let combined = members.iter().map(|member| member.store.counts().combined).sum();
+    for Member { endpoint, store, .. } in &members {
+        if !endpoint.has_crashed() {
+            // A verb that it never came to is not to come now.
+            stage.world.crash_at(endpoint.id(), u64::MAX, Outcome::Never);
+            stage.world.block_on(store.settle());
+            stage.world.block_on(store.audit()).expect("verbs do not fail any more");
+            assert!(!store.is_unsettled() && store.census().in_hand == 0, "{about}");
+        }
+    }
+    let mut ids: Vec<EndpointId> = members.iter().map(|member| member.endpoint.id()).collect();
+    ids.extend([others.scheme_id(), keeper.endpoint().id()]);
+    ends::<K>(stage, &ids, &about);
+    Batch { verbs, combined }
+}
+
+/// A client calls an operation, and settles its turns.
+fn gets_in_line<K: Kit>(stage: &mut Stage, ask: Ask, fault: Fault) -> Member<K> {
+    let endpoint = stage.world.endpoint();
+    let (id, store) = (endpoint.id(), stage.open::<K>(endpoint.clone()));
+    let before = stage.world.posted(id);
+    befalls(&stage.world, &endpoint, before, fault);
+    let called = stage.judge.call(&name(1), ask.clone());
+    let polls = match fault {
+        Fault::IsDropped(polls) => polls,
+        _ => u64::MAX,
+    };
+    let task = stage.world.spawn(id, {
+        let (store, ask) = (Rc::clone(&store), ask.clone());
+        async move { polled(async { carry_out(&store, &name(1), &ask).await }, polls).await }
+    });
+    stage.world.spawn(id, {
+        let (store, endpoint) = (Rc::clone(&store), endpoint.clone());
+        async move {
+            for _ in 0..100 {
+                endpoint.sleep(5_000).await;
+                store.scheme().settle().await;
+            }
+        }
+    });
+    Member { endpoint, store, before, ask, called, task }
+}
+
+fn answers<K: Kit>(stage: &mut Stage, members: &[Member<K>]) {
+    for member in members {
+        if let Some(Some(Some(answer))) = member.task.take() {
+            stage.judge.answer(&name(1), member.called, member.ask.clone(), answer);
+        }
+    }
+}
+
+/// Every fault at every verb of every role.
+fn all_roles<K: Kit>(what: &str, seeds: u64) {
+    let (mut runs, mut combined) = (0, 0);
+    for last in [Ask::Update(b"third".to_vec()), Ask::Delete] {
+        // A participant whose hand-over is late may write for itself.
+        let mut calm = (0..4).map(|seed| tell_batch::<K>(&last, 0, Fault::None, seed));
+        let calm = calm.find(|batch| batch.combined == 2);
+        let calm = calm.expect("coordinator and participant are combined");
+        for role in 0..ROLES.len() {
+            for at in 0..POLLS.max(calm.verbs[role]) {
+                for seed in 0..seeds {
+                    // Waits are polled more often than verbs are posted.
+                    let mut faults = vec![Fault::IsDropped(at + 1)];
+                    if at < calm.verbs[role] {
+                        faults.push(Fault::IsStopped(at));
+                        for outcome in Outcome::ALL {
+                            faults.extend([Fault::Dies(at, outcome), Fault::Loses(at, outcome)]);
+                        }
+                    }
+                    for fault in faults {
+                        combined += tell_batch::<K>(&last, role, fault, seed).combined;
+                        runs += 1;
+                    }
+                }
+            }
+        }
+        println!("{what}, {last:?} last: verbs of each role {:?}", calm.verbs);
+    }
+    println!("{what}: {runs} runs, {combined} operations combined");
+    assert!(combined > runs / 3, "what befalls one does not keep all from combining");
+}
+
+#[test]
+fn every_role_of_a_batch_survives_every_verb() {
+    all_roles::<ArrayCider>("pointer array", 6);
+    all_roles::<RaceCider>("race", 6);
 }

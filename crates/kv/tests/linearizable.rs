@@ -8,7 +8,8 @@ use std::cell::Cell;
 use farlock_sim::schedule::{Director, Pct, Random, Schedule};
 use farlock_sim::{Mode, Oracle, Ratio};
 use scene::{
-    ArrayCas, ArrayOptimistic, Kit, Play, RaceGrowing, RaceMcs, RaceOptimistic, Report, Work,
+    ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Kit, Play, RaceChoosing, RaceCider,
+    RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, Report, Work,
 };
 
 /// Plays so many runs, of kinds of work in turn.
@@ -73,6 +74,63 @@ fn a_pointer_array_with_spin_locks() {
 #[test]
 fn race_with_queues() {
     timed::<RaceMcs>("race, mcs", 300);
+}
+
+/// Plays so many runs at one to three keys, and returns what they have come to.
+fn crowds<K: Kit>(what: &str, count: u64, base: Play) -> Report {
+    let mut sum = Report::default();
+    // What is never answered may have been done at any later time, which the judge tries.
+    let more = if base.tasks > 1 {
+        2
+    } else if base.crashes > 0 {
+        3
+    } else {
+        5
+    };
+    for seed in 0..count {
+        let (clients, keys) = (base.clients + seed as u16 % more, 1 + seed % 3);
+        let work = if seed % 4 == 3 { Work::Hot } else { Work::Crowd };
+        let play = Play { seed, work, keys, clients, ..base };
+        let report = scene::play::<K>(play, None);
+        sum.plus(&report.unwrap_or_else(|wrong| panic!("{what}, seed {seed}, {work:?}: {wrong}")));
+    }
+    println!("{what}: {count} histories, {sum:?}");
+    assert!(sum.combined > 0, "operations are combined: {sum:?}");
+    sum
+}
+
+/// Of which a client has so many operations under way at once.
+const fn crowd(clients: u16, tasks: u32) -> Play {
+    Play { clients, tasks, operations: 8 - 2 * tasks, chunks: 64, ..Play::CALM }
+}
+
+#[test]
+fn writes_that_are_combined() {
+    // A client that has lost a verb of the lock gets in line no more: so few do.
+    let storm = Play { cancel: Ratio::one_in(10), ..crowd(4, 1).in_a_storm() };
+    let rough = Play { lost: Ratio::one_in(200), ..storm };
+    let mortal = Play { lost: Ratio::NEVER, crash: Ratio::one_in(100), ..rough };
+    crowds::<ArrayCider>("array, cider, calm", 60, crowd(4, 1));
+    crowds::<RaceCider>("race, cider, calm", 60, crowd(4, 1));
+    crowds::<ArrayCider>("array, cider, deaths and cancellations", 400, mortal);
+    crowds::<RaceCider>("race, cider, deaths and cancellations", 400, mortal);
+    let halting = Play { stops: 3, crashes: 1, ..mortal };
+    crowds::<ArrayCider>("array, cider, stops and a death", 300, halting);
+    crowds::<RaceCider>("race, cider, stops and a death", 300, halting);
+    crowds::<ArrayCider>("array, cider, stormy", 300, rough);
+    crowds::<RaceCider>("race, cider, stormy", 300, rough);
+    crowds::<RaceChoosing>("race, cider that chooses, stormy", 300, rough);
+}
+
+#[test]
+fn writes_of_one_client_that_are_combined() {
+    let base = Play { together: true, ..crowd(2, 3) };
+    crowds::<ArrayLocal>("array, locally", 100, base);
+    crowds::<RaceLocal>("race, locally and by cider", 100, base);
+    crowds::<ArrayLocal>("array, locally, stormy", 200, base.in_a_storm());
+    crowds::<RaceLocal>("race, locally and by cider, stormy", 200, base.in_a_storm());
+    // Each task goes on by itself when its patience ends.
+    crowds::<RaceLocal>("race, locally, unwoken", 100, crowd(2, 3).in_a_storm());
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod scene;
 
 use farlock_kv::Flaw;
 use farlock_sim::Ratio;
-use scene::{ArrayOptimistic, Kit, Play, RaceGrowing, RaceOptimistic, Work};
+use scene::{ArrayCider, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing, RaceOptimistic, Work};
 
 /// The first run in which something is wrong, of at most so many, and what.
 fn found<K: Kit>(flaw: Option<Flaw>, budget: u64, base: Play) -> Option<(u64, String)> {
@@ -95,4 +95,31 @@ fn an_empty_slot_that_leaves_its_heirs_as_they_are() {
 #[test]
 fn an_insertion_beside_slots_that_have_not_moved() {
     caught::<RaceGrowing>(Flaw::UnmovedInsertion, 200, GROWING);
+}
+
+/// Clients that mostly overwrite, at keys that share a line.
+const CROWD: Play = Play { work: Work::Crowd, clients: 5, chunks: 64, ..Play::CALM };
+
+#[test]
+fn a_success_that_is_said_of_a_failure() {
+    let base = Play { work: Work::Hot, keys: 1, ..CROWD };
+    caught::<ArrayCider>(Flaw::FalseSuccess, 200, base);
+}
+
+#[test]
+fn two_keys_that_are_combined() {
+    caught::<RaceCider>(Flaw::CombinesAcrossKeys, 50, Play { keys: 3, ..CROWD });
+}
+
+/// The story of an executor that finds its lock repaired, begins anew and writes what it has
+/// written: others' values in between are gone, and its own is read twice.
+#[test]
+fn an_executor_that_executes_twice() {
+    caught::<RaceCider>(Flaw::ExecutesAgain, 100, CROWD);
+}
+
+#[test]
+fn an_increment_that_is_combined() {
+    let base = Play { work: Work::Numbers, ..CROWD };
+    caught::<ArrayCider>(Flaw::CombinesIncrements, 50, base);
 }

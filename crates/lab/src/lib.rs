@@ -32,3 +32,4 @@ pub mod takeover;
 pub mod testbed;
 pub mod transactions;
 pub mod workload;
+pub mod ycsb;

@@ -5,6 +5,7 @@
 //! nothing: the task goes on in [`Client::settle`], which withdraws or releases.
 
 mod acquire;
+mod combine;
 mod core;
 mod guard;
 mod update;

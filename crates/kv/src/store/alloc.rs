@@ -44,13 +44,18 @@ impl<S: Scheme, I: Index> Store<S, I> {
         key: &Key<'_>,
         value: &[u8],
     ) -> Result<Change, WriteError> {
-        let class = block::class(key, value).filter(|class| self.shape.blocks(*class) > 0);
-        let block = self.allocate(class.ok_or(WriteError::TooLong)?).await?;
+        let class = self.class(key, value).ok_or(WriteError::TooLong)?;
+        let block = self.allocate(class).await?;
         let word = self.word(key, block);
         let new = if purpose == Purpose::Announce { word.announced() } else { word };
         let words = block::seal(block.number, block.generation, key, value);
         let change = Change::of(purpose, slot, old, new);
         Ok(Change { block: Some(block), words, ..change })
+    }
+
+    /// The class of a block for such a pair; `None` if it fits in no chunk of this store.
+    pub(super) fn class(&self, key: &Key<'_>, value: &[u8]) -> Option<Class> {
+        block::class(key, value).filter(|class| self.shape.blocks(*class) > 0)
     }
 
     /// A block of a class: one that is known to be free, or one of which others have counted the

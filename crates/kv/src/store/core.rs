@@ -19,6 +19,8 @@ use crate::sync::Scheme;
 pub struct Counts {
     /// Operations that changed a key.
     pub changes: u64,
+    /// Operations among these that count as done right before another one which was carried out.
+    pub combined: u64,
     /// Compares that failed, since others were first.
     pub retries: u64,
     /// Blocks that were read again, since they were torn, or recycled after their slot was read.

@@ -9,7 +9,7 @@ use crate::error::{ReadError, WriteError};
 use crate::flaw::Flaw;
 use crate::index::{Index, Key};
 use crate::key::VALUE_BYTES_MAX;
-use crate::sync::Scheme;
+use crate::sync::{Effect, Ended, Entered, Scheme};
 
 /// How often an operation tries to change a key that others change.
 const ATTEMPTS_MAX: u32 = 100_000;
@@ -50,7 +50,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             None => Decision::Put(value.to_vec(), ()),
             Some(_) => Decision::Leave(Err(WriteError::Exists)),
         };
-        self.modify(key, decide).await
+        self.in_turn(key, Effect::Insert, None, decide).await
     }
 
     /// Gives a key that exists another value.
@@ -62,7 +62,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             Some(_) => Decision::Put(value.to_vec(), ()),
             None => Decision::Leave(Err(WriteError::NotFound)),
         };
-        self.modify(key, decide).await
+        self.overwrite(key, value, decide).await
     }
 
     /// Gives a key this value, whether or not it exists.
@@ -70,7 +70,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// # Errors
     /// As for [`Store::insert`].
     pub async fn upsert(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
-        self.modify(key, |_| Decision::Put(value.to_vec(), ())).await
+        self.overwrite(key, value, |_| Decision::Put(value.to_vec(), ())).await
     }
 
     /// Takes a key away.
@@ -82,7 +82,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             Some(_) => Decision::Remove(()),
             None => Decision::Leave(Err(WriteError::NotFound)),
         };
-        self.modify(key, decide).await
+        self.in_turn(key, Effect::Delete, None, decide).await
     }
 
     /// Gives a key another value if it has the one that is expected.
@@ -100,7 +100,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             Some(_) => Decision::Leave(Err(WriteError::Mismatch)),
             None => Decision::Leave(Err(WriteError::NotFound)),
         };
-        self.modify(key, decide).await
+        self.in_turn(key, Effect::Exact, None, decide).await
     }
 
     /// Adds to a key's number, wrapping, and returns the sum. A number is 8 bytes, the lowest
@@ -116,7 +116,24 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 Err(_) => Decision::Leave(Err(WriteError::NotANumber)),
             }
         };
-        self.modify(key, decide).await
+        if self.errs(Flaw::CombinesIncrements) {
+            return self.in_turn(key, Effect::Overwrite, Some(by), decide).await;
+        }
+        self.in_turn(key, Effect::Exact, None, decide).await
+    }
+
+    /// A change that does not ask what the value was, and so may be combined. A value that is too
+    /// long is refused, and not said to have been there for no time.
+    async fn overwrite(
+        &self,
+        name: &[u8],
+        value: &[u8],
+        decide: impl FnMut(Option<&[u8]>) -> Decision<()>,
+    ) -> Result<(), WriteError> {
+        let key = Key::new(name).ok_or(WriteError::BadKey)?;
+        let fits = value.len() <= VALUE_BYTES_MAX && self.class(&key, value).is_some();
+        let effect = if fits { Effect::Overwrite } else { Effect::Exact };
+        self.in_turn(name, effect, Some(()), decide).await
     }
 
     /// Changes a key as `decide` says, which sees its value, or `None` if it is absent. Nothing
@@ -130,23 +147,50 @@ impl<S: Scheme, I: Index> Store<S, I> {
         key: &[u8],
         decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
     ) -> Result<T, WriteError> {
+        self.in_turn(key, Effect::Exact, None, decide).await
+    }
+
+    /// Changes a key in a turn of the scheme. `combined` is what the operation answers if it is
+    /// combined, where it may be.
+    async fn in_turn<T>(
+        &self,
+        key: &[u8],
+        effect: Effect,
+        combined: Option<T>,
+        mut decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
+    ) -> Result<T, WriteError> {
         let key = Key::new(key).ok_or(WriteError::BadKey)?;
         self.reap(FREES_MAX).await;
         self.move_some().await;
-        let turn = self.scheme.enter(key.hash()).await;
-        let ended = self.attempts(&key, decide).await;
-        self.scheme.leave(turn).await;
-        ended
+        let hash = if self.errs(Flaw::CombinesAcrossKeys) { 0 } else { key.hash() };
+        let turn = match self.scheme.enter(hash, effect).await {
+            Entered::Turn(turn) => turn,
+            Entered::Combined => {
+                self.count(|counts| counts.changes += 1);
+                self.count(|counts| counts.combined += 1);
+                return Ok(combined.expect("only what may be combined is"));
+            }
+        };
+        let mut ended = Ended::default();
+        let answer = self.attempts(&key, &mut decide, &mut ended).await;
+        ended.replaced |= self.errs(Flaw::FalseSuccess);
+        self.scheme.leave(turn, ended).await;
+        if ended.replaced && self.errs(Flaw::ExecutesAgain) {
+            return self.attempts(&key, &mut decide, &mut ended).await;
+        }
+        answer
     }
 
     async fn attempts<T>(
         &self,
         key: &Key<'_>,
         mut decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
+        ended: &mut Ended,
     ) -> Result<T, WriteError> {
         let mut rival = Rival::default();
         for attempt in 1..=ATTEMPTS_MAX {
             let seen = self.locate(key).await?;
+            let exists = matches!(seen, Seen::Found(_));
             let value = match &seen {
                 Seen::Found(found) => Some(found.opened.value()),
                 Seen::Absent(_) => None,
@@ -162,9 +206,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 (Decision::Remove(_), Seen::Absent(_)) => return Err(WriteError::NotFound),
             };
             if made {
+                ended.replaced = exists;
                 self.count(|counts| counts.changes += 1);
                 return Ok(answer);
             }
+            ended.misses = attempt;
             self.count(|counts| counts.retries += 1);
             self.scheme.missed(attempt).await;
         }

@@ -8,7 +8,7 @@ use farlock_fabric::{Addr, Endpoint, Nanos};
 use farlock_locks::{Client, Guard, Mode, RecordLock, within};
 
 use super::backoff::Backoff;
-use super::scheme::Scheme;
+use super::scheme::{Effect, Ended, Entered, Scheme};
 
 /// Turns by a lock. A client that waits longer than it has patience, or whose lock fails, goes on
 /// without: the compare of the slot keeps order, and a holder that is stopped delays nobody for
@@ -49,12 +49,13 @@ impl<E: Endpoint, L: RecordLock<E>> Scheme for Locked<E, L> {
         self.client.endpoint()
     }
 
-    async fn enter(&self, hash: u64) -> Self::Turn<'_> {
+    async fn enter(&self, hash: u64, _: Effect) -> Entered<Self::Turn<'_>> {
         if self.client.is_broken() {
-            return None;
+            return Entered::Turn(None);
         }
         let lock = self.table.plus(hash % self.locks * L::BYTES);
-        self.client.acquire_within(lock, Mode::Exclusive, self.patience_ns).await.ok()
+        let acquired = self.client.acquire_within(lock, Mode::Exclusive, self.patience_ns).await;
+        Entered::Turn(acquired.ok())
     }
 
     /// Only a client that goes on without a turn is in the way of a holder.
@@ -62,7 +63,7 @@ impl<E: Endpoint, L: RecordLock<E>> Scheme for Locked<E, L> {
         Backoff::DEFAULT.wait(self.client.endpoint(), times).await;
     }
 
-    async fn leave(&self, turn: Self::Turn<'_>) {
+    async fn leave(&self, turn: Self::Turn<'_>, _: Ended) {
         if let Some(guard) = turn {
             // A lock that was lost, or whose release is in doubt, is not this client's to repair. A
             // release that waits for a successor to report goes on in `settle`.

@@ -5,11 +5,17 @@
 //! without one, does no harm but to wait.
 
 mod backoff;
+mod cider;
+mod credit;
+mod local;
 mod locked;
 mod optimistic;
 mod scheme;
 
 pub use backoff::Backoff;
+pub use cider::{Cider, CiderCounts, CiderRules, CiderTurn};
+pub use credit::CreditRules;
+pub use local::{LocalCombining, LocalTurn};
 pub use locked::Locked;
 pub use optimistic::Optimistic;
-pub use scheme::Scheme;
+pub use scheme::{Effect, Ended, Entered, Scheme};

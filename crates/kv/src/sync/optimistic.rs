@@ -4,7 +4,7 @@
 use farlock_fabric::Endpoint;
 
 use super::backoff::Backoff;
-use super::scheme::Scheme;
+use super::scheme::{Effect, Ended, Entered, Scheme};
 
 /// No turns: the first client has changed the key, and the others try again.
 #[derive(Clone, Copy, Debug)]
@@ -28,13 +28,15 @@ impl<E: Endpoint> Scheme for Optimistic<E> {
         &self.endpoint
     }
 
-    async fn enter(&self, _: u64) {}
+    async fn enter(&self, _: u64, _: Effect) -> Entered<()> {
+        Entered::Turn(())
+    }
 
     async fn missed(&self, times: u32) {
         self.backoff.wait(&self.endpoint, times).await;
     }
 
-    async fn leave(&self, _: Self::Turn<'_>) {}
+    async fn leave(&self, _: Self::Turn<'_>, _: Ended) {}
 
     async fn settle(&self) {}
 }

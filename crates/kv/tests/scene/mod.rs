@@ -13,8 +13,11 @@ use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_kv::index::{PointerArray, Race};
-use farlock_kv::sync::{Backoff, Locked, Optimistic};
+use farlock_kv::sync::{
+    Backoff, Cider, CiderRules, CreditRules, LocalCombining, Locked, Optimistic,
+};
 use farlock_kv::{ChunkWord, Class, Index, ReadError, Scheme, Shape, SlotWord, Store, WriteError};
+use farlock_locks::local::together;
 use farlock_locks::record::cas::Cas;
 use farlock_locks::record::mcs::Mcs;
 use farlock_sim::{
@@ -72,6 +75,36 @@ kits! {
             let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
             Locked::new(client, locks, LOCKS, PATIENCE_NS)
         };
+    ArrayCider: PointerArray = PointerArray::new(64),
+        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
+    RaceCider: Race = Race::new(2),
+        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
+    RaceChoosing: Race = Race::new(2),
+        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, CHOOSING);
+    ArrayLocal: PointerArray = PointerArray::new(64),
+        LocalCombining<Optimistic<SimEndpoint>> = |endpoint, locks| {
+            LocalCombining::new(Optimistic::new(endpoint, Backoff::NONE), PATIENCE_NS)
+        };
+    RaceLocal: Race = Race::new(2),
+        LocalCombining<Cider<SimEndpoint>> = |endpoint, locks| {
+            LocalCombining::new(cider(endpoint, locks, ALWAYS), PATIENCE_NS)
+        };
+}
+
+/// Each operation gets in line.
+const ALWAYS: CiderRules =
+    CiderRules { credits: None, patience_ns: PATIENCE_NS, backoff: Backoff::NONE };
+
+/// Keys become hot and cold again within a short run.
+const CHOOSING: CiderRules = CiderRules {
+    credits: Some(CreditRules { threshold: 0, initial: 2, ..CreditRules::DEFAULT }),
+    ..ALWAYS
+};
+
+/// All keys share one lock.
+fn cider(endpoint: SimEndpoint, locks: Addr, rules: CiderRules) -> Cider<SimEndpoint> {
+    let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
+    Cider::new(client, locks, 1, rules)
 }
 
 /// What clients do.
@@ -85,6 +118,8 @@ pub enum Work {
     Numbers,
     /// Insertions and deletions, so that keys come and go.
     Churn,
+    /// Mostly overwrites, between which there is one of all else.
+    Crowd,
 }
 
 /// What is played.
@@ -104,6 +139,8 @@ pub struct Play {
     pub value_bytes: u64,
     /// Every count begins so near its end that it wraps.
     pub near_wrap: bool,
+    /// A client's tasks wake each other.
+    pub together: bool,
     pub weakness: Weakness,
     pub lost: Ratio,
     pub crashes: u32,
@@ -111,6 +148,8 @@ pub struct Play {
     pub cancel: Ratio,
     /// Before a step a client makes the index larger.
     pub grow: Ratio,
+    /// How often a client is stopped, for longer than others have patience.
+    pub stops: u32,
     #[cfg(feature = "museum")]
     pub flaw: Option<farlock_kv::Flaw>,
 }
@@ -128,12 +167,14 @@ impl Play {
         chunk_bytes: 256,
         value_bytes: 32,
         near_wrap: false,
+        together: false,
         weakness: Weakness::FULL,
         lost: Ratio::NEVER,
         crashes: 0,
         crash: Ratio::one_in(40),
         cancel: Ratio::NEVER,
         grow: Ratio::NEVER,
+        stops: 0,
         #[cfg(feature = "museum")]
         flaw: None,
     };
@@ -178,6 +219,7 @@ pub struct Report {
     pub cancelled: u64,
     pub lost: u64,
     pub rereads: u64,
+    pub combined: u64,
     pub retries: u64,
     pub rivals: u64,
     pub adoptions: u64,
@@ -195,6 +237,7 @@ impl Report {
         self.cancelled += other.cancelled;
         self.lost += other.lost;
         self.rereads += other.rereads;
+        self.combined += other.combined;
         self.retries += other.retries;
         self.rivals += other.rivals;
         self.adoptions += other.adoptions;
@@ -289,8 +332,8 @@ impl<K: Kit> Scene<K> {
                 let place = Rc::clone(&place);
                 async move { *place.store.borrow_mut() = Some(Rc::new(store.await)) }
             });
-            for task in 0..self.play.tasks {
-                let client = Client::<K> {
+            let clients = (0..self.play.tasks).map(|task| {
+                Client::<K> {
                     endpoint: endpoint.clone(),
                     world: self.world.handle(),
                     judge: Rc::clone(&self.judge),
@@ -298,12 +341,24 @@ impl<K: Kit> Scene<K> {
                     play: self.play,
                     task,
                     place: Rc::clone(&place),
-                };
-                self.world.spawn(endpoint.id(), client.act());
+                }
+                .act()
+            });
+            if self.play.together {
+                let clients: Vec<_> = clients.collect();
+                self.world.spawn(endpoint.id(), together(clients));
+            } else {
+                clients.for_each(|client| drop(self.world.spawn(endpoint.id(), client)));
             }
             // A waiter in vain for a turn has left it to a task of its own to let it go.
             self.world.spawn(endpoint.id(), lets_go(endpoint.clone(), Rc::clone(&place)));
             self.clients.push((endpoint, place));
+        }
+        if self.play.stops > 0 {
+            let clients = self.clients.iter().map(|(endpoint, _)| endpoint.clone()).collect();
+            let watcher = self.world.endpoint();
+            let stops = stops(watcher.clone(), self.world.handle(), clients, self.play.stops);
+            self.world.spawn(watcher.id(), stops);
         }
         match self.world.run() {
             Ended::Finished => Ok(()),
@@ -326,6 +381,7 @@ impl<K: Kit> Scene<K> {
             let counts = store.counts();
             report.lost += counts.lost;
             report.rereads += counts.rereads;
+            report.combined += counts.combined;
             report.retries += counts.retries;
             report.rivals += counts.rivals;
             report.moves += counts.moves;
@@ -594,7 +650,27 @@ impl<K: Kit> Client<K> {
             (Work::Numbers, 2) => Ask::Delete,
             (Work::Numbers, 3) => Ask::CompareAndSet(1_u64.to_le_bytes().into(), name(1 << 40)),
             (Work::Numbers, _) => Ask::Increment(1),
+            (Work::Crowd, 0) => Ask::Get,
+            (Work::Crowd, 1..=4) => Ask::Update(value),
+            (Work::Crowd, 5..=8) => Ask::Upsert(value),
+            (Work::Crowd, _) => match self.endpoint.random() % 4 {
+                0 => Ask::Delete,
+                1 => Ask::Insert(value),
+                2 => Ask::Increment(number),
+                _ => Ask::CompareAndSet(value.clone(), value),
+            },
             (Work::Hot, _) => unreachable!("a chance is below 10"),
+        }
+    }
+}
+
+/// Stops one client after the other.
+async fn stops(watcher: SimEndpoint, world: Handle, clients: Vec<SimEndpoint>, stops: u32) {
+    for _ in 0..stops {
+        watcher.sleep(5_000 + watcher.random() % 25_000).await;
+        let client = &clients[watcher.random() as usize % clients.len()];
+        if !client.has_crashed() {
+            world.pause(client.id(), 2 * PATIENCE_NS);
         }
     }
 }

@@ -10,6 +10,7 @@ use super::core::{At, Client, InLine};
 use super::guard::Guard;
 use crate::AcquireError;
 use crate::lock::{Lock, true_want};
+use crate::site::Site;
 use crate::wait::within;
 use crate::want::{Mode, Want};
 
@@ -111,6 +112,11 @@ impl<'c, E: Endpoint, L: Lock<E>> Acquire<'c, E, L> {
     /// record a service may annotate.
     pub fn slot(&self) -> Slot {
         Slot(self.slot)
+    }
+
+    /// Where it waits; `None` before it waits and once it has ended.
+    pub(super) fn site(&self) -> Option<Site<'_, E>> {
+        matches!(self.at, At::InLine(_)).then(|| self.client.core.slots.site(self.slot))
     }
 
     /// The part that needs no waiting; `None` if there is more to do.

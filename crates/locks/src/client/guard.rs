@@ -85,7 +85,7 @@ impl<'c, E: Endpoint, L: Lock<E>> Guard<'c, E, L> {
     }
 
     #[inline]
-    fn grant(&self) -> L::Grant {
+    pub(super) fn grant(&self) -> L::Grant {
         self.client.core.slots.grant(self.index)
     }
 }

@@ -5,6 +5,7 @@
 use farlock_fabric::word::Field;
 use farlock_fabric::{Mailbox, MaskedCas, Patience, Verb, WideAtomics, word};
 
+use super::errand;
 use super::queue::{
     Kind, Note, Released, await_mail, await_successor, next_generation, next_note, tell,
 };
@@ -72,11 +73,15 @@ impl<E: WideAtomics> Protocol<'_, E, Mcs> {
         loop {
             match next_note(&self, generation) {
                 Some(Note { kind: Kind::Reset, .. }) => return Ok(None),
-                Some(note) => return Ok(Some(note.released)),
+                Some(note) => {
+                    errand::granted_with(&self, note);
+                    return Ok(Some(note.released));
+                }
                 // A predecessor that died has sent what it ever will.
                 None if gone => break,
                 None => {}
             }
+            errand::refuse_if_withdrawn(&self).await;
             self.endpoint.checkpoint(&[generation, u64::from(gone), self.successor_bits()]);
             gone = await_mail(&self, &peers, self.rules.patience).await?;
         }
@@ -252,6 +257,9 @@ impl<E: WideAtomics> Lock<E> for Mcs {
                 site.set_successor(None);
                 let mut note = Note::new(Kind::Handover, site.me, site.lock, generation);
                 note.released = grant.with(Released::COUNT, grant.count() + 1);
+                if let Some(word) = site.errands.unload(site.slot(), site.lock, grant) {
+                    (note.kind, note.word) = (Kind::Combined, word);
+                }
                 if note.released.count().is_multiple_of(COUNT_LAG_MAX) {
                     site.by(self).write_count(note.released).await?;
                 }

@@ -12,6 +12,7 @@ pub mod declock;
 pub mod drtm;
 pub mod dslr;
 pub mod dslr_64;
+pub mod errand;
 pub mod far_list;
 pub mod interval_tree;
 mod letter;

@@ -57,6 +57,14 @@ pub enum Kind {
     Reset = 4,
     /// You are the first in line: the lock is yours as soon as the word says that it is open.
     First = 5,
+    /// The lock is yours, and the last in line has done what this word names.
+    Combined = 6,
+    /// From a holder to the last in line: do what this word names, for all of us.
+    Asked = 7,
+    /// The answer: it was done.
+    Done = 8,
+    /// The answer: it was not.
+    Refused = 9,
 }
 
 /// A message between clients of a queue lock.
@@ -69,19 +77,21 @@ pub struct Note {
     /// Of which lock.
     pub lock: Addr,
     /// The count of releases as the sender left it (or will, for [`Kind::ModeChanged`]), and the
-    /// generation.
+    /// generation. What is asked, and its answer, have the number of the question instead.
     pub released: Released,
     /// The epoch as the sender left it.
     pub epoch: u64,
     /// How many writers in a row have held the lock. Saturates.
     pub streak: u16,
+    /// What the clients in line want done: see [`errand`](super::errand).
+    pub word: u64,
 }
 
 impl Note {
     /// A note that carries no grant.
     pub fn new(kind: Kind, from: Mailbox, lock: Addr, generation: u64) -> Self {
         let released = Released::new().with(Released::GENERATION, generation);
-        Self { kind, from, lock, released, epoch: 0, streak: 0 }
+        Self { kind, from, lock, released, epoch: 0, streak: 0, word: 0 }
     }
 
     /// The note as a message.
@@ -91,7 +101,7 @@ impl Note {
             .with(Head::EPOCH, self.epoch)
             .with(Head::STREAK, u64::from(self.streak))
             .with(Head::FROM, self.from.bits());
-        [head.0, self.lock.bits(), self.released.0, 0]
+        [head.0, self.lock.bits(), self.released.0, self.word]
     }
 
     /// The note a message holds, if it holds one.
@@ -103,6 +113,10 @@ impl Note {
             3 => Kind::ModeChanged,
             4 => Kind::Reset,
             5 => Kind::First,
+            6 => Kind::Combined,
+            7 => Kind::Asked,
+            8 => Kind::Done,
+            9 => Kind::Refused,
             _ => return None,
         };
         Some(Self {
@@ -112,6 +126,7 @@ impl Note {
             released: Released(message[2]),
             epoch: head.epoch(),
             streak: head.streak() as u16,
+            word: message[3],
         })
     }
 }
@@ -127,7 +142,7 @@ pub const fn is_newer(a: u64, b: u64) -> bool {
 }
 
 /// The next note for this slot that concerns `generation` of its lock. Drops what does not, and
-/// keeps a successor's report with the site.
+/// keeps with the site a successor's report, a question and an answer.
 ///
 /// Of a [`Kind::Reset`] only one that announces a later generation counts: a late one would make a
 /// client leave a queue in which others stand behind it.
@@ -153,7 +168,12 @@ fn sort<E: Endpoint>(site: Site<'_, E>, generation: u64, first: Envelope) -> Opt
         match note.kind {
             Kind::Reset if is_newer(note.released.generation(), generation) => return Some(note),
             Kind::Successor if same => site.set_successor(Some(note.from)),
-            Kind::Handover | Kind::ModeChanged | Kind::First if same => return Some(note),
+            Kind::Asked | Kind::Done | Kind::Refused if same => {
+                site.errands.keep(site.slot(), note);
+            }
+            Kind::Handover | Kind::ModeChanged | Kind::First | Kind::Combined if same => {
+                return Some(note);
+            }
             _ => site.event(Event::StaleMessage { lock: site.lock }),
         }
     }
@@ -172,12 +192,17 @@ mod tests {
         note.released = note.released.with(Released::COUNT, (1 << 48) - 1);
         note.epoch = 1;
         note.streak = u16::MAX;
+        note.word = u64::MAX - 1;
         assert_eq!(Note::decode(&note.encode()), Some(note));
+        for kind in [Kind::Combined, Kind::Asked, Kind::Done, Kind::Refused] {
+            let note = Note { kind, ..note };
+            assert_eq!(Note::decode(&note.encode()), Some(note));
+        }
     }
 
     #[test]
     fn an_unknown_kind_is_no_note() {
         assert_eq!(Note::decode(&[0; 4]), None);
-        assert_eq!(Note::decode(&[6, 0, 0, 0]), None);
+        assert_eq!(Note::decode(&[10, 0, 0, 0]), None);
     }
 }

@@ -263,9 +263,11 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
         let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
         match note.kind {
             Kind::ModeChanged => self.wait_for_readers(grant).await,
-            Kind::Handover => Ok(End::Mine(grant)),
+            Kind::Handover | Kind::Combined => Ok(End::Mine(grant)),
             Kind::First => self.first_in_line(grant).await,
-            Kind::Successor | Kind::Reset => Ok(End::Again),
+            Kind::Successor | Kind::Reset | Kind::Asked | Kind::Done | Kind::Refused => {
+                Ok(End::Again)
+            }
         }
     }
 
@@ -405,6 +407,7 @@ impl<E: WideAtomics> Protocol<'_, E, ShiftLock> {
                 released: if flips { add(released, old.readers()) } else { released },
                 epoch: u64::from(epoch),
                 streak: if flips { 1 } else { grant.streak.saturating_add(1) },
+                word: 0,
             }));
         }
     }

@@ -128,8 +128,11 @@ impl<E: WideAtomics> Protocol<'_, E, Extended> {
         let grant = Grant { released: note.released, epoch: note.epoch != 0, streak: note.streak };
         match note.kind {
             Kind::ModeChanged => self.wait_for_readers(watch, grant).await,
-            Kind::Handover => self.hold(grant, watch.not_yet(grant.released)).await,
+            Kind::Handover | Kind::Combined => {
+                self.hold(grant, watch.not_yet(grant.released)).await
+            }
             Kind::Successor | Kind::Reset | Kind::First => Ok(End::Again),
+            Kind::Asked | Kind::Done | Kind::Refused => Ok(End::Again),
         }
     }
 

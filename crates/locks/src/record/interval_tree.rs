@@ -192,11 +192,35 @@ mod tests {
         super::super::range_server::tests::behaves(INTERVAL_TREE.make);
     }
 
+    /// How many nodes are looked at to enter 1,024 ranges of one unit from here on.
+    fn steps_in_order(first: u32) -> u32 {
+        let mut tree = IntervalTree::default();
+        (first..first + 1024).map(|unit| tree.enter(&(unit..unit + 1)).1).sum()
+    }
+
     #[test]
     fn it_is_not_deep_though_ranges_come_in_order() {
-        let mut tree = IntervalTree::default();
-        let steps: u32 = (0..1024).map(|number| tree.enter(&(number..number + 1)).1).sum();
-        // Twice ten levels of a tree that were perfect; twice as many and a half are expected.
-        assert!(steps < 1024 * 50, "{steps} nodes for 1,024 ranges");
+        // Where many begin whose upper bits are all set as well.
+        for first in [0, 0x3ff << 15] {
+            let steps = steps_in_order(first);
+            // Twice ten levels of a tree that were perfect; twice as many and a half are expected.
+            assert!(steps < 1024 * 50, "{steps} nodes for 1,024 ranges from {first} on");
+        }
+    }
+
+    /// How many nodes are looked at to find each of these units.
+    fn depths(tree: &IntervalTree, units: impl Iterator<Item = u32>) -> Vec<u32> {
+        units.map(|unit| tree.meets(&(unit..unit + 1)).1).collect()
+    }
+
+    /// A node lies below those whose hash is larger, whatever was there meanwhile.
+    #[test]
+    fn where_a_range_lies_depends_on_which_others_are_there_and_not_on_which_were() {
+        let (even, odd) = (|| (0..1024).step_by(2), || (1..1024).step_by(2));
+        let (mut tree, mut after_others) = (IntervalTree::default(), IntervalTree::default());
+        even().for_each(|unit| assert!(tree.enter(&(unit..unit + 1)).0));
+        (0..1024).rev().for_each(|unit| assert!(after_others.enter(&(unit..unit + 1)).0));
+        odd().for_each(|unit| assert!(after_others.leave(unit) > 0));
+        assert_eq!(depths(&tree, even()), depths(&after_others, even()));
     }
 }

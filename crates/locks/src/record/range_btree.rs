@@ -204,4 +204,26 @@ mod tests {
         }
         assert_eq!(tree.root.len(), 0);
     }
+
+    /// The ranges of one node leave, whose neighbours have no room for those that stay a while.
+    #[test]
+    fn a_node_of_which_all_leave_is_none() {
+        let mut tree = RangeBtree::default();
+        let place = |number: u32| number * 4..number * 4 + 1;
+        for number in 0..32 {
+            tree.enter(&place(number));
+        }
+        let Node::Inner(nodes) = &tree.root else { panic!("one node has sixteen at most") };
+        let (begins, ends) = (nodes[1].0, nodes[2].0);
+        // Between those of the first node, as many as fit.
+        for number in 0..6 {
+            tree.enter(&(number * 4 + 2..number * 4 + 3));
+        }
+        let leaving = (begins..ends).step_by(4);
+        leaving.for_each(|unit| assert!(tree.leave(unit) > 0));
+        let (is_met, _) = tree.root.meets(&place(1));
+        assert!(is_met, "a range of the first node is still there");
+        let ranges = tree.ranges();
+        assert!(ranges.is_sorted_by_key(|units| units.start) && ranges.len() == 38 - 8);
+    }
 }

@@ -4,10 +4,11 @@
 
 mod scene;
 
+use farlock_fabric::Endpoint;
 use farlock_locks::registry::{self, Visitor};
-use farlock_locks::{Lock, Mode};
-use farlock_sim::SimEndpoint;
+use farlock_locks::{Client, Lock, Mode, Options};
 use farlock_sim::check::{Access, Ledger};
+use farlock_sim::{Config, Ended, SimEndpoint, World};
 use scene::{Member, Scene};
 
 /// Locks to explore. Who waits by the clock looks so seldom that waiting takes few events.
@@ -63,6 +64,37 @@ fn explore(clients: u16, rounds: u16, deaths: u32) {
     for &spec in SPECS {
         let exploration = Exploration { spec, clients, rounds, deaths };
         registry::visit(spec, exploration).expect("a lock of the registry");
+    }
+}
+
+/// A client that has come and gone, and is asked what it remembers of that.
+struct Remembering;
+
+impl Visitor<SimEndpoint> for Remembering {
+    /// Before and after.
+    type Output = [u64; 2];
+
+    fn visit<L: Lock<SimEndpoint>>(self, lock: L) -> [u64; 2] {
+        let world = World::new(Config { endpoints: 1, ..Config::default() });
+        let word = world.region(world.node(), 64);
+        let client = Client::new(world.endpoint(), lock, Options::default());
+        let (id, before) = (client.endpoint().id(), client.memory());
+        let after = world.spawn(id, async move {
+            let guard = client.acquire(word, Mode::Exclusive).await.expect("it is free");
+            guard.release().await.expect("it is held");
+            client.memory()
+        });
+        assert_eq!(world.run(), Ended::Finished);
+        [before, after.take().expect("it has come and gone")]
+    }
+}
+
+/// States that differ in what a client does next must not look the same, and others should.
+#[test]
+fn a_client_is_asked_what_it_remembers_where_its_next_verb_depends_on_that() {
+    for (spec, depends) in [("claim:bypass=1", true), ("mcs", false), ("dslr", false)] {
+        let [before, after] = registry::visit(spec, Remembering).expect("a lock of the registry");
+        assert_eq!(before != after, depends, "{spec}: {before} and {after}");
     }
 }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, block_on};
 use farlock_locks::record::citron;
-use farlock_locks::record::claim::Claim;
+use farlock_locks::record::claim::{Claim, ClaimWord};
 use farlock_locks::{Attempt, Client, Closed, Extent, Lock, Mode, Opened, Seat, slot};
 
 use Mode::{Exclusive, Shared};
@@ -235,6 +235,56 @@ fn a_hold_becomes_another_where_it_stands() {
     assert_eq!(other.try_open(room.lock(), Shared), Ok(Attempt::Doubtful));
     assert_eq!(run(&other, other.try_beside()), Ok(false));
     assert_eq!(seat.close(), Ok(Closed::Free));
+}
+
+/// A word that says that others have taken its holders off it, certain that they were dead.
+fn take_off_all(room: &Room) {
+    for (number, word) in room.region.words()[..2].iter().enumerate() {
+        let held = ClaimWord::READERS.mask() | ClaimWord::HOLDER.mask();
+        word.fetch_and(!((held >> (64 * number)) as u64), Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_reader_that_was_taken_for_dead_leaves_the_word_to_others() {
+    let room = Room::new();
+    let (mut reader, mut writer) = (room.seat(), room.seat());
+    assert_eq!(reader.open(room.lock(), Shared), Ok(Opened::Held));
+    take_off_all(&room);
+    assert_eq!(reader.close(), Ok(Closed::InHand), "it finds no reader to take off");
+    assert_eq!(run(&reader, reader.hand_over()), Ok(false), "it did not hold any more");
+    assert_eq!(writer.open(room.lock(), Exclusive), Ok(Opened::Held), "nobody reads");
+    release(&mut writer);
+}
+
+#[test]
+fn a_writer_that_was_taken_for_dead_becomes_no_reader() {
+    let room = Room::new();
+    let (mut dead, mut writer) = (room.seat(), room.seat());
+    assert_eq!(dead.open(room.lock(), Exclusive), Ok(Opened::Held));
+    take_off_all(&room);
+    acquire(&mut writer, room.lock(), Exclusive);
+    assert_eq!(dead.downgrade(), Ok(false));
+    assert!(writer.is_held());
+    release(&mut writer);
+}
+
+/// A waiter that came after a writer's last look at the word still keeps newcomers out.
+#[test]
+fn a_writer_that_becomes_a_reader_lets_no_newcomer_past_those_in_line() {
+    let room = Room::new();
+    let (mut seat, mut waiter, mut newcomer) = (room.seat(), room.seat(), room.seat());
+    assert_eq!(seat.open(room.lock(), Exclusive), Ok(Opened::Held));
+    assert_eq!(waiter.open(room.lock(), Exclusive), Ok(Opened::InLine));
+    assert_eq!(poll(waiter.wait()), Poll::Pending);
+    assert_eq!(seat.downgrade(), Ok(true));
+    assert_eq!(newcomer.open(room.lock(), Shared), Ok(Opened::InLine));
+    assert_eq!(poll(newcomer.wait()), Poll::Pending, "the waiter comes before");
+    release(&mut seat);
+    for seat in [&mut waiter, &mut newcomer] {
+        assert_eq!(run(seat, seat.wait()), Ok(true));
+        release(seat);
+    }
 }
 
 /// A waiter in line is passed by as many grants as the lock lets, and by no more.

@@ -108,6 +108,8 @@ fn what_takes_more_than_a_place_in_a_table_has_memory_of_its_own_or_none() {
         ("citron-rw:levels=5", 64 + 16 * 341),
         ("segments:n=65", 16 * 65),
         ("segments:n=268435456", 16 << 28),
+        // The head, and an entry of each of eight slots.
+        ("far-list:clients=1024", 16 * (1 + 8 * 1024)),
     ] {
         assert_eq!(bytes(spec, true), Ok(own), "{spec}");
         assert!(bytes(spec, false).is_err(), "{spec}");

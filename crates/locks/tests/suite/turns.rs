@@ -2,11 +2,13 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
-use farlock_fabric::hook::{Counted, Counts};
-use farlock_fabric::{Addr, Endpoint, Nanos};
+use farlock_fabric::hook::{self, Counted, Counts};
+use farlock_fabric::{Addr, Endpoint, Nanos, Wait, WaitState, Woken};
+use farlock_locks::record::claim::Claim;
 use farlock_locks::record::shiftlock::ShiftLock;
-use farlock_locks::{Client, Options};
+use farlock_locks::{Client, Lock, Mode, Options};
 use farlock_sim::{Config, Ended, Handle, SimEndpoint, World};
 
 /// How often a newcomer yields here.
@@ -58,6 +60,62 @@ fn a_newcomer_gives_way_so_often_and_then_gets_in_line() {
     let cost = cost.get();
     // It looks after each time that it yielded; then it reports to the holder before.
     assert_eq!((cost.reads, cost.sends), (u64::from(YIELDS), 1));
+}
+
+/// An endpoint that counts how often it yields: by waits for no time at all.
+struct Yielding {
+    inner: SimEndpoint,
+    yields: Rc<Cell<u64>>,
+}
+
+impl hook::Hook for Yielding {
+    type Inner = SimEndpoint;
+
+    fn inner(&self) -> &SimEndpoint {
+        &self.inner
+    }
+
+    fn poll_wait(
+        &self,
+        wait: &Wait<'_>,
+        state: &mut WaitState,
+        cx: &mut Context<'_>,
+    ) -> Poll<Woken> {
+        let woken = self.inner.poll_wait(wait, state, cx);
+        let has_yielded = woken.is_ready() && wait.interval == Some(0);
+        self.yields.set(self.yields.get() + u64::from(has_yielded));
+        woken
+    }
+}
+
+/// How often a newcomer yields to a lock that is held until it is in line.
+fn yields_of_a_newcomer<L: Lock<Yielding, Want = Mode>>(lock: &L) -> u64 {
+    let world = World::new(Config { endpoints: 4, ..Config::default() });
+    let (handle, word) = (world.handle(), world.region(world.node(), 64));
+    let yields = Rc::new(Cell::new(0));
+    for (comes, holds) in [(1, 3 * A_WHILE), (A_WHILE, 1)] {
+        let endpoint = Yielding { inner: handle.endpoint(), yields: Rc::clone(&yields) };
+        let client = Client::new(endpoint, lock.clone(), Options::new(1));
+        world.spawn(client.endpoint().id(), async move {
+            client.endpoint().sleep(comes).await;
+            let guard = client.exclusive(word).await.expect("it is granted");
+            client.endpoint().sleep(holds).await;
+            guard.release().await.expect("it is released");
+        });
+    }
+    assert_eq!(world.run_until(TIME_NS_MAX), Ended::Finished);
+    yields.get()
+}
+
+#[test]
+fn a_newcomer_yields_as_often_as_its_lock_was_told() {
+    for yields in [0, 1, YIELDS] {
+        let newcomer_yields = Some(yields);
+        let claim = Claim { bypass: 1, newcomer_yields, ..Claim::default() };
+        assert_eq!(yields_of_a_newcomer(&claim), yields.into(), "claim");
+        let shiftlock = ShiftLock { bypass: 1, newcomer_yields, ..ShiftLock::default() };
+        assert_eq!(yields_of_a_newcomer(&shiftlock), yields.into(), "shiftlock");
+    }
 }
 
 #[test]

@@ -86,6 +86,18 @@ fn all_units_take_two_round_trips() {
     assert_eq!((cost.reads, cost.compares, cost.adds), (2 + 2, 2, 1), "{cost:?}");
 }
 
+/// The line of a second node is read with the claim of the first, but where grants are counted and
+/// it is the last.
+#[test]
+fn a_second_node_takes_a_round_trip_more() {
+    let want = Extent::new(Mode::Exclusive, 256..768);
+    for (counts, trips) in [(false, 3), (true, 4)] {
+        let cost = cost(Exclusive { counts, ..Exclusive::default() }, want);
+        let acquired = (cost.acquire + cost.round_trip / 2) / cost.round_trip;
+        assert_eq!(acquired, trips, "{cost:?}");
+    }
+}
+
 /// A reader counts where a writer compares. A writer looks at the readers of its node, a reader at
 /// the bits, by an atomic, and then at the count of grants.
 #[test]

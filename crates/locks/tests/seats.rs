@@ -11,7 +11,9 @@ use farlock_fabric::shm::{Options, Region, ShmEndpoint};
 use farlock_fabric::{Addr, Endpoint, block_on};
 use farlock_locks::record::citron;
 use farlock_locks::record::claim::{Claim, ClaimWord};
-use farlock_locks::{Attempt, Client, Closed, Extent, Lock, Mode, Opened, Seat, slot};
+use farlock_locks::record::declock::DecLock;
+use farlock_locks::slot::{self, SlotWord};
+use farlock_locks::{Attempt, Client, Closed, Extent, Lock, Mode, Opened, Seat};
 
 use Mode::{Exclusive, Shared};
 
@@ -329,6 +331,36 @@ fn a_reader_that_comes_back_beside_another_is_in_at_once() {
         release(&mut reader);
     }
     release(&mut other);
+}
+
+/// The ticket that a seat's record names.
+fn ticket<L: Lock<ShmEndpoint>>(seat: &Seat<ShmEndpoint, L>) -> u64 {
+    let state = seat.endpoint().record(seat.endpoint().id().index, seat.slot());
+    let state = state.plus(8 * slot::STATE as u64);
+    block_on(seat.endpoint(), seat.endpoint().read64(state)).expect("it is its own");
+    SlotWord(seat.endpoint().old() as u64).ticket()
+}
+
+/// Those that look on tell clients in line by it.
+#[test]
+fn a_client_has_one_position_while_it_waits_and_while_it_holds() {
+    let room = Room::new();
+    let mut seats = [(); 3].map(|()| {
+        let endpoint = room.region.endpoint().expect("a place");
+        Seat::new(endpoint, DecLock::default(), farlock_locks::Options::new(1))
+    });
+    for (position, seat) in (0..).zip(&mut seats) {
+        let opened = if position == 0 { Opened::Held } else { Opened::InLine };
+        assert_eq!(seat.open(room.lock(), Exclusive), Ok(opened));
+    }
+    let [mut first, second, third] = seats;
+    let mut waits = [&second, &third].map(|seat| Box::pin(seat.wait()));
+    assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
+    assert_eq!([&first, &second, &third].map(ticket), [0, 1, 2]);
+    assert_eq!(first.close(), Ok(Closed::InHand));
+    assert_eq!(block_on(first.endpoint(), first.hand_over()), Ok(true));
+    assert_eq!(block_on(second.endpoint(), waits[0].as_mut()), Ok(true));
+    assert_eq!([&second, &third].map(ticket), [1, 2]);
 }
 
 /// Bits of a leaf are cleared by the repairer that occupies the node above, in every leaf of that.

@@ -555,3 +555,89 @@ async fn look_before<E: WideAtomics>(
 fn look_after(looks: u32) -> Option<Nanos> {
     (looks < LOOKS_WHILE_HELD).then(|| LOOK_NS << looks)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELD: ClaimWord = ClaimWord::new().with(ClaimWord::HOLDER, 1);
+    const EXCLUSIVE: Mode = Mode::Exclusive;
+
+    /// A watch that has seen this word.
+    fn watch(word: ClaimWord) -> Watch {
+        let mut watch = Watch::default();
+        watch.looks(word, EXCLUSIVE, 0);
+        watch
+    }
+
+    #[test]
+    fn only_intervals_that_have_passed_count_against_the_one_before() {
+        let mut watch = watch(ClaimWord::new());
+        for woken in [Woken::Mail, Woken::Changed, Woken::Mail, Woken::Changed] {
+            watch.woken(woken, true);
+            assert!(!watch.is_in_vain() && !watch.is_lost_for_long(), "after {woken:?}");
+        }
+        for _ in 0..LOOKS_IN_VAIN {
+            assert!(!watch.is_in_vain() && !watch.is_lost_for_long());
+            watch.woken(Woken::Elapsed, true);
+        }
+        assert!(watch.is_in_vain() && watch.is_lost_for_long());
+    }
+
+    #[test]
+    fn nothing_counts_against_one_that_is_known_while_the_lock_is_held() {
+        let mut watch = watch(HELD);
+        for _ in 0..=2 * LOOKS_IN_VAIN {
+            watch.woken(Woken::Elapsed, false);
+        }
+        assert!(!watch.is_lost_for_long());
+        watch.looks(ClaimWord::new(), EXCLUSIVE, 0);
+        assert!(!watch.is_in_vain(), "it could not be had before");
+    }
+
+    #[test]
+    fn a_waiter_is_calm_while_a_held_word_stays_as_it_is() {
+        let mut watch = watch(HELD);
+        watch.woken(Woken::Mail, false);
+        assert!(!watch.is_calm && !watch.is_due, "no interval has passed");
+        for woken in [Woken::Elapsed, Woken::Mail, Woken::Elapsed] {
+            watch.woken(woken, false);
+            assert!(watch.is_calm && watch.is_due, "after {woken:?}");
+        }
+        assert_eq!(watch.looks, 2);
+        watch.woken(Woken::Changed, false);
+        assert_eq!((watch.is_calm, watch.is_due, watch.looks), (false, true, 0));
+    }
+
+    /// A holder that came and went, a release, or a sign of life.
+    #[test]
+    fn what_shows_that_others_go_on_is_no_look_in_vain() {
+        let (free, released) = (ClaimWord::new(), ClaimWord::new().with(ClaimWord::COUNT, 1));
+        for (seen, sign, is_in_vain) in
+            [(free, 0, true), (HELD, 0, false), (released, 0, false), (free, 1, false)]
+        {
+            let mut watch = watch(free);
+            (0..LOOKS_IN_VAIN).for_each(|_| watch.woken(Woken::Elapsed, false));
+            watch.looks(seen, EXCLUSIVE, sign);
+            watch.looks(ClaimWord(seen.0 & !HELD_MASK), EXCLUSIVE, sign);
+            assert_eq!(watch.is_in_vain(), is_in_vain, "{seen:?}, sign {sign}");
+        }
+    }
+
+    #[test]
+    fn a_calm_waiter_is_calm_no_more_when_it_sees_a_free_word() {
+        let mut watch = watch(HELD);
+        watch.woken(Woken::Elapsed, false);
+        watch.looks(HELD, EXCLUSIVE, 0);
+        assert!(watch.is_calm && !watch.is_due);
+        watch.looks(ClaimWord::new(), EXCLUSIVE, 0);
+        assert!(!watch.is_calm);
+    }
+
+    #[test]
+    fn no_waiter_is_calm_that_could_have_the_lock() {
+        let mut watch = watch(ClaimWord::new());
+        watch.woken(Woken::Elapsed, false);
+        assert!(!watch.is_calm && watch.is_due);
+    }
+}

@@ -205,4 +205,15 @@ mod tests {
         assert_eq!(Note::decode(&[0; 4]), None);
         assert_eq!(Note::decode(&[10, 0, 0, 0]), None);
     }
+
+    #[test]
+    fn the_next_generation_is_newer_across_the_wrap() {
+        let last = Released::GENERATION.max();
+        for generation in [0, 1, last / 2, last - 1, last] {
+            let next = next_generation(generation);
+            assert!(is_newer(next, generation) && !is_newer(generation, next), "{generation}");
+            assert!(!is_newer(generation, generation), "{generation}");
+        }
+        assert_eq!(next_generation(last), 0);
+    }
 }

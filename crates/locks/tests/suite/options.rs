@@ -162,3 +162,19 @@ fn locks_that_are_had_in_parts_say_how_many_and_which_words_they_have() {
     assert_eq!((names(0).len(), names(56).len()), (2, 2), "in front is the count");
     assert_eq!((names(64).len(), names(72)), (8, names(64)), "the root and its first child");
 }
+
+/// Judges leave a hold alone for so long, and no longer.
+#[test]
+fn locks_with_leases_promise_how_long_one_holds() {
+    for (spec, lease_ns) in [
+        ("dslr", None),
+        ("dslr:lease=4000000", Some(4_000_000)),
+        ("dslr:lease=4000000:slots-max=4:slots=3", Some(12_000_000)),
+        ("dslr-64:lease=4000000", Some(4_000_000)),
+        ("shiftlock:lease=4000000", Some(4_000_000)),
+        ("drtm:lease=4000000", Some(4_000_000)),
+    ] {
+        let promises = registry::promises(spec).expect("a lock of the registry");
+        assert_eq!(promises.lease_ns, lease_ns, "{spec}");
+    }
+}

@@ -410,3 +410,28 @@ impl<E: WideAtomics> Update<E, Grant> for Dslr {
         Box::pin(async move { site.by(self).await_readers(grant).await })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use farlock_fabric::{RegionId, verb};
+
+    use super::*;
+
+    /// All tickets are void then, and tokens go on.
+    #[test]
+    fn a_reset_begins_the_next_generation_with_nobody_in_it() {
+        let lock = Addr::new(RegionId(1), 64);
+        for (generation, next) in [(0, 1), (7, 8), (DslrWord::GENERATION.max(), 0)] {
+            let word = DslrWord::new()
+                .with(DslrWord::GENERATION, generation)
+                .with(DslrWord::COUNT, 5)
+                .with_served(Tickets { x: 3, s: 1 })
+                .with_taken(Tickets { x: 4, s: 1 });
+            let Verb::MaskedCas128 { op, .. } = DslrWord::reset(lock, word.0 as u64) else {
+                panic!("one compare resets the lock")
+            };
+            let reset = DslrWord::new().with(DslrWord::GENERATION, next).with(DslrWord::COUNT, 5);
+            assert_eq!(verb::masked_cas128(word.0, &op), Some(reset.0), "{generation}");
+        }
+    }
+}

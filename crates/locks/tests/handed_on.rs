@@ -46,3 +46,20 @@ fn what_a_task_was_given_that_is_dropped_before_it_looks_goes_on() {
     }
     std::fs::remove_dir_all(&dir).expect("the region's files");
 }
+
+/// A release may be dropped before it is awaited at all.
+#[test]
+fn a_release_that_was_never_begun_is_left_to_the_client() {
+    let dir = PathBuf::from(format!("/dev/shm/farlock-unbegun-{}", std::process::id()));
+    let region = Region::open(&Options::new(dir.join("region"), dir.join("state"), "test"));
+    let region = region.expect("a region of its own");
+    let (word, endpoint) = (region.heap().0, region.endpoint().expect("a place"));
+    let client = Client::new(endpoint, Claim::default(), farlock_locks::Options::new(1));
+    drop(client.lock(word, Mode::Exclusive).expect("nobody has it").release());
+    assert!(client.is_unsettled());
+    assert!(poll(&mut Box::pin(client.settle())).is_ready());
+    assert!(!client.is_unsettled());
+    let again = client.block_on(client.try_acquire(word, Mode::Exclusive));
+    assert!(again.expect("no verb fails").is_some(), "it is free");
+    std::fs::remove_dir_all(&dir).expect("the region's files");
+}

@@ -255,8 +255,9 @@ fn tasks_that_grow_at_once_give_no_chunk_of_a_level_back() {
         world.crash_at(dead.id(), world.posted(dead.id()) + 8, Outcome::Never);
         world.spawn(dead.id(), async move { store.grow().await.is_ok() });
         world.run();
-        let (growing, other) = (open(world.endpoint()), open(world.endpoint()));
-        for (store, recovers) in [(&growing, false), (&growing, false), (&other, true)] {
+        let [growing, rival, other] = std::array::from_fn(|_| open(world.endpoint()));
+        let tasks = [(&growing, false), (&growing, false), (&rival, false), (&other, true)];
+        for (store, recovers) in tasks {
             let (store, endpoint) = (Rc::clone(store), store.scheme().endpoint().clone());
             world.spawn(endpoint.id(), async move {
                 endpoint.sleep(endpoint.random() % 20_000).await;
@@ -275,6 +276,30 @@ fn tasks_that_grow_at_once_give_no_chunk_of_a_level_back() {
         assert!(needed > 0, "seed {seed}: there are chunks for a level");
         assert_eq!(claimed as u64, needed, "seed {seed}: chunks of levels");
     }
+}
+
+#[test]
+fn a_level_outlives_the_client_that_made_it() {
+    let (world, shape, store) = built(Race::new(1), 12, 256);
+    let maker = world.endpoint();
+    let scheme = Optimistic::new(maker.clone(), Backoff::NONE);
+    let made = world.block_on(Store::open(scheme, Race::new(1), shape)).unwrap();
+    world.block_on(store.insert(&name(1), b"value")).unwrap();
+    world.block_on(made.grow()).unwrap();
+    world.block_on(made.update(&name(1), b"moved")).unwrap();
+    world.kill(maker.id());
+    world.run();
+    // This client knows of no level when it looks for chunks of the dead.
+    world.block_on(store.recover()).unwrap();
+    let mut kept = 2;
+    while world.block_on(store.insert(&name(kept), &name(kept))).is_ok() {
+        kept += 1;
+    }
+    assert_eq!(world.block_on(store.get(&name(1))), Ok(Some(b"moved".to_vec())));
+    for key in 2..kept {
+        assert_eq!(world.block_on(store.get(&name(key))), Ok(Some(name(key))), "{key} of {kept}");
+    }
+    assert!(kept > 24, "{kept}");
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub enum Flaw {
     MovedBeforeCopied,
     /// A client that moves a slot without a key leaves its heirs as they are.
     EmptyMovesAlone,
+    /// A client that moves a value leaves the other heir as it is.
+    OtherHeirForgotten,
     /// An insertion at a new level leaves the old slots of its key where they are.
     UnmovedInsertion,
     /// An executor whose operation has failed says that it has succeeded.

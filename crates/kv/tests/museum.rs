@@ -93,6 +93,13 @@ fn an_empty_slot_that_leaves_its_heirs_as_they_are() {
 }
 
 #[test]
+fn a_value_that_moves_past_a_heir_that_does_not_know() {
+    let base = Play { keys: 6, operations: 20, clients: 4, ..GROWING };
+    let base = Play { weakness: Play::TIGHT.weakness, grow: Ratio::one_in(12), ..base };
+    caught::<RaceGrowing>(Flaw::OtherHeirForgotten, 1_000, base);
+}
+
+#[test]
 fn an_insertion_beside_slots_that_have_not_moved() {
     caught::<RaceGrowing>(Flaw::UnmovedInsertion, 200, GROWING);
 }

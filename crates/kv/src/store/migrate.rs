@@ -207,7 +207,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 None => unsure.push((leaving.slot, leaving.word)),
                 Some((_, opened)) => {
                     let key = Key::new(opened.key()).ok_or(ReadError::Corrupt)?;
-                    leaving.leaves_value(self.heir_of(&key, level, leaving)?);
+                    let to = self.heir_of(&key, level, leaving)?;
+                    leaving.leaves_value(to);
+                    if self.errs(Flaw::OtherHeirForgotten) {
+                        leaving.heirs[1 - to].2 = leaving.heirs[1 - to].1;
+                    }
                 }
             }
         }

@@ -278,6 +278,50 @@ fn tasks_that_grow_at_once_give_no_chunk_of_a_level_back() {
     }
 }
 
+/// So many keys as a group has slots, which all find one.
+const FULL: std::ops::Range<u64> = 0..24;
+
+/// A client found no run of chunks, since another one had claimed the last, and refused the key
+/// though that level came a moment later.
+#[test]
+fn a_level_that_another_client_is_making_is_waited_for() {
+    for seed in 0..200 {
+        let weakness = Weakness { late_ns_max: 20_000, late: Ratio::one_in(3), ..Weakness::FULL };
+        let world = World::new(Config { seed, weakness, endpoints: 8, ..Config::default() });
+        let index = Race::new(1);
+        let (index_bytes, index_tag) = (index.bytes(), index.tag());
+        let base = Addr::from_bits(0);
+        let mut shape = Shape { base, chunks: 60, chunk_bytes: 64, index_bytes, index_tag };
+        shape.base = world.region(world.node(), shape.bytes());
+        world.block_on(shape.create(&world.endpoint())).unwrap();
+        let [one, two, three] = std::array::from_fn(|_| {
+            let scheme = Optimistic::new(world.endpoint(), Backoff::DEFAULT);
+            Rc::new(world.block_on(Store::open(scheme, index, shape)).unwrap())
+        });
+        for key in FULL {
+            world.block_on(one.insert(&name(key), b"filler")).unwrap();
+        }
+        assert_eq!(one.counts().growths, 0, "these keys all find a slot");
+        // All that is left but a run of six, and a chunk for each new value, is another client's.
+        let other = world.endpoint().id().bits();
+        let word = |chunk: u64| shape.base.plus(512 + chunk * 8);
+        let blank: Vec<u64> = (0..54).filter(|&chunk| world.peek(word(chunk)) == 0).collect();
+        for &chunk in &blank[3..] {
+            let theirs = ChunkWord::new().with(ChunkWord::OWNER, other).with(ChunkWord::CLASS, 60);
+            world.poke(word(chunk), theirs.0);
+        }
+        let inserted = [one, two, three].map(|store| {
+            let id = store.scheme().endpoint().id();
+            let key = name(1_000 + id.bits());
+            world.spawn(id, async move { store.insert(&key, b"new").await })
+        });
+        world.run();
+        for (client, task) in inserted.iter().enumerate() {
+            assert_eq!(task.take(), Some(Ok(())), "seed {seed}, client {client}");
+        }
+    }
+}
+
 #[test]
 fn a_level_outlives_the_client_that_made_it() {
     let (world, shape, store) = built(Race::new(1), 12, 256);

@@ -42,7 +42,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         if I::GROWTH.is_none() || level as usize + 1 >= LEVELS {
             return Err(WriteError::IndexFull);
         }
-        for _ in 0..TRIES_MAX {
+        for attempt in 1..=TRIES_MAX {
             self.learn_levels().await?;
             if self.levels.borrow().highest() > level {
                 return Ok(());
@@ -55,9 +55,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 self.publish(run).await?;
                 continue;
             }
-            let run = self.find_run(level + 1).await?.ok_or(WriteError::IndexFull)?;
-            if self.runs.borrow_mut().begin(&run, begun) {
-                self.publish(run).await?;
+            match self.find_run(level + 1).await? {
+                Some(run) if self.runs.borrow_mut().begin(&run, begun) => {
+                    self.publish(run).await?;
+                }
+                Some(_) => {}
+                None if self.is_made_by_another(level).await? => self.scheme.missed(attempt).await,
+                None => return Err(WriteError::IndexFull),
             }
         }
         Err(WriteError::IndexFull)
@@ -79,6 +83,18 @@ impl<S: Scheme, I: Index> Store<S, I> {
         }
         self.give_back_runs(&table).await?;
         Ok(found(&self.table().await?))
+    }
+
+    /// Whether another client has made the level above this one, or has claimed chunks for it.
+    async fn is_made_by_another(&self, level: u32) -> Result<bool, ReadError> {
+        let table = self.table().await?;
+        // Only now: what was claimed before may be a level by now.
+        self.learn_levels().await?;
+        let levels = self.levels.borrow();
+        let is_claimed = |(chunk, word): &(u32, ChunkWord)| {
+            word.class() == ChunkWord::TABLE && !levels.holds(*chunk)
+        };
+        Ok(levels.highest() > level || table.iter().any(is_claimed))
     }
 
     /// Claims a run and makes it a level, or gives it back where others were first. What is not

@@ -12,6 +12,7 @@
 mod client;
 mod error;
 pub mod event;
+mod kept;
 pub mod local;
 pub mod lock;
 #[cfg(feature = "museum")]

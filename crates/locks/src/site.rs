@@ -12,7 +12,7 @@ use farlock_fabric::{
 };
 
 use crate::event::{Event, EventCounts};
-use crate::record::errand::Errands;
+use crate::kept::Kept;
 use crate::slot::{self, PartWord, Phase, SlotWord};
 use crate::want::Mode;
 
@@ -26,7 +26,7 @@ pub struct Site<'a, E> {
     /// Who this slot is: what a queue's tail names.
     pub me: Mailbox,
     pub(crate) cache: &'a SlotCache,
-    pub(crate) errands: &'a Errands,
+    pub(crate) kept: &'a Kept,
     pub(crate) events: &'a Cell<EventCounts>,
 }
 

@@ -12,9 +12,9 @@ use std::task::{Context, Poll, Waker};
 use farlock_fabric::{Addr, Endpoint, Fault, Mailbox, Origin, Posted, Slot, Ticket};
 
 use crate::event::EventCounts;
+use crate::kept::Kept;
 use crate::lock::{Lock, Tried};
 use crate::promise::{Granted, TokenSource};
-use crate::record::errand::Errands;
 use crate::site::{Outcome, Site, SlotCache};
 use crate::slot::{self, Phase, SlotWord};
 use crate::token::Token;
@@ -60,8 +60,8 @@ pub(crate) struct Slots<E: Endpoint, L: Lock<E>, const N: usize> {
     pub(crate) options: Options,
     pub(crate) slots: [SlotState<L::Want, L::Grant>; N],
     pub(crate) events: Cell<EventCounts>,
-    /// What the clients in line have done for each other.
-    pub(crate) errands: Errands,
+    /// What clients in line have done for each other.
+    pub(crate) kept: Kept,
     /// The outcome of one of its verbs is unknown.
     pub(crate) broken: Cell<bool>,
 }
@@ -124,7 +124,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
             // Copies of one constant: made one by one they cost a short simulated run a quarter.
             slots: [const { SlotState::new() }; N],
             events: Cell::new(EventCounts::default()),
-            errands: Errands::new(),
+            kept: Kept::new(),
             broken: Cell::new(false),
             endpoint,
             kind,
@@ -150,7 +150,7 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
             lock,
             me: Mailbox { endpoint: self.endpoint.id(), slot: Slot(index) },
             cache: &self.slot(index).cache,
-            errands: &self.errands,
+            kept: &self.kept,
             events: &self.events,
         }
     }

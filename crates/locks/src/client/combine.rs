@@ -1,12 +1,12 @@
 //! Asking and being asked in an MCS queue: see [`errand`](crate::record::errand).
 
-use farlock_fabric::{Nanos, WideAtomics};
+use farlock_fabric::{Mailbox, Nanos, WideAtomics};
 
 use super::acquire::Acquire;
 use super::core::Client;
 use super::guard::{Guard, Release};
 use crate::record::errand::{self, Asked};
-use crate::record::mcs::Mcs;
+use crate::record::mcs::{Mcs, McsWord};
 use crate::record::note::next_note;
 
 impl<E: WideAtomics> Guard<'_, E, Mcs> {
@@ -31,7 +31,14 @@ impl<E: WideAtomics> Guard<'_, E, Mcs> {
     /// holding or waiting does; the other one is told of it or loses patience.
     pub async fn ask_last(&self, word: u64, nanos: Nanos) -> bool {
         let site = self.client.core.slots.site(self.index);
-        errand::ask_last(&site, self.grant(), word, nanos).await
+        let Ok(read) = site.read().await else { return false };
+        match McsWord(read.into()).tail() {
+            last if last == 0 || last == site.me.bits() => false,
+            last => {
+                let last = Mailbox::from_bits(last);
+                errand::ask(&site, last, self.grant(), word, nanos).await
+            }
+        }
     }
 }
 

@@ -12,70 +12,17 @@
 //! does not outlive a repair, since a repair changes the grant to which the word is tied. What is
 //! lost on the way costs the word, and never the lock.
 
-use std::cell::{Cell, RefCell};
+use farlock_fabric::{Endpoint, EndpointId, Fault, Mailbox, Message, Nanos, Patience, Slot};
 
-use farlock_fabric::{
-    Addr, Endpoint, EndpointId, Fault, Mailbox, Nanos, Patience, Slot, WideAtomics,
-};
-
-use super::mcs::McsWord;
 use super::note::{Kind, Note, Released, next_note};
 use super::queue::await_mail;
 use crate::site::Site;
 use crate::wait::within;
 
-/// What one endpoint's slots have been asked, answered and handed, and what they will hand on. At
-/// most one note of a kind for each slot.
-#[derive(Debug)]
-pub(crate) struct Errands {
-    notes: RefCell<Vec<(Slot, Note)>>,
-    /// The words with which holders release, by their grant.
-    loaded: RefCell<Vec<(Slot, Addr, Released, u64)>>,
-    asked: Cell<u64>,
-}
-
-impl Errands {
-    pub(crate) const fn new() -> Self {
-        Self {
-            notes: RefCell::new(Vec::new()),
-            loaded: RefCell::new(Vec::new()),
-            asked: Cell::new(0),
-        }
-    }
-
-    /// Keeps a note until it is taken or another of its kind comes.
-    #[cold]
-    pub(crate) fn keep(&self, slot: Slot, note: Note) {
-        let mut notes = self.notes.borrow_mut();
-        notes.retain(|(at, other)| (*at, other.kind) != (slot, note.kind));
-        notes.push((slot, note));
-    }
-
-    /// Takes the note of a slot that is like that.
-    fn take(&self, slot: Slot, like: impl Fn(&Note) -> bool) -> Option<Note> {
-        let mut notes = self.notes.borrow_mut();
-        let at = notes.iter().position(|(at, note)| *at == slot && like(note))?;
-        Some(notes.swap_remove(at).1)
-    }
-
-    /// The word with which this slot hands on a lock that it has by this grant, once.
-    pub(crate) fn unload(&self, slot: Slot, lock: Addr, grant: Released) -> Option<u64> {
-        let mut loaded = self.loaded.borrow_mut();
-        let at = loaded.iter().position(|of| (of.0, of.1, of.2) == (slot, lock, grant))?;
-        Some(loaded.swap_remove(at).3)
-    }
-
-    fn load(&self, slot: Slot, lock: Addr, grant: Released, word: u64) {
-        let mut loaded = self.loaded.borrow_mut();
-        loaded.retain(|of| of.0 != slot);
-        loaded.push((slot, lock, grant, word));
-    }
-
-    /// The number of the next question; wraps.
-    fn next_number(&self) -> u64 {
-        self.asked.set((self.asked.get() + 1) & Released::COUNT.max());
-        self.asked.get()
-    }
+/// Takes a note that the slot has kept and that is like that.
+fn take<E>(site: &Site<'_, E>, like: impl Fn(&Note) -> bool) -> Option<Note> {
+    let is_it = |message: &Message| Note::decode(message).is_some_and(|note| like(&note));
+    site.kept.take(site.me.slot, is_it).as_ref().and_then(Note::decode)
 }
 
 /// What a waiter was asked to do.
@@ -97,7 +44,7 @@ impl Asked {
 /// answer any more.
 pub(crate) fn asked<E: Endpoint>(site: &Site<'_, E>) -> Option<Asked> {
     let is_asked = |note: &Note| note.kind == Kind::Asked && note.lock == site.lock;
-    let note = site.errands.take(site.slot(), is_asked)?;
+    let note = take(site, is_asked)?;
     Some(Asked { note, by: site.slot() })
 }
 
@@ -115,29 +62,24 @@ pub(crate) fn brought<E>(site: &Site<'_, E>, grant: Released) -> Option<u64> {
     let is_ours = |note: &Note| {
         note.kind == Kind::Combined && (note.lock, note.released) == (site.lock, grant)
     };
-    site.errands.take(site.me.slot, is_ours).map(|note| note.word)
+    take(site, is_ours).map(|note| note.word)
 }
 
 /// The holder with this grant will hand the lock on with this word.
 pub(crate) fn load<E>(site: &Site<'_, E>, grant: Released, word: u64) {
-    site.errands.load(site.me.slot, site.lock, grant, word);
+    site.kept.load(site.me.slot, site.lock, grant.0, word);
 }
 
-/// Asks the last in line to do this, and waits for its answer for at most so many nanoseconds: a
-/// read of the lock's word and two messages. Whether it was done; if not, it may be done yet.
-pub(crate) async fn ask_last<E: WideAtomics>(
+/// Asks the last in line to do this, and waits for its answer for at most so many nanoseconds: two
+/// messages. Whether it was done; if not, it may be done yet.
+pub(crate) async fn ask<E: Endpoint>(
     site: &Site<'_, E>,
+    last: Mailbox,
     grant: Released,
     word: u64,
     nanos: Nanos,
 ) -> bool {
-    let Ok(read) = site.read().await else { return false };
-    let last = McsWord(read.into()).tail();
-    if last == 0 || last == site.me.bits() {
-        return false;
-    }
-    let last = Mailbox::from_bits(last);
-    let number = site.errands.next_number();
+    let number = site.kept.next_number() & Released::COUNT.max();
     let mut question = Note::new(Kind::Asked, site.me, site.lock, grant.generation());
     question.released = grant.with(Released::COUNT, number);
     question.word = word;
@@ -162,7 +104,7 @@ async fn await_answer<E: Endpoint>(
     let mut gone = false;
     loop {
         let note = next_note(site, question.generation());
-        if let Some(answer) = site.errands.take(site.slot(), is_answer) {
+        if let Some(answer) = take(site, is_answer) {
             return answer.kind == Kind::Done;
         }
         // The lock was repaired, or the one that was asked has sent what it ever will.
@@ -189,6 +131,6 @@ pub(crate) async fn refuse_if_withdrawn<E: Endpoint>(site: &Site<'_, E>) {
 /// Keeps the word that a grant came with.
 pub(crate) fn granted_with<E>(site: &Site<'_, E>, note: Note) {
     if note.kind == Kind::Combined {
-        site.errands.keep(site.me.slot, note);
+        site.kept.keep(site.me.slot, note.kind as u8, note.encode());
     }
 }

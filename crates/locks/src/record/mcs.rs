@@ -257,7 +257,7 @@ impl<E: WideAtomics> Lock<E> for Mcs {
                 site.set_successor(None);
                 let mut note = Note::new(Kind::Handover, site.me, site.lock, generation);
                 note.released = grant.with(Released::COUNT, grant.count() + 1);
-                if let Some(word) = site.errands.unload(site.slot(), site.lock, grant) {
+                if let Some(word) = site.kept.unload(site.slot(), site.lock, grant.0) {
                     (note.kind, note.word) = (Kind::Combined, word);
                 }
                 if note.released.count().is_multiple_of(COUNT_LAG_MAX) {

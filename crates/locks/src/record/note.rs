@@ -169,7 +169,7 @@ fn sort<E: Endpoint>(site: Site<'_, E>, generation: u64, first: Envelope) -> Opt
             Kind::Reset if is_newer(note.released.generation(), generation) => return Some(note),
             Kind::Successor if same => site.set_successor(Some(note.from)),
             Kind::Asked | Kind::Done | Kind::Refused if same => {
-                site.errands.keep(site.slot(), note);
+                site.kept.keep(site.slot(), note.kind as u8, note.encode());
             }
             Kind::Handover | Kind::ModeChanged | Kind::First | Kind::Combined if same => {
                 return Some(note);

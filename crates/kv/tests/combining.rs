@@ -1,5 +1,5 @@
-//! Specification: writers of a hot key are combined, which saves verbs; a client that meets no other
-//! neither waits in line nor pays for it.
+//! Specification: writers of a hot key are combined, which saves verbs; a client that meets no
+//! other neither waits in line nor pays for it.
 
 mod scene;
 

@@ -7,7 +7,7 @@ pub mod judge;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -127,6 +127,8 @@ pub enum Work {
 pub struct Play {
     pub seed: u64,
     pub mode: Mode,
+    /// Explored mode: time may pass while anything else can happen.
+    pub hasty: bool,
     pub clients: u16,
     /// How many operations a client has under way at once.
     pub tasks: u32,
@@ -158,6 +160,7 @@ impl Play {
     pub const CALM: Self = Self {
         seed: 0,
         mode: Mode::Timed,
+        hasty: true,
         clients: 3,
         tasks: 1,
         operations: 6,
@@ -247,6 +250,9 @@ impl Report {
     }
 }
 
+/// What a client does besides other things.
+type Part = Pin<Box<dyn Future<Output = ()>>>;
+
 type Kept<K> = Store<<K as Kit>::S, <K as Kit>::I>;
 
 /// A client's store, once it has opened it, and how many of its tasks are not through yet.
@@ -270,6 +276,7 @@ pub fn play<K: Kit>(play: Play, oracle: Option<Box<dyn Oracle>>) -> Result<Repor
     let config = Config {
         seed: play.seed,
         mode: play.mode,
+        hasty: play.hasty,
         weakness: Weakness { lost: play.lost, lost_after_ns: 50_000, ..play.weakness },
         endpoints: 12,
         slots_per_endpoint: 2,
@@ -328,12 +335,13 @@ impl<K: Kit> Scene<K> {
             let tasks_left = Cell::new(self.play.tasks);
             let place = Rc::new(Place { store: RefCell::default(), tasks_left });
             let store = Self::open(endpoint.clone(), self.locks, self.shape, self.play);
-            self.world.spawn(endpoint.id(), {
+            let opens = {
                 let place = Rc::clone(&place);
                 async move { *place.store.borrow_mut() = Some(Rc::new(store.await)) }
-            });
-            let clients = (0..self.play.tasks).map(|task| {
-                Client::<K> {
+            };
+            let mut parts: Vec<Part> = vec![Box::pin(opens)];
+            for task in 0..self.play.tasks {
+                let client = Client::<K> {
                     endpoint: endpoint.clone(),
                     world: self.world.handle(),
                     judge: Rc::clone(&self.judge),
@@ -341,14 +349,13 @@ impl<K: Kit> Scene<K> {
                     play: self.play,
                     task,
                     place: Rc::clone(&place),
-                }
-                .act()
-            });
-            if self.play.together {
-                let clients: Vec<_> = clients.collect();
-                self.world.spawn(endpoint.id(), together(clients));
-            } else {
-                clients.for_each(|client| drop(self.world.spawn(endpoint.id(), client)));
+                };
+                parts.push(Box::pin(client.act()));
+            }
+            let spawn = |part: Part| drop(self.world.spawn(endpoint.id(), part));
+            match self.play.together {
+                true => spawn(Box::pin(async { drop(together(parts).await) })),
+                false => parts.into_iter().for_each(spawn),
             }
             // A waiter in vain for a turn has left it to a task of its own to let it go.
             self.world.spawn(endpoint.id(), lets_go(endpoint.clone(), Rc::clone(&place)));
@@ -596,7 +603,11 @@ impl<K: Kit> Client<K> {
             if let Some(store) = self.place.store.borrow().clone() {
                 break store;
             }
-            self.endpoint.sleep(1_000).await;
+            match self.play.together {
+                // The part that opens it is polled first.
+                true => yields().await,
+                false => drop(self.endpoint.sleep(1_000).await),
+            }
         };
         for step in 0..self.play.operations {
             if self.play.grow.is_possible() && self.world.happens(Choice::Cancel, self.play.grow) {
@@ -662,6 +673,16 @@ impl<K: Kit> Client<K> {
             (Work::Hot, _) => unreachable!("a chance is below 10"),
         }
     }
+}
+
+/// Is pending once, for the others of its task.
+async fn yields() {
+    let mut polls = 0;
+    std::future::poll_fn(|_| {
+        polls += 1;
+        if polls > 1 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// Stops one client after the other.

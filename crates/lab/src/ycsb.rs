@@ -34,12 +34,13 @@ const CLIENTS_MAX: i64 = 2_000;
 const KEYS_MAX: u64 = 1 << 20;
 /// Bytes of a chunk, some hundreds of blocks.
 const CHUNK_BYTES: u64 = 1 << 14;
-/// Bytes of a value, as the paper has it (CIDER, section 5.1); a workload may add to it.
+/// Bytes of a value, as the paper has it (CIDER, section 5.1).
 const VALUE_BYTES: usize = 8;
 /// Locks that keys share, by their hashes.
 const LOCKS: u64 = 1 << 16;
-/// How long a client waits for a turn, in nanoseconds.
-const PATIENCE_NS: Nanos = 10_000_000;
+/// How long a client waits for a turn, in nanoseconds. None dies here, and a client that loses
+/// patience with a line joins those outside of it, which hold the line up.
+const PATIENCE_NS: Nanos = 1_000_000_000;
 /// Slots of a client: an operation in line, and duties that earlier ones have left.
 const SLOTS: u8 = 4;
 

@@ -10,14 +10,18 @@ mod support;
 #[allow(dead_code, unreachable_pub)]
 mod judge;
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farlock_fabric::shm::{Region, ShmEndpoint};
 use farlock_fabric::{Endpoint, block_on};
 use farlock_kv::index::Race;
-use farlock_kv::sync::{Backoff, Optimistic};
-use farlock_kv::{Index, Shape, Store, WriteError};
+use farlock_kv::sync::{Backoff, Cider, CiderRules, Optimistic};
+use farlock_kv::{Index, Scheme, Shape, Store, WriteError};
+use farlock_locks::record::mcs::Mcs;
+use farlock_locks::{Client, Options};
 use judge::{Answer, Ask, Judge};
 use support::{Peer, TestDir, part, say};
 
@@ -148,6 +152,65 @@ fn threads_see_each_key_do_one_thing_after_the_other() {
 fn threads_see_no_key_get_lost_while_the_index_grows() {
     assert!(threads_change("kv-threads-grow", 5, 600, true) >= 4);
     assert!(threads_change("kv-threads-fill", 300, 900, false) >= 3);
+}
+
+/// Carries an operation out, and meanwhile settles what earlier ones have left.
+fn settling<S: Scheme<Endpoint = ShmEndpoint>, F: Future>(
+    store: &Store<S, Race>,
+    operation: F,
+) -> F::Output {
+    let mut operation = pin!(operation);
+    let both = poll_fn(|cx| {
+        let polled = operation.as_mut().poll(cx);
+        if polled.is_pending() {
+            let _ = pin!(store.scheme().settle()).poll(cx);
+        }
+        polled
+    });
+    block_on(store.scheme().endpoint(), both)
+}
+
+/// Threads stand in line for one key; how many find others there is their scheduler's matter.
+#[test]
+fn threads_that_stand_in_line_see_the_key_do_one_thing_after_the_other() {
+    const STEPS: u64 = 2_000;
+    let dir = TestDir::new("kv-line");
+    let region = dir.region();
+    now(shape(&region, 48).create(&region.endpoint().unwrap())).unwrap();
+    let (base, bytes) = region.heap();
+    let (judge, combined) = (Mutex::new(Judge::default()), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (region, judge, combined) = (&region, &judge, &combined);
+            scope.spawn(move || {
+                let rules = CiderRules { credits: None, ..CiderRules::DEFAULT };
+                let endpoint = region.endpoint().unwrap();
+                let client = Client::new(endpoint, Mcs::default(), Options::default());
+                let scheme = Cider::new(client, base.plus(bytes - 64), 1, rules);
+                let store = now(Store::open(scheme, INDEX, shape(region, 48))).unwrap();
+                for step in 0..STEPS {
+                    let value = (thread << 32 | step).to_le_bytes().to_vec();
+                    let ask = if step % 8 == 0 { Ask::Get } else { Ask::Upsert(value.clone()) };
+                    let called = judge.lock().unwrap().call(b"key", ask.clone());
+                    let answer = match step % 8 {
+                        0 => Answer::Value(settling(&store, store.get(b"key")).unwrap()),
+                        _ => {
+                            settling(&store, store.upsert(b"key", &value)).unwrap();
+                            Answer::Done
+                        }
+                    };
+                    judge.lock().unwrap().answer(b"key", called, ask, answer);
+                }
+                combined.fetch_add(store.counts().combined, Ordering::Relaxed);
+                block_on(store.scheme().endpoint(), store.scheme().settle());
+                now(store.close()).unwrap();
+            });
+        }
+    });
+    let judge = judge.into_inner().unwrap();
+    println!("{} operations, {} combined", judge.answered, combined.into_inner());
+    assert_eq!((judge.answered, judge.open), (4 * STEPS, 0));
+    judge.verdict().unwrap();
 }
 
 /// Plays a part in another process; does nothing in the test run itself.

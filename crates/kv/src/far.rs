@@ -7,8 +7,9 @@ use smallvec::SmallVec;
 /// How often a verb whose completion was lost is posted again, if that does no harm.
 pub(crate) const LOST_MAX: u32 = 16;
 
-/// Words that were read. Those of two buckets, and of most blocks, are not put into the heap.
-pub(crate) type Words = SmallVec<[u64; 40]>;
+/// Words that were read. They go through several futures: to put them into the heap costs less than
+/// to move them each time.
+pub(crate) type Words = Vec<u64>;
 
 /// Verbs that go out with one doorbell.
 type Chain = SmallVec<[Link<'static>; CHAIN_MAX]>;
@@ -30,8 +31,7 @@ pub(crate) async fn gather<E: Endpoint>(
     endpoint: &E,
     places: &[(Addr, usize)],
 ) -> Result<Words, Fault> {
-    let mut found = Words::new();
-    found.resize(places.iter().map(|(_, words)| words).sum(), 0);
+    let mut found = vec![0; places.iter().map(|(_, words)| words).sum()];
     let mut rest = &mut found[..];
     for places in places.chunks(CHAIN_MAX) {
         let link = |&(addr, words): &(Addr, usize)| Verb::Read { addr, words: words as u16 }.into();

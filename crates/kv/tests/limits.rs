@@ -452,3 +452,30 @@ fn a_scan_meets_each_key_once_also_while_the_index_grows() {
         assert_eq!(scanned(&world, &store, || {}).len() as u64, next);
     }
 }
+
+#[test]
+fn a_client_that_comes_to_a_full_store_does_not_look_through_it_all() {
+    const KEYS: u64 = 600;
+    let (world, shape, store) = built(Race::new(64), 400, 1_024);
+    for key in 0..KEYS {
+        world.block_on(store.insert(&name(key), b"a value")).unwrap();
+    }
+    world.block_on(store.close()).unwrap();
+    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let next = world.block_on(Store::open(scheme, Race::new(64), shape)).unwrap();
+    let id = next.scheme().endpoint().id();
+    let before = world.posted(id);
+    world.block_on(next.insert(&name(KEYS), b"a value")).unwrap();
+    let posted = world.posted(id) - before;
+    println!("{posted} verbs");
+    // Two chunks of 25 blocks, of each of which the count, the block and its key's slots are read.
+    assert!(posted < 400, "{posted}");
+    // Where no chunk is left that was never used all of them are.
+    next.has_chunks(30);
+    for key in (0..KEYS).step_by(2) {
+        world.block_on(next.delete(&name(key))).unwrap();
+    }
+    for key in (0..KEYS).step_by(2) {
+        world.block_on(next.insert(&name(key), b"another")).unwrap();
+    }
+}

@@ -23,6 +23,11 @@ use crate::word::{ChunkWord, Header, SlotWord};
 /// Among how many chunks clients that claim one at the same time choose.
 const CLAIMED_AT_ONCE: usize = 16;
 
+/// A client that needs a block takes over so many chunks of others without finding one, and then
+/// prefers those that were never used: to look through all that others have left would take long
+/// where much is stored.
+const CLAIMS_IN_VAIN: u32 = 2;
+
 /// A chunk that a task is about to claim or take over.
 struct Busy<'s, S: Scheme, I: Index> {
     store: &'s Store<S, I>,
@@ -72,8 +77,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 return Ok(block);
             }
         }
-        for _ in 0..self.chunks.get() {
-            if !self.claim_one(class).await? {
+        for claims in 0..self.chunks.get() {
+            let in_vain = claims >= CLAIMS_IN_VAIN;
+            if in_vain && self.may_get_more() && !self.has_blank().await?
+                || !self.claim_one(class, in_vain).await?
+            {
                 break;
             }
             if let Some(block) = taken() {
@@ -109,9 +117,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// Claims one chunk for this class: of those that have it any that nobody living owns, or else
     /// one of the first that were never used, so that the last ones stay together for levels of the
     /// index. `Ok(false)`: there is none.
-    async fn claim_one(&self, class: Class) -> Result<bool, ReadError> {
+    async fn claim_one(&self, class: Class, blank_first: bool) -> Result<bool, ReadError> {
         let mut table = self.table().await?;
-        if self.claim_of(&table, class).await? {
+        if self.claim_of(&table, class, blank_first).await? {
             return Ok(true);
         }
         // What was claimed for a level that was never made.
@@ -119,10 +127,20 @@ impl<S: Scheme, I: Index> Store<S, I> {
         if has_more {
             table = self.table().await?;
         }
-        Ok(has_more && self.claim_of(&table, class).await?)
+        Ok(has_more && self.claim_of(&table, class, blank_first).await?)
     }
 
-    async fn claim_of(&self, table: &[(u32, ChunkWord)], class: Class) -> Result<bool, ReadError> {
+    /// Whether there is a chunk that has no class yet.
+    async fn has_blank(&self) -> Result<bool, ReadError> {
+        Ok(self.table().await?.iter().any(|(_, word)| word.class() == 0))
+    }
+
+    async fn claim_of(
+        &self,
+        table: &[(u32, ChunkWord)],
+        class: Class,
+        blank_first: bool,
+    ) -> Result<bool, ReadError> {
         let chance = self.endpoint().random() as usize;
         let (mut of_class, mut blank): (Vec<_>, Vec<_>) = table
             .iter()
@@ -136,7 +154,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
         };
         turn(&mut of_class, usize::MAX);
         turn(&mut blank, CLAIMED_AT_ONCE);
-        for &(chunk, word) in of_class.into_iter().chain(blank) {
+        let (first, then) = if blank_first { (blank, of_class) } else { (of_class, blank) };
+        for &(chunk, word) in first.into_iter().chain(then) {
             if self.take_over(chunk, word, class).await? {
                 return Ok(true);
             }

@@ -56,6 +56,8 @@ pub struct Store<S: Scheme, I: Index> {
     pub(super) pool: RefCell<Pool>,
     /// How many chunks have memory.
     pub(super) chunks: Cell<u32>,
+    /// Whether no other chunk will get any.
+    pub(super) has_all: Cell<bool>,
     pub(super) levels: RefCell<Levels>,
     pub(super) runs: RefCell<Runs>,
     /// Changes whose operation was dropped, or gave up on them.
@@ -93,6 +95,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             shape,
             pool: RefCell::new(Pool::new(shape)),
             chunks: Cell::new(shape.chunks),
+            has_all: Cell::new(false),
             levels: RefCell::new(Levels::new(shape, group)),
             runs: RefCell::default(),
             left: RefCell::default(),
@@ -122,6 +125,19 @@ impl<S: Scheme, I: Index> Store<S, I> {
     pub fn has_chunks(&self, chunks: u32) {
         assert!((1..=self.shape.chunks).contains(&chunks), "{chunks} of {}", self.shape.chunks);
         self.chunks.set(chunks);
+        self.has_all.set(false);
+    }
+
+    /// No other chunk will get memory: before it is
+    /// [`PoolFull`](crate::WriteError::PoolFull) all is looked through that others have left. Where
+    /// more may come only a little of it is.
+    pub fn has_all_chunks(&self) {
+        self.has_all.set(true);
+    }
+
+    /// Whether other chunks may yet get memory.
+    pub(super) fn may_get_more(&self) -> bool {
+        self.chunks.get() < self.shape.chunks && !self.has_all.get()
     }
 
     /// How many chunks side by side, of those that were never used, the index needs to grow; `None`

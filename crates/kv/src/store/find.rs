@@ -18,7 +18,7 @@ use crate::word::SlotWord;
 const TURNS_MAX: u32 = 10_000;
 
 /// The slots of a key, one bucket after the other.
-type Slots = SmallVec<[(Addr, SlotWord); 32]>;
+type Slots = Vec<(Addr, SlotWord)>;
 
 /// Places that are read with one doorbell, and how many words there.
 type Places = SmallVec<[(Addr, usize); 3]>;

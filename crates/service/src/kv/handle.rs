@@ -321,11 +321,19 @@ impl Kv {
         mut wish: impl FnMut(Option<Live<'_>>) -> Result<Wish<'v, T>, KvError>,
     ) -> Result<T, KvError> {
         self.hub.check()?;
+        let mut is_last = false;
         loop {
             let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
             match block_on(self.lane(), self.store.modify(key, decide)) {
                 Ok(answer) => return answer,
-                Err(WriteError::PoolFull) => self.grow(1)?,
+                Err(WriteError::PoolFull) => match self.grow(1) {
+                    // What others have left was not looked through.
+                    Err(_) if !is_last => {
+                        self.store.has_all_chunks();
+                        is_last = true;
+                    }
+                    grown => grown?,
+                },
                 Err(WriteError::IndexFull) => {
                     let wanted = self.store.growth_chunks();
                     self.grow(wanted.ok_or(KvError::Full { source: None })?)?;

@@ -32,4 +32,5 @@ pub mod takeover;
 pub mod testbed;
 pub mod transactions;
 pub mod workload;
+#[cfg(feature = "ycsb")]
 pub mod ycsb;

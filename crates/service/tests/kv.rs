@@ -239,7 +239,7 @@ fn the_late_write_of_a_paused_holder_is_refused() {
     let mut lines = BufReader::new(actor.stdout.take().unwrap());
     let token = heard(&mut lines);
     stage.stop(pid(&actor));
-    // It is not dead, and keeps its lock; whoever resets the region gives the lock to others.
+    // It is not dead, and keeps its lock; a reset of the region gives the lock to others.
     stage.options().reset_region().unwrap();
     let session = stage.session();
     let guard = session.lock("l").exclusive().blocking().unwrap();

@@ -9,9 +9,7 @@ use farlock_check as check;
 use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
 use farlock_lab::provenance::Provenance;
-use farlock_lab::{
-    arrbench, client, face, figure, service_times, speed, stores, storm, takeover, ycsb,
-};
+use farlock_lab::{arrbench, client, face, figure, service_times, speed, stores, storm, takeover};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]
@@ -46,7 +44,8 @@ enum Command {
     /// Kills and stops holders of locks on shared memory, and measures when the next one holds.
     Takeover(takeover::TakeoverArgs),
     /// The key-value store under the workloads of YCSB, in the simulator.
-    Ycsb(ycsb::YcsbArgs),
+    #[cfg(feature = "ycsb")]
+    Ycsb(farlock_lab::ycsb::YcsbArgs),
     /// A client in a storm or a takeover, in a process of its own.
     #[command(hide = true)]
     Client(client::ClientArgs),
@@ -91,7 +90,8 @@ fn main() -> ExitCode {
         Command::StoresClient(args) => stores::client(&args),
         Command::Storm(args) => storm::run(&args, &origin()),
         Command::Takeover(args) => takeover::run(&args, &origin()),
-        Command::Ycsb(args) => ycsb::run(&args, &origin()),
+        #[cfg(feature = "ycsb")]
+        Command::Ycsb(args) => farlock_lab::ycsb::run(&args, &origin()),
         Command::Client(args) => client::run(&args),
         Command::Attached(args) => face::attached(&args),
         Command::Inside(args) => face::inside(&args),

@@ -58,13 +58,13 @@ pub enum Kind {
     /// You are the first in line: the lock is yours as soon as the word says that it is open.
     First = 5,
     /// The lock is yours, and the last in line has done what this word names.
-    Combined = 6,
+    Combined = 32,
     /// From a holder to the last in line: do what this word names, for all of us.
-    Asked = 7,
+    Asked = 33,
     /// The answer: it was done.
-    Done = 8,
+    Done = 34,
     /// The answer: it was not.
-    Refused = 9,
+    Refused = 35,
 }
 
 /// A message between clients of a queue lock.
@@ -113,10 +113,10 @@ impl Note {
             3 => Kind::ModeChanged,
             4 => Kind::Reset,
             5 => Kind::First,
-            6 => Kind::Combined,
-            7 => Kind::Asked,
-            8 => Kind::Done,
-            9 => Kind::Refused,
+            32 => Kind::Combined,
+            33 => Kind::Asked,
+            34 => Kind::Done,
+            35 => Kind::Refused,
             _ => return None,
         };
         Some(Self {
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn an_unknown_kind_is_no_note() {
         assert_eq!(Note::decode(&[0; 4]), None);
-        assert_eq!(Note::decode(&[10, 0, 0, 0]), None);
+        assert_eq!(Note::decode(&[6, 0, 0, 0]), None);
     }
 
     #[test]

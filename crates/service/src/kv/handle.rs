@@ -313,7 +313,7 @@ impl Kv {
         Ok(tell(Stored::decode(&bytes).ok_or(KvError::Corrupt)?))
     }
 
-    /// Changes a key as is wished by who sees its value, with this token.
+    /// Changes a key as `wish` says, which sees its value, with this token.
     fn change<'v, T>(
         &self,
         key: &[u8],
@@ -398,7 +398,7 @@ impl Drop for Kv {
             return;
         }
         if self.hub.check().is_ok() {
-            // What is not given back now is taken over by those who need it.
+            // What is not given back now is taken over by clients that need it.
             let _ = block_on(self.lane(), self.store.close());
         }
         self.hub.leave(self.lane().id());

@@ -19,7 +19,7 @@ use crate::system::{coarse_tick, keep_signals_out};
 /// Bytes that a store takes at first.
 const BYTES_FIRST: u64 = 8 << 20;
 
-/// Bytes that a store can take: address space of those who use it, not memory.
+/// Bytes that a store can take: address space of its clients, not memory.
 const BYTES_MAX: u64 = 64 << 30;
 
 /// Bytes of a chunk: room for the longest pair.

@@ -94,7 +94,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Hears what one worker wrote down, who was stopped at these times.
+    /// Hears what one worker wrote down, which was stopped at these times.
     pub fn hear(&mut self, diary: &[Record], stops: &Stops) {
         let mut records = diary.iter().peekable();
         while let Some(&asked) = records.next() {

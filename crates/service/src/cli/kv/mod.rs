@@ -153,7 +153,7 @@ enum Action {
         #[command(flatten)]
         region: RegionArg,
     },
-    /// Remove a store with all that is in it, whoever uses it.
+    /// Remove a store with all that is in it, also if clients use it.
     Drop {
         #[command(flatten)]
         region: RegionArg,

@@ -303,7 +303,10 @@ impl Region {
             Errno::NOSPC | Errno::FBIG | Errno::DQUOT => GrowError::NoSpace { bytes: new - old },
             other => GrowError::Io { what: "allocate", source: other.into() },
         })?;
-        self.mapping().header().bytes.fetch_max(new, Ordering::AcqRel);
+        let longer = |old| (old < new).then_some(new);
+        let bytes = &self.mapping().header().bytes;
+        // Where another was first and grew it further, that stays.
+        let _ = bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer);
         Ok(self.heap().1)
     }
 

@@ -193,7 +193,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "checker",
         title: "every schedule in the small, faults without end in the large, planted bugs found",
-        cap_minutes: 6,
+        cap_minutes: 5,
         commands: &[
             check!("museum"),
             // What takes longest of locks on ranges is in the step `ranges`.
@@ -375,7 +375,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "transcripts",
         title: "what the README and the proving ground show is what happens",
-        cap_minutes: 1,
+        cap_minutes: 2,
         commands: &["xtask transcripts README.md docs/proving-ground.md"],
         ..PLAIN
     },

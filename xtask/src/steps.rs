@@ -120,8 +120,8 @@ pub(crate) const CI: &[Step] = &[
         env: &[("RUSTDOCFLAGS", "--deny=warnings")],
         commands: &[
             "cargo doc --workspace --all-features --no-deps",
-            "xtask api",
             "xtask examples",
+            "xtask api",
         ],
     },
     Step {

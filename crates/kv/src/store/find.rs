@@ -58,12 +58,17 @@ impl Probe {
             let (slots, behind) = rest.split_at(bucket.slots.into());
             rest = behind;
             let (first, count) = bucket.shared;
-            let shared = |at: &usize| (first..first + count).contains(&(*at as u16));
-            let empty = |at: &usize| !slots[*at].1.is_taken() && !slots[*at].1.is_moved();
-            let empties: SmallVec<[usize; 24]> = (0..slots.len()).filter(empty).collect();
-            let own = empties.iter().find(|at| !shared(at)).copied();
-            let at = own.or(empties.first().copied())?;
-            Some(((own.is_none(), slots.len() - empties.len()), slots[at]))
+            let shared = |at: usize| (first..first + count).contains(&(at as u16));
+            let (mut taken, mut room) = (0, None);
+            for (at, slot) in slots.iter().enumerate() {
+                if slot.1.is_taken() || slot.1.is_moved() {
+                    taken += 1;
+                } else if room.is_none_or(|(is_shared, _)| is_shared && !shared(at)) {
+                    room = Some((shared(at), *slot));
+                }
+            }
+            let (is_shared, slot) = room?;
+            Some(((is_shared, taken), slot))
         });
         rooms.min_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
     }

@@ -123,7 +123,7 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     /// overwritten that, they may have taken this client for dead. The word of a shared hold cannot
     /// tell.
     pub fn is_seen_to_hold(&self) -> bool {
-        const WORDS: usize = slot::LOCK + 1;
+        const WORDS: usize = slot::WORDS;
         let (endpoint, id) = (self.endpoint(), self.endpoint().id());
         if endpoint.occupied_from(id.index) != Some(id.index) || !endpoint.is_alive(id) {
             return false;
@@ -132,9 +132,8 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
         let read = endpoint.post(Verb::Read { addr, words: WORDS as u16 });
         let mut words = [0; WORDS];
         endpoint.copy_read(0, &mut words);
-        let record = SlotRecord::decode(&words);
-        let holds = |record: SlotRecord| record.phase == Phase::Held && record.lock == self.lock();
-        read == Posted::Done(Ok(())) && record.is_some_and(holds)
+        let record = SlotRecord::decode(&words).and_then(|record| record.at(self.lock()));
+        read == Posted::Done(Ok(())) && record.is_some_and(|record| record.phase == Phase::Held)
     }
 
     /// Gives a hold up without a verb, as a crash would: for one that others may have taken off the

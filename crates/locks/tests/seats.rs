@@ -176,6 +176,8 @@ fn a_hold_is_seen_as_long_as_its_record_says_so() {
     let publish = |word, value| seat.endpoint().publish(seat.slot(), word, value);
     publish(slot::LOCK, room.lock().plus(64).bits());
     assert!(!seat.is_seen_to_hold(), "its record names another lock");
+    publish(slot::LOCK, room.lock().bits() | slot::IN_PARTS);
+    assert!(!seat.is_seen_to_hold(), "its record names a part of it, of no words");
     publish(slot::LOCK, room.lock().bits());
     assert!(seat.is_seen_to_hold());
     publish(slot::STATE, 0);

@@ -105,7 +105,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 11,
+        cap_minutes: 9,
         commands: &[
             "cargo test --workspace --exclude=farlock-kv --all-features --no-run",
             "cargo build --release",
@@ -127,7 +127,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "suites",
         title: "unit, integration and documentation tests",
-        cap_minutes: 5,
+        cap_minutes: 6,
         // At night the seeds of properties are new ones.
         env: &[("PROPTEST_RNG_SEED", "1")],
         // What a passing test prints is shown, for a test may announce a skip.
@@ -139,7 +139,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "kv",
         title: "the key-value store: histories under faults at every verb, and its planted bugs",
-        cap_minutes: 2,
+        cap_minutes: 3,
         commands: &[
             "cargo test --package=farlock-kv --all-features --no-fail-fast -- --show-output",
         ],

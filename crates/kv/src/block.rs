@@ -14,6 +14,7 @@
 use smallvec::SmallVec;
 use twox_hash::XxHash3_64;
 
+use crate::far;
 use crate::key::Key;
 use crate::size::Class;
 use crate::word::Header;
@@ -83,8 +84,9 @@ pub(crate) fn open(number: u64, words: &[u64], trusts: bool) -> Option<Opened> {
     let key_bytes = header.key_bytes() as usize;
     let length = key_bytes + header.value_bytes() as usize;
     let payload = payload.get(..length.div_ceil(8))?;
-    let mut bytes = Vec::with_capacity(payload.len() * 8);
-    payload.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+    let mut bytes = far::zeros(payload.len() * 8);
+    let (places, _) = bytes.as_chunks_mut();
+    places.iter_mut().zip(payload).for_each(|(place, word)| *place = word.to_le_bytes());
     bytes.truncate(length);
     if key_bytes == 0 || !trusts && checksum(number, header, &bytes) != head[1] {
         return None;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::core::Store;
 use crate::block::{self, Opened};
 use crate::error::ReadError;
-use crate::far;
+use crate::far::{self, Words};
 use crate::flaw::Flaw;
 use crate::index::{Bucket, Buckets, Index, Key};
 use crate::shape::{Block, LEVEL_WORDS};
@@ -17,11 +17,33 @@ use crate::word::SlotWord;
 /// How often a key is looked for again, since others changed it meanwhile.
 const TURNS_MAX: u32 = 10_000;
 
-/// The slots of a key, one bucket after the other.
-type Slots = Vec<(Addr, SlotWord)>;
-
 /// Places that are read with one doorbell, and how many words there.
 type Places = SmallVec<[(Addr, usize); 3]>;
+
+/// The slots of a key as they were read, one bucket after the other.
+#[derive(Clone, Debug)]
+struct Slots {
+    /// Where the buckets lie, and how many slots each has.
+    places: Places,
+    words: Words,
+}
+
+impl Slots {
+    /// The slots of one bucket after the other.
+    fn buckets(&self) -> impl Iterator<Item = impl Iterator<Item = (Addr, SlotWord)>> {
+        let mut rest = &self.words[..];
+        self.places.iter().map(move |&(first, count)| {
+            let (words, behind) = rest.split_at(count);
+            rest = behind;
+            let slot = move |(at, word): (u64, &u64)| (first.plus(at * 8), SlotWord(*word));
+            (0..).zip(words).map(slot)
+        })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (Addr, SlotWord)> {
+        self.buckets().flatten()
+    }
+}
 
 /// The slots that a key may have, as they were read.
 #[derive(Clone, Debug)]
@@ -38,11 +60,9 @@ pub(super) struct Probe {
 impl Probe {
     /// Every slot that is the key's.
     pub(super) fn slots(&self) -> impl Iterator<Item = (Addr, SlotWord)> {
-        let (mixed, alone) = match &self.mixed {
-            Some(mixed) => (&mixed[..], &[][..]),
-            None => (&[][..], &self.slots[..]),
-        };
-        mixed.iter().chain(alone).copied()
+        let mixed = self.mixed.as_deref();
+        let alone = mixed.is_none().then(|| self.slots.iter());
+        mixed.unwrap_or_default().iter().copied().chain(alone.into_iter().flatten())
     }
 
     /// Whether all of them are of one level.
@@ -53,18 +73,15 @@ impl Probe {
     /// An empty slot for a new key: in the emptiest bucket, and of what it shares with others only
     /// when there is nothing else. Asked only where all are of one level.
     pub(super) fn room(&self) -> Option<(Addr, SlotWord)> {
-        let mut rest = &self.slots[..];
-        let rooms = self.buckets.iter().filter_map(|bucket| {
-            let (slots, behind) = rest.split_at(bucket.slots.into());
-            rest = behind;
+        let rooms = self.buckets.iter().zip(self.slots.buckets()).filter_map(|(bucket, slots)| {
             let (first, count) = bucket.shared;
-            let shared = |at: usize| (first..first + count).contains(&(at as u16));
+            let shared = |at: u16| (first..first + count).contains(&at);
             let (mut taken, mut room) = (0, None);
-            for (at, slot) in slots.iter().enumerate() {
+            for (at, slot) in (0..).zip(slots) {
                 if slot.1.is_taken() || slot.1.is_moved() {
                     taken += 1;
                 } else if room.is_none_or(|(is_shared, _)| is_shared && !shared(at)) {
-                    room = Some((shared(at), *slot));
+                    room = Some((shared(at), slot));
                 }
             }
             let (is_shared, slot) = room?;
@@ -100,7 +117,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     pub(super) async fn probe(&self, key: &Key<'_>) -> Result<Probe, ReadError> {
         let level = self.levels.borrow().lowest();
         let (buckets, slots) = self.slots_at(key, level, false).await?;
-        let has_moved = slots.iter().any(|(_, word)| word.is_moved());
+        let has_moved = slots.words.iter().any(|word| SlotWord(*word).is_moved());
         let probe = Probe { level, buckets, slots, mixed: None };
         match has_moved {
             false => Ok(probe),
@@ -111,7 +128,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// Goes on where slots have moved.
     async fn probe_on(&self, key: &Key<'_>, probe: Probe) -> Result<Probe, ReadError> {
         let Probe { mut level, mut buckets, mut slots, .. } = probe;
-        let mut found: Vec<(Addr, SlotWord)> = slots.to_vec();
+        let mut found: Vec<(Addr, SlotWord)> = slots.iter().collect();
         loop {
             let (moved, stayed): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|(_, word)| word.is_moved());
@@ -131,7 +148,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             // What is in another slot of this level is a copy, and may be an old one.
             found.extend(slots.iter().filter(|(slot, _)| heirs.contains(slot)));
         }
-        let is_of_one_level = slots.iter().eq(&found);
+        let is_of_one_level = slots.iter().eq(found.iter().copied());
         Ok(Probe { level, buckets, slots, mixed: (!is_of_one_level).then_some(found) })
     }
 
@@ -148,16 +165,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
         if learns {
             places.push((self.shape.levels(), LEVEL_WORDS));
         }
-        let words = far::gather(self.endpoint(), &places).await?;
-        let slots = places
-            .iter()
-            .take(buckets.len())
-            .flat_map(|&(addr, words)| (0..words).map(move |at| addr.plus(at as u64 * 8)));
-        let slots: Slots = slots.zip(words.iter().copied().map(SlotWord)).collect();
+        let mut words = far::gather(self.endpoint(), &places).await?;
         if learns {
-            self.levels.borrow_mut().learn(&words[slots.len()..]);
+            places.truncate(buckets.len());
+            let learnt = words.split_off(words.len() - LEVEL_WORDS);
+            self.levels.borrow_mut().learn(&learnt);
         }
-        Ok((buckets, slots))
+        Ok((buckets, Slots { places, words }))
     }
 
     fn places(&self, buckets: &Buckets, level: u32) -> Result<Places, ReadError> {
@@ -202,10 +216,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
         like: impl Fn(SlotWord) -> bool,
     ) -> Result<Among, ReadError> {
         let fingerprint = key.fingerprint();
-        for (slot, word) in probe.slots() {
-            if !like(word) || word.fingerprint() != fingerprint {
-                continue;
-            }
+        let is_like = |word: SlotWord| word.fingerprint() == fingerprint && like(word);
+        let mut slots = probe.slots();
+        while let Some((slot, word)) = slots.find(|(_, word)| is_like(*word)) {
             match self.read_block(word).await? {
                 None => return Ok(Among::Unsure((slot, word))),
                 Some((block, opened)) if opened.key() == key.bytes() => {

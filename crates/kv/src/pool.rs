@@ -23,6 +23,8 @@ pub(crate) enum Standing {
     /// It was written by a verb whose completion was lost, and which may still take effect: nobody
     /// may write there as long as this endpoint lives.
     Tainted,
+    /// It lies in a chunk that was taken over, and whether a slot names it was not looked at yet.
+    Unseen,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,8 @@ struct Chunk {
     word: ChunkWord,
     class: Class,
     blocks: Vec<Remembered>,
+    /// The first block that may be [`Standing::Unseen`].
+    unseen: u32,
 }
 
 /// How many blocks a client has, by what it knows of them.
@@ -45,7 +49,7 @@ pub struct Census {
     pub free: u64,
     /// Being written, or on the way into a slot or out of one.
     pub in_hand: u64,
-    /// In a slot, or taken out of it by others.
+    /// In a slot, or taken out of it by others; or not yet looked at, in a chunk that was taken over.
     pub published: u64,
     /// Not to be used again while this client lives, since a completion was lost.
     pub tainted: u64,
@@ -58,7 +62,7 @@ pub(crate) struct Pool {
     chunks: BTreeMap<u32, Chunk>,
     /// By class, the blocks to be handed out, the one that was freed first in front.
     free: BTreeMap<Class, VecDeque<(u32, u32)>>,
-    /// Chunks that a task of this client is about to claim or take over.
+    /// Chunks that a task of this client is about to claim or take over, or looks through.
     busy: BTreeSet<u32>,
     /// The chunk that was asked about freed blocks last.
     swept: u32,
@@ -119,7 +123,7 @@ impl Pool {
     pub(crate) fn freed(&mut self, block: Block) {
         let Some((chunk, index)) = self.shape.place(block) else { return };
         let Some(remembered) = self.remembered(chunk, index) else { return };
-        let is_known = remembered.standing == Standing::Published;
+        let is_known = matches!(remembered.standing, Standing::Published | Standing::Unseen);
         if remembered.generation != block.generation || !is_known {
             return;
         }
@@ -151,13 +155,54 @@ impl Pool {
         self.free.entry(class).or_default().extend(free.map(|(index, _)| (chunk, index)));
         let remember = |(generation, standing)| Remembered { generation, standing };
         let blocks = blocks.into_iter().map(remember).collect();
-        let before = self.chunks.insert(chunk, Chunk { word, class, blocks });
+        let before = self.chunks.insert(chunk, Chunk { word, class, blocks, unseen: 0 });
         assert!(before.is_none(), "a chunk is taken over once");
     }
 
     /// Whether this client knows that it owns the chunk.
     pub(crate) fn owns(&self, chunk: u32) -> bool {
         self.chunks.contains_key(&chunk)
+    }
+
+    /// The next blocks of a class, at most so many and all of one chunk, that were not looked at. No
+    /// other task looks at that chunk until [`Pool::done_with`].
+    pub(crate) fn begins_to_look(
+        &mut self,
+        class: Class,
+        most: usize,
+    ) -> Option<(u32, Vec<Block>)> {
+        let is_unseen = |block: &Remembered| block.standing == Standing::Unseen;
+        for (&chunk, owned) in &mut self.chunks {
+            if owned.class != class || self.busy.contains(&chunk) {
+                continue;
+            }
+            let rest = owned.blocks.iter().skip(owned.unseen as usize);
+            owned.unseen += rest.take_while(|block| !is_unseen(block)).count() as u32;
+            let unseen = (owned.unseen..).zip(&owned.blocks[owned.unseen as usize..]);
+            let unseen = unseen.filter(|(_, block)| is_unseen(block)).take(most);
+            let block = |(index, block): (u32, &Remembered)| {
+                self.shape.block(chunk, class, index, block.generation)
+            };
+            let blocks: Vec<Block> = unseen.map(block).collect();
+            if !blocks.is_empty() {
+                self.busy.insert(chunk);
+                return Some((chunk, blocks));
+            }
+        }
+        None
+    }
+
+    /// A block that was not looked at stands so, and with this generation.
+    pub(crate) fn was_looked_at(&mut self, block: Block, generation: u32, standing: Standing) {
+        if self.standing_of(block) != Some(Standing::Unseen) {
+            return;
+        }
+        let Some((chunk, index)) = self.shape.place(block) else { return };
+        let Some(remembered) = self.remembered(chunk, index) else { return };
+        *remembered = Remembered { generation, standing };
+        if standing == Standing::Free {
+            self.free.entry(block.class).or_default().push_back((chunk, index));
+        }
     }
 
     /// Whether a task may claim or take over this chunk now; then no other one does until
@@ -198,8 +243,8 @@ impl Pool {
 
     /// The next chunk that others may have: nothing of it is in hand or tainted.
     pub(crate) fn resting(&self) -> Option<(u32, ChunkWord)> {
-        let rests =
-            |block: &Remembered| matches!(block.standing, Standing::Free | Standing::Published);
+        use Standing::{Free, Published, Unseen};
+        let rests = |block: &Remembered| matches!(block.standing, Free | Published | Unseen);
         let mut resting = self.chunks.iter().filter(|(_, chunk)| chunk.blocks.iter().all(rests));
         resting.next().map(|(&chunk, owned)| (chunk, owned.word))
     }
@@ -220,7 +265,7 @@ impl Pool {
             *match block.standing {
                 Standing::Free => &mut census.free,
                 Standing::InHand => &mut census.in_hand,
-                Standing::Published => &mut census.published,
+                Standing::Published | Standing::Unseen => &mut census.published,
                 Standing::Tainted => &mut census.tainted,
             } += 1;
         }

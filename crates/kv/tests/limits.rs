@@ -479,3 +479,42 @@ fn a_client_that_comes_to_a_full_store_does_not_look_through_it_all() {
         world.block_on(next.insert(&name(key), b"another")).unwrap();
     }
 }
+
+/// As many blocks as a chunk has would keep one operation for as long as it takes to look at all.
+#[test]
+fn a_client_looks_at_a_part_of_a_chunk_that_it_takes_over() {
+    const KEYS: u64 = 1_500;
+    let (world, shape, store) = built(Race::new(160), 4, 1 << 16);
+    for key in 0..KEYS {
+        world.block_on(store.insert(&name(key), &name(key))).unwrap();
+    }
+    world.block_on(store.close()).unwrap();
+    let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+    let next = world.block_on(Store::open(scheme, Race::new(160), shape)).unwrap();
+    next.has_chunks(3);
+    let id = next.scheme().endpoint().id();
+    let mut most = 0;
+    // Blocks come free that it has looked at, and such that it has not.
+    for round in 0..3 {
+        for key in (round..KEYS).step_by(3) {
+            let before = world.posted(id);
+            if key % 2 == 0 {
+                world.block_on(next.update(&name(key), b"another")).unwrap();
+            } else {
+                world.block_on(next.delete(&name(key))).unwrap();
+                world.block_on(next.insert(&name(key), b"another")).unwrap();
+            }
+            most = most.max(world.posted(id) - before);
+        }
+        for key in 0..KEYS {
+            let found = world.block_on(next.get(&name(key))).unwrap().unwrap();
+            let expected = if key % 3 > round { name(key) } else { b"another".to_vec() };
+            assert_eq!(found, expected, "{key} in round {round}");
+        }
+    }
+    println!("{most} verbs at most");
+    assert!(most < 3_000, "{most}");
+    world.block_on(next.recover()).unwrap();
+    world.block_on(next.audit()).unwrap();
+    assert_eq!(next.census().published, KEYS);
+}

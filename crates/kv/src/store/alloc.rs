@@ -23,6 +23,16 @@ use crate::word::{ChunkWord, Header, SlotWord};
 /// Among how many chunks clients that claim one at the same time choose.
 const CLAIMED_AT_ONCE: usize = 16;
 
+/// So many of its own chunks a client asks about freed blocks before it wants more memory.
+const SWEEPS_AT_ONCE: usize = 4;
+
+/// So many blocks that others have left a client looks at before it wants more memory: each takes
+/// about a microsecond on shared memory.
+const LOOKS_AT_ONCE: usize = 512;
+
+/// So many of them at a time.
+const LOOKED_AT_TOGETHER: usize = 128;
+
 /// A client that needs a block takes over so many chunks of others without finding one, and then
 /// prefers those that were never used: to look through all that others have left would take long
 /// where much is stored.
@@ -64,21 +74,33 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     /// A block of a class: one that is known to be free, or one of which others have counted the
-    /// use as over, or one of a chunk that can be claimed.
+    /// use as over, or one of a chunk that can be claimed. Where the store may get more memory it
+    /// looks at a little of what others have left, and takes new memory rather than look on.
     async fn allocate(&self, class: Class) -> Result<Block, WriteError> {
         let taken = || self.pool.borrow_mut().take(class);
         if let Some(block) = taken() {
             return Ok(block);
         }
         let owned = self.pool.borrow().of_class(class);
-        if let Some(&next) = owned.first() {
-            self.sweep(next, class).await?;
+        for &chunk in owned.iter().take(SWEEPS_AT_ONCE) {
+            self.sweep(chunk, class).await?;
             if let Some(block) = taken() {
                 return Ok(block);
             }
         }
-        for claims in 0..self.chunks.get() {
-            let in_vain = claims >= CLAIMS_IN_VAIN;
+        let mut looks_left = LOOKS_AT_ONCE;
+        for claims in 0..=self.chunks.get() {
+            while looks_left > 0 || !self.may_get_more() {
+                let looked_at = self.look_on(class).await?;
+                if let Some(block) = taken() {
+                    return Ok(block);
+                }
+                if looked_at == 0 {
+                    break;
+                }
+                looks_left = looks_left.saturating_sub(looked_at);
+            }
+            let in_vain = claims >= CLAIMS_IN_VAIN || looks_left == 0;
             if in_vain && self.may_get_more() && !self.has_blank().await?
                 || !self.claim_one(class, in_vain).await?
             {
@@ -89,7 +111,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
             }
         }
         self.reap(0).await;
-        for chunk in owned {
+        let most = if self.may_get_more() { SWEEPS_AT_ONCE } else { usize::MAX };
+        for chunk in owned.into_iter().take(most) {
             self.sweep(chunk, class).await?;
         }
         taken().ok_or(WriteError::PoolFull)
@@ -192,7 +215,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let is_new = word.class() == 0;
         let blocks = match is_new {
             true => vec![(1, Standing::Free); self.shape.blocks(class) as usize],
-            false => self.look_through(chunk, class).await?,
+            false => {
+                let states = self.states(chunk, class).await?;
+                let unseen = |state: &u64| ((*state as u32).wrapping_add(1), Standing::Unseen);
+                states.iter().map(unseen).collect()
+            }
         };
         self.pool.borrow_mut().own(chunk, mine, blocks);
         self.count(|counts| match is_new {
@@ -202,36 +229,36 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(true)
     }
 
-    /// How the blocks of a chunk stand that nobody but this client owns.
-    async fn look_through(
-        &self,
-        chunk: u32,
-        class: Class,
-    ) -> Result<Vec<(u32, Standing)>, ReadError> {
-        let states = self.states(chunk, class).await?;
-        let count = self.shape.blocks(class);
-        let block = |index, state: u64| {
-            let generation = (state as u32).wrapping_add(1);
-            self.shape.block(chunk, class, index, generation)
-        };
-        let blocks: Vec<Block> =
-            (0..count).zip(&states).map(|(index, &state)| block(index, state)).collect();
+    /// Looks how some blocks stand of a class that were taken over. Returns how many.
+    async fn look_on(&self, class: Class) -> Result<usize, ReadError> {
+        let begun = self.pool.borrow_mut().begins_to_look(class, LOOKED_AT_TOGETHER);
+        let Some((chunk, blocks)) = begun else { return Ok(0) };
+        let _busy = Busy { store: self, chunk };
         let heads: Vec<(Addr, usize)> =
             blocks.iter().map(|block| (self.shape.block_addr(block.number), 1)).collect();
         let heads = far::read_many(self.endpoint(), &heads).await?;
-        let mut found = Vec::with_capacity(blocks.len());
+        let looked_at = blocks.len();
         for (block, head) in blocks.into_iter().zip(heads) {
             let last_used = Header(head[0]).generation() as u32;
-            if last_used != block.generation {
-                found.push((block.generation, Standing::Free));
+            let (generation, standing) = if last_used != block.generation {
+                (block.generation, Standing::Free)
             } else if self.is_named(block).await? && !self.errs(Flaw::LiveBlockFreed) {
-                found.push((block.generation, Standing::Published));
+                (block.generation, Standing::Published)
             } else {
                 self.count_over(block).await?;
-                found.push((block.generation.wrapping_add(1), Standing::Free));
-            }
+                (block.generation.wrapping_add(1), Standing::Free)
+            };
+            self.pool.borrow_mut().was_looked_at(block, generation, standing);
         }
-        Ok(found)
+        Ok(looked_at)
+    }
+
+    /// Looks at all that was taken over of every class.
+    async fn look_through(&self) -> Result<(), ReadError> {
+        for class in (1..).map_while(Class::from_number) {
+            while self.look_on(class).await? > 0 {}
+        }
+        Ok(())
     }
 
     /// Counts a use as over, if nobody has.
@@ -285,6 +312,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 recovered += 1;
             }
         }
+        self.look_through().await?;
         Ok(recovered)
     }
 
@@ -294,6 +322,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// # Errors
     /// See [`ReadError`]; what was not reached stays as it was.
     pub async fn audit(&self) -> Result<(), ReadError> {
+        self.look_through().await?;
         let blocks = self.pool.borrow().standing(Standing::Published);
         for block in blocks {
             let is_published = self.pool.borrow_mut().standing_of(block);

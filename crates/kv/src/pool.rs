@@ -49,7 +49,7 @@ pub struct Census {
     pub free: u64,
     /// Being written, or on the way into a slot or out of one.
     pub in_hand: u64,
-    /// In a slot, or taken out of it by others; or not yet looked at, in a chunk that was taken over.
+    /// In a slot, or taken out of it by others; or not looked at yet, since it was taken over.
     pub published: u64,
     /// Not to be used again while this client lives, since a completion was lost.
     pub tainted: u64,
@@ -164,14 +164,14 @@ impl Pool {
         self.chunks.contains_key(&chunk)
     }
 
-    /// The next blocks of a class, at most so many and all of one chunk, that were not looked at. No
-    /// other task looks at that chunk until [`Pool::done_with`].
+    /// The next blocks of a class, at most so many and all of one chunk, that were not looked at.
+    /// No other task looks at that chunk until [`Pool::done_with`].
     pub(crate) fn begins_to_look(
         &mut self,
         class: Class,
         most: usize,
     ) -> Option<(u32, Vec<Block>)> {
-        let is_unseen = |block: &Remembered| block.standing == Standing::Unseen;
+        let is_unseen = |it: &Remembered| it.standing == Standing::Unseen;
         for (&chunk, owned) in &mut self.chunks {
             if owned.class != class || self.busy.contains(&chunk) {
                 continue;

@@ -14,6 +14,9 @@ use crate::pool::{Census, Pool};
 use crate::shape::{Block, LEVELS, Shape};
 use crate::sync::Scheme;
 
+/// So many insertions more that found a crowd than did not are most of the last ones.
+const CROWD_MAX: u32 = 64;
+
 /// How often things happened at one client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
@@ -64,6 +67,8 @@ pub struct Store<S: Scheme, I: Index> {
     pub(super) left: RefCell<Vec<Change>>,
     /// Blocks whose use is over, and whose count is on its way.
     pub(super) frees: RefCell<VecDeque<(Block, Posted)>>,
+    /// How many insertions more found their bucket crowded than did not, lately.
+    pub(super) crowd: Cell<u32>,
     pub(super) counts: Cell<Counts>,
     pub(super) flaw: Option<Flaw>,
 }
@@ -100,6 +105,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             runs: RefCell::default(),
             left: RefCell::default(),
             frees: RefCell::default(),
+            crowd: Cell::default(),
             counts: Cell::default(),
             flaw: None,
         }
@@ -138,6 +144,18 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// Whether other chunks may yet get memory.
     pub(super) fn may_get_more(&self) -> bool {
         self.chunks.get() < self.shape.chunks && !self.has_all.get()
+    }
+
+    /// Whether most of the last insertions of this client found their buckets three quarters full:
+    /// the index will soon need [`Store::growth_chunks`].
+    pub fn is_crowded(&self) -> bool {
+        self.crowd.get() == CROWD_MAX
+    }
+
+    /// An insertion found room, in a bucket that was crowded or was not.
+    pub(super) fn found_room(&self, is_crowded: bool) {
+        let crowd = self.crowd.get();
+        self.crowd.set(if is_crowded { CROWD_MAX.min(crowd + 1) } else { crowd.saturating_sub(1) });
     }
 
     /// How many chunks side by side, of those that were never used, the index needs to grow; `None`

@@ -72,7 +72,7 @@ impl Probe {
 
     /// An empty slot for a new key: in the emptiest bucket, and of what it shares with others only
     /// when there is nothing else. Asked only where all are of one level.
-    pub(super) fn room(&self) -> Option<(Addr, SlotWord)> {
+    pub(super) fn room(&self) -> Option<Room> {
         let rooms = self.buckets.iter().zip(self.slots.buckets()).filter_map(|(bucket, slots)| {
             let (first, count) = bucket.shared;
             let shared = |at: u16| (first..first + count).contains(&at);
@@ -85,10 +85,20 @@ impl Probe {
                 }
             }
             let (is_shared, slot) = room?;
-            Some(((is_shared, taken), slot))
+            let is_crowded = 4 * taken >= 3 * bucket.slots;
+            Some(((is_shared, taken), Room { slot, is_crowded }))
         });
-        rooms.min_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
+        rooms.min_by_key(|(rank, _)| *rank).map(|(_, room)| room)
     }
+}
+
+/// Room for a new key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// An empty slot.
+    pub(super) slot: (Addr, SlotWord),
+    /// Whether three quarters of its bucket are taken.
+    pub(super) is_crowded: bool,
 }
 
 /// A block that was read, if it is the one that was asked for.

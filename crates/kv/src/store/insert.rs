@@ -137,9 +137,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
             let is_on_top = probe.is_of_one_level() && probe.level >= highest;
             if is_on_top || self.errs(Flaw::UnmovedInsertion) {
                 if let Some(room) = probe.room() {
-                    return Ok(Some(room));
+                    self.found_room(room.is_crowded);
+                    return Ok(Some(room.slot));
                 }
                 self.grow_above(probe.level).await?;
+                self.crowd.set(0);
             } else {
                 // Then no other client announces this key at a level below, nor commits it there.
                 for level in lowest..highest {

@@ -1,6 +1,7 @@
 //! A store's handle: its operations.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use farlock_kv::{Decision, Scheme as _, Store, WriteError};
 use farlock_locks::Token;
 
 use super::error::KvError;
-use super::hub::{Hub, INDEX, host_options};
+use super::hub::{GROWTH_CHUNKS, Hub, INDEX, host_options};
 use super::value::{Stored, VALUE_BYTES_MAX};
 use crate::RegionOptions;
 use crate::connection::{Lane, Region};
@@ -30,6 +31,8 @@ use crate::session::Session;
 pub struct Kv {
     pub(super) store: Store<Optimistic<Lane>, Race>,
     pub(super) hub: Arc<Hub>,
+    /// For how many chunks of a next level of the index memory was asked.
+    reserved: Cell<u32>,
 }
 
 /// What is to become of a key.
@@ -107,7 +110,7 @@ impl Kv {
         let scheme = Optimistic::new(hub.attach()?, Backoff::NONE);
         let store = Store::new(scheme, INDEX, hub.shape);
         store.has_chunks(hub.chunks());
-        Ok(Self { store, hub })
+        Ok(Self { store, hub, reserved: Cell::new(0) })
     }
 
     /// Another handle of the same store, for another thread.
@@ -325,14 +328,22 @@ impl Kv {
         loop {
             let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
             match block_on(self.lane(), self.store.modify(key, decide)) {
-                Ok(answer) => return answer,
+                Ok(answer) => {
+                    if self.store.is_crowded() {
+                        self.foresee();
+                    }
+                    return answer;
+                }
                 Err(WriteError::PoolFull) => match self.grow(1) {
                     // What others have left was not looked through.
                     Err(_) if !is_last => {
                         self.store.has_all_chunks();
                         is_last = true;
                     }
-                    grown => grown?,
+                    grown => {
+                        grown?;
+                        self.reserve_ahead();
+                    }
                 },
                 Err(WriteError::IndexFull) => {
                     let wanted = self.store.growth_chunks();
@@ -343,11 +354,29 @@ impl Kv {
         }
     }
 
-    /// Gives the store room for so many chunks more than this handle knows of.
+    /// The index will soon grow: has memory given to the store, before an operation needs it.
+    #[cold]
+    fn foresee(&self) {
+        let wanted = self.store.growth_chunks().unwrap_or(0);
+        if wanted > self.reserved.replace(wanted) {
+            self.reserve_ahead();
+        }
+    }
+
+    /// Has the store's thread give it memory for what is needed next.
+    fn reserve_ahead(&self) {
+        let index = self.store.growth_chunks().filter(|_| self.store.is_crowded());
+        self.hub.reserve(self.store.chunks() + GROWTH_CHUNKS + index.unwrap_or(0));
+    }
+
+    /// Gives the store room for so many chunks more than this handle knows of. It is to know of no
+    /// more than it needs, for others are kept for the index.
     #[cold]
     fn grow(&self, wanted: u32) -> Result<(), KvError> {
-        self.hub.grow(self.store.chunks(), wanted)?;
-        self.store.has_chunks(self.hub.chunks());
+        let known = self.store.chunks();
+        self.hub.grow(known, wanted)?;
+        let needed = known + wanted.max(GROWTH_CHUNKS);
+        self.store.has_chunks(needed.min(self.hub.chunks()));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! A store as one session sees it: its region, and the thread that keeps the places of its handles.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -28,8 +28,9 @@ const CHUNK_BYTES: u64 = 2 << 20;
 /// Chunks that a store can have.
 const CHUNKS: u32 = 30 << 10;
 
-/// The store grows by so many bytes at least, or by an eighth of what it has.
-const GROWTH_MIN: u64 = 4 * CHUNK_BYTES;
+/// The store grows by so many chunks at a time. To give more memory at once to a file keeps the
+/// operation that needs some for longer: it takes about a millisecond for 4 MiB.
+pub(super) const GROWTH_CHUNKS: u32 = 2;
 
 /// The index as it begins: half a chunk, room for 100,000 keys. Its levels then fill whole chunks.
 pub(super) const INDEX: Race = Race::new(CHUNK_BYTES / 2 / Race::GROUP_BYTES);
@@ -40,6 +41,8 @@ enum Order {
     Attach(SyncSender<Result<Lane, ConnectError>>),
     /// The place with this index is used no more.
     Leave(u16),
+    /// Memory for so many chunks, before an operation needs it.
+    Reserve(u32),
 }
 
 /// A store that a session has opened. It ends with its last handle.
@@ -80,14 +83,15 @@ impl Hub {
         let open = |source| KvError::Open { name: name.to_owned(), source };
         let region = Region::open(&host_options(options, name)).map_err(open)?;
         let (orders, ordered) = channel();
+        let shape = shape_in(&region);
         let kept = region.clone();
         let thread = std::thread::Builder::new()
             .name("farlock-kv".to_owned())
-            .spawn(move || keep(&kept, &ordered))
+            .spawn(move || keep(&kept, &shape, &ordered))
             .map_err(KvError::Thread)?;
         let hub = Self {
             name: name.to_owned(),
-            shape: shape_in(&region),
+            shape,
             region,
             orders: Some(Mutex::new(orders)),
             thread: Some(thread),
@@ -154,20 +158,21 @@ impl Hub {
     }
 
     /// Gives the store memory for so many chunks more, side by side, where a handle knew that it
-    /// had `known` and found too few. Another client may have been first.
+    /// had `known` and found too few. Another client may have been first, or this store's thread.
     pub(super) fn grow(&self, known: u32, wanted: u32) -> Result<(), KvError> {
-        let bytes = self.bytes();
-        if self.shape.chunks_in(bytes) >= known.saturating_add(wanted) {
-            return Ok(());
-        }
-        if known.saturating_add(wanted) > self.shape.chunks {
+        let least = known.saturating_add(wanted);
+        if least > self.shape.chunks {
             return Err(KvError::Full { source: None });
         }
-        let longer = |by: u64| self.region.lengthen(bytes + by.next_multiple_of(CHUNK_BYTES));
-        let least = u64::from(wanted) * CHUNK_BYTES;
+        let longer = |chunks| lengthen(&self.region, &self.shape, chunks);
         // Where there is no room for as much as it should be, there may be for a little.
-        let grown = longer(GROWTH_MIN.max(bytes / 8).max(least)).or_else(|_| longer(least));
+        let grown = longer(least.max(known + GROWTH_CHUNKS)).or_else(|_| longer(least));
         grown.map_err(|source| KvError::Full { source: Some(source) })
+    }
+
+    /// Has the thread give the store memory for so many chunks.
+    pub(super) fn reserve(&self, chunks: u32) {
+        self.order(Order::Reserve(chunks));
     }
 
     /// Refuses where this handle is of no use any more.
@@ -207,14 +212,28 @@ impl Drop for Hub {
     }
 }
 
-/// Keeps places until nobody can ask for one any more.
-fn keep(region: &Region, ordered: &Receiver<Order>) {
+/// Makes the heap long enough for so many chunks.
+fn lengthen(region: &Region, shape: &Shape, chunks: u32) -> Result<(), ConnectError> {
+    let bytes = region.heap().1;
+    let missing = chunks.min(shape.chunks).saturating_sub(shape.chunks_in(bytes));
+    region.lengthen(bytes + u64::from(missing) * CHUNK_BYTES)
+}
+
+/// Keeps places until nobody can ask for one any more. Gives the store memory meanwhile that will
+/// be needed, a step at a time.
+fn keep(region: &Region, shape: &Shape, ordered: &Receiver<Order>) {
     keep_signals_out();
     let _own = region.own_thread();
     let mut keepers: Vec<(u16, Keeper)> = Vec::new();
-    for order in ordered {
+    let mut reserved = 0;
+    loop {
+        let there = shape.chunks_in(region.heap().1);
+        let order = match there < reserved.min(shape.chunks) {
+            true => ordered.try_recv(),
+            false => ordered.recv().map_err(TryRecvError::from),
+        };
         match order {
-            Order::Attach(report) => {
+            Ok(Order::Attach(report)) => {
                 let attached = region.lane(false).map(|(lane, keeper)| {
                     keepers.push((lane.id().index, keeper));
                     lane
@@ -222,7 +241,15 @@ fn keep(region: &Region, ordered: &Receiver<Order>) {
                 // The handle waits for it.
                 let _ = report.send(attached);
             }
-            Order::Leave(index) => keepers.retain(|(kept, _)| *kept != index),
+            Ok(Order::Leave(index)) => keepers.retain(|(kept, _)| *kept != index),
+            Ok(Order::Reserve(chunks)) => reserved = reserved.max(chunks),
+            Err(TryRecvError::Empty) => {
+                if lengthen(region, shape, reserved.min(there + GROWTH_CHUNKS)).is_err() {
+                    // The operation that needs it is told why.
+                    reserved = 0;
+                }
+            }
+            Err(TryRecvError::Disconnected) => return,
         }
     }
 }

@@ -491,6 +491,13 @@ pub(crate) const NIGHTLY: &[Step] = &[
         ..PLAIN
     },
     Step {
+        name: "growing",
+        title: "a store is filled to ten million keys while another client uses it; none is lost",
+        cap_minutes: 20,
+        commands: &[lab!("growing --json")],
+        ..PLAIN
+    },
+    Step {
         name: "takeover",
         title: "the times of takeover: one waiter, a line of 16, much memory, stopped holders",
         cap_minutes: 20,

@@ -12,6 +12,7 @@ mod clock;
 pub mod drive;
 pub mod face;
 pub mod figure;
+pub mod growing;
 pub mod judge;
 pub mod latency;
 pub mod leases;

@@ -9,7 +9,9 @@ use farlock_check as check;
 use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
 use farlock_lab::provenance::Provenance;
-use farlock_lab::{arrbench, client, face, figure, service_times, speed, stores, storm, takeover};
+use farlock_lab::{
+    arrbench, client, face, figure, growing, service_times, speed, stores, storm, takeover,
+};
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
 #[derive(Parser)]
@@ -58,6 +60,8 @@ enum Command {
     /// A process in a storm over sessions.
     #[command(hide = true)]
     FaceWorker(storm::faces::start::FaceWorkerArgs),
+    /// Fills a store while another client uses it, and tells what took longest.
+    Growing(growing::GrowingArgs),
     /// Measures a store of sessions beside Redis and memcached.
     Stores(stores::StoresArgs),
     /// A client of a store that is measured.
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Drift(args) => drift::run(&args, &origin()),
         Command::Figure(args) => figure::run(&args, &origin()),
+        Command::Growing(args) => growing::run(&args, &origin()),
         Command::LongReads(args) => long_reads::run(&args, &origin()),
         Command::Replay(args) => check::replay(&args),
         Command::Local(command) => arrbench::run(&command, &origin()),

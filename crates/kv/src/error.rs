@@ -51,6 +51,10 @@ pub enum WriteError {
     /// size, or no run of chunks is left for another level.
     #[error("the index has no slot left for this key")]
     IndexFull,
+    /// Every slot that the key may have is another key's, in an index that is far from full: keys
+    /// that were made to have the same slots, which an index that grows would not part.
+    #[error("too many keys have the same hash")]
+    Collides,
     /// Others changed the key each time before this client could, too often.
     #[error("the key changed too often to be written")]
     Busy,

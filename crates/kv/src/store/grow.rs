@@ -17,7 +17,7 @@ use crate::index::Index;
 use crate::levels::Run;
 use crate::shape::{LEVEL_WORDS, LEVELS};
 use crate::sync::Scheme;
-use crate::word::ChunkWord;
+use crate::word::{ChunkWord, SlotWord};
 
 /// How often a client tries to make a level, while others take the chunks that it wants.
 const TRIES_MAX: u32 = 16;
@@ -65,6 +65,33 @@ impl<S: Scheme, I: Index> Store<S, I> {
             }
         }
         Err(WriteError::IndexFull)
+    }
+
+    /// Whether a level is far from full, by a sample: then a key that has no room there has others
+    /// of its own hash to thank for that, and would find none above either. Keys that were made so
+    /// would otherwise have the index grow until there is no memory.
+    pub(super) async fn is_sparse(&self, level: u32) -> Result<bool, ReadError> {
+        /// Groups of slots that are looked at.
+        const SAMPLE: u64 = 16;
+        /// Of so many slots one is taken at least, where keys are not made to collide: some have no
+        /// room when three of four are.
+        const TAKEN_ONE_IN: usize = 4;
+        let Some(growth) = I::GROWTH else { return Ok(false) };
+        let places: Option<Vec<(Addr, usize)>> = {
+            let levels = self.levels.borrow();
+            let groups = levels.groups(level);
+            let place = |number: u64| {
+                let group =
+                    if groups <= SAMPLE { number } else { self.endpoint().random() % groups };
+                Some((levels.addr(level, group * growth.group as u64 * 8)?, growth.group))
+            };
+            (0..groups.min(SAMPLE)).map(place).collect()
+        };
+        let places = places.ok_or(ReadError::Corrupt)?;
+        let words = far::gather(self.endpoint(), &places).await?;
+        let is_taken = |word: &&u64| SlotWord(**word).is_taken() || SlotWord(**word).is_moved();
+        let taken = words.iter().filter(is_taken).count();
+        Ok(taken * TAKEN_ONE_IN < words.len())
     }
 
     /// A run of chunks for a level that nobody has and that were never written; the last one, since
@@ -181,5 +208,67 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let words = far::read(self.endpoint(), self.shape.levels(), LEVEL_WORDS).await?;
         self.levels.borrow_mut().learn(&words);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farlock_sim::{Config, World};
+
+    use super::*;
+    use crate::Shape;
+    use crate::index::{Buckets, Growth, Key, Race};
+    use crate::sync::{Backoff, Optimistic};
+
+    /// RACE, for keys that were made to have the same hash.
+    #[derive(Clone, Copy)]
+    struct Alike(Race);
+
+    impl Index for Alike {
+        const OWN_SLOTS: bool = false;
+        const GROWTH: Option<Growth> = Race::GROWTH;
+
+        fn tag(&self) -> u64 {
+            self.0.tag()
+        }
+
+        fn bytes(&self) -> u64 {
+            self.0.bytes()
+        }
+
+        fn buckets(&self, key: &Key<'_>, level: u32) -> Option<Buckets> {
+            match key.bytes().starts_with(b"alike") {
+                true => self.0.buckets(&Key::new(b"alike")?, level),
+                false => self.0.buckets(key, level),
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_were_made_to_collide_do_not_make_the_index_grow() {
+        let world = World::new(Config::default());
+        let index = Alike(Race::new(100));
+        let (index_bytes, index_tag) = (index.bytes(), index.tag());
+        let base = Addr::from_bits(0);
+        let mut shape = Shape { base, chunks: 400, chunk_bytes: 1_024, index_bytes, index_tag };
+        shape.base = world.region(world.node(), shape.bytes());
+        world.block_on(shape.create(&world.endpoint())).expect("it is created");
+        let scheme = Optimistic::new(world.endpoint(), Backoff::NONE);
+        let store = world.block_on(Store::open(scheme, index, shape)).expect("it is there");
+        let insert = |key: &[u8]| world.block_on(store.insert(key, b"a value"));
+        let alike = |number: u64| [b"alike", &number.to_le_bytes()[..]].concat();
+        let refused =
+            (0..100).find(|&number| insert(&alike(number)).is_err()).expect("there is an end");
+        assert!((16..=32).contains(&refused), "{refused}");
+        for number in refused..100 {
+            assert_eq!(insert(&alike(number)), Err(WriteError::Collides));
+        }
+        assert_eq!(store.counts().growths, 0);
+        // Others are stored, and the index grows for them.
+        (0..3_000_u64).for_each(|key| assert_eq!(insert(&key.to_le_bytes()), Ok(())));
+        assert!(store.counts().growths > 0);
+        for number in 0..refused {
+            assert!(world.block_on(store.get(&alike(number))).is_ok_and(|value| value.is_some()));
+        }
     }
 }

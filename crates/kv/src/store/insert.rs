@@ -140,6 +140,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
                     self.found_room(room.is_crowded);
                     return Ok(Some(room.slot));
                 }
+                if self.is_sparse(probe.level).await? {
+                    return Err(WriteError::Collides);
+                }
                 self.grow_above(probe.level).await?;
                 self.crowd.set(0);
             } else {

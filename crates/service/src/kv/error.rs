@@ -76,6 +76,9 @@ pub enum KvError {
         #[source]
         source: Option<ConnectError>,
     },
+    /// Too many keys have the hash of this one: they were made so. Nothing is lost.
+    #[error("too many keys of the store have the same hash as this one")]
+    Collides,
     /// Others changed the key each time before this client could, too often.
     #[error("the key changes too often")]
     Busy,
@@ -105,6 +108,7 @@ impl KvError {
             Self::Fenced { .. } => "fenced",
             Self::NotANumber => "not-a-number",
             Self::Full { .. } => "store-full",
+            Self::Collides => "keys-collide",
             Self::Busy => "busy",
             Self::Unknown => "unknown",
             Self::Corrupt => "corrupt",
@@ -136,6 +140,7 @@ impl KvError {
             Self::Fenced { .. } => "write it with the token of the lock that guards it",
             Self::NotANumber => "write a decimal number first",
             Self::Full { source: None } => "remove what is not needed, or use another store",
+            Self::Collides => "use other keys: whatever makes these keys makes them alike",
             Self::Busy => "try again",
             Self::Unknown => "read the key: it tells",
             Self::Fabric(_) => "open the store again",
@@ -151,6 +156,7 @@ impl KvError {
         match error {
             WriteError::BadKey => Self::BadKey { bytes: key.len() },
             WriteError::PoolFull | WriteError::IndexFull => Self::Full { source: None },
+            WriteError::Collides => Self::Collides,
             WriteError::Busy => Self::Busy,
             WriteError::Unknown => Self::Unknown,
             WriteError::Corrupt => Self::Corrupt,

@@ -178,3 +178,31 @@ fn locks_with_leases_promise_how_long_one_holds() {
         assert_eq!(promises.lease_ns, lease_ns, "{spec}");
     }
 }
+
+/// Explorations begin there, so that counts come to their ends within a few acquisitions.
+#[test]
+fn counts_begin_so_many_steps_before_their_ends() {
+    for spec in ["dslr", "dslr-64", "ncosed", "claim"] {
+        let kind = registry::kind(spec).unwrap();
+        let words = [1, 2, 3].map(|steps| kind.near_wrap(steps));
+        assert!(words.iter().all(|word| *word != 0), "{spec}: {words:x?}");
+        assert!(words[0] != words[1] && words[1] != words[2], "{spec}: {words:x?}");
+    }
+    for spec in ["citron:leaf=1", "citron-rw:leaf=1"] {
+        let kind = registry::kind(spec).unwrap();
+        let [one, two] = [1, 2].map(|steps| kind.near_wrap_behind(steps));
+        assert!(!one.is_empty() && one.len() == two.len(), "{spec}: {one:x?}, {two:x?}");
+        for ((place, word), (same, other)) in one.into_iter().zip(two) {
+            assert!(place == same && word != other, "{spec}: {place}, {word:x}, {other:x}");
+            // What lies there is a node, not the count before the tree.
+            assert_ne!(kind.fields_at()(place), kind.fields_at()(0), "{spec}");
+        }
+    }
+}
+
+#[test]
+fn a_lock_of_one_word_has_no_units() {
+    for (spec, units) in [("mcs", None), ("claim", None), ("citron:leaf=1:levels=3", Some(16))] {
+        assert_eq!(registry::kind(spec).unwrap().units(), units, "{spec}");
+    }
+}

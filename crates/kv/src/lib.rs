@@ -33,6 +33,6 @@ pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use pool::Census;
 pub use shape::Shape;
 pub use size::Class;
-pub use store::{Counts, Cursor, Decision, Pair, Store};
+pub use store::{Counts, Cursor, Decision, Pair, Sight, Store};
 pub use sync::Scheme;
 pub use word::{ChunkWord, Header, SlotWord};

@@ -15,7 +15,9 @@ mod insert;
 mod migrate;
 mod operate;
 mod scan;
+mod watch;
 
 pub use self::core::{Counts, Store};
 pub use self::operate::Decision;
 pub use self::scan::{Cursor, Pair};
+pub use self::watch::Sight;

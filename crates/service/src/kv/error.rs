@@ -1,5 +1,7 @@
 //! What can go wrong with a store, in words people can act on.
 
+use std::time::Duration;
+
 use farlock_fabric::{ConnectError, Fault};
 use farlock_kv::{KEY_BYTES_MAX, ReadError, WriteError};
 use farlock_locks::Token;
@@ -82,6 +84,12 @@ pub enum KvError {
     /// Others changed the key each time before this client could, too often.
     #[error("the key changes too often")]
     Busy,
+    /// The key was for so long what it was.
+    #[error("the key has not changed within {} s", .limit.as_secs_f64())]
+    TimedOut {
+        /// How long that was to be.
+        limit: Duration,
+    },
     /// Whether the operation was carried out is not known.
     #[error("whether the operation was carried out is unknown")]
     Unknown,
@@ -110,6 +118,7 @@ impl KvError {
             Self::Full { .. } => "store-full",
             Self::Collides => "keys-collide",
             Self::Busy => "busy",
+            Self::TimedOut { .. } => "timed-out",
             Self::Unknown => "unknown",
             Self::Corrupt => "corrupt",
             Self::Fabric(_) => "fabric",
@@ -142,6 +151,7 @@ impl KvError {
             Self::Full { source: None } => "remove what is not needed, or use another store",
             Self::Collides => "use other keys: whatever makes these keys makes them alike",
             Self::Busy => "try again",
+            Self::TimedOut { .. } => "wait longer, or ask again: no change is missed in between",
             Self::Unknown => "read the key: it tells",
             Self::Fabric(_) => "open the store again",
         }

@@ -22,9 +22,11 @@ mod handle;
 pub(crate) mod hub;
 mod scan;
 mod value;
+mod watch;
 
 pub use error::KvError;
 pub use farlock_kv::KEY_BYTES_MAX;
 pub use handle::Kv;
 pub use scan::{Pair, Scan};
 pub use value::VALUE_BYTES_MAX;
+pub use watch::{Next, Watch};

@@ -2,6 +2,7 @@
 
 mod lines;
 mod load;
+mod watch;
 mod whole;
 
 use std::ffi::OsString;
@@ -32,9 +33,9 @@ use whole::Whole;
 /// below the highest it was written with is refused. With the token that `farlock lock` gives to
 /// its command a holder that was paused while others had the lock writes nothing any more.
 ///
-/// Exit status: 0; 1 if there is no such key or store, if there is one that was not to be, or if a
-/// token is out of date; 64 for wrong usage, 69 if the store cannot be used or is full, 71 if the
-/// system refuses.
+/// Exit status: 0; 1 if there is no such key or store, if there is one that was not to be, if a
+/// token is out of date, or if a key that is watched does not change; 64 for wrong usage, 69 if the
+/// store cannot be used or is full, 71 if the system refuses.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]
@@ -125,6 +126,21 @@ enum Action {
         /// The key.
         key: OsString,
     },
+    /// Print a key and its value, a line for each change: KEY, a tab, VALUE as `scan` writes them,
+    /// or KEY, two tabs and `gone`. The first line is the value it has, if it has one. Of changes
+    /// that come quicker than they are printed only the last may be.
+    Watch {
+        #[command(flatten)]
+        store: StoreArg,
+        /// The key.
+        key: OsString,
+        /// Give up, with status 1, when nothing has changed for so many seconds, fractions allowed.
+        #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+        wait: Option<Duration>,
+        /// End after so many lines.
+        #[arg(long, value_name = "LINES")]
+        count: Option<u64>,
+    },
     /// Print keys and values, a pair a line, in no order.
     Scan {
         #[command(flatten)]
@@ -165,9 +181,10 @@ enum Action {
 impl From<KvError> for Failure {
     fn from(error: KvError) -> Self {
         let exit = match &error {
-            KvError::StaleToken { .. } | KvError::Fenced { .. } | KvError::NotANumber => {
-                Exit::CONFLICT
-            }
+            KvError::StaleToken { .. }
+            | KvError::Fenced { .. }
+            | KvError::NotANumber
+            | KvError::TimedOut { .. } => Exit::CONFLICT,
             KvError::BadKey { .. } | KvError::TooLong { .. } => Exit::USAGE,
             KvError::Open { source: farlock::ConnectError::Name { .. }, .. } => Exit::USAGE,
             KvError::Thread(_) => Exit::SYSTEM,
@@ -257,6 +274,9 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
             let left = store.existing(places)?.time_left(key)?.ok_or_else(|| no_such_key(key))?;
             let left = left.map(|left| format!("{:.3}\n", left.as_secs_f64()));
             print(&left.unwrap_or_else(|| "forever\n".to_owned()))?;
+        }
+        Action::Watch { store, key, wait, count } => {
+            watch::watch(&store.open(places)?, key.as_bytes(), wait, count)?;
         }
         Action::Scan { store, prefix } => scan(&store.existing(places)?, prefix.as_bytes())?,
         Action::Dump { store, file } => load::dump(&store.existing(places)?, file.as_deref())?,

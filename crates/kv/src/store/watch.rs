@@ -1,0 +1,127 @@
+//! Waiting until a key is not what it was.
+//!
+//! A key that is there has one slot, and whatever changes the key changes that slot's word; so does
+//! the growth of the index, when it takes the slot to the next level. A key that is absent may come
+//! into any of its slots, or into a heir of one, which is marked before. No slot says the same
+//! twice, so that a word which is what it was says that nothing has happened.
+
+use std::future::{Future as _, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use farlock_fabric::{Addr, Endpoint, Nanos, Patience, Wait, Waiting, Woken};
+use smallvec::SmallVec;
+
+use super::core::Store;
+use super::find::Seen;
+use crate::error::ReadError;
+use crate::index::{Index, Key};
+use crate::sync::Scheme;
+use crate::word::SlotWord;
+
+/// What an endpoint that does not watch memory looks at it again after.
+const POLL_NS: Nanos = 1_000_000;
+
+/// How long a wait that was woken for nothing cannot be woken, at first and at most. Words share
+/// what wakes those that wait for them: where others are changed all the time nobody is to wake at
+/// each change, nor to have each writer wake it.
+const PAUSE_NS: [Nanos; 2] = [1_000_000, 32_000_000];
+
+/// What was seen of a key, but for its value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sight {
+    version: Option<SlotWord>,
+    /// What is looked at for a change: slots, and what they said.
+    slots: SmallVec<[(Addr, SlotWord); 1]>,
+}
+
+/// Why waits for some slots have ended.
+enum Ended {
+    Changed,
+    Elapsed,
+    /// They were woken, and no slot has changed.
+    InVain,
+}
+
+impl Sight {
+    /// A value that was written has a version, which no other value of its key has: not one with
+    /// the same bytes either. `None`: the key was absent.
+    pub fn version(&self) -> Option<SlotWord> {
+        self.version
+    }
+}
+
+impl<S: Scheme, I: Index> Store<S, I> {
+    /// What there is of a key, to be waited for, and its value; as [`Store::get`].
+    ///
+    /// # Errors
+    /// See [`ReadError`]. Nothing is left behind by a crash or a drop.
+    pub async fn sight(&self, key: &[u8]) -> Result<(Sight, Option<Vec<u8>>), ReadError> {
+        let key = Key::new(key).ok_or(ReadError::BadKey)?;
+        Ok(match self.locate(&key).await? {
+            Seen::Found(found) => {
+                let slots = [(found.slot, found.word)].into_iter().collect();
+                let sight = Sight { version: Some(found.word), slots };
+                (sight, Some(found.opened.into_value()))
+            }
+            Seen::Absent(probe) => (Sight { version: None, slots: probe.slots().collect() }, None),
+        })
+    }
+
+    /// Waits until a key may not be any more what was seen of it, or so many nanoseconds have
+    /// passed. Returns whether it is to be looked at again. What has changed since it was seen ends
+    /// the wait at once.
+    ///
+    /// A waiter costs others nothing but to be woken, and nothing where it is stopped. A crash or a
+    /// drop leaves nothing behind.
+    pub async fn until_changed(&self, sight: &Sight, interval: Nanos) -> bool {
+        let endpoint = self.endpoint();
+        if !S::Endpoint::WATCHES_MEMORY {
+            endpoint.sleep(interval.min(POLL_NS)).await;
+            return true;
+        }
+        let until = endpoint.now().saturating_add(interval);
+        let [mut pause, pause_max] = PAUSE_NS;
+        loop {
+            let left = until.saturating_sub(endpoint.now());
+            match self.slots_change(sight, left).await {
+                Ended::Changed => return true,
+                Ended::Elapsed => return false,
+                Ended::InVain => {
+                    let left = until.saturating_sub(endpoint.now());
+                    endpoint.sleep(left.min(pause)).await;
+                    pause = pause_max.min(2 * pause);
+                }
+            }
+        }
+    }
+
+    async fn slots_change(&self, sight: &Sight, interval: Nanos) -> Ended {
+        let wait = |&(slot, word): &(Addr, SlotWord)| {
+            let (word, interval) = (Some((slot, word.0)), Some(interval));
+            self.endpoint().wait(Wait {
+                word,
+                interval,
+                patience: Patience::PARK,
+                ..Wait::default()
+            })
+        };
+        let mut waits: SmallVec<[Waiting<'_, S::Endpoint>; 1]> =
+            sight.slots.iter().map(wait).collect();
+        let mut has_slept = false;
+        poll_fn(|cx| {
+            for wait in &mut waits {
+                match Pin::new(wait).poll(cx) {
+                    Poll::Ready(Woken::Elapsed) => return Poll::Ready(Ended::Elapsed),
+                    Poll::Ready(_) => return Poll::Ready(Ended::Changed),
+                    Poll::Pending => {}
+                }
+            }
+            match std::mem::replace(&mut has_slept, true) {
+                true => Poll::Ready(Ended::InVain),
+                false => Poll::Pending,
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,85 @@
+//! Specification: what a watcher is told of a key, in any order of events.
+
+mod scene;
+
+use std::rc::Rc;
+
+use farlock_fabric::{Addr, Endpoint};
+use farlock_kv::index::Race;
+use farlock_kv::sync::{Backoff, Optimistic};
+use farlock_kv::{Index, Scheme, Shape, Store};
+use farlock_sim::{Config, Ended, SimEndpoint, Weakness, World};
+use scene::name;
+
+type Plain = Rc<Store<Optimistic<SimEndpoint>, Race>>;
+
+const INDEX: Race = Race::new(1);
+const CHANGES: u64 = 12;
+
+fn open(world: &World, shape: Shape) -> Plain {
+    let scheme = Optimistic::new(world.endpoint(), Backoff::DEFAULT);
+    Rc::new(world.block_on(Store::open(scheme, INDEX, shape)).expect("it is there"))
+}
+
+fn set(seed: u64) -> (World, Shape) {
+    let weakness = Weakness { lost: farlock_sim::Ratio::NEVER, ..Weakness::FULL };
+    let world = World::new(Config { seed, weakness, ..Config::default() });
+    let (index_bytes, index_tag) = (INDEX.bytes(), INDEX.tag());
+    let base = Addr::from_bits(0);
+    let mut shape = Shape { base, chunks: 40, chunk_bytes: 512, index_bytes, index_tag };
+    shape.base = world.region(world.node(), shape.bytes());
+    world.block_on(shape.create(&world.endpoint())).expect("verbs do not fail here");
+    (world, shape)
+}
+
+/// Changes a key so many times, and removes it in between; the index grows meanwhile.
+async fn changes(store: Plain) {
+    for number in 1..=CHANGES {
+        if number == CHANGES / 2 {
+            store.grow().await.expect("there is room for a level");
+        }
+        store.upsert(&name(1), &name(number)).await.expect("there is room");
+        store.scheme().endpoint().sleep(store.scheme().endpoint().random() % 2_000_000).await;
+        if number % 3 == 0 {
+            store.delete(&name(1)).await.expect("it is there");
+        }
+    }
+    store.upsert(&name(1), &name(CHANGES + 1)).await.expect("there is room");
+}
+
+/// Watches the key until it has its last value. Returns how many changes it was told.
+async fn watches(store: Plain) -> u64 {
+    let (mut told, mut last, mut seen) = (0, 0, None);
+    loop {
+        let (sight, value) = store.sight(&name(1)).await.expect("nothing is damaged");
+        assert_eq!(sight.version().is_some(), value.is_some());
+        if seen != Some(sight.version()) {
+            told += 1;
+        }
+        seen = Some(sight.version());
+        if let Some(value) = value {
+            let number = u64::from_le_bytes(value.try_into().expect("it is whole"));
+            assert!(number >= last, "{number} after {last}");
+            last = number;
+        }
+        if last > CHANGES {
+            return told;
+        }
+        store.until_changed(&sight, 100_000_000).await;
+    }
+}
+
+#[test]
+fn a_watcher_is_told_of_changes_in_their_order_and_of_the_last() {
+    let mut told = 0;
+    for seed in 0..200 {
+        let (world, shape) = set(seed);
+        let (writer, watcher) = (open(&world, shape), open(&world, shape));
+        let (written_by, watched_by) = (Rc::clone(&writer), Rc::clone(&watcher));
+        world.spawn(writer.scheme().endpoint().id(), changes(written_by));
+        let watch = world.spawn(watcher.scheme().endpoint().id(), watches(watched_by));
+        assert_eq!(world.run(), Ended::Finished, "seed {seed}");
+        told += watch.take().expect("it has seen the last one");
+    }
+    assert!(told > 200 * CHANGES / 2, "{told} were told: most come slower than it looks");
+}

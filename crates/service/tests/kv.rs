@@ -61,6 +61,60 @@ fn each_operation_does_what_its_name_says() {
 }
 
 #[test]
+fn what_is_amiss_with_one_key_of_a_batch_hides_no_other() {
+    let stage = Stage::new();
+    let kv = stage.session().kv("t").unwrap();
+    kv.put_fenced("fenced", "f", Token::from(5)).unwrap();
+    let long = vec![0; VALUE_BYTES_MAX + 1];
+    let pairs = [("a", &b"1"[..]), ("", b"2"), ("b", &long), ("fenced", b"3"), ("c", b"4")];
+    let put = kv.put_many(pairs);
+    assert!(put[0].is_ok() && put[4].is_ok() && put.len() == 5);
+    assert!(matches!(put[1], Err(KvError::BadKey { bytes: 0 })));
+    assert!(matches!(put[2], Err(KvError::TooLong { .. })));
+    assert!(matches!(put[3], Err(KvError::Fenced { .. })));
+    let got = kv.get_many(["c", "", "b", "a", "a"]);
+    let values: Vec<_> = got.iter().map(|got| got.as_ref().ok().cloned()).collect();
+    let value = |text: &str| Some(Some(text.as_bytes().to_vec()));
+    assert_eq!(values, [value("4"), None, Some(None), value("1"), value("1")]);
+    let removed = kv.remove_many(["a", "fenced", "a", "c"]);
+    assert!(matches!(removed[..], [Ok(true), Err(KvError::Fenced { .. }), Ok(false), Ok(true)]));
+    // Of a key that is there twice the last value stays; of nothing there is nothing.
+    assert!(kv.put_many([("a", "1"), ("a", "2")]).iter().all(Result::is_ok));
+    assert_eq!(kv.get("a").unwrap().unwrap(), b"2");
+    assert!(kv.get_many::<&str>([]).is_empty());
+    // Whatever keeps all from being done is told of each.
+    stage.options().remove_store("t").unwrap();
+    stage.until(|| kv.get("a").is_err());
+    let told = kv.put_many([("a", "1"), ("b", "2")]);
+    assert!(matches!(told[..], [Err(KvError::Gone { .. }), Err(KvError::Gone { .. })]));
+}
+
+#[test]
+fn commands_take_several_keys() {
+    let stage = Stage::new();
+    let run = |words: &[&str]| stage.run(&[&["kv"], words].concat());
+    for (key, value) in [("a", "1"), ("b", "x\ty"), ("c", "3")] {
+        assert_eq!(run(&["put", key, value]).0, 0);
+    }
+    let (status, out, said) = run(&["get", "c", "none", "b", "nor this"]);
+    assert_eq!((status, out.as_str()), (1, "c\t3\nb\tx\\ty\n"));
+    assert!(said.contains("no key 'none'") && said.contains("no key 'nor this'"), "{said}");
+    assert_eq!(run(&["get", "--lines", "a"]), (0, "a\t1\n".into(), String::new()));
+    assert_eq!((run(&["get", "--raw", "a", "b"]).0, run(&["get"]).0), (64, 64));
+    assert_eq!(run(&["get", "a", "", "none"]).0, 64, "the highest status counts");
+    assert_eq!(run(&["put", "--token", "7", "f", "v"]).0, 0);
+    let (status, _, said) = run(&["del", "a", "f", "none", "b"]);
+    assert!(status == 1 && said.contains("[fenced]") && said.contains("[no-such-key]"), "{said}");
+    assert_eq!(run(&["scan"]).1.lines().count(), 2, "those behind them are gone too");
+    assert_eq!((run(&["del", "--token", "7", "f", "c"]).0, run(&["scan"]).1), (0, String::new()));
+    // A disk that is full ends it at once.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    run(&["put", "a", "1"]);
+    let full = stage.farlock(&["kv", "get", "a", "a"]).stdout(full).output().unwrap();
+    assert_eq!(full.status.code(), Some(71));
+}
+
+#[test]
 fn a_value_ends_when_its_time_is_over() {
     let stage = Stage::new();
     let kv = stage.session().kv("t").unwrap();

@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod batch;
 mod error;
 mod handle;
 pub(crate) mod hub;

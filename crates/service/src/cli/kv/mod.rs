@@ -2,6 +2,8 @@
 
 mod lines;
 mod load;
+mod refused;
+mod several;
 mod watch;
 mod whole;
 
@@ -12,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use farlock::text::{shown, shown_whole};
+use farlock::text::shown_whole;
 use farlock::{Kv, KvError, SessionError, Token};
 use farlock_fabric::chain;
 
@@ -20,6 +22,8 @@ use super::lock::seconds;
 use super::places::{Places, RegionArg};
 use super::report::{Exit, Failure, print, printed};
 use lines::Line;
+use refused::{for_people, is_put, no_such_key, no_such_store, refused};
+use several::Form;
 use whole::Whole;
 
 /// Store, read and remove values by their keys, without a server.
@@ -35,7 +39,8 @@ use whole::Whole;
 ///
 /// Exit status: 0; 1 if there is no such key or store, if there is one that was not to be, if a
 /// token is out of date, or if a key that is watched does not change; 64 for wrong usage, 69 if the
-/// store cannot be used or is full, 71 if the system refuses.
+/// store cannot be used or is full, 71 if the system refuses. Where several keys are given each has
+/// its turn, and the highest of these counts.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]
@@ -52,6 +57,23 @@ struct StoreArg {
     store: String,
 }
 
+/// How a value is stored.
+#[derive(Debug, clap::Args)]
+struct How {
+    /// Only if the key has no value.
+    #[arg(long, conflicts_with_all = ["replace", "token", "ttl"])]
+    new: bool,
+    /// Only if the key has a value.
+    #[arg(long, conflicts_with_all = ["token", "ttl"])]
+    replace: bool,
+    /// For so many seconds, fractions allowed.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    ttl: Option<Duration>,
+    /// With this fencing token, as FARLOCK_TOKEN has it.
+    #[arg(long, value_name = "TOKEN", conflicts_with = "ttl")]
+    token: Option<u64>,
+}
+
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Store a value under a key.
@@ -63,35 +85,31 @@ enum Action {
         /// The value, up to 1 MiB; `-`: what standard input has.
         #[arg(allow_hyphen_values = true)]
         value: OsString,
-        /// Only if the key has no value.
-        #[arg(long, conflicts_with_all = ["replace", "token", "ttl"])]
-        new: bool,
-        /// Only if the key has a value.
-        #[arg(long, conflicts_with_all = ["token", "ttl"])]
-        replace: bool,
-        /// For so many seconds, fractions allowed.
-        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-        ttl: Option<Duration>,
-        /// With this fencing token, as FARLOCK_TOKEN has it.
-        #[arg(long, value_name = "TOKEN", conflicts_with = "ttl")]
-        token: Option<u64>,
+        #[command(flatten)]
+        how: How,
     },
-    /// Print the value of a key, and a line's end.
+    /// Print the value of a key, and a line's end; of several keys a line each: KEY, a tab, VALUE,
+    /// as `scan` writes them. Keys that have no value are named on standard error.
     Get {
         #[command(flatten)]
         store: StoreArg,
-        /// The key.
-        key: OsString,
+        /// The keys.
+        #[arg(value_name = "KEY", required = true)]
+        keys: Vec<OsString>,
         /// Print the value's bytes and nothing else.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "lines")]
         raw: bool,
+        /// Print the key too, also if it is one.
+        #[arg(long)]
+        lines: bool,
     },
-    /// Remove the value of a key.
+    /// Remove the values of keys. Those that have none are named on standard error.
     Del {
         #[command(flatten)]
         store: StoreArg,
-        /// The key.
-        key: OsString,
+        /// The keys.
+        #[arg(value_name = "KEY", required = true)]
+        keys: Vec<OsString>,
         /// With this fencing token.
         #[arg(long, value_name = "TOKEN")]
         token: Option<u64>,
@@ -194,20 +212,6 @@ impl From<KvError> for Failure {
     }
 }
 
-/// A refusal that is an answer: status 1.
-fn refused(code: &'static str, what: impl std::fmt::Display, hint: &str) -> Failure {
-    Failure::new(Exit::CONFLICT, code, what.to_string(), hint.to_owned())
-}
-
-/// A key or value, for people.
-fn for_people(bytes: &[u8]) -> String {
-    shown(&String::from_utf8_lossy(bytes))
-}
-
-fn no_such_key(key: &[u8]) -> Failure {
-    refused("no-such-key", format_args!("there is no key '{}'", for_people(key)), "")
-}
-
 impl StoreArg {
     /// The store, which is created where it is missing.
     fn open(&self, places: &Places) -> Result<Kv, Failure> {
@@ -225,37 +229,22 @@ impl StoreArg {
     }
 }
 
-fn no_such_store(name: &str) -> Failure {
-    refused(
-        "no-such-store",
-        format_args!("there is no store '{}'", shown(name)),
-        "`farlock kv put` makes it; `farlock kv ls` names those there are",
-    )
-}
-
 pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     match args.action {
-        Action::Put { store, key, value, new, replace, ttl, token } => {
-            let (store, key, value) = (store.open(places)?, key.as_bytes(), given(value)?);
-            match (ttl, token) {
-                (Some(time), _) => store.put_for(key, value, time)?,
-                (_, Some(token)) => store.put_fenced(key, value, Token::from(token))?,
-                _ if new => is_put(store.insert(key, value)?, || {
-                    let what = format!("the key '{}' has a value", for_people(key));
-                    refused("key-exists", what, "without --new it gets another one")
-                })?,
-                _ if replace => is_put(store.replace(key, value)?, || no_such_key(key))?,
-                _ => store.put(key, value)?,
-            }
+        Action::Put { store, key, value, how } => {
+            put(&store.open(places)?, key.as_bytes(), given(value)?, &how)?;
         }
-        Action::Get { store, key, raw } => get(&store.existing(places)?, key.as_bytes(), raw)?,
-        Action::Del { store, key, token } => {
-            let (store, key) = (store.existing(places)?, key.as_bytes());
-            let was_there = match token {
-                Some(token) => store.remove_fenced(key, Token::from(token))?,
-                None => store.remove(key)?,
+        Action::Get { store, keys, raw, lines } => {
+            let form = match (raw, lines || keys.len() > 1) {
+                (true, true) => return Err(Failure::usage("--raw is for one key", "")),
+                (true, false) => Form::Raw,
+                (false, true) => Form::Line,
+                (false, false) => Form::Value,
             };
-            is_put(was_there, || no_such_key(key))?;
+            return several::get(&store.existing(places)?, &keys, form);
+        }
+        Action::Del { store, keys, token } => {
+            return several::del(&store.existing(places)?, &keys, token);
         }
         Action::Incr { store, key, by } => {
             let sum = store.open(places)?.add(key.as_bytes(), by)?;
@@ -294,9 +283,18 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
     Ok(Exit::OK)
 }
 
-/// Whether it was done; else why not.
-fn is_put(done: bool, why: impl FnOnce() -> Failure) -> Result<(), Failure> {
-    if done { Ok(()) } else { Err(why()) }
+fn put(store: &Kv, key: &[u8], value: Vec<u8>, how: &How) -> Result<(), Failure> {
+    match (how.ttl, how.token) {
+        (Some(time), _) => store.put_for(key, value, time)?,
+        (_, Some(token)) => store.put_fenced(key, value, Token::from(token))?,
+        _ if how.new => is_put(store.insert(key, value)?, || {
+            let what = format!("the key '{}' has a value", for_people(key));
+            refused("key-exists", what, "without --new it gets another one")
+        })?,
+        _ if how.replace => is_put(store.replace(key, value)?, || no_such_key(key))?,
+        _ => store.put(key, value)?,
+    }
+    Ok(())
 }
 
 /// A value as it was given.
@@ -310,14 +308,6 @@ fn given(value: OsString) -> Result<Vec<u8>, Failure> {
     let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
     read.map_err(|error| Failure::system("cannot read standard input", error))?;
     Ok(bytes)
-}
-
-fn get(store: &Kv, key: &[u8], raw: bool) -> Result<(), Failure> {
-    let mut value = store.get(key)?.ok_or_else(|| no_such_key(key))?;
-    if !raw {
-        value.push(b'\n');
-    }
-    printed(io::stdout().write_all(&value))
 }
 
 fn scan(store: &Kv, prefix: &[u8]) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use farlock_fabric::{Addr, Endpoint, Nanos, Patience, Wait, Waiting, Woken};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Patience, Wait, Waiting, Woken};
 use smallvec::SmallVec;
 
 use super::core::Store;
@@ -68,13 +68,18 @@ impl<S: Scheme, I: Index> Store<S, I> {
         })
     }
 
-    /// Waits until a key may not be any more what was seen of it, or so many nanoseconds have
-    /// passed. Returns whether it is to be looked at again. What has changed since it was seen ends
-    /// the wait at once.
+    /// Waits until a key may not be any more what was seen of it, or this peer is dead, or so many
+    /// nanoseconds have passed. Returns whether it is to be looked at again. What has changed since
+    /// it was seen ends the wait at once.
     ///
     /// A waiter costs others nothing but to be woken, and nothing where it is stopped. A crash or a
     /// drop leaves nothing behind.
-    pub async fn until_changed(&self, sight: &Sight, interval: Nanos) -> bool {
+    pub async fn until_changed(
+        &self,
+        sight: &Sight,
+        peer: Option<EndpointId>,
+        interval: Nanos,
+    ) -> bool {
         let endpoint = self.endpoint();
         if !S::Endpoint::WATCHES_MEMORY {
             endpoint.sleep(interval.min(POLL_NS)).await;
@@ -84,7 +89,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let [mut pause, pause_max] = PAUSE_NS;
         loop {
             let left = until.saturating_sub(endpoint.now());
-            match self.slots_change(sight, left).await {
+            match self.slots_change(sight, peer.as_slice(), left).await {
                 Ended::Changed => return true,
                 Ended::Elapsed => return false,
                 Ended::InVain => {
@@ -96,15 +101,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
         }
     }
 
-    async fn slots_change(&self, sight: &Sight, interval: Nanos) -> Ended {
+    async fn slots_change(&self, sight: &Sight, peers: &[EndpointId], interval: Nanos) -> Ended {
         let wait = |&(slot, word): &(Addr, SlotWord)| {
             let (word, interval) = (Some((slot, word.0)), Some(interval));
-            self.endpoint().wait(Wait {
-                word,
-                interval,
-                patience: Patience::PARK,
-                ..Wait::default()
-            })
+            let wait = Wait { word, peers, interval, patience: Patience::PARK, mail: None };
+            self.endpoint().wait(wait)
         };
         let mut waits: SmallVec<[Waiting<'_, S::Endpoint>; 1]> =
             sight.slots.iter().map(wait).collect();

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use farlock_fabric::{ConnectError, Endpoint as _, Nanos, block_on};
+use farlock_fabric::{ConnectError, Endpoint as _, Nanos, Slot, block_on};
 use farlock_kv::index::Race;
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Decision, Scheme as _, Store, WriteError};
@@ -14,7 +14,7 @@ use farlock_locks::Token;
 
 use super::error::KvError;
 use super::hub::{GROWTH_CHUNKS, Hub, INDEX, host_options};
-use super::value::{Stored, VALUE_BYTES_MAX};
+use super::value::{Owner, Stored, Term, VALUE_BYTES_MAX};
 use crate::RegionOptions;
 use crate::connection::{Lane, Region};
 use crate::session::Session;
@@ -33,20 +33,22 @@ pub struct Kv {
     pub(super) hub: Arc<Hub>,
     /// For how many chunks of a next level of the index memory was asked.
     reserved: Cell<u32>,
+    /// When it last looked for what has ended, since the store was full.
+    pub(super) swept_at: Cell<Option<Nanos>>,
 }
 
 /// What is to become of a key.
-enum Wish<'v, T> {
+pub(super) enum Wish<'v, T> {
     /// Nothing.
     Leave(T),
-    /// It gets this value, which ends at that time.
-    Put(Cow<'v, [u8]>, Option<Nanos>, T),
+    /// It gets this value, which ends so.
+    Put(Cow<'v, [u8]>, Term, T),
     /// It has no value any more.
     Remove(T),
 }
 
 /// The value of a key, and when it ends.
-type Live<'a> = (&'a [u8], Option<Nanos>);
+pub(super) type Live<'a> = (&'a [u8], Term);
 
 impl Session {
     /// The key-value store of this name in the session's region, created where it is missing: 1 to
@@ -110,7 +112,7 @@ impl Kv {
         let scheme = Optimistic::new(hub.attach()?, Backoff::NONE);
         let store = Store::new(scheme, INDEX, hub.shape);
         store.has_chunks(hub.chunks());
-        Ok(Self { store, hub, reserved: Cell::new(0) })
+        Ok(Self { store, hub, reserved: Cell::new(0), swept_at: Cell::new(None) })
     }
 
     /// Another handle of the same store, for another thread.
@@ -140,7 +142,7 @@ impl Kv {
         let key = key.as_ref();
         let Some(mut bytes) = self.stored(key)? else { return Ok(None) };
         let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
-        let length = stored.data(|| self.now()).map(<[u8]>::len);
+        let length = stored.data(|term| self.has_ended(term)).map(<[u8]>::len);
         Ok(length.map(|length| {
             // What lies beside it stands behind it.
             bytes.truncate(length);
@@ -154,10 +156,8 @@ impl Kv {
     /// See [`KvError`].
     pub fn time_left(&self, key: impl AsRef<[u8]>) -> Result<Option<Option<Duration>>, KvError> {
         self.read(key.as_ref(), |stored| {
-            let now = self.now();
-            stored.data(|| now)?;
-            let left = |until: Nanos| Duration::from_nanos(until.saturating_sub(now));
-            Some(stored.until().map(left))
+            stored.data(|term| self.has_ended(term))?;
+            Some(self.time_to(stored.term))
         })
     }
 
@@ -175,7 +175,7 @@ impl Kv {
     /// See [`KvError`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), KvError> {
         let value = value.as_ref();
-        self.change(key.as_ref(), None, |_| Ok(Wish::Put(value.into(), None, ())))
+        self.change(key.as_ref(), None, |_| Ok(Wish::Put(value.into(), Term::default(), ())))
     }
 
     /// The same, for so long: then the key has no value any more. Time is that of the memory's
@@ -192,7 +192,8 @@ impl Kv {
         let value = value.as_ref();
         let time = Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX);
         let until = Some(self.now().saturating_add(time));
-        self.change(key.as_ref(), None, |_| Ok(Wish::Put(value.into(), until, ())))
+        let term = Term { until, owner: None };
+        self.change(key.as_ref(), None, |_| Ok(Wish::Put(value.into(), term, ())))
     }
 
     /// The same as [`Kv::put`], unless the key was written with a later token: then this is refused
@@ -211,7 +212,7 @@ impl Kv {
         token: Token,
     ) -> Result<(), KvError> {
         let value = value.as_ref();
-        self.change(key.as_ref(), Some(token), |_| Ok(Wish::Put(value.into(), None, ())))
+        self.change(key.as_ref(), Some(token), |_| Ok(Wish::Put(value.into(), Term::default(), ())))
     }
 
     /// Gives a key that has no value this one. Returns whether it had none.
@@ -222,7 +223,7 @@ impl Kv {
         let value = value.as_ref();
         self.change(key.as_ref(), None, |old| {
             Ok(match old {
-                None => Wish::Put(value.into(), None, true),
+                None => Wish::Put(value.into(), Term::default(), true),
                 Some(_) => Wish::Leave(false),
             })
         })
@@ -236,7 +237,7 @@ impl Kv {
         let value = value.as_ref();
         self.change(key.as_ref(), None, |old| {
             Ok(match old {
-                Some(_) => Wish::Put(value.into(), None, true),
+                Some(_) => Wish::Put(value.into(), Term::default(), true),
                 None => Wish::Leave(false),
             })
         })
@@ -256,7 +257,7 @@ impl Kv {
         let (expected, value) = (expected.as_ref(), value.as_ref());
         self.change(key.as_ref(), None, |old| {
             Ok(match old {
-                Some((old, until)) if old == expected => Wish::Put(value.into(), until, true),
+                Some((old, term)) if old == expected => Wish::Put(value.into(), term, true),
                 _ => Wish::Leave(false),
             })
         })
@@ -269,9 +270,10 @@ impl Kv {
     /// See [`KvError`].
     pub fn add(&self, key: impl AsRef<[u8]>, by: i64) -> Result<i64, KvError> {
         self.change(key.as_ref(), None, |old| {
-            let (old, until) = old.map_or((Some(0), None), |(old, until)| (number(old), until));
+            let none = (Some(0), Term::default());
+            let (old, term) = old.map_or(none, |(old, term)| (number(old), term));
             let sum = old.and_then(|old| old.checked_add(by)).ok_or(KvError::NotANumber)?;
-            Ok(Wish::Put(sum.to_string().into_bytes().into(), until, sum))
+            Ok(Wish::Put(sum.to_string().into_bytes().into(), term, sum))
         })
     }
 
@@ -299,6 +301,29 @@ impl Kv {
         self.lane().now()
     }
 
+    /// Whether what ends so has ended.
+    pub(super) fn has_ended(&self, term: Term) -> bool {
+        term.until.is_some_and(|until| until <= self.now())
+            || term.owner.is_some_and(|owner| !self.lives(owner))
+    }
+
+    /// Whether an owner lives. One that is dead is so for good.
+    fn lives(&self, owner: Owner) -> bool {
+        let lane = self.lane();
+        // First that: of one who has left its place the record may be another's.
+        if !lane.is_alive(owner.id) {
+            return false;
+        }
+        let record = lane.record(owner.id.index, Slot(0));
+        block_on(lane, lane.read64(record)).is_ok() && lane.old() as Nanos == owner.since
+    }
+
+    /// How long it is until what ends so does, if that is known.
+    pub(super) fn time_to(&self, term: Term) -> Option<Duration> {
+        let until = term.until?;
+        Some(Duration::from_nanos(until.saturating_sub(self.now())))
+    }
+
     /// What is stored under a key.
     fn stored(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         self.hub.check()?;
@@ -317,7 +342,7 @@ impl Kv {
     }
 
     /// Changes a key as `wish` says, which sees its value, with this token.
-    fn change<'v, T>(
+    pub(super) fn change<'v, T>(
         &self,
         key: &[u8],
         token: Option<Token>,
@@ -340,14 +365,16 @@ impl Kv {
                         self.store.has_all_chunks();
                         is_last = true;
                     }
-                    grown => {
-                        grown?;
-                        self.reserve_ahead();
-                    }
+                    Err(error) => self.sweep_once_full(error)?,
+                    Ok(()) => self.reserve_ahead(),
                 },
                 Err(WriteError::IndexFull) => {
                     let wanted = self.store.growth_chunks();
-                    self.grow(wanted.ok_or(KvError::Full { source: None })?)?;
+                    let grown = match wanted {
+                        Some(wanted) => self.grow(wanted),
+                        None => Err(KvError::Full { source: None }),
+                    };
+                    grown.or_else(|error| self.sweep_once_full(error))?;
                 }
                 Err(error) => return Err(KvError::of_write(error, key)),
             }
@@ -398,14 +425,14 @@ impl Kv {
             }
             _ => {}
         }
-        let live = old.and_then(|old| Some((old.data(|| self.now())?, old.until())));
+        let live = old.and_then(|old| Some((old.data(|term| self.has_ended(term))?, old.term)));
         match (wish(live), token) {
             (Err(error), _) => refused(error),
             (Ok(Wish::Put(value, ..)), _) if value.len() > VALUE_BYTES_MAX => {
                 refused(KvError::TooLong { bytes: value.len() })
             }
-            (Ok(Wish::Put(value, until, answer)), token) => {
-                Decision::Put(Stored::new(&value, until, token).encode(), Ok(answer))
+            (Ok(Wish::Put(value, term, answer)), token) => {
+                Decision::Put(Stored::new(&value, term, token).encode(), Ok(answer))
             }
             (Ok(Wish::Remove(answer)), Some(token)) => {
                 Decision::Put(Stored::gone(token).encode(), Ok(answer))
@@ -427,6 +454,7 @@ impl Drop for Kv {
             return;
         }
         if self.hub.check().is_ok() {
+            self.remove_own();
             // What is not given back now is taken over by clients that need it.
             let _ = block_on(self.lane(), self.store.close());
         }

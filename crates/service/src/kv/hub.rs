@@ -1,8 +1,9 @@
 //! A store as one session sees it: its region, and the thread that keeps the places of its handles.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use farlock_fabric::{
@@ -12,6 +13,7 @@ use farlock_kv::index::Race;
 use farlock_kv::{Index as _, OpenError, Shape};
 
 use super::error::KvError;
+use super::value::Owner;
 use crate::RegionOptions;
 use crate::connection::{Keeper, Lane, Region};
 use crate::system::{coarse_tick, keep_signals_out};
@@ -53,9 +55,18 @@ pub(crate) struct Hub {
     pub(super) shape: Shape,
     orders: Option<Mutex<Sender<Order>>>,
     thread: Option<JoinHandle<()>>,
+    /// Who pairs end with that are to end with this store.
+    owning: Mutex<Owning>,
     forks: u64,
     /// When the region was last seen under its name, by the kernel's coarse clock.
     seen_at: AtomicU64,
+}
+
+/// Who pairs end with, once there is one, and their keys.
+#[derive(Debug, Default)]
+pub(super) struct Owning {
+    pub(super) owner: Option<(Lane, Owner)>,
+    pub(super) keys: BTreeSet<Vec<u8>>,
 }
 
 /// The region of a store of this name: a file of its own beside the regions of locks, so that it
@@ -95,6 +106,7 @@ impl Hub {
             region,
             orders: Some(Mutex::new(orders)),
             thread: Some(thread),
+            owning: Mutex::default(),
             forks: fork_count(),
             seen_at: AtomicU64::new(0),
         };
@@ -139,6 +151,11 @@ impl Hub {
         // Nothing that can panic runs under this mutex.
         let sent = orders.lock().unwrap_or_else(PoisonError::into_inner).send(order);
         sent.expect("the thread takes orders as long as the store is open");
+    }
+
+    pub(super) fn owning(&self) -> MutexGuard<'_, Owning> {
+        // Nothing that can panic leaves it half changed.
+        self.owning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this is a child of the process that opened the store. It has no place there.

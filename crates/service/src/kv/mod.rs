@@ -18,10 +18,12 @@
 //! ```
 
 mod batch;
+mod ephemeral;
 mod error;
 mod handle;
 pub(crate) mod hub;
 mod scan;
+mod sweep;
 mod value;
 mod watch;
 

@@ -9,7 +9,7 @@ use farlock_locks::Token;
 
 use super::Kv;
 use super::error::KvError;
-use super::value::Stored;
+use super::value::{Stored, Term};
 
 /// A key of a store, and what lies there.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +23,8 @@ pub struct Pair {
     pub time_left: Option<Duration>,
     /// The highest token it was written with.
     pub token: Option<Token>,
+    /// Whether it ends with its owner: [`Kv::put_ephemeral`].
+    pub is_ephemeral: bool,
 }
 
 /// The pairs of a store, in no order: [`Kv::scan`].
@@ -53,12 +55,12 @@ impl Kv {
 impl Scan<'_> {
     fn pair(&self, (key, bytes): farlock_kv::Pair) -> Result<Option<Pair>, KvError> {
         let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
-        let now = self.kv.now();
-        let value = stored.data(|| now).map(<[u8]>::to_vec);
-        let until = stored.until().filter(|_| value.is_some());
-        let time_left = until.map(|until| Duration::from_nanos(until.saturating_sub(now)));
+        let value = stored.data(|term| self.kv.has_ended(term)).map(<[u8]>::to_vec);
+        let term = value.as_ref().map_or(Term::default(), |_| stored.term);
+        let (time_left, is_ephemeral) = (self.kv.time_to(term), term.owner.is_some());
         let is_there = value.is_some() || stored.token.is_some();
-        Ok(is_there.then_some(Pair { key, value, time_left, token: stored.token }))
+        let token = stored.token;
+        Ok(is_there.then_some(Pair { key, value, time_left, token, is_ephemeral }))
     }
 }
 

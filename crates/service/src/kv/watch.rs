@@ -8,7 +8,7 @@ use farlock_kv::{KEY_BYTES_MAX, Sight, SlotWord};
 
 use super::Kv;
 use super::error::KvError;
-use super::value::Stored;
+use super::value::{Stored, Term};
 
 /// After so long a watch looks whether its store is still there.
 const LOOK_NS: Nanos = 1_000_000_000;
@@ -25,7 +25,7 @@ pub struct Watch {
     /// What to wait for, as long as that has not changed.
     sight: Option<Sight>,
     /// When the value that was seen ends.
-    until: Option<Nanos>,
+    term: Term,
 }
 
 /// A wait of a watch: [`Watch::next`].
@@ -47,7 +47,7 @@ impl Kv {
             return Err(KvError::BadKey { bytes: key.len() });
         }
         let kv = self.another()?;
-        Ok(Watch { kv, key: key.to_vec(), seen: None, sight: None, until: None })
+        Ok(Watch { kv, key: key.to_vec(), seen: None, sight: None, term: Term::default() })
     }
 }
 
@@ -84,10 +84,11 @@ impl Watch {
             if let Some((limit, _)) = gives_up.filter(|(_, at)| *at <= now) {
                 return Err(KvError::TimedOut { limit });
             }
-            let ends = [gives_up.map(|(_, at)| at), self.until].into_iter().flatten().min();
+            let ends = [gives_up.map(|(_, at)| at), self.term.until].into_iter().flatten().min();
             let left = ends.map_or(LOOK_NS, |at| LOOK_NS.min(at.saturating_sub(now)));
+            let owner = self.term.owner.map(|owner| owner.id);
             if let Some(sight) = &self.sight
-                && block_on(self.kv.lane(), self.kv.store.until_changed(sight, left))
+                && block_on(self.kv.lane(), self.kv.store.until_changed(sight, owner, left))
             {
                 self.sight = None;
             }
@@ -96,9 +97,8 @@ impl Watch {
 
     /// What the key is now, if that is not what was seen.
     fn look(&mut self) -> Result<Option<Option<Vec<u8>>>, KvError> {
-        let now = self.kv.now();
         if self.sight.is_some() {
-            let has_ended = self.until.is_some_and(|until| until <= now);
+            let has_ended = self.kv.has_ended(self.term);
             return Ok(has_ended.then(|| self.sees(None, None)));
         }
         let found = block_on(self.kv.lane(), self.kv.store.sight(&self.key));
@@ -106,10 +106,10 @@ impl Watch {
         let mut live = None;
         if let Some(mut bytes) = bytes {
             let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
-            if let Some(length) = stored.data(|| now).map(<[u8]>::len) {
-                let until = stored.until();
+            if let Some(length) = stored.data(|term| self.kv.has_ended(term)).map(<[u8]>::len) {
+                let term = stored.term;
                 bytes.truncate(length);
-                live = Some((bytes, until));
+                live = Some((bytes, term));
             }
         }
         let version = sight.version().filter(|_| live.is_some());
@@ -121,11 +121,11 @@ impl Watch {
     fn sees(
         &mut self,
         version: Option<SlotWord>,
-        live: Option<(Vec<u8>, Option<Nanos>)>,
+        live: Option<(Vec<u8>, Term)>,
     ) -> Option<Vec<u8>> {
-        let (value, until) = live.unzip();
+        let (value, term) = live.unzip();
         self.seen = Some(version);
-        self.until = until.flatten();
+        self.term = term.unwrap_or_default();
         value
     }
 }

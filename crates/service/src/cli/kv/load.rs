@@ -129,7 +129,8 @@ fn write_pairs<'k>(
     let mut line = Vec::new();
     let mut whole = Whole::new(store);
     while let Some(pair) = whole.next()? {
-        if pair.value.is_none() && pair.token.is_none() {
+        // What ends with a process is no pair of another time.
+        if pair.is_ephemeral || pair.value.is_none() && pair.token.is_none() {
             continue;
         }
         line.clear();

@@ -1,5 +1,6 @@
 //! `farlock kv`: a key-value store in memory that the processes of this host share.
 
+mod hold;
 mod lines;
 mod load;
 mod refused;
@@ -87,6 +88,18 @@ enum Action {
         value: OsString,
         #[command(flatten)]
         how: How,
+    },
+    /// Store a value under a key for as long as this command runs, which is until a signal ends it:
+    /// HUP, INT, QUIT or TERM. However it dies, nobody sees the value any more from then on. Ends
+    /// with status 1 if another client gives the key another value, or removes it.
+    Hold {
+        #[command(flatten)]
+        store: StoreArg,
+        /// The key.
+        key: OsString,
+        /// The value; `-`: what standard input has.
+        #[arg(allow_hyphen_values = true)]
+        value: OsString,
     },
     /// Print the value of a key, and a line's end; of several keys a line each: KEY, a tab, VALUE,
     /// as `scan` writes them. Keys that have no value are named on standard error.
@@ -182,6 +195,12 @@ enum Action {
         /// The file; standard input where there is none.
         file: Option<PathBuf>,
     },
+    /// Free the memory of values that have ended, by their time or with the process that wrote
+    /// them, and print how many there were. A store that is full does so by itself.
+    Sweep {
+        #[command(flatten)]
+        store: StoreArg,
+    },
     /// List the stores of a region.
     Ls {
         #[command(flatten)]
@@ -234,6 +253,11 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         Action::Put { store, key, value, how } => {
             put(&store.open(places)?, key.as_bytes(), given(value)?, &how)?;
         }
+        Action::Hold { store, key, value } => {
+            let (value, told) = (given(value)?, hold::Told::listen()?);
+            return hold::hold(store.open(places)?, key.as_bytes(), &value, &told);
+        }
+        Action::Sweep { store } => print(&format!("{}\n", store.existing(places)?.sweep()?))?,
         Action::Get { store, keys, raw, lines } => {
             let form = match (raw, lines || keys.len() > 1) {
                 (true, true) => return Err(Failure::usage("--raw is for one key", "")),

@@ -1,0 +1,80 @@
+//! Pairs that end with whoever has written them.
+
+use std::sync::Arc;
+
+use farlock_fabric::{Endpoint as _, Slot};
+
+use super::Kv;
+use super::error::KvError;
+use super::handle::Wish;
+use super::hub::Hub;
+use super::value::{Owner, Term};
+
+impl Kv {
+    /// Gives a key this value, whether or not it has one, for as long as its owner is there: all
+    /// handles of this session's store, or of this [`Kv::open`], watches included. The pair ends
+    /// when the last of them is dropped, or their process is dead, however it died; nobody sees it
+    /// from then on. Keep a handle. A process that is stopped lives. In ZooKeeper such pairs are
+    /// called ephemeral too.
+    ///
+    /// Other clients may change it. [`Kv::add`] and [`Kv::compare_and_set`] keep its owner; all
+    /// else that gives a value makes a pair of it that stays, so that it never has an owner and a
+    /// time, or an owner and a token. A fenced key is refused.
+    ///
+    /// The last handle takes its pairs away. What a dead process leaves is freed by the next change
+    /// of its key, by [`Kv::sweep`], or when the store is full. No dump has it.
+    ///
+    /// # Errors
+    /// See [`KvError`]. A crash leaves the key as it was, or without a value.
+    pub fn put_ephemeral(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), KvError> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.hub.check()?;
+        let owner = Some(self.hub.owner(key)?);
+        self.change(key, None, |_| Ok(Wish::Put(value.into(), Term { until: None, owner }, ())))
+    }
+
+    /// Takes away what ends with this store's last handle, if this one is.
+    pub(super) fn remove_own(&self) {
+        // As long as this is locked, a handle that comes now puts nothing of its own there.
+        let mut owning = self.hub.owning();
+        if Arc::strong_count(&self.hub) > 1 {
+            return;
+        }
+        let keys = std::mem::take(&mut owning.keys);
+        let owner = owning.owner.as_ref().map(|(_, owner)| *owner);
+        for key in keys {
+            // What fails here is found dead by others.
+            let _ = self.change(&key, None, |old| {
+                Ok(match old {
+                    Some((_, term)) if term.owner == owner => Wish::Remove(()),
+                    _ => Wish::Leave(()),
+                })
+            });
+        }
+    }
+}
+
+impl Hub {
+    /// Who pairs of this store end with. This key is to have one.
+    fn owner(&self, key: &[u8]) -> Result<Owner, KvError> {
+        let mut owning = self.owning();
+        let owner = match &owning.owner {
+            Some((_, owner)) => *owner,
+            None => {
+                let lane = self.attach()?;
+                let owner = Owner { id: lane.id(), since: lane.now() };
+                lane.publish(Slot(0), 0, owner.since);
+                owning.owner = Some((lane, owner));
+                owner
+            }
+        };
+        if !owning.keys.contains(key) {
+            owning.keys.insert(key.to_vec());
+        }
+        Ok(owner)
+    }
+}

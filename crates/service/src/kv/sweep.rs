@@ -1,0 +1,72 @@
+//! Freeing what has ended.
+
+use farlock_fabric::{Nanos, block_on};
+
+use super::Kv;
+use super::error::KvError;
+use super::handle::Wish;
+use super::value::Stored;
+
+/// A handle that finds the store full goes through all of it at most so often, where little has
+/// ended: it takes long where much is stored.
+const SWEEP_AGAIN_NS: Nanos = 10_000_000_000;
+
+/// More than that is not little.
+const LITTLE: u64 = 100;
+
+impl Kv {
+    /// Frees the memory of values that have ended, by their time or with their owner, and says how
+    /// many there were. Readers never saw them; the memory of one that nobody sweeps comes back
+    /// with the next change of its key, or when the store is full.
+    ///
+    /// # Errors
+    /// See [`KvError`]; some may have been freed. Damaged pairs are passed over.
+    pub fn sweep(&self) -> Result<u64, KvError> {
+        let (mut freed, mut from) = (0, None);
+        loop {
+            self.hub.check()?;
+            let scanned = block_on(self.lane(), self.store.scan(from));
+            let (pairs, next) = scanned.map_err(|error| KvError::of_read(error, b""))?;
+            for (key, bytes) in pairs.into_iter().flatten() {
+                let Some(stored) = Stored::decode(&bytes) else { continue };
+                let has_ended = stored.data(|_| false).is_some()
+                    && stored.data(|term| self.has_ended(term)).is_none();
+                if has_ended && stored.token.is_none() {
+                    freed += u64::from(self.free(&key)?);
+                }
+            }
+            match next {
+                Some(next) => from = Some(next),
+                None => return Ok(freed),
+            }
+        }
+    }
+
+    /// Frees what a key has if it has ended. It may have got another value meanwhile.
+    fn free(&self, key: &[u8]) -> Result<bool, KvError> {
+        let freed = self.change(key, None, |old| {
+            Ok(match old {
+                None => Wish::Remove(true),
+                Some(_) => Wish::Leave(false),
+            })
+        });
+        match freed {
+            // It has a token by now, or is damaged: that is nothing of this one's.
+            Err(KvError::Fenced { .. } | KvError::Corrupt) => Ok(false),
+            freed => freed,
+        }
+    }
+
+    /// The store is full: frees what has ended, unless that was tried just now. `Err`: it stays so.
+    #[cold]
+    pub(super) fn sweep_once_full(&self, error: KvError) -> Result<(), KvError> {
+        let now = self.now();
+        let is_recent = |at: Nanos| now.saturating_sub(at) < SWEEP_AGAIN_NS;
+        if self.swept_at.get().is_some_and(is_recent) {
+            return Err(error);
+        }
+        let freed = self.sweep()?;
+        self.swept_at.set((freed <= LITTLE).then_some(now));
+        if freed == 0 { Err(error) } else { Ok(()) }
+    }
+}

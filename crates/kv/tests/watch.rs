@@ -65,7 +65,7 @@ async fn watches(store: Plain) -> u64 {
         if last > CHANGES {
             return told;
         }
-        store.until_changed(&sight, None, 100_000_000).await;
+        sight.until_changed(store.scheme().endpoint(), None, 100_000_000).await;
     }
 }
 

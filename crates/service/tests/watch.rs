@@ -306,3 +306,97 @@ fn the_command_ends_when_nobody_reads_it_or_it_cannot_write() {
     kill(pid(&child), Signal::INT);
     assert_eq!(child.wait().unwrap().signal(), Some(2));
 }
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
+}
+
+async fn awaited(watch: &mut Watch) -> Option<String> {
+    let value = watch.next().within(LONG).await.unwrap();
+    value.map(|value| String::from_utf8(value).unwrap())
+}
+
+/// As between threads: a wake-up that was lost would take a second each.
+#[test]
+fn no_change_is_missed_by_a_watch_that_is_awaited() {
+    const ROUNDS: u32 = 1_000;
+    let stage = Stage::new();
+    let kv = store(&stage);
+    let begun = Instant::now();
+    runtime().block_on(async {
+        let tasks = [("ping", "pong"), ("pong", "ping")].map(|(own, others)| {
+            let kv = kv.another().unwrap();
+            let mut watch = kv.watch(others).unwrap();
+            tokio::spawn(async move {
+                for round in 0..ROUNDS {
+                    if own == "ping" || round > 0 {
+                        kv.put(own, round.to_string()).unwrap();
+                    }
+                    let wanted = if own == "ping" { round + 1 } else { round };
+                    while wanted < ROUNDS
+                        && awaited(&mut watch).await.is_none_or(|told| told != wanted.to_string())
+                    {
+                    }
+                }
+            })
+        });
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn hundreds_of_tasks_watch_by_one_thread() {
+    let stage = Stage::new();
+    let kv = store(&stage);
+    runtime().block_on(async {
+        let mut tasks = Vec::new();
+        for task in 0..300 {
+            let mut watch = kv.watch(format!("k{task}")).unwrap();
+            tasks.push(tokio::spawn(async move {
+                assert_eq!(awaited(&mut watch).await, None);
+                // Whoever drops a wait has missed nothing.
+                let short = Duration::from_millis(task % 20);
+                assert!(tokio::time::timeout(short, awaited(&mut watch)).await.is_err());
+                let limit = Duration::from_millis(5);
+                let ended = watch.next().within(limit).await;
+                assert!(matches!(ended, Err(KvError::TimedOut { .. })), "{ended:?}");
+                awaited(&mut watch).await
+            }));
+        }
+        let mut ends = kv.watch("ends").unwrap();
+        kv.put_for("ends", "v", Duration::from_millis(300)).unwrap();
+        assert_eq!(awaited(&mut ends).await.as_deref(), Some("v"));
+        assert_eq!(awaited(&mut ends).await, None, "its time is over");
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+        assert!(threads < 100, "{threads} threads, those of other tests among them");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for task in 0..300 {
+            kv.put(format!("k{task}"), task.to_string()).unwrap();
+        }
+        for (number, task) in tasks.into_iter().enumerate() {
+            assert_eq!(task.await.unwrap(), Some(number.to_string()));
+        }
+        // The store ends at once, though its thread has just waited for seconds to come.
+        let mut last = kv.watch("last").unwrap();
+        assert_eq!(awaited(&mut last).await, None);
+        let waits = tokio::time::timeout(Duration::from_millis(5), awaited(&mut last)).await;
+        assert!(waits.is_err());
+        let begun = Instant::now();
+        drop((last, ends, kv));
+        assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn a_task_is_told_that_its_store_was_removed() {
+    let stage = Stage::new();
+    let mut watch = store(&stage).watch("k").unwrap();
+    runtime().block_on(async {
+        assert_eq!(awaited(&mut watch).await, None);
+        assert!(stage.options().remove_store("default").unwrap());
+        assert!(matches!(watch.next().await, Err(KvError::Gone { .. })));
+    });
+}

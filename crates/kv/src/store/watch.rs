@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use super::core::Store;
 use super::find::Seen;
 use crate::error::ReadError;
+use crate::far;
 use crate::index::{Index, Key};
 use crate::sync::Scheme;
 use crate::word::SlotWord;
@@ -49,24 +50,6 @@ impl Sight {
     pub fn version(&self) -> Option<SlotWord> {
         self.version
     }
-}
-
-impl<S: Scheme, I: Index> Store<S, I> {
-    /// What there is of a key, to be waited for, and its value; as [`Store::get`].
-    ///
-    /// # Errors
-    /// See [`ReadError`]. Nothing is left behind by a crash or a drop.
-    pub async fn sight(&self, key: &[u8]) -> Result<(Sight, Option<Vec<u8>>), ReadError> {
-        let key = Key::new(key).ok_or(ReadError::BadKey)?;
-        Ok(match self.locate(&key).await? {
-            Seen::Found(found) => {
-                let slots = [(found.slot, found.word)].into_iter().collect();
-                let sight = Sight { version: Some(found.word), slots };
-                (sight, Some(found.opened.into_value()))
-            }
-            Seen::Absent(probe) => (Sight { version: None, slots: probe.slots().collect() }, None),
-        })
-    }
 
     /// Waits until a key may not be any more what was seen of it, or this peer is dead, or so many
     /// nanoseconds have passed. Returns whether it is to be looked at again. What has changed since
@@ -74,14 +57,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
     ///
     /// A waiter costs others nothing but to be woken, and nothing where it is stopped. A crash or a
     /// drop leaves nothing behind.
-    pub async fn until_changed(
+    pub async fn until_changed<E: Endpoint>(
         &self,
-        sight: &Sight,
+        endpoint: &E,
         peer: Option<EndpointId>,
         interval: Nanos,
     ) -> bool {
-        let endpoint = self.endpoint();
-        if !S::Endpoint::WATCHES_MEMORY {
+        if !E::WATCHES_MEMORY {
             endpoint.sleep(interval.min(POLL_NS)).await;
             return true;
         }
@@ -89,7 +71,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let [mut pause, pause_max] = PAUSE_NS;
         loop {
             let left = until.saturating_sub(endpoint.now());
-            match self.slots_change(sight, peer.as_slice(), left).await {
+            match self.slots_change(endpoint, peer.as_slice(), left).await {
                 Ended::Changed => return true,
                 Ended::Elapsed => return false,
                 Ended::InVain => {
@@ -101,14 +83,14 @@ impl<S: Scheme, I: Index> Store<S, I> {
         }
     }
 
-    async fn slots_change(&self, sight: &Sight, peers: &[EndpointId], interval: Nanos) -> Ended {
-        let wait = |&(slot, word): &(Addr, SlotWord)| {
-            let (word, interval) = (Some((slot, word.0)), Some(interval));
-            let wait = Wait { word, peers, interval, patience: Patience::PARK, mail: None };
-            self.endpoint().wait(wait)
-        };
-        let mut waits: SmallVec<[Waiting<'_, S::Endpoint>; 1]> =
-            sight.slots.iter().map(wait).collect();
+    async fn slots_change<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        peers: &[EndpointId],
+        interval: Nanos,
+    ) -> Ended {
+        let mut waits: SmallVec<[Waiting<'_, E>; 1]> =
+            self.waits(endpoint, peers, interval).collect();
         let mut has_slept = false;
         poll_fn(|cx| {
             for wait in &mut waits {
@@ -124,5 +106,52 @@ impl<S: Scheme, I: Index> Store<S, I> {
             }
         })
         .await
+    }
+
+    /// The waits of which one ends when the key may not be any more what was seen of it: for who
+    /// waits for several keys at once. There are [`Sight::slots`] of them.
+    pub fn waits<'e, E: Endpoint>(
+        &'e self,
+        endpoint: &'e E,
+        peers: &'e [EndpointId],
+        interval: Nanos,
+    ) -> impl Iterator<Item = Waiting<'e, E>> {
+        self.slots.iter().map(move |&(slot, word)| {
+            let (word, interval) = (Some((slot, word.0)), Some(interval));
+            let wait = Wait { word, peers, interval, patience: Patience::PARK, mail: None };
+            endpoint.wait(wait)
+        })
+    }
+
+    /// How many words are looked at for a change.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether the key may not be any more what was seen of it. A fault says that it may not.
+    pub async fn has_changed<E: Endpoint>(&self, endpoint: &E) -> bool {
+        let places: SmallVec<[(Addr, usize); 32]> =
+            self.slots.iter().map(|(slot, _)| (*slot, 1)).collect();
+        match far::gather(endpoint, &places).await {
+            Ok(words) => words.iter().zip(&self.slots).any(|(word, (_, said))| *word != said.0),
+            Err(_) => true,
+        }
+    }
+}
+impl<S: Scheme, I: Index> Store<S, I> {
+    /// What there is of a key, to be waited for, and its value; as [`Store::get`].
+    ///
+    /// # Errors
+    /// See [`ReadError`]. Nothing is left behind by a crash or a drop.
+    pub async fn sight(&self, key: &[u8]) -> Result<(Sight, Option<Vec<u8>>), ReadError> {
+        let key = Key::new(key).ok_or(ReadError::BadKey)?;
+        Ok(match self.locate(&key).await? {
+            Seen::Found(found) => {
+                let slots = [(found.slot, found.word)].into_iter().collect();
+                let sight = Sight { version: Some(found.word), slots };
+                (sight, Some(found.opened.into_value()))
+            }
+            Seen::Absent(probe) => (Sight { version: None, slots: probe.slots().collect() }, None),
+        })
     }
 }

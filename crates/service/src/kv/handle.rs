@@ -13,7 +13,8 @@ use farlock_kv::{Decision, Scheme as _, Store, WriteError};
 use farlock_locks::Token;
 
 use super::error::KvError;
-use super::hub::{GROWTH_CHUNKS, Hub, INDEX, host_options};
+use super::hub::{Hub, INDEX, host_options};
+use super::keep::GROWTH_CHUNKS;
 use super::value::{Owner, Stored, Term, VALUE_BYTES_MAX};
 use crate::RegionOptions;
 use crate::connection::{Lane, Region};

@@ -2,21 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use farlock_fabric::{
-    ConnectError, Connection as _, Endpoint, EndpointId, HostOptions, block_on, fork_count,
-};
+use farlock_fabric::{Connection as _, Endpoint, EndpointId, HostOptions, block_on, fork_count};
 use farlock_kv::index::Race;
 use farlock_kv::{Index as _, OpenError, Shape};
 
 use super::error::KvError;
+use super::keep::{CHUNK_BYTES, Errand, GROWTH_CHUNKS, Order, keep, lengthen};
 use super::value::Owner;
 use crate::RegionOptions;
-use crate::connection::{Keeper, Lane, Region};
-use crate::system::{coarse_tick, keep_signals_out};
+use crate::connection::{Lane, Region, Unparker};
+use crate::system::coarse_tick;
 
 /// Bytes that a store takes at first.
 const BYTES_FIRST: u64 = 8 << 20;
@@ -24,28 +23,11 @@ const BYTES_FIRST: u64 = 8 << 20;
 /// Bytes that a store can take: address space of its clients, not memory.
 const BYTES_MAX: u64 = 64 << 30;
 
-/// Bytes of a chunk: room for the longest pair.
-const CHUNK_BYTES: u64 = 2 << 20;
-
 /// Chunks that a store can have.
 const CHUNKS: u32 = 30 << 10;
 
-/// The store grows by so many chunks at a time. To give more memory at once to a file keeps the
-/// operation that needs some for longer: it takes about a millisecond for 4 MiB.
-pub(super) const GROWTH_CHUNKS: u32 = 2;
-
 /// The index as it begins: half a chunk, room for 100,000 keys. Its levels then fill whole chunks.
 pub(super) const INDEX: Race = Race::new(CHUNK_BYTES / 2 / Race::GROUP_BYTES);
-
-/// What a handle asks the thread for.
-enum Order {
-    /// A place.
-    Attach(SyncSender<Result<Lane, ConnectError>>),
-    /// The place with this index is used no more.
-    Leave(u16),
-    /// Memory for so many chunks, before an operation needs it.
-    Reserve(u32),
-}
 
 /// A store that a session has opened. It ends with its last handle.
 #[derive(Debug)]
@@ -54,6 +36,7 @@ pub(crate) struct Hub {
     pub(super) region: Region,
     pub(super) shape: Shape,
     orders: Option<Mutex<Sender<Order>>>,
+    unparker: Unparker,
     thread: Option<JoinHandle<()>>,
     /// Who pairs end with that are to end with this store.
     owning: Mutex<Owning>,
@@ -95,16 +78,18 @@ impl Hub {
         let region = Region::open(&host_options(options, name)).map_err(open)?;
         let (orders, ordered) = channel();
         let shape = shape_in(&region);
-        let kept = region.clone();
+        let unparker = Unparker::default();
+        let (kept, parked) = (region.clone(), unparker.clone());
         let thread = std::thread::Builder::new()
             .name("farlock-kv".to_owned())
-            .spawn(move || keep(&kept, &shape, &ordered))
+            .spawn(move || keep(&kept, &shape, &ordered, &parked))
             .map_err(KvError::Thread)?;
         let hub = Self {
             name: name.to_owned(),
             shape,
             region,
             orders: Some(Mutex::new(orders)),
+            unparker,
             thread: Some(thread),
             owning: Mutex::default(),
             forks: fork_count(),
@@ -146,11 +131,17 @@ impl Hub {
         self.order(Order::Leave(id.index));
     }
 
+    /// The thread waits for a task.
+    pub(super) fn wait(&self, errand: Errand) {
+        self.order(Order::Wait(errand));
+    }
+
     fn order(&self, order: Order) {
         let orders = self.orders.as_ref().expect("it is there until the store ends");
         // Nothing that can panic runs under this mutex.
         let sent = orders.lock().unwrap_or_else(PoisonError::into_inner).send(order);
         sent.expect("the thread takes orders as long as the store is open");
+        Region::unpark(&self.unparker);
     }
 
     pub(super) fn owning(&self) -> MutexGuard<'_, Owning> {
@@ -222,51 +213,10 @@ impl Drop for Hub {
             return;
         }
         self.orders = None;
+        Region::unpark(&self.unparker);
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
-        }
-    }
-}
-
-/// Makes the heap long enough for so many chunks.
-fn lengthen(region: &Region, shape: &Shape, chunks: u32) -> Result<(), ConnectError> {
-    let bytes = region.heap().1;
-    let missing = chunks.min(shape.chunks).saturating_sub(shape.chunks_in(bytes));
-    region.lengthen(bytes + u64::from(missing) * CHUNK_BYTES)
-}
-
-/// Keeps places until nobody can ask for one any more. Gives the store memory meanwhile that will
-/// be needed, a step at a time.
-fn keep(region: &Region, shape: &Shape, ordered: &Receiver<Order>) {
-    keep_signals_out();
-    let _own = region.own_thread();
-    let mut keepers: Vec<(u16, Keeper)> = Vec::new();
-    let mut reserved = 0;
-    loop {
-        let there = shape.chunks_in(region.heap().1);
-        let order = match there < reserved.min(shape.chunks) {
-            true => ordered.try_recv(),
-            false => ordered.recv().map_err(TryRecvError::from),
-        };
-        match order {
-            Ok(Order::Attach(report)) => {
-                let attached = region.lane(false).map(|(lane, keeper)| {
-                    keepers.push((lane.id().index, keeper));
-                    lane
-                });
-                // The handle waits for it.
-                let _ = report.send(attached);
-            }
-            Ok(Order::Leave(index)) => keepers.retain(|(kept, _)| *kept != index),
-            Ok(Order::Reserve(chunks)) => reserved = reserved.max(chunks),
-            Err(TryRecvError::Empty) => {
-                if lengthen(region, shape, reserved.min(there + GROWTH_CHUNKS)).is_err() {
-                    // The operation that needs it is told why.
-                    reserved = 0;
-                }
-            }
-            Err(TryRecvError::Disconnected) => return,
         }
     }
 }

@@ -1,14 +1,20 @@
 //! Watching a key.
 
 use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use farlock_fabric::{Nanos, block_on};
+use farlock_fabric::{ConnectError, Endpoint as _, EndpointId, Nanos, block_on};
 use farlock_kv::{KEY_BYTES_MAX, Sight, SlotWord};
 
 use super::Kv;
 use super::error::KvError;
+use super::keep::Errand;
 use super::value::{Stored, Term};
+use crate::session::Fate;
 
 /// After so long a watch looks whether its store is still there.
 const LOOK_NS: Nanos = 1_000_000_000;
@@ -26,10 +32,24 @@ pub struct Watch {
     sight: Option<Sight>,
     /// When the value that was seen ends.
     term: Term,
+    /// What the store's thread waits for, for a task.
+    asked: Option<Asked>,
+}
+
+/// A limit, and when it is over.
+type GivesUp = (Duration, Nanos);
+
+/// What a wait that the store's thread was asked for has come to, and until when it lasts.
+type Asked = (Arc<Fate<Result<bool, ConnectError>>>, Nanos);
+
+/// What a look at a key says.
+enum Turn {
+    Found(Option<Vec<u8>>),
+    WaitsUntil(Nanos),
 }
 
 /// A wait of a watch: [`Watch::next`].
-#[must_use = "a watch waits when it is told to block"]
+#[must_use = "a watch waits when it is told to block, or awaited"]
 #[derive(Debug)]
 pub struct Next<'w> {
     watch: &'w mut Watch,
@@ -47,7 +67,14 @@ impl Kv {
             return Err(KvError::BadKey { bytes: key.len() });
         }
         let kv = self.another()?;
-        Ok(Watch { kv, key: key.to_vec(), seen: None, sight: None, term: Term::default() })
+        Ok(Watch {
+            kv,
+            key: key.to_vec(),
+            seen: None,
+            sight: None,
+            term: Term::default(),
+            asked: None,
+        })
     }
 }
 
@@ -73,26 +100,86 @@ impl Watch {
     }
 
     fn wait(&mut self, limit: Option<Duration>) -> Result<Option<Vec<u8>>, KvError> {
-        let nanos = |limit: Duration| Nanos::try_from(limit.as_nanos()).unwrap_or(Nanos::MAX);
-        let gives_up = limit.map(|limit| (limit, self.kv.now().saturating_add(nanos(limit))));
+        let gives_up = self.gives_up(limit);
         loop {
-            self.kv.hub.check()?;
-            if let Some(found) = self.look()? {
-                return Ok(found);
-            }
-            let now = self.kv.now();
-            if let Some((limit, _)) = gives_up.filter(|(_, at)| *at <= now) {
-                return Err(KvError::TimedOut { limit });
-            }
-            let ends = [gives_up.map(|(_, at)| at), self.term.until].into_iter().flatten().min();
-            let left = ends.map_or(LOOK_NS, |at| LOOK_NS.min(at.saturating_sub(now)));
-            let owner = self.term.owner.map(|owner| owner.id);
+            let until = match self.turn(gives_up)? {
+                Turn::Found(found) => return Ok(found),
+                Turn::WaitsUntil(until) => until,
+            };
+            let (lane, owner) = (self.kv.lane(), self.owner());
+            let interval = until.saturating_sub(lane.now());
             if let Some(sight) = &self.sight
-                && block_on(self.kv.lane(), self.kv.store.until_changed(sight, owner, left))
+                && block_on(lane, sight.until_changed(lane, owner, interval))
             {
                 self.sight = None;
             }
         }
+    }
+
+    /// The same wait for a task: the store's thread sleeps.
+    fn poll(
+        &mut self,
+        gives_up: Option<GivesUp>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Vec<u8>>, KvError>> {
+        loop {
+            if let Some((fate, until)) = &self.asked {
+                match fate.poll(cx) {
+                    // It may be that of a future that was dropped, and then last too long.
+                    Poll::Pending if gives_up.is_none_or(|(_, at)| *until <= at) => {
+                        return Poll::Pending;
+                    }
+                    Poll::Pending | Poll::Ready(Ok(false)) => {}
+                    Poll::Ready(Ok(true)) => self.sight = None,
+                    Poll::Ready(Err(source)) => {
+                        self.asked = None;
+                        let name = self.kv.name().to_owned();
+                        return Poll::Ready(Err(KvError::Open { name, source }));
+                    }
+                }
+                self.asked = None;
+            }
+            match self.turn(gives_up) {
+                Ok(Turn::Found(found)) => return Poll::Ready(Ok(found)),
+                Ok(Turn::WaitsUntil(until)) => self.ask(until),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    fn ask(&mut self, until: Nanos) {
+        let (fate, owner) = (Arc::new(Fate::default()), self.owner());
+        let interval = until.saturating_sub(self.kv.now());
+        if let Some(sight) = self.sight.clone() {
+            let told = Arc::clone(&fate);
+            self.kv.hub.wait(Errand { sight, owner, interval, fate: told });
+            self.asked = Some((fate, until));
+        }
+    }
+
+    fn owner(&self) -> Option<EndpointId> {
+        self.term.owner.map(|owner| owner.id)
+    }
+
+    fn gives_up(&self, limit: Option<Duration>) -> Option<GivesUp> {
+        let limit = limit?;
+        let nanos = Nanos::try_from(limit.as_nanos()).unwrap_or(Nanos::MAX);
+        Some((limit, self.kv.now().saturating_add(nanos)))
+    }
+
+    /// Looks once, and says until when to wait then.
+    fn turn(&mut self, gives_up: Option<GivesUp>) -> Result<Turn, KvError> {
+        self.kv.hub.check()?;
+        if let Some(found) = self.look()? {
+            return Ok(Turn::Found(found));
+        }
+        let now = self.kv.now();
+        if let Some((limit, _)) = gives_up.filter(|(_, at)| *at <= now) {
+            return Err(KvError::TimedOut { limit });
+        }
+        let looks = Some(now.saturating_add(LOOK_NS));
+        let ends = [looks, gives_up.map(|(_, at)| at), self.term.until];
+        Ok(Turn::WaitsUntil(ends.into_iter().flatten().min().unwrap_or(now)))
     }
 
     /// What the key is now, if that is not what was seen.
@@ -146,14 +233,50 @@ impl Next<'_> {
     }
 }
 
+impl<'w> IntoFuture for Next<'w> {
+    type Output = Result<Option<Vec<u8>>, KvError>;
+    type IntoFuture = Changed<'w>;
+
+    fn into_future(self) -> Changed<'w> {
+        Changed { watch: self.watch, limit: self.limit, gives_up: None }
+    }
+}
+
+/// A wait of a watch as a future. Dropped, it is as if it had not begun: no change is missed.
+///
+/// Its task is woken by the thread of the store, which sleeps for all tasks of a session that watch
+/// keys of it. It can sleep on 96 words: a key that has a value takes one, and one that has none
+/// 32. Of more it looks 10 to 30 times a second.
+#[must_use = "futures do nothing until they are awaited"]
+#[derive(Debug)]
+pub struct Changed<'w> {
+    watch: &'w mut Watch,
+    limit: Option<Duration>,
+    /// Once it was polled.
+    gives_up: Option<GivesUp>,
+}
+
+impl Future for Changed<'_> {
+    type Output = Result<Option<Vec<u8>>, KvError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if this.gives_up.is_none() {
+            this.gives_up = this.watch.gives_up(this.limit);
+        }
+        this.watch.poll(this.gives_up, cx)
+    }
+}
+
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch").field("store", &self.kv.name()).finish_non_exhaustive()
     }
 }
 
-/// A watch may go from thread to thread.
+/// A watch and its waits may go from thread to thread.
 const _: fn() = || {
     fn is_send<T: Send>() {}
     is_send::<Watch>();
+    is_send::<Changed<'_>>();
 };

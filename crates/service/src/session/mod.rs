@@ -45,6 +45,7 @@ pub use range::together::{RangesGuard, RangesRequest};
 pub use range::{RangeAcquire, RangeGuard, RangeLock, RangeRequest};
 pub use root::Session;
 use state::{Handle, Job, Patience};
+pub(crate) use waiter::Fate;
 use waiter::{Outcome, Timed, Waiter, Who};
 
 impl Session {

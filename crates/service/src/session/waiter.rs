@@ -66,7 +66,7 @@ impl Deref for Waiter {
 
 /// What becomes of one that waits.
 #[derive(Debug)]
-pub(super) struct Fate<T> {
+pub(crate) struct Fate<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
 }
@@ -120,7 +120,7 @@ impl<T> Fate<T> {
     }
 
     /// The same for one that may have gone, without that mutex: then the outcome comes back.
-    pub(super) fn offer(&self, outcome: T) -> Result<Wake, T> {
+    pub(crate) fn offer(&self, outcome: T) -> Result<Wake, T> {
         let mut state = self.state();
         if state.is_gone {
             return Err(outcome);
@@ -175,7 +175,7 @@ impl<T> Fate<T> {
     }
 
     /// What has become of it, or the task is woken when something has.
-    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<T> {
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<T> {
         // Wakers are made and dropped outside of the mutex: they may do anything.
         let mut waker = Some(cx.waker().clone());
         let mut state = self.state();
@@ -191,11 +191,11 @@ impl<T> Fate<T> {
 /// A task to wake, when no mutex is held any more.
 #[derive(Debug, Default)]
 #[must_use = "a task that is not woken sleeps on"]
-pub(super) struct Wake(pub(super) Option<Waker>);
+pub(crate) struct Wake(pub(super) Option<Waker>);
 
 impl Wake {
     /// A waker may do anything; what it does to itself harms nobody else.
-    pub(super) fn now(self) {
+    pub(crate) fn now(self) {
         if let Some(waker) = self.0 {
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }

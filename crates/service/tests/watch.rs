@@ -163,6 +163,16 @@ fn a_watch_of_a_store_that_is_removed_says_so() {
     let begun = Instant::now();
     assert!(matches!(watch.next().blocking(), Err(KvError::Gone { .. })));
     assert!(begun.elapsed() < Duration::from_secs(5));
+    // Also one that waits.
+    for _ in 0..10 {
+        let mut watch = store(&stage).watch("k").unwrap();
+        assert_eq!(next(&mut watch), None);
+        let waits = std::thread::spawn(move || watch.next().blocking());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(stage.options().remove_store("default").unwrap());
+        let ended = waits.join().unwrap();
+        assert!(matches!(ended, Err(KvError::Gone { .. })), "{ended:?}");
+    }
 }
 
 /// What a process has had of a processor, in ticks of 10 ms.

@@ -329,7 +329,7 @@ impl Kv {
     fn stored(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         self.hub.check()?;
         let found = block_on(self.lane(), self.store.get(key));
-        found.map_err(|error| KvError::of_read(error, key))
+        found.map_err(|error| self.hub.told(KvError::of_read(error, key)))
     }
 
     /// What is to be known of what is stored under a key, if anything is.
@@ -377,7 +377,7 @@ impl Kv {
                     };
                     grown.or_else(|error| self.sweep_once_full(error))?;
                 }
-                Err(error) => return Err(KvError::of_write(error, key)),
+                Err(error) => return Err(self.hub.told(KvError::of_write(error, key))),
             }
         }
     }

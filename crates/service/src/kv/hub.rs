@@ -6,7 +6,9 @@ use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use farlock_fabric::{Connection as _, Endpoint, EndpointId, HostOptions, block_on, fork_count};
+use farlock_fabric::{
+    Connection as _, Endpoint, EndpointId, Fault, HostOptions, block_on, fork_count,
+};
 use farlock_kv::index::Race;
 use farlock_kv::{Index as _, OpenError, Shape};
 
@@ -194,6 +196,16 @@ impl Hub {
             return Ok(());
         }
         self.look(tick)
+    }
+
+    /// What an error of an operation says, where that is that the store was removed: an endpoint
+    /// learns it before the name is free.
+    #[cold]
+    pub(super) fn told(&self, error: KvError) -> KvError {
+        match error {
+            KvError::Fabric(Fault::Stale) => KvError::Gone { name: self.name.clone() },
+            error => error,
+        }
     }
 
     #[cold]

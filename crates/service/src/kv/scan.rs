@@ -88,7 +88,9 @@ impl Iterator for Scan<'_> {
                     self.pairs = pairs;
                     self.next = next.map_or(Next::None, Next::At);
                 }
-                Err(error) => return Some(Err(KvError::of_read(error, b""))),
+                Err(error) => {
+                    return Some(Err(self.kv.hub.told(KvError::of_read(error, b""))));
+                }
             }
         }
     }

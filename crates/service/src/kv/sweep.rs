@@ -26,7 +26,8 @@ impl Kv {
         loop {
             self.hub.check()?;
             let scanned = block_on(self.lane(), self.store.scan(from));
-            let (pairs, next) = scanned.map_err(|error| KvError::of_read(error, b""))?;
+            let (pairs, next) =
+                scanned.map_err(|error| self.hub.told(KvError::of_read(error, b"")))?;
             for (key, bytes) in pairs.into_iter().flatten() {
                 let Some(stored) = Stored::decode(&bytes) else { continue };
                 let has_ended = stored.data(|_| false).is_some()

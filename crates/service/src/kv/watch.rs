@@ -189,7 +189,8 @@ impl Watch {
             return Ok(has_ended.then(|| self.sees(None, None)));
         }
         let found = block_on(self.kv.lane(), self.kv.store.sight(&self.key));
-        let (sight, bytes) = found.map_err(|error| KvError::of_read(error, &self.key))?;
+        let (sight, bytes) =
+            found.map_err(|error| self.kv.hub.told(KvError::of_read(error, &self.key)))?;
         let mut live = None;
         if let Some(mut bytes) = bytes {
             let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;

@@ -213,7 +213,8 @@ impl Scenario {
 
     /// Whether clients acquire within a hold.
     pub fn nests_holds(&self) -> bool {
-        self.nests != 0 || self.nests_ranges()
+        // Ranges say themselves what is acquired within them.
+        self.ranges.is_empty() && self.nests != 0 || self.nests_ranges()
     }
 
     /// Whether a client acquires units of a lock while it holds others.

@@ -402,8 +402,12 @@ impl Contestant {
         let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
         bench.befell.tries_refused += 1;
         bench.tell(|| format!("client {who}  is refused, {}", words::access(access)));
+        let places = || all.clone().chain(beside.iter().copied());
+        if places().any(|at| bench.locks[at].tries.is_excused(who)) {
+            places().for_each(|at| bench.locks[at].tries.excuses(who));
+        }
         let mut fails = |at: usize| bench.locks[at].tries.fails(who);
-        let had_reason = all.clone().chain(beside.iter().copied()).filter(|&at| fails(at)).count();
+        let had_reason = places().filter(|&at| fails(at)).count();
         if had_reason == 0 && self.trial.terms.declares.tries {
             bench.objects(format!(
                 "client {who} tried ({access:?}) and was refused, though nobody who lives had the \

@@ -110,12 +110,24 @@ impl Tries {
         self.concerned &= !(1 << who);
     }
 
+    /// Whether the try of `who` has a reason to fail already, whatever comes of others that try.
+    pub fn is_excused(&self, who: u16) -> bool {
+        let rivals = self.rivals.iter().find(|&&(other, _)| other == who);
+        let others = rivals.map_or(0, |&(_, rivals)| rivals & !self.trying);
+        self.excused & 1 << who != 0 || others != 0
+    }
+
+    /// The try of `who` has a reason to fail elsewhere: it is one for all that it tries at once.
+    pub fn excuses(&mut self, who: u16) {
+        self.excused |= 1 << who;
+    }
+
     /// The try of `who` has failed. Whether it had a reason to, and all those that failed for it.
     pub fn fails(&mut self, who: u16) -> bool {
         let rivals = self.rivals.iter().find(|&&(other, _)| other == who);
         let rivals = rivals.map_or(0, |&(_, rivals)| rivals);
         let trying = rivals & self.trying;
-        let is_excused = self.excused & 1 << who != 0 || rivals & !self.trying != 0;
+        let is_excused = self.is_excused(who);
         let had_reasons = self.comes_to(who, is_excused);
         self.ends(who);
         if !is_excused && trying != 0 {
@@ -179,6 +191,26 @@ mod tests {
         tries.tries(9, shared, counting);
         story(&mut tries, true);
         tries.fails(9)
+    }
+
+    /// Two that try refuse each other. One of them had a reason at another lock that it tried at
+    /// once: then nobody was refused for nothing.
+    #[test]
+    fn a_reason_elsewhere_is_one_here() {
+        for elsewhere in [false, true] {
+            let mut tries = Tries::default();
+            for who in [1, 2] {
+                tries.opens(who);
+                tries.tries(who, false, ALL);
+            }
+            assert!(!tries.is_excused(1));
+            if elsewhere {
+                tries.excuses(1);
+            }
+            assert_eq!(tries.is_excused(1), elsewhere);
+            assert!(tries.fails(1));
+            assert_eq!(tries.fails(2), elsewhere);
+        }
     }
 
     #[test]

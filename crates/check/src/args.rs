@@ -146,6 +146,11 @@ pub struct CheckArgs {
     /// is to write. Modes that draw scenarios draw this too, of locks that have such holds.
     #[arg(long)]
     pub updates: bool,
+    /// In mode `exhaustive`: whatever is held of a lock that is had in parts is turned into a hold
+    /// in the other mode, if it can be, and back. Modes that draw scenarios draw this too, of locks
+    /// that convert.
+    #[arg(long)]
+    pub converts: bool,
     /// In mode `exhaustive`: who acquires one lock within the hold of another does so in a
     /// transaction, which asks for the first one twice. Modes that draw scenarios draw this too,
     /// where there are several locks.
@@ -205,6 +210,7 @@ impl CheckArgs {
             (self.locks > 1, "--locks"),
             (self.tasks > 1, "--tasks"),
             (self.updates, "--updates"),
+            (self.converts, "--converts"),
             (self.transactions, "--transactions"),
             (!self.ranges.is_empty(), "--ranges"),
             (!self.but.is_empty(), "--but"),

@@ -47,6 +47,9 @@ pub trait CheckedLock<E> {
     /// Whether it tells holds to update from exclusive ones.
     fn updates(&self) -> bool;
 
+    /// Whether holds of it are turned into ones in the other mode.
+    fn converts(&self) -> bool;
+
     /// A client of it, whose tasks hand a hold on so often.
     fn client(&self, endpoint: E, options: Options, handovers_max: u32)
     -> Rc<dyn CheckedClient<E>>;
@@ -88,6 +91,14 @@ pub trait CheckedClient<E>: AnyClient<E> {
         units: Range<u32>,
         is_try: bool,
     ) -> Acquiring<'_, Option<Held<'_>>>;
+    /// The same for a hold that is not handed on among tasks: it may be converted.
+    fn acquire_to_convert(
+        &self,
+        lock: Addr,
+        mode: Mode,
+        units: Range<u32>,
+        is_try: bool,
+    ) -> Acquiring<'_, Option<Held<'_>>>;
     fn update(&self, lock: Addr) -> Acquiring<'_, HeldToUpdate<'_>>;
     fn begin(&self, options: txn::Options) -> Box<dyn AnyTxn<'_> + '_>;
     fn settle_one(&self, last: bool) -> LocalFuture<'_, ()>;
@@ -102,6 +113,7 @@ pub trait AnyGuard<'c> {
     fn expires(&self) -> Option<Nanos>;
     fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>>;
     fn abandon(self: Box<Self>);
+    fn convert(self: Box<Self>, mode: Mode) -> Acquiring<'c>;
 }
 
 /// What a holder to update has in its hands.
@@ -179,6 +191,10 @@ impl<E: WideAtomics, L: Lock<E>> CheckedLock<E> for Known<L> {
 
     fn updates(&self) -> bool {
         self.0.updates().is_some()
+    }
+
+    fn converts(&self) -> bool {
+        self.0.conversion().is_some()
     }
 
     fn client(
@@ -278,6 +294,23 @@ impl<E: WideAtomics, L: Lock<E>> CheckedClient<E> for HandoverTable<E, L> {
         })
     }
 
+    fn acquire_to_convert(
+        &self,
+        lock: Addr,
+        mode: Mode,
+        units: Range<u32>,
+        is_try: bool,
+    ) -> Acquiring<'_, Option<Held<'_>>> {
+        let want = L::Want::part(mode, units).expect("it is had in parts");
+        Box::pin(async move {
+            let guard = match is_try {
+                true => self.client().try_acquire(lock, want).await?,
+                false => Some(self.client().acquire(lock, want).await?),
+            };
+            Ok(guard.map(|guard| Box::new(guard) as Held<'_>))
+        })
+    }
+
     fn update(&self, lock: Addr) -> Acquiring<'_, HeldToUpdate<'_>> {
         let update = self.client().update(lock);
         Box::pin(async move { Ok(Box::new(update.await?) as HeldToUpdate<'_>) })
@@ -292,9 +325,10 @@ impl<E: WideAtomics, L: Lock<E>> CheckedClient<E> for HandoverTable<E, L> {
     }
 }
 
-/// A guard whose type is known: its token, and how often the hold was handed on.
+/// A guard whose type is known: its token, how often the hold was handed on, and how it is
+/// converted.
 macro_rules! any_guard {
-    ($guard:path, $token:ident, $turn:expr) => {
+    ($guard:path, $token:ident, $turn:expr, $convert:expr) => {
         impl<'c, E: WideAtomics, L: Lock<E>> AnyGuard<'c> for $guard {
             fn fabric_token(&self) -> Option<Token> {
                 self.$token()
@@ -319,12 +353,21 @@ macro_rules! any_guard {
             fn abandon(self: Box<Self>) {
                 (*self).abandon();
             }
+
+            fn convert(self: Box<Self>, mode: Mode) -> Acquiring<'c> {
+                $convert(*self, mode)
+            }
         }
     };
 }
 
-any_guard!(local::Guard<'c, E, L>, fabric_token, Self::turn);
-any_guard!(farlock_locks::Guard<'c, E, L>, token, |_| 0);
+any_guard!(local::Guard<'c, E, L>, fabric_token, Self::turn, |_, _| {
+    unreachable!("what is handed on is not converted")
+});
+any_guard!(farlock_locks::Guard<'c, E, L>, token, |_| 0, |guard: Self, mode| {
+    let converted = guard.convert(mode);
+    Box::pin(async move { Ok(Box::new(converted.await?) as Held<'c>) }) as Acquiring<'c>
+});
 
 impl<'c, E: WideAtomics, L: Lock<E>> AnyUpdateGuard<'c> for UpdateGuard<'c, E, L> {
     fn token(&self) -> Option<Token> {

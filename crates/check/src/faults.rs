@@ -16,6 +16,8 @@ pub struct Faults {
     pub holds: bool,
     /// Clients acquire to update.
     pub updates: bool,
+    /// Holders convert what they hold.
+    pub converts: bool,
     /// The lease by which pauses are measured, in nanoseconds.
     pub lease_ns: Nanos,
     /// What the lock says of tries, withdrawals and stops.
@@ -30,6 +32,7 @@ impl Faults {
         mishaps: true,
         holds: false,
         updates: false,
+        converts: false,
         lease_ns: LEASE_NS,
         declares: Declares::NOTHING,
     };

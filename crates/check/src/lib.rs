@@ -90,6 +90,7 @@ impl CheckArgs {
             (self.restarts > 0 && !player.outlives, "--restarts"),
             (self.pauses > 0 && explores && is_timed, "--pauses"),
             (self.updates && !player.faults(false).updates, "--updates"),
+            (self.converts && !player.faults(false).converts, "--converts"),
             (self.transactions && !player.transacts(), "--transactions"),
             (!self.ranges.is_empty() && !player.is_in_parts(), "--ranges"),
             (self.near_wrap > 0 && !player.counts(), "--near-wrap"),
@@ -310,13 +311,15 @@ impl Scenarios {
         if !args.ranges.is_empty() && player.is_in_parts() {
             let base = Scenario::of_ranges(subject, args.acquisitions, &args.ranges);
             let base = base.expect("it was checked what is asked for");
-            return Self { mixed: base.clone().mixed(), base };
+            let mixed = base.clone().mixed();
+            return Self { mixed: if args.converts { mixed.converting() } else { mixed }, base };
         }
         let plain = Scenario::plain(subject, args.clients(), args.acquisitions);
         let transacts = args.transactions;
         let base = Scenario { locks, tasks, transacts, ..plain };
         let mixed = base.clone().mixed().at_locks(locks);
-        Self { mixed: if args.updates { mixed.updating() } else { mixed }, base }
+        let mixed = if args.updates { mixed.updating() } else { mixed };
+        Self { mixed: if args.converts { mixed.converting() } else { mixed }, base }
     }
 }
 

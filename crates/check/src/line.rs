@@ -40,7 +40,8 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = &self.scenario;
         write!(f, "{}/{}x{}", s.subject, s.clients, s.acquisitions)?;
-        for (letter, mask) in [('s', s.shared), ('u', s.updates), ('y', s.tries)] {
+        for (letter, mask) in [('s', s.shared), ('u', s.updates), ('v', s.converts), ('y', s.tries)]
+        {
             if mask != 0 {
                 write!(f, "/{letter}{mask:x}")?;
             }
@@ -174,6 +175,7 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
     match letter {
         Some('s') => scenario.shared = u64::from_str_radix(rest, 16)?,
         Some('u') => scenario.updates = u64::from_str_radix(rest, 16)?,
+        Some('v') => scenario.converts = u64::from_str_radix(rest, 16)?,
         Some('y') => scenario.tries = u64::from_str_radix(rest, 16)?,
         Some('l') => parse_locks(scenario, rest)?,
         Some('e') => {
@@ -265,7 +267,10 @@ mod tests {
             let mut scenario = Scenario::plain("shiftlock:n=1", 3, 2);
             (scenario.locks, scenario.tasks) = (1 + oracle.pick(Choice::Event, 3) as u16, 2);
             let declares = Declares { tries: true, withdraws: true, passes: true };
-            scenario.draw(&mut oracle, Faults { updates: true, declares, ..Faults::ALL });
+            scenario.draw(
+                &mut oracle,
+                Faults { updates: true, converts: true, declares, ..Faults::ALL },
+            );
             scenario.anywhere = oracle.pick(Choice::Event, 3);
             scenario.cancel_anywhere = oracle.pick(Choice::Event, 3);
             scenario.mishaps_anywhere =

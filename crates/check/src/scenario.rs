@@ -92,6 +92,9 @@ pub struct Scenario {
     /// A bit for each acquisition, in the same order, that is to update. If it is not shared, it is
     /// upgraded, and writes.
     pub updates: u64,
+    /// A bit for each acquisition, in the same order, whose hold is turned into one in the other
+    /// mode, if it can be, and back.
+    pub converts: u64,
     /// A bit for each acquisition, in the same order, that is a try: granted at once or not at all.
     pub tries: u64,
     /// A newcomer tries the lock whenever a holder has stayed until nothing else could happen.
@@ -152,7 +155,7 @@ impl Scenario {
             let (below, above) = (below.wrapping_sub(1), mask.checked_shr(rounds * bits));
             *mask = *mask & below | above.unwrap_or(0) & !below;
         };
-        let ones = [&mut fewer.shared, &mut fewer.updates, &mut fewer.tries];
+        let ones = [&mut fewer.shared, &mut fewer.updates, &mut fewer.converts, &mut fewer.tries];
         let nested = [&mut fewer.nests, &mut fewer.nested_shared];
         ones.into_iter().chain(nested).for_each(|mask| without(mask, 1));
         without(&mut fewer.aims, 2);
@@ -302,6 +305,11 @@ impl Scenario {
         self
     }
 
+    /// Whatever anybody holds is turned into a hold in the other mode, and back.
+    pub fn converting(self) -> Self {
+        Self { converts: u64::MAX >> (64 - self.all().min(64)), ..self }
+    }
+
     /// So many locks, at which clients begin one after the other; within each hold but of the last
     /// lock the next is acquired as well.
     pub fn at_locks(mut self, locks: u16) -> Self {
@@ -389,6 +397,13 @@ impl Scenario {
         self.transacts = may_transact && oracle.pick(Choice::Event, 3) == 0;
         // Of who is in a transaction the judge of tries does not know what it holds already.
         self.tries = if self.transacts { 0 } else { self.tries };
+        self.draw_conversions(oracle, faults);
+    }
+
+    /// Which holds are converted.
+    fn draw_conversions(&mut self, oracle: &mut Seeded, faults: Faults) {
+        let mut draw = |n| oracle.pick(Choice::Event, n);
+        self.converts = if faults.converts && draw(2) == 1 { draw(u32::MAX).into() } else { 0 };
     }
 
     /// At which locks acquisitions are.
@@ -445,6 +460,11 @@ impl Scenario {
     /// Whether a client's `round`-th acquisition is to update.
     pub fn is_to_update(&self, who: u16, round: u16) -> bool {
         self.is_set(self.updates, who, round)
+    }
+
+    /// Whether a client converts what it holds after its `round`-th acquisition.
+    pub fn converts(&self, who: u16, round: u16) -> bool {
+        self.is_set(self.converts, who, round)
     }
 
     /// Whether a client's `round`-th acquisition is a try.

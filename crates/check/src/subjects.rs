@@ -299,6 +299,7 @@ impl MakePlayer {
             pause_ns: lease_ns.unwrap_or(self.pause_ns),
             crew: self.crew,
             updates: lock.updates() && self.crew == Crew::ALONE,
+            converts: lock.converts() && self.crew == Crew::ALONE,
             declares: self.declares(&promises),
             asks: self.asks,
         }

@@ -55,8 +55,8 @@ impl Player {
     /// What may be drawn for this lock.
     pub fn faults(&self, deaths: bool) -> Faults {
         let (lease_ns, holds) = (self.terms.pause_ns, self.terms.lease_ns.is_some());
-        let (updates, declares) = (self.terms.updates, self.terms.declares);
-        Faults { deaths, lease_ns, holds, updates, declares, ..Faults::ALL }
+        let Terms { updates, converts, declares, .. } = self.terms;
+        Faults { deaths, lease_ns, holds, updates, converts, declares, ..Faults::ALL }
     }
 
     /// Whether its clients take several locks in transactions.

@@ -69,27 +69,60 @@ pub trait Serve<E: Endpoint> {
     fn serve(&mut self, endpoint: Rc<E>) -> Server;
 }
 
-/// The ability to turn a hold into another one where it stands, by a verb.
-pub trait Convert<E: Endpoint>: Lock<E> {
+/// The ability to hand a hold on among the tasks of its holder, by a verb.
+pub trait Renew<E: Endpoint>: Lock<E> {
     /// Begins an exclusive hold anew for another task of its holder, as if it had been released and
     /// acquired by the task that runs: one release later, with the next token. `None`, and nothing
     /// has changed: others come first.
     async fn renew(&self, site: &Site<'_, E>, grant: Self::Grant) -> Outcome<Option<Self::Grant>>;
+}
 
-    /// Makes an exclusive hold a shared one, at once. `None`, and nothing has changed: it cannot.
+/// The ability to turn a hold into one in the other mode where it stands, without letting go.
+pub trait Convert<E: Endpoint>: Lock<E> {
+    /// Makes an exclusive hold a shared one, at once. `None`, and nothing has changed: it cannot,
+    /// or not yet.
     async fn downgrade(
         &self,
         site: &Site<'_, E>,
+        want: Self::Want,
         grant: Self::Grant,
     ) -> Outcome<Option<Self::Grant>>;
 
-    /// Makes a shared hold an exclusive one if no other is inside. `None`, and nothing has changed:
-    /// there is another.
+    /// Makes a shared hold an exclusive one if nobody else has any of it, with a token above all
+    /// before. `None`, and nothing has changed: there is another, or one that waits comes first.
     async fn try_upgrade(
         &self,
         site: &Site<'_, E>,
+        want: Self::Want,
         grant: Self::Grant,
     ) -> Outcome<Option<Self::Grant>>;
+}
+
+/// [`Convert`] of a lock that may or may not have it.
+pub trait Conversion<E: Endpoint, W, G> {
+    /// Turns a hold of this into one in this mode, which is not its own. `None`: it cannot.
+    fn convert<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        held: (W, G),
+        mode: Mode,
+    ) -> LocalFuture<'a, Outcome<Option<G>>>;
+}
+
+impl<E: Endpoint, L: Convert<E>> Conversion<E, L::Want, L::Grant> for L {
+    fn convert<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        (want, grant): (L::Want, L::Grant),
+        mode: Mode,
+    ) -> LocalFuture<'a, Outcome<Option<L::Grant>>> {
+        Box::pin(async move {
+            match mode {
+                Mode::Shared => self.downgrade(&site, want, grant).await,
+                Mode::Exclusive => self.try_upgrade(&site, want, grant).await,
+            }
+        })
+    }
 }
 
 /// The ability to write a hold down on a shelf, so that the slot by which it was had is free for
@@ -125,6 +158,11 @@ pub trait Lock<E: Endpoint>: LockKind {
     /// The ability to hold it to update; where there is none such a hold is exclusive from the
     /// first.
     fn updates(&self) -> Option<&dyn Update<E, Self::Grant>> {
+        None
+    }
+
+    /// The ability to turn a hold into one in the other mode.
+    fn conversion(&self) -> Option<&dyn Conversion<E, Self::Want, Self::Grant>> {
         None
     }
 

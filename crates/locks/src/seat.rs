@@ -16,7 +16,7 @@ use std::fmt;
 
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Verb};
 
-use crate::lock::{Convert, Lock, Shelve, Tried, true_want};
+use crate::lock::{Convert, Lock, Renew, Shelve, Tried, true_want};
 #[cfg(doc)]
 use crate::promise::Promises;
 use crate::shelf::{Entry, Shelved};
@@ -282,9 +282,9 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     }
 }
 
-impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
+impl<E: Endpoint, L: Renew<E>> Seat<E, L> {
     /// Begins an exclusive hold anew for another task of its owner, with the next token: see
-    /// [`Convert::renew`]. `false`, and nothing has changed: release it instead.
+    /// [`Renew::renew`]. `false`, and nothing has changed: release it instead.
     ///
     /// # Errors
     /// A verb failed.
@@ -293,14 +293,16 @@ impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
         let renewed = now(slots.kind.renew(&slots.site(SLOT), slots.grant(SLOT)))?;
         Ok(self.hold_as(Mode::Exclusive, renewed))
     }
+}
 
+impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
     /// Makes an exclusive hold a shared one: see [`Convert::downgrade`].
     ///
     /// # Errors
     /// A verb failed.
     pub fn downgrade(&mut self) -> Result<bool, Fault> {
-        let slots = &self.slots;
-        let downgraded = now(slots.kind.downgrade(&slots.site(SLOT), slots.grant(SLOT)))?;
+        let (slots, want) = (&self.slots, self.want());
+        let downgraded = now(slots.kind.downgrade(&slots.site(SLOT), want, slots.grant(SLOT)))?;
         Ok(self.hold_as(Mode::Shared, downgraded))
     }
 
@@ -309,11 +311,13 @@ impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
     /// # Errors
     /// A verb failed.
     pub fn try_upgrade(&mut self) -> Result<bool, Fault> {
-        let slots = &self.slots;
-        let upgraded = now(slots.kind.try_upgrade(&slots.site(SLOT), slots.grant(SLOT)))?;
+        let (slots, want) = (&self.slots, self.want());
+        let upgraded = now(slots.kind.try_upgrade(&slots.site(SLOT), want, slots.grant(SLOT)))?;
         Ok(self.hold_as(Mode::Exclusive, upgraded))
     }
+}
 
+impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     /// The slot holds by another grant, if there is one.
     fn hold_as(&self, mode: Mode, grant: Option<L::Grant>) -> bool {
         if let Some(grant) = grant {

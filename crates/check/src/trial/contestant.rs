@@ -455,11 +455,16 @@ impl Contestant {
         bench.tell(|| format!("client {who}  leaves{place}"));
     }
 
+    /// Whether the memory is the one to which it is attached: else it has lost what it holds.
+    pub(super) fn is_in_its_memory(&self) -> bool {
+        self.trial.handle.incarnation(MEMORY) == self.incarnation
+    }
+
     /// It holds exclusively from now on, if its time is not over.
     fn upgrades(&self, at: usize, expires: Option<Nanos>) {
         let (who, trial) = (self.who, &self.trial);
         let bench = &mut *trial.bench.borrow_mut();
-        if trial.handle.incarnation(MEMORY) != self.incarnation {
+        if !self.is_in_its_memory() {
             return;
         }
         bench.locks[at].leases.retain(|&(other, _)| other != who);
@@ -474,7 +479,7 @@ impl Contestant {
     }
 
     /// The dead hold nothing.
-    fn buries(&self, bench: &mut Bench) {
+    pub(super) fn buries(&self, bench: &mut Bench) {
         if !self.trial.scenario.is_deadly() {
             return;
         }

@@ -6,9 +6,20 @@ use std::ops::Range;
 use farlock_locks::Mode;
 use farlock_sim::check::{Access, Tries};
 
+use super::bench::Turned;
 use super::contestant::Contestant;
 use crate::client::Held;
+use crate::scenario::ACQUISITIONS_MAX;
 use crate::wish::Wish;
+use crate::words;
+
+/// How often what is held is turned into a hold in the other mode: back as well.
+const CONVERSIONS: u16 = 2;
+
+/// How it is held in this mode.
+fn access_of(mode: Mode) -> Access {
+    if mode == Mode::Shared { Access::Shared } else { Access::Exclusive }
+}
 
 /// What a client wants, by the parts that the scenario has of the units.
 struct Wanted {
@@ -51,7 +62,7 @@ impl Contestant {
     pub(super) async fn ranges(&self, round: u16) -> anyhow::Result<()> {
         let Wish { units, within } = self.wish(round);
         let wanted = self.wanted(units);
-        let Some((guard, access)) = self.comes_to(&wanted, round).await? else {
+        let Some((mut guard, access)) = self.comes_to(&wanted, round).await? else {
             return Ok(());
         };
         let mut used = self.looks_at(&wanted, access, round).await?;
@@ -64,7 +75,99 @@ impl Contestant {
             }
             self.trial.handle.another_part();
         }
+        if self.converts(round) {
+            for time in 1..=CONVERSIONS {
+                if used.is_some() {
+                    let Some(converted) = self.turns(&wanted, guard).await? else { return Ok(()) };
+                    guard = converted;
+                    let access = access_of(guard.mode());
+                    used = self.looks_at(&wanted, access, round + time * ACQUISITIONS_MAX).await?;
+                }
+            }
+        }
         self.goes_from(wanted, guard, used).await
+    }
+
+    /// Whether it turns what it holds after this acquisition into a hold in the other mode.
+    fn converts(&self, round: u16) -> bool {
+        self.trial.terms.converts && self.trial.scenario.converts(self.who, round)
+    }
+
+    /// Turns a hold into one in the other mode where it stands, if it can be. `None` if that was
+    /// given up.
+    async fn turns<'h>(
+        &self,
+        wanted: &Wanted,
+        guard: Held<'h>,
+    ) -> anyhow::Result<Option<Held<'h>>> {
+        let Wanted { parts, beside, .. } = wanted;
+        let to = match guard.mode() {
+            Mode::Shared => Mode::Exclusive,
+            Mode::Exclusive => Mode::Shared,
+        };
+        parts.clone().for_each(|at| self.is_about_to_convert(at, to));
+        if to == Mode::Exclusive {
+            self.tells_tries(beside, |tries| tries.opens(self.who));
+        }
+        let Some(converted) = self.unless(guard.convert(to)).await else {
+            parts.clone().for_each(|at| self.leaves(at));
+            self.tells_tries(beside, |tries| tries.leaves(self.who));
+            self.settle_all(parts.clone(), beside).await?;
+            return Ok(None);
+        };
+        let guard = converted?;
+        for at in parts.clone() {
+            self.has_converted(at, to, guard.mode(), (guard.fabric_token(), 0));
+        }
+        let is_shared = guard.mode() == Mode::Shared;
+        self.tells_tries(beside, |tries| tries.enters(self.who, is_shared));
+        Ok(Some(guard))
+    }
+
+    /// It begins to turn its hold into one in this mode. What it then does not keep out any more
+    /// may come in at any time; whom it then keeps out it keeps out when it is told so.
+    fn is_about_to_convert(&self, at: usize, to: Mode) {
+        let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
+        if !self.is_in_its_memory() {
+            return;
+        }
+        let lock = &mut bench.locks[at];
+        match to {
+            Mode::Shared => {
+                lock.ledger.leave(who);
+                lock.ledger.enter(who, Access::Shared, None);
+            }
+            // Meanwhile it keeps readers out.
+            Mode::Exclusive => lock.tries.opens(who),
+        }
+        bench.remember();
+    }
+
+    /// It was to turn its hold into one in this mode, and has it in that one now.
+    fn has_converted(&self, at: usize, to: Mode, mode: Mode, token: Turned) {
+        let (who, access) = (self.who, access_of(mode));
+        let bench = &mut *self.trial.bench.borrow_mut();
+        if !self.is_in_its_memory() {
+            return;
+        }
+        self.buries(bench);
+        let is_as_before = to != mode;
+        let token = if is_as_before { None } else { bench.judged(at, who, access, token) };
+        let lock = &mut bench.locks[at];
+        lock.ledger.leave(who);
+        lock.ledger.enter(who, access, token);
+        lock.tries.enters(who, mode == Mode::Shared);
+        lock.sharing &= !(1 << who);
+        lock.sharing |= u64::from(mode == Mode::Shared) << who;
+        if let (true, Access::Exclusive, Some(token)) = (self.trial.scenario.fenced, access, token)
+        {
+            let id = self.trial.ids[usize::from(who)].get();
+            lock.goods.sends(id, at, token, &self.trial.handle);
+        }
+        let place = bench.named(at);
+        let done = if is_as_before { "keeps" } else { "converts" };
+        bench.tell(|| format!("client {who}  {done}{place} {}", words::grant(access, token)));
+        bench.remember();
     }
 
     /// Acquires some units, or tries them; `None` if that was given up or in vain.
@@ -85,7 +188,10 @@ impl Contestant {
             parts.clone().chain(beside.iter().copied()).for_each(|at| self.tries(at, access));
         }
         let word = self.trial.layout.word(parts.start);
-        let acquire = self.client().acquire_units(word, mode, units.clone(), is_try);
+        let acquire = match self.converts(round) {
+            true => self.client().acquire_to_convert(word, mode, units.clone(), is_try),
+            false => self.client().acquire_units(word, mode, units.clone(), is_try),
+        };
         let Some(granted) = self.unless(acquire).await.transpose()? else {
             parts.clone().for_each(|at| self.is_withdrawn(at));
             self.settle_all(parts.clone(), beside).await?;

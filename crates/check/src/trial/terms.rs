@@ -46,6 +46,8 @@ pub struct Terms {
     pub crew: Crew,
     /// Whether holds to update are drawn.
     pub updates: bool,
+    /// Whether conversions of holds are drawn.
+    pub converts: bool,
     /// What it says of tries, withdrawals and stops.
     pub declares: Declares,
     /// What transactions make of the locks that are asked of them.
@@ -61,7 +63,7 @@ impl Terms {
         }
         let crew = Crew { tasks: scenario.tasks, ..Crew::ALONE };
         let (order, declares) = (Order::default(), Declares::NOTHING);
-        Self { crew, order, declares, updates: false, ..self }
+        Self { crew, order, declares, updates: false, converts: false, ..self }
     }
 
     /// Whether clients take several locks in transactions. One whose lease ends may be begun again.

@@ -4,16 +4,17 @@ use std::fmt;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use farlock_fabric::{Endpoint, Nanos, Park, Slot};
 
-use super::core::{At, Client, InLine};
-use crate::ReleaseError;
+use super::core::{At, Client, Core, InLine};
 use crate::lock::Lock;
 use crate::promise::Granted;
 use crate::token::Token;
 use crate::want::{Mode, Want};
+use crate::{AcquireError, ReleaseError};
 
 /// A held lock. Release it with [`Guard::release`]; a dropped guard is released by
 /// [`Client::settle`].
@@ -60,6 +61,26 @@ impl<'c, E: Endpoint, L: Lock<E>> Guard<'c, E, L> {
         Release { client: this.client, index: this.index, at: At::Start }
     }
 
+    /// Turns the hold into one in this mode where it stands, if that is another one: see
+    /// [`Convert`](crate::lock::Convert). [`Guard::mode`] says whether it could; if not, it is held
+    /// as before.
+    ///
+    /// Dropping the future releases; the release happens in [`Client::settle`]. A crash leaves the
+    /// lock as that of a holder does.
+    ///
+    /// # Errors
+    /// A verb failed; nothing is held.
+    pub async fn convert(self, mode: Mode) -> Result<Self, AcquireError> {
+        if self.mode() == mode {
+            return Ok(self);
+        }
+        let this = ManuallyDrop::new(self);
+        let (client, index) = (this.client, this.index);
+        client.core.start_converting(index, mode);
+        InLine { core: &client.core, index, finished: false }.await?;
+        Ok(Guard { client, index })
+    }
+
     /// Lets go of a hold that ends by itself without releasing it, as if this client had died here:
     /// others are granted the lock when they have waited for the lease.
     ///
@@ -102,6 +123,33 @@ impl<E: Park, L: Lock<E>> Guard<'_, E, L> {
                 this.client.core.release_result(this.index, released)
             }
         }
+    }
+}
+
+impl<E: Endpoint, L: Lock<E>> Core<E, L> {
+    /// Holds as before if the lock cannot.
+    fn start_converting(self: &Rc<Self>, index: u8, mode: Mode) {
+        let core = Rc::clone(self);
+        let task = async move {
+            let slots = &core.slots;
+            let (want, site) = (slots.slot(index).want.get(), slots.site(index));
+            let Some(conversion) = slots.kind.conversion() else { return Ok(()) };
+            match conversion.convert(site, (want, slots.grant(index)), mode).await {
+                Ok(Some(grant)) => {
+                    let want = want.in_mode(mode);
+                    slots.slot(index).want.set(want);
+                    slots.hold(index, want, grant);
+                    Ok(())
+                }
+                Ok(None) => Ok(()),
+                Err(fault) => {
+                    slots.slot(index).grant.set(None);
+                    slots.fail(index, fault);
+                    Err(core.failed(index, fault))
+                }
+            }
+        };
+        self.start_task(index, Box::pin(task));
     }
 }
 

@@ -215,6 +215,10 @@ exhibits! {
     "keeps-token", Sound, Shared { keeps_token: true, ..citron_rw() }, true, true,
         Nothing at 4 locks,
         "Citron with a token that was counted before those left for whom its client waits";
+    "lets-readers-in-blindly", Sound, Shared { minds_torn_looks: false, ..citron_rw() }, true, true,
+        Nothing at 4 locks,
+        "a writer of a range becomes a reader beside one that looked for writers before and for \
+         readers after";
     "shelf-first", Sound, Exclusive { shelf_blocks: 4, shelf_first: true, ..citron() }, true, true,
         Nothing at 4 locks,
         "of a lock whose holds are written down, the shelf is read before the slots";

@@ -5,6 +5,7 @@
 mod acquire;
 mod attempt;
 mod clean;
+mod convert;
 mod course;
 mod place;
 mod repair;
@@ -19,14 +20,14 @@ use farlock_fabric::verb::CHAIN_MAX;
 use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Fault, Nanos, Patience, Posted, Verb, WideAtomics};
 
-use crate::lock::{Lock, Shelve, Tried};
+use crate::lock::{Conversion, Convert, Lock, Shelve, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
 use crate::shelf::{Entry, Shelf, Shelved};
 use crate::site::Site;
 use crate::slot;
 use crate::want::{Extent, Mode, Want};
-use course::{Course, Plan, TREE, units_word};
+use course::{Course, Plan, ReachWord, TREE, units_word};
 use repair::Params;
 use split::SPLIT_MAX;
 use tree::{DISTANCE_MAX, LEAF_UNITS_MAX, LEVELS_MAX, NODE_BYTES, Tree};
@@ -74,6 +75,9 @@ pub struct Citron<const SHARES: bool> {
     /// Whether a token is kept that was counted before others left for whom its client waits, or
     /// who came and went meanwhile: their tokens are higher, though they came before.
     pub keeps_token: bool,
+    /// Whether a writer that becomes a reader minds those that may have read one word of a node
+    /// before and the other one after.
+    pub minds_torn_looks: bool,
     /// Whether grants are counted, so that they have tokens.
     pub counts: bool,
     /// How often a request that waits gives all back for a while, so that others go on that wait
@@ -112,6 +116,7 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             exempts: true,
             keeps_turn: false,
             keeps_token: false,
+            minds_torn_looks: true,
             counts: true,
             steps_back_max: 0,
             outrun_max: OUTRUN,
@@ -143,8 +148,8 @@ impl<const SHARES: bool> Citron<SHARES> {
     }
 
     fn params(&self) -> Params {
-        let Self { poll_ns, patience, keeps_turn, keeps_token, .. } = *self;
-        Params { plan: self.plan(), keeps_turn, keeps_token, poll_ns, patience }
+        let Self { poll_ns, patience, keeps_turn, keeps_token, minds_torn_looks, .. } = *self;
+        Params { plan: self.plan(), keeps_turn, keeps_token, minds_torn_looks, poll_ns, patience }
     }
 
     /// The units of the tree that are wanted. Its last one stands for all that come after as well.
@@ -162,6 +167,7 @@ impl<const SHARES: bool> Citron<SHARES> {
     fn held(&self, want: Extent, grant: Grant) -> Course {
         let mut course = self.course(want);
         course.completes(&grant.tickets);
+        course.both = grant.both;
         course
     }
 
@@ -201,6 +207,8 @@ pub struct Grant {
     /// Of its first nodes; those of more are read where they are given back.
     tickets: [u16; TICKETS_KEPT],
     nodes: u8,
+    /// Whether nodes above count it as a writer as well, who reads.
+    both: bool,
     /// Where it is written down, if it is.
     entry: Option<Entry>,
 }
@@ -211,7 +219,7 @@ impl Grant {
         let known = course.tickets.len().min(TICKETS_KEPT);
         tickets[..known].copy_from_slice(&course.tickets[..known]);
         let (count, nodes) = (course.token.unwrap_or(0), course.nodes.len() as u8);
-        Self { count, tickets, nodes, entry: None }
+        Self { count, tickets, nodes, both: course.both, entry: None }
     }
 }
 
@@ -225,7 +233,8 @@ impl Grant {
 impl Granted for Grant {
     /// How many nodes its record is to say that it has: none of what is written down elsewhere.
     fn generation(self) -> u64 {
-        if self.entry.is_some() { 0 } else { self.nodes.into() }
+        let reach = ReachWord::new().with(ReachWord::HAS, self.nodes.into());
+        if self.entry.is_some() { 0 } else { reach.with(ReachWord::BOTH, self.both.into()).0 }
     }
 
     fn count(self) -> u64 {
@@ -337,6 +346,10 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     type Want = Extent;
     type Grant = Grant;
 
+    fn conversion(&self) -> Option<&dyn Conversion<E, Extent, Grant>> {
+        SHARES.then_some(self)
+    }
+
     fn begin(&self, site: &Site<'_, E>, want: Extent) -> u32 {
         site.endpoint.publish(site.slot(), slot::PART, units_word(&self.units(want)));
         site.forget_position();
@@ -398,8 +411,9 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     }
 
     fn closed(&self, site: &Site<'_, E>, want: Extent, grant: Grant, _: u128) -> bool {
-        // One node and all above it fit.
-        grant.nodes == 1 || giving_back(site, &self.held(want, grant), grant).count() <= CHAIN_MAX
+        // One node and all above it fit, counted once.
+        grant.nodes == 1 && !grant.both
+            || giving_back(site, &self.held(want, grant), grant).count() <= CHAIN_MAX
     }
 
     /// What did not go out with the first doorbell, or all where there was none.
@@ -444,6 +458,50 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         let mut course = self.course(want);
         let has_all = self.params().attempt_past_the_dead(site, &mut course).await?;
         self.granted(site, want, has_all.then_some(&course)).await
+    }
+}
+
+impl<const SHARES: bool> Citron<SHARES> {
+    /// What is held, to be converted. What is written down elsewhere is not: those that look around
+    /// read slots first, and would find it in neither if it went from there to a slot.
+    async fn to_convert<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        grant: Grant,
+    ) -> Result<Option<Course>, Fault> {
+        if !SHARES || grant.entry.is_some() {
+            return Ok(None);
+        }
+        let mut held = self.held(want, grant);
+        if grant.must_read_tickets(&held) {
+            self.params().read_tickets(site, &mut held, false).await?;
+        }
+        Ok(Some(held))
+    }
+}
+
+impl<E: WideAtomics, const SHARES: bool> Convert<E> for Citron<SHARES> {
+    async fn downgrade(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        grant: Grant,
+    ) -> Result<Option<Grant>, Fault> {
+        let Some(mut held) = self.to_convert(site, want, grant).await? else { return Ok(None) };
+        let is_shared = self.params().make_shared(site, &mut held).await?;
+        Ok(is_shared.then(|| Grant::of(&held)))
+    }
+
+    async fn try_upgrade(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        grant: Grant,
+    ) -> Result<Option<Grant>, Fault> {
+        let Some(mut held) = self.to_convert(site, want, grant).await? else { return Ok(None) };
+        let is_alone = self.params().make_exclusive(site, &mut held).await?;
+        Ok(is_alone.then(|| Grant::of(&held)))
     }
 }
 

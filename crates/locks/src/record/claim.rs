@@ -12,7 +12,7 @@ mod word;
 use farlock_fabric::word::Field;
 use farlock_fabric::{MaskedCas, MaskedFaa, Posted, Verb, WideAtomics};
 
-use crate::lock::Convert;
+use crate::lock::{Convert, Renew};
 use crate::prelude::*;
 use letter::sort_mail;
 use word::{HOLD_MASK, LINE_MASK, Place, Rank, held_by, matched, next, swapped};
@@ -336,7 +336,7 @@ impl<E: WideAtomics> Lock<E> for Claim {
     }
 }
 
-impl<E: WideAtomics> Convert<E> for Claim {
+impl<E: WideAtomics> Renew<E> for Claim {
     async fn renew(&self, site: &Site<'_, E>, grant: Grant) -> Outcome<Option<Grant>> {
         if grant.rank == Rank::Reader {
             return Ok(None);
@@ -358,12 +358,19 @@ impl<E: WideAtomics> Convert<E> for Claim {
             site.endpoint.checkpoint(&[seen.watched(), grant.count]);
         }
     }
+}
 
-    async fn downgrade(&self, site: &Site<'_, E>, grant: Grant) -> Outcome<Option<Grant>> {
+impl<E: WideAtomics> Convert<E> for Claim {
+    async fn downgrade(&self, site: &Site<'_, E>, _: Mode, grant: Grant) -> Outcome<Option<Grant>> {
         site.by(self).make_shared(grant).await
     }
 
-    async fn try_upgrade(&self, site: &Site<'_, E>, grant: Grant) -> Outcome<Option<Grant>> {
+    async fn try_upgrade(
+        &self,
+        site: &Site<'_, E>,
+        _: Mode,
+        grant: Grant,
+    ) -> Outcome<Option<Grant>> {
         site.by(self).make_exclusive(grant).await
     }
 }

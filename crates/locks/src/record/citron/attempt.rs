@@ -34,7 +34,7 @@ enum Next {
 
 /// What is in the way of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum InTheWay {
+pub(super) enum InTheWay {
     /// Nobody any more.
     Nobody,
     /// The living.
@@ -49,7 +49,7 @@ enum InTheWay {
 
 /// Attempts that are in the way of another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Others {
+pub(super) struct Others {
     /// Whether all of them come after it.
     are_later: bool,
     /// Whether one of them is about to be gone.
@@ -271,7 +271,7 @@ impl Params {
     }
 
     /// What is in the way at this word, of which the dead are taken off.
-    async fn in_the_way<E: WideAtomics>(
+    pub(super) async fn in_the_way<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &Course,

@@ -42,8 +42,11 @@ word! {
         TRIES tries: 1,
         /// Whether it may ask newcomers at a node above its next one to wait.
         CALLS calls: 1,
+        /// Whether it may be both, a reader and a writer of what it has, while it becomes the other
+        /// one; of a reader, whether nodes above count it as a writer as well.
+        BOTH both: 1,
         /// Nothing.
-        SPARE spare: 52,
+        SPARE spare: 51,
     }
 }
 
@@ -243,6 +246,8 @@ pub(super) struct Course {
     pub(super) contends: bool,
     /// At which level above its next node it asks newcomers to wait, and in which word.
     pub(super) called: Option<(u8, Half)>,
+    /// Whether it may be both, a reader and a writer: see [`ReachWord`].
+    pub(super) both: bool,
     /// How often it has given all back for others that may wait for it.
     steps_back: u8,
     /// The count of its token, once it has one that is above those of all before it.
@@ -269,6 +274,7 @@ impl Course {
             tries: None,
             contends: false,
             called: None,
+            both: false,
             steps_back: 0,
             token: None,
         }
@@ -277,6 +283,21 @@ impl Course {
     /// It is an attempt.
     pub(super) fn tries(&mut self) {
         self.tries = Some(0);
+    }
+
+    /// What it has, as one that has it in this mode alone.
+    pub(super) fn in_mode(&self, mode: Mode) -> Self {
+        Self { mode, both: false, token: None, ..self.clone() }
+    }
+
+    /// The same of one that may be both.
+    pub(super) fn in_both_modes(&self) -> Self {
+        Self { both: true, ..self.in_mode(Mode::Exclusive) }
+    }
+
+    /// The same, with the node of this number as the next one.
+    pub(super) fn at(&self, number: usize) -> Self {
+        Self { has: number, ..self.clone() }
     }
 
     /// The same for a cleaner.
@@ -506,6 +527,7 @@ impl Course {
             .with(ReachWord::CLEANS, self.cleans.into())
             .with(ReachWord::TRIES, self.tries.is_some().into())
             .with(ReachWord::CALLS, self.called.is_some().into())
+            .with(ReachWord::BOTH, self.both.into())
     }
 
     /// What an explorer has to tell apart.
@@ -555,6 +577,7 @@ impl Living {
         let mode = if state.mode() == 0 { Mode::Shared } else { Mode::Exclusive };
         let mut course = Course::new(plan, mode, units);
         course.has = (reach.has() as usize).min(course.nodes.len());
+        course.both = reach.both() != 0;
         let next = NextWord(state.ticket());
         if next.single() != 0 {
             course.goes_one_by_one(next.part() as u8);
@@ -620,6 +643,11 @@ impl Living {
         self.cleans && self.has_turn(node, seen)
     }
 
+    /// Whether it wants to read alone.
+    pub(super) fn shares(&self) -> bool {
+        !self.course.is_exclusive()
+    }
+
     /// Whether it gives back what it has.
     pub(super) fn leaves(&self) -> bool {
         self.phase == Phase::Leaving
@@ -644,14 +672,16 @@ impl Living {
 
     /// Whether it is counted by this word of this node as one below, or may be.
     pub(super) fn may_be_below(&self, node: Node, half: Half) -> bool {
-        Half::of(self.course.mode) == half && self.course.plan.is_notified(self.reached(), node)
+        let counts = self.course.both || Half::of(self.course.mode) == half;
+        counts && self.course.plan.is_notified(self.reached(), node)
     }
 
     /// Whether it is counted by this node as a reader of it, or may be.
     pub(super) fn may_read(&self, node: Node) -> bool {
         // Of what it has bits it is not counted as a reader, until it claims the last of them.
         let has_bits = self.course.is_one_by_one() && self.is_next(node) && !self.claims;
-        !self.course.is_exclusive() && self.reached().contains(&node) && !has_bits
+        let may_read = self.course.both || self.shares();
+        may_read && self.reached().contains(&node) && !has_bits
     }
 
     /// What it reads of this node, or may read: of a leaf these bits, of another one all.

@@ -31,6 +31,8 @@ pub(super) struct Params {
     pub(super) keeps_turn: bool,
     /// Whether it keeps a token that is void.
     pub(super) keeps_token: bool,
+    /// Whether a writer that becomes a reader minds those that may have looked meanwhile.
+    pub(super) minds_torn_looks: bool,
     /// The pause between two reads, in nanoseconds.
     pub(super) poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -438,6 +440,7 @@ impl Params {
         let own = if let Until::Turn(ticket) = until { Some(ticket) } else { None };
         let next = in_line.chain(own).min_by_key(|&ticket| word.before(ticket));
         let is_awaited = living.iter().any(|other| other.awaits(reached));
+        let shares = reached.1 == Mode::Shared;
         living.retain(|other| until.waits_for(other, (node, half), word));
         let op = match until {
             // All tickets before that of one who lives, or all.
@@ -450,6 +453,10 @@ impl Params {
             Until::Uncleaned if living.is_empty() => return Ok(Found::Apart),
             Until::Deserted if word.below() as usize > living.len() => {
                 word::recount(word, living.len() as u32)
+            }
+            // They were writers when one above began to wait for them, and let readers in.
+            Until::Deserted if half == Half::Writers && shares && all_share(&living) => {
+                return Ok(Found::Apart);
             }
             Until::Unread(_) if usize::from(word.in_line()) > living.len() => {
                 word::recount_here(word, living.len() as u16)
@@ -476,6 +483,11 @@ impl Params {
         }
         Ok(Found::Mended)
     }
+}
+
+/// Whether all of these read alone.
+fn all_share(living: &[Living]) -> bool {
+    living.iter().all(Living::shares)
 }
 
 /// Whether there are some, and none of their records is about to change.

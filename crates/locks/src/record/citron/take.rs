@@ -69,7 +69,7 @@ impl Links {
 }
 
 /// A node as this link of the last chain has read it: the word of writers, and that of readers.
-fn read<E: Endpoint>(site: &Site<'_, E>, link: usize) -> [NodeWord; 2] {
+pub(super) fn read<E: Endpoint>(site: &Site<'_, E>, link: usize) -> [NodeWord; 2] {
     let old = site.endpoint.link(link).old;
     [NodeWord(old as u64), NodeWord((old >> 64) as u64)]
 }
@@ -227,7 +227,7 @@ pub(super) enum Claim {
 
 /// The verbs that give back the node with this number, of a leaf these bits, and what it was
 /// counted for.
-fn leaving<'a>(
+pub(super) fn leaving<'a>(
     lock: Addr,
     course: &'a Course,
     number: usize,
@@ -249,13 +249,23 @@ fn leaving<'a>(
 }
 
 /// The verbs that count a request at these nodes.
-fn counting<'a>(
+pub(super) fn counting<'a>(
     lock: Addr,
     course: &'a Course,
     nodes: impl Iterator<Item = Node> + 'a,
     op: MaskedFaa<u64>,
 ) -> impl Iterator<Item = Verb<'static>> + 'a {
-    let (plan, half) = (course.plan, Half::of(course.mode));
+    counting_at(lock, course.plan, Half::of(course.mode), nodes, op)
+}
+
+/// The same by this word of each.
+fn counting_at<'a>(
+    lock: Addr,
+    plan: Plan,
+    half: Half,
+    nodes: impl Iterator<Item = Node> + 'a,
+    op: MaskedFaa<u64>,
+) -> impl Iterator<Item = Verb<'static>> + 'a {
     nodes.map(move |node| Verb::MaskedFaa64 { addr: plan.word(lock, node, half), op })
 }
 
@@ -263,12 +273,16 @@ fn counting<'a>(
 /// keeps the owner of one above out, the others may be exempt from that.
 pub(super) fn giving_back(lock: Addr, course: &Course) -> impl Iterator<Item = Verb<'static>> + '_ {
     (0..course.has).rev().flat_map(move |number| {
-        leaving(lock, course, number, course.bits_held(number), course.notified_by(number))
+        let left =
+            leaving(lock, course, number, course.bits_held(number), course.notified_by(number));
+        let as_writer = course.notified_by(number).filter(|_| course.both);
+        let (plan, half) = (course.plan, Half::Writers);
+        left.chain(counting_at(lock, plan, half, as_writer, word::RETRACT))
     })
 }
 
 /// The verb that takes the next node, by this ticket if it has tickets, or says that it is read.
-fn taking(lock: Addr, course: &Course, by: By, ticket: u16) -> Verb<'static> {
+pub(super) fn taking(lock: Addr, course: &Course, by: By, ticket: u16) -> Verb<'static> {
     let op = match (course.bits(), course.mode, by) {
         (Some(bits), ..) => word::take(bits),
         (None, Mode::Shared, _) => return coming_to_read(lock, course),
@@ -279,13 +293,13 @@ fn taking(lock: Addr, course: &Course, by: By, ticket: u16) -> Verb<'static> {
 }
 
 /// The verb that says that the next node is read.
-fn coming_to_read(lock: Addr, course: &Course) -> Verb<'static> {
+pub(super) fn coming_to_read(lock: Addr, course: &Course) -> Verb<'static> {
     let addr = course.plan.word(lock, course.next(), Half::Readers);
     Verb::MaskedFaa64 { addr, op: word::GET_IN_LINE }
 }
 
 /// The verb that counts the grant of a request, or reads how many there were for one that shares.
-fn counting_grant(lock: Addr, course: &Course) -> Verb<'static> {
+pub(super) fn counting_grant(lock: Addr, course: &Course) -> Verb<'static> {
     match course.mode {
         Mode::Exclusive => Verb::MaskedFaa64 { addr: lock, op: word::COUNT_GRANT },
         Mode::Shared => Verb::Read { addr: lock, words: 1 },
@@ -293,7 +307,7 @@ fn counting_grant(lock: Addr, course: &Course) -> Verb<'static> {
 }
 
 /// The count of a request's token, if that verb has found this.
-fn token(course: &Course, found: u128) -> u64 {
+pub(super) fn token(course: &Course, found: u128) -> u64 {
     let word = CountWord(found as u64);
     if course.is_exclusive() { word.exclusive() } else { word.shared() }
 }

@@ -398,6 +398,48 @@ impl RangeGuard {
         }
     }
 
+    /// Makes an exclusive hold a shared one, at once and without letting go: nobody writes in
+    /// between. Its token is a new one. A shared hold stays as it is.
+    ///
+    /// It stays exclusive, as [`RangeGuard::mode`] says, if it is lost, or if a process is stopped
+    /// that was just about to ask for a part of it (ask again then), or if this session held 64
+    /// ranges before it: such a hold keeps its mode. If this process dies meanwhile,
+    /// the next waiters have the range as they do at any other time.
+    pub fn downgrade(mut self) -> Self {
+        if self.mode == Mode::Exclusive {
+            self.convert(Mode::Shared);
+        }
+        self
+    }
+
+    /// Makes a shared hold an exclusive one if nobody else has any of it, with a new token; does
+    /// not wait for others to leave, since two that do would wait for each other for ever. This
+    /// session's other holds of the same positions are others too.
+    ///
+    /// If this process dies meanwhile, the next waiters have the range as they do at any other
+    /// time.
+    ///
+    /// # Errors
+    /// The guard, as it was: others have some of the range, or their wait for it comes first; or
+    /// what a dead process has left is in the way, until one that waits has cleared it; or this
+    /// session held 64 ranges before it. Release it and ask for it anew to wait.
+    pub fn try_upgrade(mut self) -> Result<Self, Self> {
+        if self.mode == Mode::Shared {
+            self.convert(Mode::Exclusive);
+        }
+        if self.mode == Mode::Exclusive { Ok(self) } else { Err(self) }
+    }
+
+    /// Holds the range in this mode, if it can be.
+    fn convert(&mut self, mode: Mode) {
+        let by = self.by.take().expect("it is held until it is released");
+        let (by, token) = self.table.convert(by, mode);
+        self.by = Some(by);
+        if let Some(token) = token {
+            (self.token, self.mode) = (token, mode);
+        }
+    }
+
     /// Releases the range: await it, or call [`Release::blocking`], for how it went.
     pub fn release(mut self) -> Release {
         let by = self.by.take().expect("it is released once");

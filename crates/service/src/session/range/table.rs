@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use farlock_fabric::{Addr, Endpoint, Fault, block_on};
-use farlock_locks::{Attempt, Closed, Extent, Mode, Opened};
+use farlock_locks::{Attempt, Closed, Extent, Mode, Opened, Token};
 
 use crate::directory::{DirectoryError, Located};
 use crate::error::{AcquireError, Holders, LostReason, ReleaseError};
@@ -27,6 +27,9 @@ const KEPT_MAX: usize = 8;
 /// A session that has more places for ranges writes down what it holds, and uses the place again. A
 /// place costs the kernel and all that look around more than an entry does.
 const PLACES_MAX: usize = 64;
+
+/// How often a holder tries to let readers in, while another is just about to come.
+const DOWNGRADES_MAX: u32 = 1000;
 
 /// What came of asking.
 pub(super) enum Came {
@@ -333,6 +336,25 @@ impl Table {
         self.ended(place, is_held.map_err(|fault| self.failed(fault)))
     }
 
+    /// Turns what is held into a hold in this mode, which is not its own, if it can be. By what it
+    /// is held then, and by which token if it was turned.
+    pub(super) fn convert(&self, by: HeldBy, mode: Mode) -> (HeldBy, Option<Token>) {
+        let hub = self.hub();
+        if hub.is_forked() || hub.check().is_err() {
+            return (by, None);
+        }
+        match by {
+            HeldBy::Place(mut place) => {
+                let is_held = place.seat.is_seen_to_hold();
+                let is_converted = is_held && convert(&mut place, mode);
+                let token = if is_converted { place.seat.token() } else { None };
+                (HeldBy::Place(place), token)
+            }
+            // What is written down stays as it is.
+            HeldBy::Shelf(_) => (by, None),
+        }
+    }
+
     /// Releases a range.
     pub(super) fn release(&self, by: HeldBy) -> Result<(), ReleaseError> {
         let hub = self.hub();
@@ -416,6 +438,20 @@ impl Table {
         let hub = Arc::downgrade(self.hub());
         Holders::new(hub, self.hub().region.clone(), lock).of_range(range.clone())
     }
+}
+
+/// Turns what a place holds into a hold in this mode, if it can be. Those that were just about to
+/// come give way to it in some verbs of theirs, unless they are stopped.
+fn convert(place: &mut RangePlace, mode: Mode) -> bool {
+    (0..DOWNGRADES_MAX).any(|time| {
+        if time > 0 {
+            std::thread::yield_now();
+        }
+        match mode {
+            Mode::Shared => place.seat.downgrade() == Ok(true),
+            Mode::Exclusive => time == 0 && place.seat.try_upgrade() == Ok(true),
+        }
+    })
 }
 
 /// Releases what a place holds. `false`: it was not held any more.

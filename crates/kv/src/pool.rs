@@ -23,8 +23,11 @@ pub(crate) enum Standing {
     /// It was written by a verb whose completion was lost, and which may still take effect: nobody
     /// may write there as long as this endpoint lives.
     Tainted,
-    /// It lies in a chunk that was taken over, and whether a slot names it was not looked at yet.
+    /// It lies in a chunk that was taken over, and was not looked at yet.
     Unseen,
+    /// The same, and its last use is not counted as over. Whether a slot names it is not known: it
+    /// does, but for a few that the dead had in hand.
+    Unproved,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +41,8 @@ struct Chunk {
     word: ChunkWord,
     class: Class,
     blocks: Vec<Remembered>,
-    /// The first block that may be [`Standing::Unseen`].
-    unseen: u32,
+    /// The first block that may be to be looked at, and the first that may be to be proved.
+    looked: [u32; 2],
 }
 
 /// How many blocks a client has, by what it knows of them.
@@ -123,7 +126,8 @@ impl Pool {
     pub(crate) fn freed(&mut self, block: Block) {
         let Some((chunk, index)) = self.shape.place(block) else { return };
         let Some(remembered) = self.remembered(chunk, index) else { return };
-        let is_known = matches!(remembered.standing, Standing::Published | Standing::Unseen);
+        use Standing::{Published, Unproved, Unseen};
+        let is_known = matches!(remembered.standing, Published | Unseen | Unproved);
         if remembered.generation != block.generation || !is_known {
             return;
         }
@@ -155,7 +159,7 @@ impl Pool {
         self.free.entry(class).or_default().extend(free.map(|(index, _)| (chunk, index)));
         let remember = |(generation, standing)| Remembered { generation, standing };
         let blocks = blocks.into_iter().map(remember).collect();
-        let before = self.chunks.insert(chunk, Chunk { word, class, blocks, unseen: 0 });
+        let before = self.chunks.insert(chunk, Chunk { word, class, blocks, looked: [0; 2] });
         assert!(before.is_none(), "a chunk is taken over once");
     }
 
@@ -164,26 +168,35 @@ impl Pool {
         self.chunks.contains_key(&chunk)
     }
 
-    /// The next blocks of a class, at most so many and all of one chunk, that were not looked at.
-    /// No other task looks at that chunk until [`Pool::done_with`].
+    /// How many blocks of a class may be handed out.
+    pub(crate) fn free_of(&self, class: Class) -> usize {
+        self.free.get(&class).map_or(0, VecDeque::len)
+    }
+
+    /// The next blocks of a class, at most so many and all of one chunk, that are to be looked at,
+    /// or to be proved. No other task looks at that chunk until [`Pool::done_with`].
     pub(crate) fn begins_to_look(
         &mut self,
         class: Class,
         most: usize,
+        proves: bool,
     ) -> Option<(u32, Vec<Block>)> {
-        let is_unseen = |it: &Remembered| it.standing == Standing::Unseen;
+        let is_next = |it: &Remembered| {
+            it.standing == Standing::Unseen || proves && it.standing == Standing::Unproved
+        };
         for (&chunk, owned) in &mut self.chunks {
             if owned.class != class || self.busy.contains(&chunk) {
                 continue;
             }
-            let rest = owned.blocks.iter().skip(owned.unseen as usize);
-            owned.unseen += rest.take_while(|block| !is_unseen(block)).count() as u32;
-            let unseen = (owned.unseen..).zip(&owned.blocks[owned.unseen as usize..]);
-            let unseen = unseen.filter(|(_, block)| is_unseen(block)).take(most);
+            let first = &mut owned.looked[usize::from(proves)];
+            let rest = owned.blocks.iter().skip(*first as usize);
+            *first += rest.take_while(|block| !is_next(block)).count() as u32;
+            let next = (*first..).zip(&owned.blocks[*first as usize..]);
             let block = |(index, block): (u32, &Remembered)| {
                 self.shape.block(chunk, class, index, block.generation)
             };
-            let blocks: Vec<Block> = unseen.map(block).collect();
+            let next = next.filter(|(_, block)| is_next(block)).take(most);
+            let blocks: Vec<Block> = next.map(block).collect();
             if !blocks.is_empty() {
                 self.busy.insert(chunk);
                 return Some((chunk, blocks));
@@ -192,9 +205,10 @@ impl Pool {
         None
     }
 
-    /// A block that was not looked at stands so, and with this generation.
+    /// A block that was looked at stands so, and with this generation.
     pub(crate) fn was_looked_at(&mut self, block: Block, generation: u32, standing: Standing) {
-        if self.standing_of(block) != Some(Standing::Unseen) {
+        use Standing::{Unproved, Unseen};
+        if !matches!(self.standing_of(block), Some(Unseen | Unproved)) {
             return;
         }
         let Some((chunk, index)) = self.shape.place(block) else { return };
@@ -243,8 +257,9 @@ impl Pool {
 
     /// The next chunk that others may have: nothing of it is in hand or tainted.
     pub(crate) fn resting(&self) -> Option<(u32, ChunkWord)> {
-        use Standing::{Free, Published, Unseen};
-        let rests = |block: &Remembered| matches!(block.standing, Free | Published | Unseen);
+        use Standing::{Free, Published, Unproved, Unseen};
+        let rests =
+            |block: &Remembered| matches!(block.standing, Free | Published | Unseen | Unproved);
         let mut resting = self.chunks.iter().filter(|(_, chunk)| chunk.blocks.iter().all(rests));
         resting.next().map(|(&chunk, owned)| (chunk, owned.word))
     }
@@ -265,7 +280,9 @@ impl Pool {
             *match block.standing {
                 Standing::Free => &mut census.free,
                 Standing::InHand => &mut census.in_hand,
-                Standing::Published | Standing::Unseen => &mut census.published,
+                Standing::Published | Standing::Unseen | Standing::Unproved => {
+                    &mut census.published
+                }
                 Standing::Tainted => &mut census.tainted,
             } += 1;
         }

@@ -26,17 +26,28 @@ const CLAIMED_AT_ONCE: usize = 16;
 /// So many of its own chunks a client asks about freed blocks before it wants more memory.
 const SWEEPS_AT_ONCE: usize = 4;
 
-/// So many blocks that others have left a client looks at before it wants more memory: each takes
-/// about a microsecond on shared memory.
-const LOOKS_AT_ONCE: usize = 512;
+/// So many blocks that others have left a search looks at.
+const LOOKS_AT_ONCE: usize = 4096;
 
 /// So many of them at a time.
-const LOOKED_AT_TOGETHER: usize = 128;
+const LOOKED_AT_TOGETHER: usize = 512;
+
+/// So many are enough for one search; of small chunks one in so many of a chunk's blocks.
+const ENOUGH: u32 = 1024;
+const FOUND_ONE_IN: u32 = 16;
 
 /// A client that needs a block takes over so many chunks of others without finding one, and then
 /// prefers those that were never used: to look through all that others have left would take long
 /// where much is stored.
 const CLAIMS_IN_VAIN: u32 = 2;
+
+/// How far a search for blocks has come.
+struct Search {
+    /// So many blocks it may look at yet.
+    looks_left: usize,
+    /// So many chunks it has claimed.
+    claims: u32,
+}
 
 /// A chunk that a task is about to claim or take over.
 struct Busy<'s, S: Scheme, I: Index> {
@@ -74,48 +85,63 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     /// A block of a class: one that is known to be free, or one of which others have counted the
-    /// use as over, or one of a chunk that can be claimed. Where the store may get more memory it
-    /// looks at a little of what others have left, and takes new memory rather than look on.
+    /// use as over, or one of a chunk that can be claimed.
+    ///
+    /// A search looks at a part of what this client and others have left. Where it finds few, and
+    /// there is memory that was never used, that is taken as well: else each block would cost a
+    /// search.
     async fn allocate(&self, class: Class) -> Result<Block, WriteError> {
         let taken = || self.pool.borrow_mut().take(class);
         if let Some(block) = taken() {
             return Ok(block);
         }
+        let enough = (self.shape.blocks(class) / FOUND_ONE_IN).clamp(1, ENOUGH) as usize;
+        let has_enough = || self.pool.borrow().free_of(class) >= enough;
+        let mut search = Search { looks_left: LOOKS_AT_ONCE, claims: 0 };
         let owned = self.pool.borrow().of_class(class);
         for &chunk in owned.iter().take(SWEEPS_AT_ONCE) {
             self.sweep(chunk, class).await?;
-            if let Some(block) = taken() {
-                return Ok(block);
-            }
-        }
-        let mut looks_left = LOOKS_AT_ONCE;
-        for claims in 0..=self.chunks.get() {
-            while looks_left > 0 || !self.may_get_more() {
-                let looked_at = self.look_on(class).await?;
-                if let Some(block) = taken() {
-                    return Ok(block);
-                }
-                if looked_at == 0 {
-                    break;
-                }
-                looks_left = looks_left.saturating_sub(looked_at);
-            }
-            let in_vain = claims >= CLAIMS_IN_VAIN || looks_left == 0;
-            if in_vain && self.may_get_more() && !self.has_blank().await?
-                || !self.claim_one(class, in_vain).await?
-            {
+            if has_enough() {
                 break;
             }
-            if let Some(block) = taken() {
-                return Ok(block);
-            }
+        }
+        while !has_enough() && self.search_on(class, &mut search).await? {}
+        if let Some(block) = taken() {
+            return Ok(block);
         }
         self.reap(0).await;
-        let most = if self.may_get_more() { SWEEPS_AT_ONCE } else { usize::MAX };
-        for chunk in owned.into_iter().take(most) {
-            self.sweep(chunk, class).await?;
+        if !self.may_get_more() {
+            for chunk in owned {
+                self.sweep(chunk, class).await?;
+            }
         }
         taken().ok_or(WriteError::PoolFull)
+    }
+
+    /// The next step of a search for blocks. `Ok(false)`: there is none.
+    async fn search_on(&self, class: Class, search: &mut Search) -> Result<bool, ReadError> {
+        if !self.may_get_more() {
+            // All that is left is looked through, until there is one.
+            let is_over = self.pool.borrow().free_of(class) > 0;
+            return Ok(!is_over
+                && (self.look_on(class, false).await? > 0
+                    || self.look_on(class, true).await? > 0
+                    || self.claim_one(class, true).await?));
+        }
+        if search.looks_left > 0 {
+            let looked_at = self.look_on(class, false).await?;
+            search.looks_left = search.looks_left.saturating_sub(looked_at);
+            if looked_at > 0 {
+                return Ok(true);
+            }
+        }
+        let in_vain = search.claims >= CLAIMS_IN_VAIN || search.looks_left == 0;
+        search.claims += 1;
+        if in_vain && !self.has_blank().await? {
+            self.is_short.set(true);
+            return Ok(false);
+        }
+        self.claim_one(class, in_vain).await
     }
 
     /// Looks which blocks of a chunk others have counted as over.
@@ -229,19 +255,22 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(true)
     }
 
-    /// Looks how some blocks stand of a class that were taken over. Returns how many.
-    async fn look_on(&self, class: Class) -> Result<usize, ReadError> {
-        let begun = self.pool.borrow_mut().begins_to_look(class, LOOKED_AT_TOGETHER);
+    /// Looks how some blocks stand of a class that were taken over: whether their last use is over,
+    /// or `proves` that it is not. Returns how many.
+    async fn look_on(&self, class: Class, proves: bool) -> Result<usize, ReadError> {
+        let begun = self.pool.borrow_mut().begins_to_look(class, LOOKED_AT_TOGETHER, proves);
         let Some((chunk, blocks)) = begun else { return Ok(0) };
         let _busy = Busy { store: self, chunk };
         let heads: Vec<(Addr, usize)> =
             blocks.iter().map(|block| (self.shape.block_addr(block.number), 1)).collect();
-        let heads = far::read_many(self.endpoint(), &heads).await?;
+        let heads = far::gather(self.endpoint(), &heads).await?;
         let looked_at = blocks.len();
         for (block, head) in blocks.into_iter().zip(heads) {
-            let last_used = Header(head[0]).generation() as u32;
+            let last_used = Header(head).generation() as u32;
             let (generation, standing) = if last_used != block.generation {
                 (block.generation, Standing::Free)
+            } else if !proves {
+                (block.generation, Standing::Unproved)
             } else if self.is_named(block).await? && !self.errs(Flaw::LiveBlockFreed) {
                 (block.generation, Standing::Published)
             } else {
@@ -253,10 +282,10 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(looked_at)
     }
 
-    /// Looks at all that was taken over of every class.
+    /// Looks at all that was taken over of every class, and proves what is in use.
     async fn look_through(&self) -> Result<(), ReadError> {
         for class in (1..).map_while(Class::from_number) {
-            while self.look_on(class).await? > 0 {}
+            while self.look_on(class, true).await? > 0 {}
         }
         Ok(())
     }

@@ -67,6 +67,8 @@ pub struct Store<S: Scheme, I: Index> {
     pub(super) left: RefCell<Vec<Change>>,
     /// Blocks whose use is over, and whose count is on its way.
     pub(super) frees: RefCell<VecDeque<(Block, Posted)>>,
+    /// A search for blocks found few, and no chunk that was never used.
+    pub(super) is_short: Cell<bool>,
     /// How many insertions more found their bucket crowded than did not, lately.
     pub(super) crowd: Cell<u32>,
     pub(super) counts: Cell<Counts>,
@@ -105,6 +107,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             runs: RefCell::default(),
             left: RefCell::default(),
             frees: RefCell::default(),
+            is_short: Cell::default(),
             crowd: Cell::default(),
             counts: Cell::default(),
             flaw: None,
@@ -132,6 +135,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         assert!((1..=self.shape.chunks).contains(&chunks), "{chunks} of {}", self.shape.chunks);
         self.chunks.set(chunks);
         self.has_all.set(false);
+        self.is_short.set(false);
     }
 
     /// No other chunk will get memory: before it is
@@ -139,6 +143,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// more may come only a little of it is.
     pub fn has_all_chunks(&self) {
         self.has_all.set(true);
+        self.is_short.set(false);
+    }
+
+    /// Whether blocks had to be searched for and few were found: [`Store::has_chunks`] of one more
+    /// would spare the next search.
+    pub fn is_short(&self) -> bool {
+        self.is_short.get()
     }
 
     /// Whether other chunks may yet get memory.

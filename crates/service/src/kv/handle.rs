@@ -355,7 +355,7 @@ impl Kv {
             let decide = |old: Option<&[u8]>| self.decide(old, token, &mut wish);
             match block_on(self.lane(), self.store.modify(key, decide)) {
                 Ok(answer) => {
-                    if self.store.is_crowded() {
+                    if self.store.is_crowded() || self.store.is_short() {
                         self.foresee();
                     }
                     return answer;
@@ -382,11 +382,18 @@ impl Kv {
         }
     }
 
-    /// The index will soon grow: has memory given to the store, before an operation needs it.
+    /// The store will soon need memory: has it given, before an operation finds none.
     #[cold]
     fn foresee(&self) {
-        let wanted = self.store.growth_chunks().unwrap_or(0);
-        if wanted > self.reserved.replace(wanted) {
+        if self.store.is_short() {
+            match self.grow(1) {
+                Ok(()) => self.reserve_ahead(),
+                // Then all is looked through that others have left.
+                Err(_) => self.store.has_all_chunks(),
+            }
+        }
+        let index = self.store.growth_chunks().filter(|_| self.store.is_crowded());
+        if index.is_some_and(|wanted| wanted > self.reserved.replace(wanted)) {
             self.reserve_ahead();
         }
     }

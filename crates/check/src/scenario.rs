@@ -305,7 +305,7 @@ impl Scenario {
         self
     }
 
-    /// Whatever anybody holds is turned into a hold in the other mode, and back.
+    /// Each hold is turned into one in the other mode, and back.
     pub fn converting(self) -> Self {
         Self { converts: u64::MAX >> (64 - self.all().min(64)), ..self }
     }

@@ -108,8 +108,8 @@ impl Sight {
         .await
     }
 
-    /// The waits of which one ends when the key may not be any more what was seen of it: for who
-    /// waits for several keys at once. There are [`Sight::slots`] of them.
+    /// The waits of which one ends when the key may not be any more what was seen of it: for a task
+    /// that waits for several keys at once. There are [`Sight::slots`] of them.
     pub fn waits<'e, E: Endpoint>(
         &'e self,
         endpoint: &'e E,

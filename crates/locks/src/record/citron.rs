@@ -207,7 +207,7 @@ pub struct Grant {
     /// Of its first nodes; those of more are read where they are given back.
     tickets: [u16; TICKETS_KEPT],
     nodes: u8,
-    /// Whether nodes above count it as a writer as well, who reads.
+    /// Whether nodes above count it, a reader, as a writer as well.
     both: bool,
     /// Where it is written down, if it is.
     entry: Option<Entry>,

@@ -1,4 +1,4 @@
-//! Pairs that end with whoever has written them.
+//! Pairs that end with the session that has written them.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl Kv {
 }
 
 impl Hub {
-    /// Who pairs of this store end with. This key is to have one.
+    /// The owner with which pairs of this store end. This key is to have one.
     fn owner(&self, key: &[u8]) -> Result<Owner, KvError> {
         let mut owning = self.owning();
         let owner = match &owning.owner {

@@ -311,7 +311,7 @@ impl Kv {
     /// Whether an owner lives. One that is dead is so for good.
     fn lives(&self, owner: Owner) -> bool {
         let lane = self.lane();
-        // First that: of one who has left its place the record may be another's.
+        // First that: of an owner that has left its place the record may be another's.
         if !lane.is_alive(owner.id) {
             return false;
         }

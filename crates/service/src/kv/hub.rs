@@ -40,14 +40,14 @@ pub(crate) struct Hub {
     orders: Option<Mutex<Sender<Order>>>,
     unparker: Unparker,
     thread: Option<JoinHandle<()>>,
-    /// Who pairs end with that are to end with this store.
+    /// The owner with which pairs end that are to end with this store.
     owning: Mutex<Owning>,
     forks: u64,
     /// When the region was last seen under its name, by the kernel's coarse clock.
     seen_at: AtomicU64,
 }
 
-/// Who pairs end with, once there is one, and their keys.
+/// The owner with which pairs end, once there is one, and their keys.
 #[derive(Debug, Default)]
 pub(super) struct Owning {
     pub(super) owner: Option<(Lane, Owner)>,

@@ -26,7 +26,7 @@ const OWNED: u8 = 8;
 /// Bytes that lie beside the data at most.
 pub(super) const BESIDE_MAX: usize = 33;
 
-/// Who a value ends with.
+/// The owner with which a value ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Owner {
     pub(super) id: EndpointId,

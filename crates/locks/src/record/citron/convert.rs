@@ -1,8 +1,9 @@
 //! Turning a hold into one in the other mode where it stands.
 //!
-//! Whoever does so becomes the other one first, and stops being what it was after it has looked
-//! whether one that it then would not keep out any more, or would not wait for, may have read one
-//! word of a node before and the other one after. Its record says that it may be both meanwhile.
+//! A holder that does so becomes the other one first. It stops being what it was after it has
+//! looked whether a client that it then would not keep out any more, or would not wait for, may
+//! have read one word of a node before and the other one after. Its record says that it may be both
+//! meanwhile.
 
 use farlock_fabric::verb::Link;
 use farlock_fabric::{Addr, Fault, Verb, WideAtomics};
@@ -125,7 +126,7 @@ impl Params {
         Ok(false)
     }
 
-    /// Makes a shared hold an exclusive one if nobody who lives has any of it, or waits for it.
+    /// Makes a shared hold an exclusive one if no living client has any of it, or waits for it.
     /// `false`: it is shared as before.
     pub(super) async fn make_exclusive<E: WideAtomics>(
         &self,

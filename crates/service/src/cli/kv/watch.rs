@@ -10,7 +10,7 @@ use rustix::time::Timespec;
 use super::lines::Line;
 use crate::cli::report::{Failure, printed};
 
-/// After so long it is seen that whoever reads the lines has gone.
+/// After so long it is seen that the reader of the lines has gone.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Prints a line for each change of a key, until so many are printed, or nothing has changed for so
@@ -59,7 +59,7 @@ fn changed(
     }
 }
 
-/// Whether anybody can read what is printed, as far as that can be told.
+/// Whether what is printed can be read, as far as that can be told.
 fn has_reader() -> bool {
     let stdout = io::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];

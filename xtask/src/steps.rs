@@ -105,7 +105,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 9,
+        cap_minutes: 10,
         commands: &[
             "cargo test --workspace --exclude=farlock-kv --all-features --no-run",
             "cargo build --release",
@@ -139,7 +139,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "kv",
         title: "the key-value store: histories under faults at every verb, and its planted bugs",
-        cap_minutes: 3,
+        cap_minutes: 2,
         commands: &[
             "cargo test --package=farlock-kv --all-features --no-fail-fast -- --show-output",
         ],

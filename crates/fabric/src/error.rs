@@ -5,6 +5,7 @@
 use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -60,6 +61,56 @@ pub enum ConnectError {
         name: String,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// No connection to the server.
+    #[error("the server {server} cannot be reached")]
+    Unreachable {
+        /// Its address, as it was asked for.
+        server: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The server closed the connection. Whatever was attached by it is dead.
+    #[error("the server {server} has hung up")]
+    HungUp {
+        /// Its address.
+        server: String,
+    },
+    /// The server said nothing for so long. It may be stopped, overloaded, or no farlock server.
+    #[error("the server {server} has not answered within {within:?}")]
+    NoAnswer {
+        /// Its address.
+        server: String,
+        /// How long it was waited for.
+        within: Duration,
+    },
+    /// Something listens there that is no farlock server, or what it sends is damaged.
+    #[cfg(all(feature = "tcp", not(shuttle)))]
+    #[error("{server} does not speak as a farlock server does")]
+    Garbled {
+        /// Its address.
+        server: String,
+        /// The first thing found wrong.
+        #[source]
+        why: crate::tcp::Garbled,
+    },
+    /// The server speaks another version of the protocol.
+    #[error("the server {server} speaks version {theirs} of the protocol, and this farlock {ours}")]
+    OtherVersion {
+        /// Its address.
+        server: String,
+        /// The server's version.
+        theirs: u16,
+        /// This farlock's version.
+        ours: u16,
+    },
+    /// The server could not do what was asked of it, or does not do it.
+    #[error("the server {server} declined: {why}")]
+    Declined {
+        /// Its address.
+        server: String,
+        /// What it said.
+        why: String,
     },
     /// A capacity is zero or beyond what addresses can express.
     #[error("a region cannot have {what} = {value}; {bound}")]

@@ -22,8 +22,12 @@ pub mod hook;
 mod listed;
 #[cfg(test)]
 mod model;
+#[cfg(feature = "shm")]
+mod results;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub mod shm;
+#[cfg(all(feature = "tcp", target_os = "linux", not(shuttle)))]
+pub mod tcp;
 pub mod verb;
 pub mod word;
 

@@ -1,7 +1,7 @@
 //! Chains: their order, their fences, and the end of each of their verbs.
 
 use super::atomics::eventually;
-use super::{Dice, Stage, load, load_all, store};
+use super::{Dice, Stage, load, load_all, receive, store};
 use crate::addr::{Addr, Mailbox, Slot};
 use crate::endpoint::Endpoint;
 use crate::error::Fault;
@@ -193,7 +193,7 @@ pub async fn a_message_goes_with_a_chain<E: Endpoint>(e: E, peer: E, addr: Addr)
     let to = Mailbox { endpoint: peer.id(), slot: Slot(0) };
     let send = Verb::Send { to, message: [1, 2, 3, 4] };
     chain(&e, &[write(addr, &[8]), send.into(), add(addr, 1)]).await;
-    let envelope = peer.receive(Slot(0)).expect("it was delivered");
+    let envelope = receive(&peer, 0).await;
     assert_eq!((envelope.message, envelope.from), ([1, 2, 3, 4], e.id()));
     assert_eq!(load(&peer, addr).await, 9);
     let nobody = Verb::Send { to: Mailbox::NOBODY, message: [0; 4] };

@@ -1,6 +1,6 @@
 //! Slot records: stored by their owner, in order, before its later verbs; read by everybody.
 
-use super::{Stage, load, load_all, store};
+use super::{Stage, load, load_all, receive, store};
 use crate::addr::{Addr, Mailbox, Slot};
 use crate::endpoint::{Endpoint, RECORD_WORDS};
 
@@ -64,7 +64,7 @@ pub async fn what_is_published_comes_before_a_later_message<E: Endpoint>(e: E, p
     for value in 1..50 {
         e.publish(Slot(0), 1, value);
         e.send(to, [value; 4]).await.expect("it reaches the mailbox");
-        let told = peer.receive(Slot(0)).expect("a message is there").message[0];
+        let told = receive(&peer, 0).await.message[0];
         assert_eq!(load(&peer, record.plus(8)).await, told);
     }
 }

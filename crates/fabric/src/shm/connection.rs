@@ -52,6 +52,14 @@ impl Host {
     }
 }
 
+impl Host {
+    /// The region.
+    #[cfg(all(feature = "tcp", not(shuttle)))]
+    pub(crate) fn region(&self) -> &Region {
+        &self.0
+    }
+}
+
 impl Connection for Host {
     type Endpoint = ShmEndpoint;
     type Lane = Lane;

@@ -15,12 +15,12 @@ use super::parking::{Bucket, Unparker};
 use super::place::Control;
 use super::primitive::{AtomicU64, Ordering};
 use super::region::{REGION, Region};
-use super::results::Results;
 use super::wide::Wide;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::RECORD_WORDS;
 use crate::error::ConnectError;
 use crate::error::Fault;
+use crate::results::Results;
 
 /// One thread's connection to a region. Dropping it leaves the region.
 ///

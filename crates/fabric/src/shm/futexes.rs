@@ -12,7 +12,7 @@ use crate::endpoint::Nanos;
 
 /// A futex to sleep on while it has a value.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     futex: NonNull<AtomicU32>,
     expected: u32,
 }
@@ -20,20 +20,24 @@ pub(super) struct Source {
 impl Source {
     /// The futex must outlive its last [`sleep`]: an endpoint keeps its region mapped, and whoever
     /// parks keeps its unparker.
-    pub(super) fn of(futex: &AtomicU32, expected: u32) -> Self {
+    pub(crate) fn of(futex: &AtomicU32, expected: u32) -> Self {
         Self { futex: NonNull::from(futex), expected }
     }
 }
 
+// SAFETY: it names a word that every thread may sleep on; `Source::of` demands that the word outlives
+// the sleep, wherever that is.
+unsafe impl Send for Source {}
+
 /// Wakes everybody who sleeps on this word.
-pub(super) fn wake_all(word: &AtomicU32) {
+pub(crate) fn wake_all(word: &AtomicU32) {
     // The only failures are bad arguments; a wake of nobody is none.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
 
 /// Sleeps until one of the futexes is woken or differs from its value, or `timeout` nanoseconds
 /// have passed, or for no reason. Returns whether it slept on all of them until the time was over.
-pub(super) fn sleep(sources: &[Source], timeout: Nanos) -> bool {
+pub(crate) fn sleep(sources: &[Source], timeout: Nanos) -> bool {
     /// What the kernel takes at once.
     const SOURCES_MAX: usize = 128;
     let shown = &sources[..sources.len().min(SOURCES_MAX)];

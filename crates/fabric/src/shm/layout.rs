@@ -44,15 +44,15 @@ pub const REGION_BYTES_MAX: u64 = 1 << 40;
 pub(super) const LINE: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"farlock1");
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 const HEADER_BYTES: usize = 4096;
 /// Where the bits of taken places begin, in bytes.
 pub(super) const TAKEN_AT: usize = 2048;
 /// Words of the header that an attacher copies and checks.
-pub(super) const HEADER_WORDS: usize = 12;
+pub(super) const HEADER_WORDS: usize = 13;
 
-/// The beginning of a region. Written once by its creator; `origin`, `bytes`, `retired`, `cursor`
-/// and `lap` change.
+/// The beginning of a region. Written once by its creator; `origin`, `bytes`, `retired`, `cursor`,
+/// `lap` and `arrivals` change.
 #[repr(C)]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
@@ -74,6 +74,8 @@ pub(super) struct Header {
     pub(super) floor: AtomicU64,
     /// How often all incarnations of all places were used up.
     pub(super) lap: AtomicU64,
+    /// How many endpoints have moved in, wrapping.
+    pub(super) arrivals: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() == HEADER_WORDS * 8);
@@ -151,7 +153,7 @@ impl Layout {
         let floor = floor.map_or(0, Origin::to_word);
         let capacity = [endpoints.into(), slots.into(), max_bytes];
         let [endpoints, slots, max_bytes] = capacity;
-        [MAGIC, self.hash(), 0, endpoints, slots, max_bytes, bytes, 0, now, 0, floor, 0]
+        [MAGIC, self.hash(), 0, endpoints, slots, max_bytes, bytes, 0, now, 0, floor, 0, 0]
     }
 }
 
@@ -191,7 +193,8 @@ pub(super) fn check_header(
     words: &[u64; HEADER_WORDS],
     file_bytes: u64,
 ) -> Result<Sound, Malformed> {
-    let &[magic, hash, origin, endpoints, slots, max_bytes, bytes, retired, _, _, floor, _] = words;
+    let &[magic, hash, origin, endpoints, slots, max_bytes, bytes, retired, _, _, floor, ..] =
+        words;
     if magic != MAGIC {
         return Err(Malformed::Magic);
     }

@@ -77,8 +77,9 @@ mod planted;
 mod primitive;
 mod process;
 mod region;
-mod results;
 mod robust;
+#[cfg(all(feature = "tcp", not(shuttle)))]
+pub(crate) mod serving;
 mod table;
 mod taken;
 #[cfg(test)]

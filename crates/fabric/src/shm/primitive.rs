@@ -5,7 +5,9 @@
 //! decides anything: it names things.
 
 #[cfg(not(shuttle))]
-pub(super) use super::futexes::{Source, boot_time, sleep, wake_all};
+pub(super) use super::futexes::boot_time;
+#[cfg(not(shuttle))]
+pub(crate) use super::futexes::{Source, sleep, wake_all};
 #[cfg(shuttle)]
 pub(super) use super::model::{
     AtomicU32, AtomicU64, Ordering, Source, boot_time, fence, planted, point, sleep, wake_all,

@@ -279,6 +279,8 @@ impl Mapping {
             .with(Identity::LANE, has_lane.into())
             .in_phase(Phase::Occupied);
         assert!(place.replace(claimed, occupied), "a claimed place is its claimer's");
+        // Before its first verb, so that a server tells of it before any effect of it.
+        self.header().arrivals.fetch_add(1, Ordering::SeqCst);
         Ok(true)
     }
 

@@ -103,7 +103,7 @@ impl<K> Shm<K> {
 
     /// Whether the wait has ended, but for its interval.
     #[inline]
-    fn look(&self, wait: &Wait<'_>) -> Option<Woken> {
+    pub(super) fn look(&self, wait: &Wait<'_>) -> Option<Woken> {
         if let Some(slot) = wait.mail
             && self.has_mail(slot)
         {
@@ -247,17 +247,17 @@ impl<K> Shm<K> {
 
 impl<K> Shm<K> {
     /// When to look again at the latest, if anything is pending.
-    fn looks_again(&self) -> Option<Nanos> {
+    pub(super) fn looks_again(&self) -> Option<Nanos> {
         self.parked.borrow().waits.iter().map(|wait| wait.until).min()
     }
 
-    fn add_sources(&self, sources: &mut Vec<Source>) {
+    pub(super) fn add_sources(&self, sources: &mut Vec<Source>) {
         sources.extend(self.parked.borrow().sources.iter().map(|source| source.1));
     }
 
     /// A sleep is over, by its timer if it was woken by nothing else. Nothing is pending any more:
     /// every task looks again and arms again.
-    fn take_pending(&self, is_by_timer: bool, woken: &mut Vec<Pending>) {
+    pub(super) fn take_pending(&self, is_by_timer: bool, woken: &mut Vec<Pending>) {
         let mut guard = self.parked.borrow_mut();
         let parked = &mut *guard;
         if is_by_timer {

@@ -10,7 +10,7 @@ use crate::error::Fault;
 
 /// What the last completion read.
 #[derive(Debug, Default)]
-pub(super) struct Results {
+pub(crate) struct Results {
     low: Cell<u64>,
     high: Cell<u64>,
     /// How many words of the last single read are in `low` and `high`; 0 where they are in `bulk`.
@@ -31,19 +31,19 @@ struct Bulk {
 
 impl Results {
     #[inline(always)]
-    pub(super) fn set_old(&self, old: u128) {
+    pub(crate) fn set_old(&self, old: u128) {
         self.low.set(old as u64);
         self.high.set((old >> 64) as u64);
     }
 
     #[inline(always)]
-    pub(super) fn old(&self) -> u128 {
+    pub(crate) fn old(&self) -> u128 {
         u128::from(self.low.get()) | u128::from(self.high.get()) << 64
     }
 
     /// Keeps the words that a read brought; the first two are the old word.
     #[inline(always)]
-    pub(super) fn keep(&self, count: usize, word: impl Fn(usize) -> u64) {
+    pub(crate) fn keep(&self, count: usize, word: impl Fn(usize) -> u64) {
         if count <= 2 && !self.in_chain.get() {
             self.low.set(word(0));
             self.high.set(if count == 2 { word(1) } else { 0 });
@@ -68,7 +68,7 @@ impl Results {
     }
 
     /// A chain begins.
-    pub(super) fn begin_chain(&self) {
+    pub(crate) fn begin_chain(&self) {
         let mut bulk = self.bulk.borrow_mut();
         bulk.words.clear();
         bulk.links.clear();
@@ -77,14 +77,14 @@ impl Results {
     }
 
     /// A link of it ended: what was kept since the last one is its own.
-    pub(super) fn end_link(&self, status: Result<(), Fault>) {
+    pub(crate) fn end_link(&self, status: Result<(), Fault>) {
         let mut bulk = self.bulk.borrow_mut();
         let end = bulk.words.len();
         bulk.links.push((LinkDone { status, old: self.old() }, end));
     }
 
     /// The chain ended.
-    pub(super) fn end_chain(&self) {
+    pub(crate) fn end_chain(&self) {
         self.in_chain.set(false);
     }
 
@@ -92,12 +92,12 @@ impl Results {
     ///
     /// # Panics
     /// If the last chain had no such link.
-    pub(super) fn link(&self, index: usize) -> LinkDone {
+    pub(crate) fn link(&self, index: usize) -> LinkDone {
         self.bulk.borrow().links[index].0
     }
 
     /// Copies what a link, or a single read, brought. Returns how many words.
-    pub(super) fn copy(&self, index: usize, into: &mut [u64]) -> usize {
+    pub(crate) fn copy(&self, index: usize, into: &mut [u64]) -> usize {
         let halves = [self.low.get(), self.high.get()];
         let bulk = self.bulk.borrow();
         let words = if self.small.get() > 0 && index == 0 {

@@ -1,0 +1,56 @@
+//! What a server of this region needs beyond what its endpoints have: who arrives, and what to
+//! sleep on for many of them at once.
+
+use super::endpoint::Shm;
+use super::keeper::PlaceKeeper;
+use super::primitive::Ordering;
+use super::region::{REGION, Region};
+use crate::addr::{Addr, EndpointId};
+use crate::endpoint::{Nanos, Wait};
+
+pub(crate) use super::primitive::{Source, sleep, wake_all};
+pub(crate) use super::times::LOOK_AGAIN_NS;
+
+impl Region {
+    /// How many endpoints have arrived, wrapping. One is counted before its first verb.
+    #[inline]
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.mapping().header().arrivals.load(Ordering::SeqCst)
+    }
+
+    /// Those who live, in the order of their indices.
+    pub(crate) fn occupants(&self) -> impl Iterator<Item = EndpointId> {
+        let (taken, places) = (self.mapping().taken(), self.places());
+        let next = move |last: &u16| taken.first_from(last + 1, places);
+        std::iter::successors(taken.first_from(1, places), next)
+            .filter_map(|index| self.mapping().occupant(index))
+    }
+
+    /// Places of the table, those of endpoints that only read among them.
+    pub(crate) fn places(&self) -> u16 {
+        self.mapping().layout().capacity.places()
+    }
+
+    /// Where the records of all slots begin.
+    pub(crate) fn records(&self) -> Addr {
+        Addr::new(REGION, self.mapping().layout().records as u64)
+    }
+}
+
+impl<K: PlaceKeeper> Shm<K> {
+    /// Whether a look would end this wait. Nothing is armed.
+    pub(crate) fn has_ended(&self, wait: &Wait<'_>) -> bool {
+        self.look(wait).is_some()
+    }
+
+    /// What its pending waits are to be slept on by, and when they look again at the latest.
+    pub(crate) fn sources(&self, sources: &mut Vec<Source>) -> Option<Nanos> {
+        self.add_sources(sources);
+        self.looks_again()
+    }
+
+    /// A sleep on its sources is over: nothing is armed any more, and every wait is to be polled.
+    pub(crate) fn disarm(&self) {
+        self.take_pending(false, &mut Vec::new());
+    }
+}

@@ -1,0 +1,126 @@
+//! Questions to the server that are no verbs: asked and waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bell::Unparker;
+use super::channel::Channel;
+use super::inbox::Inbox;
+use crate::addr::EndpointId;
+use crate::connection::Peer;
+use crate::error::ConnectError;
+use crate::tcp::clock::boot_time;
+use crate::tcp::wire::{Fields, Framing, Garbled, call, reply, request};
+
+/// How long a server may take to answer a call.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Channel {
+    /// Attaches a lane whose arrivals come to this inbox.
+    pub(super) fn attach(
+        &self,
+        number: u32,
+        inbox: &Arc<Inbox>,
+        bell: &Unparker,
+    ) -> Result<EndpointId, ConnectError> {
+        self.say(request::ATTACH, |frame| {
+            frame.u32(number);
+        });
+        let answer = self.answer(inbox, bell)?;
+        self.read_answer(&answer, reply::ATTACHED, |fields| {
+            let id = fields.id()?;
+            if id.is_somebody() { Ok(id) } else { Err(Garbled("an endpoint in it is nobody")) }
+        })
+    }
+
+    /// How long the heap is, or is made where it is shorter.
+    pub(super) fn heap_length(&self, at_least: Option<u64>) -> Result<u64, ConnectError> {
+        let answer = self.ask(|frame| {
+            match at_least {
+                None => frame.u8(call::HEAP),
+                Some(bytes) => frame.u8(call::LENGTHEN).u64(bytes),
+            };
+        })?;
+        self.read_answer(&answer, reply::ANSWER, |fields| fields.u64())
+    }
+
+    /// Who is there.
+    pub(super) fn peers(&self) -> Result<Vec<Peer>, ConnectError> {
+        let answer = self.ask(|frame| {
+            frame.u8(call::PEERS);
+        })?;
+        self.read_answer(&answer, reply::ANSWER, |fields| {
+            let count = fields.u16()?;
+            (0..count).map(|_| take_peer(fields)).collect()
+        })
+    }
+
+    fn ask(&self, question: impl FnOnce(&mut Framing<'_>)) -> Result<Vec<u8>, ConnectError> {
+        let bell = Unparker::default();
+        let (number, inbox) = (self.number(), Arc::new(Inbox::of(0, bell.clone())));
+        self.enter(number, &inbox);
+        self.say(request::CALL, |frame| question(frame.u32(number)));
+        let answer = self.answer(&inbox, &bell);
+        self.leave(number);
+        answer
+    }
+
+    /// The frame that answers.
+    fn answer(&self, inbox: &Inbox, bell: &Unparker) -> Result<Vec<u8>, ConnectError> {
+        let until = boot_time() + PATIENCE.as_nanos() as u64;
+        self.flush();
+        loop {
+            let mut state = inbox.state();
+            if let Some(answer) = state.answer.take() {
+                return Ok(answer);
+            }
+            let (is_over, is_late) = (state.is_over, boot_time() >= until);
+            drop(state);
+            let server = self.server.clone();
+            if is_over {
+                return Err(ConnectError::HungUp { server });
+            }
+            if is_late {
+                return Err(ConnectError::NoAnswer { server, within: PATIENCE });
+            }
+            self.sleep(bell, Some(until));
+        }
+    }
+
+    fn read_answer<T>(
+        &self,
+        answer: &[u8],
+        kind: u8,
+        read: impl FnOnce(&mut Fields<'_>) -> Result<T, Garbled>,
+    ) -> Result<T, ConnectError> {
+        let server = self.server.clone();
+        let mut fields = Fields(answer);
+        let garbled = |why| ConnectError::Garbled { server: server.clone(), why };
+        if fields.u8().map_err(garbled)? == reply::DECLINED {
+            let why = fields.text().map_err(garbled)?.to_owned();
+            return Err(ConnectError::Declined { server, why });
+        }
+        if answer[0] != kind {
+            return Err(garbled(Garbled("it answers another question")));
+        }
+        let value = read(&mut fields).map_err(garbled)?;
+        fields.end().map_err(garbled)?;
+        Ok(value)
+    }
+}
+
+/// Writes a peer for display.
+pub(in crate::tcp) fn put_peer(frame: &mut Framing<'_>, peer: &Peer) {
+    let flags = u8::from(peer.tethered) | u8::from(peer.orphaned) << 1;
+    frame.id(peer.id).u32(peer.pid).u64(peer.started_ticks).u64(peer.since);
+    frame.u8(flags).text(&peer.label);
+}
+
+fn take_peer(fields: &mut Fields<'_>) -> Result<Peer, Garbled> {
+    let id = fields.id()?;
+    let (pid, started_ticks, since) = (fields.u32()?, fields.u64()?, fields.u64()?);
+    let flags = fields.u8()?;
+    let label = fields.text()?.to_owned();
+    let (tethered, orphaned) = (flags & 1 != 0, flags & 2 != 0);
+    Ok(Peer { id, pid, started_ticks, since, label, tethered, orphaned })
+}

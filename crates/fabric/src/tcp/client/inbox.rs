@@ -1,0 +1,100 @@
+//! What has come for one lane, or one call, and was not asked for yet.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use super::bell::Unparker;
+use crate::endpoint::{Envelope, Woken};
+use crate::error::Fault;
+
+/// How a posted verb or chain ended.
+#[derive(Debug)]
+pub(super) enum Done {
+    /// A single verb with no more than an old word.
+    Old(Result<(), Fault>, u128),
+    /// A single read, or a chain: the fields of its frame behind the ticket.
+    Long(Vec<u8>),
+}
+
+/// What has come.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    state: Mutex<Arrivals>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    /// By ticket.
+    pub(super) done: Vec<(u32, Done)>,
+    /// Tickets whose completions nobody asks for.
+    pub(super) abandoned: Vec<u32>,
+    /// Messages by slot.
+    pub(super) mail: Vec<VecDeque<Envelope>>,
+    /// Waits that ended, by key.
+    pub(super) woken: Vec<(u32, Woken)>,
+    /// The frame that a call, or an attachment, waits for.
+    pub(super) answer: Option<Vec<u8>>,
+    /// Whether anything came since the last park.
+    pub(super) is_fresh: bool,
+    /// The channel is over.
+    pub(super) is_over: bool,
+    /// Tasks that wait for anything here.
+    pub(super) wakers: Vec<Waker>,
+    /// The sleep of the thread that waits for anything here.
+    pub(super) bell: Unparker,
+}
+
+impl Inbox {
+    pub(super) fn of(slots: u8, bell: Unparker) -> Self {
+        let mail = (0..slots).map(|_| VecDeque::new()).collect();
+        Self { state: Mutex::new(Arrivals { mail, bell, ..Arrivals::default() }) }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, Arrivals> {
+        // Nothing that can panic runs under this mutex.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something comes. Who waits for it is woken; `own` is the bell of the thread that brings it,
+    /// which does not sleep.
+    pub(super) fn put(&self, own: Option<&Unparker>, arrive: impl FnOnce(&mut Arrivals)) {
+        let mut state = self.state();
+        arrive(&mut state);
+        state.is_fresh = true;
+        let wakers = std::mem::take(&mut state.wakers);
+        let bell = state.bell.clone();
+        drop(state);
+        if own.is_none_or(|own| !own.is(&bell)) {
+            bell.ring();
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Arrivals {
+    /// A verb completed; nothing is kept of one that was abandoned.
+    pub(super) fn complete(&mut self, ticket: u32, done: Done) {
+        match self.abandoned.iter().position(|abandoned| *abandoned == ticket) {
+            Some(at) => drop(self.abandoned.swap_remove(at)),
+            None => self.done.push((ticket, done)),
+        }
+    }
+
+    pub(super) fn take_done(&mut self, ticket: u32) -> Option<Done> {
+        let at = self.done.iter().position(|(done, _)| *done == ticket)?;
+        Some(self.done.swap_remove(at).1)
+    }
+
+    pub(super) fn take_woken(&mut self, key: u32) -> Option<Woken> {
+        let at = self.woken.iter().position(|(woken, _)| *woken == key)?;
+        Some(self.woken.swap_remove(at).1)
+    }
+
+    /// Has this task woken when anything comes.
+    pub(super) fn watch(&mut self, waker: &Waker) {
+        if !self.wakers.iter().any(|known| known.will_wake(waker)) {
+            self.wakers.push(waker.clone());
+        }
+    }
+}

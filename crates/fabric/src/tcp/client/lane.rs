@@ -1,0 +1,534 @@
+//! Lanes: endpoints over a channel.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::bell::Unparker;
+use super::channel::Channel;
+use super::inbox::{Arrivals, Done, Inbox};
+use crate::addr::{Addr, EndpointId, Slot};
+use crate::endpoint::{
+    Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, NotSend, Park, Posted, RECORD_WORDS,
+    Ticket, Wait, WaitState, WideAtomics, Woken,
+};
+use crate::error::Fault;
+use crate::hook::Hook;
+use crate::results::Results;
+use crate::tcp::clock::boot_time;
+use crate::tcp::wire::{
+    AHEAD_MAX, Ended, Fields, Garbled, put_ids, put_link, put_watch, request, take_end,
+};
+use crate::verb::{CHAIN_MAX, Link, Verb, WORDS_MAX};
+
+/// How long what a lane was told of a peer's life counts as fresh.
+const FRESH_NS: Nanos = 2_000_000;
+
+/// Peers of whose lives it is asked in one go.
+const ASKED_MAX: usize = 64;
+
+/// An endpoint over TCP that may be moved from thread to thread. It lives as long as its
+/// [`TcpKeeper`] and the connection.
+///
+/// Once the keeper is gone or the connection is over, verbs under way end with
+/// [`Lost`](Fault::Lost), later ones with [`Revoked`](Fault::Revoked), and every wait ends.
+#[derive(Debug)]
+pub struct TcpLane {
+    channel: Arc<Channel>,
+    number: u32,
+    id: EndpointId,
+    inbox: Arc<Inbox>,
+    bell: Unparker,
+    results: Results,
+    random: Cell<u64>,
+    next_ticket: Cell<u32>,
+    /// Verbs posted whose completions were not asked for yet.
+    under_way: Cell<usize>,
+    /// Waits that are pending, and when they end by themselves.
+    waits: RefCell<Vec<(u32, Option<Nanos>)>>,
+    next_key: Cell<u32>,
+    /// Peers whose lives are to be asked for, and when that was done last.
+    doubted: RefCell<Vec<EndpointId>>,
+    asked_at: Cell<Nanos>,
+    /// Messages that were taken, and the server was perhaps not told yet.
+    untold: Cell<u8>,
+    /// Whether a completion was looked for in vain since anything was sent.
+    has_looked: Cell<bool>,
+}
+
+/// Keeps a lane's endpoint alive. Dropping it ends the endpoint: the server declares it dead.
+#[derive(Debug)]
+#[must_use = "the endpoint lives as long as its keeper"]
+pub struct TcpKeeper {
+    channel: Arc<Channel>,
+    number: u32,
+    inbox: Arc<Inbox>,
+    _not_send: NotSend,
+}
+
+impl TcpKeeper {
+    pub(super) fn new(channel: &Arc<Channel>, number: u32, inbox: &Arc<Inbox>) -> Self {
+        let (channel, inbox) = (Arc::clone(channel), Arc::clone(inbox));
+        Self { channel, number, inbox, _not_send: PhantomData }
+    }
+}
+
+impl Drop for TcpKeeper {
+    fn drop(&mut self) {
+        self.channel.say(request::DETACH, |frame| {
+            frame.u32(self.number);
+        });
+        self.channel.flush();
+        self.channel.leave(self.number);
+        self.inbox.put(None, |state| state.is_over = true);
+    }
+}
+
+/// A lane with its keeper: an endpoint of the thread that attached it.
+#[derive(Debug)]
+pub struct TcpEndpoint {
+    pub(super) lane: TcpLane,
+    pub(super) _keeper: TcpKeeper,
+}
+
+impl Hook for TcpEndpoint {
+    type Inner = TcpLane;
+
+    fn inner(&self) -> &TcpLane {
+        &self.lane
+    }
+}
+
+impl TcpLane {
+    pub(super) fn new(
+        channel: &Arc<Channel>,
+        number: u32,
+        id: EndpointId,
+        (inbox, bell): (&Arc<Inbox>, &Unparker),
+        seed: u64,
+    ) -> Self {
+        Self {
+            channel: Arc::clone(channel),
+            number,
+            id,
+            inbox: Arc::clone(inbox),
+            bell: bell.clone(),
+            results: Results::default(),
+            random: Cell::new(seed ^ id.bits().wrapping_mul(0xd6e8_feb8_6659_fd93)),
+            next_ticket: Cell::new(0),
+            under_way: Cell::new(0),
+            waits: RefCell::default(),
+            next_key: Cell::new(0),
+            doubted: RefCell::default(),
+            asked_at: Cell::new(0),
+            untold: Cell::new(0),
+            has_looked: Cell::new(false),
+        }
+    }
+
+    pub(super) fn unparker(&self) -> Unparker {
+        self.bell.clone()
+    }
+
+    pub(super) fn channel(&self) -> &Arc<Channel> {
+        &self.channel
+    }
+
+    fn is_over(&self) -> bool {
+        self.inbox.state().is_over
+    }
+
+    /// Posts verbs; `is_chain` if what they end with is asked for link by link.
+    fn post_all(&self, links: &[Link<'_>], is_chain: bool) -> Posted {
+        if self.is_over() {
+            return Posted::Done(Err(Fault::Revoked));
+        }
+        let ticket = self.next_ticket.get();
+        self.next_ticket.set(ticket.wrapping_add(1));
+        self.under_way.set(self.under_way.get() + 1);
+        self.channel.say(request::VERBS, |frame| {
+            frame.u32(self.number).u32(ticket).u8(if is_chain { links.len() as u8 } else { 0 });
+            links.iter().for_each(|link| put_link(frame, link));
+        });
+        self.has_looked.set(false);
+        Posted::Pending(Ticket(ticket.into()))
+    }
+
+    /// Sends what was said, and first what is to be asked.
+    fn flush(&self) {
+        let mut doubted = self.doubted.borrow_mut();
+        if !doubted.is_empty() {
+            let now = boot_time();
+            if now.saturating_sub(self.asked_at.get()) >= FRESH_NS {
+                self.asked_at.set(now);
+                self.ask(&doubted);
+                doubted.clear();
+            }
+        }
+        drop(doubted);
+        self.untold.set(0);
+        self.channel.flush();
+    }
+
+    fn ask(&self, peers: &[EndpointId]) {
+        self.channel.say(request::ASK, |frame| put_ids(frame.u32(self.number), peers));
+    }
+
+    /// This peer is said to live, by what was told last: it is asked for again.
+    fn doubt(&self, id: EndpointId) {
+        let mut doubted = self.doubted.borrow_mut();
+        if doubted.len() < ASKED_MAX && !doubted.contains(&id) && id != self.id {
+            doubted.push(id);
+        }
+    }
+
+    /// What a completion brought is the lane's now.
+    fn settle(&self, done: Done) -> Result<(), Fault> {
+        self.under_way.set(self.under_way.get() - 1);
+        match done {
+            Done::Old(status, old) => {
+                self.results.set_old(old);
+                status
+            }
+            // What cannot be understood may have taken effect.
+            Done::Long(fields) => self.settle_long(Fields(&fields)).unwrap_or(Err(Fault::Lost)),
+        }
+    }
+
+    fn settle_long(&self, mut fields: Fields<'_>) -> Result<Result<(), Fault>, Garbled> {
+        let count = fields.u8()?;
+        let mut words = Vec::new();
+        if count == 0 {
+            let ended = take_end(&mut fields, &mut words)?;
+            fields.end()?;
+            return Ok(self.keep(ended, &words));
+        }
+        self.results.begin_chain();
+        let mut first_fault = Ok(());
+        for _ in 0..count {
+            let ended = take_end(&mut fields, &mut words).inspect_err(|_| {
+                self.results.end_chain();
+            })?;
+            let status = self.keep(ended, &words);
+            self.results.end_link(status);
+            first_fault = first_fault.and(status);
+        }
+        self.results.end_chain();
+        fields.end()?;
+        Ok(first_fault)
+    }
+
+    fn keep(&self, ended: Ended, words: &[u64]) -> Result<(), Fault> {
+        match ended {
+            Ended::Old(status, old) => {
+                self.results.set_old(old);
+                status
+            }
+            Ended::Words => {
+                self.results.keep(words.len(), |index| words[index]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a completion is there, or will never be.
+    fn take_done(&self, state: &mut Arrivals, ticket: u32) -> Option<Result<(), Fault>> {
+        if let Some(done) = state.take_done(ticket) {
+            return Some(self.settle(done));
+        }
+        state.is_over.then(|| {
+            self.under_way.set(self.under_way.get() - 1);
+            Err(Fault::Lost)
+        })
+    }
+
+    /// Whether a wait has ended, but for its interval.
+    fn take_woken(&self, state: &mut Arrivals, wait: &Wait<'_>, key: u32) -> Option<Woken> {
+        if let Some(woken) = state.take_woken(key) {
+            self.waits.borrow_mut().retain(|(known, _)| *known != key);
+            return Some(woken);
+        }
+        let has_mail = |slot: Slot| !state.mail[usize::from(slot.0)].is_empty();
+        if wait.mail.is_some_and(has_mail) {
+            return Some(Woken::Mail);
+        }
+        state.is_over.then_some(Woken::Changed)
+    }
+
+    fn begin_wait(&self, wait: &Wait<'_>, state: &mut WaitState) {
+        let key = self.next_key.get();
+        self.next_key.set(key.wrapping_add(1));
+        state.begun = true;
+        state.key = key.into();
+        state.deadline = wait.interval.map(|interval| boot_time().saturating_add(interval));
+        self.waits.borrow_mut().push((key, state.deadline));
+        let concerns_server = wait.word.is_some() || wait.mail.is_some() || !wait.peers.is_empty();
+        if !concerns_server {
+            // Mail that nobody waits for comes when it is asked for.
+            return self.ask(&[]);
+        }
+        self.channel.say(request::WAIT, |frame| {
+            frame.u32(self.number).u32(key);
+            put_watch(frame, wait.word, wait.mail, wait.peers);
+        });
+    }
+
+    /// The wait is over for a reason that the server need not know.
+    fn forget_wait(&self, state: &mut WaitState) {
+        let key = state.key as u32;
+        let mut waits = self.waits.borrow_mut();
+        if let Some(at) = waits.iter().position(|(known, _)| *known == key) {
+            waits.swap_remove(at);
+            drop(waits);
+            // It may have ended there meanwhile.
+            if self.inbox.state().take_woken(key).is_none() {
+                self.channel.say(request::END_WAIT, |frame| {
+                    frame.u32(self.number).u32(key);
+                });
+                self.channel.flush_soon();
+            }
+        }
+        state.begun = false;
+    }
+
+    /// When to look again at the latest; `None` if nothing is pending.
+    pub(super) fn looks_again(&self) -> Option<Option<Nanos>> {
+        let waits = self.waits.borrow();
+        let is_pending = self.under_way.get() > 0 || !waits.is_empty();
+        is_pending.then(|| waits.iter().filter_map(|(_, deadline)| *deadline).min())
+    }
+
+    /// Whether anything came since the last park; from now on `bell` rings for what comes.
+    pub(super) fn listen(&self, bell: &Unparker) -> bool {
+        let mut state = self.inbox.state();
+        state.bell = bell.clone();
+        std::mem::take(&mut state.is_fresh)
+    }
+
+    /// The park is over: everything pending is looked at again.
+    pub(super) fn heard(&self) {
+        let wakers = {
+            let mut state = self.inbox.state();
+            state.is_fresh = false;
+            state.bell = self.bell.clone();
+            std::mem::take(&mut state.wakers)
+        };
+        wakers.into_iter().for_each(std::task::Waker::wake);
+    }
+
+    pub(super) fn before_sleep(&self) {
+        self.flush();
+    }
+}
+
+impl Endpoint for TcpLane {
+    const COMPLETES_IN_POST: bool = false;
+    const WATCHES_MEMORY: bool = true;
+    const LOOKS_AROUND_CHEAPLY: bool = false;
+    const SHARES_PROCESSORS: bool = false;
+
+    fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    fn slots(&self) -> u8 {
+        self.channel.facts.slots
+    }
+
+    fn post(&self, verb: Verb<'_>) -> Posted {
+        // What is too long is not sent only to be refused.
+        if matches!(verb, Verb::Write { data, .. } if data.len() > WORDS_MAX) {
+            return Posted::Done(Err(Fault::OutOfBounds));
+        }
+        self.post_all(&[verb.into()], false)
+    }
+
+    fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
+        if chain.is_empty() || chain.len() > CHAIN_MAX {
+            return Posted::Done(Err(Fault::Unsupported));
+        }
+        self.post_all(chain, true)
+    }
+
+    fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.flush();
+        if self.has_looked.replace(true) {
+            self.channel.read_now(&self.bell);
+        }
+        let mut state = self.inbox.state();
+        if let Some(ended) = self.take_done(&mut state, ticket.0 as u32) {
+            return Poll::Ready(ended);
+        }
+        state.watch(cx.waker());
+        Poll::Pending
+    }
+
+    fn abandon(&self, ticket: Ticket) {
+        let ticket = ticket.0 as u32;
+        self.under_way.set(self.under_way.get() - 1);
+        let mut state = self.inbox.state();
+        if state.take_done(ticket).is_none() {
+            state.abandoned.push(ticket);
+        }
+        drop(state);
+        self.flush();
+    }
+
+    fn old(&self) -> u128 {
+        self.results.old()
+    }
+
+    fn link(&self, index: usize) -> LinkDone {
+        self.results.link(index)
+    }
+
+    fn copy_read(&self, index: usize, into: &mut [u64]) -> usize {
+        self.results.copy(index, into)
+    }
+
+    fn receive(&self, slot: Slot) -> Option<Envelope> {
+        let number = usize::from(slot.0);
+        let take = || self.inbox.state().mail[number].pop_front();
+        let envelope = take().or_else(|| {
+            self.channel.read_now(&self.bell);
+            take()
+        })?;
+        self.channel.say(request::TOOK, |frame| {
+            frame.u32(self.number).u8(slot.0);
+        });
+        self.untold.set(self.untold.get() + 1);
+        let left = self.inbox.state().mail[number].len();
+        if left >= usize::from(AHEAD_MAX / 2) || self.untold.get() >= AHEAD_MAX / 4 {
+            self.flush();
+        } else {
+            self.channel.flush_soon();
+        }
+        Some(envelope)
+    }
+
+    fn poll_wait(
+        &self,
+        wait: &Wait<'_>,
+        state: &mut WaitState,
+        cx: &mut Context<'_>,
+    ) -> Poll<Woken> {
+        let first = !state.begun;
+        if first {
+            let has_mail = |slot: Slot| !self.inbox.state().mail[usize::from(slot.0)].is_empty();
+            if wait.mail.is_some_and(has_mail) {
+                return Poll::Ready(Woken::Mail);
+            }
+            self.begin_wait(wait, state);
+            self.flush();
+        } else {
+            self.channel.read_now(&self.bell);
+        }
+        let ended = {
+            let mut arrivals = self.inbox.state();
+            let ended = self.take_woken(&mut arrivals, wait, state.key as u32);
+            if ended.is_none() {
+                arrivals.watch(cx.waker());
+            }
+            ended
+        };
+        let is_past = |deadline| boot_time() >= deadline;
+        // At first others of this thread run, who may be those that are waited for.
+        let elapsed = || (!first && state.deadline.is_some_and(is_past)).then_some(Woken::Elapsed);
+        match ended.or_else(elapsed) {
+            Some(woken) => {
+                self.forget_wait(state);
+                Poll::Ready(woken)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    fn end_wait(&self, state: &mut WaitState) {
+        if state.begun {
+            self.forget_wait(state);
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        boot_time()
+    }
+
+    /// SplitMix64, as in shared memory.
+    fn random(&self) -> u64 {
+        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(state);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn publish(&self, slot: Slot, word: usize, value: u64) {
+        assert!(slot.0 < self.slots() && word < RECORD_WORDS, "a word of an own record");
+        self.channel.say(request::PUBLISH, |frame| {
+            frame.u32(self.number).u8(slot.0).u8(word as u8).u64(value);
+        });
+        self.channel.flush_soon();
+    }
+
+    /// # Panics
+    /// If there is no such index or slot.
+    fn record(&self, index: u16, slot: Slot) -> Addr {
+        let facts = &self.channel.facts;
+        let is_there = (1..=facts.places).contains(&index) && slot.0 < facts.slots;
+        assert!(is_there, "an endpoint's index and slot");
+        let number = u64::from(index - 1) * u64::from(facts.slots) + u64::from(slot.0);
+        facts.records.plus(number * (RECORD_WORDS as u64 * 8))
+    }
+
+    fn endpoints(&self) -> u16 {
+        self.channel.facts.places
+    }
+
+    fn occupied_from(&self, index: u16) -> Option<u16> {
+        self.channel.read_now(&self.bell);
+        self.channel.occupied_from(index)
+    }
+
+    fn occupant(&self, index: u16) -> Option<EndpointId> {
+        self.channel.read_now(&self.bell);
+        let occupant = self.channel.occupant(index)?;
+        self.doubt(occupant);
+        Some(occupant)
+    }
+
+    fn is_alive(&self, id: EndpointId) -> bool {
+        self.occupant(id.index) == Some(id)
+    }
+}
+
+impl MaskedAtomics for TcpLane {}
+
+impl WideAtomics for TcpLane {}
+
+impl Park for TcpLane {
+    fn park(&self) {
+        park(&self.channel, std::iter::once(self), &self.bell);
+    }
+}
+
+/// Sleeps until anything has come for one of these lanes of a channel, the bell rings, or the first
+/// of their waits ends by itself. Returns at once where nothing is pending.
+pub(super) fn park<'l>(
+    channel: &Channel,
+    lanes: impl Iterator<Item = &'l TcpLane> + Clone,
+    bell: &Unparker,
+) {
+    let pending = lanes.clone().filter_map(TcpLane::looks_again);
+    let earliest = pending.reduce(|a, b| match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, other) => one.or(other),
+    });
+    let Some(until) = earliest else { return };
+    lanes.clone().for_each(TcpLane::before_sleep);
+    let is_fresh = lanes.clone().fold(false, |is_fresh, lane| lane.listen(bell) | is_fresh);
+    if !is_fresh {
+        channel.sleep(bell, until);
+    }
+    lanes.for_each(TcpLane::heard);
+}

@@ -1,0 +1,483 @@
+//! The loop: reads what clients sent, executes it, ends the waits that it ended, and answers.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::net::{Shutdown, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+
+use super::Limits;
+use super::guest::{Guest, Out, read_some};
+use super::parker::Parkers;
+use super::served::Served;
+use crate::addr::{EndpointId, Mailbox};
+use crate::endpoint::{Endpoint, Woken};
+use crate::shm::Options;
+use crate::tcp::client::Interrupt;
+use crate::tcp::wire::{Framing, Garbled, next_frame, put_woken, reply};
+
+/// Bytes read of one client in one turn.
+const READ_BYTES: usize = 64 << 10;
+
+/// Events taken in one turn.
+const EVENTS_MAX: usize = 256;
+
+/// What the events of the listener and of the interrupt say; all others say a guest's number.
+const LISTENER: u64 = u64::MAX;
+const INTERRUPT: u64 = u64::MAX - 1;
+
+/// Why a client is hung up on.
+#[derive(Debug)]
+pub(super) enum HangUp {
+    /// What it sent is no frame, or one that makes no sense there.
+    Garbled,
+    /// It asked for something that it cannot have; it is told why.
+    Declined(String),
+}
+
+impl From<Garbled> for HangUp {
+    fn from(_: Garbled) -> Self {
+        Self::Garbled
+    }
+}
+
+pub(super) struct Executor {
+    epoll: OwnedFd,
+    listener: TcpListener,
+    interrupt: Arc<Interrupt>,
+    pub(super) options: Options,
+    pub(super) limits: Limits,
+    /// By number; a guest that is served is taken out.
+    guests: Vec<Option<Guest>>,
+    pub(super) outs: Vec<Out>,
+    vacant: Vec<usize>,
+    serials: u64,
+    /// Those who have not said yet what they want, by the time they have for that.
+    unsettled: VecDeque<(Instant, usize, u64)>,
+    pub(super) served: Vec<Served>,
+    /// Lanes that wait: the guest's number and the lane's.
+    pub(super) waiting: BTreeSet<(usize, u32)>,
+    parkers: Parkers,
+    /// Guests to be flushed.
+    touched: Vec<usize>,
+    /// Whether a verb may have ended a wait.
+    pub(super) has_changed: bool,
+    /// Whether what is slept on is not what is waited for.
+    pub(super) is_stale: bool,
+    /// Mailboxes to which messages were sent.
+    pub(super) sent: Vec<Mailbox>,
+    pub(super) data: Vec<u64>,
+    pub(super) answer: Vec<u8>,
+    news: Vec<u8>,
+    input: Vec<u8>,
+    events: Vec<epoll::Event>,
+}
+
+impl Executor {
+    pub(super) fn new(
+        listener: TcpListener,
+        options: Options,
+        limits: Limits,
+        interrupt: Arc<Interrupt>,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), flags)?;
+        epoll::add(&epoll, &*interrupt, epoll::EventData::new_u64(INTERRUPT), flags)?;
+        Ok(Self {
+            epoll,
+            listener,
+            interrupt,
+            options,
+            limits,
+            guests: Vec::new(),
+            outs: Vec::new(),
+            vacant: Vec::new(),
+            serials: 0,
+            unsettled: VecDeque::new(),
+            served: Vec::new(),
+            waiting: BTreeSet::new(),
+            parkers: Parkers::default(),
+            touched: Vec::new(),
+            has_changed: false,
+            is_stale: false,
+            sent: Vec::new(),
+            data: Vec::new(),
+            answer: Vec::new(),
+            news: Vec::new(),
+            input: vec![0; READ_BYTES],
+            events: Vec::with_capacity(EVENTS_MAX),
+        })
+    }
+
+    /// Waits for something to do, and does it.
+    pub(super) fn turn(&mut self) -> io::Result<()> {
+        self.wait()?;
+        let events = std::mem::take(&mut self.events);
+        for event in &events {
+            let flags = event.flags;
+            match event.data.u64() {
+                LISTENER => self.accept(),
+                INTERRUPT => self.interrupt.clear(),
+                number => self.serve(number as usize, flags),
+            }
+        }
+        self.events = events;
+        self.look_at_waits();
+        self.look_for_regions();
+        self.hang_up_on_the_silent();
+        self.flush_touched();
+        Ok(())
+    }
+
+    /// Sleeps until a client sends something, or something that one waits for may have happened.
+    fn wait(&mut self) -> io::Result<()> {
+        if self.is_stale {
+            // While there is more to do, what was slept on before will do.
+            self.wait_for_events(Some(&Timespec::default()))?;
+            if !self.events.is_empty() {
+                return Ok(());
+            }
+            self.sleep_on_what_is_waited_for()?;
+        }
+        let now = Instant::now();
+        let left = self.unsettled.front().map(|(until, ..)| until.saturating_duration_since(now));
+        let left = left.map(|left| Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        self.wait_for_events(left.as_ref())
+    }
+
+    fn wait_for_events(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sleep_on_what_is_waited_for(&mut self) -> io::Result<()> {
+        self.is_stale = false;
+        let (mut sources, mut until) = (Vec::new(), None);
+        for (number, lane) in &self.waiting {
+            let guest = self.guests[*number].as_ref().expect("a guest that waits is there");
+            let again = guest.seats[lane].endpoint.sources(&mut sources);
+            until = [until, again].into_iter().flatten().min();
+        }
+        let regions: Vec<_> = self.served.iter().map(|served| served.region.clone()).collect();
+        self.parkers.sleep_on(&sources, &regions, until, &self.interrupt)
+    }
+
+    // Guests.
+
+    fn accept(&mut self) {
+        // What cannot be accepted now is accepted later, or is gone.
+        while let Ok((stream, _)) = self.listener.accept() {
+            let here = self.guests.len() - self.vacant.len();
+            let prepared = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+            if here >= self.limits.connections || prepared.is_err() {
+                continue;
+            }
+            let number = self.vacant.pop().unwrap_or_else(|| {
+                self.guests.push(None);
+                self.outs.push(Out::default());
+                self.guests.len() - 1
+            });
+            let data = epoll::EventData::new_u64(number as u64);
+            if epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN).is_err() {
+                self.vacant.push(number);
+                continue;
+            }
+            self.serials += 1;
+            let serial = self.serials;
+            self.unsettled.push_back((Instant::now() + self.limits.greeting, number, serial));
+            let seats = Default::default();
+            let guest = Guest { stream, input: Vec::new(), region: None, seats, serial };
+            self.guests[number] = Some(guest);
+        }
+    }
+
+    /// A guest that is not served at the moment.
+    pub(super) fn guest(&self, number: usize) -> Option<&Guest> {
+        self.guests[number].as_ref()
+    }
+
+    /// Serves what one client sent, and sends what lies for it.
+    fn serve(&mut self, number: usize, flags: epoll::EventFlags) {
+        let Some(mut guest) = self.guests.get_mut(number).and_then(Option::take) else { return };
+        if flags.contains(epoll::EventFlags::OUT) {
+            self.touch(number);
+        }
+        let is_broken = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+        let ended = if is_broken || flags.contains(epoll::EventFlags::IN) {
+            self.read(number, &mut guest)
+        } else {
+            Ok(true)
+        };
+        match ended {
+            Ok(true) => self.guests[number] = Some(guest),
+            Ok(false) | Err(HangUp::Garbled) => self.part(number, guest),
+            Err(HangUp::Declined(why)) => {
+                let out = &mut self.outs[number];
+                Framing::new(&mut out.bytes, reply::DECLINED).u32(0).text(&why).end();
+                // What it does not take now it never will.
+                let _ = out.flush(&guest.stream);
+                self.part(number, guest);
+            }
+        }
+    }
+
+    /// Reads some, and does what is asked for. Returns whether the client is still there.
+    fn read(&mut self, number: usize, guest: &mut Guest) -> Result<bool, HangUp> {
+        let mut input = std::mem::take(&mut self.input);
+        let read = read_some(&guest.stream, &mut input);
+        let done = match read {
+            Err(_) | Ok(None) => Ok(false),
+            Ok(Some(0)) => Ok(true),
+            Ok(Some(count)) => self.take_frames(number, guest, &input[..count]).map(|()| true),
+        };
+        self.input = input;
+        done
+    }
+
+    fn take_frames(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        input: &[u8],
+    ) -> Result<(), HangUp> {
+        let mut before = std::mem::take(&mut guest.input);
+        let is_new = before.is_empty();
+        if !is_new {
+            before.extend_from_slice(input);
+        }
+        let bytes = if is_new { input } else { &before };
+        let mut at = 0;
+        while let Some((frame, length)) = next_frame(&bytes[at..])? {
+            self.handle(number, guest, frame)?;
+            at += length;
+        }
+        guest.input = bytes[at..].to_vec();
+        Ok(())
+    }
+
+    /// The client is gone, or is to go: its endpoints are dead.
+    fn part(&mut self, number: usize, mut guest: Guest) {
+        let lanes: Vec<u32> = guest.seats.keys().copied().collect();
+        lanes.into_iter().for_each(|lane| self.detach(number, &mut guest, lane));
+        if let Some(region) = guest.region {
+            self.served[region].guests.retain(|known| *known != number);
+        }
+        // It is deleted with its descriptor too, but for one that a child has.
+        let _ = epoll::delete(&self.epoll, &guest.stream);
+        let _ = guest.stream.shutdown(Shutdown::Both);
+        self.outs[number] = Out::default();
+        self.touched.retain(|touched| *touched != number);
+        self.vacant.push(number);
+        let empty = |served: &Served| served.is_gone && served.guests.is_empty();
+        // Numbers of regions are kept, so only the last ones go.
+        while self.served.last().is_some_and(empty) {
+            self.served.pop();
+        }
+    }
+
+    fn hang_up_on_the_silent(&mut self) {
+        if self.unsettled.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some((until, number, serial)) = self.unsettled.front().copied() {
+            let guest = self.guests[number].as_ref().filter(|guest| guest.serial == serial);
+            let is_settled = guest.is_none_or(|guest| guest.region.is_some());
+            if !is_settled && until > now {
+                break;
+            }
+            self.unsettled.pop_front();
+            if !is_settled && let Some(guest) = self.guests[number].take() {
+                self.part(number, guest);
+            }
+        }
+    }
+
+    // Sending.
+
+    pub(super) fn touch(&mut self, number: usize) {
+        if !std::mem::replace(&mut self.outs[number].is_touched, true) {
+            self.touched.push(number);
+        }
+    }
+
+    fn flush_touched(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for number in touched.drain(..) {
+            self.outs[number].is_touched = false;
+            self.flush(number);
+        }
+        self.touched = touched;
+    }
+
+    /// Sends what lies for a guest. One that takes too little is not read from until it does.
+    fn flush(&mut self, number: usize) {
+        let Some(guest) = &self.guests[number] else { return };
+        let out = &mut self.outs[number];
+        let was_full = out.is_full;
+        if out.flush(&guest.stream).is_err() {
+            // Its end comes as an event.
+            out.bytes.clear();
+            *out = Out::default();
+            let _ = guest.stream.shutdown(Shutdown::Both);
+        }
+        if out.is_full || was_full {
+            let mut flags = epoll::EventFlags::empty();
+            flags.set(epoll::EventFlags::OUT, out.is_full);
+            flags.set(epoll::EventFlags::IN, out.left() < self.limits.unsent);
+            let data = epoll::EventData::new_u64(number as u64);
+            // It fails only for what is not watched any more.
+            let _ = epoll::modify(&self.epoll, &guest.stream, data, flags);
+        }
+    }
+
+    // What guests are told without asking.
+
+    /// Tells all guests of a region who has come, before any of them sees an effect of that.
+    #[inline]
+    pub(super) fn tell_newcomers(&mut self, region: usize) {
+        if self.served[region].has_newcomers() {
+            let mut news = std::mem::take(&mut self.news);
+            self.served[region].newcomers(&mut news);
+            self.tell_all(region, news);
+        }
+    }
+
+    pub(super) fn tell_death(&mut self, region: usize, id: EndpointId) {
+        let mut news = std::mem::take(&mut self.news);
+        self.served[region].death(id, &mut news);
+        self.tell_all(region, news);
+    }
+
+    fn tell_all(&mut self, region: usize, mut news: Vec<u8>) {
+        if !news.is_empty() {
+            for at in 0..self.served[region].guests.len() {
+                let number = self.served[region].guests[at];
+                self.outs[number].bytes.extend_from_slice(&news);
+                self.touch(number);
+            }
+            news.clear();
+        }
+        self.news = news;
+    }
+
+    /// Sends on what was sent to mailboxes of guests; `own` is the one that is served.
+    pub(super) fn forward_sent(&mut self, region: usize, number: usize, own: &mut Guest) {
+        let mut sent = std::mem::take(&mut self.sent);
+        for to in sent.drain(..) {
+            let seated = self.served[region].seated.get(usize::from(to.endpoint.index));
+            let Some((guest, lane)) = seated.copied().flatten() else { continue };
+            let out = &mut self.outs[guest].bytes;
+            let receiver =
+                if guest == number { Some(&mut *own) } else { self.guests[guest].as_mut() };
+            let seat = receiver.and_then(|receiver| receiver.seats.get_mut(&lane));
+            if seat.is_some_and(|seat| seat.forward_mail(lane, out)) && guest != number {
+                // At once: it is there when its sender is told so.
+                self.flush(guest);
+            }
+        }
+        self.sent = sent;
+    }
+
+    /// Ends every wait that has a reason to end.
+    fn look_at_waits(&mut self) {
+        let has_fired = self.parkers.have_fired();
+        if !has_fired && !std::mem::take(&mut self.has_changed) {
+            return;
+        }
+        self.has_changed = false;
+        let waiting: Vec<_> = self.waiting.iter().copied().collect();
+        for (number, lane) in waiting {
+            let Some(mut guest) = self.guests[number].take() else { continue };
+            self.look_at_waits_of(number, &mut guest, lane, has_fired);
+            self.guests[number] = Some(guest);
+        }
+        self.is_stale |= has_fired;
+    }
+
+    fn look_at_waits_of(&mut self, number: usize, guest: &mut Guest, lane: u32, has_fired: bool) {
+        let Some(seat) = guest.seats.get_mut(&lane) else { return };
+        if has_fired {
+            seat.endpoint.disarm();
+        }
+        let mut at = 0;
+        while at < seat.waits.len() {
+            let wait = &mut seat.waits[at];
+            // What was armed stays armed.
+            let woken = if has_fired || wait.is_over(&seat.endpoint) {
+                wait.poll(&seat.endpoint)
+            } else {
+                None
+            };
+            match woken {
+                None => at += 1,
+                Some(woken) => {
+                    let key = seat.waits.swap_remove(at).key;
+                    self.end_wait(number, guest.region, (lane, key), woken);
+                }
+            }
+        }
+        if seat.forward_mail(lane, &mut self.outs[number].bytes) {
+            self.touch(number);
+        }
+        if seat.waits.is_empty() {
+            self.waiting.remove(&(number, lane));
+        }
+    }
+
+    /// Tells a lane that its wait is over, and first what it must know by then.
+    pub(super) fn end_wait(
+        &mut self,
+        number: usize,
+        region: Option<usize>,
+        (lane, key): (u32, u32),
+        woken: Woken,
+    ) {
+        if let Some(region) = region {
+            self.tell_newcomers(region);
+            if let Woken::PeerGone(peer) = woken {
+                self.tell_death(region, peer);
+            }
+        }
+        let mut frame = Framing::new(&mut self.outs[number].bytes, reply::WOKEN);
+        frame.u32(lane).u32(key);
+        put_woken(&mut frame, woken);
+        frame.end();
+        self.touch(number);
+    }
+
+    /// Tells the guests of regions that are not found by their names any more.
+    fn look_for_regions(&mut self) {
+        let now = Instant::now();
+        for region in 0..self.served.len() {
+            if self.served[region].finds_itself_gone(now) {
+                let mut news = std::mem::take(&mut self.news);
+                Framing::new(&mut news, reply::GONE).end();
+                self.tell_all(region, news);
+            }
+        }
+    }
+
+    /// The seat of a lane is empty from now on, and everybody learns that its endpoint is dead.
+    pub(super) fn detach(&mut self, number: usize, guest: &mut Guest, lane: u32) {
+        let Some(region) = guest.region else { return };
+        let Some(seat) = guest.seats.remove(&lane) else { return };
+        let id = seat.endpoint.id();
+        self.is_stale |= self.waiting.remove(&(number, lane));
+        self.served[region].seated[usize::from(id.index)] = None;
+        drop(seat);
+        self.tell_death(region, id);
+        self.has_changed = true;
+    }
+}

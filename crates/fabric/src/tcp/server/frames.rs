@@ -1,0 +1,368 @@
+//! What is done for each frame of a client.
+
+use crate::addr::{Mailbox, Slot};
+use crate::connection::Connection;
+use crate::endpoint::{Endpoint, Posted};
+use crate::error::{ConnectError, Fault, chain};
+use crate::shm::Host;
+use crate::tcp::client::put_peer;
+use crate::tcp::clock::boot_time;
+use crate::tcp::wire::{
+    Fields, Framing, Garbled, MAGIC, VERSION, call, put_end, reply, request, take_link, take_watch,
+};
+use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX};
+
+use super::executor::{Executor, HangUp};
+use super::guest::{Guest, Seat, Waiting};
+use super::served::Served;
+
+impl Executor {
+    pub(super) fn handle(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        frame: &[u8],
+    ) -> Result<(), HangUp> {
+        let mut fields = Fields(frame);
+        let kind = fields.u8()?;
+        if kind == request::HELLO {
+            return self.greet(number, guest, fields);
+        }
+        let region = guest.region.ok_or(HangUp::Garbled)?;
+        let lane = fields.u32()?;
+        match kind {
+            request::ATTACH => {
+                fields.end()?;
+                self.attach(number, guest, region, lane)
+            }
+            request::DETACH => {
+                fields.end()?;
+                self.detach(number, guest, lane);
+                Ok(())
+            }
+            request::VERBS => self.execute(number, guest, region, lane, fields),
+            request::PUBLISH => self.publish(guest, lane, fields),
+            request::WAIT => self.begin_wait(number, guest, lane, fields),
+            request::END_WAIT => self.forget_wait(number, guest, lane, fields),
+            request::TOOK => self.took(number, guest, lane, fields),
+            request::ASK => self.tell_lives(number, guest, lane, fields),
+            request::CALL => self.call(number, region, lane, fields),
+            _ => Err(HangUp::Garbled),
+        }
+    }
+
+    fn greet(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let (magic, version, name) = (fields.u64()?, fields.u16()?, fields.text()?);
+        fields.end()?;
+        if magic != MAGIC || guest.region.is_some() {
+            return Err(HangUp::Garbled);
+        }
+        if version != VERSION {
+            return Err(HangUp::Declined(format!(
+                "it speaks version {VERSION} of the protocol, not {version}"
+            )));
+        }
+        let region = self.served_by_name(name);
+        let region = region.map_err(|error| HangUp::Declined(chain(&error)))?;
+        guest.region = Some(region);
+        // Who came is told to the others first, so that all know the same.
+        self.tell_newcomers(region);
+        let served = &mut self.served[region];
+        served.welcome(&mut self.outs[number].bytes, boot_time());
+        served.guests.push(number);
+        self.touch(number);
+        Ok(())
+    }
+
+    fn served_by_name(&mut self, name: &str) -> Result<usize, ConnectError> {
+        let is_it = |served: &Served| !served.host.is_deleted() && served.host.name() == name;
+        if let Some(region) = self.served.iter().position(is_it) {
+            return Ok(region);
+        }
+        let mut options = self.options.clone();
+        name.clone_into(&mut options.name);
+        self.served.push(Served::new(Host::open(&options)?));
+        Ok(self.served.len() - 1)
+    }
+
+    fn attach(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        region: usize,
+        lane: u32,
+    ) -> Result<(), HangUp> {
+        let limit = self.limits.lanes;
+        let attached = if guest.seats.contains_key(&lane) {
+            return Err(HangUp::Garbled);
+        } else if guest.seats.len() >= limit {
+            Err(format!("a connection has at most {limit} lanes"))
+        } else {
+            self.served[region].host.endpoint().map_err(|error| chain(&error))
+        };
+        match attached {
+            Ok(endpoint) => {
+                let id = endpoint.id();
+                self.served[region].seated[usize::from(id.index)] = Some((number, lane));
+                guest.seats.insert(lane, Seat::new(endpoint));
+                self.tell_newcomers(region);
+                let out = &mut self.outs[number].bytes;
+                Framing::new(out, reply::ATTACHED).u32(lane).id(id).end();
+            }
+            Err(why) => {
+                let out = &mut self.outs[number].bytes;
+                Framing::new(out, reply::DECLINED).u32(lane).text(&why).end();
+            }
+        }
+        self.touch(number);
+        Ok(())
+    }
+
+    /// Executes a verb or chain, tells the lane what it must know by then, and how it ended.
+    fn execute(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        region: usize,
+        lane: u32,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let (ticket, count) = (fields.u32()?, fields.u8()?);
+        if usize::from(count) > CHAIN_MAX {
+            return Err(HangUp::Garbled);
+        }
+        let mut checked = fields;
+        for _ in 0..count.max(1) {
+            take_link(&mut checked, &mut self.data)?;
+        }
+        checked.end()?;
+        // A lane that has gone hears nothing.
+        if !guest.seats.contains_key(&lane) {
+            return Ok(());
+        }
+        let (mut data, mut bytes) =
+            (std::mem::take(&mut self.data), std::mem::take(&mut self.answer));
+        let mut answer = Framing::new(&mut bytes, reply::DONE);
+        answer.u32(lane).u32(ticket).u8(count);
+        for _ in 0..count.max(1) {
+            let verb = take_link(&mut fields, &mut data)?.verb;
+            self.execute_verb((number, guest, lane), region, &verb, &mut answer);
+        }
+        answer.end();
+        self.data = data;
+        self.tell_newcomers(region);
+        if !self.sent.is_empty() {
+            self.has_changed = true;
+            self.forward_sent(region, number, guest);
+        }
+        let out = &mut self.outs[number].bytes;
+        if let Some(seat) = guest.seats.get_mut(&lane) {
+            seat.forward_mail(lane, out);
+        }
+        out.extend_from_slice(&bytes);
+        bytes.clear();
+        self.answer = bytes;
+        self.touch(number);
+        Ok(())
+    }
+
+    /// Executes one verb of a lane, and writes how it ended.
+    fn execute_verb(
+        &mut self,
+        (number, guest, lane): (usize, &Guest, u32),
+        region: usize,
+        verb: &Verb<'_>,
+        answer: &mut Framing<'_>,
+    ) {
+        let endpoint = &guest.seats[&lane].endpoint;
+        let ended = match *verb {
+            Verb::Send { to, .. } if self.is_full(number, guest, region, to) => {
+                Err(Fault::MailboxFull)
+            }
+            verb => match endpoint.post(verb) {
+                Posted::Done(ended) => ended,
+                Posted::Pending(_) => {
+                    unreachable!("a verb of shared memory completes within its post")
+                }
+            },
+        };
+        let mut words = [0; WORDS_MAX];
+        let read = match *verb {
+            Verb::Read { words: count, .. } if ended.is_ok() => {
+                endpoint.copy_read(0, &mut words[..usize::from(count)])
+            }
+            _ => 0,
+        };
+        put_end(answer, verb, ended, endpoint.old(), &words[..read]);
+        match *verb {
+            Verb::Read { .. } => {}
+            Verb::Send { to, .. } => self.sent.push(to),
+            _ => self.has_changed = true,
+        }
+    }
+
+    /// Whether a guest that is to get a message has as many as it takes; `own` is served.
+    fn is_full(&self, number: usize, own: &Guest, region: usize, to: Mailbox) -> bool {
+        let seated = self.served[region].seated.get(usize::from(to.endpoint.index));
+        let Some((guest, lane)) = seated.copied().flatten() else { return false };
+        let receiver = if guest == number { Some(own) } else { self.guest(guest) };
+        let seat = receiver.and_then(|receiver| receiver.seats.get(&lane));
+        // Of any other life the endpoint says itself what becomes of it.
+        seat.is_some_and(|seat| seat.endpoint.id() == to.endpoint && seat.is_full(to.slot))
+    }
+
+    fn publish(
+        &mut self,
+        guest: &mut Guest,
+        lane: u32,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let (slot, word, value) = (Slot(fields.u8()?), fields.u8()?, fields.u64()?);
+        fields.end()?;
+        let Some(seat) = guest.seats.get(&lane) else { return Ok(()) };
+        let is_word = usize::from(word) < crate::endpoint::RECORD_WORDS;
+        if slot.0 >= seat.endpoint.slots() || !is_word {
+            return Err(HangUp::Garbled);
+        }
+        seat.endpoint.publish(slot, word.into(), value);
+        self.has_changed = true;
+        Ok(())
+    }
+
+    fn begin_wait(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        lane: u32,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let (key, watch) = (fields.u32()?, take_watch(&mut fields)?);
+        fields.end()?;
+        let region = guest.region;
+        let Some(seat) = guest.seats.get_mut(&lane) else { return Ok(()) };
+        if watch.mail.is_some_and(|slot| slot.0 >= seat.endpoint.slots()) {
+            return Err(HangUp::Garbled);
+        }
+        if seat.waits.len() >= self.limits.waits {
+            let limit = self.limits.waits;
+            return Err(HangUp::Declined(format!("a lane has at most {limit} waits")));
+        }
+        if seat.forward_mail(lane, &mut self.outs[number].bytes) {
+            self.touch(number);
+        }
+        let mut wait = Waiting::new(key, watch);
+        match wait.poll(&seat.endpoint) {
+            Some(woken) => self.end_wait(number, region, (lane, key), woken),
+            None => {
+                seat.waits.push(wait);
+                self.waiting.insert((number, lane));
+                self.is_stale = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_wait(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        lane: u32,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let key = fields.u32()?;
+        fields.end()?;
+        let Some(seat) = guest.seats.get_mut(&lane) else { return Ok(()) };
+        // It may have ended here meanwhile.
+        if let Some(at) = seat.waits.iter().position(|wait| wait.key == key) {
+            seat.waits.swap_remove(at).end(&seat.endpoint);
+            if seat.waits.is_empty() {
+                self.waiting.remove(&(number, lane));
+            }
+            self.is_stale = true;
+        }
+        Ok(())
+    }
+
+    fn took(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        lane: u32,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let slot = Slot(fields.u8()?);
+        fields.end()?;
+        let Some(seat) = guest.seats.get_mut(&lane) else { return Ok(()) };
+        if !seat.took(slot) {
+            return Err(HangUp::Garbled);
+        }
+        if seat.forward_mail(lane, &mut self.outs[number].bytes) {
+            self.touch(number);
+        }
+        Ok(())
+    }
+
+    /// Tells who of these is dead, and what lies in the lane's mailboxes.
+    fn tell_lives(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        lane: u32,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let ids = fields.ids()?;
+        fields.end()?;
+        let region = guest.region.ok_or(HangUp::Garbled)?;
+        let Some(seat) = guest.seats.get_mut(&lane) else { return Ok(()) };
+        if seat.forward_mail(lane, &mut self.outs[number].bytes) {
+            self.touch(number);
+        }
+        for id in ids {
+            if !self.served[region].region.is_alive(id) {
+                self.tell_death(region, id);
+            }
+        }
+        self.tell_newcomers(region);
+        Ok(())
+    }
+
+    fn call(
+        &mut self,
+        number: usize,
+        region: usize,
+        call_number: u32,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let host = &self.served[region].host;
+        let out = &mut self.outs[number].bytes;
+        let declined = |out: &mut Vec<u8>, error: &ConnectError| {
+            Framing::new(out, reply::DECLINED).u32(call_number).text(&chain(error)).end();
+        };
+        let heap_length = |out: &mut Vec<u8>| {
+            Framing::new(out, reply::ANSWER).u32(call_number).u64(host.heap().1).end();
+        };
+        match fields.u8()? {
+            call::HEAP => heap_length(out),
+            call::LENGTHEN => match host.lengthen(fields.u64()?) {
+                Ok(()) => heap_length(out),
+                Err(error) => declined(out, &error),
+            },
+            call::PEERS => {
+                let peers = host.peers();
+                let mut frame = Framing::new(out, reply::ANSWER);
+                frame.u32(call_number).u16(peers.len() as u16);
+                peers.iter().for_each(|peer| put_peer(&mut frame, peer));
+                frame.end();
+            }
+            _ => return Err(Garbled("a call in it is unknown").into()),
+        }
+        fields.end()?;
+        self.touch(number);
+        Ok(())
+    }
+}

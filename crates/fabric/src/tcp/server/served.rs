@@ -1,0 +1,105 @@
+//! A region that is served, and what its guests were told of who is there.
+
+use std::time::{Duration, Instant};
+
+use crate::addr::EndpointId;
+use crate::connection::Connection;
+use crate::endpoint::Nanos;
+use crate::shm::{Host, Region};
+use crate::tcp::clock::boot_id;
+use crate::tcp::wire::{Framing, MAGIC, VERSION, reply};
+
+/// How seldom is looked whether a region's file is still there.
+const LOOK_FOR_FILE: Duration = Duration::from_millis(20);
+
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) host: Host,
+    pub(super) region: Region,
+    /// Those who use it, by their numbers.
+    pub(super) guests: Vec<usize>,
+    /// By index, who has a seat there: the guest's number and the lane's.
+    pub(super) seated: Vec<Option<(usize, u32)>>,
+    /// How many had arrived when all were told.
+    seen: u64,
+    /// By index, the incarnation that lives there as far as was told; or 0.
+    told: Vec<u16>,
+    looked_at: Instant,
+    pub(super) is_gone: bool,
+}
+
+impl Served {
+    pub(super) fn new(host: Host) -> Self {
+        let region = host.region().clone();
+        let places = usize::from(region.places());
+        Self {
+            host,
+            region,
+            guests: Vec::new(),
+            seated: vec![None; places + 1],
+            seen: 0,
+            told: vec![0; places + 1],
+            looked_at: Instant::now(),
+            is_gone: false,
+        }
+    }
+
+    /// What a new guest is told first.
+    pub(super) fn welcome(&self, out: &mut Vec<u8>, now: Nanos) {
+        let (heap, heap_bytes) = self.host.heap();
+        let origin = self.host.origin();
+        let mut frame = Framing::new(out, reply::WELCOME);
+        frame.u64(MAGIC).u16(VERSION).u16(origin.incarnation).u64(origin.first_count);
+        frame.u64(heap.bits()).u64(heap_bytes).u64(self.region.records().bits());
+        frame.u16(self.host.places()).u16(self.region.places()).u8(self.region.slots());
+        frame.u64(now).u128(boot_id()).end();
+        for (index, incarnation) in self.told.iter().enumerate().filter(|(_, told)| **told != 0) {
+            put_peer(out, true, EndpointId { index: index as u16, incarnation: *incarnation });
+        }
+    }
+
+    /// Whether anybody came whom the guests were not told of.
+    #[inline]
+    pub(super) fn has_newcomers(&self) -> bool {
+        self.region.arrivals() != self.seen
+    }
+
+    /// What is to be told of newcomers: frames.
+    pub(super) fn newcomers(&mut self, news: &mut Vec<u8>) {
+        while self.has_newcomers() {
+            self.seen = self.region.arrivals();
+            for id in self.region.occupants() {
+                let told = &mut self.told[usize::from(id.index)];
+                if *told != id.incarnation {
+                    *told = id.incarnation;
+                    put_peer(news, true, id);
+                }
+            }
+        }
+    }
+
+    /// What is to be told of a death: a frame, if it was told of the life.
+    pub(super) fn death(&mut self, id: EndpointId, news: &mut Vec<u8>) {
+        if let Some(told) = self.told.get_mut(usize::from(id.index))
+            && *told == id.incarnation
+        {
+            *told = 0;
+            put_peer(news, false, id);
+        }
+    }
+
+    /// Looks, once in a while, whether those that connect by its name find another region. Returns
+    /// whether that is new.
+    pub(super) fn finds_itself_gone(&mut self, now: Instant) -> bool {
+        if self.is_gone || now.duration_since(self.looked_at) < LOOK_FOR_FILE {
+            return false;
+        }
+        self.looked_at = now;
+        self.is_gone = self.host.is_deleted();
+        self.is_gone
+    }
+}
+
+fn put_peer(out: &mut Vec<u8>, lives: bool, id: EndpointId) {
+    Framing::new(out, reply::PEER).u8(lives.into()).id(id).end();
+}

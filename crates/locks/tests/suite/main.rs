@@ -10,6 +10,7 @@ mod local;
 mod options;
 mod shm;
 mod sim;
+mod tcp;
 mod turns;
 mod unlisted;
 

@@ -63,6 +63,11 @@ impl Facts {
         if is_sound { Ok(facts) } else { Err(Garbled("its facts are not those of a region")) }
     }
 
+    /// Whether server and client read the same clock.
+    pub(super) fn has_one_clock(&self) -> bool {
+        self.clocks.0 == self.clocks.1
+    }
+
     /// A time of the server on the client's clock: never later than it was.
     fn on_own_clock(&self, theirs: Nanos) -> Nanos {
         let (server, client) = self.clocks;

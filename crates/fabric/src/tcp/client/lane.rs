@@ -11,7 +11,7 @@ use super::inbox::{Arrivals, Done, Inbox};
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{
     Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, NotSend, Park, Posted, RECORD_WORDS,
-    Ticket, Wait, WaitState, WideAtomics, Woken,
+    SyncedClock, Ticket, Wait, WaitState, WideAtomics, Woken,
 };
 use crate::error::Fault;
 use crate::hook::Hook;
@@ -505,6 +505,16 @@ impl Endpoint for TcpLane {
 impl MaskedAtomics for TcpLane {}
 
 impl WideAtomics for TcpLane {}
+
+/// On the server's own host, all read the clock of one kernel. Elsewhere nothing is known of how
+/// far clocks lie apart, so that no lease ends safely: there users of this ability wait for ever.
+impl SyncedClock for TcpLane {
+    fn clock_error(&self) -> Nanos {
+        /// As in shared memory.
+        const ONE_CLOCK_NS: Nanos = 1_000;
+        if self.channel.facts.has_one_clock() { ONE_CLOCK_NS } else { Nanos::MAX }
+    }
+}
 
 impl Park for TcpLane {
     fn park(&self) {

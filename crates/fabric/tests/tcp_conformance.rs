@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 
 use farlock_fabric::conformance::Stage;
-use farlock_fabric::shm::Region;
+use farlock_fabric::shm::{Host, Options, Region};
 use farlock_fabric::tcp::{Limits, Remote, Server, Stopper, TcpEndpoint};
 use farlock_fabric::{Addr, Connection, block_on};
 use support::TestDir;
@@ -34,10 +34,13 @@ impl<const SHARES: bool> Served<SHARES> {
         static STAGES: AtomicUsize = AtomicUsize::new(0);
         let number = STAGES.fetch_add(1, Ordering::Relaxed);
         let dir = TestDir::new(&format!("tcp-conformance-{number}"));
-        let server = Server::bind("127.0.0.1:0", dir.options(), Limits::default()).unwrap();
+        let options = dir.options();
+        let open =
+            move |name: &str| Host::open(&Options { name: name.to_owned(), ..options.clone() });
+        let server = Server::bind("127.0.0.1:0", open, Limits::default()).unwrap();
         let (address, stopper) = (server.address().unwrap().to_string(), server.stopper());
         let thread = std::thread::spawn(move || server.run().unwrap());
-        let remote = Remote::connect(&address, &dir.options().name).unwrap();
+        let remote = Remote::connect(&address, &dir.options().name, "test").unwrap();
         let heap = remote.heap();
         let (thread, remotes) = (Some(thread), vec![remote]);
         Self { dir, address, stopper, thread, remotes, heap, used: 0 }
@@ -50,7 +53,7 @@ impl<const SHARES: bool> Served<SHARES> {
     }
 
     fn connect(&self) -> Remote {
-        Remote::connect(&self.address, &self.dir.options().name).unwrap()
+        Remote::connect(&self.address, &self.dir.options().name, "test").unwrap()
     }
 }
 

@@ -1,9 +1,256 @@
-//! The fabric that sessions connect by. Only what [`Connection`] promises is asked of it elsewhere.
+//! The fabrics that sessions connect by: memory of this host, or a server's over TCP. Only what
+//! [`Connection`] promises is asked of them elsewhere.
+//!
+//! A session has one of them for its whole life. What is hot is written for memory at hand, whose
+//! verbs complete where they are posted; over TCP a verb blocks its thread for a round trip.
 
-use farlock_fabric::{Connection, Host};
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::task::{Context, Poll};
 
-pub(crate) type Region = Host;
-pub(crate) type Endpoint = <Region as Connection>::Endpoint;
-pub(crate) type Lane = <Region as Connection>::Lane;
-pub(crate) type Keeper = <Region as Connection>::Keeper;
-pub(crate) type Unparker = <Region as Connection>::Unparker;
+use farlock_fabric::tcp::{AtOnce, Remote, TcpKeeper, TcpUnparker};
+use farlock_fabric::{
+    Addr, ConnectError, Connection, EndpointId, Envelope, Fault, Host, HostOptions, LinkDone,
+    MaskedAtomics, Nanos, Origin, Park, Peer, Posted, Slot, Ticket, Verb, Wait, WaitState,
+    WideAtomics, Woken,
+};
+use farlock_fabric::{Link, shm};
+
+/// A region of this host, or of a server.
+#[derive(Clone, Debug)]
+pub(crate) enum Region {
+    Here(Host),
+    There(Remote),
+}
+
+/// One of its lanes.
+#[derive(Debug)]
+pub(crate) enum Lane {
+    Here(shm::Lane),
+    There(AtOnce),
+}
+
+/// Keeps a lane.
+#[derive(Debug)]
+#[must_use = "the endpoint lives as long as its keeper"]
+pub(crate) enum Keeper {
+    Here(shm::Keeper),
+    There(TcpKeeper),
+}
+
+/// Ends the parks of a thread, by whichever of the two it sleeps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unparker {
+    here: shm::Unparker,
+    there: TcpUnparker,
+}
+
+/// A lane with its keeper.
+pub(crate) struct Endpoint {
+    lane: Lane,
+    _keeper: Keeper,
+}
+
+impl farlock_fabric::hook::Hook for Endpoint {
+    type Inner = Lane;
+
+    fn inner(&self) -> &Lane {
+        &self.lane
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lane.fmt(f)
+    }
+}
+
+impl Region {
+    /// See [`Host::open`].
+    pub(crate) fn open(options: &HostOptions) -> Result<Self, ConnectError> {
+        Host::open(options).map(Self::Here)
+    }
+
+    /// See [`Remote::connect`].
+    pub(crate) fn connect(server: &str, name: &str, label: &str) -> Result<Self, ConnectError> {
+        Remote::connect(server, name, label).map(Self::There)
+    }
+
+    /// See [`Host::reset`].
+    pub(crate) fn reset(options: &HostOptions) -> Result<Self, ConnectError> {
+        Host::reset(options).map(Self::Here)
+    }
+
+    /// See [`Host::remove`].
+    pub(crate) fn remove(dir: &Path, name: &str) -> Result<bool, ConnectError> {
+        Host::remove(dir, name)
+    }
+
+    /// See [`Host::list`].
+    pub(crate) fn list(dir: &Path) -> Result<Vec<String>, ConnectError> {
+        Host::list(dir)
+    }
+}
+
+/// What it is of either.
+macro_rules! either {
+    ($kind:ident: $this:expr, $inner:ident => $result:expr) => {
+        match $this {
+            $kind::Here($inner) => $result,
+            $kind::There($inner) => $result,
+        }
+    };
+}
+
+impl Connection for Region {
+    type Endpoint = Endpoint;
+    type Lane = Lane;
+    type Keeper = Keeper;
+    type Unparker = Unparker;
+
+    fn name(&self) -> &str {
+        either!(Self: self, region => region.name())
+    }
+
+    fn heap(&self) -> (Addr, u64) {
+        either!(Self: self, region => region.heap())
+    }
+
+    fn lengthen(&self, heap_bytes: u64) -> Result<(), ConnectError> {
+        either!(Self: self, region => region.lengthen(heap_bytes))
+    }
+
+    fn origin(&self) -> Origin {
+        either!(Self: self, region => region.origin())
+    }
+
+    fn places(&self) -> u16 {
+        either!(Self: self, region => region.places())
+    }
+
+    fn is_deleted(&self) -> bool {
+        either!(Self: self, region => region.is_deleted())
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        either!(Self: self, region => region.peers())
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, ConnectError> {
+        let (lane, keeper) = self.lane(false)?;
+        Ok(Endpoint { lane, _keeper: keeper })
+    }
+
+    fn lane(&self, is_tethered: bool) -> Result<(Lane, Keeper), ConnectError> {
+        Ok(match self {
+            Self::Here(host) => {
+                let (lane, keeper) = host.lane(is_tethered)?;
+                (Lane::Here(lane), Keeper::Here(keeper))
+            }
+            Self::There(remote) => {
+                let (lane, keeper) = remote.lane(is_tethered)?;
+                (Lane::There(AtOnce::new(lane)), Keeper::There(keeper))
+            }
+        })
+    }
+
+    fn tether(keeper: &Keeper) -> io::Result<Option<OwnedFd>> {
+        match keeper {
+            Keeper::Here(keeper) => Host::tether(keeper),
+            Keeper::There(keeper) => Remote::tether(keeper),
+        }
+    }
+
+    fn own_thread(&self) -> impl Sized + use<> {
+        match self {
+            Self::Here(host) => Some(host.own_thread()),
+            Self::There(_) => None,
+        }
+    }
+
+    fn unparker(lane: &Lane) -> Unparker {
+        match lane {
+            Lane::Here(lane) => Unparker { here: Host::unparker(lane), ..Unparker::default() },
+            Lane::There(lane) => {
+                Unparker { there: Remote::unparker(lane.lane()), ..Unparker::default() }
+            }
+        }
+    }
+
+    fn unpark(unparker: &Unparker) {
+        Host::unpark(&unparker.here);
+        Remote::unpark(&unparker.there);
+    }
+
+    /// They are lanes of one region: all here, or all there.
+    fn park_all<'l>(lanes: impl Iterator<Item = &'l Lane> + Clone, unparker: &Unparker) {
+        let here = lanes.clone().filter_map(|lane| match lane {
+            Lane::Here(lane) => Some(lane),
+            Lane::There(_) => None,
+        });
+        if here.clone().next().is_some() {
+            return Host::park_all(here, &unparker.here);
+        }
+        let there = lanes.filter_map(|lane| match lane {
+            Lane::Here(_) => None,
+            Lane::There(lane) => Some(lane.lane()),
+        });
+        Remote::park_all(there, &unparker.there);
+    }
+}
+
+/// Every method goes on to the lane inside.
+macro_rules! of_either {
+    ($(fn $name:ident(&self $(, $argument:ident: $kind:ty)*) $(-> $result:ty)?;)+) => {
+        $(#[inline(always)]
+        fn $name(&self $(, $argument: $kind)*) $(-> $result)? {
+            either!(Self: self, lane => lane.$name($($argument),*))
+        })+
+    };
+}
+
+impl farlock_fabric::Endpoint for Lane {
+    const COMPLETES_IN_POST: bool = true;
+    const WATCHES_MEMORY: bool = true;
+    /// Over TCP a look costs a round trip for each who is there; waiters look ever more seldom.
+    const LOOKS_AROUND_CHEAPLY: bool = true;
+    const SHARES_PROCESSORS: bool = true;
+
+    of_either! {
+        fn id(&self) -> EndpointId;
+        fn slots(&self) -> u8;
+        fn post(&self, verb: Verb<'_>) -> Posted;
+        fn post_chain(&self, chain: &[Link<'_>]) -> Posted;
+        fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
+        fn abandon(&self, ticket: Ticket);
+        fn old(&self) -> u128;
+        fn link(&self, index: usize) -> LinkDone;
+        fn copy_read(&self, index: usize, into: &mut [u64]) -> usize;
+        fn receive(&self, slot: Slot) -> Option<Envelope>;
+        fn has_unread(&self, slot: Slot) -> bool;
+        fn poll_wait(
+            &self, wait: &Wait<'_>, state: &mut WaitState, cx: &mut Context<'_>
+        ) -> Poll<Woken>;
+        fn end_wait(&self, state: &mut WaitState);
+        fn now(&self) -> Nanos;
+        fn random(&self) -> u64;
+        fn publish(&self, slot: Slot, word: usize, value: u64);
+        fn record(&self, index: u16, slot: Slot) -> Addr;
+        fn endpoints(&self) -> u16;
+        fn occupied_from(&self, index: u16) -> Option<u16>;
+        fn occupant(&self, index: u16) -> Option<EndpointId>;
+        fn is_alive(&self, id: EndpointId) -> bool;
+    }
+}
+
+impl MaskedAtomics for Lane {}
+
+impl WideAtomics for Lane {}
+
+impl Park for Lane {
+    fn park(&self) {
+        either!(Self: self, lane => lane.park());
+    }
+}

@@ -254,6 +254,10 @@ impl SessionError {
                 ConnectError::NoSpace { .. } => "region-no-space",
                 ConnectError::Locked { .. } => "region-locked",
                 ConnectError::Full { .. } => "region-full",
+                ConnectError::Unreachable { .. } => "server-unreachable",
+                ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => "server-silent",
+                ConnectError::Garbled { .. } | ConnectError::OtherVersion { .. } => "server-other",
+                ConnectError::Declined { .. } => "server-declined",
                 ConnectError::Stale
                 | ConnectError::ThreadFull { .. }
                 | ConnectError::NoBeacon { .. }
@@ -304,6 +308,15 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
             "`farlock ls` shows who is there; use another --region, or wait"
         }
         ConnectError::Stale => "try again",
+        ConnectError::Unreachable { .. } => {
+            "see that `farlock serve` runs there, and that its address is the one given"
+        }
+        ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => {
+            "see whether `farlock serve` runs there, and whether it is stopped or overloaded"
+        }
+        ConnectError::Garbled { .. } => "see what listens there: it is no `farlock serve`",
+        ConnectError::OtherVersion { .. } => "use the same version of farlock on both sides",
+        ConnectError::Declined { .. } => "what the server says above tells what to do",
         ConnectError::System { source, .. } => {
             what_is_short(source).unwrap_or("check what the system says above")
         }
@@ -442,6 +455,14 @@ mod tests {
             ConnectError::IncarnationsExhausted { name },
             ConnectError::Io { what: "open", path, source: refused() },
             ConnectError::Full { endpoints: 5 },
+            ConnectError::Unreachable { server: "h:1".to_owned(), source: refused() },
+            ConnectError::HungUp { server: "h:1".to_owned() },
+            ConnectError::NoAnswer {
+                server: "h:1".to_owned(),
+                within: std::time::Duration::from_secs(5),
+            },
+            ConnectError::OtherVersion { server: "h:1".to_owned(), theirs: 2, ours: 1 },
+            ConnectError::Declined { server: "h:1".to_owned(), why: "it is full".to_owned() },
             ConnectError::Stale,
             ConnectError::ThreadFull { keepers: 2000 },
             ConnectError::System { what: "attach to the region", source: refused() },

@@ -44,6 +44,9 @@ pub struct RegionOptions {
     /// The directory of durable incarnations, on disk: an absolute path. Tokens increase as long as
     /// it survives.
     pub state_dir: PathBuf,
+    /// The server whose region it is, as `host:port`; `None` for a region of this host, where `dir`
+    /// and `state_dir` say.
+    pub server: Option<String>,
     /// The region's name.
     pub name: String,
     /// What `farlock ls` calls this process; at most 40 bytes are shown. Empty: its program.
@@ -63,6 +66,7 @@ impl RegionOptions {
             dir: dir.into(),
             instead_of: None,
             state_dir: state_dir.into(),
+            server: None,
             name: DEFAULT_REGION.to_owned(),
             label: String::new(),
             patience: None,
@@ -97,6 +101,13 @@ impl RegionOptions {
             .or_else(|| home("HOME").map(|home| home.join(".local/state/farlock")))
             .unwrap_or_else(|| PathBuf::from("/var/tmp").join(&own));
         Self { instead_of, ..Self::new(dir, state_dir) }
+    }
+
+    /// The region [`DEFAULT_REGION`] of this server, `host:port`: see [`Session::connect`].
+    ///
+    /// [`Session::connect`]: crate::Session::connect
+    pub fn of_server(server: impl Into<String>) -> Self {
+        Self { server: Some(server.into()), ..Self::new("/", "/") }
     }
 
     /// The same, but the region of this name.
@@ -159,12 +170,18 @@ impl RegionOptions {
 
     /// Connects to the region, which is created with a service's capacities where it is missing.
     pub(crate) fn connect(&self) -> Result<Region, ConnectError> {
+        if let Some(server) = &self.server {
+            return Region::connect(server, &self.name, &self.shown_as());
+        }
         self.check_dirs()?;
         Region::open(&self.of_host())
     }
 
     /// Connects to the region if it is there, to read.
     pub(crate) fn observe(&self) -> Result<Region, ConnectError> {
+        if let Some(server) = &self.server {
+            return Region::connect(server, &self.name, &self.shown_as());
+        }
         self.check_dirs()?;
         Region::open(&HostOptions { create: false, read_only: true, ..self.of_host() })
     }
@@ -178,10 +195,15 @@ impl RegionOptions {
         })
     }
 
+    /// What this process is called.
+    pub(crate) fn shown_as(&self) -> String {
+        if self.label.is_empty() { program() } else { self.label.clone() }
+    }
+
     /// What the host is asked for.
     pub(crate) fn of_host(&self) -> HostOptions {
         let mut options = HostOptions::new(&self.dir, &self.state_dir, &self.name);
-        options.label = if self.label.is_empty() { program() } else { self.label.clone() };
+        options.label = self.shown_as();
         options.patience = self.patience;
         options.endpoints = self.places;
         options.slots = SLOTS;

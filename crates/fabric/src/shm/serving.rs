@@ -4,6 +4,7 @@
 use super::endpoint::Shm;
 use super::keeper::PlaceKeeper;
 use super::primitive::Ordering;
+use super::process::Process;
 use super::region::{REGION, Region};
 use crate::addr::{Addr, EndpointId};
 use crate::endpoint::{Nanos, Wait};
@@ -37,7 +38,33 @@ impl Region {
     }
 }
 
+/// Who has an endpoint, for display.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner {
+    pub(crate) pid: u32,
+    /// When it started, in clock ticks after boot; 0 where that is not known.
+    pub(crate) started_ticks: u64,
+    pub(crate) label: String,
+}
+
+impl Owner {
+    /// This process, under this name.
+    pub(crate) fn this(label: String) -> Self {
+        let Process { pid, started_ticks } = Process::own();
+        Self { pid, started_ticks, label }
+    }
+}
+
 impl<K: PlaceKeeper> Shm<K> {
+    /// Has others shown that this endpoint is that one's.
+    pub(crate) fn show_as(&self, owner: &Owner) {
+        let place = self.region.mapping().place(self.identity().index);
+        let display = &place.expect("an endpoint has a place").display;
+        display.pid.store(owner.pid.into(), Ordering::Relaxed);
+        display.started_ticks.store(owner.started_ticks, Ordering::Relaxed);
+        display.set_label(&owner.label);
+    }
+
     /// Whether a look would end this wait. Nothing is armed.
     pub(crate) fn has_ended(&self, wait: &Wait<'_>) -> bool {
         self.look(wait).is_some()

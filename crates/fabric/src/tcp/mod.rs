@@ -37,6 +37,6 @@ mod clock;
 mod server;
 mod wire;
 
-pub use client::{Remote, TcpEndpoint, TcpKeeper, TcpLane, Unparker as TcpUnparker};
+pub use client::{AtOnce, Remote, TcpEndpoint, TcpKeeper, TcpLane, Unparker as TcpUnparker};
 pub use server::{Limits, Server, Stopper};
 pub use wire::Garbled;

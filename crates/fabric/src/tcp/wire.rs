@@ -51,6 +51,8 @@ pub(super) mod request {
     pub(in super::super) const ASK: u8 = 9;
     /// A question about the region as a whole.
     pub(in super::super) const CALL: u8 = 10;
+    /// The first and only of a tether's connection: magic, version, what it was given.
+    pub(in super::super) const TETHER: u8 = 11;
 }
 
 /// What a frame says that the server sends.
@@ -83,6 +85,8 @@ pub(super) mod call {
     pub(in super::super) const LENGTHEN: u8 = 2;
     /// Who is there.
     pub(in super::super) const PEERS: u8 = 3;
+    /// What a tether of this lane is to say.
+    pub(in super::super) const TETHER: u8 = 4;
 }
 
 /// What came is not what this version of farlock sends.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 
-use farlock_fabric::shm::Options;
+use farlock_fabric::shm::{Host, Options};
 use farlock_fabric::tcp::{Limits, Remote, Server as TcpServer, Stopper, TcpEndpoint};
 use farlock_fabric::{Addr, Connection, Endpoint, Nanos, Verb, block_on};
 use farlock_locks::lock::Server;
@@ -35,12 +35,14 @@ impl TcpStage {
         options.endpoints = 128;
         options.seed = Some(u64::from(number));
         std::fs::create_dir_all(&dir).expect("a directory in memory can be made");
-        let server = TcpServer::bind("127.0.0.1:0", options, Limits::default());
+        let open = move |_: &str| Host::open(&options);
+        let server = TcpServer::bind("127.0.0.1:0", open, Limits::default());
         let server = server.expect("a port of this host is free");
         let (address, stopper) = (server.address().expect("it listens"), server.stopper());
         #[expect(clippy::disallowed_methods, reason = "it is the world, and no protocol")]
         let thread = std::thread::spawn(move || server.run().expect("it serves to the end"));
-        let remote = Remote::connect(&address.to_string(), "suite").expect("the server answers");
+        let remote =
+            Remote::connect(&address.to_string(), "suite", "suite").expect("the server answers");
         let (next, bytes) = remote.heap();
         let own = remote.endpoint().expect("the region is empty");
         let (end, servers, thread) = (next.plus(bytes), Vec::new(), Some(thread));

@@ -19,6 +19,7 @@ mod ls;
 mod places;
 mod region;
 mod report;
+mod serve;
 mod terminal;
 
 use std::ffi::OsString;
@@ -51,6 +52,7 @@ enum Command {
     Lock(lock::Args),
     Ls(ls::Args),
     Region(region::Args),
+    Serve(serve::Args),
 }
 
 /// Runs the command line, of these words.
@@ -142,6 +144,7 @@ fn run(command: Command, places: &Places) -> Result<Exit, Failure> {
         Command::Lock(args) => lock::run(args, places),
         Command::Ls(args) => ls::run(&args, places),
         Command::Region(args) => region::run(&args, places),
+        Command::Serve(args) => serve::run(&args, places),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use farlock_fabric::{
-    Connection as _, Endpoint, EndpointId, Fault, HostOptions, block_on, fork_count,
+    ConnectError, Connection as _, Endpoint, EndpointId, Fault, HostOptions, block_on, fork_count,
 };
 use farlock_kv::index::Race;
 use farlock_kv::{Index as _, OpenError, Shape};
@@ -56,7 +56,7 @@ pub(super) struct Owning {
 
 /// The region of a store of this name: a file of its own beside the regions of locks, so that it
 /// grows and ends by itself.
-pub(super) fn host_options(region: &RegionOptions, name: &str) -> HostOptions {
+pub(crate) fn host_options(region: &RegionOptions, name: &str) -> HostOptions {
     let below = |dir: &std::path::Path| dir.join(".stores").join(&region.name);
     let mut options = region.of_host();
     (options.dir, options.state_dir) = (below(&region.dir), below(&region.state_dir));
@@ -65,6 +65,22 @@ pub(super) fn host_options(region: &RegionOptions, name: &str) -> HostOptions {
     options.heap_bytes = BYTES_FIRST;
     options.growing_by(BYTES_MAX - BYTES_FIRST)
 }
+
+fn connect(options: &RegionOptions, name: &str) -> Result<Region, ConnectError> {
+    match &options.server {
+        Some(server) => Region::connect(server, &served_name(options, name), &options.shown_as()),
+        None => Region::open(&host_options(options, name)),
+    }
+}
+
+/// What a server's clients call the region of a store.
+fn served_name(region: &RegionOptions, store: &str) -> String {
+    format!("{}{STORE_OF}{store}", region.name)
+}
+
+/// Between the names of a region and of a store in it, where a server is asked for the store. A
+/// region has no such name.
+pub(crate) const STORE_OF: char = '/';
 
 /// What lies where in the region of a store. It is the same in all of them, however long they are.
 fn shape_in(region: &Region) -> Shape {
@@ -77,7 +93,7 @@ impl Hub {
     /// Opens a store, which is created where it is missing.
     pub(super) fn open(options: &RegionOptions, name: &str) -> Result<Self, KvError> {
         let open = |source| KvError::Open { name: name.to_owned(), source };
-        let region = Region::open(&host_options(options, name)).map_err(open)?;
+        let region = connect(options, name).map_err(open)?;
         let (orders, ordered) = channel();
         let shape = shape_in(&region);
         let unparker = Unparker::default();

@@ -50,6 +50,19 @@ impl Session {
         Self::open_as(options, Tether::Free)
     }
 
+    /// Opens a session in the region [`DEFAULT_REGION`](crate::DEFAULT_REGION) of a server,
+    /// `host:port`, over TCP. [`RegionOptions::of_server`] names others.
+    ///
+    /// Everything is as in a session of this host, with these differences. A verb is a round trip,
+    /// for which an async acquisition blocks its thread too. When the connection ends, or the
+    /// server, the session has ended and what it held is lost.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn connect(server: impl Into<String>) -> Result<Self, SessionError> {
+        Self::open(&RegionOptions::of_server(server))
+    }
+
     /// The same, but its guards have tethers, by which children keep what is held from others when
     /// this process dies: see [`Guard::tether`](crate::Guard::tether). `farlock lock` uses it for
     /// its command.

@@ -23,8 +23,9 @@ impl Channel {
         inbox: &Arc<Inbox>,
         bell: &Unparker,
     ) -> Result<EndpointId, ConnectError> {
+        let owner = &self.owner;
         self.say(request::ATTACH, |frame| {
-            frame.u32(number);
+            frame.u32(number).u32(owner.pid).u64(owner.started_ticks).text(&owner.label);
         });
         let answer = self.answer(inbox, bell)?;
         self.read_answer(&answer, reply::ATTACHED, |fields| {
@@ -42,6 +43,14 @@ impl Channel {
             };
         })?;
         self.read_answer(&answer, reply::ANSWER, |fields| fields.u64())
+    }
+
+    /// What a tether of this lane is to say.
+    pub(super) fn tether_secret(&self, lane: u32) -> Result<u128, ConnectError> {
+        let answer = self.ask(|frame| {
+            frame.u8(call::TETHER).u32(lane);
+        })?;
+        self.read_answer(&answer, reply::ANSWER, |fields| fields.u128())
     }
 
     /// Who is there.

@@ -21,6 +21,7 @@ use super::inbox::{Done, Inbox};
 use crate::addr::{Addr, EndpointId, RegionId, Slot};
 use crate::connection::Origin;
 use crate::endpoint::{Envelope, Nanos};
+use crate::shm::serving::Owner;
 use crate::tcp::clock::{boot_id, boot_time};
 use crate::tcp::wire::{Ended, Fields, Framing, Garbled, next_frame, reply, take_end, take_woken};
 
@@ -87,6 +88,8 @@ pub(super) struct Channel {
     stream: TcpStream,
     pub(super) server: String,
     pub(super) region: String,
+    /// Whose it is.
+    pub(super) owner: Owner,
     pub(super) facts: Facts,
     outgoing: Mutex<Outgoing>,
     incoming: Mutex<Incoming>,
@@ -140,6 +143,7 @@ impl Channel {
     pub(super) fn new(
         stream: TcpStream,
         (server, region): (String, String),
+        owner: Owner,
         facts: Facts,
         rest: &[u8],
     ) -> io::Result<Arc<Self>> {
@@ -150,6 +154,7 @@ impl Channel {
             stream,
             server,
             region,
+            owner,
             facts,
             outgoing: Mutex::default(),
             incoming: Mutex::new(Incoming { bytes, filled: rest.len() }),

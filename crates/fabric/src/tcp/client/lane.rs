@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -64,13 +65,19 @@ pub struct TcpKeeper {
     channel: Arc<Channel>,
     number: u32,
     inbox: Arc<Inbox>,
+    /// Keeps it alive in whoever has it when this process dies.
+    pub(super) tether: Option<OwnedFd>,
     _not_send: NotSend,
 }
 
 impl TcpKeeper {
     pub(super) fn new(channel: &Arc<Channel>, number: u32, inbox: &Arc<Inbox>) -> Self {
         let (channel, inbox) = (Arc::clone(channel), Arc::clone(inbox));
-        Self { channel, number, inbox, _not_send: PhantomData }
+        Self { channel, number, inbox, tether: None, _not_send: PhantomData }
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
     }
 }
 
@@ -153,6 +160,23 @@ impl TcpLane {
         });
         self.has_looked.set(false);
         Posted::Pending(Ticket(ticket.into()))
+    }
+
+    /// Blocks until what was posted has completed.
+    pub(super) fn complete(&self, posted: Posted) -> Posted {
+        let Posted::Pending(ticket) = posted else { return posted };
+        self.flush();
+        loop {
+            let mut state = self.inbox.state();
+            let ended = self.take_done(&mut state, ticket.0 as u32);
+            let bell = state.bell.clone();
+            drop(state);
+            if let Some(ended) = ended {
+                return Posted::Done(ended);
+            }
+            // What else comes is fresh for the next park.
+            self.channel.sleep(&bell, None);
+        }
     }
 
     /// Sends what was said, and first what is to be asked.

@@ -1,5 +1,6 @@
 //! The client's side: a channel to a server, lanes over it, and the connection that gives them.
 
+mod at_once;
 mod bell;
 mod calls;
 mod channel;
@@ -7,6 +8,7 @@ mod inbox;
 mod lane;
 mod remote;
 
+pub use at_once::AtOnce;
 pub(super) use bell::Interrupt;
 pub use bell::Unparker;
 pub(super) use calls::put_peer;

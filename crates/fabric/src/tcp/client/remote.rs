@@ -14,6 +14,7 @@ use super::lane::{TcpEndpoint, TcpKeeper, TcpLane, park};
 use crate::addr::Addr;
 use crate::connection::{Connection, Origin, Peer};
 use crate::error::ConnectError;
+use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{
     FRAME_MAX, Fields, Framing, Garbled, HEAD, MAGIC, VERSION, next_frame, reply, request,
@@ -28,28 +29,34 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Remote(Arc<Channel>);
 
 impl Remote {
-    /// Connects to the region of this name by a server, which creates it where it is missing.
+    /// Connects to the region of this name by a server, `host:port`, which may create it where it
+    /// is missing. Others see this process under this label, of at most 40 bytes.
     ///
     /// # Errors
     /// See [`ConnectError`].
-    pub fn connect(server: &str, region: &str) -> Result<Self, ConnectError> {
+    pub fn connect(server: &str, region: &str, label: &str) -> Result<Self, ConnectError> {
         let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
-        let mut stream = reach(server).map_err(unreachable)?;
-        let prepared = stream
-            .set_nodelay(true)
-            .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-        prepared.map_err(unreachable)?;
-        let asked_at = boot_time();
         let mut hello = Vec::new();
-        let mut frame = Framing::new(&mut hello, request::HELLO);
-        frame.u64(MAGIC).u16(VERSION).text(region).end();
-        stream.write_all(&hello).map_err(unreachable)?;
-        let (greeting, rest) = first_frame(&mut stream, server)?;
+        Framing::new(&mut hello, request::HELLO).u64(MAGIC).u16(VERSION).text(region).end();
+        let asked_at = boot_time();
+        let (stream, greeting, rest) = greet(server, &hello)?;
         let facts = read_greeting(&greeting, server, asked_at)?;
         let names = (server.to_owned(), region.to_owned());
-        let channel = Channel::new(stream, names, facts, &rest);
+        let channel = Channel::new(stream, names, Owner::this(label.to_owned()), facts, &rest);
         Ok(Self(channel.map_err(unreachable)?))
+    }
+
+    /// A connection that keeps a lane alive, whoever has it, and can do nothing else.
+    fn tie(&self, lane: u32) -> Result<OwnedFd, ConnectError> {
+        let (channel, server) = (&self.0, &self.0.server);
+        let secret = channel.tether_secret(lane)?;
+        let mut hello = Vec::new();
+        Framing::new(&mut hello, request::TETHER).u64(MAGIC).u16(VERSION).u128(secret).end();
+        let (stream, answer, _) = greet(server, &hello)?;
+        match answer.first() {
+            Some(&reply::ANSWER) => Ok(stream.into()),
+            _ => Err(declined_or_garbled(&answer, server)),
+        }
     }
 
     fn attach(&self) -> Result<(TcpLane, TcpKeeper), ConnectError> {
@@ -66,6 +73,20 @@ impl Remote {
         let seed = if drawn == Ok(8) { u64::from_ne_bytes(seed) } else { boot_time() };
         Ok((TcpLane::new(channel, number, id, (&inbox, &bell), seed), keeper))
     }
+}
+
+/// Reaches a server, says this, and waits for its first frame. Returns what came behind it too.
+fn greet(server: &str, hello: &[u8]) -> Result<(TcpStream, Vec<u8>, Vec<u8>), ConnectError> {
+    let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
+    let mut stream = reach(server).map_err(unreachable)?;
+    let said = stream
+        .set_nodelay(true)
+        .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .and_then(|()| stream.write_all(hello));
+    said.map_err(unreachable)?;
+    let (greeting, rest) = first_frame(&mut stream, server)?;
+    Ok((stream, greeting, rest))
 }
 
 /// The first address of the server that answers.
@@ -110,13 +131,8 @@ fn read_greeting(frame: &[u8], server: &str, asked_at: u64) -> Result<Facts, Con
     let name = || server.to_owned();
     let garbled = |why| ConnectError::Garbled { server: name(), why };
     let mut fields = Fields(frame);
-    match fields.u8().map_err(garbled)? {
-        reply::WELCOME => {}
-        reply::DECLINED => {
-            let why = fields.u32().and_then(|_| fields.text()).map_err(garbled)?;
-            return Err(ConnectError::Declined { server: name(), why: why.to_owned() });
-        }
-        _ => return Err(garbled(Garbled("it does not begin as a server does"))),
+    if fields.u8().map_err(garbled)? != reply::WELCOME {
+        return Err(declined_or_garbled(frame, server));
     }
     let (magic, version) = (fields.u64().map_err(garbled)?, fields.u16().map_err(garbled)?);
     if magic != MAGIC {
@@ -128,6 +144,20 @@ fn read_greeting(frame: &[u8], server: &str, asked_at: u64) -> Result<Facts, Con
     let facts = Facts::take(&mut fields, asked_at).map_err(garbled)?;
     fields.end().map_err(garbled)?;
     Ok(facts)
+}
+
+/// What a first frame says that is not the one that was hoped for.
+fn declined_or_garbled(frame: &[u8], server: &str) -> ConnectError {
+    let server = server.to_owned();
+    let mut fields = Fields(frame);
+    let why = match fields.u8() {
+        Ok(reply::DECLINED) => fields.u32().and_then(|_| fields.text()),
+        _ => Err(Garbled("it does not begin as a server does")),
+    };
+    match why {
+        Ok(why) => ConnectError::Declined { server, why: why.to_owned() },
+        Err(why) => ConnectError::Garbled { server, why },
+    }
 }
 
 impl Connection for Remote {
@@ -179,13 +209,17 @@ impl Connection for Remote {
         Ok(TcpEndpoint { lane, _keeper: keeper })
     }
 
-    /// No lane of a server is tethered: a child has no part in its parent's connection.
-    fn lane(&self, _is_tethered: bool) -> Result<(TcpLane, TcpKeeper), ConnectError> {
-        self.attach()
+    /// The tether is a connection of its own, by which nothing can be done.
+    fn lane(&self, is_tethered: bool) -> Result<(TcpLane, TcpKeeper), ConnectError> {
+        let (lane, mut keeper) = self.attach()?;
+        if is_tethered {
+            keeper.tether = Some(self.tie(keeper.number())?);
+        }
+        Ok((lane, keeper))
     }
 
-    fn tether(_keeper: &TcpKeeper) -> io::Result<Option<OwnedFd>> {
-        Ok(None)
+    fn tether(keeper: &TcpKeeper) -> io::Result<Option<OwnedFd>> {
+        keeper.tether.as_ref().map(OwnedFd::try_clone).transpose()
     }
 
     fn own_thread(&self) -> impl Sized + use<> {}
@@ -199,9 +233,7 @@ impl Connection for Remote {
     }
 
     fn park_all<'l>(lanes: impl Iterator<Item = &'l TcpLane> + Clone, unparker: &Unparker) {
-        let Some(channel) = lanes.clone().next().map(|lane| lane.channel().clone()) else {
-            return;
-        };
-        park(&channel, lanes, unparker);
+        let Some(first) = lanes.clone().next() else { return };
+        park(&first.channel().clone(), lanes, unparker);
     }
 }

@@ -1,6 +1,6 @@
 //! The loop: reads what clients sent, executes it, ends the waits that it ended, and answers.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::{Shutdown, TcpListener};
 use std::os::fd::OwnedFd;
@@ -10,13 +10,12 @@ use std::time::Instant;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
-use super::Limits;
-use super::guest::{Guest, Out, read_some};
+use super::guest::{Guest, Out, Seat, Tethered, read_some};
 use super::parker::Parkers;
 use super::served::Served;
+use super::{Limits, Opener};
 use crate::addr::{EndpointId, Mailbox};
 use crate::endpoint::{Endpoint, Woken};
-use crate::shm::Options;
 use crate::tcp::client::Interrupt;
 use crate::tcp::wire::{Framing, Garbled, next_frame, put_woken, reply};
 
@@ -49,7 +48,7 @@ pub(super) struct Executor {
     epoll: OwnedFd,
     listener: TcpListener,
     interrupt: Arc<Interrupt>,
-    pub(super) options: Options,
+    pub(super) open: Opener,
     pub(super) limits: Limits,
     /// By number; a guest that is served is taken out.
     guests: Vec<Option<Guest>>,
@@ -70,6 +69,8 @@ pub(super) struct Executor {
     pub(super) is_stale: bool,
     /// Mailboxes to which messages were sent.
     pub(super) sent: Vec<Mailbox>,
+    /// What tethers are to say, and whose they are then.
+    pub(super) promised: HashMap<u128, Tethered>,
     pub(super) data: Vec<u64>,
     pub(super) answer: Vec<u8>,
     news: Vec<u8>,
@@ -80,7 +81,7 @@ pub(super) struct Executor {
 impl Executor {
     pub(super) fn new(
         listener: TcpListener,
-        options: Options,
+        open: Opener,
         limits: Limits,
         interrupt: Arc<Interrupt>,
     ) -> io::Result<Self> {
@@ -92,7 +93,7 @@ impl Executor {
             epoll,
             listener,
             interrupt,
-            options,
+            open,
             limits,
             guests: Vec::new(),
             outs: Vec::new(),
@@ -106,6 +107,7 @@ impl Executor {
             has_changed: false,
             is_stale: false,
             sent: Vec::new(),
+            promised: HashMap::new(),
             data: Vec::new(),
             answer: Vec::new(),
             news: Vec::new(),
@@ -197,7 +199,8 @@ impl Executor {
             let serial = self.serials;
             self.unsettled.push_back((Instant::now() + self.limits.greeting, number, serial));
             let seats = Default::default();
-            let guest = Guest { stream, input: Vec::new(), region: None, seats, serial };
+            let (input, region, tether) = (Vec::new(), None, None);
+            let guest = Guest { stream, input, region, seats, serial, tether, is_away: false };
             self.guests[number] = Some(guest);
         }
     }
@@ -205,6 +208,10 @@ impl Executor {
     /// A guest that is not served at the moment.
     pub(super) fn guest(&self, number: usize) -> Option<&Guest> {
         self.guests[number].as_ref()
+    }
+
+    pub(super) fn guest_mut(&mut self, number: usize) -> Option<&mut Guest> {
+        self.guests[number].as_mut()
     }
 
     /// Serves what one client sent, and sends what lies for it.
@@ -221,7 +228,8 @@ impl Executor {
         };
         match ended {
             Ok(true) => self.guests[number] = Some(guest),
-            Ok(false) | Err(HangUp::Garbled) => self.part(number, guest),
+            Ok(false) => self.leave(number, guest),
+            Err(HangUp::Garbled) => self.part(number, guest),
             Err(HangUp::Declined(why)) => {
                 let out = &mut self.outs[number];
                 Framing::new(&mut out.bytes, reply::DECLINED).u32(0).text(&why).end();
@@ -266,6 +274,47 @@ impl Executor {
         Ok(())
     }
 
+    /// The client is gone. Those of its endpoints that have tethers live as long as these.
+    fn leave(&mut self, number: usize, mut guest: Guest) {
+        if let Some(tethered) = guest.tether {
+            self.part(number, guest);
+            return self.let_go(tethered);
+        }
+        let untied = |(lane, seat): (&u32, &Seat)| (!seat.is_tethered()).then_some(*lane);
+        let lanes: Vec<u32> = guest.seats.iter().filter_map(untied).collect();
+        lanes.into_iter().for_each(|lane| self.detach(number, &mut guest, lane));
+        if guest.seats.is_empty() {
+            return self.part(number, guest);
+        }
+        // Nobody reads what lies for it, and nothing more is put there.
+        guest.is_away = true;
+        for lane in guest.seats.keys() {
+            self.waiting.remove(&(number, *lane));
+        }
+        if let Some(region) = guest.region {
+            self.served[region].guests.retain(|known| *known != number);
+        }
+        let _ = epoll::delete(&self.epoll, &guest.stream);
+        self.outs[number] = Out::default();
+        self.guests[number] = Some(guest);
+        self.is_stale = true;
+    }
+
+    /// The last process that had this tether is gone.
+    fn let_go(&mut self, Tethered { guest: number, serial, lane }: Tethered) {
+        let Some(mut guest) = self.guests[number].take_if(|guest| guest.serial == serial) else {
+            return;
+        };
+        let is_last = guest.seats.get_mut(&lane).is_some_and(Seat::lose_tether);
+        if is_last && guest.is_away {
+            self.detach(number, &mut guest, lane);
+            if guest.seats.is_empty() {
+                return self.part(number, guest);
+            }
+        }
+        self.guests[number] = Some(guest);
+    }
+
     /// The client is gone, or is to go: its endpoints are dead.
     fn part(&mut self, number: usize, mut guest: Guest) {
         let lanes: Vec<u32> = guest.seats.keys().copied().collect();
@@ -276,6 +325,7 @@ impl Executor {
         // It is deleted with its descriptor too, but for one that a child has.
         let _ = epoll::delete(&self.epoll, &guest.stream);
         let _ = guest.stream.shutdown(Shutdown::Both);
+        self.promised.retain(|_, tethered| tethered.serial != guest.serial);
         self.outs[number] = Out::default();
         self.touched.retain(|touched| *touched != number);
         self.vacant.push(number);
@@ -293,7 +343,7 @@ impl Executor {
         let now = Instant::now();
         while let Some((until, number, serial)) = self.unsettled.front().copied() {
             let guest = self.guests[number].as_ref().filter(|guest| guest.serial == serial);
-            let is_settled = guest.is_none_or(|guest| guest.region.is_some());
+            let is_settled = guest.is_none_or(Guest::is_settled);
             if !is_settled && until > now {
                 break;
             }
@@ -324,6 +374,9 @@ impl Executor {
     /// Sends what lies for a guest. One that takes too little is not read from until it does.
     fn flush(&mut self, number: usize) {
         let Some(guest) = &self.guests[number] else { return };
+        if guest.is_away {
+            return self.outs[number].bytes.clear();
+        }
         let out = &mut self.outs[number];
         let was_full = out.is_full;
         if out.flush(&guest.stream).is_err() {

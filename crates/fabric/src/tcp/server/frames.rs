@@ -4,7 +4,7 @@ use crate::addr::{Mailbox, Slot};
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, Posted};
 use crate::error::{ConnectError, Fault, chain};
-use crate::shm::Host;
+use crate::shm::serving::Owner;
 use crate::tcp::client::put_peer;
 use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{
@@ -13,7 +13,7 @@ use crate::tcp::wire::{
 use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX};
 
 use super::executor::{Executor, HangUp};
-use super::guest::{Guest, Seat, Waiting};
+use super::guest::{Guest, Seat, Tethered, Waiting};
 use super::served::Served;
 
 impl Executor {
@@ -28,13 +28,13 @@ impl Executor {
         if kind == request::HELLO {
             return self.greet(number, guest, fields);
         }
+        if kind == request::TETHER {
+            return self.tether(number, guest, fields);
+        }
         let region = guest.region.ok_or(HangUp::Garbled)?;
         let lane = fields.u32()?;
         match kind {
-            request::ATTACH => {
-                fields.end()?;
-                self.attach(number, guest, region, lane)
-            }
+            request::ATTACH => self.attach(number, guest, region, lane, fields),
             request::DETACH => {
                 fields.end()?;
                 self.detach(number, guest, lane);
@@ -46,7 +46,7 @@ impl Executor {
             request::END_WAIT => self.forget_wait(number, guest, lane, fields),
             request::TOOK => self.took(number, guest, lane, fields),
             request::ASK => self.tell_lives(number, guest, lane, fields),
-            request::CALL => self.call(number, region, lane, fields),
+            request::CALL => self.call(number, guest, region, lane, fields),
             _ => Err(HangUp::Garbled),
         }
     }
@@ -59,14 +59,7 @@ impl Executor {
     ) -> Result<(), HangUp> {
         let (magic, version, name) = (fields.u64()?, fields.u16()?, fields.text()?);
         fields.end()?;
-        if magic != MAGIC || guest.region.is_some() {
-            return Err(HangUp::Garbled);
-        }
-        if version != VERSION {
-            return Err(HangUp::Declined(format!(
-                "it speaks version {VERSION} of the protocol, not {version}"
-            )));
-        }
+        check_greeting(guest, magic, version)?;
         let region = self.served_by_name(name);
         let region = region.map_err(|error| HangUp::Declined(chain(&error)))?;
         guest.region = Some(region);
@@ -79,14 +72,34 @@ impl Executor {
         Ok(())
     }
 
+    /// A connection that says nothing more: while it stands, the lane's endpoint lives.
+    fn tether(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let (magic, version, secret) = (fields.u64()?, fields.u16()?, fields.u128()?);
+        fields.end()?;
+        check_greeting(guest, magic, version)?;
+        let unknown = || HangUp::Declined("it knows of no such tether".to_owned());
+        let tethered = self.promised.remove(&secret).ok_or_else(unknown)?;
+        let owner = self.guest_mut(tethered.guest);
+        let owner = owner.filter(|owner| owner.serial == tethered.serial && !owner.is_away);
+        let seat = owner.and_then(|owner| owner.seats.get_mut(&tethered.lane));
+        seat.ok_or_else(unknown)?.add_tether();
+        guest.tether = Some(tethered);
+        Framing::new(&mut self.outs[number].bytes, reply::ANSWER).u32(0).end();
+        self.touch(number);
+        Ok(())
+    }
+
     fn served_by_name(&mut self, name: &str) -> Result<usize, ConnectError> {
-        let is_it = |served: &Served| !served.host.is_deleted() && served.host.name() == name;
+        let is_it = |served: &Served| !served.host.is_deleted() && served.name == name;
         if let Some(region) = self.served.iter().position(is_it) {
             return Ok(region);
         }
-        let mut options = self.options.clone();
-        name.clone_into(&mut options.name);
-        self.served.push(Served::new(Host::open(&options)?));
+        self.served.push(Served::new(name, (self.open)(name)?));
         Ok(self.served.len() - 1)
     }
 
@@ -96,7 +109,11 @@ impl Executor {
         guest: &mut Guest,
         region: usize,
         lane: u32,
+        mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
+        let (pid, started_ticks, label) = (fields.u32()?, fields.u64()?, fields.text()?);
+        fields.end()?;
+        let owner = Owner { pid, started_ticks, label: label.to_owned() };
         let limit = self.limits.lanes;
         let attached = if guest.seats.contains_key(&lane) {
             return Err(HangUp::Garbled);
@@ -107,6 +124,7 @@ impl Executor {
         };
         match attached {
             Ok(endpoint) => {
+                endpoint.show_as(&owner);
                 let id = endpoint.id();
                 self.served[region].seated[usize::from(id.index)] = Some((number, lane));
                 guest.seats.insert(lane, Seat::new(endpoint));
@@ -334,6 +352,7 @@ impl Executor {
     fn call(
         &mut self,
         number: usize,
+        guest: &Guest,
         region: usize,
         call_number: u32,
         mut fields: Fields<'_>,
@@ -359,10 +378,39 @@ impl Executor {
                 peers.iter().for_each(|peer| put_peer(&mut frame, peer));
                 frame.end();
             }
+            call::TETHER => {
+                let (serial, lane) = (guest.serial, fields.u32()?);
+                let secret = draw_secret().map_err(HangUp::Declined)?;
+                self.promised.insert(secret, Tethered { guest: number, serial, lane });
+                Framing::new(out, reply::ANSWER).u32(call_number).u128(secret).end();
+            }
             _ => return Err(Garbled("a call in it is unknown").into()),
         }
         fields.end()?;
         self.touch(number);
         Ok(())
+    }
+}
+
+/// Whether this may be the first frame of a connection.
+fn check_greeting(guest: &Guest, magic: u64, version: u16) -> Result<(), HangUp> {
+    if magic != MAGIC || guest.is_settled() {
+        return Err(HangUp::Garbled);
+    }
+    if version != VERSION {
+        return Err(HangUp::Declined(format!(
+            "it speaks version {VERSION} of the protocol, not {version}"
+        )));
+    }
+    Ok(())
+}
+
+/// What nobody guesses.
+fn draw_secret() -> Result<u128, String> {
+    let mut bytes = [0; 16];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(16) => Ok(u128::from_ne_bytes(bytes)),
+        Ok(_) => Err("its system has no random numbers".to_owned()),
+        Err(error) => Err(format!("its system has no random numbers: {error}")),
     }
 }

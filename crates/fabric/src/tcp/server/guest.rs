@@ -21,6 +21,25 @@ pub(super) struct Guest {
     pub(super) seats: BTreeMap<u32, Seat>,
     /// Tells it from the others that had its number.
     pub(super) serial: u64,
+    /// Whose tether it is, if it is one.
+    pub(super) tether: Option<Tethered>,
+    /// Its connection is over, and only tethers keep what it has.
+    pub(super) is_away: bool,
+}
+
+/// A lane that has a tether: its guest's number and serial, and its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tethered {
+    pub(super) guest: usize,
+    pub(super) serial: u64,
+    pub(super) lane: u32,
+}
+
+impl Guest {
+    /// Whether it has said what it wants.
+    pub(super) fn is_settled(&self) -> bool {
+        self.region.is_some() || self.tether.is_some()
+    }
 }
 
 /// One lane's endpoint.
@@ -30,6 +49,8 @@ pub(super) struct Seat {
     pub(super) waits: Vec<Waiting>,
     /// By slot, how many messages it was sent and has not taken.
     ahead: Box<[u8]>,
+    /// How many tethers keep it.
+    tethers: u32,
 }
 
 /// A wait of a lane.
@@ -76,7 +97,7 @@ impl Waiting {
 impl Seat {
     pub(super) fn new(endpoint: ShmEndpoint) -> Self {
         let ahead = vec![0; usize::from(endpoint.slots())].into();
-        Self { endpoint, waits: Vec::new(), ahead }
+        Self { endpoint, waits: Vec::new(), ahead, tethers: 0 }
     }
 
     /// Sends what lies in the mailboxes, as far as the client takes it. Returns whether anything
@@ -94,6 +115,20 @@ impl Seat {
             }
         }
         out.len() > before
+    }
+
+    pub(super) fn is_tethered(&self) -> bool {
+        self.tethers > 0
+    }
+
+    pub(super) fn add_tether(&mut self) {
+        self.tethers += 1;
+    }
+
+    /// A tether is gone. Returns whether it was the last.
+    pub(super) fn lose_tether(&mut self) -> bool {
+        self.tethers = self.tethers.saturating_sub(1);
+        self.tethers == 0
     }
 
     /// Whether the client has as many messages of this slot as it takes ahead.

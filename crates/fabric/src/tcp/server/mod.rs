@@ -6,6 +6,7 @@ mod guest;
 mod parker;
 mod served;
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
@@ -14,8 +15,12 @@ use std::time::Duration;
 
 use executor::Executor;
 
-use crate::shm::Options;
+use crate::error::ConnectError;
+use crate::shm::Host;
 use crate::tcp::client::Interrupt;
+
+/// Opens the region that a client names, or says why it has none of that name.
+pub(super) type Opener = Box<dyn FnMut(&str) -> Result<Host, ConnectError> + Send>;
 
 /// What a server allows its clients.
 #[derive(Clone, Copy, Debug)]
@@ -45,12 +50,11 @@ impl Default for Limits {
     }
 }
 
-/// A server of the regions in one directory. Each lane of a client has a place in its region, which
-/// the thread that runs the server keeps: as many as one thread can, some 2,000.
-#[derive(Debug)]
+/// A server of regions of this host. Each lane of a client has a place in its region, which the
+/// thread that runs the server keeps: as many as one thread can, some 2,000.
 pub struct Server {
     listener: TcpListener,
-    options: Options,
+    open: Opener,
     limits: Limits,
     stop: Stopper,
 }
@@ -71,15 +75,21 @@ impl Stopper {
 }
 
 impl Server {
-    /// Listens. Regions are opened as these options say, but for the name, which clients give.
+    /// Listens. A client names the region that it wants, which is opened by `open` where it was not
+    /// before: what that refuses the client is told.
     ///
     /// # Errors
     /// What the system says.
-    pub fn bind(address: impl ToSocketAddrs, options: Options, limits: Limits) -> io::Result<Self> {
+    pub fn bind(
+        address: impl ToSocketAddrs,
+        open: impl FnMut(&str) -> Result<Host, ConnectError> + Send + 'static,
+        limits: Limits,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let (is_stopped, interrupt) = (Arc::default(), Arc::new(Interrupt::new()?));
-        Ok(Self { listener, options, limits, stop: Stopper { is_stopped, interrupt } })
+        let (open, stop) = (Box::new(open), Stopper { is_stopped, interrupt });
+        Ok(Self { listener, open, limits, stop })
     }
 
     /// Where it listens.
@@ -100,11 +110,17 @@ impl Server {
     /// # Errors
     /// What the system says of what all clients need; what concerns one ends that one's connection.
     pub fn run(self) -> io::Result<()> {
-        let Self { listener, options, limits, stop } = self;
-        let mut executor = Executor::new(listener, options, limits, Arc::clone(&stop.interrupt))?;
+        let Self { listener, open, limits, stop } = self;
+        let mut executor = Executor::new(listener, open, limits, Arc::clone(&stop.interrupt))?;
         while !stop.is_stopped.load(Ordering::SeqCst) {
             executor.turn()?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("listener", &self.listener).finish_non_exhaustive()
     }
 }

@@ -14,6 +14,8 @@ const LOOK_FOR_FILE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Served {
+    /// What clients call it.
+    pub(super) name: String,
     pub(super) host: Host,
     pub(super) region: Region,
     /// Those who use it, by their numbers.
@@ -29,10 +31,11 @@ pub(super) struct Served {
 }
 
 impl Served {
-    pub(super) fn new(host: Host) -> Self {
+    pub(super) fn new(name: &str, host: Host) -> Self {
         let region = host.region().clone();
         let places = usize::from(region.places());
         Self {
+            name: name.to_owned(),
             host,
             region,
             guests: Vec::new(),

@@ -240,6 +240,10 @@ impl StoreArg {
 
     /// The store, if it is there: to read in it does not make it.
     fn existing(&self, places: &Places) -> Result<Kv, Failure> {
+        // A server makes it where it is missing.
+        if self.region.server.is_some() {
+            return self.open(places);
+        }
         let names = places.region(&self.region).store_names();
         match names.map_err(SessionError::Connect)?.contains(&self.store) {
             true => self.open(places),
@@ -295,11 +299,13 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         Action::Dump { store, file } => load::dump(&store.existing(places)?, file.as_deref())?,
         Action::Load { store, file } => load::load(&store.open(places)?, file.as_deref())?,
         Action::Ls { region } => {
+            region.is_here()?;
             let names = places.region(&region).store_names().map_err(SessionError::Connect)?;
             let names = names.iter().map(|name| format!("{}\n", shown_whole(name)));
             print(&names.collect::<String>())?;
         }
         Action::Drop { region, store } => {
+            region.is_here()?;
             let removed = places.region(&region).remove_store(&store);
             is_put(removed.map_err(SessionError::Connect)?, || no_such_store(&store))?;
         }

@@ -1,0 +1,78 @@
+//! `farlock serve`: a memory server.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use farlock::text::shown;
+use farlock::{DEFAULT_REGION, Server, SessionError};
+use farlock_fabric::ConnectError;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::places::Places;
+use super::report::{Exit, Failure, say};
+
+/// Serve a region of this host to clients on others, over TCP.
+///
+/// `farlock lock --server HOST:PORT`, `farlock kv --server`, `farlock ls --server`, and sessions of
+/// programs use it; commands and programs of this host go on to use the region directly, and all
+/// exclude each other. A client that dies, or whose connection ends, loses what it held at once;
+/// when the server ends, all its clients lose what they held.
+///
+/// Nothing is encrypted, and whoever can connect can use and damage the region: so it listens on
+/// this host alone, unless --plaintext says that the network is trusted.
+///
+/// It ends at SIGINT, SIGTERM and SIGHUP. Exit status: 0 then; 64 for wrong usage, 69 if the region
+/// or the address cannot be used, 71 if the system refuses.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where to listen; port 0 is any that is free.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4747")]
+    listen: String,
+    /// The region, which is created where it is missing.
+    #[arg(long, value_name = "REGION", default_value = DEFAULT_REGION)]
+    region: String,
+    /// Also listen where other hosts can connect: everything is sent in the clear.
+    #[arg(long)]
+    plaintext: bool,
+}
+
+pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
+    if !args.plaintext {
+        check_loopback(&args.listen)?;
+    }
+    let failed = |error| Failure::system("signals cannot be awaited", error);
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let options = places.options.clone().named(&args.region).labelled("farlock serve");
+    let server = Server::bind(&args.listen, &options)?;
+    let address = server.address().map_err(|error| Failure::system("the address", error))?;
+    let (stopper, closer) = (server.stopper(), signals.handle());
+    let waiting = std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            stopper.stop();
+        }
+    });
+    say(format_args!("farlock: region '{}' is served at {address}", shown(&args.region)));
+    let served = server.run();
+    closer.close();
+    // It does nothing that could panic.
+    let _ = waiting.join();
+    served.map_err(|error| Failure::system("cannot serve any more", error))?;
+    Ok(Exit::OK)
+}
+
+/// Refuses addresses that other hosts can reach.
+fn check_loopback(listen: &str) -> Result<(), Failure> {
+    let unusable = |source| {
+        let what = "find the address to listen at";
+        Failure::from(SessionError::from(ConnectError::System { what, source }))
+    };
+    let addresses: Vec<SocketAddr> = listen.to_socket_addrs().map_err(unusable)?.collect();
+    let is_open = |ip: IpAddr| !ip.to_canonical().is_loopback();
+    match addresses.iter().find(|address| is_open(address.ip())) {
+        None => Ok(()),
+        Some(open) => Err(Failure::usage(
+            format_args!("other hosts can reach {open}, and nothing is encrypted"),
+            "listen at 127.0.0.1, or say --plaintext where the network is trusted",
+        )),
+    }
+}

@@ -157,7 +157,8 @@ impl<'b> Framing<'b> {
 
     /// A text of at most 65,535 bytes; a longer one is cut.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
-        let end = text.floor_char_boundary(usize::from(u16::MAX));
+        let most = usize::from(u16::MAX).min(text.len());
+        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         self.u16(end as u16);
         self.bytes.extend_from_slice(&text.as_bytes()[..end]);
         self

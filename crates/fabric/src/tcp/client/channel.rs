@@ -8,13 +8,15 @@
 //! follows, the channel's own thread sends it within [`LATE`].
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::bell::{Interrupt, Unparker};
 use super::inbox::{Done, Inbox};
@@ -28,6 +30,9 @@ use crate::tcp::wire::{Ended, Fields, Framing, Garbled, next_frame, reply, take_
 /// How long what was published may lie before it is sent.
 const LATE: Duration = Duration::from_millis(1);
 
+/// The same where verbs follow each other closely.
+const LATE_MAX: Duration = Duration::from_millis(8);
+
 /// Bytes taken from the system at once.
 const READ_BYTES: usize = 64 << 10;
 
@@ -39,9 +44,9 @@ pub(super) struct Facts {
     pub(super) heap_bytes: u64,
     pub(super) records: Addr,
     /// Places of endpoints that act.
-    pub(super) endpoints: u16,
+    pub(super) acting: u16,
     /// All places.
-    pub(super) places: u16,
+    pub(super) all: u16,
     pub(super) slots: u8,
     /// A time on the server's clock, and one on the client's that was not later.
     clocks: (Nanos, Nanos),
@@ -55,12 +60,12 @@ impl Facts {
             heap: Addr::from_bits(fields.u64()?),
             heap_bytes: fields.u64()?,
             records: Addr::from_bits(fields.u64()?),
-            endpoints: fields.u16()?,
-            places: fields.u16()?,
+            acting: fields.u16()?,
+            all: fields.u16()?,
             slots: fields.u8()?,
             clocks: same_time((fields.u64()?, fields.u128()?), asked_at),
         };
-        let is_sound = facts.heap.region() != RegionId(0) && facts.slots > 0 && facts.places > 0;
+        let is_sound = facts.heap.region() != RegionId(0) && facts.slots > 0 && facts.all > 0;
         if is_sound { Ok(facts) } else { Err(Garbled("its facts are not those of a region")) }
     }
 
@@ -147,7 +152,7 @@ impl Channel {
         facts: Facts,
         rest: &[u8],
     ) -> io::Result<Arc<Self>> {
-        stream.set_nonblocking(true)?;
+        stream.set_read_timeout(None)?;
         let mut bytes = rest.to_vec();
         bytes.resize(rest.len() + READ_BYTES, 0);
         let channel = Arc::new(Self {
@@ -161,7 +166,7 @@ impl Channel {
             inboxes: Mutex::default(),
             sleepers: Mutex::default(),
             interrupt: Arc::new(Interrupt::new()?),
-            known: (0..=facts.places).map(|_| AtomicU16::new(0)).collect(),
+            known: (0..=facts.all).map(|_| AtomicU16::new(0)).collect(),
             heap_bytes: AtomicU64::new(facts.heap_bytes),
             is_over: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
@@ -212,7 +217,7 @@ impl Channel {
     }
 
     pub(super) fn occupied_from(&self, index: u16) -> Option<u16> {
-        (index.max(1)..=self.facts.places).find(|index| self.occupant(*index).is_some())
+        (index.max(1)..=self.facts.all).find(|index| self.occupant(*index).is_some())
     }
 
     // Sending.
@@ -233,15 +238,20 @@ impl Channel {
         }
     }
 
+    fn has_unsent(&self) -> bool {
+        !lock(&self.outgoing).bytes.is_empty()
+    }
+
     /// Sends what was said, as far as the system takes it now. Returns whether anything is left.
     pub(super) fn flush(&self) -> bool {
         let mut outgoing = lock(&self.outgoing);
         let Outgoing { bytes, sent } = &mut *outgoing;
         while *sent < bytes.len() {
-            match (&self.stream).write(&bytes[*sent..]) {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(&self.stream, &bytes[*sent..], flags) {
                 Ok(count) => *sent += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
                 Err(_) => {
                     // Whoever reads finds out as well, and tells everybody.
                     break;
@@ -258,7 +268,7 @@ impl Channel {
     /// Takes what has come, if nobody else is about to.
     pub(super) fn read_now(&self, own: &Unparker) {
         if let Some(mut incoming) = self.try_read() {
-            self.drain(&mut incoming, own);
+            self.drain(&mut incoming, own, RecvFlags::DONTWAIT);
             drop(incoming);
             self.pass_on();
         }
@@ -278,6 +288,19 @@ impl Channel {
             self.wake_no_more(bell);
         }
         bell.hear();
+    }
+
+    /// The same, but only what comes from the server ends it: what rings the bell is heard later.
+    pub(super) fn sleep_on_server(&self, bell: &Unparker) {
+        if !self.flush()
+            && let Some(mut incoming) = self.try_read()
+        {
+            self.drain(&mut incoming, bell, RecvFlags::empty());
+            drop(incoming);
+            self.pass_on();
+        } else {
+            self.sleep(bell, None);
+        }
     }
 
     fn wake_no_more(&self, bell: &Unparker) {
@@ -323,15 +346,16 @@ impl Channel {
         }
         if polled.is_ok() && stream {
             self.flush();
-            self.drain(incoming, bell);
+            self.drain(incoming, bell, RecvFlags::DONTWAIT);
         }
     }
 
-    /// Takes everything that has come.
-    fn drain(&self, incoming: &mut Incoming, own: &Unparker) {
+    /// Takes everything that has come. Where the first of it may be waited for, `flags` say so.
+    fn drain(&self, incoming: &mut Incoming, own: &Unparker, mut flags: RecvFlags) {
         loop {
-            let read = (&self.stream).read(&mut incoming.bytes[incoming.filled..]);
-            match read {
+            let read = recv(&self.stream, &mut incoming.bytes[incoming.filled..], flags);
+            flags = RecvFlags::DONTWAIT;
+            match read.map(|(_, count)| count) {
                 Ok(0) => return self.end(),
                 Ok(count) => {
                     incoming.filled += count;
@@ -344,8 +368,8 @@ impl Channel {
                         return;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
                 Err(_) => return self.end(),
             }
         }
@@ -457,6 +481,7 @@ fn done_of(mut fields: Fields<'_>) -> Result<Done, Garbled> {
 
 /// The channel's own thread: sends what would lie too long, and ends with the channel.
 fn send_what_lies(channel: &Weak<Channel>, late: &Late) {
+    let mut pause = LATE;
     loop {
         let mut wants = lock(&late.wants);
         while !wants.flush && !wants.end {
@@ -467,9 +492,11 @@ fn send_what_lies(channel: &Weak<Channel>, late: &Late) {
         }
         wants.flush = false;
         drop(wants);
-        std::thread::sleep(LATE);
+        std::thread::sleep(pause);
         late.is_due.store(false, Ordering::SeqCst);
         let Some(channel) = channel.upgrade() else { return };
+        // Where verbs have carried it along they will again.
+        pause = if channel.has_unsent() { LATE } else { (pause * 2).min(LATE_MAX) };
         channel.flush();
     }
 }

@@ -175,7 +175,7 @@ impl TcpLane {
                 return Posted::Done(ended);
             }
             // What else comes is fresh for the next park.
-            self.channel.sleep(&bell, None);
+            self.channel.sleep_on_server(&bell);
         }
     }
 
@@ -413,11 +413,8 @@ impl Endpoint for TcpLane {
 
     fn receive(&self, slot: Slot) -> Option<Envelope> {
         let number = usize::from(slot.0);
-        let take = || self.inbox.state().mail[number].pop_front();
-        let envelope = take().or_else(|| {
-            self.channel.read_now(&self.bell);
-            take()
-        })?;
+        // What came before the end of an own verb is there already.
+        let envelope = self.inbox.state().mail[number].pop_front()?;
         self.channel.say(request::TOOK, |frame| {
             frame.u32(self.number).u8(slot.0);
         });
@@ -499,14 +496,14 @@ impl Endpoint for TcpLane {
     /// If there is no such index or slot.
     fn record(&self, index: u16, slot: Slot) -> Addr {
         let facts = &self.channel.facts;
-        let is_there = (1..=facts.places).contains(&index) && slot.0 < facts.slots;
+        let is_there = (1..=facts.all).contains(&index) && slot.0 < facts.slots;
         assert!(is_there, "an endpoint's index and slot");
         let number = u64::from(index - 1) * u64::from(facts.slots) + u64::from(slot.0);
         facts.records.plus(number * (RECORD_WORDS as u64 * 8))
     }
 
     fn endpoints(&self) -> u16 {
-        self.channel.facts.places
+        self.channel.facts.all
     }
 
     fn occupied_from(&self, index: u16) -> Option<u16> {

@@ -192,7 +192,7 @@ impl Connection for Remote {
     }
 
     fn places(&self) -> u16 {
-        self.0.facts.endpoints
+        self.0.facts.acting
     }
 
     fn is_deleted(&self) -> bool {

@@ -18,6 +18,8 @@ use farlock_fabric::{
 };
 use farlock_fabric::{Link, shm};
 
+use crate::LostReason;
+
 /// A region of this host, or of a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Region {
@@ -76,6 +78,22 @@ impl Region {
     /// See [`Remote::connect`].
     pub(crate) fn connect(server: &str, name: &str, label: &str) -> Result<Self, ConnectError> {
         Remote::connect(server, name, label).map(Self::There)
+    }
+
+    /// How a session in it ends that does not find it any more.
+    pub(crate) fn how_it_ended(&self) -> LostReason {
+        match self {
+            Self::There(remote) if remote.is_over() => LostReason::Disconnected,
+            Self::Here(_) | Self::There(_) => LostReason::RegionGone,
+        }
+    }
+
+    /// What a fault means for a session in it.
+    pub(crate) fn reason_of(&self, fault: Fault) -> LostReason {
+        match self {
+            Self::There(remote) if remote.is_over() => LostReason::Disconnected,
+            Self::Here(_) | Self::There(_) => fault.into(),
+        }
     }
 
     /// See [`Host::reset`].
@@ -206,9 +224,19 @@ macro_rules! of_either {
     ($(fn $name:ident(&self $(, $argument:ident: $kind:ty)*) $(-> $result:ty)?;)+) => {
         $(#[inline(always)]
         fn $name(&self $(, $argument: $kind)*) $(-> $result)? {
-            either!(Self: self, lane => lane.$name($($argument),*))
+            match self {
+                Self::Here(lane) => lane.$name($($argument),*),
+                Self::There(lane) => far(|| lane.$name($($argument),*)),
+            }
         })+
     };
+}
+
+/// What takes a round trip is not to be in the way of what takes nanoseconds.
+#[cold]
+#[inline(never)]
+fn far<T>(act: impl FnOnce() -> T) -> T {
+    act()
 }
 
 impl farlock_fabric::Endpoint for Lane {

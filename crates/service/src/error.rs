@@ -145,6 +145,9 @@ pub enum LostReason {
     /// The region was removed or created anew.
     #[error("its region was removed or created anew")]
     RegionGone,
+    /// The connection to the server is over: what was held by it is others' to have.
+    #[error("the connection to its server has ended")]
+    Disconnected,
     /// The fabric turned this session away.
     #[error("the fabric turned the session away")]
     Fabric(#[source] Fault),

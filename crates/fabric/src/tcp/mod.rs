@@ -27,7 +27,8 @@
 //! | --- | --- |
 //! | a client dies, or its connection ends | its endpoints are dead at once, for all |
 //! | the server dies | its clients' endpoints are dead for the processes of the host; clients find the connection over: verbs under way are `Lost`, later ones `Revoked` |
-//! | the host of a client falls silent | its endpoints live until the system gives the connection up |
+//! | a host falls silent | the system of the other one gives the connection up, after some ten seconds |
+//! | the server is stopped | verbs wait for ten seconds, then the client gives the connection up |
 //!
 //! A client whose server died may still believe that it holds a lock that others have taken over.
 //! A resource that checks fencing tokens refuses it.
@@ -35,6 +36,7 @@
 mod client;
 mod clock;
 mod server;
+mod silence;
 mod wire;
 
 pub use client::{AtOnce, Remote, TcpEndpoint, TcpKeeper, TcpLane, Unparker as TcpUnparker};

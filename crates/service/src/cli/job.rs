@@ -29,6 +29,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::{getpid, kill_process};
 
+use farlock::LostReason;
 use farlock::text::shown;
 use farlock_fabric::chain;
 
@@ -111,8 +112,13 @@ impl Job {
     }
 
     /// Runs the command to its end. Its guardian is to be ended when the lock is released. Says on
-    /// standard error if the lock is lost meanwhile, with the file of its region.
-    pub(super) fn run(self, guard: &Held, region: &Path) -> Result<(Ended, Guardian), Failure> {
+    /// standard error if the lock is lost meanwhile, with the file of its region; `None` where a
+    /// server has that: then it kills the command.
+    pub(super) fn run(
+        self,
+        guard: &Held,
+        region: Option<&Path>,
+    ) -> Result<(Ended, Guardian), Failure> {
         let Self { guardian, inherited, strangers } = self;
         // What comes from here on is for the command, also before it has begun.
         let passed_on: SigSet =
@@ -121,7 +127,8 @@ impl Job {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals =
             SignalFd::with_flags(&passed_on, flags).map_err(|error| failed(error.into()))?;
-        match guardian.start(guard.token().get(), guard.tether().as_ref()) {
+        let tether = guard.tether();
+        match guardian.start(guard.token().get(), tether.as_ref()) {
             // It was killed before there was anything to run.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return Ok((Ended::Guardian, guardian));
@@ -129,7 +136,10 @@ impl Job {
             started => started.map_err(failed)?,
         }
         let received = SigSet::empty();
-        let region = RegionWatch::Later(region, Instant::now() + WATCHED_AFTER);
+        let region = match (region, tether) {
+            (Some(file), _) => RegionWatch::Later(file, Instant::now() + WATCHED_AFTER),
+            (None, tether) => tether.map_or(RegionWatch::Nobody, RegionWatch::Server),
+        };
         let killed_at = None;
         let running = Running { guard, region, guardian, strangers, signals, received, killed_at };
         running.serve().map_err(failed)
@@ -143,6 +153,8 @@ enum RegionWatch<'g> {
     Later(&'g Path, Instant),
     /// The kernel.
     Watched(&'g Path, OwnedFd),
+    /// The kernel too, by the tether: it can be read when the server has hung up, or is gone.
+    Server(OwnedFd),
     /// Nobody: it is lost, or cannot be watched. It is told in the end.
     Nobody,
 }
@@ -154,7 +166,10 @@ const LOOKED_AT: Duration = Duration::from_millis(20);
 
 impl RegionWatch<'_> {
     fn fd(&self) -> Option<&OwnedFd> {
-        if let Self::Watched(_, fd) = self { Some(fd) } else { None }
+        match self {
+            Self::Watched(_, fd) | Self::Server(fd) => Some(fd),
+            Self::Later(..) | Self::Nobody => None,
+        }
     }
 
     /// When it begins, if that is to come.
@@ -162,18 +177,29 @@ impl RegionWatch<'_> {
         if let Self::Later(_, at) = *self { Some(at) } else { None }
     }
 
-    /// Something happened; maybe to the region's file.
-    fn goes_on(&mut self, guard: &Held, is_touched: bool) {
+    /// Something happened; maybe to the region's file, or its server. Returns whether the command is
+    /// to end at once, for others have its lock.
+    fn goes_on(&mut self, guard: &Held, is_touched: bool) -> bool {
         match *self {
+            Self::Server(_) if is_touched => {
+                let reason = guard.lost_reason().unwrap_or(LostReason::Disconnected);
+                say(format_args!(
+                    "farlock: the lock '{}' is lost, and its command is killed: {}",
+                    shown(guard.name()),
+                    chain(&reason)
+                ));
+                *self = Self::Nobody;
+                return true;
+            }
             Self::Later(path, at) if Instant::now() >= at => {
                 *self = watch(path).map_or(Self::Nobody, |fd| Self::Watched(path, fd));
             }
             // What it was does not matter; what it did to the hold shows a little later.
             Self::Watched(path, _) if is_touched => {
                 *self = Self::Later(path, Instant::now() + LOOKED_AT);
-                return;
+                return false;
             }
-            _ => return,
+            _ => return false,
         }
         if let Some(reason) = guard.lost_reason() {
             say(format_args!(
@@ -184,6 +210,7 @@ impl RegionWatch<'_> {
             ));
             *self = Self::Nobody;
         }
+        false
     }
 }
 
@@ -213,7 +240,9 @@ impl Running<'_> {
             let has_news = !fds[0].revents().is_empty();
             let is_touched = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
             drop(fds);
-            self.region.goes_on(self.guard, is_touched);
+            if self.region.goes_on(self.guard, is_touched) {
+                self.guardian.tell(Order::Kill);
+            }
             self.pass_signals_on()?;
             if has_news && let Some(ended) = self.hear()? {
                 return Ok((ended, self.guardian));

@@ -244,9 +244,9 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     let job = Job::prepare(&words, &args.name)?;
     let label = words.join(OsStr::new(" "));
     let options = places.region(&args.region).labelled(label.to_string_lossy());
-    let region = options.dir.join(&options.name);
+    let region = options.server.is_none().then(|| options.dir.join(&options.name));
     match hold(&args, options) {
-        Ok((session, guard)) => run_under(job, session, guard, &region),
+        Ok((session, guard)) => run_under(job, session, guard, region.as_deref()),
         Err(failure) => {
             job.cancel();
             if failure.exit != Exit::CONFLICT {
@@ -280,8 +280,13 @@ fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Held), Failure>
     Ok((session, guard))
 }
 
-/// Runs the command, and releases the lock, of a region with this file.
-fn run_under(job: Job, session: Session, guard: Held, region: &Path) -> Result<Exit, Failure> {
+/// Runs the command, and releases the lock, of a region with this file, or of a server's.
+fn run_under(
+    job: Job,
+    session: Session,
+    guard: Held,
+    region: Option<&Path>,
+) -> Result<Exit, Failure> {
     let (ended, guardian) = job.run(&guard, region)?;
     let name = guard.name().to_owned();
     let lost = guard.lost_reason();

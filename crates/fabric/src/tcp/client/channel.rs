@@ -25,13 +25,18 @@ use crate::connection::Origin;
 use crate::endpoint::{Envelope, Nanos};
 use crate::shm::serving::Owner;
 use crate::tcp::clock::{boot_id, boot_time};
+use crate::tcp::silence::keep_alive;
 use crate::tcp::wire::{Ended, Fields, Framing, Garbled, next_frame, reply, take_end, take_woken};
 
 /// How long what was published may lie before it is sent.
 const LATE: Duration = Duration::from_millis(1);
 
 /// The same where verbs follow each other closely.
-const LATE_MAX: Duration = Duration::from_millis(8);
+const LATE_MAX: Duration = Duration::from_millis(4);
+
+/// How long a verb waits for its end, before the connection is given up: a server executes it as
+/// soon as it comes, so it is stopped, or out of reach.
+pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes taken from the system at once.
 const READ_BYTES: usize = 64 << 10;
@@ -152,7 +157,8 @@ impl Channel {
         facts: Facts,
         rest: &[u8],
     ) -> io::Result<Arc<Self>> {
-        stream.set_read_timeout(None)?;
+        stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+        keep_alive(&stream)?;
         let mut bytes = rest.to_vec();
         bytes.resize(rest.len() + READ_BYTES, 0);
         let channel = Arc::new(Self {
@@ -290,8 +296,9 @@ impl Channel {
         bell.hear();
     }
 
-    /// The same, but only what comes from the server ends it: what rings the bell is heard later.
-    pub(super) fn sleep_on_server(&self, bell: &Unparker) {
+    /// The same, but only what comes from the server ends it, or that nothing has come by this time:
+    /// then the connection is over. What rings the bell is heard later.
+    pub(super) fn sleep_on_server(&self, bell: &Unparker, until: Nanos) {
         if !self.flush()
             && let Some(mut incoming) = self.try_read()
         {
@@ -299,7 +306,10 @@ impl Channel {
             drop(incoming);
             self.pass_on();
         } else {
-            self.sleep(bell, None);
+            self.sleep(bell, Some(until));
+            if boot_time() >= until {
+                self.end();
+            }
         }
     }
 
@@ -354,6 +364,7 @@ impl Channel {
     fn drain(&self, incoming: &mut Incoming, own: &Unparker, mut flags: RecvFlags) {
         loop {
             let read = recv(&self.stream, &mut incoming.bytes[incoming.filled..], flags);
+            let has_waited = !flags.contains(RecvFlags::DONTWAIT);
             flags = RecvFlags::DONTWAIT;
             match read.map(|(_, count)| count) {
                 Ok(0) => return self.end(),
@@ -361,7 +372,6 @@ impl Channel {
                     incoming.filled += count;
                     let is_all = incoming.filled < incoming.bytes.len();
                     if self.dispatch(incoming, own).is_err() {
-                        let _ = self.stream.shutdown(Shutdown::Both);
                         return self.end();
                     }
                     if is_all {
@@ -369,7 +379,7 @@ impl Channel {
                     }
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) if !has_waited => return,
                 Err(_) => return self.end(),
             }
         }
@@ -456,6 +466,7 @@ impl Channel {
     /// Nothing will come any more: tells everybody.
     #[cold]
     fn end(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
         self.is_over.store(true, Ordering::SeqCst);
         let inboxes: Vec<_> = lock(&self.inboxes).values().cloned().collect();
         inboxes.iter().for_each(|inbox| inbox.put(None, |state| state.is_over = true));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::bell::Unparker;
-use super::channel::Channel;
+use super::channel::{ANSWER_PATIENCE, Channel};
 use super::inbox::{Arrivals, Done, Inbox};
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{
@@ -166,6 +166,7 @@ impl TcpLane {
     pub(super) fn complete(&self, posted: Posted) -> Posted {
         let Posted::Pending(ticket) = posted else { return posted };
         self.flush();
+        let mut until = None;
         loop {
             let mut state = self.inbox.state();
             let ended = self.take_done(&mut state, ticket.0 as u32);
@@ -175,7 +176,9 @@ impl TcpLane {
                 return Posted::Done(ended);
             }
             // What else comes is fresh for the next park.
-            self.channel.sleep_on_server(&bell);
+            let patience = ANSWER_PATIENCE.as_nanos() as Nanos;
+            let until = *until.get_or_insert_with(|| boot_time() + patience);
+            self.channel.sleep_on_server(&bell, until);
         }
     }
 

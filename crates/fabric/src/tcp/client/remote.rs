@@ -16,6 +16,7 @@ use crate::connection::{Connection, Origin, Peer};
 use crate::error::ConnectError;
 use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
+use crate::tcp::silence::keep_alive;
 use crate::tcp::wire::{
     FRAME_MAX, Fields, Framing, Garbled, HEAD, MAGIC, VERSION, next_frame, reply, request,
 };
@@ -46,6 +47,11 @@ impl Remote {
         Ok(Self(channel.map_err(unreachable)?))
     }
 
+    /// Whether the connection has ended, by whichever side: its endpoints are dead.
+    pub fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+
     /// A connection that keeps a lane alive, whoever has it, and can do nothing else.
     fn tie(&self, lane: u32) -> Result<OwnedFd, ConnectError> {
         let (channel, server) = (&self.0, &self.0.server);
@@ -54,7 +60,14 @@ impl Remote {
         Framing::new(&mut hello, request::TETHER).u64(MAGIC).u16(VERSION).u128(secret).end();
         let (stream, answer, _) = greet(server, &hello)?;
         match answer.first() {
-            Some(&reply::ANSWER) => Ok(stream.into()),
+            Some(&reply::ANSWER) => {
+                let kept = keep_alive(&stream);
+                kept.map_err(|source| ConnectError::Unreachable {
+                    server: server.clone(),
+                    source,
+                })?;
+                Ok(stream.into())
+            }
             _ => Err(declined_or_garbled(&answer, server)),
         }
     }
@@ -196,6 +209,8 @@ impl Connection for Remote {
     }
 
     fn is_deleted(&self) -> bool {
+        // What was told may lie unread.
+        self.0.read_now(&Unparker::default());
         self.0.is_gone()
     }
 

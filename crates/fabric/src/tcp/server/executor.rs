@@ -17,6 +17,7 @@ use super::{Limits, Opener};
 use crate::addr::{EndpointId, Mailbox};
 use crate::endpoint::{Endpoint, Woken};
 use crate::tcp::client::Interrupt;
+use crate::tcp::silence::keep_alive;
 use crate::tcp::wire::{Framing, Garbled, next_frame, put_woken, reply};
 
 /// Bytes read of one client in one turn.
@@ -181,7 +182,10 @@ impl Executor {
         // What cannot be accepted now is accepted later, or is gone.
         while let Ok((stream, _)) = self.listener.accept() {
             let here = self.guests.len() - self.vacant.len();
-            let prepared = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+            let prepared = stream
+                .set_nonblocking(true)
+                .and_then(|()| stream.set_nodelay(true))
+                .and_then(|()| keep_alive(&stream));
             if here >= self.limits.connections || prepared.is_err() {
                 continue;
             }

@@ -1,0 +1,369 @@
+//! Specification: a memory server. Sessions and commands of other hosts, here of the same one over
+//! its loopback address, use a region beside those of its own host.
+#![allow(clippy::unwrap_used)]
+
+mod stage;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use farlock::{AcquireError, Kv, LostReason, RegionOptions, ReleaseError, Session};
+use rustix::process::Signal;
+use stage::{Stage, is_actor, is_running, kill, number, pid};
+
+/// A server as people start one, killed when the test ends.
+struct Serving {
+    child: Child,
+    address: String,
+}
+
+impl Serving {
+    fn on(stage: &Stage) -> Self {
+        Self::listening(stage, "127.0.0.1:0")
+    }
+
+    fn listening(stage: &Stage, address: &str) -> Self {
+        let mut serve = stage.farlock(&["serve", "--listen", address]);
+        let mut child = serve.stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        let address = said.trim().rsplit(' ').next().unwrap().to_owned();
+        Self { child, address }
+    }
+
+    fn options(&self) -> RegionOptions {
+        RegionOptions::of_server(&self.address)
+    }
+
+    fn session(&self) -> Session {
+        Session::open(&self.options()).unwrap()
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[test]
+fn local_and_remote_holders_exclude_each_other() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (here, there, elsewhere) = (stage.session(), server.session(), server.session());
+    let mut last = None;
+    for turn in 0..20 {
+        let order = [&here, &there, &elsewhere];
+        let (holder, others) = (order[turn % 3], [order[(turn + 1) % 3], order[(turn + 2) % 3]]);
+        let guard = holder.lock("a").exclusive().blocking().unwrap();
+        assert!(last < Some(guard.token()), "tokens increase across hosts");
+        last = Some(guard.token());
+        for other in others {
+            let tried = other.lock("a").exclusive().at_once().blocking();
+            let Err(AcquireError::Busy { holders, .. }) = tried else { panic!("{tried:?}") };
+            // A remote holder's record follows its grant within milliseconds.
+            stage.until(|| holders.list().len() == 1);
+            let limited = other.lock("a").shared().within(Duration::from_millis(5)).blocking();
+            assert!(matches!(limited, Err(AcquireError::TimedOut { .. })), "{limited:?}");
+        }
+        guard.release().blocking().unwrap();
+    }
+    let shared = [&here, &there, &elsewhere].map(|s| s.lock("a").shared().blocking().unwrap());
+    assert!(there.lock("a").exclusive().at_once().blocking().is_err());
+    for guard in shared {
+        guard.release().blocking().unwrap();
+    }
+}
+
+/// Each adds to a number that a lock alone protects.
+#[test]
+fn a_lock_is_handed_between_hosts_without_loss() {
+    const EACH: u64 = 300;
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let options = [stage.options(), server.options(), stage.options(), server.options()];
+    let total = std::cell::UnsafeCell::new(0_u64);
+    struct Shared(std::cell::UnsafeCell<u64>);
+    // SAFETY: the lock is what is tested; where it fails the sum is wrong.
+    unsafe impl Sync for Shared {}
+    let total = Shared(total);
+    std::thread::scope(|scope| {
+        for options in &options {
+            let total = &total;
+            scope.spawn(move || {
+                let lock = Session::open(options).unwrap().lock("sum");
+                for _ in 0..EACH {
+                    let guard = lock.exclusive().blocking().unwrap();
+                    // SAFETY: as above.
+                    unsafe {
+                        let seen = total.0.get().read_volatile();
+                        std::thread::yield_now();
+                        total.0.get().write_volatile(seen + 1);
+                    }
+                    guard.release().blocking().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(total.0.into_inner(), EACH * options.len() as u64);
+}
+
+#[test]
+fn ranges_of_both_sides_exclude_where_they_overlap() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (here, there) = (stage.session(), server.session());
+    let guard = there.range("t").exclusive(100..200).blocking().unwrap();
+    assert!(here.range("t").exclusive(150..160).at_once().blocking().is_err());
+    let beside = here.range("t").exclusive(200..300).at_once().blocking().unwrap();
+    guard.release().blocking().unwrap();
+    let again = here.range("t").exclusive(100..200).at_once().blocking().unwrap();
+    drop((beside, again));
+}
+
+#[test]
+fn a_store_is_the_same_from_both_sides() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let here = Kv::open(&stage.options(), "s").unwrap();
+    let there = Kv::open(&server.options(), "s").unwrap();
+    for number in 0..200_u64 {
+        let (key, value) = (format!("key {number}"), vec![number as u8; number as usize * 40 + 1]);
+        let (writer, reader) = if number % 2 == 0 { (&here, &there) } else { (&there, &here) };
+        writer.put(key.as_bytes(), &value).unwrap();
+        assert_eq!(reader.get(key.as_bytes()).unwrap(), Some(value));
+        assert_eq!(writer.add(b"count", 1).unwrap(), number as i64 + 1);
+    }
+    assert!(there.remove(b"key 7").unwrap());
+    assert_eq!(here.get(b"key 7").unwrap(), None);
+}
+
+#[test]
+fn commands_use_a_server_that_is_named() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let at = ["--server", &server.address];
+    let (status, output, _) =
+        stage.run(&["lock", at[0], at[1], "a", "--", "sh", "-c", "echo $FARLOCK_TOKEN"]);
+    assert_eq!((status, output.trim().is_empty()), (0, false));
+    assert_eq!(stage.run(&["kv", "put", at[0], at[1], "k", "v"]).0, 0);
+    assert_eq!(stage.run(&["kv", "get", "k"]).1, "v\n", "it is the host's own store");
+    let mut get = stage.farlock(&["kv", "get", "k"]);
+    let output = get.env("FARLOCK_SERVER", format!("tcp://{}", server.address)).output().unwrap();
+    assert_eq!(stage::ended(output).1, "v\n");
+    let mut holder = stage.hold("a", "sleep 60");
+    let (status, _, said) = stage.run(&["lock", at[0], at[1], "-n", "a", "--", "true"]);
+    assert_eq!((status, said.contains("[busy]")), (1, true), "{said}");
+    let (_, listed, _) = stage.run(&["ls", at[0], at[1], "--json"]);
+    assert!(listed.contains(&format!("\"pid\":{},", holder.id())), "{listed}");
+    kill(pid(&holder), Signal::TERM);
+    holder.wait().unwrap();
+}
+
+/// Holds a lock of the server that the environment names until it is killed.
+#[test]
+fn actor_holds_and_waits() {
+    if !is_actor() {
+        return;
+    }
+    let address = std::env::var("FARLOCK_TEST_SERVER").unwrap();
+    let session = Session::connect(address).unwrap();
+    let _guard = session.lock("a").exclusive().blocking().unwrap();
+    println!("\nholds");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn what_a_killed_client_held_is_granted_at_once() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (here, there) = (stage.session(), server.session());
+    for waiter in [&here, &there, &here] {
+        let mut actor = stage.actor("actor_holds_and_waits");
+        actor.env("FARLOCK_TEST_SERVER", &server.address).stdout(Stdio::piped());
+        let mut actor = actor.spawn().unwrap();
+        let lines = BufReader::new(actor.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line == "holds"));
+        assert!(waiter.lock("a").exclusive().at_once().blocking().is_err());
+        let granted = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| waiter.lock("a").exclusive().blocking());
+            std::thread::sleep(Duration::from_millis(50));
+            let killed = Instant::now();
+            kill(pid(&actor), Signal::KILL);
+            let guard = waits.join().unwrap().unwrap();
+            guard.release().blocking().unwrap();
+            killed.elapsed()
+        });
+        assert!(granted < Duration::from_secs(2), "{granted:?}");
+        actor.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_command_keeps_its_lock_where_its_farlock_is_killed_with_its_guardian() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (at, file) = (["--server", &server.address], stage.file("pid"));
+    let shell = format!("echo $$ > {}; exec sleep 60", file.display());
+    let mut lock = stage.farlock(&["lock", at[0], at[1], "a", "--", "sh", "-c", &shell]);
+    let mut child =
+        std::os::unix::process::CommandExt::process_group(&mut lock, 0).spawn().unwrap();
+    let command = number(&stage, &file) as i32;
+    // The whole group at once, but for the command, which is in it too: so that one leaves it.
+    let guardian = guardian_of(command);
+    for pid in [guardian, child.id() as i32] {
+        kill(rustix::process::Pid::from_raw(pid).unwrap(), Signal::STOP);
+    }
+    for pid in [guardian, child.id() as i32] {
+        kill(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL);
+    }
+    child.wait().unwrap();
+    let here = stage.session();
+    if is_running(command) {
+        let tried = here.lock("a").exclusive().within(Duration::from_millis(300)).blocking();
+        assert!(tried.is_err() || !is_running(command), "the command still runs");
+        drop(tried);
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_raw(command).unwrap(),
+            Signal::KILL,
+        );
+    }
+    drop(here.lock("a").exclusive().within(Duration::from_secs(5)).blocking().unwrap());
+}
+
+/// The process that started this one.
+fn guardian_of(pid: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    rest.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn who_held_by_a_killed_server_is_told() {
+    let stage = Stage::new();
+    let mut server = Serving::on(&stage);
+    let there = server.session();
+    let guard = there.lock("a").exclusive().blocking().unwrap();
+    let file = stage.file("pid");
+    let shell = format!("echo $$ > {}; exec sleep 60", file.display());
+    let mut lock =
+        stage.farlock(&["lock", "--server", &server.address, "b", "--", "sh", "-c", &shell]);
+    let lock = lock.stderr(Stdio::piped()).spawn().unwrap();
+    let command = number(&stage, &file) as i32;
+    let waits = std::thread::spawn({
+        let there = there.clone();
+        move || {
+            let other = there.lock("c");
+            let held = other.exclusive().blocking().unwrap();
+            let lost = stage::block_on(held.lost());
+            (lost, other.exclusive().within(Duration::from_secs(5)).blocking().map(drop))
+        }
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    server.kill();
+    let (lost, asked) = waits.join().unwrap();
+    assert_eq!(lost, LostReason::Disconnected);
+    assert!(matches!(asked, Err(AcquireError::Lost { .. })), "{asked:?}");
+    stage.until(|| guard.lost_reason() == Some(LostReason::Disconnected));
+    let released = guard.release().blocking();
+    assert!(matches!(released, Err(ReleaseError::Lost { .. })), "{released:?}");
+    let (status, _, said) = stage::ended(lock.wait_with_output().unwrap());
+    assert_eq!((status, is_running(command)), (137, false), "its command is killed: {said}");
+    assert!(said.contains("its command is killed"), "{said}");
+    let here = stage.session();
+    for name in ["a", "b", "c"] {
+        drop(here.lock(name).exclusive().within(Duration::from_secs(2)).blocking().unwrap());
+    }
+    // Another server goes on where it was.
+    let again = Serving::listening(&stage, &server.address);
+    let guard = again.session().lock("a").exclusive().blocking().unwrap();
+    guard.release().blocking().unwrap();
+}
+
+#[test]
+fn a_server_that_ends_in_order_leaves_nothing_behind() {
+    let stage = Stage::new();
+    let mut server = Serving::on(&stage);
+    let guard = server.session().lock("a").exclusive().blocking().unwrap();
+    kill(pid(&server.child), Signal::TERM);
+    assert!(server.child.wait().unwrap().success());
+    assert!(guard.release().blocking().is_err(), "it is lost");
+    drop(stage.session().lock("a").exclusive().at_once().blocking().unwrap());
+}
+
+#[test]
+fn what_is_not_possible_is_said() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let speaks = other.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        for stream in other.incoming().take(1) {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 64]);
+            let _ = stream.write_all(b"-ERR unknown command\r\n");
+        }
+    });
+    let taken = &server.address;
+    for (arguments, status, word) in [
+        (vec!["lock", "--server", &nobody, "a", "--", "true"], 69, "server-unreachable"),
+        (vec!["lock", "--server", "nohost.invalid:1", "a", "--", "true"], 69, "server-unreachable"),
+        (vec!["lock", "--server", "127.0.0.1", "a", "--", "true"], 69, "server-unreachable"),
+        (vec!["lock", "--server", &speaks, "a", "--", "true"], 69, "server-other"),
+        (
+            vec!["lock", "--server", taken, "--region", "other", "a", "--", "true"],
+            69,
+            "server-declined",
+        ),
+        (vec!["kv", "ls", "--server", taken], 64, "usage"),
+        (vec!["kv", "drop", "--server", taken, "--store", "s"], 64, "usage"),
+        (vec!["serve", "--listen", taken], 69, "region-attach"),
+        (vec!["serve", "--listen", "0.0.0.0:0"], 64, "usage"),
+        (vec!["serve", "--listen", "[::]:0"], 64, "usage"),
+        (vec!["serve", "--listen", "nowhere"], 69, "region-attach"),
+    ] {
+        let (ended, _, said) = stage.run(&arguments);
+        assert_eq!(ended, status, "{arguments:?}: {said}");
+        assert!(said.contains(&format!("[{word}]")), "{arguments:?}: {said}");
+        assert!(said.contains("hint: "), "{arguments:?}: {said}");
+    }
+    answering.join().unwrap();
+    drop(server.session().lock("a").exclusive().at_once().blocking().unwrap());
+}
+
+/// What is no frame ends the connection that it came by, and disturbs no other.
+#[test]
+fn noise_ends_its_own_connection_alone() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let guard = server.session().lock("a").exclusive().blocking().unwrap();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        let bytes: Vec<u8> = (0..random() % 200).map(|_| random() as u8).collect();
+        // Half of them begin as frames do.
+        let length = (bytes.len() as u32).to_le_bytes();
+        if random() % 2 == 0 {
+            let _ = stream.write_all(&length);
+        }
+        let _ = stream.write_all(&bytes);
+    }
+    let idle: Vec<_> = (0..100).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
+    assert!(stage.session().lock("a").exclusive().at_once().blocking().is_err(), "it is held");
+    guard.release().blocking().unwrap();
+    drop(idle);
+}

@@ -85,14 +85,13 @@ pub enum ConnectError {
         within: Duration,
     },
     /// Something listens there that is no farlock server, or what it sends is damaged.
-    #[cfg(all(feature = "tcp", not(shuttle)))]
     #[error("{server} does not speak as a farlock server does")]
     Garbled {
         /// Its address.
         server: String,
         /// The first thing found wrong.
         #[source]
-        why: crate::tcp::Garbled,
+        why: Garbled,
     },
     /// The server speaks another version of the protocol.
     #[error("the server {server} speaks version {theirs} of the protocol, and this farlock {ours}")]
@@ -220,6 +219,11 @@ pub enum ConnectError {
         source: io::Error,
     },
 }
+
+/// What came over a connection is not what this version of farlock sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("what came is no frame of this version of farlock: {0}")]
+pub struct Garbled(#[cfg_attr(not(feature = "tcp"), allow(dead_code))] pub(crate) &'static str);
 
 /// What is wrong with a region's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]

@@ -18,8 +18,6 @@ use farlock_fabric::{
 };
 use farlock_fabric::{Link, shm};
 
-use crate::LostReason;
-
 /// A region of this host, or of a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Region {
@@ -80,20 +78,9 @@ impl Region {
         Remote::connect(server, name, label).map(Self::There)
     }
 
-    /// How a session in it ends that does not find it any more.
-    pub(crate) fn how_it_ended(&self) -> LostReason {
-        match self {
-            Self::There(remote) if remote.is_over() => LostReason::Disconnected,
-            Self::Here(_) | Self::There(_) => LostReason::RegionGone,
-        }
-    }
-
-    /// What a fault means for a session in it.
-    pub(crate) fn reason_of(&self, fault: Fault) -> LostReason {
-        match self {
-            Self::There(remote) if remote.is_over() => LostReason::Disconnected,
-            Self::Here(_) | Self::There(_) => fault.into(),
-        }
+    /// Whether it is a server's, and the connection has ended.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        matches!(self, Self::There(remote) if remote.is_over())
     }
 
     /// See [`Host::reset`].

@@ -162,6 +162,18 @@ pub enum LostReason {
     Forked,
 }
 
+impl LostReason {
+    /// How a session ends that does not find its region any more.
+    pub(crate) fn without(region: &Region) -> Self {
+        if region.is_disconnected() { Self::Disconnected } else { Self::RegionGone }
+    }
+
+    /// What a fault means for a session in this region.
+    pub(crate) fn of(region: &Region, fault: Fault) -> Self {
+        if region.is_disconnected() { Self::Disconnected } else { fault.into() }
+    }
+}
+
 impl From<Fault> for LostReason {
     fn from(fault: Fault) -> Self {
         match fault {

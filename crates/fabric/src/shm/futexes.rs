@@ -25,8 +25,8 @@ impl Source {
     }
 }
 
-// SAFETY: it names a word that every thread may sleep on; `Source::of` demands that the word outlives
-// the sleep, wherever that is.
+// SAFETY: it names a word that every thread may sleep on; `Source::of` demands that the word
+// outlives the sleep, wherever that is.
 unsafe impl Send for Source {}
 
 /// Wakes everybody who sleeps on this word.

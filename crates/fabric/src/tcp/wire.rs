@@ -7,7 +7,7 @@
 
 use crate::addr::{Addr, EndpointId, Mailbox, Slot};
 use crate::endpoint::Woken;
-use crate::error::Fault;
+use crate::error::{Fault, Garbled};
 use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX};
 
 /// The first word of a connection, both ways: a peer that speaks something else is known at once.
@@ -22,8 +22,8 @@ pub(super) const FRAME_MAX: usize = CHAIN_MAX * (WORDS_MAX * 8 + 32) + 64;
 /// Bytes of a frame's length.
 pub(super) const HEAD: usize = 4;
 
-/// Messages of a slot that a client is sent ahead of their receipt: the mailbox of a lane, as far as
-/// other clients of the server see it.
+/// Messages of a slot that a client is sent ahead of their receipt: the mailbox of a lane, as far
+/// as other clients of the server see it.
 pub(super) const AHEAD_MAX: u8 = 16;
 
 /// Peers that one wait, or one question, names at most.
@@ -51,7 +51,7 @@ pub(super) mod request {
     pub(in super::super) const ASK: u8 = 9;
     /// A question about the region as a whole.
     pub(in super::super) const CALL: u8 = 10;
-    /// The first and only of a tether's connection: magic, version, what it was given.
+    /// The first and only of a tether's connection: magic, version, its secret.
     pub(in super::super) const TETHER: u8 = 11;
 }
 
@@ -88,11 +88,6 @@ pub(super) mod call {
     /// What a tether of this lane is to say.
     pub(in super::super) const TETHER: u8 = 4;
 }
-
-/// What came is not what this version of farlock sends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("what came is no frame of this version of farlock: {0}")]
-pub struct Garbled(pub(super) &'static str);
 
 /// The next frame of these bytes, and how many bytes it and its length take; `None` until all of
 /// it is there.

@@ -177,8 +177,8 @@ impl RegionWatch<'_> {
         if let Self::Later(_, at) = *self { Some(at) } else { None }
     }
 
-    /// Something happened; maybe to the region's file, or its server. Returns whether the command is
-    /// to end at once, for others have its lock.
+    /// Something happened; maybe to the region's file, or its server. Returns whether the command
+    /// is to end at once, for others have its lock.
     fn goes_on(&mut self, guard: &Held, is_touched: bool) -> bool {
         match *self {
             Self::Server(_) if is_touched => {

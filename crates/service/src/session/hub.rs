@@ -123,7 +123,7 @@ impl Hub {
         match (self.ended.get(), fault) {
             (Some(reason), _) => *reason,
             (None, Fault::Revoked) => LostReason::SessionEnded,
-            (None, fault) => self.region.reason_of(fault),
+            (None, fault) => LostReason::of(&self.region, fault),
         }
     }
 
@@ -165,7 +165,7 @@ impl Hub {
         if is_there {
             self.seen_at.store(tick, Ordering::Relaxed);
         } else {
-            self.end(self.region.how_it_ended());
+            self.end(LostReason::without(&self.region));
             // Its thread has not noticed.
             lock(&self.inbox).is_closed = true;
             self.arrived.notify_one();

@@ -518,7 +518,7 @@ impl Name {
         if self.hub.finds_region() {
             return Ok(());
         }
-        Err(self.lost_hold(self.hub.region.how_it_ended()))
+        Err(self.lost_hold(LostReason::without(&self.hub.region)))
     }
 
     #[inline(always)]

@@ -310,7 +310,7 @@ impl Worker {
     /// How the region has ended, if it has.
     fn look(&self, head: Addr) -> Option<LostReason> {
         let looked = block_on(&self.home, self.home.read64(head));
-        looked.err().map(|fault| self.hub.region.reason_of(fault))
+        looked.err().map(|fault| LostReason::of(&self.hub.region, fault))
     }
 
     /// Sleeps until anything happens that a task, the end of the region or a timer waits for.

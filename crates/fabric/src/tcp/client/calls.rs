@@ -8,9 +8,9 @@ use super::channel::Channel;
 use super::inbox::Inbox;
 use crate::addr::EndpointId;
 use crate::connection::Peer;
-use crate::error::ConnectError;
+use crate::error::{ConnectError, Garbled};
 use crate::tcp::clock::boot_time;
-use crate::tcp::wire::{Fields, Framing, Garbled, call, reply, request};
+use crate::tcp::wire::{Fields, Framing, call, reply, request};
 
 /// How long a server may take to answer a call.
 const PATIENCE: Duration = Duration::from_secs(10);

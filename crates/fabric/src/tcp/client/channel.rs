@@ -23,10 +23,11 @@ use super::inbox::{Done, Inbox};
 use crate::addr::{Addr, EndpointId, RegionId, Slot};
 use crate::connection::Origin;
 use crate::endpoint::{Envelope, Nanos};
+use crate::error::Garbled;
 use crate::shm::serving::Owner;
 use crate::tcp::clock::{boot_id, boot_time};
 use crate::tcp::silence::keep_alive;
-use crate::tcp::wire::{Ended, Fields, Framing, Garbled, next_frame, reply, take_end, take_woken};
+use crate::tcp::wire::{Ended, Fields, Framing, next_frame, reply, take_end, take_woken};
 
 /// How long what was published may lie before it is sent.
 const LATE: Duration = Duration::from_millis(1);
@@ -296,7 +297,7 @@ impl Channel {
         bell.hear();
     }
 
-    /// The same, but only what comes from the server ends it, or that nothing has come by this time:
+    /// The same, but only what comes from the server ends it, or that nothing came by this time:
     /// then the connection is over. What rings the bell is heard later.
     pub(super) fn sleep_on_server(&self, bell: &Unparker, until: Nanos) {
         if !self.flush()
@@ -345,7 +346,8 @@ impl Channel {
             [PollFd::new(&self.stream, wants), PollFd::new(&*self.interrupt, PollFlags::IN)];
         let left = until.map(|until| {
             let left = until.saturating_sub(boot_time());
-            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as _ }
+            let tv_nsec = (left % 1_000_000_000) as _;
+            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec }
         });
         // Where it is interrupted the caller looks and sleeps again.
         let polled = poll(&mut fds, left.as_ref());

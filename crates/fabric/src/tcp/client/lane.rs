@@ -14,13 +14,11 @@ use crate::endpoint::{
     Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, NotSend, Park, Posted, RECORD_WORDS,
     SyncedClock, Ticket, Wait, WaitState, WideAtomics, Woken,
 };
-use crate::error::Fault;
+use crate::error::{Fault, Garbled};
 use crate::hook::Hook;
 use crate::results::Results;
 use crate::tcp::clock::boot_time;
-use crate::tcp::wire::{
-    AHEAD_MAX, Ended, Fields, Garbled, put_ids, put_link, put_watch, request, take_end,
-};
+use crate::tcp::wire::{AHEAD_MAX, Ended, Fields, put_ids, put_link, put_watch, request, take_end};
 use crate::verb::{CHAIN_MAX, Link, Verb, WORDS_MAX};
 
 /// How long what a lane was told of a peer's life counts as fresh.

@@ -13,12 +13,12 @@ use super::inbox::Inbox;
 use super::lane::{TcpEndpoint, TcpKeeper, TcpLane, park};
 use crate::addr::Addr;
 use crate::connection::{Connection, Origin, Peer};
-use crate::error::ConnectError;
+use crate::error::{ConnectError, Garbled};
 use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
 use crate::tcp::silence::keep_alive;
 use crate::tcp::wire::{
-    FRAME_MAX, Fields, Framing, Garbled, HEAD, MAGIC, VERSION, next_frame, reply, request,
+    FRAME_MAX, Fields, Framing, HEAD, MAGIC, VERSION, next_frame, reply, request,
 };
 
 /// How long reaching a server, and its greeting, may take.

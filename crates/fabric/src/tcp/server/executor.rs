@@ -11,14 +11,15 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
 use super::guest::{Guest, Out, Seat, Tethered, read_some};
+use super::limits::{Limits, Opener};
 use super::parker::Parkers;
 use super::served::Served;
-use super::{Limits, Opener};
 use crate::addr::{EndpointId, Mailbox};
 use crate::endpoint::{Endpoint, Woken};
+use crate::error::Garbled;
 use crate::tcp::client::Interrupt;
 use crate::tcp::silence::keep_alive;
-use crate::tcp::wire::{Framing, Garbled, next_frame, put_woken, reply};
+use crate::tcp::wire::{Framing, next_frame, put_woken, reply};
 
 /// Bytes read of one client in one turn.
 const READ_BYTES: usize = 64 << 10;

@@ -3,12 +3,12 @@
 use crate::addr::{Mailbox, Slot};
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, Posted};
-use crate::error::{ConnectError, Fault, chain};
+use crate::error::{ConnectError, Fault, Garbled, chain};
 use crate::shm::serving::Owner;
 use crate::tcp::client::put_peer;
 use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{
-    Fields, Framing, Garbled, MAGIC, VERSION, call, put_end, reply, request, take_link, take_watch,
+    Fields, Framing, MAGIC, VERSION, call, put_end, reply, request, take_link, take_watch,
 };
 use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX};
 

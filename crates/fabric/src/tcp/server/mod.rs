@@ -3,6 +3,7 @@
 mod executor;
 mod frames;
 mod guest;
+mod limits;
 mod parker;
 mod served;
 
@@ -11,44 +12,14 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use executor::Executor;
+pub use limits::Limits;
+use limits::Opener;
 
 use crate::error::ConnectError;
 use crate::shm::Host;
 use crate::tcp::client::Interrupt;
-
-/// Opens the region that a client names, or says why it has none of that name.
-pub(super) type Opener = Box<dyn FnMut(&str) -> Result<Host, ConnectError> + Send>;
-
-/// What a server allows its clients.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Limits {
-    /// Connections at one time; further ones are closed at once.
-    pub connections: usize,
-    /// Lanes of one connection.
-    pub lanes: usize,
-    /// Waits of one lane at one time.
-    pub waits: usize,
-    /// How long a client may take to say which region it wants.
-    pub greeting: Duration,
-    /// Bytes that lie for a client that does not take them, before no more of its frames are read.
-    pub unsent: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 20_000,
-            lanes: 1024,
-            waits: 256,
-            greeting: Duration::from_secs(10),
-            unsent: 1 << 20,
-        }
-    }
-}
 
 /// A server of regions of this host. Each lane of a client has a place in its region, which the
 /// thread that runs the server keeps: as many as one thread can, some 2,000.

@@ -387,7 +387,7 @@ impl Table {
         };
         match released {
             Ok(true) if hub.finds_region() => Ok(()),
-            Ok(true) => Err(self.lost_hold(self.root.hub.region.how_it_ended())),
+            Ok(true) => Err(self.lost_hold(LostReason::without(&self.root.hub.region))),
             Ok(false) => Err(self.lost_hold(hub.check().err().unwrap_or(LostReason::TakenOver))),
             Err(fault) => Err(self.lost_hold(hub.reason(fault))),
         }

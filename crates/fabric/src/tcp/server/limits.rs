@@ -1,0 +1,37 @@
+//! What a server allows its clients.
+
+use std::time::Duration;
+
+use crate::error::ConnectError;
+use crate::shm::Host;
+
+/// Opens the region that a client names, or says why it has none of that name.
+pub(super) type Opener = Box<dyn FnMut(&str) -> Result<Host, ConnectError> + Send>;
+
+/// What a server allows its clients.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Connections at one time; further ones are closed at once.
+    pub connections: usize,
+    /// Lanes of one connection.
+    pub lanes: usize,
+    /// Waits of one lane at one time.
+    pub waits: usize,
+    /// How long a client may take to say which region it wants.
+    pub greeting: Duration,
+    /// Bytes that lie for a client that does not take them, before no more of its frames are read.
+    pub unsent: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 20_000,
+            lanes: 1024,
+            waits: 256,
+            greeting: Duration::from_secs(10),
+            unsent: 1 << 20,
+        }
+    }
+}

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A [`Server`] has a place in a region of its host for each lane of its clients, and executes
-//! their verbs there by the same atomic instructions as the processes of that host. So local and remote
-//! clients of a lock exclude each other, send each other messages, and see each other live and die.
+//! their verbs there by the same atomic instructions as the processes of that host. So local and
+//! remote clients of a lock exclude each other, send each other messages, and see each other live
+//! and die.
 //! A wait costs a frame when it begins and one when it ends: the server sleeps on the words, the
 //! mailboxes and the lives that its clients wait for.
 //!

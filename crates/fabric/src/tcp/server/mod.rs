@@ -56,7 +56,10 @@ impl Server {
         open: impl FnMut(&str) -> Result<Host, ConnectError> + Send + 'static,
         limits: Limits,
     ) -> io::Result<Self> {
+        /// Clients that come at one time, before the server has looked.
+        const BACKLOG: i32 = 4096;
         let listener = TcpListener::bind(address)?;
+        rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         let (is_stopped, interrupt) = (Arc::default(), Arc::new(Interrupt::new()?));
         let (open, stop) = (Box::new(open), Stopper { is_stopped, interrupt });

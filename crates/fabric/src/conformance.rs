@@ -282,6 +282,8 @@ macro_rules! conformance_cases {
             what_is_published_is_read_by_its_owner
             what_is_published_comes_before_later_verbs(with_pair_and_line)
             what_is_published_comes_before_a_later_message(with_pair)
+            what_was_shown_is_there_without_a_verb(with_pair_and_line)
+            who_has_shown_receives_what_was_sent_before(with_pair)
             every_word_of_a_record_is_its_own(with_line)
             records_of_slots_do_not_mix(with_line)
             records_of_endpoints_do_not_mix

@@ -200,6 +200,13 @@ pub trait Endpoint: Sized + 'static {
     /// endpoint, costs no round trip, completes at once.
     fn publish(&self, slot: Slot, word: usize, value: u64);
 
+    /// Returns when what was published has taken effect, and what was sent to this endpoint before
+    /// that can be received. So of two, of whom one publishes and then looks for mail, and the
+    /// other sends mail and then reads what is published, one sees what the other did. Costs a
+    /// round trip, for which it blocks, where either takes one.
+    #[inline(always)]
+    fn show(&self) {}
+
     /// Where the record of some endpoint's slot lies: [`RECORD_WORDS`] words.
     fn record(&self, index: u16, slot: Slot) -> Addr;
 

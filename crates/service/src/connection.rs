@@ -252,6 +252,7 @@ impl farlock_fabric::Endpoint for Lane {
         fn now(&self) -> Nanos;
         fn random(&self) -> u64;
         fn publish(&self, slot: Slot, word: usize, value: u64);
+        fn show(&self);
         fn record(&self, index: u16, slot: Slot) -> Addr;
         fn endpoints(&self) -> u16;
         fn occupied_from(&self, index: u16) -> Option<u16>;

@@ -117,3 +117,22 @@ pub async fn the_last_value_published_stays<E: Endpoint>(e: E, peer: E, addr: Ad
     settle(&e, addr).await;
     assert_eq!(load(&peer, peer.record(e.id().index, Slot(0))).await, 999);
 }
+
+pub async fn what_was_shown_is_there_without_a_verb<E: Endpoint>(e: E, peer: E, _: Addr) {
+    for number in 1..50 {
+        e.publish(Slot(0), 3, number);
+        e.show();
+        assert_eq!(load(&peer, e.record(e.id().index, Slot(0)).plus(24)).await, number);
+    }
+}
+
+pub async fn who_has_shown_receives_what_was_sent_before<E: Endpoint>(e: E, peer: E) {
+    let to = Mailbox { endpoint: e.id(), slot: Slot(0) };
+    for number in 1..50 {
+        e.publish(Slot(0), 0, number);
+        peer.send(to, [number; 4]).await.expect("it reaches the mailbox");
+        e.show();
+        let envelope = e.receive(Slot(0)).expect("it was sent before");
+        assert_eq!(envelope.message, [number; 4]);
+    }
+}

@@ -42,6 +42,9 @@ pub struct StormArgs {
     /// kill and stop]
     #[arg(long, value_name = "S", requires = "face", value_parser = crate::bench::seconds)]
     pub seconds: Option<f64>,
+    /// At a face: every other client takes its locks by a server, over TCP
+    #[arg(long, requires = "face", conflicts_with_all = ["canary", "reference", "exaggerated"])]
+    pub served: bool,
     /// Of ranges: everybody says of each hold that it goes on to the end, and the judge must see
     /// it
     #[arg(long, hide = true, conflicts_with_all = ["canary", "reference"])]

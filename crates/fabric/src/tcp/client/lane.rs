@@ -52,6 +52,8 @@ pub struct TcpLane {
     asked_at: Cell<Nanos>,
     /// Messages that were taken, and the server was perhaps not told yet.
     untold: Cell<u8>,
+    /// Whether anything was published since that was waited for.
+    has_published: Cell<bool>,
     /// Whether a completion was looked for in vain since anything was sent.
     has_looked: Cell<bool>,
 }
@@ -128,6 +130,7 @@ impl TcpLane {
             doubted: RefCell::default(),
             asked_at: Cell::new(0),
             untold: Cell::new(0),
+            has_published: Cell::new(false),
             has_looked: Cell::new(false),
         }
     }
@@ -163,15 +166,20 @@ impl TcpLane {
     /// Blocks until what was posted has completed.
     pub(super) fn complete(&self, posted: Posted) -> Posted {
         let Posted::Pending(ticket) = posted else { return posted };
+        Posted::Done(self.block_until(|state| self.take_done(state, ticket.0 as u32)))
+    }
+
+    /// Blocks until something has come.
+    fn block_until<T>(&self, mut take: impl FnMut(&mut Arrivals) -> Option<T>) -> T {
         self.flush();
         let mut until = None;
         loop {
             let mut state = self.inbox.state();
-            let ended = self.take_done(&mut state, ticket.0 as u32);
+            let taken = take(&mut state);
             let bell = state.bell.clone();
             drop(state);
-            if let Some(ended) = ended {
-                return Posted::Done(ended);
+            if let Some(taken) = taken {
+                return taken;
             }
             // What else comes is fresh for the next park.
             let patience = ANSWER_PATIENCE.as_nanos() as Nanos;
@@ -490,7 +498,23 @@ impl Endpoint for TcpLane {
         self.channel.say(request::PUBLISH, |frame| {
             frame.u32(self.number).u8(slot.0).u8(word as u8).u64(value);
         });
+        self.has_published.set(true);
         self.channel.flush_soon();
+    }
+
+    /// A read of a word of its own, of which the result is nobody's.
+    fn show(&self) {
+        if !self.has_published.take() {
+            return;
+        }
+        let addr = self.record(self.id.index, Slot(0));
+        let posted = self.post(Verb::Read { addr, words: 1 });
+        let Posted::Pending(ticket) = posted else { return };
+        self.block_until(|state| {
+            let done = state.take_done(ticket.0 as u32).map(drop);
+            done.or_else(|| state.is_over.then_some(()))
+        });
+        self.under_way.set(self.under_way.get() - 1);
     }
 
     /// # Panics

@@ -569,6 +569,7 @@ impl<'a> Crew<'a> {
         command.args(["--locks", &storm.locks.to_string(), "--seed", &storm.seed.to_string()]);
         command.args(["--taken", storm.taken.name()]);
         command.args(storm.face.has_ranges().then_some("--ranges"));
+        command.args(storm.server_of(who).map(|server| format!("--server={server}")));
         self.quietly(command)
     }
 
@@ -607,6 +608,7 @@ impl<'a> Crew<'a> {
         }
         self.tell_inside(&mut command, who, draw);
         command.envs(face::environment(storm.dir)).process_group(0);
+        command.envs(storm.server_of(who).map(|server| ("FARLOCK_SERVER", server)));
         self.quietly(command)
     }
 

@@ -29,9 +29,12 @@ mod several;
 pub mod start;
 pub mod worker;
 
+use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use farlock::{Server, Stopper};
 use farlock_check::{say, tell};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -73,7 +76,9 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
         "the kernel has no command that locks ranges"
     );
     ensure!(face.has_ranges() || !args.exaggerated, "a session's locks are had as a whole");
+    ensure!(face != Face::Kv || !args.served, "a store is stormed on its own host");
     let scratch = Scratch::new()?;
+    let serving = if args.served { Some(Serving::on(scratch.path())?) } else { None };
     let kills = args.kills.unwrap_or(KILLS);
     let stops = args.stops.unwrap_or(kills);
     let enough = SECONDS + (kills + stops) as f64 * SECONDS_A_STRIKE;
@@ -92,8 +97,10 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
             _ => Taken::Farlock,
         },
         limit: Duration::from_secs_f64(args.seconds.unwrap_or(enough)),
+        server: serving.as_ref().map(|serving| serving.address.clone()),
     };
     let row = storm.run()?;
+    serving.map_or(Ok(()), Serving::end)?;
     for example in &row.verdict.examples {
         tell(example);
     }
@@ -110,6 +117,26 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
         say(report::table(&row))?;
     }
     row.pass()
+}
+
+/// A server of the storm's region, on a thread of this process, which nobody kills.
+struct Serving {
+    address: String,
+    stopper: Stopper,
+    thread: JoinHandle<std::io::Result<()>>,
+}
+
+impl Serving {
+    fn on(dir: &Path) -> anyhow::Result<Self> {
+        let server = Server::bind("127.0.0.1:0", &plan::region_options(dir))?;
+        let (address, stopper) = (server.address()?.to_string(), server.stopper());
+        Ok(Self { address, stopper, thread: std::thread::spawn(move || server.run()) })
+    }
+
+    fn end(self) -> anyhow::Result<()> {
+        self.stopper.stop();
+        Ok(self.thread.join().expect("the server does not panic")?)
+    }
 }
 
 impl Storm<'_> {
@@ -140,6 +167,7 @@ impl Storm<'_> {
             clients: self.clients,
             locks: self.locks,
             taken: self.taken.name(),
+            served: self.server.is_some(),
             kills_asked: self.kills,
             stops_asked: self.stops,
             kills,

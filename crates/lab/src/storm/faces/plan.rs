@@ -114,6 +114,15 @@ pub(super) struct Storm<'a> {
     pub(super) seed: u64,
     pub(super) taken: Taken,
     pub(super) limit: Duration,
+    /// Where a server of its region is, by which every other client takes its locks.
+    pub(super) server: Option<String>,
+}
+
+impl Storm<'_> {
+    /// The server by which this client takes its locks, if it does.
+    pub(super) fn server_of(&self, who: u64) -> Option<&str> {
+        self.server.as_deref().filter(|_| who % 2 == 1)
+    }
 }
 
 /// The file that the kernel locks instead.

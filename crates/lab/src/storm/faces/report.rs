@@ -25,6 +25,8 @@ pub struct Row {
     pub locks: u64,
     /// `farlock`, or `kernel` for its locks, or `nothing` for none, or `less` than is said.
     pub taken: &'static str,
+    /// Whether every other client took its locks by a server.
+    pub served: bool,
     /// How many were to be killed.
     pub kills_asked: u64,
     /// How many were to be stopped.

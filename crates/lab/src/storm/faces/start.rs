@@ -32,6 +32,9 @@ pub struct FaceWorkerArgs {
     /// last.
     #[arg(long)]
     pub probe: bool,
+    /// The server by which it takes its locks; without one it does on its own.
+    #[arg(long)]
+    pub server: Option<String>,
     /// What it takes.
     #[arg(long, value_enum)]
     pub taken: Taken,

@@ -6,8 +6,8 @@ use std::io::BufRead;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use farlock::Session;
 use farlock::session::RangeLock;
+use farlock::{RegionOptions, Session};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::fs::FlockOperation;
@@ -54,7 +54,8 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn open(args: &'a FaceWorkerArgs) -> anyhow::Result<Self> {
-        let session = Session::open(&region_options(&args.dir))?;
+        let options = args.server.as_ref().map(RegionOptions::of_server);
+        let session = Session::open(&options.unwrap_or_else(|| region_options(&args.dir)))?;
         let executor = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let tables = tables(&session, if args.ranges { args.locks } else { 0 });
         Ok(Self { args, session, tables, executor, log: Log::open(&args.dir)? })

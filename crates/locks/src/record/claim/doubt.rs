@@ -14,7 +14,9 @@
 //! mail that is still being written, is doubted as well. Whoever is doubted before it claims the
 //! lock goes on as by another acquisition, and loses nothing.
 //!
-//! A while is long enough for a processor to show others what it has stored.
+//! A while is long enough for a processor to show others what it has stored. Where that takes a round
+//! trip the reader waits for it (`Endpoint::show`), so that either it finds the doubt in its mailbox or
+//! who doubts it finds that it holds, however long that takes.
 
 use farlock_fabric::{EndpointId, Fault, Mailbox, Slot, WideAtomics};
 
@@ -121,6 +123,7 @@ async fn tell<E: WideAtomics>(
 /// Whether a reader that has said that it holds does.
 #[inline(always)]
 pub(super) fn is_believed<E: WideAtomics>(site: &Site<'_, E>) -> bool {
+    site.endpoint.show();
     sort_mail(site);
     !(site.is_doubted() || site.endpoint.has_unread(site.slot())) || site.was_believed()
 }

@@ -6,7 +6,7 @@
 //! | tokens | of holders alone increase strictly in the order in which they entered; a shared one is at least the last before it and below the next |
 //! | waits | who waits, and runs, is granted within [`BOUND_NS`] of the last moment at which somebody living held; each further waiter that is stopped meanwhile may cost [`PASS_NS`] more |
 //! | order | of those that asked later no more are granted before one that waits and is not stopped than may pass all who stand in line |
-//! | tries | are refused only if some living process held incompatibly or waited meanwhile |
+//! | tries | are refused only if some living process held incompatibly or waited meanwhile, or one by a server just before |
 //!
 //! A process that is stopped after its grant, before it could say that it holds, holds until it
 //! goes on. So a stopped waiter is taken for a holder if it may have been granted just before: if
@@ -26,6 +26,9 @@ use super::bounds::{BOUND_NS, PASS_NS, RECENT_NS, STARVED_NS, WITHDRAWAL_NS};
 pub struct Known {
     /// From its grant until it says that it holds, a process that runs takes so long at most.
     pub entering_ns: u64,
+    /// How long after a death others may not have been told of it yet: a server is by the end of a
+    /// connection.
+    pub told_ns: u64,
     /// Whether grants have tokens.
     pub tokens: bool,
     /// Whether positions of locks are asked for, and not locks.
@@ -46,11 +49,11 @@ pub fn judge(records: &[Record], known: Known) -> Verdict {
         }
         if known.ranges {
             story.judge_waits_of_ranges(&ops, known.entering_ns, &mut verdict);
-            story.judge_tries_of_ranges(&ops, &mut verdict);
+            story.judge_tries_of_ranges(&ops, known.told_ns, &mut verdict);
         } else {
             story.judge_waits(&ops, known.entering_ns, &mut verdict);
             story.judge_order(&ops, known.passes_max, &mut verdict);
-            story.judge_tries(&ops, &mut verdict);
+            story.judge_tries(&ops, known.told_ns, &mut verdict);
             story.measure_takeovers(&ops, &mut verdict);
         }
     }
@@ -209,11 +212,11 @@ impl Story {
         self.stopped(op).iter().any(|stop| within(stop) >= PASS_NS / 2)
     }
 
-    fn judge_tries(&self, ops: &[&Op], verdict: &mut Verdict) {
+    fn judge_tries(&self, ops: &[&Op], told_ns: u64, verdict: &mut Verdict) {
         for op in ops.iter().filter(|op| op.patience == Patience::Try) {
             let end = op.entered.or(op.refused.map(|(at, _)| at));
             let Some(end) = end else { continue };
-            let span = (op.asked, end);
+            let span = (op.asked.saturating_sub(told_ns), end);
             // The latest first: they are the ones that meet it.
             let before = &ops[..ops.partition_point(|other| other.asked <= end)];
             let others = || before.iter().rev().filter(|other| !std::ptr::eq(**other, *op));
@@ -280,7 +283,8 @@ mod tests {
     impl Judged for Told {
         fn judged(self) -> Verdict {
             let (entering_ns, passes_max) = (20 * MS, Some(2));
-            judge(&self.0, Known { entering_ns, tokens: true, ranges: false, passes_max })
+            let (told_ns, tokens, ranges) = (0, true, false);
+            judge(&self.0, Known { entering_ns, told_ns, tokens, ranges, passes_max })
         }
     }
 

@@ -57,6 +57,8 @@ pub use plan::Face;
 const TICK: Duration = Duration::from_micros(300);
 /// How long those who are left may take to be granted and to end, when nobody is hurt any more.
 const CALM_MAX: Duration = Duration::from_secs(5);
+/// How long a server may take to learn of a death, with all processors busy.
+const TOLD_NS: u64 = 100_000_000;
 /// Kills by default.
 const KILLS: u64 = 200;
 /// How long a storm may last by default, in seconds: as such, and for each kill and stop.
@@ -155,10 +157,12 @@ impl Storm<'_> {
         let (kills, endings, stops) = (crew.kills, crew.endings, crew.stops);
         crew.end()?;
         let (entering_ns, tokens) = (self.face.entering_ns(), self.taken.is_farlocks());
+        let told_ns = if self.server.is_some() { TOLD_NS } else { 0 };
         let log = Reader::open(self.dir)?.news()?;
         let passes_max = tokens.then(|| PASSES * u64::from(self.clients));
         let ranges = self.face.has_ranges();
-        let mut verdict = judge::judge(&log, Known { entering_ns, tokens, ranges, passes_max });
+        let mut verdict =
+            judge::judge(&log, Known { entering_ns, told_ns, tokens, ranges, passes_max });
         verdict.left_over = worker::left_over(self)?;
         let mut takeover = Latency::default();
         verdict.takeovers.iter().for_each(|nanos| takeover.record(*nanos));

@@ -242,7 +242,7 @@ impl Story {
     }
 
     /// Whether tries for positions of one lock were refused with a reason.
-    pub(super) fn judge_tries_of_ranges(&self, ops: &[&Op], verdict: &mut Verdict) {
+    pub(super) fn judge_tries_of_ranges(&self, ops: &[&Op], told_ns: u64, verdict: &mut Verdict) {
         // By when all that were asked for until then have left.
         let mut all_left: Vec<u64> = ops.iter().map(|op| self.left(op)).collect();
         for at in 1..all_left.len() {
@@ -251,13 +251,14 @@ impl Story {
         for op in ops.iter().filter(|op| op.patience == Patience::Try) {
             let end = op.entered.or(op.refused.map(|(at, _)| at));
             let Some(end) = end else { continue };
+            let span = (op.asked.saturating_sub(told_ns), end);
             let before = ops.partition_point(|other| other.asked <= end);
             let latest = (0..before).rev().take_while(|&at| all_left[at] + RECENT_NS >= op.asked);
             let others: Vec<&Op> = latest
                 .map(|at| ops[at])
                 .filter(|other| !std::ptr::eq(*other, *op) && other.part.meets(op.part))
                 .collect();
-            if others.iter().any(|other| self.is_in_the_way(op, other, (op.asked, end))) {
+            if others.iter().any(|other| self.is_in_the_way(op, other, span)) {
                 continue;
             }
             let recently = |other: &&Op| {
@@ -305,7 +306,8 @@ mod tests {
 
     impl Judged for Told {
         fn judged(self) -> Verdict {
-            let known = Known { entering_ns: 0, tokens: true, ranges: true, passes_max: None };
+            let (entering_ns, told_ns, passes_max) = (0, 0, None);
+            let known = Known { entering_ns, told_ns, tokens: true, ranges: true, passes_max };
             judge(&self.0, known)
         }
     }

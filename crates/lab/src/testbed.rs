@@ -87,7 +87,9 @@ impl Testbed {
         }
         let of = |name: &str| self.clients.get(name).with_context(|| format!("clients: {name}?"));
         let endpoints_each = u16::try_from(of("each")?.value)?;
-        Ok(Some(Machines { endpoints_each, verb_ns: u32::try_from(of("verb_ns")?.value)? }))
+        let verb_ns = u32::try_from(of("verb_ns")?.value)?;
+        let have_nodes = self.clients.contains_key("nodes");
+        Ok(Some(Machines { endpoints_each, verb_ns, have_nodes }))
     }
 
     /// What it says of every server.

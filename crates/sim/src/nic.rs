@@ -102,6 +102,9 @@ pub struct Machines {
     pub endpoints_each: u16,
     /// What a verb or message holds its NIC for, with its completion.
     pub verb_ns: u32,
+    /// Whether the first machine's NIC is that of the first memory node as well, the second's that
+    /// of the second, and so on: what leaves and what arrives wait for one pipe.
+    pub have_nodes: bool,
 }
 
 /// Their NICs at work: from when on each is free.
@@ -119,11 +122,26 @@ impl MachinesState {
         Self { machines, free: vec![0; machines.map_or(0, of)] }
     }
 
-    /// How much later than now so many verbs of this endpoint are on the wire than without others.
+    /// The memory node whose NIC is that of this endpoint's machine, if there are so many nodes.
     #[inline]
-    pub(crate) fn leave(&mut self, now: Nanos, endpoint: u16, verbs: u16) -> Nanos {
+    pub(crate) fn node_of(&self, endpoint: u16) -> Option<usize> {
+        let machines = self.machines.filter(|machines| machines.have_nodes)?;
+        Some(usize::from((endpoint - 1) / machines.endpoints_each))
+    }
+
+    /// How much later than now so many verbs of this endpoint are on the wire than without others.
+    /// They leave by the NIC of a memory node, if there is one on its machine.
+    #[inline]
+    pub(crate) fn leave(
+        &mut self,
+        node: Option<&mut NicState>,
+        now: Nanos,
+        endpoint: u16,
+        verbs: u16,
+    ) -> Nanos {
         let Some(machines) = self.machines else { return 0 };
-        let free = &mut self.free[usize::from((endpoint - 1) / machines.endpoints_each)];
+        let own = &mut self.free[usize::from((endpoint - 1) / machines.endpoints_each)];
+        let free = node.map_or(own, |nic| &mut nic.pipe_free);
         let begun = now.max(*free);
         *free = begun + u64::from(machines.verb_ns) * u64::from(verbs);
         begun - now
@@ -258,12 +276,23 @@ mod tests {
 
     #[test]
     fn clients_of_one_machine_wait_for_its_nic_and_others_do_not() {
-        let machines = Some(Machines { endpoints_each: 2, verb_ns: 10 });
+        let machines = Some(Machines { endpoints_each: 2, verb_ns: 10, have_nodes: false });
         let mut state = MachinesState::new(machines, 4);
-        assert_eq!(state.leave(100, 1, 3), 0);
-        assert_eq!((state.leave(110, 2, 1), state.leave(110, 3, 1)), (20, 0));
-        assert_eq!(state.leave(140, 1, 1), 0, "it is free again");
-        assert_eq!(MachinesState::new(None, 4).leave(100, 1, 3), 0);
+        assert_eq!(state.leave(None, 100, 1, 3), 0);
+        assert_eq!((state.leave(None, 110, 2, 1), state.leave(None, 110, 3, 1)), (20, 0));
+        assert_eq!(state.leave(None, 140, 1, 1), 0, "it is free again");
+        assert_eq!(MachinesState::new(None, 4).leave(None, 100, 1, 3), 0);
+    }
+
+    #[test]
+    fn what_leaves_a_machine_with_a_node_waits_behind_what_arrives_there() {
+        let nic = Nic::default();
+        let machines = Some(Machines { endpoints_each: 2, verb_ns: 10, have_nodes: true });
+        let (mut state, mut node) = (MachinesState::new(machines, 4), NicState::new(&nic));
+        assert_eq!([1, 2, 3].map(|endpoint| state.node_of(endpoint)), [Some(0), Some(0), Some(1)]);
+        node.admit_transfer(&nic, 1000, 8);
+        assert_eq!(state.leave(Some(&mut node), 1000, 1, 2), 31);
+        assert_eq!(node.admit_transfer(&nic, 1000, 8), 1051, "and the other way round");
     }
 
     #[test]

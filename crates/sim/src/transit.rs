@@ -201,7 +201,10 @@ impl Core {
         chain.reply_ns = rtt - there;
         let verbs = self.flights.at(head).chain.unserved;
         let owner = self.flights.at(head).owner.index;
-        let lateness = self.lateness() + self.machines.leave(self.now, owner, verbs);
+        let node = self.machines.node_of(owner).and_then(|node| self.nodes.get_mut(node));
+        let nic = node.map(|node| &mut node.nic);
+        let queued = self.machines.leave(nic, self.now, owner, verbs);
+        let lateness = self.lateness() + queued;
         let arrival = self.now + u64::from(there) + u64::from(late_ns) + lateness;
         if self.flights.at(head).kind == Kind::Send && self.flights.at(head).next == NONE {
             self.schedule_message(head, arrival);

@@ -14,6 +14,7 @@
 mod block;
 mod error;
 mod far;
+mod filling;
 mod flaw;
 pub mod index;
 mod key;
@@ -26,6 +27,7 @@ pub mod sync;
 mod word;
 
 pub use error::{OpenError, ReadError, WriteError};
+pub use filling::{Filling, Memory};
 #[cfg(feature = "museum")]
 pub use flaw::Flaw;
 pub use index::Index;

@@ -166,6 +166,37 @@ fn tasks_of_one_client_are_combined_before_anything_goes_to_memory() {
     says("apart", &apart);
     says("together", &sum);
     assert_eq!(stores[0].scheme().combined(), sum.combined);
+    let batches = stores[0].scheme().batches();
+    assert!((1..=sum.combined).contains(&batches) && batches + sum.combined <= sum.writes);
     assert!(sum.combined > sum.writes / 2, "{} of {}", sum.combined, sum.writes);
     assert!(sum.retries == 0 && sum.verbs * 4 < apart.verbs);
+}
+
+/// Only the choice between a line and none is left: clients take turns, and a hot key stays hot.
+#[test]
+fn what_does_not_combine_takes_turns() {
+    let rules = CiderRules { combines: false, ..CiderRules::DEFAULT };
+    let (sum, stores) = writes((12, 1), |endpoint, locks| cider(endpoint, locks, rules));
+    says("cider that combines nothing", &sum);
+    let counts: Vec<CiderCounts> = stores.iter().map(|store| store.scheme().counts()).collect();
+    let of = |count: fn(&CiderCounts) -> u64| counts.iter().map(count).sum::<u64>();
+    assert_eq!((sum.combined, of(|counts| counts.batches)), (0, 0));
+    assert!(of(|counts| counts.pessimistic) > sum.writes / 2, "the key stays hot");
+    assert!(of(|counts| counts.accompanied) > sum.writes / 2, "others stand behind each");
+    // Each client finds it hot by two operations that missed.
+    assert!(of(|counts| counts.overlooked) >= 12, "{counts:?}");
+}
+
+/// A holder that has read the key before it got the lock finds it changed by the holder before.
+#[test]
+fn a_holder_that_has_read_before_misses_once() {
+    let patience_ns = CiderRules::DEFAULT.patience_ns;
+    let locked = |endpoint: SimEndpoint, locks| Locked::new(mcs(endpoint), locks, 8, patience_ns);
+    let after = writes((8, 1), locked).0;
+    let before = writes((8, 1), |endpoint, locks| locked(endpoint, locks).reading_before()).0;
+    says("read after the lock", &after);
+    says("read before the lock", &before);
+    assert_eq!(after.retries, 0);
+    let nearly_all = before.writes * 9 / 10..=before.writes;
+    assert!(nearly_all.contains(&before.retries), "{} of {}", before.retries, before.writes);
 }

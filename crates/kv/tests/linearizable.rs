@@ -9,7 +9,7 @@ use farlock_sim::schedule::{Director, Pct, Random, Schedule};
 use farlock_sim::{Mode, Oracle, Ratio};
 use scene::{
     ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Kit, Play, RaceChoosing, RaceCider,
-    RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, Report, Work,
+    RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, RaceReadingBefore, RaceTurns, Report, Work,
 };
 
 /// Plays so many runs, of kinds of work in turn.
@@ -74,6 +74,8 @@ fn a_pointer_array_with_spin_locks() {
 #[test]
 fn race_with_queues() {
     timed::<RaceMcs>("race, mcs", 300);
+    timed::<RaceReadingBefore>("race, mcs, that reads before", 100);
+    timed::<RaceTurns>("race, cider that combines nothing", 100);
 }
 
 /// Plays so many runs at one to three keys.

@@ -162,6 +162,10 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let key = Key::new(key).ok_or(WriteError::BadKey)?;
         self.reap(FREES_MAX).await;
         self.move_some().await;
+        let early = match self.scheme.reads_before() {
+            true => Some(self.locate(&key).await?),
+            false => None,
+        };
         let hash = if self.errs(Flaw::CombinesAcrossKeys) { 0 } else { key.hash() };
         let turn = match self.scheme.enter(hash, effect).await {
             Entered::Turn(turn) => turn,
@@ -172,24 +176,29 @@ impl<S: Scheme, I: Index> Store<S, I> {
             }
         };
         let mut ended = Ended::default();
-        let answer = self.attempts(&key, &mut decide, &mut ended).await;
+        let answer = self.attempts(&key, early, &mut decide, &mut ended).await;
         ended.replaced |= self.errs(Flaw::FalseSuccess);
         self.scheme.leave(turn, ended).await;
         if ended.replaced && self.errs(Flaw::ExecutesAgain) {
-            return self.attempts(&key, &mut decide, &mut ended).await;
+            return self.attempts(&key, None, &mut decide, &mut ended).await;
         }
         answer
     }
 
+    /// Tries, first with what was seen early, if it was.
     async fn attempts<T>(
         &self,
         key: &Key<'_>,
+        mut early: Option<Seen>,
         mut decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
         ended: &mut Ended,
     ) -> Result<T, WriteError> {
         let mut rival = Rival::default();
         for attempt in 1..=ATTEMPTS_MAX {
-            let seen = self.locate(key).await?;
+            let seen = match early.take() {
+                Some(seen) => seen,
+                None => self.locate(key).await?,
+            };
             let exists = matches!(seen, Seen::Found(_));
             let value = match &seen {
                 Seen::Found(found) => Some(found.opened.value()),

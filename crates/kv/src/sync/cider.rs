@@ -36,6 +36,8 @@ use super::scheme::{Effect, Ended, Entered, Scheme};
 pub struct CiderRules {
     /// By what keys are told hot; `None`: each operation but an insertion gets in line.
     pub credits: Option<CreditRules>,
+    /// Whether operations in line are combined. If not, they take turns.
+    pub combines: bool,
     /// How long a client waits in line, and again until its release is through, in nanoseconds. A
     /// coordinator waits for its executor for half as long.
     pub patience_ns: Nanos,
@@ -47,6 +49,7 @@ impl CiderRules {
     /// The paper's credits and its retries at once; a millisecond of patience.
     pub const DEFAULT: Self = Self {
         credits: Some(CreditRules::DEFAULT),
+        combines: true,
         patience_ns: 1_000_000,
         backoff: Backoff::NONE,
     };
@@ -67,6 +70,10 @@ pub struct CiderCounts {
     pub refusals: u64,
     /// Operations that left their line since they had no patience left, or no slot.
     pub impatient: u64,
+    /// Operations that got in line and met others there.
+    pub accompanied: u64,
+    /// Operations that did not get in line and missed more often than makes a key hot.
+    pub overlooked: u64,
 }
 
 /// Turns in line for a hot key, and none for others.
@@ -202,7 +209,7 @@ impl<E: WideAtomics> Cider<E> {
         effect: Effect,
     ) -> Option<Guard<'s, E, Mcs>> {
         let brought = guard.brought();
-        if effect != Effect::Overwrite {
+        if effect != Effect::Overwrite || !self.rules.combines {
             return Some(guard);
         }
         if brought != Some(hash) {
@@ -216,6 +223,7 @@ impl<E: WideAtomics> Cider<E> {
             }
         }
         self.count(|counts| counts.combined += 1);
+        self.count(|counts| counts.accompanied += 1);
         self.credits.borrow_mut().raise(hash);
         let released = guard.release_with(hash);
         let _ = within(self.endpoint(), self.rules.patience_ns, released).await;
@@ -225,7 +233,10 @@ impl<E: WideAtomics> Cider<E> {
     /// The holder has carried its operation out alone. One that could not be combined anyhow has
     /// met others if one is behind it.
     async fn release(&self, guard: Guard<'_, E, Mcs>, hash: u64, effect: Effect) {
-        match effect == Effect::Exact && guard.is_followed() {
+        let is_followed = guard.is_followed();
+        self.count(|counts| counts.accompanied += u64::from(is_followed));
+        let combines = effect != Effect::Exact && self.rules.combines;
+        match is_followed && !combines {
             true => self.credits.borrow_mut().raise(hash),
             false => self.credits.borrow_mut().lower(hash),
         }
@@ -260,12 +271,17 @@ impl<E: WideAtomics> Scheme for Cider<E> {
     async fn leave(&self, turn: Self::Turn<'_>, ended: Ended) {
         let CiderTurn { hash, effect, role } = turn;
         match role {
-            Role::Optimist => self.credits.borrow_mut().missed(hash, ended.misses),
+            Role::Optimist => {
+                let hot = self.rules.credits.is_some_and(|rules| ended.misses > rules.threshold);
+                self.count(|counts| counts.overlooked += u64::from(hot));
+                self.credits.borrow_mut().missed(hash, ended.misses);
+            }
             Role::Impatient => {}
             Role::Holder(guard) => self.release(guard, hash, effect).await,
             Role::Executor(place, asked) => {
                 if ended.replaced {
                     self.count(|counts| counts.batches += 1);
+                    self.count(|counts| counts.accompanied += 1);
                     self.credits.borrow_mut().raise(hash);
                 }
                 self.client.answer(&asked, ended.replaced).await;

@@ -34,6 +34,7 @@ pub struct LocalCombining<S> {
     rounds: Rounds,
     patience_ns: Nanos,
     combined: Cell<u64>,
+    batches: Cell<u64>,
 }
 
 /// The overwrites of one key that are under way: one leads, the others wait.
@@ -108,7 +109,8 @@ impl<S> LocalCombining<S> {
     /// Over this scheme. A task that waits for another one waits up to `patience_ns` nanoseconds;
     /// then it goes on by itself.
     pub fn new(scheme: S, patience_ns: Nanos) -> Self {
-        Self { scheme, rounds: RefCell::default(), patience_ns, combined: Cell::new(0) }
+        let (combined, batches) = (Cell::new(0), Cell::new(0));
+        Self { scheme, rounds: RefCell::default(), patience_ns, combined, batches }
     }
 
     /// The scheme below.
@@ -119,6 +121,17 @@ impl<S> LocalCombining<S> {
     /// How many operations were combined with one of another task.
     pub fn combined(&self) -> u64 {
         self.combined.get()
+    }
+
+    /// With how many operations others were combined.
+    pub fn batches(&self) -> u64 {
+        self.batches.get()
+    }
+
+    /// A round has ended, of which so many operations were combined with its leader's.
+    fn count(&self, followers: u64) {
+        self.combined.set(self.combined.get() + followers);
+        self.batches.set(self.batches.get() + u64::from(followers > 0));
     }
 
     /// Joins the round of this key: its leader, or a waiter in it.
@@ -226,6 +239,10 @@ impl<S: Scheme> Scheme for LocalCombining<S> {
         self.scheme.endpoint()
     }
 
+    fn reads_before(&self) -> bool {
+        self.scheme.reads_before()
+    }
+
     async fn enter(&self, hash: u64, effect: Effect) -> Entered<LocalTurn<'_, S>> {
         let lead = match effect {
             Effect::Overwrite => self.lead_or_follow(hash).await,
@@ -248,7 +265,7 @@ impl<S: Scheme> Scheme for LocalCombining<S> {
             }
             (Entered::Combined, lead) => {
                 let followers = lead.map_or(0, |lead| lead.ends(Some(Stage::Called)));
-                self.combined.set(self.combined.get() + followers);
+                self.count(followers);
                 Entered::Combined
             }
         }
@@ -262,7 +279,7 @@ impl<S: Scheme> Scheme for LocalCombining<S> {
         let LocalTurn { turn, lead } = turn;
         if let Some(lead) = lead {
             let followers = lead.ends(ended.replaced.then_some(Stage::Entering));
-            self.combined.set(self.combined.get() + followers);
+            self.count(followers);
         }
         self.scheme.leave(turn, ended).await;
     }

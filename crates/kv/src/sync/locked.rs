@@ -23,6 +23,8 @@ pub struct Locked<E: Endpoint, L: RecordLock<E>> {
     table: Addr,
     locks: u64,
     patience_ns: Nanos,
+    backoff: Backoff,
+    reads_before: bool,
 }
 
 impl<E: Endpoint, L: RecordLock<E>> Locked<E, L> {
@@ -34,7 +36,15 @@ impl<E: Endpoint, L: RecordLock<E>> Locked<E, L> {
     /// If there are no locks.
     pub fn new(client: Client<E, L>, table: Addr, locks: u64, patience_ns: Nanos) -> Self {
         assert!(locks > 0, "a table has locks");
-        Self { client, table, locks, patience_ns }
+        let (backoff, reads_before) = (Backoff::DEFAULT, false);
+        Self { client, table, locks, patience_ns, backoff, reads_before }
+    }
+
+    /// As CIDER's artifact has it: reads the key before it takes the lock, so that the first
+    /// compare fails if there was somebody before, and then tries again at once.
+    #[must_use]
+    pub fn reading_before(self) -> Self {
+        Self { backoff: Backoff::NONE, reads_before: true, ..self }
     }
 }
 
@@ -49,6 +59,10 @@ impl<E: Endpoint, L: RecordLock<E>> Scheme for Locked<E, L> {
         self.client.endpoint()
     }
 
+    fn reads_before(&self) -> bool {
+        self.reads_before
+    }
+
     async fn enter(&self, hash: u64, _: Effect) -> Entered<Self::Turn<'_>> {
         if self.client.is_broken() {
             return Entered::Turn(None);
@@ -60,7 +74,7 @@ impl<E: Endpoint, L: RecordLock<E>> Scheme for Locked<E, L> {
 
     /// Only a client that goes on without a turn is in the way of a holder.
     async fn missed(&self, times: u32) {
-        Backoff::DEFAULT.wait(self.client.endpoint(), times).await;
+        self.backoff.wait(self.client.endpoint(), times).await;
     }
 
     async fn leave(&self, turn: Self::Turn<'_>, _: Ended) {

@@ -58,6 +58,12 @@ pub trait Scheme {
     /// The endpoint.
     fn endpoint(&self) -> &Self::Endpoint;
 
+    /// Whether a client reads the key before it enters, and first tries with what it found there:
+    /// by then others may have changed it.
+    fn reads_before(&self) -> bool {
+        false
+    }
+
     /// Waits for a turn at the key with this hash, for a bounded time: then the client goes on
     /// without. Nothing of the operation has been carried out yet, and nothing is before this
     /// returns.

@@ -75,6 +75,15 @@ kits! {
             let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
             Locked::new(client, locks, LOCKS, PATIENCE_NS)
         };
+    RaceReadingBefore: Race = Race::new(2),
+        Locked<SimEndpoint, Mcs> = |endpoint, locks| {
+            let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
+            Locked::new(client, locks, LOCKS, PATIENCE_NS).reading_before()
+        };
+    RaceTurns: Race = Race::new(2),
+        Cider<SimEndpoint> = |endpoint, locks| {
+            cider(endpoint, locks, CiderRules { combines: false, ..ALWAYS })
+        };
     ArrayCider: PointerArray = PointerArray::new(64),
         Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
     RaceCider: Race = Race::new(2),
@@ -93,7 +102,7 @@ kits! {
 
 /// Each operation gets in line.
 const ALWAYS: CiderRules =
-    CiderRules { credits: None, patience_ns: PATIENCE_NS, backoff: Backoff::NONE };
+    CiderRules { credits: None, patience_ns: PATIENCE_NS, ..CiderRules::DEFAULT };
 
 /// Keys become hot and cold again within a short run.
 const CHOOSING: CiderRules = CiderRules {

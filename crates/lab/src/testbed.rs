@@ -7,7 +7,10 @@ use farlock_sim::{Machines, Nic};
 use serde::Deserialize;
 
 /// Every testbed, by its name.
-const TESTBEDS: &[(&str, &str)] = &[("citron", include_str!("../testbeds/citron.toml"))];
+const TESTBEDS: &[(&str, &str)] = &[
+    ("cider", include_str!("../testbeds/cider.toml")),
+    ("citron", include_str!("../testbeds/citron.toml")),
+];
 
 /// A number and where it comes from.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -26,7 +29,8 @@ pub struct Testbed {
     /// Of the NIC of the memory node, by the names of [`Nic`].
     #[serde(default)]
     nic: Numbers,
-    /// Of the machines of clients: `each` on one, `verb_ns`.
+    /// Of the machines of clients: `each` on one, `verb_ns`; `nodes`, if the first so many have
+    /// memory too.
     #[serde(default)]
     clients: Numbers,
     /// Of the processor of a server: options of every server.
@@ -38,14 +42,19 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// The testbed of this name.
+    /// The testbed of this name, or in this file, whose name ends so: `.toml`.
     ///
     /// # Errors
     /// There is none, or it does not say what it must.
     pub fn named(name: &str) -> anyhow::Result<Self> {
-        let found = TESTBEDS.iter().find(|(known, _)| *known == name);
-        let (_, text) = found.with_context(|| format!("there is no testbed named '{name}'"))?;
-        let testbed: Self = toml::from_str(text).with_context(|| format!("testbed '{name}'"))?;
+        let text = match TESTBEDS.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => (*text).to_owned(),
+            None if name.ends_with(".toml") => {
+                std::fs::read_to_string(name).with_context(|| format!("testbed '{name}'"))?
+            }
+            None => bail!("there is no testbed named '{name}'"),
+        };
+        let testbed: Self = toml::from_str(&text).with_context(|| format!("testbed '{name}'"))?;
         testbed.nic()?;
         testbed.machines()?;
         Ok(testbed)
@@ -90,6 +99,16 @@ impl Testbed {
         let verb_ns = u32::try_from(of("verb_ns")?.value)?;
         let have_nodes = self.clients.contains_key("nodes");
         Ok(Some(Machines { endpoints_each, verb_ns, have_nodes }))
+    }
+
+    /// How many memory nodes there are, if clients share their machines.
+    pub fn nodes(&self) -> Option<u16> {
+        u16::try_from(self.client("nodes")?).ok()
+    }
+
+    /// What it says of every client.
+    pub fn client(&self, name: &str) -> Option<u64> {
+        self.clients.get(name).map(|number| number.value)
     }
 
     /// What it says of every server.

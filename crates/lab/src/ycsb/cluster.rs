@@ -1,0 +1,179 @@
+//! The machines of a testbed with a store on each memory node, and its compute nodes.
+//!
+//! A key lies on the node that its hash says. Pairs are put there by no verb, when they are first
+//! asked for: of 60 million few are, and the memory of the others is never touched.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use anyhow::{Context, ensure};
+use farlock_fabric::{Addr, Endpoint};
+use farlock_kv::{Filling, Index, Memory, Shape, Store};
+use farlock_sim::{Config, Handle, SimEndpoint, Weakness, World};
+
+use super::ledger::INITIAL;
+use super::turns::{Plan, TABLE_BYTES, Turns};
+use crate::testbed::Testbed;
+
+/// Bytes of a chunk: some thousand blocks of small pairs.
+const CHUNK_BYTES: u64 = 1 << 16;
+/// Chunks of each node for each compute node: it claims one for each class, and rarely a second.
+const CHUNKS_EACH: u64 = 4;
+/// Bytes that a pair takes beside its value, rounding and the count of its frees included.
+const PAIR_BYTES: u64 = 48;
+/// Slots of an endpoint for each client: an operation in line, and duties that earlier ones have
+/// left.
+const SLOTS_EACH: u16 = 4;
+/// The most slots of an endpoint.
+const SLOTS_MAX: u16 = 64;
+
+/// How large.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    /// Compute nodes.
+    pub(super) nodes: u16,
+    /// Clients of each, rounded up.
+    pub(super) clients_each: u16,
+    /// Pairs that there are at the beginning.
+    pub(super) records: u64,
+    /// How many of them may be asked for.
+    pub(super) asked_max: u64,
+    /// Bytes of a value.
+    pub(super) value_bytes: u64,
+}
+
+/// The memory nodes, and the world that they are in.
+pub(super) struct Cluster<I> {
+    pub(super) world: World,
+    pub(super) pairs: Rc<RefCell<Pairs<I>>>,
+    index: I,
+    /// Of each memory node: its store, and its locks.
+    sites: Vec<(Shape, Addr)>,
+    /// Places of a machine in the world's table.
+    each: u16,
+}
+
+/// A compute node's stores, one on each memory node.
+pub(super) type Stores<I> = Vec<Rc<Store<Turns, I>>>;
+
+/// Where pairs lie, and which are there.
+pub(super) struct Pairs<I> {
+    nodes: u64,
+    records: u64,
+    value: Vec<u8>,
+    words: Words,
+    fillings: Vec<Filling<I>>,
+    /// A bit for each.
+    there: Vec<u64>,
+}
+
+struct Words(Handle);
+
+impl Memory for Words {
+    fn peek(&self, addr: Addr) -> u64 {
+        self.0.peek(addr)
+    }
+
+    fn poke(&mut self, addr: Addr, word: u64) {
+        self.0.poke(addr, word);
+    }
+}
+
+/// The bytes of a key.
+pub(super) fn name(key: u64) -> [u8; 8] {
+    key.to_le_bytes()
+}
+
+impl<I: Index> Pairs<I> {
+    /// On which memory node a key lies.
+    pub(super) fn node(&self, key: u64) -> usize {
+        // Unlike the hashes by which an index places it.
+        let mixed = key.wrapping_add(1).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        ((mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as usize
+            % self.nodes as usize
+    }
+
+    /// A record is asked for: from now on it is there.
+    pub(super) fn ask(&mut self, key: u64) -> anyhow::Result<()> {
+        let (word, bit) = ((key / 64) as usize, 1 << (key % 64));
+        if key >= self.records || self.there[word] & bit != 0 {
+            return Ok(());
+        }
+        self.there[word] |= bit;
+        let node = self.node(key);
+        let put = self.fillings[node].put(&mut self.words, &name(key), &self.value);
+        put.with_context(|| format!("record {key} cannot be put on node {node}"))
+    }
+}
+
+impl<I: Index + Copy> Cluster<I> {
+    /// On the machines of this testbed, with this index on each memory node.
+    pub(super) fn new(testbed: &Testbed, seed: u64, index: I, size: &Size) -> anyhow::Result<Self> {
+        let machines = testbed.machines()?.context("the testbed says nothing of clients")?;
+        let nodes = testbed.nodes().context("the testbed says nothing of memory nodes")?;
+        let each = machines.endpoints_each;
+        let slots = (size.clients_each * SLOTS_EACH).min(SLOTS_MAX);
+        ensure!(size.nodes <= each * nodes, "there are only {} compute nodes", each * nodes);
+        let world = World::new(Config {
+            seed,
+            // One more on none of these machines, which fills the stores.
+            endpoints: each * nodes + 1,
+            slots_per_endpoint: slots as u8,
+            nic: testbed.nic()?,
+            machines: Some(machines),
+            // As for every figure.
+            weakness: Weakness::NONE,
+            ..Config::default()
+        });
+        let filler = world.endpoint_at(each * nodes + 1);
+        let shape = shape(&index, size, nodes.into())?;
+        let mut sites = Vec::new();
+        for _ in 0..nodes {
+            let node = world.node();
+            let shape = Shape { base: world.region(node, shape.bytes()), ..shape };
+            world.block_on(shape.create(&filler)).context("no store can be created")?;
+            sites.push((shape, world.region(node, TABLE_BYTES)));
+        }
+        let filling = |&(shape, _): &(Shape, Addr)| Filling::new(index, shape, filler.id());
+        let pairs = Pairs {
+            nodes: nodes.into(),
+            records: size.records,
+            value: value(INITIAL, size.value_bytes),
+            words: Words(world.handle()),
+            fillings: sites.iter().map(filling).collect(),
+            there: vec![0; size.records.div_ceil(64) as usize],
+        };
+        Ok(Self { world, pairs: Rc::new(RefCell::new(pairs)), index, sites, each })
+    }
+
+    /// Another compute node, on the machine after the one of the last.
+    pub(super) fn node(&self, number: u16, plan: Plan, local: bool) -> anyhow::Result<Stores<I>> {
+        let machines = self.sites.len() as u16;
+        let place = number % machines * self.each + number / machines + 1;
+        let endpoint: SimEndpoint = self.world.endpoint_at(place);
+        let party = plan.party(endpoint);
+        let open = |&(shape, table): &(Shape, Addr)| {
+            let store = Store::open(party.turns(table, local), self.index, shape);
+            Ok(Rc::new(self.world.block_on(store).context("a store cannot be opened")?))
+        };
+        self.sites.iter().map(open).collect()
+    }
+}
+
+/// Of a store with room for what is asked for and what is written.
+fn shape<I: Index>(index: &I, size: &Size, nodes: u64) -> anyhow::Result<Shape> {
+    let (index_bytes, index_tag) = (index.bytes(), index.tag());
+    let pairs = size.records.min(size.asked_max) * (PAIR_BYTES + size.value_bytes);
+    // Twice what all nodes alike would have.
+    let chunks = 2 * pairs.div_ceil(nodes * CHUNK_BYTES) + CHUNKS_EACH * u64::from(size.nodes) + 2;
+    let chunks = u32::try_from(chunks).context("too many records")?;
+    let base = Addr::from_bits(0);
+    Ok(Shape { base, chunks, chunk_bytes: CHUNK_BYTES, index_bytes, index_tag })
+}
+
+/// A value of so many bytes, at least 8, that says this number.
+pub(super) fn value(number: u64, bytes: u64) -> Vec<u8> {
+    let mut value = number.to_le_bytes().to_vec();
+    value.resize(bytes.max(8) as usize, 0);
+    value
+}

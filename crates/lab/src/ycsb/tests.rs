@@ -1,0 +1,71 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: YcsbArgs,
+}
+
+/// A small run with these arguments.
+fn row(more: &str) -> Row {
+    let small = "ycsb --clients 24 --records 200 --operations 3000";
+    let words = small.split(' ').chain(more.split(' '));
+    measure(&Line::try_parse_from(words).expect("arguments").args).expect("it is measured")
+}
+
+#[test]
+fn every_scheme_does_every_mix() {
+    for index in ["pointer-array", "race"] {
+        for sync in ["optimistic", "cas", "mcs", "cider", "cider-choice", "cider-combining"] {
+            for mix in ["wi", "ri", "wo", "c", "f"] {
+                let row = row(&format!("--index {index} --sync {sync} --workload {mix}"));
+                assert_eq!(row.violations, 0, "{row:?}");
+                assert!(row.ops_per_s > 0.0 && row.verbs_per_op.reads >= 1.0, "{row:?}");
+                // Few of the writes among many reads meet another one.
+                match row.workload {
+                    Mix::Wi | Mix::Wo => assert!(row.wc_rate > 0.0, "{row:?}"),
+                    Mix::C | Mix::F => assert_eq!(row.wc_rate, 0.0, "{row:?}"),
+                    Mix::Ri => {}
+                }
+                assert!(row.wc_rate >= row.wc_rate_local, "{row:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_combined_locally_is_combined_by_cider_alone() {
+    for (sync, combines) in [("optimistic", false), ("cider-choice", false), ("cider", true)] {
+        let row = row(&format!("--sync {sync} --no-local-combining"));
+        assert_eq!((row.wc_rate_local, row.wc_rate > 0.0), (0.0, combines), "{row:?}");
+    }
+}
+
+#[test]
+fn the_artifact_retries_more_and_sleeps() {
+    let both = |sync: &str| {
+        ["fair", "artifact"].map(|setting| row(&format!("--sync {sync} --setting {setting}")))
+    };
+    for sync in ["optimistic", "mcs"] {
+        let [fair, artifact] = both(sync);
+        assert!(artifact.retries_per_op > fair.retries_per_op, "{fair:?} {artifact:?}");
+    }
+    let [fair, artifact] = both("cas");
+    assert!(artifact.latency_ns.p999 > fair.latency_ns.p999, "{fair:?} {artifact:?}");
+    assert!(artifact.latency_ns.p999 > 50_000, "{artifact:?}");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let run = || row("--index race --sync cider --seed 7");
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn clients_beyond_what_the_testbed_has_are_refused() {
+    let words = "ycsb --clients 1000 --cns 1000 --records 10".split(' ');
+    let args = Line::try_parse_from(words).expect("arguments").args;
+    assert!(measure(&args).expect_err("too many").to_string().contains("compute nodes"));
+}

@@ -11,9 +11,8 @@ use farlock_fabric::{Addr, Endpoint, EndpointId};
 use farlock_kv::{Index, Scheme, Shape, Store};
 use farlock_locks::record::mcs::Mcs;
 use farlock_locks::{Client, within};
-use farlock_sim::check::Called;
 use farlock_sim::{Config, Ended, Handle, Outcome, SimEndpoint, Task, Weakness, World};
-use scene::judge::{Answer, Ask, Judge};
+use scene::judge::{Answer, Ask, Called, Judge};
 use scene::{
     ArrayCider, ArrayOptimistic, Kit, RaceCider, RaceGrowing, RaceOptimistic, carry_out, name,
     polled,

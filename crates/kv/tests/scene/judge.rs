@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use farlock_kv::WriteError;
-use farlock_sim::check::{Called, History, NotLinearizable, Object};
+use farlock_sim::check::{History, NotLinearizable, Object};
 
 /// What was asked.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -79,10 +79,34 @@ impl Object for Cell {
     }
 }
 
+/// An operation that was called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Called {
+    in_history: farlock_sim::check::Called,
+    /// Which event of the log it was.
+    in_log: usize,
+}
+
+/// What happened at the face of the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    Called {
+        key: Vec<u8>,
+        ask: Ask,
+    },
+    /// The call that is the `call`-th event.
+    Returned {
+        call: usize,
+        answer: Answer,
+    },
+}
+
 /// The histories of all keys.
 #[derive(Debug, Default)]
 pub struct Judge {
     keys: BTreeMap<Vec<u8>, History<Call>>,
+    /// The same for the second judge.
+    log: Vec<Event>,
     pub answered: u64,
     pub open: u64,
 }
@@ -90,15 +114,43 @@ pub struct Judge {
 impl Judge {
     pub fn call(&mut self, key: &[u8], ask: Ask) -> Called {
         self.open += 1;
-        self.keys.entry(key.to_vec()).or_default().call(Call { ask, answer: None })
+        let in_log = self.log.len();
+        self.log.push(Event::Called { key: key.to_vec(), ask: ask.clone() });
+        let in_history =
+            self.keys.entry(key.to_vec()).or_default().call(Call { ask, answer: None });
+        Called { in_history, in_log }
     }
 
     /// What is unknown, dropped or died is never answered.
     pub fn answer(&mut self, key: &[u8], called: Called, ask: Ask, answer: Answer) {
         self.open -= 1;
         self.answered += 1;
+        self.log.push(Event::Returned { call: called.in_log, answer: answer.clone() });
         let history = self.keys.get_mut(key).expect("it was called");
-        history.answer(called, Call { ask, answer: Some(answer) });
+        history.answer(called.in_history, Call { ask, answer: Some(answer) });
+    }
+
+    /// The judge of another history.
+    pub fn of(log: &[Event]) -> Self {
+        let mut judge = Self::default();
+        let mut calls = BTreeMap::new();
+        for (at, event) in log.iter().enumerate() {
+            match event {
+                Event::Called { key, ask } => {
+                    calls.insert(at, (key, ask, judge.call(key, ask.clone())));
+                }
+                Event::Returned { call, answer } => {
+                    let (key, ask, called) = calls[call];
+                    judge.answer(key, called, ask.clone(), answer.clone());
+                }
+            }
+        }
+        judge
+    }
+
+    /// What happened, in order.
+    pub fn log(&self) -> &[Event] {
+        &self.log
     }
 
     /// Whether each key's history is one of a key.

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod judge;
+pub mod second;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -161,6 +162,8 @@ pub struct Play {
     pub grow: Ratio,
     /// How often a client is stopped, for longer than others have patience.
     pub stops: u32,
+    /// A second judge sees the history too, and one of it with a wrong answer.
+    pub twice: bool,
     #[cfg(feature = "museum")]
     pub flaw: Option<farlock_kv::Flaw>,
 }
@@ -187,6 +190,7 @@ impl Play {
         cancel: Ratio::NEVER,
         grow: Ratio::NEVER,
         stops: 0,
+        twice: false,
         #[cfg(feature = "museum")]
         flaw: None,
     };
@@ -238,6 +242,8 @@ pub struct Report {
     /// Levels that the index has above the first, and slots that moved.
     pub levels: u64,
     pub moves: u64,
+    /// Histories that were made wrong, and that both judges found so.
+    pub twisted: u64,
     pub hash: u64,
 }
 
@@ -255,8 +261,16 @@ impl Report {
         self.adoptions += other.adoptions;
         self.levels += other.levels;
         self.moves += other.moves;
+        self.twisted += other.twisted;
         self.hash = self.hash.rotate_left(5) ^ other.hash;
     }
+}
+
+/// Whether both judges find something wrong with a history of which one answer was changed. They
+/// agree in any case.
+fn twisted(judge: &Judge, seed: u64) -> u64 {
+    let twisted = second::twisted(judge.log(), seed as usize);
+    twisted.map_or(0, |log| u64::from(second::agreed(&Judge::of(&log))))
 }
 
 /// What a client does besides other things.
@@ -417,6 +431,10 @@ impl<K: Kit> Scene<K> {
         report.adoptions = store.counts().adoptions;
         report.moves += store.counts().moves;
         let judge = self.judge.borrow();
+        if self.play.twice {
+            second::agreed(&judge);
+            report.twisted = twisted(&judge, self.play.seed);
+        }
         judge.verdict()?;
         report.answered = judge.answered;
         report.open = judge.open;

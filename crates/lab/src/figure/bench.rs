@@ -42,12 +42,12 @@ fn of(row: &Row) -> Value {
     let (times, verbs) = (&row.acquire_ns, row.per_acquisition);
     let all = row.acquisitions.max(1) as f64;
     Value {
-        rate: row.goodput_per_s,
         mean: times.mean,
         p50: times.p50 as f64,
         p99: times.p99 as f64,
         verbs: [verbs.atomics, verbs.reads, verbs.writes, verbs.sends],
         false_conflicts: row.ranges.map_or(0.0, |ranges| ranges.false_conflicts as f64 / all),
         violations: row.violations,
+        ..Value::alone(row.goodput_per_s)
     }
 }

@@ -10,6 +10,8 @@ mod plot;
 pub mod queueing;
 pub mod spec;
 pub mod value;
+#[cfg(feature = "ycsb")]
+mod ycsb;
 
 use std::path::PathBuf;
 
@@ -22,7 +24,7 @@ use serde::Serialize;
 use crate::arrbench::held;
 use crate::provenance::Provenance;
 use crate::report::{show, table_of};
-use spec::{Figure, Kind, Point, Scale, Size};
+use spec::{Figure, Kind, Measure, Point, Scale, Size};
 use value::{Measured, Value};
 
 /// What to measure.
@@ -104,6 +106,8 @@ fn measure(figure: &Figure, size: &Size) -> anyhow::Result<Measured> {
             Ok(at.iter().map(rate).map(Value::alone).collect())
         }
         Kind::Held => at.iter().map(|&held| native(&series.subject, held)).collect(),
+        #[cfg(feature = "ycsb")]
+        Kind::Ycsb => ycsb::values(figure, series, size),
     };
     let values = figure.series.iter().map(of).collect::<anyhow::Result<_>>()?;
     Ok(Measured { at, values })
@@ -156,10 +160,18 @@ fn compared(figure: &Figure, measured: &Measured, point: &Point) -> Option<f64> 
         Some(at) => vec![measured.at.iter().position(|&other| other == at)?],
         None => (0..measured.at.len()).filter(|&place| measured.at[place] >= point.from).collect(),
     };
+    let to_at = match point.to_at {
+        Some(at) => Some(measured.at.iter().position(|&other| other == at)?),
+        None => None,
+    };
     let ratio = |place: usize| match point.to.is_empty() {
         true => of(&point.of, place),
-        false => of(&point.of, place) / of(&point.to, place),
+        false => of(&point.of, place) / of(&point.to, to_at.unwrap_or(place)),
     };
+    if point.measure == Measure::PeakAt {
+        let higher = |a: &usize, b: &usize| of(&point.of, *a).total_cmp(&of(&point.of, *b));
+        return places.into_iter().max_by(higher).map(|place| measured.at[place] as f64);
+    }
     if point.mean {
         return Some(places.iter().map(|&place| ratio(place)).sum::<f64>() / places.len() as f64);
     }
@@ -167,7 +179,8 @@ fn compared(figure: &Figure, measured: &Measured, point: &Point) -> Option<f64> 
         let values = places.iter().map(|&place| of(names, place));
         values.reduce(|a, b| point.measure.best(a, b)).expect("an axis has points")
     };
-    Some(if point.to.is_empty() { best(&point.of) } else { best(&point.of) / best(&point.to) })
+    let to = || to_at.map_or_else(|| best(&point.to), |place| of(&point.to, place));
+    Some(if point.to.is_empty() { best(&point.of) } else { best(&point.of) / to() })
 }
 
 fn table(cells: &[Cell]) -> Table {
@@ -211,6 +224,8 @@ mod tests {
     #[test]
     fn what_the_paper_says_is_compared_at_a_point_at_the_peak_or_on_average() {
         let point = "[[points]]\nname = 'p'\nmeasure = 'rate'\npaper = 2.0\nsource = 'x'\n";
+        let (peak, found) = figure(&format!("{}of = ['a']", point.replace("rate", "peak-at")));
+        assert_eq!(compared(&peak, &found, &peak.points[0]), Some(2.0));
         for (rest, ours) in [
             ("of = ['a']\nto = ['b']\nat = 1", Some(2.0)),
             ("of = ['a']\nto = ['b']\nat = 3", None),
@@ -218,6 +233,9 @@ mod tests {
             ("of = ['a']\nto = ['b']\nmean = true", Some(1.25)),
             ("of = ['a', 'b']", Some(12.0)),
             ("of = ['a']\nto = ['b']\nfrom = 2\nmean = true", Some(0.5)),
+            ("of = ['b']\nto = ['b']\nto_at = 1", Some(6.0)),
+            ("of = ['b']\nto = ['a']\nat = 2\nto_at = 1", Some(3.0)),
+            ("of = ['b']\nto = ['a']\nto_at = 3", None),
         ] {
             let (figure, measured) = figure(&format!("{point}{rest}"));
             assert_eq!(compared(&figure, &measured, &figure.points[0]), ours, "{rest}");

@@ -17,7 +17,8 @@ const SIZE: (u32, u32) = (760, 480);
 pub(super) fn draw(figure: &Figure, measured: &Measured, path: &Path) -> anyhow::Result<()> {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
-    let (first, last) = (measured.at[0] as f64, measured.at[measured.at.len() - 1] as f64);
+    // An axis of logarithms has no nought.
+    let (first, last) = (measured.at[0].max(1) as f64, measured.at[measured.at.len() - 1] as f64);
     let rates = measured.values.iter().flatten();
     let shown = |value: &Value| match figure.kind {
         Kind::Queueing => value.mean,
@@ -32,6 +33,8 @@ pub(super) fn draw(figure: &Figure, measured: &Measured, path: &Path) -> anyhow:
         Kind::Queueing => ("clients", "mean wait for a core, in nanoseconds"),
         Kind::FalseConflicts => ("units of a range", "false conflicts, of all pairs"),
         Kind::Held => ("ranges held", "nanoseconds of one more and its release"),
+        #[cfg(feature = "ycsb")]
+        Kind::Ycsb => (figure.axis.as_deref().unwrap_or("clients"), "operations a second"),
     };
     let x = (first..last.max(first + 1.0)).log_scale().base(2.0);
     let y = (low / 2.0..high * 2.0).log_scale();
@@ -44,7 +47,7 @@ pub(super) fn draw(figure: &Figure, measured: &Measured, path: &Path) -> anyhow:
     chart.configure_mesh().x_desc(what).y_desc(of).draw()?;
     for (number, (series, values)) in figure.series.iter().zip(&measured.values).enumerate() {
         let colour = Palette99::pick(number).to_rgba();
-        let points = measured.at.iter().map(|&at| at as f64).zip(values.iter().map(shown));
+        let points = measured.at.iter().map(|&at| at.max(1) as f64).zip(values.iter().map(shown));
         let points = points.filter(|(_, rate)| *rate > 0.0);
         chart
             .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))?

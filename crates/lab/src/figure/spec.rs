@@ -23,6 +23,38 @@ const FIGURES: &[(&str, &str)] = &[
     ("citron-11", include_str!("../../figures/citron-11.toml")),
     ("citron-unaligned", include_str!("../../figures/citron-unaligned.toml")),
     (NATIVE, include_str!("../../figures/held.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-1", include_str!("../../figures/cider-1.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-3", include_str!("../../figures/cider-3.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-5", include_str!("../../figures/cider-5.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-11a", include_str!("../../figures/cider-11a.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-11b", include_str!("../../figures/cider-11b.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-11c", include_str!("../../figures/cider-11c.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-13", include_str!("../../figures/cider-13.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-14", include_str!("../../figures/cider-14.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-15a", include_str!("../../figures/cider-15a.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-15b", include_str!("../../figures/cider-15b.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-16a", include_str!("../../figures/cider-16a.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-16b", include_str!("../../figures/cider-16b.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-16c", include_str!("../../figures/cider-16c.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-20", include_str!("../../figures/cider-20.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-23", include_str!("../../figures/cider-23.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-24", include_str!("../../figures/cider-24.toml")),
 ];
 
 /// The figure that is measured on the machine at hand, so that no two runs are the same.
@@ -45,9 +77,12 @@ pub struct Figure {
     pub testbed: Option<String>,
     /// How it is measured.
     pub kind: Kind,
-    /// What clients do, as arguments of `bench`.
+    /// What clients do, as arguments of `bench`, or of `ycsb`.
     #[serde(default)]
     pub bench: String,
+    /// Of `ycsb`: the option whose values are the points of the axis, `clients` if none is said, or
+    /// `theta`, in hundredths.
+    pub axis: Option<String>,
     /// By its size.
     pub toy: Size,
     /// As the paper has it.
@@ -71,6 +106,9 @@ pub enum Kind {
     FalseConflicts,
     /// Nanoseconds of an acquisition and release on this machine: by ranges that are held.
     Held,
+    /// Clients of a key-value store, in a simulation: by whatever option of `ycsb`.
+    #[cfg(feature = "ycsb")]
+    Ycsb,
 }
 
 /// How large a figure is.
@@ -111,6 +149,8 @@ pub struct Point {
     pub to: Vec<String>,
     /// At which point of the axis; at each the best, or the mean, if none is said.
     pub at: Option<u64>,
+    /// At which point those are to which it is compared, if not at the same.
+    pub to_at: Option<u64>,
     /// If none is said: from which on.
     #[serde(default)]
     pub from: u64,
@@ -135,12 +175,30 @@ pub enum Measure {
     P50,
     /// The 99th percentile of times.
     P99,
+    /// The point of the axis at which there are the most operations a second.
+    PeakAt,
+    /// Compares that failed, of each operation of a store.
+    Retries,
+    /// Writes that were combined, of all operations.
+    Combined,
+    /// Writes that one change stood for, where it stood for more than one.
+    Batch,
+    /// Writes in line, of all operations.
+    InLine,
+    /// Writes that were combined, of those in line.
+    InLineCombined,
+    /// Writes in line, of those that should have been there.
+    ChoiceAccuracy,
 }
 
 impl Measure {
     /// Of two values the one that is better.
     pub fn best(self, a: f64, b: f64) -> f64 {
-        if self == Self::Rate { a.max(b) } else { a.min(b) }
+        if matches!(self, Self::Mean | Self::P50 | Self::P99 | Self::Retries) {
+            a.min(b)
+        } else {
+            a.max(b)
+        }
     }
 }
 

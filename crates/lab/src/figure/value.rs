@@ -21,22 +21,56 @@ pub struct Value {
     pub false_conflicts: f64,
     /// Holders that overlapped.
     pub violations: u64,
+    /// What else was measured of a store, and how.
+    #[cfg(feature = "ycsb")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<Box<crate::ycsb::Row>>,
 }
 
 impl Value {
     /// One that is all there is.
     pub const fn alone(rate: f64) -> Self {
-        let verbs = [0.0; 4];
-        Self { rate, mean: 0.0, p50: 0.0, p99: 0.0, verbs, false_conflicts: 0.0, violations: 0 }
+        Self {
+            rate,
+            mean: 0.0,
+            p50: 0.0,
+            p99: 0.0,
+            verbs: [0.0; 4],
+            false_conflicts: 0.0,
+            violations: 0,
+            #[cfg(feature = "ycsb")]
+            store: None,
+        }
     }
 
     /// This of it.
-    pub const fn of(&self, measure: Measure) -> f64 {
+    pub fn of(&self, measure: Measure) -> f64 {
         match measure {
-            Measure::Rate => self.rate,
+            Measure::Rate | Measure::PeakAt => self.rate,
             Measure::Mean => self.mean,
             Measure::P50 => self.p50,
             Measure::P99 => self.p99,
+            measure => self.of_store(measure),
+        }
+    }
+
+    #[cfg(not(feature = "ycsb"))]
+    fn of_store(&self, _: Measure) -> f64 {
+        f64::NAN
+    }
+
+    /// What only a store has.
+    #[cfg(feature = "ycsb")]
+    fn of_store(&self, measure: Measure) -> f64 {
+        let Some(row) = &self.store else { return f64::NAN };
+        match measure {
+            Measure::Retries => row.retries_per_op,
+            Measure::Combined => row.wc_rate,
+            Measure::Batch => row.wc_batch,
+            Measure::InLine => row.pessimistic_ratio,
+            Measure::InLineCombined => row.pessimistic_combined,
+            Measure::ChoiceAccuracy => row.choice_accuracy,
+            _ => f64::NAN,
         }
     }
 }

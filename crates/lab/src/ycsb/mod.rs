@@ -27,7 +27,8 @@ use crate::testbed::Testbed;
 use crate::workload::Workload;
 use cluster::{Cluster, Size, Stores};
 use course::{Course, Done};
-use row::{Counted, Row};
+use row::Counted;
+pub use row::{Row, Verbs};
 pub use spec::{IndexKind, Mix, Setting, Sync, YcsbArgs};
 use turns::endpoint_of;
 

@@ -1,0 +1,84 @@
+//! Figures of clients of a key-value store, as `ycsb` measures them.
+
+use anyhow::Context;
+use clap::Parser;
+
+use super::spec::{Figure, Series, Size};
+use super::value::Value;
+use crate::ycsb::{YcsbArgs, measure};
+
+/// The arguments of `ycsb`, as a figure has them.
+#[derive(Parser)]
+#[command(name = "ycsb", no_binary_name = true, args_override_self = true)]
+struct Line {
+    #[command(flatten)]
+    args: YcsbArgs,
+}
+
+/// A series, for each point of the axis.
+///
+/// # Errors
+/// What the figure says is not understood, or the world stood still.
+pub(super) fn values(figure: &Figure, series: &Series, size: &Size) -> anyhow::Result<Vec<Value>> {
+    size.at.iter().map(|&at| value(figure, series, size, at)).collect()
+}
+
+fn value(figure: &Figure, series: &Series, size: &Size, at: u64) -> anyhow::Result<Value> {
+    let testbed = figure.testbed.iter().map(|name| format!("--testbed {name}"));
+    let point = match figure.axis.as_deref().unwrap_or("clients") {
+        "theta" => format!("--dist zipf:{}", at as f64 / 100.0),
+        axis => format!("--{axis} {at}"),
+    };
+    // What comes later counts more.
+    let line = format!(
+        "{} {} {} {} {} {point}",
+        testbed.collect::<String>(),
+        figure.bench,
+        series.subject,
+        series.bench.as_deref().unwrap_or(""),
+        size.bench,
+    );
+    let parsed = Line::try_parse_from(line.split_whitespace()).with_context(|| line.clone())?;
+    let row = measure(&parsed.args).with_context(|| line.clone())?;
+    let (times, verbs) = (row.latency_ns, row.verbs_per_op);
+    Ok(Value {
+        mean: times.mean,
+        p50: times.p50 as f64,
+        p99: times.p99 as f64,
+        verbs: [verbs.atomics, verbs.reads, verbs.writes, verbs.sends],
+        violations: row.violations,
+        store: Some(Box::new(row.clone())),
+        ..Value::alone(row.ops_per_s)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::spec::{Kind, Scale, names};
+
+    /// They are built where the store is compiled for the laboratory, so not into the command that
+    /// every change runs: here they are measured small, the same twice.
+    #[test]
+    fn every_figure_of_a_store_is_measured() {
+        let mut measured = 0;
+        for name in names() {
+            let figure = Figure::named(name).expect("it is there");
+            if figure.kind != Kind::Ycsb {
+                continue;
+            }
+            let size = figure.size(Scale::Toy);
+            for series in &figure.series {
+                let all = || values(&figure, series, size).expect("it is measured");
+                let first = all();
+                assert_eq!(first, all(), "{name}, {}", series.name);
+                for value in first {
+                    let right = value.violations == 0 && value.rate > 0.0;
+                    assert!(right, "{name}, {}: {value:?}", series.name);
+                    measured += 1;
+                }
+            }
+        }
+        assert!(measured > 20, "{measured}");
+    }
+}

@@ -74,8 +74,8 @@ fn a_pointer_array_with_spin_locks() {
 #[test]
 fn race_with_queues() {
     timed::<RaceMcs>("race, mcs", 300);
-    timed::<RaceReadingBefore>("race, mcs, that reads before", 100);
-    timed::<RaceTurns>("race, cider that combines nothing", 100);
+    timed::<RaceReadingBefore>("race, mcs, that reads before", 50);
+    timed::<RaceTurns>("race, cider that combines nothing", 50);
 }
 
 /// Plays so many runs at one to three keys.

@@ -14,9 +14,9 @@
 //! mail that is still being written, is doubted as well. Whoever is doubted before it claims the
 //! lock goes on as by another acquisition, and loses nothing.
 //!
-//! A while is long enough for a processor to show others what it has stored. Where that takes a round
-//! trip the reader waits for it (`Endpoint::show`), so that either it finds the doubt in its mailbox or
-//! who doubts it finds that it holds, however long that takes.
+//! A while is long enough for a processor to show others what it has stored. Where that takes a
+//! round trip the reader waits for it (`Endpoint::show`): either it finds the doubt in its mailbox,
+//! or the client that doubts it finds that it holds, however long that takes.
 
 use farlock_fabric::{EndpointId, Fault, Mailbox, Slot, WideAtomics};
 

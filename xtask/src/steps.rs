@@ -337,6 +337,19 @@ pub(crate) const CI: &[Step] = &[
             range!("0-2,1-4 --crashes 1 --tries --protocol citron:leaf=2:tokens=no:outrun=0"),
             range!("0-2,0-16 --crashes 1 --tries --protocol citron-rw:leaf=2:tokens=no:outrun=0"),
             range!("0-3,1-4,0-16 --protocol citron-rw:leaf=4:outrun=0 --budget 4s --partial"),
+            // Holds that are divided, and let go of in parts.
+            range!("0-4,2-3 --divides --protocol citron-rw:leaf=1:tokens=no"),
+            range!("0-2,0-4 --divides --protocol citron:leaf=1:tokens=no"),
+            range!("0-2,1-2 --crashes 1 --divides --protocol citron:leaf=2:tokens=no"),
+            range!("0-3,1-2 --crashes 1 --divides --protocol citron-rw:leaf=4:tokens=no"),
+            range!(
+                "0-12,8-12 --crashes 1 --divides --protocol citron:leaf=1:tokens=no --budget 4s \
+                 --partial"
+            ),
+            range!(
+                "0-16,0-4 --divides --converts --tries --protocol citron-rw:leaf=1:tokens=no \
+                 --budget 4s --partial"
+            ),
             // Tickets that are lost.
             range!("0-16,0-4 --cancels 2 --crashes 1 --protocol citron-rw:leaf=1:tokens=no"),
             range!(

@@ -151,6 +151,11 @@ pub struct CheckArgs {
     /// that convert.
     #[arg(long)]
     pub converts: bool,
+    /// In mode `exhaustive`: whatever is held of a lock that is had in parts is held as two parts
+    /// of it, of which one is released, and of the other one a part is let go. Modes that draw
+    /// scenarios draw this too, of locks that divide.
+    #[arg(long)]
+    pub divides: bool,
     /// In mode `exhaustive`: who acquires one lock within the hold of another does so in a
     /// transaction, which asks for the first one twice. Modes that draw scenarios draw this too,
     /// where there are several locks.
@@ -211,6 +216,7 @@ impl CheckArgs {
             (self.tasks > 1, "--tasks"),
             (self.updates, "--updates"),
             (self.converts, "--converts"),
+            (self.divides, "--divides"),
             (self.transactions, "--transactions"),
             (!self.ranges.is_empty(), "--ranges"),
             (!self.but.is_empty(), "--but"),

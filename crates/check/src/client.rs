@@ -50,6 +50,9 @@ pub trait CheckedLock<E> {
     /// Whether holds of it are turned into ones in the other mode.
     fn converts(&self) -> bool;
 
+    /// Whether holds of it are divided.
+    fn divides(&self) -> bool;
+
     /// A client of it, whose tasks hand a hold on so often.
     fn client(&self, endpoint: E, options: Options, handovers_max: u32)
     -> Rc<dyn CheckedClient<E>>;
@@ -91,7 +94,7 @@ pub trait CheckedClient<E>: AnyClient<E> {
         units: Range<u32>,
         is_try: bool,
     ) -> Acquiring<'_, Option<Held<'_>>>;
-    /// The same for a hold that is not handed on among tasks: it may be converted.
+    /// The same for a hold that is not handed on among tasks: it may be converted, or divided.
     fn acquire_to_convert(
         &self,
         lock: Addr,
@@ -114,7 +117,11 @@ pub trait AnyGuard<'c> {
     fn release(self: Box<Self>) -> LocalFuture<'c, Result<(), ReleaseError>>;
     fn abandon(self: Box<Self>);
     fn convert(self: Box<Self>, mode: Mode) -> Acquiring<'c>;
+    fn divide(self: Box<Self>, parts: Vec<Range<u32>>) -> Acquiring<'c, Divided<'c>>;
 }
+
+/// Parts of what was held, or what is held as before.
+pub type Divided<'c> = Result<Vec<Held<'c>>, Held<'c>>;
 
 /// What a holder to update has in its hands.
 #[expect(missing_docs, reason = "each function is documented under its name in UpdateGuard")]
@@ -195,6 +202,10 @@ impl<E: WideAtomics, L: Lock<E>> CheckedLock<E> for Known<L> {
 
     fn converts(&self) -> bool {
         self.0.conversion().is_some()
+    }
+
+    fn divides(&self) -> bool {
+        self.0.division().is_some()
     }
 
     fn client(
@@ -326,9 +337,9 @@ impl<E: WideAtomics, L: Lock<E>> CheckedClient<E> for HandoverTable<E, L> {
 }
 
 /// A guard whose type is known: its token, how often the hold was handed on, and how it is
-/// converted.
+/// converted and divided.
 macro_rules! any_guard {
-    ($guard:path, $token:ident, $turn:expr, $convert:expr) => {
+    ($guard:path, $token:ident, $turn:expr, $convert:expr, $divide:expr) => {
         impl<'c, E: WideAtomics, L: Lock<E>> AnyGuard<'c> for $guard {
             fn fabric_token(&self) -> Option<Token> {
                 self.$token()
@@ -357,17 +368,39 @@ macro_rules! any_guard {
             fn convert(self: Box<Self>, mode: Mode) -> Acquiring<'c> {
                 $convert(*self, mode)
             }
+
+            fn divide(self: Box<Self>, parts: Vec<Range<u32>>) -> Acquiring<'c, Divided<'c>> {
+                $divide(*self, parts)
+            }
         }
     };
 }
 
-any_guard!(local::Guard<'c, E, L>, fabric_token, Self::turn, |_, _| {
-    unreachable!("what is handed on is not converted")
-});
-any_guard!(farlock_locks::Guard<'c, E, L>, token, |_| 0, |guard: Self, mode| {
-    let converted = guard.convert(mode);
-    Box::pin(async move { Ok(Box::new(converted.await?) as Held<'c>) }) as Acquiring<'c>
-});
+any_guard!(
+    local::Guard<'c, E, L>,
+    fabric_token,
+    Self::turn,
+    |_, _| unreachable!("what is handed on is not converted"),
+    |_, _| unreachable!("what is handed on is not divided")
+);
+any_guard!(
+    farlock_locks::Guard<'c, E, L>,
+    token,
+    |_| 0,
+    |guard: Self, mode| {
+        let converted = guard.convert(mode);
+        Box::pin(async move { Ok(Box::new(converted.await?) as Held<'c>) }) as Acquiring<'c>
+    },
+    |guard: Self, parts: Vec<Range<u32>>| {
+        let mode = guard.mode();
+        let parts = parts.into_iter().map(|units| L::Want::part(mode, units));
+        let divided = guard.divide(parts.map(|part| part.expect("it is had in parts")).collect());
+        Box::pin(async move {
+            let held = |guard| Box::new(guard) as Held<'c>;
+            Ok(divided.await?.map(|parts| parts.into_iter().map(held).collect()).map_err(held))
+        }) as Acquiring<'c, Divided<'c>>
+    }
+);
 
 impl<'c, E: WideAtomics, L: Lock<E>> AnyUpdateGuard<'c> for UpdateGuard<'c, E, L> {
     fn token(&self) -> Option<Token> {

@@ -18,6 +18,8 @@ pub struct Faults {
     pub updates: bool,
     /// Holders convert what they hold.
     pub converts: bool,
+    /// Holders divide what they hold.
+    pub divides: bool,
     /// The lease by which pauses are measured, in nanoseconds.
     pub lease_ns: Nanos,
     /// What the lock says of tries, withdrawals and stops.
@@ -33,6 +35,7 @@ impl Faults {
         holds: false,
         updates: false,
         converts: false,
+        divides: false,
         lease_ns: LEASE_NS,
         declares: Declares::NOTHING,
     };

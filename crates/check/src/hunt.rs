@@ -305,6 +305,7 @@ fn plainer_acquisitions(scenario: &Scenario, push: &mut dyn FnMut(Change<'_>)) {
     push(&|s| s.nested_shared &= s.nests);
     push(&|s| s.tries = 0);
     push(&|s| s.converts = 0);
+    push(&|s| s.divides = 0);
     push(&|s| s.transacts = false);
     push(&|s| s.tasks = (s.tasks - 1).max(1));
     push(&|s| s.locks = (s.locks - 1).max(1));
@@ -315,6 +316,7 @@ fn plainer_acquisitions(scenario: &Scenario, push: &mut dyn FnMut(Change<'_>)) {
         push(&|s| s.updates &= !1_u64.checked_shl(bit).unwrap_or(0));
         push(&|s| s.tries &= !1_u64.checked_shl(bit).unwrap_or(0));
         push(&|s| s.converts &= !1_u64.checked_shl(bit).unwrap_or(0));
+        push(&|s| s.divides &= !1_u64.checked_shl(bit).unwrap_or(0));
         push(&|s| s.nests &= !1_u64.checked_shl(bit).unwrap_or(0));
         push(&|s| s.shared &= !1_u64.checked_shl(bit).unwrap_or(0));
     }

@@ -91,6 +91,7 @@ impl CheckArgs {
             (self.pauses > 0 && explores && is_timed, "--pauses"),
             (self.updates && !player.faults(false).updates, "--updates"),
             (self.converts && !player.faults(false).converts, "--converts"),
+            (self.divides && !player.faults(false).divides, "--divides"),
             (self.transactions && !player.transacts(), "--transactions"),
             (!self.ranges.is_empty() && !player.is_in_parts(), "--ranges"),
             (self.near_wrap > 0 && !player.counts(), "--near-wrap"),
@@ -311,15 +312,23 @@ impl Scenarios {
         if !args.ranges.is_empty() && player.is_in_parts() {
             let base = Scenario::of_ranges(subject, args.acquisitions, &args.ranges);
             let base = base.expect("it was checked what is asked for");
-            let mixed = base.clone().mixed();
-            return Self { mixed: if args.converts { mixed.converting() } else { mixed }, base };
+            return Self { mixed: args.turned(base.clone().mixed()), base };
         }
         let plain = Scenario::plain(subject, args.clients(), args.acquisitions);
         let transacts = args.transactions;
         let base = Scenario { locks, tasks, transacts, ..plain };
         let mixed = base.clone().mixed().at_locks(locks);
         let mixed = if args.updates { mixed.updating() } else { mixed };
-        Self { mixed: if args.converts { mixed.converting() } else { mixed }, base }
+        Self { mixed: args.turned(mixed), base }
+    }
+}
+
+impl CheckArgs {
+    /// The same, where what is held is made something else of, if that is asked for.
+    fn turned(&self, scenario: Scenario) -> Scenario {
+        let all = u64::MAX >> (64 - scenario.all().min(64));
+        let of = |is_asked| if is_asked { all } else { 0 };
+        Scenario { converts: of(self.converts), divides: of(self.divides), ..scenario }
     }
 }
 

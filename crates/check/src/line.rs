@@ -40,8 +40,9 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = &self.scenario;
         write!(f, "{}/{}x{}", s.subject, s.clients, s.acquisitions)?;
-        for (letter, mask) in [('s', s.shared), ('u', s.updates), ('v', s.converts), ('y', s.tries)]
-        {
+        let asked = [('s', s.shared), ('u', s.updates)];
+        let done = [('v', s.converts), ('b', s.divides), ('y', s.tries)];
+        for (letter, mask) in asked.into_iter().chain(done) {
             if mask != 0 {
                 write!(f, "/{letter}{mask:x}")?;
             }
@@ -175,6 +176,7 @@ fn parse_named(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
     match letter {
         Some('s') => scenario.shared = u64::from_str_radix(rest, 16)?,
         Some('u') => scenario.updates = u64::from_str_radix(rest, 16)?,
+        Some('b') => scenario.divides = u64::from_str_radix(rest, 16)?,
         Some('v') => scenario.converts = u64::from_str_radix(rest, 16)?,
         Some('y') => scenario.tries = u64::from_str_radix(rest, 16)?,
         Some('l') => parse_locks(scenario, rest)?,
@@ -269,7 +271,7 @@ mod tests {
             let declares = Declares { tries: true, withdraws: true, passes: true };
             scenario.draw(
                 &mut oracle,
-                Faults { updates: true, converts: true, declares, ..Faults::ALL },
+                Faults { updates: true, converts: true, divides: true, declares, ..Faults::ALL },
             );
             scenario.anywhere = oracle.pick(Choice::Event, 3);
             scenario.cancel_anywhere = oracle.pick(Choice::Event, 3);

@@ -199,7 +199,10 @@ pub struct Watched {
     observer: Option<Rc<dyn OpeningObserver>>,
     alarm_at: std::cell::Cell<u64>,
     layout: Layout,
+    /// Of the slot that has published last, or, if that does nothing any more, of another one.
     state: std::cell::Cell<SlotWord>,
+    /// By slot: what it does.
+    states: Box<[std::cell::Cell<SlotWord>]>,
     /// By slot: the lock that it is about.
     aims: Box<[std::cell::Cell<Addr>]>,
     posted: std::cell::Cell<u64>,
@@ -217,16 +220,17 @@ impl Watched {
         let aims = (0..inner.slots()).map(|_| std::cell::Cell::new(layout.word(0)));
         Self {
             aims: aims.collect(),
-            inner,
             who,
             witness,
             alarm: None,
             observer: None,
             alarm_at: std::cell::Cell::new(u64::MAX),
             layout,
+            states: (0..inner.slots()).map(|_| std::cell::Cell::new(SlotWord::new())).collect(),
             state: std::cell::Cell::new(SlotWord::new()),
             posted: std::cell::Cell::new(0),
             joint: false,
+            inner,
         }
     }
 
@@ -311,7 +315,11 @@ impl Hook for Watched {
             aim.set(slot::lock_of(value));
         }
         if word == slot::STATE {
-            self.state.set(SlotWord(value));
+            self.states[usize::from(slot.0)].set(SlotWord(value));
+            let acts = |state: &SlotWord| state.phase() != Phase::Idle as u64;
+            let others = || self.states.iter().map(std::cell::Cell::get).find(acts);
+            let state = Some(SlotWord(value)).filter(acts).or_else(others);
+            self.state.set(state.unwrap_or(SlotWord(value)));
             if let Some(observer) = &self.observer
                 && SlotWord(value).phase() == Phase::Opening as u64
             {

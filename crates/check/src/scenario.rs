@@ -95,6 +95,9 @@ pub struct Scenario {
     /// A bit for each acquisition, in the same order, whose hold is turned into one in the other
     /// mode, if it can be, and back.
     pub converts: u64,
+    /// A bit for each acquisition, in the same order, whose hold is divided, and let go of by and
+    /// by.
+    pub divides: u64,
     /// A bit for each acquisition, in the same order, that is a try: granted at once or not at all.
     pub tries: u64,
     /// A newcomer tries the lock whenever a holder has stayed until nothing else could happen.
@@ -155,7 +158,9 @@ impl Scenario {
             let (below, above) = (below.wrapping_sub(1), mask.checked_shr(rounds * bits));
             *mask = *mask & below | above.unwrap_or(0) & !below;
         };
-        let ones = [&mut fewer.shared, &mut fewer.updates, &mut fewer.converts, &mut fewer.tries];
+        let turned = [&mut fewer.converts, &mut fewer.divides];
+        turned.into_iter().for_each(|mask| without(mask, 1));
+        let ones = [&mut fewer.shared, &mut fewer.updates, &mut fewer.tries];
         let nested = [&mut fewer.nests, &mut fewer.nested_shared];
         ones.into_iter().chain(nested).for_each(|mask| without(mask, 1));
         without(&mut fewer.aims, 2);
@@ -305,11 +310,6 @@ impl Scenario {
         self
     }
 
-    /// Each hold is turned into one in the other mode, and back.
-    pub fn converting(self) -> Self {
-        Self { converts: u64::MAX >> (64 - self.all().min(64)), ..self }
-    }
-
     /// So many locks, at which clients begin one after the other; within each hold but of the last
     /// lock the next is acquired as well.
     pub fn at_locks(mut self, locks: u16) -> Self {
@@ -400,10 +400,11 @@ impl Scenario {
         self.draw_conversions(oracle, faults);
     }
 
-    /// Which holds are converted.
+    /// Which holds are converted, and which are divided.
     fn draw_conversions(&mut self, oracle: &mut Seeded, faults: Faults) {
         let mut draw = |n| oracle.pick(Choice::Event, n);
         self.converts = if faults.converts && draw(2) == 1 { draw(u32::MAX).into() } else { 0 };
+        self.divides = if faults.divides && draw(2) == 1 { draw(u32::MAX).into() } else { 0 };
     }
 
     /// At which locks acquisitions are.
@@ -465,6 +466,11 @@ impl Scenario {
     /// Whether a client converts what it holds after its `round`-th acquisition.
     pub fn converts(&self, who: u16, round: u16) -> bool {
         self.is_set(self.converts, who, round)
+    }
+
+    /// Whether a client divides what it holds after its `round`-th acquisition.
+    pub fn divides(&self, who: u16, round: u16) -> bool {
+        self.is_set(self.divides, who, round)
     }
 
     /// Whether a client's `round`-th acquisition is a try.

@@ -300,6 +300,7 @@ impl MakePlayer {
             crew: self.crew,
             updates: lock.updates() && self.crew == Crew::ALONE,
             converts: lock.converts() && self.crew == Crew::ALONE,
+            divides: lock.divides() && self.crew == Crew::ALONE,
             declares: self.declares(&promises),
             asks: self.asks,
         }

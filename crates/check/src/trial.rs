@@ -2,6 +2,7 @@
 
 mod bench;
 mod contestant;
+mod divided;
 mod halt;
 mod judges;
 mod newcomer;
@@ -55,8 +56,8 @@ impl Player {
     /// What may be drawn for this lock.
     pub fn faults(&self, deaths: bool) -> Faults {
         let (lease_ns, holds) = (self.terms.pause_ns, self.terms.lease_ns.is_some());
-        let Terms { updates, converts, declares, .. } = self.terms;
-        Faults { deaths, lease_ns, holds, updates, converts, declares, ..Faults::ALL }
+        let Terms { updates, converts, divides, declares, .. } = self.terms;
+        Faults { deaths, lease_ns, holds, updates, converts, divides, declares, ..Faults::ALL }
     }
 
     /// Whether its clients take several locks in transactions.

@@ -125,11 +125,82 @@ impl<E: Endpoint, L: Convert<E>> Conversion<E, L::Want, L::Grant> for L {
     }
 }
 
+/// The ability to hold parts of what is held, and to let go of the rest.
+pub trait Divide<E: Endpoint>: Lock<E> {
+    /// Holds a part of what another slot of this client's holds, by this slot as well, under the
+    /// same token. `None`, and this slot has nothing: it is none, or not to be had just now, since
+    /// another client was about to come.
+    ///
+    /// Those whose deaths others see apart must not take parts of each other's holds, unless they
+    /// end together.
+    async fn take_part(
+        &self,
+        site: &Site<'_, E>,
+        part: Self::Want,
+        whole: (Self::Want, Self::Grant),
+    ) -> Outcome<Option<Self::Grant>>;
+
+    /// Releases what this slot holds but for what these parts of it have, of which each is held by
+    /// a slot of its own, whose record says so. Without any it releases all.
+    async fn leave_to(
+        &self,
+        site: &Site<'_, E>,
+        whole: (Self::Want, Self::Grant),
+        parts: &[(Self::Want, Self::Grant)],
+    ) -> Outcome<()>;
+}
+
+/// [`Divide`] of a lock that may or may not have it.
+pub trait Division<E: Endpoint, W, G> {
+    /// [`Divide::take_part`].
+    fn take_part<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        part: W,
+        whole: (W, G),
+    ) -> LocalFuture<'a, Outcome<Option<G>>>;
+
+    /// [`Divide::leave_to`].
+    fn leave_to<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        whole: (W, G),
+        parts: &'a [(W, G)],
+    ) -> LocalFuture<'a, Outcome<()>>;
+}
+
+impl<E: Endpoint, L: Divide<E>> Division<E, L::Want, L::Grant> for L {
+    fn take_part<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        part: L::Want,
+        whole: (L::Want, L::Grant),
+    ) -> LocalFuture<'a, Outcome<Option<L::Grant>>> {
+        Box::pin(async move { Divide::take_part(self, &site, part, whole).await })
+    }
+
+    fn leave_to<'a>(
+        &'a self,
+        site: Site<'a, E>,
+        whole: (L::Want, L::Grant),
+        parts: &'a [(L::Want, L::Grant)],
+    ) -> LocalFuture<'a, Outcome<()>> {
+        Box::pin(async move { Divide::leave_to(self, &site, whole, parts).await })
+    }
+}
+
 /// The ability to write a hold down on a shelf, so that the slot by which it was had is free for
 /// another one.
 pub trait Shelve<E: Endpoint>: Lock<E> {
     /// What is written down of a hold.
-    fn shelved(&self, site: &Site<'_, E>, want: Self::Want, token: u64, since_us: u64) -> Shelved;
+    fn shelved(
+        &self,
+        site: &Site<'_, E>,
+        want: Self::Want,
+        grant: Self::Grant,
+        token: u64,
+        since_us: u64,
+    ) -> Shelved;
 
     /// Writes it down there. By the grant that it returns any slot may release it, which strikes it
     /// out. If the entry's owner dies, what it held is mended as if it had had slots for all.
@@ -163,6 +234,11 @@ pub trait Lock<E: Endpoint>: LockKind {
 
     /// The ability to turn a hold into one in the other mode.
     fn conversion(&self) -> Option<&dyn Conversion<E, Self::Want, Self::Grant>> {
+        None
+    }
+
+    /// The ability to hold parts of what is held.
+    fn division(&self) -> Option<&dyn Division<E, Self::Want, Self::Grant>> {
         None
     }
 

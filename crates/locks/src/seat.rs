@@ -16,7 +16,7 @@ use std::fmt;
 
 use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Verb};
 
-use crate::lock::{Convert, Lock, Renew, Shelve, Tried, true_want};
+use crate::lock::{Convert, Divide, Lock, Renew, Shelve, Tried, true_want};
 #[cfg(doc)]
 use crate::promise::Promises;
 use crate::shelf::{Entry, Shelved};
@@ -317,6 +317,68 @@ impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
     }
 }
 
+/// What is held of a lock, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Holding<W, G> {
+    lock: Addr,
+    want: W,
+    grant: G,
+}
+
+impl<E: Endpoint, L: Divide<E>> Seat<E, L> {
+    /// What it holds.
+    ///
+    /// # Panics
+    /// If it holds nothing.
+    pub fn holding(&self) -> Holding<L::Want, L::Grant> {
+        Holding { lock: self.lock(), want: self.want(), grant: self.slots.grant(SLOT) }
+    }
+
+    /// Holds a part of what another seat of its owner holds, or has on the shelf, as well: see
+    /// [`Divide::take_part`]. `false`: not just now, and it has nothing.
+    ///
+    /// # Errors
+    /// A verb failed; it has nothing, or its endpoint is broken.
+    ///
+    /// # Panics
+    /// If it holds or awaits.
+    pub async fn take_part(
+        &self,
+        part: impl Into<L::Want>,
+        whole: Holding<L::Want, L::Grant>,
+    ) -> Result<bool, Fault> {
+        assert!(!self.is_held() && !self.is_in_line(), "a seat that does nothing takes a part");
+        let part = true_want::<E, L>(part.into());
+        let slots = &self.slots;
+        slots.take(SLOT, whole.lock, part);
+        let held = (whole.want, whole.grant);
+        let taken = slots.kind.take_part(&slots.site(SLOT), part, held).await;
+        slots.tried(SLOT, taken)
+    }
+
+    /// Releases what it holds but for these parts, which others of its owner's seats have: see
+    /// [`Divide::leave_to`].
+    ///
+    /// # Errors
+    /// A verb failed: whether the rest is free is unknown, and repair will free it.
+    ///
+    /// # Panics
+    /// If it holds nothing.
+    pub async fn leave_to(&self, parts: &[Holding<L::Want, L::Grant>]) -> Result<(), Fault> {
+        let (slots, own) = (&self.slots, self.holding());
+        let parts: Vec<_> = parts.iter().map(|part| (part.want, part.grant)).collect();
+        let left = slots.kind.leave_to(&slots.site(SLOT), (own.want, own.grant), &parts).await;
+        match left {
+            Ok(()) => slots.give_back(SLOT),
+            Err(fault) => {
+                slots.slot(SLOT).grant.set(None);
+                slots.fail(SLOT, fault);
+            }
+        }
+        left
+    }
+}
+
 impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     /// The slot holds by another grant, if there is one.
     fn hold_as(&self, mode: Mode, grant: Option<L::Grant>) -> bool {
@@ -336,6 +398,13 @@ pub struct OnShelf<W, G> {
     grant: G,
     shelved: Shelved,
     entry: Entry,
+}
+
+impl<W: Want, G: Copy> OnShelf<W, G> {
+    /// What is held.
+    pub const fn holding(&self) -> Holding<W, G> {
+        Holding { lock: self.shelved.lock, want: self.want, grant: self.grant }
+    }
 }
 
 impl<W: Want, G> OnShelf<W, G> {
@@ -367,7 +436,7 @@ impl<E: Endpoint, L: Shelve<E>> Seat<E, L> {
     ) -> Result<OnShelf<L::Want, L::Grant>, Fault> {
         let (slots, want, site) = (&self.slots, self.want(), self.slots.site(SLOT));
         let token = self.token().map_or(0, Token::get);
-        let shelved = slots.kind.shelved(&site, want, token, since_us);
+        let shelved = slots.kind.shelved(&site, want, slots.grant(SLOT), token, since_us);
         let grant = now(slots.kind.shelve(&site, slots.grant(SLOT), entry, shelved))?;
         slots.give_back(SLOT);
         Ok(OnShelf { want, grant, shelved, entry })

@@ -390,3 +390,80 @@ fn a_node_counts_fifty_thousand_holds_below_it() {
         close(&mut other);
     }
 }
+
+/// What is divided, and into which parts: units of one leaf, of several, nodes above leaves as they
+/// are, some of those below one, and all but what lies in the middle.
+fn divisions() -> Vec<(Extent, Vec<(u32, u32)>)> {
+    let both = |first: u32, end: u32, parts: &[(u32, u32)]| {
+        [Mode::Exclusive, Mode::Shared].map(|mode| (Extent::new(mode, first..end), parts.to_vec()))
+    };
+    [
+        both(0, 3, &[(0, 1)]),
+        both(0, 3, &[(0, 1), (2, 3)]),
+        both(0, LEAF, &[(1, 2), (2, LEAF)]),
+        both(1, 2 * LEAF + 1, &[(2, LEAF + 1)]),
+        both(0, NODE, &[(0, 1)]),
+        both(0, NODE, &[(0, LEAF), (LEAF + 1, NODE)]),
+        both(0, 2 * NODE, &[(0, NODE), (NODE, 2 * NODE)]),
+        both(0, 2 * NODE, &[(NODE, 2 * NODE)]),
+        both(0, ALL, &[(0, NODE + 1), (ALL - 1, ALL)]),
+        both(0, ALL, &[(1, ALL)]),
+        both(3, ALL - 3, &[(3, 4), (5, ALL - 4)]),
+        both(0, ALL, &[]),
+    ]
+    .concat()
+}
+
+#[test]
+fn parts_of_a_hold_are_held_while_the_rest_is_let_go() {
+    for is_exact in [true, false] {
+        let ranges = Ranges::new(if is_exact { "divided" } else { "refined" });
+        let lock = ranges.lock();
+        let seat = || {
+            let kind = Shared { is_exact, leaf_units: LEAF as u8, ..Shared::default() };
+            let endpoint = ranges.region.endpoint().expect("a place");
+            RangeSeat::new(endpoint, kind, farlock_locks::Options::new(1))
+        };
+        let (mut whole, mut parts, mut other) = (seat(), [seat(), seat()], seat());
+        for (want, kept) in divisions() {
+            assert!(try_now(&mut whole, lock, want), "{want:?} of a free lock");
+            let (held, token) = (whole.holding(), whole.token());
+            for (seat, &(first, end)) in parts.iter_mut().zip(&kept) {
+                let part = Extent::new(want.mode(), first..end);
+                let taken = block_on(other.endpoint(), seat.take_part(part, held));
+                assert_eq!(taken, Ok(true), "{part:?} of {want:?}");
+                assert_eq!((seat.token(), seat.want()), (token, part));
+            }
+            let holding: Vec<_> = parts[..kept.len()].iter().map(Seat::holding).collect();
+            let left = block_on(other.endpoint(), whole.leave_to(&holding));
+            assert_eq!(left, Ok(()));
+            assert!(!whole.is_held());
+            for left in 0..=kept.len() {
+                let still = &kept[left..];
+                for unit in 0..ALL {
+                    let is_kept = still.iter().any(|&(first, end)| (first..end).contains(&unit));
+                    let alone = try_now(&mut other, lock, alone(unit, unit + 1));
+                    assert_eq!(alone, !is_kept, "{unit} of {want:?} but {still:?}");
+                    if alone {
+                        close(&mut other);
+                    }
+                    if is_kept {
+                        let reads = try_now(&mut other, lock, shared(unit, unit + 1));
+                        assert_eq!(reads, want.mode() == Mode::Shared);
+                        if reads {
+                            close(&mut other);
+                        }
+                    }
+                }
+                let has_all = try_now(&mut other, lock, alone(0, ALL));
+                assert_eq!(has_all, still.is_empty(), "beside {still:?} of {want:?}");
+                if has_all {
+                    close(&mut other);
+                }
+                if left < kept.len() {
+                    close(&mut parts[left]);
+                }
+            }
+        }
+    }
+}

@@ -11,6 +11,7 @@ use std::time::Duration;
 use farlock_fabric::{
     Addr, Connection, Endpoint, EndpointId, Park, Peer, Slot, Verb, WideAtomics, block_on,
 };
+use farlock_locks::record::citron::UnitsWord;
 use farlock_locks::record::claim::ClaimWord;
 use farlock_locks::shelf::{Shelf, Shelved};
 use farlock_locks::slot::{self, Phase, SlotRecord};
@@ -391,7 +392,8 @@ async fn range_of<E: Endpoint>(
     // A damaged address names no table.
     let is_read = endpoint.read64(lock.plus(UNIT_AT)).await.is_ok();
     let unit = if is_read { endpoint.old() as u64 } else { 1 };
-    let (first, end) = (units & u64::from(u32::MAX), units >> 32);
+    let units = UnitsWord(units);
+    let (first, end) = (units.start(), units.end());
     let at = |units: u64| units.saturating_mul(unit);
     Ok(at(first)..if end >= RANGE_UNITS { u64::MAX } else { at(end) })
 }

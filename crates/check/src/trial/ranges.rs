@@ -17,16 +17,16 @@ use crate::words;
 const CONVERSIONS: u16 = 2;
 
 /// How it is held in this mode.
-fn access_of(mode: Mode) -> Access {
+pub(super) fn access_of(mode: Mode) -> Access {
     if mode == Mode::Shared { Access::Shared } else { Access::Exclusive }
 }
 
 /// What a client wants, by the parts that the scenario has of the units.
-struct Wanted {
-    parts: Range<usize>,
+pub(super) struct Wanted {
+    pub(super) parts: Range<usize>,
     /// Others that nobody can have beside it.
-    beside: Vec<usize>,
-    units: Range<u32>,
+    pub(super) beside: Vec<usize>,
+    pub(super) units: Range<u32>,
 }
 
 impl Contestant {
@@ -43,12 +43,17 @@ impl Contestant {
         })
     }
 
-    /// Which parts these units are.
-    fn wanted(&self, units: Range<u32>) -> Wanted {
-        let bounds = match self.trial.scenario.ranges[..] {
+    /// Where the parts begin and end.
+    pub(super) fn bounds(&self) -> Vec<u32> {
+        match self.trial.scenario.ranges[..] {
             [] => self.trial.terms.parts.to_vec(),
             _ => self.trial.scenario.bounds(),
-        };
+        }
+    }
+
+    /// Which parts these units are.
+    pub(super) fn wanted(&self, units: Range<u32>) -> Wanted {
+        let bounds = self.bounds();
         let covered = self.trial.subject.lock.kind().covers(units.clone());
         let meets =
             |units: &Range<u32>, at: usize| bounds[at] < units.end && units.start < bounds[at + 1];
@@ -85,7 +90,15 @@ impl Contestant {
                 }
             }
         }
-        self.goes_from(wanted, guard, used).await
+        match (used, self.divides(round)) {
+            (Some(()), true) => self.lets_go_by_and_by(wanted, guard, round).await,
+            _ => self.goes_from(wanted, guard, used).await,
+        }
+    }
+
+    /// Whether it divides what it holds after this acquisition.
+    fn divides(&self, round: u16) -> bool {
+        self.trial.terms.divides && self.trial.scenario.divides(self.who, round)
     }
 
     /// Whether it turns what it holds after this acquisition into a hold in the other mode.
@@ -170,6 +183,21 @@ impl Contestant {
         bench.remember();
     }
 
+    /// It was to let go of a part of what it holds, and has it still.
+    pub(super) fn has_still(&self, at: usize, access: Access) {
+        let (who, bench) = (self.who, &mut *self.trial.bench.borrow_mut());
+        if !self.is_in_its_memory() {
+            return;
+        }
+        self.buries(bench);
+        let lock = &mut bench.locks[at];
+        lock.ledger.enter(who, access, None);
+        lock.tries.enters(who, access == Access::Shared);
+        let place = bench.named(at);
+        bench.tell(|| format!("client {who}  keeps{place}"));
+        bench.remember();
+    }
+
     /// Acquires some units, or tries them; `None` if that was given up or in vain.
     async fn comes_to(
         &self,
@@ -188,7 +216,7 @@ impl Contestant {
             parts.clone().chain(beside.iter().copied()).for_each(|at| self.tries(at, access));
         }
         let word = self.trial.layout.word(parts.start);
-        let acquire = match self.converts(round) {
+        let acquire = match self.converts(round) || self.divides(round) {
             true => self.client().acquire_to_convert(word, mode, units.clone(), is_try),
             false => self.client().acquire_units(word, mode, units.clone(), is_try),
         };
@@ -210,7 +238,7 @@ impl Contestant {
     }
 
     /// Uses all parts of a hold. `None` if that was given up.
-    async fn looks_at(
+    pub(super) async fn looks_at(
         &self,
         wanted: &Wanted,
         access: Access,
@@ -225,7 +253,7 @@ impl Contestant {
     }
 
     /// Releases a hold, or lets go of it if what it did with it was given up.
-    async fn goes_from(
+    pub(super) async fn goes_from(
         &self,
         wanted: Wanted,
         guard: Held<'_>,
@@ -249,7 +277,11 @@ impl Contestant {
         Ok(())
     }
 
-    async fn settle_all(&self, parts: Range<usize>, beside: &[usize]) -> anyhow::Result<()> {
+    pub(super) async fn settle_all(
+        &self,
+        parts: Range<usize>,
+        beside: &[usize],
+    ) -> anyhow::Result<()> {
         for at in parts {
             self.settles(at).await?;
         }
@@ -259,7 +291,7 @@ impl Contestant {
 
     /// Tells the judges of tries of the parts that it keeps others from, though it does not want
     /// them.
-    fn tells_tries(&self, beside: &[usize], tell: impl Fn(&mut Tries)) {
+    pub(super) fn tells_tries(&self, beside: &[usize], tell: impl Fn(&mut Tries)) {
         let bench = &mut *self.trial.bench.borrow_mut();
         beside.iter().for_each(|&at| tell(&mut bench.locks[at].tries));
         bench.remember();

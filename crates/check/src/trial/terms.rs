@@ -48,6 +48,8 @@ pub struct Terms {
     pub updates: bool,
     /// Whether conversions of holds are drawn.
     pub converts: bool,
+    /// Whether divisions of holds are drawn.
+    pub divides: bool,
     /// What it says of tries, withdrawals and stops.
     pub declares: Declares,
     /// What transactions make of the locks that are asked of them.
@@ -63,7 +65,8 @@ impl Terms {
         }
         let crew = Crew { tasks: scenario.tasks, ..Crew::ALONE };
         let (order, declares) = (Order::default(), Declares::NOTHING);
-        Self { crew, order, declares, updates: false, converts: false, ..self }
+        let alone = Self { updates: false, converts: false, divides: false, ..self };
+        Self { crew, order, declares, ..alone }
     }
 
     /// Whether clients take several locks in transactions. One whose lease ends may be begun again.
@@ -113,9 +116,11 @@ impl Crew {
     /// Each client has an endpoint of its own.
     pub const ALONE: Self = Self { tasks: 1, handovers_max: 0, tells_turns: true };
 
-    /// Slots of each endpoint, so that each may hold one lock and await another.
+    /// Slots of each endpoint, so that each may hold one lock and await another, or two parts of
+    /// what it holds.
     pub(super) fn slots(self, scenario: &Scenario) -> u8 {
         let each = if scenario.nests_holds() { 2 } else { 1 };
+        let each = if scenario.divides != 0 { each + 2 } else { each };
         self.tasks as u8 * each
     }
 

@@ -1,5 +1,6 @@
 //! A held lock, and its release.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -12,6 +13,7 @@ use farlock_fabric::{Endpoint, Nanos, Park, Slot};
 use super::core::{At, Client, Core, InLine};
 use crate::lock::Lock;
 use crate::promise::Granted;
+use crate::site::Outcome;
 use crate::token::Token;
 use crate::want::{Mode, Want};
 use crate::{AcquireError, ReleaseError};
@@ -79,6 +81,38 @@ impl<'c, E: Endpoint, L: Lock<E>> Guard<'c, E, L> {
         client.core.start_converting(index, mode);
         InLine { core: &client.core, index, finished: false }.await?;
         Ok(Guard { client, index })
+    }
+
+    /// Holds these parts of it, each by a guard of its own and under the same token, and lets go of
+    /// the rest: see [`Divide`](crate::lock::Divide). The guard itself, and all is held as before,
+    /// if it cannot be divided just now, or this client has no slots left.
+    ///
+    /// Dropping the future releases all; the release happens in [`Client::settle`]. A crash leaves
+    /// the lock as that of a holder does.
+    ///
+    /// # Errors
+    /// A verb failed; nothing is held.
+    pub async fn divide(
+        self,
+        parts: Vec<L::Want>,
+    ) -> Result<Result<Vec<Self>, Self>, AcquireError> {
+        let (client, index) = (self.client, self.index);
+        let core = &client.core;
+        let lock = core.slot(index).lock.get();
+        let taken = parts.iter().map_while(|&part| core.take_slot(lock, part));
+        let taken: Vec<u8> = taken.collect();
+        if taken.len() < parts.len() {
+            core.put_back(&taken);
+            return Ok(Err(self));
+        }
+        let this = ManuallyDrop::new(self);
+        let abandoned = Abandoned::default();
+        core.start_dividing(index, taken.clone(), Rc::clone(&abandoned.0));
+        InLine { core, index, finished: false }.await?;
+        Ok(match core.slot(index).grant.get() {
+            None => Ok(taken.into_iter().map(|index| Guard { client, index }).collect()),
+            Some(_) => Err(ManuallyDrop::into_inner(this)),
+        })
     }
 
     /// Lets go of a hold that ends by itself without releasing it, as if this client had died here:
@@ -150,6 +184,94 @@ impl<E: Endpoint, L: Lock<E>> Core<E, L> {
             }
         };
         self.start_task(index, Box::pin(task));
+    }
+}
+
+/// Whether the owner of a division has lost interest. It says so when it is dropped.
+#[derive(Default)]
+struct Abandoned(Rc<Cell<bool>>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.set(true);
+    }
+}
+
+impl<E: Endpoint, L: Lock<E>> Core<E, L> {
+    /// These slots have nothing.
+    fn put_back(&self, slots: &[u8]) {
+        for &index in slots {
+            self.slots.give_back(index);
+            self.set_free(index);
+        }
+    }
+
+    /// The slots of the parts hold, and that of the whole is free, or they are and it holds. All
+    /// are free if it was abandoned.
+    fn start_dividing(self: &Rc<Self>, index: u8, parts: Vec<u8>, abandoned: Rc<Cell<bool>>) {
+        let core = Rc::clone(self);
+        let task = async move {
+            let divided = core.divide(index, &parts).await;
+            let divided = match divided {
+                Ok(true) if abandoned.get() => core.leave(&parts).await.map(|()| true),
+                divided => divided,
+            };
+            match divided {
+                Ok(true) => {
+                    core.put_back(&[index]);
+                    Ok(())
+                }
+                Ok(false) => {
+                    core.put_back(&parts);
+                    Ok(())
+                }
+                Err(fault) => {
+                    let all = parts.iter().copied().chain([index]);
+                    all.for_each(|index| {
+                        core.slot(index).grant.set(None);
+                        core.slots.fail(index, fault);
+                        core.failed(index, fault);
+                    });
+                    Err(fault)
+                }
+            }
+        };
+        self.start_task(index, Box::pin(task));
+    }
+
+    /// Takes all parts, and lets go of what they have not.
+    async fn divide(&self, index: u8, parts: &[u8]) -> Outcome<bool> {
+        let (slots, whole) = (&self.slots, self.held(index));
+        let Some(division) = slots.kind.division() else { return Ok(false) };
+        for (taken, &part) in (0..).zip(parts) {
+            let want = slots.slot(part).want.get();
+            match division.take_part(slots.site(part), want, whole).await? {
+                Some(grant) => slots.hold(part, want, grant),
+                None => {
+                    for &part in &parts[..taken] {
+                        division.leave_to(slots.site(part), self.held(part), &[whole]).await?;
+                    }
+                    return Ok(false);
+                }
+            }
+        }
+        let kept: Vec<_> = parts.iter().map(|&part| self.held(part)).collect();
+        division.leave_to(slots.site(index), whole, &kept).await?;
+        Ok(true)
+    }
+
+    /// Releases these parts.
+    async fn leave(&self, parts: &[u8]) -> Outcome<()> {
+        let Some(division) = self.slots.kind.division() else { return Ok(()) };
+        for &part in parts {
+            division.leave_to(self.slots.site(part), self.held(part), &[]).await?;
+        }
+        self.put_back(parts);
+        Ok(())
+    }
+
+    fn held(&self, index: u8) -> (L::Want, L::Grant) {
+        (self.slot(index).want.get(), self.slots.grant(index))
     }
 }
 

@@ -222,6 +222,18 @@ exhibits! {
     "shelf-first", Sound, Exclusive { shelf_blocks: 4, shelf_first: true, ..citron() }, true, true,
         Nothing at 4 locks,
         "of a lock whose holds are written down, the shelf is read before the slots";
+    "leaves-first", Sound, Exclusive { leaves_first: true, ..citron() }, true, true,
+        Nothing at 4 locks,
+        "a hold of a range is divided, and its nodes are given up before those of the parts are \
+         taken";
+    "part-unseen", Sound, Exclusive { counts_parts: false, ..citron() }, true, true,
+        Nothing at 4 locks,
+        "a part of a hold is counted where a request for it would be, and the whole where it was \
+         is not any more";
+    "overtaken-look", Sound, Exclusive { minds_moves: false, is_exact: true, ..citron() }, true,
+        true, Nothing at 4 locks,
+        "a client that looks around finds a hold neither in the record that it has gone from nor \
+         in the one that it has gone to";
     "abort-is-release", AbortIsRelease, citron(), true, true, Nothing at 4 locks,
         "Citron as printed: who gives up its turn releases what it has not occupied";
     "late-bits", LateBits, citron(), true, true, Nothing at 4 locks,

@@ -7,6 +7,7 @@ mod attempt;
 mod clean;
 mod convert;
 mod course;
+mod divide;
 mod place;
 mod repair;
 pub mod split;
@@ -20,13 +21,14 @@ use farlock_fabric::verb::CHAIN_MAX;
 use farlock_fabric::word::Field;
 use farlock_fabric::{Endpoint, Fault, Nanos, Patience, Posted, Verb, WideAtomics};
 
-use crate::lock::{Conversion, Convert, Lock, Shelve, Tried};
+use crate::lock::{Conversion, Convert, Divide, Division, Lock, Shelve, Tried};
 use crate::options::Setting;
 use crate::promise::{Granted, LockKind, Promises, Proof, TokenSource};
 use crate::shelf::{Entry, Shelf, Shelved};
 use crate::site::Site;
 use crate::slot;
 use crate::want::{Extent, Mode, Want};
+pub use course::UnitsWord;
 use course::{Course, Plan, ReachWord, TREE, units_word};
 use repair::Params;
 use split::SPLIT_MAX;
@@ -94,6 +96,14 @@ pub struct Citron<const SHARES: bool> {
     /// Whether clients look at shelves before they look at slots: what is written down in between
     /// they see in neither.
     pub shelf_first: bool,
+    /// Whether clients look again at who there is, if a hold has gone from one record to others
+    /// meanwhile: else they may see it in none of them.
+    pub minds_moves: bool,
+    /// Whether a hold that is divided is given up before its parts are taken.
+    pub leaves_first: bool,
+    /// Whether a part of a hold is counted by all above it: who waits there for the whole to leave
+    /// may have seen that counted where no request for the part alone would be.
+    pub counts_parts: bool,
     /// The pause between two reads, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -123,6 +133,9 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             shelf: None,
             shelf_blocks: 0,
             shelf_first: false,
+            minds_moves: true,
+            leaves_first: false,
+            counts_parts: true,
             poll_ns: POLL_NS,
             patience: Patience::DEFAULT,
         }
@@ -144,12 +157,24 @@ impl<const SHARES: bool> Citron<SHARES> {
             shelf: self.shelf,
             shelf_blocks: self.shelf_blocks,
             shelf_first: self.shelf_first,
+            minds_moves: self.minds_moves,
+            counts_parts: self.counts_parts,
         }
     }
 
     fn params(&self) -> Params {
-        let Self { poll_ns, patience, keeps_turn, keeps_token, minds_torn_looks, .. } = *self;
-        Params { plan: self.plan(), keeps_turn, keeps_token, minds_torn_looks, poll_ns, patience }
+        let Self { keeps_turn, keeps_token, leaves_first, minds_torn_looks, .. } = *self;
+        let (plan, poll_ns, patience) = (self.plan(), self.poll_ns, self.patience);
+        let looks = minds_torn_looks;
+        Params {
+            plan,
+            keeps_turn,
+            keeps_token,
+            leaves_first,
+            minds_torn_looks: looks,
+            poll_ns,
+            patience,
+        }
     }
 
     /// The units of the tree that are wanted. Its last one stands for all that come after as well.
@@ -165,9 +190,9 @@ impl<const SHARES: bool> Citron<SHARES> {
 
     /// One that has all.
     fn held(&self, want: Extent, grant: Grant) -> Course {
-        let mut course = self.course(want);
+        let mut course = Course::of(self.plan(), want.mode(), self.units(want), grant.is_part);
         course.completes(&grant.tickets);
-        course.both = grant.both;
+        (course.both, course.token) = (grant.both, Some(grant.count));
         course
     }
 
@@ -183,7 +208,7 @@ impl<const SHARES: bool> Citron<SHARES> {
         let block = shelf.own_block(site.endpoint).await?;
         let entry = block.and_then(|block| shelf.entries(block).nth(site.slot().0.into()));
         let Some(entry) = entry else { return Ok(Some(grant)) };
-        let shelved = self.shelved(site, want, grant.count, 0);
+        let shelved = self.shelved(site, want, grant, grant.count, 0);
         self.shelve(site, grant, entry, shelved).await.map(Some)
     }
 }
@@ -209,6 +234,8 @@ pub struct Grant {
     nodes: u8,
     /// Whether nodes above count it, a reader, as a writer as well.
     both: bool,
+    /// Whether it is a part of what was held before.
+    is_part: bool,
     /// Where it is written down, if it is.
     entry: Option<Entry>,
 }
@@ -219,7 +246,8 @@ impl Grant {
         let known = course.tickets.len().min(TICKETS_KEPT);
         tickets[..known].copy_from_slice(&course.tickets[..known]);
         let (count, nodes) = (course.token.unwrap_or(0), course.nodes.len() as u8);
-        Self { count, tickets, nodes, both: course.both, entry: None }
+        let (both, is_part) = (course.both, course.is_part);
+        Self { count, tickets, nodes, both, is_part, entry: None }
     }
 }
 
@@ -350,8 +378,12 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
         SHARES.then_some(self)
     }
 
+    fn division(&self) -> Option<&dyn Division<E, Extent, Grant>> {
+        Some(self)
+    }
+
     fn begin(&self, site: &Site<'_, E>, want: Extent) -> u32 {
-        site.endpoint.publish(site.slot(), slot::PART, units_word(&self.units(want)));
+        site.endpoint.publish(site.slot(), slot::PART, units_word(&self.units(want), false));
         site.forget_position();
         0
     }
@@ -473,11 +505,20 @@ impl<const SHARES: bool> Citron<SHARES> {
         if !SHARES || grant.entry.is_some() {
             return Ok(None);
         }
+        self.held_with_tickets(site, (want, grant)).await.map(Some)
+    }
+
+    /// What is held, with all its tickets.
+    async fn held_with_tickets<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        (want, grant): (Extent, Grant),
+    ) -> Result<Course, Fault> {
         let mut held = self.held(want, grant);
         if grant.must_read_tickets(&held) {
             self.params().read_tickets(site, &mut held, false).await?;
         }
-        Ok(Some(held))
+        Ok(held)
     }
 }
 
@@ -505,9 +546,46 @@ impl<E: WideAtomics, const SHARES: bool> Convert<E> for Citron<SHARES> {
     }
 }
 
+impl<E: WideAtomics, const SHARES: bool> Divide<E> for Citron<SHARES> {
+    async fn take_part(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        whole: (Extent, Grant),
+    ) -> Result<Option<Grant>, Fault> {
+        let (units, all) = (self.units(want), self.units(whole.0));
+        if want.mode() != whole.0.mode() || units.start < all.start || all.end < units.end {
+            return Ok(None);
+        }
+        let mut part = Course::of_part(units, self.held_with_tickets(site, whole).await?);
+        let has_all = self.params().take_part(site, &mut part).await?;
+        part.token = Some(whole.1.count);
+        self.granted(site, want, has_all.then_some(&part)).await
+    }
+
+    async fn leave_to(
+        &self,
+        site: &Site<'_, E>,
+        whole: (Extent, Grant),
+        parts: &[(Extent, Grant)],
+    ) -> Result<(), Fault> {
+        let all = self.held_with_tickets(site, whole).await?;
+        let parts: Vec<Course> =
+            parts.iter().map(|&(want, grant)| self.held(want, grant)).collect();
+        self.params().leave_to(site, &all, &parts, whole.1.entry).await
+    }
+}
+
 impl<E: WideAtomics, const SHARES: bool> Shelve<E> for Citron<SHARES> {
-    fn shelved(&self, site: &Site<'_, E>, want: Extent, token: u64, since_us: u64) -> Shelved {
-        let (part, mode) = (units_word(&self.units(want)), want.mode());
+    fn shelved(
+        &self,
+        site: &Site<'_, E>,
+        want: Extent,
+        grant: Grant,
+        token: u64,
+        since_us: u64,
+    ) -> Shelved {
+        let (part, mode) = (units_word(&self.units(want), grant.is_part), want.mode());
         Shelved { lock: site.lock, part, mode, token, since_us }
     }
 

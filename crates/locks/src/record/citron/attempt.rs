@@ -21,7 +21,7 @@ const PATIENCE_NS: [Nanos; 7] =
 const PARTS_FOR_LATER: u8 = 6;
 
 /// What came of an attempt to take a node.
-enum Next {
+pub(super) enum Next {
     /// The request has it.
     Taken,
     /// It was taken by others meanwhile: look again.
@@ -130,6 +130,9 @@ impl Params {
         site: &Site<'_, E>,
         course: &mut Course,
     ) -> Result<Next, Fault> {
+        if course.inherits(course.has) {
+            return self.inherit_next(site, course).await;
+        }
         course.publish(site, Stand { phase: Phase::Opening, claims: true, ticket: None });
         site.endpoint.completion(look(site, course)).await?;
         let way = match self.way_past_cleaners(site, course).await? {

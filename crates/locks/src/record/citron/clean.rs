@@ -30,6 +30,11 @@ impl Params {
         leaf: Node,
     ) -> Result<Option<Bar>, Fault> {
         let above = leaf.parent().expect("a leaf is not the root");
+        if wanted.whole.as_ref().is_some_and(|whole| whole.occupies(above)) {
+            wanted.publish(site, Stand { phase: Phase::Repairing, claims: false, ticket: None });
+            self.clear_and_vacate(site, above, None).await?;
+            return Ok(None);
+        }
         let addr = self.plan.word(site.lock, above, Half::Writers);
         site.endpoint.read64(addr).await?;
         let seen = NodeWord(site.endpoint.old() as u64);
@@ -46,7 +51,7 @@ impl Params {
         site.endpoint.verb(Verb::MaskedCas64 { addr, op }).await?;
         if word::swapped(&op, site.endpoint.old() as u64) {
             course.publish(site, Stand { phase: Phase::Repairing, ..stand });
-            self.clear_and_vacate(site, above, ticket).await?;
+            self.clear_and_vacate(site, above, Some(ticket)).await?;
         }
         wanted.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
         wanted.publish_units(site);
@@ -69,8 +74,8 @@ impl Params {
         Ok(if is_cleaned { Err(Bar::Cleaner(parent)) } else { way })
     }
 
-    /// Clears the bits that nobody alive has below the node that this ticket occupies, and vacates
-    /// that.
+    /// Clears the bits that nobody alive has below a node that this client occupies, and vacates
+    /// that if it does so by this ticket, as a cleaner. Of what it holds it stays the owner.
     ///
     /// Nobody else clears what is not its own there. A client that takes bits says so in its record
     /// before it looks above them: one that has not, by the time that its record is read, looks
@@ -79,7 +84,7 @@ impl Params {
         &self,
         site: &Site<'_, E>,
         above: Node,
-        ticket: u16,
+        ticket: Option<u16>,
     ) -> Result<(), Fault> {
         let first = above.child(0);
         let leaves = || (0..FANOUT).map(|number| first.plus(number));
@@ -111,9 +116,11 @@ impl Params {
             let op = word::give_back(bits);
             Verb::MaskedCas64 { addr: word(leaf), op }
         });
-        let op = word::vacate(ticket, true);
-        let vacate = Verb::MaskedCas64 { addr: word(above), op };
-        execute(site.endpoint, clear.chain(std::iter::once(vacate))).await?;
+        let vacate = ticket.map(|ticket| {
+            let op = word::vacate(ticket, true);
+            Verb::MaskedCas64 { addr: word(above), op }
+        });
+        execute(site.endpoint, clear.chain(vacate)).await?;
         if !dead.is_empty() {
             has_mended(site);
         }

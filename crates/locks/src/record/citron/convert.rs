@@ -19,7 +19,7 @@ use crate::slot::Phase;
 use crate::want::Mode;
 
 /// Where a holder stands: it has all its nodes.
-const HOLDS: Stand = Stand { phase: Phase::Held, claims: false, ticket: None };
+pub(super) const HOLDS: Stand = Stand { phase: Phase::Held, claims: false, ticket: None };
 
 /// All that a node has.
 const ALL: u64 = u64::MAX;
@@ -275,8 +275,9 @@ impl Params {
         let addr = self.plan.word(site.lock, node, Half::Readers);
         site.endpoint.read64(addr).await?;
         let seen = NodeWord(site.endpoint.old() as u64);
-        if seen.in_line() == 1 {
-            return Ok(true);
+        if seen.in_line() == 1 || seen.below() > 0 {
+            // Below there may be parts by now of what another had here.
+            return Ok(seen.below() == 0);
         }
         both.publish(site, Stand { phase: Phase::Repairing, ..HOLDS });
         let living = living(site, self.plan, site.lock).await?;

@@ -25,7 +25,10 @@ word! {
         /// The first.
         START start: 32,
         /// The one behind the last.
-        END end: 32,
+        END end: 31,
+        /// Whether they are a part of what the client had before: their nodes have no other units,
+        /// and all nodes above count it.
+        PART part: 1,
     }
 }
 
@@ -140,20 +143,32 @@ pub(super) struct Plan {
     pub(super) shelf_blocks: u16,
     /// Whether clients look at shelves before they look at slots.
     pub(super) shelf_first: bool,
+    /// Whether they look again if a hold has gone from one record to others meanwhile.
+    pub(super) minds_moves: bool,
+    /// Whether parts of holds are counted by all above them.
+    pub(super) counts_parts: bool,
 }
 
 /// The word of a record that names these units.
-pub(super) const fn units_word(units: &Range<u64>) -> u64 {
-    UnitsWord::new().with(UnitsWord::START, units.start).with(UnitsWord::END, units.end).0
+pub(super) const fn units_word(units: &Range<u64>, is_part: bool) -> u64 {
+    let word = UnitsWord::new().with(UnitsWord::START, units.start);
+    word.with(UnitsWord::END, units.end).with(UnitsWord::PART, is_part as u64).0
 }
 
 /// Where the tree begins, in bytes from the word that counts grants, which has a line of its own.
 pub(super) const TREE: u64 = 64;
+/// Where the word lies that counts how often a hold has gone from one record to others.
+const MOVES: u64 = 16;
 
 impl Plan {
     /// How many words a node has.
     pub(super) const fn halves(&self) -> u16 {
         1 + self.shares as u16
+    }
+
+    /// Where the word lies that counts how often a hold has gone from one record to others.
+    pub(super) const fn moves(lock: Addr) -> Addr {
+        lock.plus(MOVES)
     }
 
     /// Where one of a node's words lies.
@@ -187,17 +202,17 @@ impl Plan {
         }
     }
 
+    /// The nodes of a request for these units, or of a part of what was held before.
+    fn nodes(&self, units: &Range<u64>, is_part: bool) -> Nodes {
+        if is_part { self.tree.exact_cover(units) } else { self.split(units) }
+    }
+
     /// The nodes of a request for these units.
     pub(super) fn split(&self, units: &Range<u64>) -> Nodes {
         match self.nodes_max {
             Some(most) => self.tree.split(units, most),
             None => self.tree.exact_cover(units),
         }
-    }
-
-    /// Whether one of these nodes, the first so many, notifies this one.
-    fn is_notified(&self, nodes: &[Node], by: Node) -> bool {
-        nodes.iter().any(|node| node.notified(self.distance).any(|other| other == by))
     }
 }
 
@@ -248,6 +263,10 @@ pub(super) struct Course {
     pub(super) called: Option<(u8, Half)>,
     /// Whether it may be both, a reader and a writer: see [`ReachWord`].
     pub(super) both: bool,
+    /// Whether it is for a part of what its client held before: see [`UnitsWord::PART`].
+    pub(super) is_part: bool,
+    /// What it takes a part of, while its client holds that as well.
+    pub(super) whole: Option<Box<Self>>,
     /// How often it has given all back for others that may wait for it.
     steps_back: u8,
     /// The count of its token, once it has one that is above those of all before it.
@@ -257,7 +276,19 @@ pub(super) struct Course {
 impl Course {
     /// One that has nothing yet.
     pub(super) fn new(plan: Plan, mode: Mode, units: Range<u64>) -> Self {
-        let nodes = plan.split(&units);
+        Self::of(plan, mode, units, false)
+    }
+
+    /// The same for a part of what is held as `whole`.
+    pub(super) fn of_part(units: Range<u64>, whole: Self) -> Self {
+        let plan = Plan { counts: false, ..whole.plan };
+        let part = Self::of(plan, whole.mode, units, true);
+        Self { whole: Some(Box::new(whole)), ..part }
+    }
+
+    /// The same, or for a part of what was held before.
+    pub(super) fn of(plan: Plan, mode: Mode, units: Range<u64>, is_part: bool) -> Self {
+        let nodes = plan.nodes(&units, is_part);
         let units = (units.start, units.end);
         let tickets = smallvec![0; nodes.len()];
         Self {
@@ -275,6 +306,8 @@ impl Course {
             contends: false,
             called: None,
             both: false,
+            is_part,
+            whole: None,
             steps_back: 0,
             token: None,
         }
@@ -479,18 +512,59 @@ impl Course {
     /// has a node below it, for which that one waits.
     pub(super) fn is_exempt_from(&self, ancestor: Node) -> bool {
         let has = &self.nodes[..self.has + usize::from(self.part > 0)];
-        self.plan.exempts && has.iter().any(|&node| ancestor.is_above(node))
+        self.whole.is_some() || self.plan.exempts && has.iter().any(|&node| ancestor.is_above(node))
+    }
+
+    /// Whether its client has this one of its nodes already, or these bits of it, by what it takes
+    /// a part of.
+    pub(super) fn inherits(&self, number: usize) -> bool {
+        let has = |whole: &Self| whole.nodes.contains(&self.nodes[number]);
+        self.whole.as_deref().is_some_and(has)
+    }
+
+    /// Whether it occupies this node, as a writer that has it.
+    pub(super) fn occupies(&self, node: Node) -> bool {
+        self.is_exclusive() && self.held().contains(&node)
+    }
+
+    /// The ticket by which the whole has its next node; of a leaf, or of a reader, none.
+    pub(super) fn ticket_of_whole(&self) -> u16 {
+        let whole = self.whole.as_deref().expect("it takes a part of something");
+        let number = whole.nodes.iter().position(|&node| node == self.next());
+        whole.tickets[number.expect("the whole has it")]
+    }
+
+    /// The bits of one of its nodes that these have as well: of an internal node all or none. A
+    /// reader is counted for itself.
+    pub(super) fn beside(&self, number: usize, others: &[Self]) -> u64 {
+        let node = self.nodes[number];
+        let have = others.iter().filter(|other| other.nodes.contains(&node));
+        let bits = have.map(|other| other.mask_of(node).unwrap_or(u64::MAX));
+        if self.is_exclusive() { bits.fold(0, |all, bits| all | bits) } else { 0 }
+    }
+
+    /// From its nodes to those that count it, where others have the [`Plan::distance`]. Who looked
+    /// from above when the whole was counted waits until nobody is below where it was; so a part is
+    /// counted wherever the whole may have been.
+    const fn notifying_distance(&self) -> u8 {
+        if self.is_part && self.plan.counts_parts { 1 } else { self.plan.distance }
+    }
+
+    /// Whether one of these nodes, which it has, notifies this one.
+    fn is_notified(&self, nodes: &[Node], by: Node) -> bool {
+        let distance = self.notifying_distance();
+        nodes.iter().any(|node| node.notified(distance).any(|other| other == by))
     }
 
     /// The nodes that count this request for one of its nodes, and for none before.
     pub(super) fn notified_by(&self, number: usize) -> impl Iterator<Item = Node> + Clone {
-        let (plan, before) = (self.plan, &self.nodes[..number]);
-        let all = self.nodes[number].notified(plan.distance);
+        let before = &self.nodes[..number];
+        let all = self.nodes[number].notified(self.notifying_distance());
         all.filter(move |&node| {
             // Those below it are the last of them.
             let others = before.iter().rposition(|other| !node.is_above(*other));
             let below = &before[others.map_or(0, |last| last + 1)..];
-            !plan.is_notified(below, node)
+            !self.is_notified(below, node)
         })
     }
 
@@ -501,7 +575,7 @@ impl Course {
 
     /// The word of a record that names these units.
     pub(super) fn units_word(&self) -> u64 {
-        units_word(&self.units())
+        units_word(&self.units(), self.is_part)
     }
 
     /// Publishes which units are wanted. The record must say that it has no node.
@@ -570,12 +644,12 @@ impl Living {
     fn decode(plan: Plan, who: Mailbox, state: SlotWord, units: u64) -> Option<Self> {
         let phase = Phase::from_bits(state.phase()).filter(|&phase| phase != Phase::Idle)?;
         let (units, reach) = (UnitsWord(units), ReachWord(state.generation()));
-        let units = units.start()..units.end();
+        let (is_part, units) = (units.part() != 0, units.start()..units.end());
         if units.is_empty() || units.end > plan.tree.units() {
             return None;
         }
         let mode = if state.mode() == 0 { Mode::Shared } else { Mode::Exclusive };
-        let mut course = Course::new(plan, mode, units);
+        let mut course = Course::of(plan, mode, units, is_part);
         course.has = (reach.has() as usize).min(course.nodes.len());
         course.both = reach.both() != 0;
         let next = NextWord(state.ticket());
@@ -592,11 +666,11 @@ impl Living {
     /// One that holds all that it wants, as it has written down.
     fn shelved(plan: Plan, owner: EndpointId, shelved: Shelved) -> Option<Self> {
         let units = UnitsWord(shelved.part);
-        let units = units.start()..units.end();
+        let (is_part, units) = (units.part() != 0, units.start()..units.end());
         if units.is_empty() || units.end > plan.tree.units() {
             return None;
         }
-        let mut course = Course::new(plan, shelved.mode, units);
+        let mut course = Course::of(plan, shelved.mode, units, is_part);
         course.has = course.nodes.len();
         Some(Self {
             who: Mailbox { endpoint: owner, slot: Slot(0) },
@@ -673,7 +747,7 @@ impl Living {
     /// Whether it is counted by this word of this node as one below, or may be.
     pub(super) fn may_be_below(&self, node: Node, half: Half) -> bool {
         let counts = self.course.both || Half::of(self.course.mode) == half;
-        counts && self.course.plan.is_notified(self.reached(), node)
+        counts && self.course.is_notified(self.reached(), node)
     }
 
     /// Whether it is counted by this node as a reader of it, or may be.
@@ -709,9 +783,33 @@ impl Living {
 
 /// Every request of a living client at this lock but this slot's own, in its slot or on the shelf;
 /// one that is just written down may be there twice. Costs a read or two for each slot of every
-/// endpoint there, and one for each block that clients have of the shelf. A word of the tree that
-/// was read before was as these say, or it has changed since.
+/// endpoint there, and one for each block that clients have of the shelf, and one at last. A word
+/// of the tree that was read before was as these say, or it has changed since.
+///
+/// A hold that goes from one record to others meanwhile may be seen in none of them: whoever lets
+/// it go says so in between, and this looks again.
 pub(super) async fn living<E: Endpoint>(
+    site: &Site<'_, E>,
+    plan: Plan,
+    lock: Addr,
+) -> Result<Vec<Living>, Fault> {
+    let mut moves = 0;
+    loop {
+        let found = look_around(site, plan, lock).await?;
+        if !plan.minds_moves {
+            return Ok(found);
+        }
+        site.endpoint.read64(Plan::moves(lock)).await?;
+        let now = site.endpoint.old() as u64;
+        if now == moves {
+            return Ok(found);
+        }
+        moves = now;
+    }
+}
+
+/// The same, where no hold goes from one record to others.
+async fn look_around<E: Endpoint>(
     site: &Site<'_, E>,
     plan: Plan,
     lock: Addr,
@@ -722,7 +820,9 @@ pub(super) async fn living<E: Endpoint>(
     }
     for index in site.endpoint.occupied() {
         let Some(occupant) = site.endpoint.occupant(index) else { continue };
-        for slot in (0..site.endpoint.slots()).map(Slot) {
+        // In which order slots are read must not matter.
+        let (slots, from_last) = (site.endpoint.slots(), !plan.minds_moves);
+        for slot in (0..slots).map(|slot| Slot(if from_last { slots - 1 - slot } else { slot })) {
             if occupant == site.endpoint.id() && slot == site.slot() {
                 continue;
             }

@@ -111,7 +111,8 @@ pub(super) fn kept<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Kept {
         _ => return Kept::New(None),
     };
     let mode = if word.exclusive() == 0 { Mode::Shared } else { Mode::Exclusive };
-    let mut course = Course::new(plan, mode, units.start()..units.end());
+    let is_part = units.part() != 0;
+    let mut course = Course::of(plan, mode, units.start()..units.end(), is_part);
     course.has = word.has() as usize;
     let wait = WaitWord(word.left());
     if wait.single() != 0 {

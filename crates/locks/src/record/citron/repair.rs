@@ -31,6 +31,8 @@ pub(super) struct Params {
     pub(super) keeps_turn: bool,
     /// Whether it keeps a token that is void.
     pub(super) keeps_token: bool,
+    /// Whether a hold that is divided is given up before its parts are taken.
+    pub(super) leaves_first: bool,
     /// Whether a writer that becomes a reader minds those that may have looked meanwhile.
     pub(super) minds_torn_looks: bool,
     /// The pause between two reads, in nanoseconds.
@@ -88,6 +90,8 @@ pub(super) enum Until {
     NoLine,
     /// That no reader is there, or, at a leaf, none of these bits.
     Unread(u64),
+    /// That no reader is there, nor a part below it of what one had there.
+    Emptied,
     /// That nobody is below it.
     Deserted,
     /// That fewer are below it and in its line.
@@ -104,9 +108,10 @@ pub(super) enum Until {
 const ALL: u64 = u64::MAX;
 
 impl Until {
-    /// Of what a writer wants at its next node.
+    /// Of what a writer wants at its next node. Below an internal one readers may go on by parts of
+    /// what they had at it, which it counts, and which were not there when the writer looked.
     pub(super) fn unread_by(course: &Course) -> Self {
-        Self::Unread(course.mask().unwrap_or(ALL))
+        course.mask().map_or(Self::Emptied, Self::Unread)
     }
 
     /// Whether that is so.
@@ -117,6 +122,7 @@ impl Until {
             Self::Uncalled => node.call() == 0,
             Self::Vacant | Self::Uncleaned => node.occ() == 0,
             Self::NoLine | Self::Unread(_) => node.in_line() == 0,
+            Self::Emptied => node.in_line() == 0 && node.below() == 0,
             Self::Deserted => node.below() == 0,
             Self::Roomy => !node.is_crowded(),
             Self::Free(mask) => seen & mask == 0,
@@ -135,6 +141,8 @@ impl Until {
             (Self::Roomy, Half::Writers, true) => Self::NoLine,
             (Self::Roomy, Half::Readers, true) => Self::Unread(ALL),
             (Self::Roomy, _, false) => Self::Deserted,
+            (Self::Emptied, ..) if seen.in_line() == 0 => Self::Deserted,
+            (Self::Emptied, ..) => Self::Unread(ALL),
             (Self::Turn(ticket), ..) if seen.turn() == ticket => Self::Uncalled,
             _ => self,
         }
@@ -170,7 +178,7 @@ impl Until {
             Self::Deserted => living.may_be_below(node, half),
             Self::Uncalled => living.calls_at(node),
             Self::Uncleaned => living.cleans_below(node, seen),
-            Self::Roomy => unreachable!("a crowd is in line or below"),
+            Self::Roomy | Self::Emptied => unreachable!("they are in line or below"),
             Self::Free(mask) => living.bits(node) & mask != 0,
         }
     }

@@ -259,7 +259,7 @@ pub(super) fn counting<'a>(
 }
 
 /// The same by this word of each.
-fn counting_at<'a>(
+pub(super) fn counting_at<'a>(
     lock: Addr,
     plan: Plan,
     half: Half,
@@ -271,10 +271,24 @@ fn counting_at<'a>(
 
 /// The verbs that give back all that a request has, the last node first: while one of its nodes
 /// keeps the owner of one above out, the others may be exempt from that.
+/// What it has by the whole that it takes a part of stays with that.
 pub(super) fn giving_back(lock: Addr, course: &Course) -> impl Iterator<Item = Verb<'static>> + '_ {
+    let whole = course.whole.as_deref().map_or(&[][..], std::slice::from_ref);
+    giving_back_beside(lock, course, whole)
+}
+
+/// The same, but for the nodes and bits that these have as well.
+pub(super) fn giving_back_beside<'a>(
+    lock: Addr,
+    course: &'a Course,
+    others: &'a [Course],
+) -> impl Iterator<Item = Verb<'static>> + 'a {
     (0..course.has).rev().flat_map(move |number| {
-        let left =
-            leaving(lock, course, number, course.bits_held(number), course.notified_by(number));
+        let all = course.bits_held(number);
+        let left = all.unwrap_or(u64::MAX) & !course.beside(number, others);
+        let bits = all.map(|_| left);
+        let left = leaving(lock, course, number, bits, course.notified_by(number))
+            .skip(usize::from(left == 0));
         let as_writer = course.notified_by(number).filter(|_| course.both);
         let (plan, half) = (course.plan, Half::Writers);
         left.chain(counting_at(lock, plan, half, as_writer, word::RETRACT))

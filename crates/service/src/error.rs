@@ -138,6 +138,32 @@ pub enum ReleaseError {
     },
 }
 
+/// What keeps a held range from being divided.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum DivideReason {
+    /// There is no part on one of its sides, or a unit lies on both.
+    #[error(
+        "{position} is not between two units of it, which have {unit} positions each: name a \
+         multiple of that within the range"
+    )]
+    NotBetween {
+        /// Where it was to be divided.
+        position: u64,
+        /// How many positions a unit has.
+        unit: u64,
+    },
+    /// A process that was just about to ask for some of it has not gone on: it is stopped.
+    #[error("a process that was about to ask for some of it is stopped: try again later")]
+    InTheWay,
+    /// There is no place left by which to hold one part more.
+    #[error("there is no place by which to hold a part of it: release another range first")]
+    NoPlace(#[source] Box<AcquireError>),
+    /// It is lost.
+    #[error("it is not held any more")]
+    Lost(#[source] LostReason),
+}
+
 /// How a held lock was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]

@@ -76,7 +76,7 @@ mod system;
 pub mod text;
 
 pub use directory::DirectoryError;
-pub use error::{AcquireError, Holders, LostReason, ReleaseError, SessionError};
+pub use error::{AcquireError, DivideReason, Holders, LostReason, ReleaseError, SessionError};
 pub use farlock_fabric::{ConnectError, Fault};
 pub use farlock_locks::{Mode, Token};
 pub use inspect::{Life, LockView, Participant};

@@ -1,5 +1,5 @@
-//! Ranges that are converted where they stand: readers come in, nobody writes in between, and what
-//! a process leaves that dies or is stopped in the middle of it.
+//! Ranges that are converted where they stand, and let go of in parts: readers come in, nobody
+//! writes in between, and what a process leaves that dies or is stopped in the middle of it.
 
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
@@ -162,7 +162,44 @@ fn tell(log: &mut File, mode: Option<Mode>, range: &Range<u64>, token: u64) {
     log.write_all(line.as_bytes()).unwrap();
 }
 
-/// Acquires and converts until it is killed.
+/// Lets go of what it holds at either end, or of one of two parts that it holds by themselves.
+/// What is left, if anything.
+fn lets_go_of_parts(
+    log: &mut File,
+    mut held: RangeGuard,
+    draw: &mut impl FnMut(u64) -> u64,
+) -> Option<RangeGuard> {
+    for _ in 0..draw(4) {
+        let Range { start, end } = held.range();
+        if end - start < 2 {
+            break;
+        }
+        let (mode, token, at) =
+            (held.mode(), held.token().get(), start + 1 + draw(end - start - 1));
+        let (left, right) = (start..at, at..end);
+        let (freed, kept) = if draw(2) == 0 { (left, right) } else { (right, left) };
+        let divided = if draw(2) == 0 {
+            tell(log, Some(mode), &kept, token);
+            held.unlock(freed)
+        } else {
+            held.split_at(at).map(|(left, right)| {
+                tell(log, Some(mode), &kept, token);
+                let (rest, gone) = if left.range() == kept { (left, right) } else { (right, left) };
+                gone.release().blocking().unwrap();
+                vec![rest]
+            })
+        };
+        held = match divided {
+            Ok(mut parts) => parts.pop()?,
+            // Others may be stopped that were about to ask.
+            Err(error) => *error.guard?,
+        };
+        tell(log, Some(mode), &held.range(), token);
+    }
+    Some(held)
+}
+
+/// Acquires and converts and lets go of parts until it is killed.
 #[test]
 fn converting_actor() {
     if !stage::is_actor() {
@@ -172,7 +209,7 @@ fn converting_actor() {
     let mut log = File::options().append(true).create(true).open(path).unwrap();
     let table = farlock::Session::open(&stage::options_from_environment()).unwrap().range("t");
     let mut state = u64::from(std::process::id());
-    let mut draw = |below: u64| {
+    let draw = &mut |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (state >> 33) % below
     };
@@ -207,8 +244,10 @@ fn converting_actor() {
             }
             tell(&mut log, Some(held.mode()), &range, held.token().get());
         }
-        tell(&mut log, None, &range, 0);
-        held.release().blocking().unwrap();
+        if let Some(held) = lets_go_of_parts(&mut log, held, draw) {
+            tell(&mut log, None, &held.range(), 0);
+            held.release().blocking().unwrap();
+        }
     }
 }
 
@@ -261,7 +300,7 @@ fn judge(mut all: Vec<(usize, Has)>) -> usize {
 }
 
 #[test]
-fn holds_are_converted_apart_while_processes_are_killed_and_stopped() {
+fn holds_are_converted_and_divided_while_processes_are_killed_and_stopped() {
     let stage = Stage::new();
     let logs = tempfile::tempdir().unwrap();
     let mut paths = Vec::new();

@@ -41,6 +41,7 @@ use crate::AcquireError;
 pub use guard::{Guard, Lost, Release};
 use name::{Came, Tried};
 pub use open::Open;
+pub use range::divide::DivideError;
 pub use range::together::{RangesGuard, RangesRequest};
 pub use range::{RangeAcquire, RangeGuard, RangeLock, RangeRequest};
 pub use root::Session;

@@ -221,13 +221,16 @@ pub(super) struct Grant {
     pub(super) token: Token,
 }
 
+/// What the lock remembers of a range that is held.
+pub(super) type RangeGrant = <RangeProtocol as Lock<Lane>>::Grant;
+
 /// By what a range is held.
 #[derive(Debug)]
 pub(super) enum HeldBy {
     /// A place of its own.
     Place(Box<RangePlace>),
     /// What is written down on the region's shelf.
-    Shelf(Box<OnShelf<Extent, <RangeProtocol as Lock<Lane>>::Grant>>),
+    Shelf(Box<OnShelf<Extent, RangeGrant>>),
 }
 
 /// What becomes of an acquisition that the session's thread goes on with; `None`: it is busy.

@@ -5,6 +5,7 @@
 //! session exclude each other like those of others. A thread that waits waits itself; for a task
 //! the session's thread does.
 
+pub(super) mod divide;
 mod table;
 pub(super) mod together;
 

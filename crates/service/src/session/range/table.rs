@@ -10,15 +10,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use farlock_fabric::{Addr, Endpoint, Fault, block_on};
-use farlock_locks::{Attempt, Closed, Extent, Mode, Opened, Token};
+use farlock_locks::{Attempt, Closed, Extent, Holding, Mode, Opened, Seat, Token};
 
+use crate::connection::Lane;
 use crate::directory::{DirectoryError, Located};
-use crate::error::{AcquireError, Holders, LostReason, ReleaseError};
+use crate::error::{AcquireError, DivideReason, Holders, LostReason, ReleaseError};
 use crate::inspect::Participant;
-use crate::protocol::{RANGE_KIND, RangeProtocol, UNIT_AT};
+use crate::protocol::{RANGE_KIND, RANGE_UNITS, RangeProtocol, UNIT_AT};
 use crate::session::pool::{AnyCell, PlaceCell, RangePlace};
 use crate::session::progress::too_many;
-use crate::session::state::{Ending, Grant, HeldBy, Hub, RangeJob, Root, Spot, Table};
+use crate::session::state::{Ending, Grant, HeldBy, Hub, RangeGrant, RangeJob, Root, Spot, Table};
 use crate::session::waiter::Fate;
 
 /// Idle places that a table keeps for its next acquisitions.
@@ -30,6 +31,9 @@ const PLACES_MAX: usize = 64;
 
 /// How often a holder tries to let readers in, while another is just about to come.
 const DOWNGRADES_MAX: u32 = 1000;
+
+/// What is held of a table.
+type RangeHolding = Holding<Extent, RangeGrant>;
 
 /// What came of asking.
 pub(super) enum Came {
@@ -355,6 +359,114 @@ impl Table {
         }
     }
 
+    /// Whether a range has units on either side of a position, and none has some on both.
+    pub(super) fn divides_at(&self, range: &Range<u64>, position: u64) -> bool {
+        let is_within = range.start < position && position < range.end;
+        is_within && position.is_multiple_of(self.unit) && position / self.unit < RANGE_UNITS
+    }
+
+    /// What can be let go of a range that is held, if not these positions of it are to be kept: as
+    /// many units, of which nothing is. `None`: no unit.
+    pub(super) fn freed(&self, held: &Range<u64>, positions: &Range<u64>) -> Option<Range<u64>> {
+        // The last unit has all positions behind it.
+        let last = self.unit.saturating_mul(RANGE_UNITS - 1);
+        let start = match positions.start <= held.start {
+            true => held.start,
+            false => positions.start.div_ceil(self.unit).saturating_mul(self.unit),
+        };
+        let end = match held.end <= positions.end {
+            true => held.end,
+            false => (positions.end - positions.end % self.unit).min(last),
+        };
+        (start < end && (start <= last || start == held.start)).then_some(start..end)
+    }
+
+    /// Holds these parts of what is held in this mode, and nothing else. Or by what it is held as
+    /// before, if it is.
+    pub(super) fn divide(
+        &self,
+        by: HeldBy,
+        mode: Mode,
+        kept: &[Range<u64>],
+    ) -> Result<Vec<Grant>, (Option<HeldBy>, DivideReason)> {
+        let hub = self.hub();
+        let reason = if hub.is_forked() { Some(LostReason::Forked) } else { hub.check().err() };
+        let reason = reason.or_else(|| (!by.is_held(hub)).then_some(LostReason::TakenOver));
+        if let Some(reason) = reason {
+            return Err((Some(by), DivideReason::Lost(reason)));
+        }
+        let mut parts = Vec::new();
+        for part in kept {
+            match self.take_part(mode, part, by.holding()) {
+                Ok(place) => parts.push(place),
+                Err(reason) => {
+                    parts.into_iter().for_each(|part| self.forgo(part, by.holding()));
+                    return Err((Some(by), reason));
+                }
+            }
+        }
+        let holdings: Vec<_> = parts.iter().map(|place| place.seat.holding()).collect();
+        let leave =
+            |seat: &Seat<Lane, RangeProtocol>| block_on(seat.endpoint(), seat.leave_to(&holdings));
+        let left = match &by {
+            HeldBy::Place(whole) => leave(&whole.seat),
+            HeldBy::Shelf(shelved) => hub.by_clerk(|clerk| {
+                clerk.seat.take_down(shelved);
+                let left = leave(&clerk.seat);
+                if left.is_ok() {
+                    hub.give_entry_back(shelved.entry());
+                }
+                left
+            }),
+        };
+        if let HeldBy::Place(whole) = by {
+            self.recycle(whole);
+        }
+        match left {
+            Ok(()) => Ok(parts.into_iter().map(|part| self.held(part)).collect()),
+            Err(fault) => {
+                parts.into_iter().for_each(|part| drop(self.release(HeldBy::Place(part))));
+                Err((None, DivideReason::Lost(hub.reason(fault))))
+            }
+        }
+    }
+
+    /// Holds a part of what is held. Those that were just about to come give way to it in some
+    /// verbs of theirs, unless they are stopped.
+    fn take_part(
+        &self,
+        mode: Mode,
+        part: &Range<u64>,
+        whole: RangeHolding,
+    ) -> Result<Box<RangePlace>, DivideReason> {
+        let found = self.extent(mode, part).and_then(|extent| Ok((extent, self.aimed_place()?)));
+        let (extent, (place, _)) = found.map_err(|error| DivideReason::NoPlace(Box::new(error)))?;
+        place.undate();
+        for time in 0..DOWNGRADES_MAX {
+            if time > 0 {
+                std::thread::yield_now();
+            }
+            let seat = &place.seat;
+            match block_on(seat.endpoint(), seat.take_part(extent, whole)) {
+                Ok(true) => return Ok(place),
+                Ok(false) => {}
+                Err(fault) => {
+                    self.recycle(place);
+                    return Err(DivideReason::Lost(self.hub().reason(fault)));
+                }
+            }
+        }
+        self.recycle(place);
+        Err(DivideReason::InTheWay)
+    }
+
+    /// Gives up a part of what is held as before.
+    fn forgo(&self, part: Box<RangePlace>, whole: RangeHolding) {
+        // If a verb failed its place is not used again, and what it had is mended as of the dead.
+        let _ = block_on(part.seat.endpoint(), part.seat.leave_to(&[whole]));
+        self.recycle(part);
+    }
+
     /// Releases a range.
     pub(super) fn release(&self, by: HeldBy) -> Result<(), ReleaseError> {
         let hub = self.hub();
@@ -437,6 +549,24 @@ impl Table {
         let lock = self.spot().found.map(Located::lock);
         let hub = Arc::downgrade(self.hub());
         Holders::new(hub, self.hub().region.clone(), lock).of_range(range.clone())
+    }
+}
+
+impl HeldBy {
+    /// What is held.
+    fn holding(&self) -> RangeHolding {
+        match self {
+            Self::Place(place) => place.seat.holding(),
+            Self::Shelf(shelved) => shelved.holding(),
+        }
+    }
+
+    /// Whether what says that it is held still stands there.
+    fn is_held(&self, hub: &Hub) -> bool {
+        match self {
+            Self::Place(place) => place.seat.is_seen_to_hold(),
+            Self::Shelf(shelved) => hub.by_clerk(|clerk| clerk.seat.is_on_shelf(shelved)),
+        }
     }
 }
 

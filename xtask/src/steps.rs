@@ -306,6 +306,10 @@ pub(crate) const CI: &[Step] = &[
             // Disjoint ranges that are held while others are awaited, and a reader beside a writer.
             range!("0-3+8-9,9-12+3-4 --crashes 1 --protocol citron:leaf=1:tokens=no:exact=yes"),
             range!(
+                "0-3+8-9,9-12+3-4 --refines --protocol citron:leaf=1:tokens=no --budget 4s \
+                 --partial"
+            ),
+            range!(
                 "0-1+5-6,4-5+1-2 --crashes 1 --tries --protocol \
                  citron-rw:leaf=4:tokens=no:exact=yes"
             ),
@@ -340,6 +344,7 @@ pub(crate) const CI: &[Step] = &[
             // Holds that are divided, and let go of in parts.
             range!("0-4,2-3 --divides --protocol citron-rw:leaf=1:tokens=no"),
             range!("0-2,0-4 --divides --protocol citron:leaf=1:tokens=no"),
+            range!("0-4,0-4 --divides --protocol citron-rw:leaf=1:tokens=no --budget 5s --partial"),
             range!("0-2,1-2 --crashes 1 --divides --protocol citron:leaf=2:tokens=no"),
             range!("0-3,1-2 --crashes 1 --divides --protocol citron-rw:leaf=4:tokens=no"),
             range!(

@@ -156,6 +156,10 @@ pub struct CheckArgs {
     /// scenarios draw this too, of locks that divide.
     #[arg(long)]
     pub divides: bool,
+    /// Whoever acquires units of a lock while it holds others (`--ranges A-B+C-D`) first gives up
+    /// what it has beside those that it wants, and takes no more than it wants.
+    #[arg(long)]
+    pub refines: bool,
     /// In mode `exhaustive`: who acquires one lock within the hold of another does so in a
     /// transaction, which asks for the first one twice. Modes that draw scenarios draw this too,
     /// where there are several locks.
@@ -217,6 +221,7 @@ impl CheckArgs {
             (self.updates, "--updates"),
             (self.converts, "--converts"),
             (self.divides, "--divides"),
+            (self.refines, "--refines"),
             (self.transactions, "--transactions"),
             (!self.ranges.is_empty(), "--ranges"),
             (!self.but.is_empty(), "--but"),

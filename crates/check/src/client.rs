@@ -94,13 +94,15 @@ pub trait CheckedClient<E>: AnyClient<E> {
         units: Range<u32>,
         is_try: bool,
     ) -> Acquiring<'_, Option<Held<'_>>>;
-    /// The same for a hold that is not handed on among tasks: it may be converted, or divided.
+    /// The same for a hold that is not handed on among tasks: it may be converted, or divided. And
+    /// whether without any units that are not wanted.
     fn acquire_to_convert(
         &self,
         lock: Addr,
         mode: Mode,
         units: Range<u32>,
         is_try: bool,
+        refined: bool,
     ) -> Acquiring<'_, Option<Held<'_>>>;
     fn update(&self, lock: Addr) -> Acquiring<'_, HeldToUpdate<'_>>;
     fn begin(&self, options: txn::Options) -> Box<dyn AnyTxn<'_> + '_>;
@@ -311,8 +313,10 @@ impl<E: WideAtomics, L: Lock<E>> CheckedClient<E> for HandoverTable<E, L> {
         mode: Mode,
         units: Range<u32>,
         is_try: bool,
+        refined: bool,
     ) -> Acquiring<'_, Option<Held<'_>>> {
         let want = L::Want::part(mode, units).expect("it is had in parts");
+        let want = if refined { want.refined() } else { want };
         Box::pin(async move {
             let guard = match is_try {
                 true => self.client().try_acquire(lock, want).await?,

@@ -92,6 +92,7 @@ impl CheckArgs {
             (self.updates && !player.faults(false).updates, "--updates"),
             (self.converts && !player.faults(false).converts, "--converts"),
             (self.divides && !player.faults(false).divides, "--divides"),
+            (self.refines && !player.faults(false).divides, "--refines"),
             (self.transactions && !player.transacts(), "--transactions"),
             (!self.ranges.is_empty() && !player.is_in_parts(), "--ranges"),
             (self.near_wrap > 0 && !player.counts(), "--near-wrap"),
@@ -312,6 +313,7 @@ impl Scenarios {
         if !args.ranges.is_empty() && player.is_in_parts() {
             let base = Scenario::of_ranges(subject, args.acquisitions, &args.ranges);
             let base = base.expect("it was checked what is asked for");
+            let base = Scenario { refines: args.refines, ..base };
             return Self { mixed: args.turned(base.clone().mixed()), base };
         }
         let plain = Scenario::plain(subject, args.clients(), args.acquisitions);

@@ -26,6 +26,7 @@ const RECORDED: &str = "recorded";
 const VISITED: &str = "visited";
 const QUITS: &str = "quits";
 const TRANSACTS: &str = "txn";
+const REFINES: &str = "refines";
 
 /// A run: what is played, and how its schedule differs from the obvious one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,6 +62,9 @@ impl fmt::Display for Line {
             write!(f, "/e{}", ranges.collect::<Vec<_>>().join("."))?;
         } else if s.locks > 1 {
             write!(f, "/l{}.{:x}.{:x}.{:x}", s.locks, s.aims, s.nests, s.nested_shared)?;
+        }
+        if s.refines {
+            write!(f, "/{REFINES}")?;
         }
         if s.transacts {
             write!(f, "/{TRANSACTS}")?;
@@ -154,6 +158,7 @@ fn parse_option(scenario: &mut Scenario, option: &str) -> anyhow::Result<()> {
         VISITED => scenario.visited = true,
         QUITS => scenario.quits = true,
         TRANSACTS => scenario.transacts = true,
+        REFINES => scenario.refines = true,
         _ => return parse_pace(scenario, option),
     }
     Ok(())

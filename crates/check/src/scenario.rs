@@ -98,6 +98,9 @@ pub struct Scenario {
     /// A bit for each acquisition, in the same order, whose hold is divided, and let go of by and
     /// by.
     pub divides: u64,
+    /// A client that holds units and is to acquire others keeps none that it does not want, and
+    /// takes none.
+    pub refines: bool,
     /// A bit for each acquisition, in the same order, that is a try: granted at once or not at all.
     pub tries: u64,
     /// A newcomer tries the lock whenever a holder has stayed until nothing else could happen.

@@ -28,6 +28,7 @@ fn two(mode: Mode) -> CheckArgs {
         updates: false,
         converts: false,
         divides: false,
+        refines: false,
         transactions: false,
         near_wrap: 0,
         ranges: Vec::new(),

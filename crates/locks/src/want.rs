@@ -31,6 +31,13 @@ pub trait Want: From<Mode> + Copy + Eq + fmt::Debug + Unpin + 'static {
 
     /// The units that are wanted, of a lock that has so many.
     fn units(self, count: u32) -> Range<u32>;
+
+    /// The same without any that are not wanted, where the lock would take more to take it quicker:
+    /// as a client should want it that holds other units. It costs more verbs.
+    #[must_use]
+    fn refined(self) -> Self {
+        self
+    }
 }
 
 impl Want for Mode {
@@ -69,6 +76,7 @@ pub struct Extent {
     mode: Mode,
     first: u32,
     end: u32,
+    is_refined: bool,
 }
 
 impl Extent {
@@ -78,7 +86,12 @@ impl Extent {
     /// If they are none.
     pub fn new(mode: Mode, units: Range<u32>) -> Self {
         assert!(!units.is_empty(), "an extent has units");
-        Self { mode, first: units.start, end: units.end }
+        Self { mode, first: units.start, end: units.end, is_refined: false }
+    }
+
+    /// Whether no other units are to be taken with them.
+    pub const fn is_refined(self) -> bool {
+        self.is_refined
     }
 }
 
@@ -89,7 +102,7 @@ impl From<Mode> for Extent {
 }
 
 impl Want for Extent {
-    const NONE: Self = Self { mode: Mode::Shared, first: 0, end: 0 };
+    const NONE: Self = Self { mode: Mode::Shared, first: 0, end: 0, is_refined: false };
 
     #[inline]
     fn mode(self) -> Mode {
@@ -107,5 +120,9 @@ impl Want for Extent {
 
     fn units(self, count: u32) -> Range<u32> {
         self.first.min(count)..self.end.min(count)
+    }
+
+    fn refined(self) -> Self {
+        Self { is_refined: true, ..self }
     }
 }

@@ -330,6 +330,42 @@ fn every_unit_of_a_leaf_is_had_beside_every_other() {
     }
 }
 
+/// Two that hold ranges, and want others, all disjoint: by two nodes each has what the other wants,
+/// until both keep no more than they want.
+#[test]
+fn what_is_held_beside_what_was_wanted_is_given_up() {
+    let ranges = Ranges::new("beside");
+    let lock = ranges.lock();
+    let seat = || {
+        let kind = Shared { leaf_units: 1, ..Shared::default() };
+        let endpoint = ranges.region.endpoint().expect("a place");
+        RangeSeat::new(endpoint, kind, farlock_locks::Options::new(1))
+    };
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let held = [Extent::new(mode, 0..3), Extent::new(mode, 9..12)];
+        let wanted = [alone(8, 9), alone(3, 4)];
+        let (mut first, mut second, mut others) =
+            ([seat(), seat()], [seat(), seat()], [seat(), seat()]);
+        for (seat, &want) in first.iter_mut().zip(&held) {
+            assert!(try_now(seat, lock, want));
+        }
+        for (seat, &want) in others.iter_mut().zip(&wanted) {
+            assert!(!try_now(seat, lock, want), "{want:?}");
+        }
+        for ((from, to), &want) in first.iter_mut().zip(&mut second).zip(&held) {
+            let taken = block_on(to.endpoint(), to.take_part(want, from.holding()));
+            assert_eq!(taken, Ok(true));
+            assert_eq!(block_on(from.endpoint(), from.leave_to(&[to.holding()])), Ok(()));
+        }
+        for (seat, &want) in others.iter_mut().zip(&wanted) {
+            assert!(try_now(seat, lock, want.refined()), "{want:?}");
+        }
+        second.iter_mut().chain(&mut others).for_each(close);
+        assert!(try_now(&mut first[0], lock, Extent::from(Mode::Exclusive)));
+        close(&mut first[0]);
+    }
+}
+
 /// Units that are held below one node, every other one.
 const HELD: u32 = 50_000;
 

@@ -3,10 +3,15 @@
 
 use std::ops::Range;
 
+use farlock_fabric::{Endpoint, Nanos};
+
 use super::contestant::Contestant;
 use super::ranges::{Wanted, access_of};
 use crate::client::{Divided, Held};
 use crate::scenario::ACQUISITIONS_MAX;
+
+/// How long it pauses until it tries again to keep what it wants alone, in nanoseconds.
+const REFINES_AGAIN_NS: Nanos = 2_500_000;
 
 /// Where these units are cut: at the first of these bounds between them, or behind the first unit.
 /// What is one unit is not cut.
@@ -73,6 +78,24 @@ impl Contestant {
         };
         let used = self.looks_at(&wanted, access, round + 2 * ACQUISITIONS_MAX).await?;
         self.goes_from(wanted, guard, used).await
+    }
+
+    /// Keeps what it wants of what it has, and nothing else. `None` if that was given up.
+    pub(super) async fn refines<'h>(
+        &self,
+        wanted: &Wanted,
+        mut guard: Held<'h>,
+    ) -> anyhow::Result<Option<Held<'h>>> {
+        let kept = std::slice::from_ref(&wanted.units);
+        loop {
+            guard = match self.keeps(wanted, guard, kept).await? {
+                Some(Ok(mut guards)) => return Ok(guards.pop()),
+                Some(Err(guard)) => guard,
+                None => return Ok(None),
+            };
+            // Whoever is in the way is about to leave.
+            self.client().endpoint().sleep(REFINES_AGAIN_NS).await;
+        }
     }
 
     /// Which parts these units are that it has kept: nobody is kept from others.

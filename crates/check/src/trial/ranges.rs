@@ -67,14 +67,22 @@ impl Contestant {
     pub(super) async fn ranges(&self, round: u16) -> anyhow::Result<()> {
         let Wish { units, within } = self.wish(round);
         let wanted = self.wanted(units);
-        let Some((mut guard, access)) = self.comes_to(&wanted, round).await? else {
+        let Some((mut guard, access)) = self.comes_to(&wanted, round, false).await? else {
             return Ok(());
         };
+        let mut wanted = wanted;
         let mut used = self.looks_at(&wanted, access, round).await?;
         if let (Some(()), Some(units)) = (used, within) {
+            if self.trial.scenario.refines {
+                let Some(refined) = self.refines(&wanted, guard).await? else { return Ok(()) };
+                guard = refined;
+                wanted.beside.clear();
+            }
             self.trial.handle.another_part();
+            let refined = self.trial.scenario.refines;
             let wanted = self.wanted(units);
-            if let Some((guard, access)) = self.comes_to(&wanted, round).await? {
+            let wanted = if refined { Wanted { beside: Vec::new(), ..wanted } } else { wanted };
+            if let Some((guard, access)) = self.comes_to(&wanted, round, refined).await? {
                 used = self.looks_at(&wanted, access, round).await?;
                 self.goes_from(wanted, guard, used).await?;
             }
@@ -203,6 +211,7 @@ impl Contestant {
         &self,
         wanted: &Wanted,
         round: u16,
+        refined: bool,
     ) -> anyhow::Result<Option<(Held<'_>, Access)>> {
         let Wanted { parts, beside, units } = wanted;
         let (who, scenario) = (self.who, &self.trial.scenario);
@@ -216,8 +225,9 @@ impl Contestant {
             parts.clone().chain(beside.iter().copied()).for_each(|at| self.tries(at, access));
         }
         let word = self.trial.layout.word(parts.start);
-        let acquire = match self.converts(round) || self.divides(round) {
-            true => self.client().acquire_to_convert(word, mode, units.clone(), is_try),
+        let changes = self.converts(round) || self.divides(round) || scenario.refines;
+        let acquire = match changes {
+            true => self.client().acquire_to_convert(word, mode, units.clone(), is_try, refined),
             false => self.client().acquire_units(word, mode, units.clone(), is_try),
         };
         let Some(granted) = self.unless(acquire).await.transpose()? else {

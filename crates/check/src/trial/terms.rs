@@ -121,6 +121,7 @@ impl Crew {
     pub(super) fn slots(self, scenario: &Scenario) -> u8 {
         let each = if scenario.nests_holds() { 2 } else { 1 };
         let each = if scenario.divides != 0 { each + 2 } else { each };
+        let each = if scenario.refines { each + 1 } else { each };
         self.tasks as u8 * each
     }
 

@@ -185,7 +185,7 @@ impl<const SHARES: bool> Citron<SHARES> {
 
     /// A request that has nothing yet.
     fn course(&self, want: Extent) -> Course {
-        Course::new(self.plan(), want.mode(), self.units(want))
+        Course::of(self.plan(), want.mode(), self.units(want), want.is_refined())
     }
 
     /// One that has all.
@@ -383,7 +383,8 @@ impl<E: WideAtomics, const SHARES: bool> Lock<E> for Citron<SHARES> {
     }
 
     fn begin(&self, site: &Site<'_, E>, want: Extent) -> u32 {
-        site.endpoint.publish(site.slot(), slot::PART, units_word(&self.units(want), false));
+        let units = units_word(&self.units(want), want.is_refined());
+        site.endpoint.publish(site.slot(), slot::PART, units);
         site.forget_position();
         0
     }

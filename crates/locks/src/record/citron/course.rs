@@ -26,8 +26,8 @@ word! {
         START start: 32,
         /// The one behind the last.
         END end: 31,
-        /// Whether they are a part of what the client had before: their nodes have no other units,
-        /// and all nodes above count it.
+        /// Whether they are a part of what the client had before, or it has others beside: their
+        /// nodes have no other units, and all nodes above count it.
         PART part: 1,
     }
 }
@@ -401,7 +401,7 @@ impl Course {
 
     /// Whether both want the same.
     pub(super) fn is_for_same(&self, other: &Self) -> bool {
-        (self.units, self.mode) == (other.units, other.mode)
+        (self.units_word(), self.mode) == (other.units_word(), other.mode)
     }
 
     /// It has all of them, by tickets of which these are the first.

@@ -27,7 +27,7 @@ pub(super) const HEAD: usize = 4;
 pub(super) const AHEAD_MAX: u8 = 16;
 
 /// Peers that one wait, or one question, names at most.
-pub(super) const PEERS_MAX: usize = 4096;
+pub(super) const PEERS_MAX: usize = 256;
 
 /// What a frame says that a client sends.
 pub(super) mod request {

@@ -67,13 +67,16 @@ pub struct TcpKeeper {
     inbox: Arc<Inbox>,
     /// Keeps it alive in whoever has it when this process dies.
     pub(super) tether: Option<OwnedFd>,
+    /// The process that attached: a forked child is another.
+    pid: u32,
     _not_send: NotSend,
 }
 
 impl TcpKeeper {
     pub(super) fn new(channel: &Arc<Channel>, number: u32, inbox: &Arc<Inbox>) -> Self {
         let (channel, inbox) = (Arc::clone(channel), Arc::clone(inbox));
-        Self { channel, number, inbox, tether: None, _not_send: PhantomData }
+        let pid = std::process::id();
+        Self { channel, number, inbox, tether: None, pid, _not_send: PhantomData }
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -83,6 +86,9 @@ impl TcpKeeper {
 
 impl Drop for TcpKeeper {
     fn drop(&mut self) {
+        if std::process::id() != self.pid {
+            return;
+        }
         self.channel.say(request::DETACH, |frame| {
             frame.u32(self.number);
         });

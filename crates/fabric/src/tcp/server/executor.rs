@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Shutdown, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -26,6 +26,9 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Events taken in one turn.
 const EVENTS_MAX: usize = 256;
+
+/// How long nobody is accepted where the system has no more descriptors.
+const DEAF: Duration = Duration::from_millis(100);
 
 /// What the events of the listener and of the interrupt say; all others say a guest's number.
 const LISTENER: u64 = u64::MAX;
@@ -57,6 +60,8 @@ pub(super) struct Executor {
     pub(super) outs: Vec<Out>,
     vacant: Vec<usize>,
     serials: u64,
+    /// When those who wait to be accepted are looked at again, where the system could not.
+    deaf_until: Option<Instant>,
     /// Those who have not said yet what they want, by the time they have for that.
     unsettled: VecDeque<(Instant, usize, u64)>,
     pub(super) served: Vec<Served>,
@@ -101,6 +106,7 @@ impl Executor {
             outs: Vec::new(),
             vacant: Vec::new(),
             serials: 0,
+            deaf_until: None,
             unsettled: VecDeque::new(),
             served: Vec::new(),
             waiting: BTreeSet::new(),
@@ -125,12 +131,13 @@ impl Executor {
         for event in &events {
             let flags = event.flags;
             match event.data.u64() {
-                LISTENER => self.accept(),
+                LISTENER => self.accept()?,
                 INTERRUPT => self.interrupt.clear(),
                 number => self.serve(number as usize, flags),
             }
         }
         self.events = events;
+        self.listen_again()?;
         self.look_at_waits();
         self.look_for_regions();
         self.hang_up_on_the_silent();
@@ -149,7 +156,9 @@ impl Executor {
             self.sleep_on_what_is_waited_for()?;
         }
         let now = Instant::now();
-        let left = self.unsettled.front().map(|(until, ..)| until.saturating_duration_since(now));
+        let silent = self.unsettled.front().map(|(until, ..)| *until);
+        let until = [silent, self.deaf_until].into_iter().flatten().min();
+        let left = until.map(|until| until.saturating_duration_since(now));
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs() as i64,
             tv_nsec: left.subsec_nanos().into(),
@@ -179,9 +188,29 @@ impl Executor {
 
     // Guests.
 
-    fn accept(&mut self) {
-        // What cannot be accepted now is accepted later, or is gone.
-        while let Ok((stream, _)) = self.listener.accept() {
+    fn listen_again(&mut self) -> io::Result<()> {
+        if self.deaf_until.is_some_and(|until| until <= Instant::now()) {
+            self.deaf_until = None;
+            let data = epoll::EventData::new_u64(LISTENER);
+            epoll::add(&self.epoll, &self.listener, data, epoll::EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                // There are no more descriptors: the listener would be ready all the time.
+                Err(error) if error.raw_os_error().is_some_and(is_short) => {
+                    epoll::delete(&self.epoll, &self.listener)?;
+                    self.deaf_until = Some(Instant::now() + DEAF);
+                    return Ok(());
+                }
+                // That one is gone.
+                Err(_) => continue,
+            };
             let here = self.guests.len() - self.vacant.len();
             let prepared = stream
                 .set_nonblocking(true)
@@ -384,7 +413,7 @@ impl Executor {
         }
         let out = &mut self.outs[number];
         let was_full = out.is_full;
-        if out.flush(&guest.stream).is_err() {
+        if out.flush(&guest.stream).is_err() || out.left() > self.limits.behind {
             // Its end comes as an event.
             out.bytes.clear();
             *out = Out::default();
@@ -538,4 +567,12 @@ impl Executor {
         self.tell_death(region, id);
         self.has_changed = true;
     }
+}
+
+/// Whether the system is short of something that others may give back.
+fn is_short(error: i32) -> bool {
+    use rustix::io::Errno;
+    [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM]
+        .map(Errno::raw_os_error)
+        .contains(&error)
 }

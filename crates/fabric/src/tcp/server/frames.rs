@@ -380,6 +380,10 @@ impl Executor {
             }
             call::TETHER => {
                 let (serial, lane) = (guest.serial, fields.u32()?);
+                let own = self.promised.values().filter(|promised| promised.serial == serial);
+                if own.count() >= self.limits.lanes {
+                    return Err(HangUp::Declined("it asks for too many tethers".to_owned()));
+                }
                 let secret = draw_secret().map_err(HangUp::Declined)?;
                 self.promised.insert(secret, Tethered { guest: number, serial, lane });
                 Framing::new(out, reply::ANSWER).u32(call_number).u128(secret).end();

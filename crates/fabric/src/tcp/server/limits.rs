@@ -22,6 +22,8 @@ pub struct Limits {
     pub greeting: Duration,
     /// Bytes that lie for a client that does not take them, before no more of its frames are read.
     pub unsent: usize,
+    /// The same, before it is hung up on: a client that is stopped is told of others all the time.
+    pub behind: usize,
 }
 
 impl Default for Limits {
@@ -32,6 +34,7 @@ impl Default for Limits {
             waits: 256,
             greeting: Duration::from_secs(10),
             unsent: 1 << 20,
+            behind: 16 << 20,
         }
     }
 }

@@ -229,7 +229,7 @@ fn far<T>(act: impl FnOnce() -> T) -> T {
 impl farlock_fabric::Endpoint for Lane {
     const COMPLETES_IN_POST: bool = true;
     const WATCHES_MEMORY: bool = true;
-    /// Over TCP a look costs a round trip for each who is there; waiters look ever more seldom.
+    /// Over TCP a look costs a round trip for each endpoint; waiters look ever more seldom.
     const LOOKS_AROUND_CHEAPLY: bool = true;
     const SHARES_PROCESSORS: bool = true;
 

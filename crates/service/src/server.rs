@@ -32,9 +32,9 @@ use crate::{RegionOptions, SessionError};
 ///
 /// # Who is trusted
 ///
-/// Whoever can connect can use the region, read all of it and damage it, as a process of its user
-/// can; nothing is encrypted and nobody is asked who they are. So listen where only those connect
-/// whom you trust: the loopback address, or a network of your own.
+/// A client that can connect can use the region, read all of it and damage it, as a process of its
+/// user can; nothing is encrypted and no client is asked whose it is. So listen where only clients
+/// connect that you trust: the loopback address, or a network of your own.
 ///
 /// # Crashes
 ///

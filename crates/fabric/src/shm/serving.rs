@@ -1,5 +1,5 @@
-//! What a server of this region needs beyond what its endpoints have: who arrives, and what to
-//! sleep on for many of them at once.
+//! What a server of this region needs beyond what its endpoints have: which endpoints arrive, and
+//! what to sleep on for many of them at once.
 
 use super::endpoint::Shm;
 use super::keeper::PlaceKeeper;
@@ -19,7 +19,7 @@ impl Region {
         self.mapping().header().arrivals.load(Ordering::SeqCst)
     }
 
-    /// Those who live, in the order of their indices.
+    /// The living endpoints, in the order of their indices.
     pub(crate) fn occupants(&self) -> impl Iterator<Item = EndpointId> {
         let (taken, places) = (self.mapping().taken(), self.places());
         let next = move |last: &u16| taken.first_from(last + 1, places);
@@ -38,7 +38,7 @@ impl Region {
     }
 }
 
-/// Who has an endpoint, for display.
+/// The process that has an endpoint, for display.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,

@@ -83,7 +83,7 @@ pub(super) mod call {
     pub(in super::super) const HEAP: u8 = 1;
     /// Make the heap at least so long.
     pub(in super::super) const LENGTHEN: u8 = 2;
-    /// Who is there.
+    /// The endpoints that are there.
     pub(in super::super) const PEERS: u8 = 3;
     /// What a tether of this lane is to say.
     pub(in super::super) const TETHER: u8 = 4;

@@ -18,8 +18,9 @@ use super::report::{Exit, Failure, say};
 /// exclude each other. A client that dies, or whose connection ends, loses what it held at once;
 /// when the server ends, all its clients lose what they held.
 ///
-/// Nothing is encrypted, and whoever can connect can use and damage the region: so it listens on
-/// this host alone, unless --plaintext says that the network is trusted.
+/// Nothing is encrypted, and every client that can connect, other users of this host among them,
+/// can use and damage the region: so it listens on this host alone, unless --plaintext says that
+/// the network is trusted.
 ///
 /// It ends at SIGINT, SIGTERM and SIGHUP. Exit status: 0 then; 64 for wrong usage, 69 if the region
 /// or the address cannot be used, 71 if the system refuses.

@@ -6,7 +6,7 @@ use crate::hook::Hook;
 use crate::verb::{Link, Verb};
 
 /// A lane that blocks its thread until a posted verb has completed: one round trip. So what is
-/// written for memory at hand runs over TCP as it is. Waits block nobody.
+/// written for memory at hand runs over TCP as it is. Waits do not block.
 #[derive(Debug)]
 pub struct AtOnce(TcpLane);
 

@@ -53,7 +53,7 @@ impl Channel {
         self.read_answer(&answer, reply::ANSWER, |fields| fields.u128())
     }
 
-    /// Who is there.
+    /// The endpoints that are there.
     pub(super) fn peers(&self) -> Result<Vec<Peer>, ConnectError> {
         let answer = self.ask(|frame| {
             frame.u8(call::PEERS);

@@ -1,7 +1,7 @@
 //! One TCP connection to a server, shared by the lanes of a process.
 //!
-//! Whoever has something to say writes it behind what others have said, and whoever waits sends all
-//! of it at once. Of those that wait one reads, for all: it leaves in each inbox what is for it.
+//! A lane writes what it has to say behind what others have said, and a waiter sends all of it at
+//! once. Of those that wait one reads, for all: it leaves in each inbox what is for it.
 //! When that one has what it waited for, another of them goes on reading.
 //!
 //! What a lane publishes takes effect before its later verbs, so it travels with them. Where none
@@ -105,7 +105,7 @@ pub(super) struct Channel {
     outgoing: Mutex<Outgoing>,
     incoming: Mutex<Incoming>,
     inboxes: Mutex<HashMap<u32, Arc<Inbox>>>,
-    /// Those who wait and do not read.
+    /// Waiters that do not read.
     sleepers: Mutex<Vec<Unparker>>,
     interrupt: Arc<Interrupt>,
     /// By index, the incarnation of the endpoint that lives there as far as was told; or 0.
@@ -215,7 +215,7 @@ impl Channel {
         self.is_gone.load(Ordering::SeqCst) || self.is_over()
     }
 
-    // Who is there.
+    // Peers.
 
     pub(super) fn occupant(&self, index: u16) -> Option<EndpointId> {
         let known = self.known.get(usize::from(index))?;
@@ -237,7 +237,7 @@ impl Channel {
         frame.end();
     }
 
-    /// What was said is to be sent soon, also if nobody flushes.
+    /// What was said is to be sent soon, also without a flush.
     pub(super) fn flush_soon(&self) {
         if !self.late.is_due.swap(true, Ordering::SeqCst) {
             lock(&self.late.wants).flush = true;
@@ -260,7 +260,7 @@ impl Channel {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return true,
                 Err(_) => {
-                    // Whoever reads finds out as well, and tells everybody.
+                    // The reader finds out as well, and tells all.
                     break;
                 }
             }
@@ -272,7 +272,7 @@ impl Channel {
 
     // Receiving.
 
-    /// Takes what has come, if nobody else is about to.
+    /// Takes what has come, if no other thread is about to.
     pub(super) fn read_now(&self, own: &Unparker) {
         if let Some(mut incoming) = self.try_read() {
             self.drain(&mut incoming, own, RecvFlags::DONTWAIT);
@@ -318,7 +318,7 @@ impl Channel {
         lock(&self.sleepers).retain(|sleeper| !sleeper.is(bell));
     }
 
-    /// Somebody else may read now.
+    /// Another waiter may read now.
     fn pass_on(&self) {
         let next = lock(&self.sleepers).pop();
         if let Some(next) = next {

@@ -27,7 +27,7 @@ pub(super) struct Inbox {
 pub(super) struct Arrivals {
     /// By ticket.
     pub(super) done: Vec<(u32, Done)>,
-    /// Tickets whose completions nobody asks for.
+    /// Tickets whose completions are not asked for.
     pub(super) abandoned: Vec<u32>,
     /// Messages by slot.
     pub(super) mail: Vec<VecDeque<Envelope>>,
@@ -56,7 +56,7 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something comes. Who waits for it is woken; `own` is the bell of the thread that brings it,
+    /// Something comes. Its waiter is woken; `own` is the bell of the thread that brings it,
     /// which does not sleep.
     pub(super) fn put(&self, own: Option<&Unparker>, arrive: impl FnOnce(&mut Arrivals)) {
         let mut state = self.state();

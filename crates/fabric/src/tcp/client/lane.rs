@@ -65,7 +65,7 @@ pub struct TcpKeeper {
     channel: Arc<Channel>,
     number: u32,
     inbox: Arc<Inbox>,
-    /// Keeps it alive in whoever has it when this process dies.
+    /// Keeps it alive in the processes that have it when this one dies.
     pub(super) tether: Option<OwnedFd>,
     /// The process that attached: a forked child is another.
     pid: u32,
@@ -304,7 +304,7 @@ impl TcpLane {
         self.waits.borrow_mut().push((key, state.deadline));
         let concerns_server = wait.word.is_some() || wait.mail.is_some() || !wait.peers.is_empty();
         if !concerns_server {
-            // Mail that nobody waits for comes when it is asked for.
+            // Mail that is not waited for comes when it is asked for.
             return self.ask(&[]);
         }
         self.channel.say(request::WAIT, |frame| {
@@ -469,7 +469,7 @@ impl Endpoint for TcpLane {
             ended
         };
         let is_past = |deadline| boot_time() >= deadline;
-        // At first others of this thread run, who may be those that are waited for.
+        // At first other tasks of this thread run, which may be those that are waited for.
         let elapsed = || (!first && state.deadline.is_some_and(is_past)).then_some(Woken::Elapsed);
         match ended.or_else(elapsed) {
             Some(woken) => {
@@ -508,7 +508,7 @@ impl Endpoint for TcpLane {
         self.channel.flush_soon();
     }
 
-    /// A read of a word of its own, of which the result is nobody's.
+    /// A read of a word of its own, of which the result is dropped.
     fn show(&self) {
         if !self.has_published.take() {
             return;

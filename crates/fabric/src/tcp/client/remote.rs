@@ -52,7 +52,7 @@ impl Remote {
         self.0.is_over()
     }
 
-    /// A connection that keeps a lane alive, whoever has it, and can do nothing else.
+    /// A connection that keeps a lane alive in any process, and can do nothing else.
     fn tie(&self, lane: u32) -> Result<OwnedFd, ConnectError> {
         let (channel, server) = (&self.0, &self.0.server);
         let secret = channel.tether_secret(lane)?;
@@ -214,7 +214,7 @@ impl Connection for Remote {
         self.0.is_gone()
     }
 
-    /// Nobody, where the server cannot be asked.
+    /// None, where the server cannot be asked.
     fn peers(&self) -> Vec<Peer> {
         self.0.peers().unwrap_or_default()
     }

@@ -27,7 +27,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Events taken in one turn.
 const EVENTS_MAX: usize = 256;
 
-/// How long nobody is accepted where the system has no more descriptors.
+/// How long no client is accepted where the system has no more descriptors.
 const DEAF: Duration = Duration::from_millis(100);
 
 /// What the events of the listener and of the interrupt say; all others say a guest's number.
@@ -60,9 +60,9 @@ pub(super) struct Executor {
     pub(super) outs: Vec<Out>,
     vacant: Vec<usize>,
     serials: u64,
-    /// When those who wait to be accepted are looked at again, where the system could not.
+    /// When clients are accepted again, where the system could not.
     deaf_until: Option<Instant>,
-    /// Those who have not said yet what they want, by the time they have for that.
+    /// Clients that have not said yet what they want, by the time they have for that.
     unsettled: VecDeque<(Instant, usize, u64)>,
     pub(super) served: Vec<Served>,
     /// Lanes that wait: the guest's number and the lane's.
@@ -320,7 +320,7 @@ impl Executor {
         if guest.seats.is_empty() {
             return self.part(number, guest);
         }
-        // Nobody reads what lies for it, and nothing more is put there.
+        // What lies for it is not read, and nothing more is put there.
         guest.is_away = true;
         for lane in guest.seats.keys() {
             self.waiting.remove(&(number, *lane));
@@ -431,7 +431,7 @@ impl Executor {
 
     // What guests are told without asking.
 
-    /// Tells all guests of a region who has come, before any of them sees an effect of that.
+    /// Tells all guests of a region which peers have come, before any guest sees an effect of it.
     #[inline]
     pub(super) fn tell_newcomers(&mut self, region: usize) {
         if self.served[region].has_newcomers() {

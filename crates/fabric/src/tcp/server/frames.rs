@@ -63,7 +63,7 @@ impl Executor {
         let region = self.served_by_name(name);
         let region = region.map_err(|error| HangUp::Declined(chain(&error)))?;
         guest.region = Some(region);
-        // Who came is told to the others first, so that all know the same.
+        // Newcomers are told to the others first, so that all know the same.
         self.tell_newcomers(region);
         let served = &mut self.served[region];
         served.welcome(&mut self.outs[number].bytes, boot_time());
@@ -325,7 +325,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Tells who of these is dead, and what lies in the lane's mailboxes.
+    /// Tells which of these are dead, and what lies in the lane's mailboxes.
     fn tell_lives(
         &mut self,
         number: usize,
@@ -409,7 +409,7 @@ fn check_greeting(guest: &Guest, magic: u64, version: u16) -> Result<(), HangUp>
     Ok(())
 }
 
-/// What nobody guesses.
+/// What cannot be guessed.
 fn draw_secret() -> Result<u128, String> {
     let mut bytes = [0; 16];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {

@@ -1,4 +1,4 @@
-//! A region that is served, and what its guests were told of who is there.
+//! A region that is served, and what its guests were told of its endpoints.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,9 @@ pub(super) struct Served {
     pub(super) name: String,
     pub(super) host: Host,
     pub(super) region: Region,
-    /// Those who use it, by their numbers.
+    /// The guests that use it, by their numbers.
     pub(super) guests: Vec<usize>,
-    /// By index, who has a seat there: the guest's number and the lane's.
+    /// By index, which lane has a seat there: the guest's number and the lane's.
     pub(super) seated: Vec<Option<(usize, u32)>>,
     /// How many had arrived when all were told.
     seen: u64,
@@ -61,7 +61,7 @@ impl Served {
         }
     }
 
-    /// Whether anybody came whom the guests were not told of.
+    /// Whether endpoints came that the guests were not told of.
     #[inline]
     pub(super) fn has_newcomers(&self) -> bool {
         self.region.arrivals() != self.seen

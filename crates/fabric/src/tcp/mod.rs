@@ -19,8 +19,8 @@
 //! # What reaches whom, in which order
 //!
 //! Everything for one client travels on one connection, in order. Before the end of a verb the
-//! server sends what its lane must know by then: the messages in its mailboxes, and which peers have
-//! come to the region or died. So what a client sees never runs ahead of what it was told.
+//! server sends what its lane must know by then: the messages in its mailboxes, and which peers
+//! have come to the region or died. So what a client sees never runs ahead of what it was told.
 //!
 //! # Crashes
 //!

@@ -223,7 +223,7 @@ pub enum ConnectError {
 /// What came over a connection is not what this version of farlock sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("what came is no frame of this version of farlock: {0}")]
-pub struct Garbled(#[cfg_attr(not(feature = "tcp"), allow(dead_code))] pub(crate) &'static str);
+pub struct Garbled(pub(crate) &'static str);
 
 /// What is wrong with a region's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]

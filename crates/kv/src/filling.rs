@@ -1,7 +1,7 @@
 //! Filling a store by no verb: for a simulation that begins with millions of pairs, which would
 //! spend its time on loading them.
 //!
-//! Whoever owns the memory puts words there as if an insertion had been carried out between two
+//! The memory's owner puts words there as if an insertion had been carried out between two
 //! verbs. Clients may use the store meanwhile, as long as none of them inserts the same key.
 
 use farlock_fabric::{Addr, EndpointId};

@@ -93,7 +93,7 @@ impl Contestant {
                 Some(Err(guard)) => guard,
                 None => return Ok(None),
             };
-            // Whoever is in the way is about to leave.
+            // What is in the way is about to leave.
             self.client().endpoint().sleep(REFINES_AGAIN_NS).await;
         }
     }

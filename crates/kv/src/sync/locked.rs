@@ -41,7 +41,7 @@ impl<E: Endpoint, L: RecordLock<E>> Locked<E, L> {
     }
 
     /// As CIDER's artifact has it: reads the key before it takes the lock, so that the first
-    /// compare fails if there was somebody before, and then tries again at once.
+    /// compare fails if another was first, and then tries again at once.
     #[must_use]
     pub fn reading_before(self) -> Self {
         Self { backoff: Backoff::NONE, reads_before: true, ..self }

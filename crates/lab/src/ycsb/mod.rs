@@ -121,7 +121,7 @@ fn begin<I: Index + Copy + 'static>(
     let local = !args.no_local_combining;
     let open = |number| cluster.node(number, args.plan(), local);
     let all = (0..nodes).map(open).collect::<anyhow::Result<Vec<_>>>()?;
-    // Who is dead and who lives need not be asked of anybody.
+    // Which peers are dead need not be asked of any peer.
     cluster.world.introduce();
     for (number, stores) in all.iter().enumerate() {
         let clients = (number..args.clients.into()).step_by(nodes.into());

@@ -24,7 +24,7 @@ pub enum IndexKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sync {
-    /// Not at all: who comes second tries again
+    /// Not at all: a late writer tries again
     Optimistic,
     /// By a spin lock with backoff
     Cas,
@@ -42,7 +42,7 @@ pub enum Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Setting {
-    /// As we would: retries wait ever longer, backoff is exact, keys are read by who has the lock
+    /// As we would: retries wait ever longer, backoff is exact, holders alone read keys
     Fair,
     /// As CIDER's artifact has them: retries at once, backoff by sleeping, keys are read before
     Artifact,

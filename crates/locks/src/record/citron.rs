@@ -96,12 +96,12 @@ pub struct Citron<const SHARES: bool> {
     /// Whether clients look at shelves before they look at slots: what is written down in between
     /// they see in neither.
     pub shelf_first: bool,
-    /// Whether clients look again at who there is, if a hold has gone from one record to others
+    /// Whether clients look again at the others, if a hold has gone from one record to others
     /// meanwhile: else they may see it in none of them.
     pub minds_moves: bool,
     /// Whether a hold that is divided is given up before its parts are taken.
     pub leaves_first: bool,
-    /// Whether a part of a hold is counted by all above it: who waits there for the whole to leave
+    /// Whether a part of a hold is counted by all above it: a waiter there for the whole to leave
     /// may have seen that counted where no request for the part alone would be.
     pub counts_parts: bool,
     /// The pause between two reads, in nanoseconds.

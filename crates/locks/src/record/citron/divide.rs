@@ -88,7 +88,7 @@ impl Params {
         parts: &[Course],
         entry: Option<Entry>,
     ) -> Result<(), Fault> {
-        // Whoever looks around meanwhile may have seen the parts' records before they had anything,
+        // A look around meanwhile may have seen the parts' records before they had anything,
         // and may see the whole's after.
         let moves = Verb::Faa64 { addr: Plan::moves(site.lock), add: 1 };
         let back = giving_back_beside(site.lock, whole, parts);

@@ -12,10 +12,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farlock_fabric::shm::{Host, Options, Region, ShmEndpoint};
-use farlock_fabric::tcp::{Limits, Remote, Server, Stopper, TcpEndpoint};
+use farlock_fabric::tcp::{AtOnce, Limits, Remote, Server, Stopper, TcpEndpoint};
 use farlock_fabric::{
-    Addr, ConnectError, Connection, Endpoint, Fault, Mailbox, Park, Patience, Slot, Wait, Woken,
-    block_on,
+    Addr, ConnectError, Connection, Endpoint, Fault, Mailbox, Park, Patience, Posted, Slot, Verb,
+    Wait, Woken, block_on,
 };
 use support::TestDir;
 
@@ -98,6 +98,36 @@ fn both_sides_see_the_same_words() {
         assert_eq!(add(&here, both.word(1)), 2 * turn);
         assert_eq!(add(&there, both.word(1)), 2 * turn + 1);
     }
+}
+
+/// Of the threads of a connection one reads for all: none overlooks what another has read for it.
+#[test]
+fn threads_that_block_on_one_connection_find_what_others_read() {
+    let both = Both::new("tcp-threads");
+    let remote = Remote::connect(&both.address, "any", "test").unwrap();
+    let (threads, each, word) = (3, 10_000, both.word(1));
+    // After a round nothing comes that would wake one that overlooked its own.
+    let round = std::sync::Barrier::new(threads);
+    let slowest = std::thread::scope(|scope| {
+        let add_often = || {
+            let (lane, _keeper) = remote.lane(false).unwrap();
+            let lane = AtOnce::new(lane);
+            let add_timed = |_| {
+                round.wait();
+                let begun = Instant::now();
+                assert!(matches!(
+                    lane.post(Verb::Faa64 { addr: word, add: 1 }),
+                    Posted::Done(Ok(()))
+                ));
+                begun.elapsed()
+            };
+            (0..each).map(add_timed).max().unwrap()
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(add_often)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+    });
+    assert!(slowest < SOON, "{slowest:?}");
+    assert_eq!(add(&both.here(), word), threads as u64 * each);
 }
 
 #[test]

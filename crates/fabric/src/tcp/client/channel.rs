@@ -284,7 +284,17 @@ impl Channel {
     /// Sleeps until the bell rings, something has come that this thread read, or a time of the boot
     /// clock. The bell is that of all inboxes for which the caller waits.
     pub(super) fn sleep(&self, bell: &Unparker, until: Option<Nanos>) {
+        let (_, is_next) = self.read_or_sleep(bell, until);
+        if is_next {
+            self.pass_on();
+        }
+    }
+
+    /// The same. Returns whether the bell rang, and whether the last reader has passed reading on
+    /// to this thread, which is to read then or to pass it on.
+    fn read_or_sleep(&self, bell: &Unparker, until: Option<Nanos>) -> (bool, bool) {
         lock(&self.sleepers).push(bell.clone());
+        let mut is_next = false;
         if let Some(mut incoming) = self.try_read() {
             self.wake_no_more(bell);
             self.read(&mut incoming, bell, until);
@@ -292,30 +302,62 @@ impl Channel {
             self.pass_on();
         } else {
             bell.sleep(until);
-            self.wake_no_more(bell);
+            is_next = !self.wake_no_more(bell);
         }
-        bell.hear();
+        (bell.hear(), is_next)
     }
 
-    /// The same, but only what comes from the server ends it, or that nothing came by this time:
-    /// then the connection is over. What rings the bell is heard later.
-    pub(super) fn sleep_on_server(&self, bell: &Unparker, until: Nanos) {
-        if !self.flush()
-            && let Some(mut incoming) = self.try_read()
-        {
-            self.drain(&mut incoming, bell, RecvFlags::empty());
-            drop(incoming);
-            self.pass_on();
-        } else {
-            self.sleep(bell, Some(until));
-            if boot_time() >= until {
-                self.end();
+    /// Blocks until a look finds something, at a thing that only the server brings; or that nothing
+    /// came by this time: then the connection is over. What else rings the bell is heard later.
+    pub(super) fn block_until<T>(
+        &self,
+        bell: &Unparker,
+        until: Nanos,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> T {
+        let (mut was_rung, mut is_next) = (false, false);
+        let found = loop {
+            if let Some(found) = look() {
+                break found;
             }
+            if !self.flush()
+                && let Some(mut incoming) = self.try_read()
+            {
+                // The last reader may have left it just before it let go.
+                let found = look();
+                if found.is_none() {
+                    self.drain(&mut incoming, bell, RecvFlags::empty());
+                }
+                drop(incoming);
+                self.pass_on();
+                is_next = false;
+                if let Some(found) = found {
+                    break found;
+                }
+            } else {
+                let (rang, is_passed_on) = self.read_or_sleep(bell, Some(until));
+                was_rung |= rang;
+                is_next |= is_passed_on;
+                if boot_time() >= until {
+                    self.end();
+                }
+            }
+        };
+        if is_next {
+            self.pass_on();
         }
+        if was_rung {
+            bell.ring();
+        }
+        found
     }
 
-    fn wake_no_more(&self, bell: &Unparker) {
-        lock(&self.sleepers).retain(|sleeper| !sleeper.is(bell));
+    /// Returns whether it was to be woken still.
+    fn wake_no_more(&self, bell: &Unparker) -> bool {
+        let mut sleepers = lock(&self.sleepers);
+        let before = sleepers.len();
+        sleepers.retain(|sleeper| !sleeper.is(bell));
+        sleepers.len() < before
     }
 
     /// Another waiter may read now.

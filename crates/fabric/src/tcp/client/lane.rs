@@ -178,20 +178,10 @@ impl TcpLane {
     /// Blocks until something has come.
     fn block_until<T>(&self, mut take: impl FnMut(&mut Arrivals) -> Option<T>) -> T {
         self.flush();
-        let mut until = None;
-        loop {
-            let mut state = self.inbox.state();
-            let taken = take(&mut state);
-            let bell = state.bell.clone();
-            drop(state);
-            if let Some(taken) = taken {
-                return taken;
-            }
-            // What else comes is fresh for the next park.
-            let patience = ANSWER_PATIENCE.as_nanos() as Nanos;
-            let until = *until.get_or_insert_with(|| boot_time() + patience);
-            self.channel.sleep_on_server(&bell, until);
-        }
+        let bell = self.inbox.state().bell.clone();
+        let until = boot_time() + ANSWER_PATIENCE.as_nanos() as Nanos;
+        // What else comes is fresh for the next park.
+        self.channel.block_until(&bell, until, || take(&mut self.inbox.state()))
     }
 
     /// Sends what was said, and first what is to be asked.

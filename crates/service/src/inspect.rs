@@ -93,7 +93,7 @@ pub enum Life {
     Stopped,
     /// It is dead, but a command it started still runs and keeps the lock from others.
     Orphaned,
-    /// It is dead; the next that wants the lock takes it over.
+    /// It is dead, or was killed and is about to be; the next that wants the lock takes it over.
     Dead,
 }
 
@@ -377,8 +377,7 @@ fn participant<E: Endpoint>(
         life: match peer {
             None => Life::Dead,
             Some(peer) if peer.orphaned => Life::Orphaned,
-            Some(peer) if is_stopped(peer) => Life::Stopped,
-            Some(_) => Life::Alive,
+            Some(peer) => life_of(peer),
         },
     }
 }
@@ -407,16 +406,39 @@ pub(crate) fn range_in_words(range: &Range<u64>) -> String {
     }
 }
 
-/// Whether the process of an endpoint is stopped, as far as its number means the same here.
-fn is_stopped(peer: &Peer) -> bool {
-    /// Fields behind the program's name, which may hold anything: the state, and the start.
+/// What the system says of the process of an endpoint, as far as its number means the same here.
+fn life_of(peer: &Peer) -> Life {
+    /// Fields behind the program's name, which may hold anything: the state, flags, and the start.
     const STATE: usize = 0;
+    const FLAGS: usize = 6;
     const STARTED: usize = 19;
+    /// Of the flags: it is on its way out (`PF_EXITING` of the kernel).
+    const EXITING: u64 = 4;
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", peer.pid)).unwrap_or_default();
-    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return Life::Alive };
     let fields: Vec<&str> = rest.split(' ').collect();
-    let started = fields.get(STARTED).and_then(|field| field.parse().ok());
-    started == Some(peer.started_ticks) && matches!(fields.get(STATE), Some(&"T" | &"t"))
+    let number = |field: usize| fields.get(field).and_then(|field| field.parse::<u64>().ok());
+    if number(STARTED) != Some(peer.started_ticks) {
+        return Life::Alive;
+    }
+    let is_ending = number(FLAGS).is_some_and(|flags| flags & EXITING != 0);
+    match fields.get(STATE) {
+        Some(&"Z" | &"X") => Life::Dead,
+        _ if is_ending || is_being_killed(peer.pid) => Life::Dead,
+        Some(&"T" | &"t") => Life::Stopped,
+        _ => Life::Alive,
+    }
+}
+
+/// Whether a process was sent a signal that it cannot take, and has not run since.
+fn is_being_killed(pid: u32) -> bool {
+    const KILL: u64 = 1 << (rustix::process::Signal::KILL.as_raw() - 1);
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = |line: &str| {
+        let set = line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    };
+    status.lines().filter_map(pending).any(|set| set & KILL != 0)
 }
 
 /// The holders among all at a lock.

@@ -201,6 +201,28 @@ fn what_a_killed_client_held_is_granted_at_once() {
     }
 }
 
+/// The command that a killed `farlock` leaves is being killed too: a try waits for that moment.
+#[test]
+fn a_try_by_a_server_in_the_moment_of_a_kill_is_granted() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let at = ["lock", "--server", &server.address];
+    for round in 0..20 {
+        let file = stage.file(&format!("begun-{round}"));
+        let line = format!("echo $$ > {}; exec sleep 100", file.display());
+        let mode = if round % 2 == 0 { "-x" } else { "-s" };
+        let held = [at[0], at[1], at[2], mode, "b", "--", "sh", "-c", &line];
+        let mut holder = stage.farlock(&held).spawn().unwrap();
+        number(&stage, &file);
+        kill(pid(&holder), Signal::KILL);
+        // In turn one of the server's host, and one by the server.
+        let tries = [&["lock", "b", "-n", "true"][..], &[at[0], at[1], at[2], "b", "-n", "true"]];
+        let (status, _, said) = stage::ended(stage.farlock(tries[round / 2 % 2]).output().unwrap());
+        assert_eq!(status, 0, "{round}: {said}");
+        holder.wait().unwrap();
+    }
+}
+
 #[test]
 fn a_command_keeps_its_lock_where_its_farlock_is_killed_with_its_guardian() {
     let stage = Stage::new();

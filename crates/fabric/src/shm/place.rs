@@ -74,7 +74,10 @@ impl Place {
 /// What `ls` shows. Nothing is decided by it.
 #[repr(C, align(64))]
 pub(super) struct Display {
-    pub(super) pid: AtomicU64,
+    pub(super) pid: AtomicU32,
+    /// 1 if the process is gone or out of reach, and only something it started keeps the endpoint
+    /// alive. Of an endpoint that its process keeps itself, the tether tells.
+    pub(super) orphaned: AtomicU32,
     /// The process's start, in clock ticks after boot, as `/proc/PID/stat` has it.
     pub(super) started_ticks: AtomicU64,
     /// When it attached, in nanoseconds of the boot clock.
@@ -226,7 +229,8 @@ mod tests {
     #[test]
     fn a_label_is_cut_between_characters() {
         let display = Display {
-            pid: AtomicU64::new(0),
+            pid: AtomicU32::new(0),
+            orphaned: AtomicU32::new(0),
             started_ticks: AtomicU64::new(0),
             since_ns: AtomicU64::new(0),
             label: Default::default(),

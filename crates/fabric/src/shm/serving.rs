@@ -3,6 +3,7 @@
 
 use super::endpoint::Shm;
 use super::keeper::PlaceKeeper;
+use super::place::Display;
 use super::primitive::Ordering;
 use super::process::Process;
 use super::region::{REGION, Region};
@@ -58,11 +59,20 @@ impl Owner {
 impl<K: PlaceKeeper> Shm<K> {
     /// Has others shown that this endpoint is that one's.
     pub(crate) fn show_as(&self, owner: &Owner) {
-        let place = self.region.mapping().place(self.identity().index);
-        let display = &place.expect("an endpoint has a place").display;
-        display.pid.store(owner.pid.into(), Ordering::Relaxed);
+        let display = self.display();
+        display.pid.store(owner.pid, Ordering::Relaxed);
         display.started_ticks.store(owner.started_ticks, Ordering::Relaxed);
         display.set_label(&owner.label);
+    }
+
+    /// Has others shown that the process it is shown as is gone, and something it started is not.
+    pub(crate) fn show_orphaned(&self) {
+        self.display().orphaned.store(1, Ordering::Relaxed);
+    }
+
+    fn display(&self) -> &Display {
+        let place = self.region.mapping().place(self.identity().index);
+        &place.expect("an endpoint has a place").display
     }
 
     /// Whether a look would end this wait. Nothing is armed.

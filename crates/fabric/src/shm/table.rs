@@ -267,7 +267,8 @@ impl Mapping {
         }
         place.control.open(id.incarnation);
         let process = region.process();
-        place.display.pid.store(process.pid.into(), Ordering::Relaxed);
+        place.display.pid.store(process.pid, Ordering::Relaxed);
+        place.display.orphaned.store(0, Ordering::Relaxed);
         place.display.started_ticks.store(process.started_ticks, Ordering::Relaxed);
         place.display.since_ns.store(boot_time(), Ordering::Relaxed);
         place.display.set_label(region.label());
@@ -390,12 +391,12 @@ impl Mapping {
         let display = &place.display;
         let info = Peer {
             id,
-            pid: display.pid.load(Ordering::Relaxed) as u32,
+            pid: display.pid.load(Ordering::Relaxed),
             started_ticks: display.started_ticks.load(Ordering::Relaxed),
             since: display.since_ns.load(Ordering::Relaxed),
             label: display.label(),
             tethered: identity.tethered() != 0,
-            orphaned: vital == Vital::Orphaned,
+            orphaned: vital == Vital::Orphaned || display.orphaned.load(Ordering::Relaxed) != 0,
         };
         // The place may have changed hands meanwhile; then this is nobody's description.
         (vital != Vital::Dead && place.identity() == identity).then_some(info)

@@ -153,8 +153,13 @@ pub(crate) fn kill(pid: Pid, signal: Signal) {
 
 /// Whether a process of this number runs.
 pub(crate) fn is_running(pid: i32) -> bool {
+    /// Of the flags, the seventh field behind the name: it is on its way out, and runs no more.
+    const EXITING: u64 = 4;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| {
+        let flags: u64 = rest.split(' ').nth(6).unwrap().parse().unwrap();
+        !rest.starts_with(['Z', 'X']) && flags & EXITING == 0
+    })
 }
 
 /// The number a file holds, once it holds one.

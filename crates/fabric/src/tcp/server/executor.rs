@@ -322,7 +322,8 @@ impl Executor {
         }
         // What lies for it is not read, and nothing more is put there.
         guest.is_away = true;
-        for lane in guest.seats.keys() {
+        for (lane, seat) in &guest.seats {
+            seat.endpoint.show_orphaned();
             self.waiting.remove(&(number, *lane));
         }
         if let Some(region) = guest.region {

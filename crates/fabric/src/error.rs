@@ -164,6 +164,12 @@ pub enum ConnectError {
         /// The file that is locked.
         path: PathBuf,
     },
+    /// Another server serves the region: one at a time may, so that it finds its clients again.
+    #[error("another server serves the region {name:?}")]
+    Served {
+        /// Its name.
+        name: String,
+    },
     /// The durable incarnation cannot be understood. Drawing another could repeat an old one.
     #[error("{path:?} names no incarnation: {found:?}")]
     IncarnationUnreadable {

@@ -8,11 +8,12 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farlock_fabric::shm::{Host, Options, Region, ShmEndpoint};
-use farlock_fabric::tcp::{AtOnce, Limits, Remote, Server, Stopper, TcpEndpoint};
+use farlock_fabric::tcp::{AtOnce, Closed, Limits, Remote, Server, Stopper, TcpEndpoint};
 use farlock_fabric::{
     Addr, ConnectError, Connection, Endpoint, Fault, Mailbox, Park, Patience, Posted, Slot, Verb,
     Wait, Woken, block_on,
@@ -25,6 +26,8 @@ const SOON: Duration = Duration::from_millis(1500);
 /// A served region, and the region itself.
 struct Both {
     region: Region,
+    options: Options,
+    limits: Limits,
     address: String,
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
@@ -33,14 +36,33 @@ struct Both {
 
 impl Both {
     fn new(name: &str) -> Self {
+        Self::within(name, Limits::default())
+    }
+
+    fn within(name: &str, limits: Limits) -> Self {
         let dir = TestDir::new(name);
         let options = Options { endpoints: 300, ..dir.options() };
         let region = Region::open(&options).unwrap();
-        let open = move |_: &str| Host::open(&options);
-        let server = Server::bind("127.0.0.1:0", open, Limits::default()).unwrap();
-        let (address, stopper) = (server.address().unwrap().to_string(), server.stopper());
-        let thread = Some(std::thread::spawn(move || server.run().unwrap()));
-        Self { region, address, stopper, thread, _dir: dir }
+        let (address, stopper, thread) = serve(&options, "127.0.0.1:0", limits);
+        Self { region, options, limits, address, stopper, thread: Some(thread), _dir: dir }
+    }
+
+    /// The server is stopped, and another one comes when this is done.
+    fn restart(&mut self, meanwhile: impl FnOnce(&Self)) {
+        self.stop();
+        meanwhile(self);
+        let (_, stopper, thread) = serve(&self.options, &self.address, self.limits);
+        (self.stopper, self.thread) = (stopper, Some(thread));
+    }
+
+    fn stop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !std::thread::panicking()
+        {
+            panic!("the server panicked");
+        }
     }
 
     fn here(&self) -> ShmEndpoint {
@@ -58,12 +80,22 @@ impl Both {
 
 impl Drop for Both {
     fn drop(&mut self) {
-        self.stopper.stop();
-        let thread = self.thread.take().unwrap();
-        if thread.join().is_err() && !std::thread::panicking() {
-            panic!("the server panicked");
-        }
+        self.stop();
     }
+}
+
+fn serve(options: &Options, address: &str, limits: Limits) -> (String, Stopper, JoinHandle<()>) {
+    let options = options.clone();
+    let open = move |_: &str| Host::open(&options);
+    let server = Server::bind(address, open, limits).unwrap();
+    let (address, stopper) = (server.address().unwrap().to_string(), server.stopper());
+    (address, stopper, std::thread::spawn(move || server.run().unwrap()))
+}
+
+fn limits(lease: Duration, closed: Closed) -> Limits {
+    let mut limits = Limits::default();
+    (limits.lease, limits.closed) = (lease, closed);
+    limits
 }
 
 fn add<E: Park>(e: &E, addr: Addr) -> u64 {
@@ -262,37 +294,185 @@ fn cut(proxy: &TcpListener, server: &str, most: usize) -> usize {
     passed
 }
 
-#[test]
-fn a_connection_that_is_cut_at_any_byte_does_a_verb_whole_or_not() {
-    let both = Both::new("tcp-cuts");
-    let (here, word) = (both.here(), both.word(3));
-    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = proxy.local_addr().unwrap().to_string();
-    let (mut before, mut done, mut most) = (0, 0, 0);
-    loop {
-        let passed = std::thread::scope(|scope| {
-            let passing = scope.spawn(|| cut(&proxy, &both.address, most));
+/// What was cut, and what it came to.
+#[derive(Default)]
+struct Cuts {
+    added: u64,
+    done: u64,
+    gone_on: u64,
+}
+
+impl Cuts {
+    /// One client adds twice by a connection that is cut after so many bytes, and by further ones
+    /// that are not. Returns whether all of the first went through.
+    fn cut_at(&mut self, both: &Both, most: usize) -> bool {
+        let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = proxy.local_addr().unwrap().to_string();
+        let is_over = AtomicBool::new(false);
+        let word = both.word(3);
+        let (passed, ended) = std::thread::scope(|scope| {
+            let passing = scope.spawn(|| {
+                let passed = cut(&proxy, &both.address, most);
+                while !is_over.load(Ordering::SeqCst) {
+                    cut(&proxy, &both.address, usize::MAX);
+                }
+                passed
+            });
             let ended = Remote::connect(&address, "any", "test")
-                .and_then(|remote| remote.endpoint())
-                .map(|e| block_on(&e, e.faa64(word, 1)));
-            match ended {
-                Ok(Ok(())) => done += 1,
-                Ok(Err(Fault::Lost | Fault::Revoked)) | Err(_) => {}
-                Ok(Err(fault)) => panic!("{fault}"),
-            }
-            passing.join().unwrap()
+                .and_then(|r| r.endpoint())
+                .map(|e| [0, 1].map(|_| block_on(&e, e.faa64(word, 1))));
+            is_over.store(true, Ordering::SeqCst);
+            // The last one is for it.
+            drop(TcpStream::connect(&address));
+            (passing.join().unwrap(), ended)
         });
+        if let Ok([first, second]) = ended {
+            self.done += u64::from(first.is_ok()) + u64::from(second.is_ok());
+            self.gone_on += u64::from(first.is_ok() && second.is_ok());
+        }
+        let here = both.here();
         block_on(&here, here.read64(word)).unwrap();
         let now = here.old() as u64;
-        assert!(now == before || now == before + 1, "{before} became {now}");
-        assert!(now >= done, "what was acknowledged is there");
-        before = now;
-        if passed < most {
-            break;
-        }
-        most += 1;
+        assert!((self.added..=self.added + 2).contains(&now), "{} became {now}", self.added);
+        assert!(now >= self.done, "what was acknowledged is there");
+        self.added = now;
+        passed < most
     }
-    assert!(most > 60 && done > 0, "it was cut at {most} bytes");
+}
+
+/// Where the end of a connection says that the client is dead it finds itself dead; where it says
+/// nothing the client goes on by another one. Either way a verb is done whole or not.
+#[test]
+fn a_connection_that_is_cut_at_any_byte_does_a_verb_whole_or_not() {
+    for closed in [Closed::Death, Closed::Doubt] {
+        let both = Both::within("tcp-cuts", limits(Duration::from_secs(10), closed));
+        let mut cuts = Cuts::default();
+        let most = (0..).find(|most| cuts.cut_at(&both, *most)).unwrap();
+        assert!(most > 60 && cuts.done > 0, "it was cut at {most} bytes");
+        // Where it goes on it does all that it was told to, once.
+        assert_eq!(cuts.gone_on > 10, closed == Closed::Doubt, "{}", cuts.gone_on);
+        assert!(closed == Closed::Death || cuts.added == cuts.done);
+    }
+}
+
+/// What a client has lies in the region: its life, its record, its mail, what it waits for.
+#[test]
+fn a_server_that_is_restarted_goes_on_where_it_was() {
+    for closed in [Closed::Death, Closed::Doubt] {
+        let mut both = Both::within("tcp-restart", limits(Duration::from_secs(10), closed));
+        let (here, there) = (both.here(), both.there());
+        let (word, id) = (both.word(4), there.id());
+        let send = |number: u64| {
+            let to = Mailbox { endpoint: id, slot: Slot(1) };
+            block_on(&here, here.send(to, [number; 4])).unwrap();
+        };
+        for turn in 0..20 {
+            block_on(&there, there.faa64(word, 1)).unwrap();
+            there.publish(Slot(1), 2, turn);
+            send(turn * 3);
+            // Half of the times it is taken before, and the next server is to know that.
+            let early = if turn % 2 == 0 { there.receive(Slot(1)) } else { None };
+            both.restart(|both| {
+                assert!(here.is_alive(id), "its lease lasts");
+                send(turn * 3 + 1);
+                add(&both.here(), both.word(5));
+            });
+            assert_eq!(block_on(&there, there.faa64(word, 1)), Ok(()), "it goes on");
+            assert_eq!(there.old() as u64, turn * 2 + 1);
+            send(turn * 3 + 2);
+            there.show();
+            let record = there.record(id.index, Slot(1));
+            block_on(&here, here.read64(record.plus(16))).unwrap();
+            assert_eq!(here.old() as u64, turn);
+            block_on(&there, there.read64(word)).unwrap();
+            let mail: Vec<_> = early
+                .into_iter()
+                .chain(std::iter::from_fn(|| there.receive(Slot(1))))
+                .map(|envelope| (envelope.from, envelope.message[0]))
+                .collect();
+            let all = [0, 1, 2].map(|number| (here.id(), turn * 3 + number));
+            assert_eq!(mail, all, "each once, in order");
+        }
+        drop(there);
+        let gone = Wait { peers: &[id], patience: Patience::PARK, ..Wait::default() };
+        assert_eq!(block_on(&here, here.wait(gone)), Woken::PeerGone(id));
+    }
+}
+
+#[test]
+fn a_wait_goes_on_where_the_server_is_restarted() {
+    let mut both = Both::new("tcp-restart-waits");
+    let (word, there) = (both.word(1), both.there());
+    let watch = Wait { word: Some((word, 0)), patience: Patience::PARK, ..Wait::default() };
+    let here = both.here();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let (remote, begun) = (&both.address, Instant::now());
+            let there = Remote::connect(remote, "any", "test").unwrap().endpoint().unwrap();
+            loop {
+                block_on(&there, there.wait(watch));
+                if block_on(&there, there.read64(word)).is_ok() && there.old() != 0 {
+                    return begun.elapsed();
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        both.stopper.stop();
+        std::thread::sleep(Duration::from_millis(50));
+        let (_, stopper, thread) = serve(&both.options, &both.address, both.limits);
+        std::thread::sleep(Duration::from_millis(50));
+        add(&here, word);
+        assert!(waits.join().unwrap() < SOON);
+        stopper.stop();
+        thread.join().unwrap();
+    });
+    both.restart(|_| {});
+    assert!(block_on(&there, there.read64(word)).is_ok() || there.is_alive(there.id()));
+}
+
+#[test]
+fn an_endpoint_that_is_attached_while_there_is_no_server_comes_with_the_next() {
+    let mut both = Both::new("tcp-restart-attach");
+    let remote = Remote::connect(&both.address, "any", "test").unwrap();
+    let (word, first) = (both.word(1), remote.endpoint().unwrap());
+    for turn in 0..20 {
+        let attaching = std::thread::scope(|scope| {
+            let attaching = scope.spawn(|| {
+                let there = remote.endpoint().unwrap();
+                block_on(&there, there.faa64(word, 1)).unwrap();
+            });
+            both.restart(|_| std::thread::sleep(Duration::from_millis(turn / 4)));
+            attaching.join()
+        });
+        attaching.unwrap();
+        block_on(&first, first.read64(word)).unwrap();
+        assert_eq!(first.old() as u64, turn + 1);
+    }
+}
+
+/// The client knows it before those of the server's host, however long it is paused.
+#[test]
+fn a_lease_ends_where_no_server_comes_back() {
+    const LEASE: Duration = Duration::from_millis(400);
+    for closed in [Closed::Death, Closed::Doubt] {
+        let mut both = Both::within("tcp-leases", limits(LEASE, closed));
+        let here = both.here();
+        let remote = Remote::connect(&both.address, "any", "test").unwrap();
+        let there = remote.endpoint().unwrap();
+        std::thread::sleep(LEASE * 2);
+        assert!(here.is_alive(there.id()) && !remote.is_over(), "it is renewed");
+        both.stop();
+        let (stopped, id) = (Instant::now(), there.id());
+        let peers = [id];
+        let gone = Wait { peers: &peers, patience: Patience::PARK, ..Wait::default() };
+        while !matches!(block_on(&here, here.wait(gone)), Woken::PeerGone(_)) {}
+        assert!(remote.is_over(), "it knew before");
+        let lasted = stopped.elapsed();
+        assert!(lasted >= LEASE / 2 && lasted <= LEASE + Duration::from_millis(100), "{lasted:?}");
+        assert_eq!(block_on(&there, there.faa64(both.word(1), 1)), Err(Fault::Revoked));
+        both.restart(|_| {});
+        assert_eq!(block_on(&there, there.faa64(both.word(1), 1)), Err(Fault::Revoked), "for good");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use farlock_fabric::tcp::{AtOnce, Remote, TcpKeeper, TcpUnparker};
 use farlock_fabric::{
@@ -81,6 +82,14 @@ impl Region {
     /// Whether it is a server's, and the connection has ended.
     pub(crate) fn is_disconnected(&self) -> bool {
         matches!(self, Self::There(remote) if remote.is_over())
+    }
+
+    /// For how long what its lanes hold is theirs at least; `None` where no lease bounds that.
+    pub(crate) fn valid_for(&self) -> Option<Duration> {
+        match self {
+            Self::Here(_) => None,
+            Self::There(remote) => Some(remote.valid_for()),
+        }
     }
 
     /// See [`Host::reset`].

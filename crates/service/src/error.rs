@@ -171,7 +171,8 @@ pub enum LostReason {
     /// The region was removed or created anew.
     #[error("its region was removed or created anew")]
     RegionGone,
-    /// The connection to the server is over: what was held by it is others' to have.
+    /// The connection to the server is over, and no other was to be had before the lease ended:
+    /// what was held by it is others' to have.
     #[error("the connection to its server has ended")]
     Disconnected,
     /// The fabric turned this session away.
@@ -294,6 +295,7 @@ impl SessionError {
                 ConnectError::Absent { .. } => "region-absent",
                 ConnectError::NoSpace { .. } => "region-no-space",
                 ConnectError::Locked { .. } => "region-locked",
+                ConnectError::Served { .. } => "region-served",
                 ConnectError::Full { .. } => "region-full",
                 ConnectError::Unreachable { .. } => "server-unreachable",
                 ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => "server-silent",
@@ -330,6 +332,9 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
         }
         ConnectError::Locked { path } => {
             return format!("wait for it longer; `fuser -v {}` shows who it is", path.display());
+        }
+        ConnectError::Served { .. } => {
+            "use that one, or end it first: its clients go on with the next within their leases"
         }
         ConnectError::NoSpace { .. } => {
             "make room there, or raise the limit on files (ulimit -f) if there is one, or put \
@@ -493,6 +498,7 @@ mod tests {
             ConnectError::Untrusted { path: path.clone(), why: "it is open to others" },
             ConnectError::NoSpace { path: path.clone(), bytes: 1 },
             ConnectError::Locked { path: path.clone() },
+            ConnectError::Served { name: name.clone() },
             ConnectError::IncarnationsExhausted { name },
             ConnectError::Io { what: "open", path, source: refused() },
             ConnectError::Full { endpoints: 5 },

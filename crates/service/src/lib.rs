@@ -83,5 +83,5 @@ pub use inspect::{Life, LockView, Participant};
 pub use kv::{Kv, KvError};
 pub use observer::Observer;
 pub use region::{DEFAULT_REGION, RegionOptions};
-pub use server::{Server, Stopper};
+pub use server::{Closed, Server, ServerLimits, Stopper};
 pub use session::{Guard, Lock, Session};

@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use farlock_fabric::tcp::{self, Limits};
+use farlock_fabric::tcp;
+pub use farlock_fabric::tcp::{Closed, Limits as ServerLimits};
 use farlock_fabric::{ConnectError, Host};
 
 use crate::kv::hub::{STORE_OF, host_options};
@@ -38,10 +39,17 @@ use crate::{RegionOptions, SessionError};
 ///
 /// # Crashes
 ///
-/// A client that dies, or whose connection ends, has lost what it held as soon as the server is
-/// told so by its system; others have it then. When the server dies all its clients have lost what
-/// they held, at once for the processes of its host: [`Guard::lost`](crate::Guard::lost) says so,
-/// and a resource that checks tokens refuses them.
+/// A client of this host that dies has lost what it held at once: the end of its connection says so
+/// ([`Closed`]). A client elsewhere lives until its lease ends
+/// ([`lease`](ServerLimits::lease)), which it renews; one whose connection breaks and that is back
+/// by then has lost nothing, and nothing that it asked for is done twice.
+///
+/// The region outlives the server. One that is killed, stopped or replaced, and whose successor
+/// listens before the leases end, has lost nothing: holders hold, waiters wait in their places,
+/// clients see a pause. Otherwise its clients have lost what they held: each knows it
+/// ([`Guard::lost`](crate::Guard::lost), [`Guard::remaining`](crate::Guard::remaining)) before
+/// the processes of the server's host take over. A client that is paused, clock and all, finds out
+/// when it goes on; a resource that checks tokens refuses it.
 #[derive(Debug)]
 pub struct Server(tcp::Server);
 
@@ -54,15 +62,30 @@ impl Server {
     /// where it is missing.
     ///
     /// # Errors
-    /// See [`SessionError`].
+    /// See [`SessionError`]; another server may serve the region.
     pub fn bind(address: &str, options: &RegionOptions) -> Result<Self, SessionError> {
+        Self::bind_within(address, options, ServerLimits::default())
+    }
+
+    /// The same, within other limits than the usual ones.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn bind_within(
+        address: &str,
+        options: &RegionOptions,
+        limits: ServerLimits,
+    ) -> Result<Self, SessionError> {
         options.check_dirs()?;
         // What is wrong with it is known before a client comes.
         let host = Host::open(&options.of_host())?;
-        let options = options.clone();
+        let (options, name) = (options.clone(), options.name.clone());
         let open = move |name: &str| open(&options, &host, name);
-        let bound = tcp::Server::bind(address, open, Limits::default());
-        Ok(Self(bound.map_err(|source| ConnectError::System { what: "listen there", source })?))
+        let bound = tcp::Server::bind(address, open, limits);
+        let mut server =
+            bound.map_err(|source| ConnectError::System { what: "listen there", source })?;
+        server.open(&name)?;
+        Ok(Self(server))
     }
 
     /// Where it listens.
@@ -88,7 +111,8 @@ impl Server {
 }
 
 impl Stopper {
-    /// Has [`Server::run`] return soon. Its clients have lost what they held then.
+    /// Has [`Server::run`] return soon. Its clients hold on to what they have as long as their
+    /// leases last, for the next server.
     pub fn stop(&self) {
         self.0.stop();
     }

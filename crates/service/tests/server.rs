@@ -7,7 +7,7 @@ mod stage;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farlock::{AcquireError, Kv, LostReason, RegionOptions, ReleaseError, Session};
@@ -22,11 +22,11 @@ struct Serving {
 
 impl Serving {
     fn on(stage: &Stage) -> Self {
-        Self::listening(stage, "127.0.0.1:0")
+        Self::listening(stage, "127.0.0.1:0", &[])
     }
 
-    fn listening(stage: &Stage, address: &str) -> Self {
-        let mut serve = stage.farlock(&["serve", "--listen", address]);
+    fn listening(stage: &Stage, address: &str, options: &[&str]) -> Self {
+        let mut serve = stage.farlock(&[&["serve", "--listen", address], options].concat());
         let mut child = serve.stderr(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
@@ -40,6 +40,13 @@ impl Serving {
 
     fn session(&self) -> Session {
         Session::open(&self.options()).unwrap()
+    }
+
+    /// It is killed, and another one is started.
+    fn restart(&mut self, stage: &Stage, options: &[&str]) {
+        self.kill();
+        let address = self.address.clone();
+        *self = Self::listening(stage, &address, options);
     }
 
     fn kill(&mut self) {
@@ -265,9 +272,11 @@ fn guardian_of(pid: i32) -> i32 {
 #[test]
 fn who_held_by_a_killed_server_is_told() {
     let stage = Stage::new();
-    let mut server = Serving::on(&stage);
+    let mut server = Serving::listening(&stage, "127.0.0.1:0", &["--lease", "1"]);
     let there = server.session();
     let guard = there.lock("a").exclusive().blocking().unwrap();
+    let remaining = guard.remaining().unwrap();
+    assert!(remaining > Duration::ZERO && remaining < Duration::from_secs(1), "{remaining:?}");
     let file = stage.file("pid");
     let shell = format!("echo $$ > {}; exec sleep 60", file.display());
     let mut lock =
@@ -295,21 +304,79 @@ fn who_held_by_a_killed_server_is_told() {
     for name in ["a", "b", "c"] {
         drop(here.lock(name).exclusive().within(Duration::from_secs(2)).blocking().unwrap());
     }
-    // Another server goes on where it was.
-    let again = Serving::listening(&stage, &server.address);
+    // Another server has nothing left to go on with.
+    let again = Serving::listening(&stage, &server.address, &[]);
     let guard = again.session().lock("a").exclusive().blocking().unwrap();
     guard.release().blocking().unwrap();
 }
 
 #[test]
-fn a_server_that_ends_in_order_leaves_nothing_behind() {
+fn a_server_that_ends_in_order_leaves_locks_to_the_next() {
     let stage = Stage::new();
-    let mut server = Serving::on(&stage);
-    let guard = server.session().lock("a").exclusive().blocking().unwrap();
+    let mut server = Serving::listening(&stage, "127.0.0.1:0", &["--lease", "3"]);
+    let there = server.session();
+    let guard = there.lock("a").exclusive().blocking().unwrap();
     kill(pid(&server.child), Signal::TERM);
     assert!(server.child.wait().unwrap().success());
-    assert!(guard.release().blocking().is_err(), "it is lost");
-    drop(stage.session().lock("a").exclusive().at_once().blocking().unwrap());
+    let here = stage.session();
+    assert!(here.lock("a").exclusive().at_once().blocking().is_err(), "it is held");
+    assert_eq!(guard.lost_reason(), None);
+    server.restart(&stage, &["--lease", "3"]);
+    assert!(here.lock("a").exclusive().at_once().blocking().is_err(), "it is held still");
+    guard.release().blocking().unwrap();
+    drop(here.lock("a").exclusive().at_once().blocking().unwrap());
+    // Where none comes the lease ends, and its holder knows that first.
+    let guard = there.lock("a").exclusive().blocking().unwrap();
+    server.kill();
+    let killed = Instant::now();
+    let taken = here.lock("a").exclusive().within(Duration::from_secs(6)).blocking().unwrap();
+    assert_eq!(guard.lost_reason(), Some(LostReason::Disconnected));
+    assert!(taken.token() > guard.token());
+    let lasted = killed.elapsed();
+    assert!(lasted > Duration::from_secs(2) && lasted < Duration::from_secs(4), "{lasted:?}");
+}
+
+/// Whatever they were at, sessions go on where they were; each adds to a number that a lock alone
+/// protects, and none loses it.
+#[test]
+fn a_server_that_is_killed_and_restarted_loses_nothing() {
+    const RESTARTS: usize = 12;
+    let stage = Stage::new();
+    let mut server = Serving::on(&stage);
+    let (total, added) = (AtomicU64::new(0), AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..12 {
+            let (total, added, is_over) = (&total, &added, &is_over);
+            let options = if number % 4 == 0 { stage.options() } else { server.options() };
+            scope.spawn(move || {
+                let session = Session::open(&options).unwrap();
+                let (lock, own) = (session.lock("shared"), session.lock(format!("own-{number}")));
+                let mut last = None;
+                while !is_over.load(Ordering::Relaxed) {
+                    let held = own.shared().blocking().unwrap();
+                    let guard = lock.exclusive().blocking().unwrap();
+                    assert!(last < Some(guard.token()), "tokens increase");
+                    last = Some(guard.token());
+                    let seen = total.load(Ordering::Relaxed);
+                    std::thread::yield_now();
+                    total.store(seen + 1, Ordering::Relaxed);
+                    added.fetch_add(1, Ordering::Relaxed);
+                    guard.release().blocking().unwrap();
+                    held.release().blocking().unwrap();
+                }
+            });
+        }
+        for _ in 0..RESTARTS {
+            let before = added.load(Ordering::Relaxed);
+            stage.until(|| added.load(Ordering::Relaxed) > before + 100);
+            server.restart(&stage, &[]);
+        }
+        let before = added.load(Ordering::Relaxed);
+        stage.until(|| added.load(Ordering::Relaxed) > before + 100);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(total.into_inner(), added.into_inner());
 }
 
 #[test]
@@ -340,6 +407,7 @@ fn what_is_not_possible_is_said() {
         (vec!["kv", "ls", "--server", taken], 64, "usage"),
         (vec!["kv", "drop", "--server", taken, "--store", "s"], 64, "usage"),
         (vec!["serve", "--listen", taken], 69, "region-attach"),
+        (vec!["serve", "--listen", "127.0.0.1:0"], 69, "region-served"),
         (vec!["serve", "--listen", "0.0.0.0:0"], 64, "usage"),
         (vec!["serve", "--listen", "[::]:0"], 64, "usage"),
         (vec!["serve", "--listen", "nowhere"], 69, "region-attach"),

@@ -15,6 +15,7 @@ use super::parking::{Bucket, Unparker};
 use super::place::Control;
 use super::primitive::{AtomicU64, Ordering};
 use super::region::{REGION, Region};
+use super::table::Kind;
 use super::wide::Wide;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::RECORD_WORDS;
@@ -75,7 +76,7 @@ pub struct Shm<K> {
     pub(super) spinning: Spinning,
     pub(super) unparker: Unparker,
     /// Dropped before the region that its place is in.
-    keeper: K,
+    pub(super) keeper: K,
     pub(super) region: Region,
 }
 
@@ -100,12 +101,13 @@ pub(super) struct OwnSlot {
 impl OwnSlot {
     fn new(mapping: &Mapping, id: EndpointId, slot: Slot) -> Self {
         let cells = mapping.mailbox(id.index, slot).expect("a slot of a place");
-        let (state, empty) = cells.awaits(id.incarnation, 0);
+        let position = cells.first();
+        let (state, empty) = cells.awaits(id.incarnation, position);
         Self {
             next_state: Cell::new(NonNull::from(state)),
             empty: Cell::new(empty),
             cells: NonNull::from(cells),
-            position: Cell::new(0),
+            position: Cell::new(position),
         }
     }
 }
@@ -118,7 +120,7 @@ impl Region {
     /// # Errors
     /// See [`ConnectError`].
     pub fn endpoint(&self) -> Result<ShmEndpoint, ConnectError> {
-        let keeper = self.move_in(false, false)?;
+        let keeper = self.move_in(&Kind::default())?;
         Ok(Shm::new(self, keeper.id, keeper))
     }
 
@@ -128,7 +130,7 @@ impl Region {
     /// # Errors
     /// See [`ConnectError`].
     pub fn endpoint_tethered(&self) -> Result<ShmEndpoint, ConnectError> {
-        let keeper = self.move_in(true, false)?;
+        let keeper = self.move_in(&Kind { is_tethered: true, ..Kind::default() })?;
         Ok(Shm::new(self, keeper.id, keeper))
     }
 
@@ -141,7 +143,8 @@ impl Region {
     /// # Errors
     /// See [`ConnectError`].
     pub fn lane(&self, tethered: bool) -> Result<(Lane, Keeper), ConnectError> {
-        let keeper = self.move_in(tethered, true)?;
+        let kind = Kind { is_tethered: tethered, has_lane: true, ..Kind::default() };
+        let keeper = self.move_in(&kind)?;
         let kept = Kept::new(self, keeper.id.index);
         Ok((Shm::new(self, keeper.id, kept), keeper))
     }
@@ -155,8 +158,8 @@ impl ShmEndpoint {
 }
 
 impl<K> Shm<K> {
-    /// Whoever has just moved in under this name, in a place that `keeper` keeps.
-    fn new(region: &Region, id: EndpointId, keeper: K) -> Self {
+    /// The endpoint of this name, in a place that `keeper` keeps from now on.
+    pub(super) fn new(region: &Region, id: EndpointId, keeper: K) -> Self {
         let mapping = region.mapping();
         let layout = mapping.layout();
         let place = mapping.place(id.index).expect("a place just moved into");

@@ -42,6 +42,10 @@ pub trait PlaceKeeper: 'static {
     /// endpoint's own line. No cheaper word tells the keeper that a thread of this process stands
     /// between its look at the gate and its locked instruction.
     const IS_ELSEWHERE: bool;
+
+    /// A verb that changes memory has taken effect, and read this; no sleeper was woken yet.
+    #[inline(always)]
+    fn has_changed(&self, _old: u128) {}
 }
 
 /// Its thread leaves the place, or dies, between two verbs.
@@ -73,11 +77,13 @@ pub struct Keeper {
     pub(super) tether: Option<Tether>,
     /// Whether another value executes the verbs.
     pub(super) has_lane: bool,
+    /// Whether the place is left to the next server of its client, as a crash would leave it.
+    pub(super) is_left: bool,
     /// The process that attached: a forked child is another.
     pid: u32,
     /// The thread that attached: a thread that is nearly over no longer knows its name.
     thread: ThreadId,
-    region: Region,
+    pub(super) region: Region,
     _not_send: NotSend,
 }
 
@@ -92,7 +98,8 @@ impl Keeper {
         let (pid, region) = (region.process().pid, region.clone());
         let thread = std::thread::current().id();
         region.keepers().add(thread);
-        Self { id, tether, has_lane, pid, thread, region, _not_send: PhantomData }
+        let is_left = false;
+        Self { id, tether, has_lane, is_left, pid, thread, region, _not_send: PhantomData }
     }
 
     /// Whose place it keeps.
@@ -123,6 +130,10 @@ impl Drop for Keeper {
             return;
         }
         let mapping = self.region.mapping();
+        if self.is_left {
+            mapping.place(self.id.index).expect("an endpoint has a place").beacon.extinguish();
+            return self.region.keepers().remove(self.thread);
+        }
         let is_over = !self.has_lane || mapping.stop_lane(self.id);
         let tether = self.tether.take();
         let is_orphaned = tether.is_some() && planted(Planted::LeavesOrphan);

@@ -4,7 +4,7 @@
 //! 0        header          magic, layout, origin, capacities, published size
 //! 2 KiB    taken           a bit per place that may be occupied
 //! 4 KiB    parking table   512 bells, a cache line each
-//!          places          one per endpoint: beacon and identity, display, control
+//!          places          one per endpoint: beacon and identity, display, control, lease
 //!          mailboxes       one per slot: a head line and 4 cells of a line
 //!          records         one line per slot
 //! 64 KiB   heap            the words of users, to the published size
@@ -44,7 +44,7 @@ pub const REGION_BYTES_MAX: u64 = 1 << 40;
 pub(super) const LINE: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"farlock1");
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 const HEADER_BYTES: usize = 4096;
 /// Where the bits of taken places begin, in bytes.
 pub(super) const TAKEN_AT: usize = 2048;

@@ -176,6 +176,32 @@ impl Mailcells {
         Ok(())
     }
 
+    /// Which message comes next: the first that was not taken.
+    pub(super) fn first(&self) -> u64 {
+        let positions = self
+            .cells
+            .iter()
+            .map(|cell| CellState(cell.state.low.load(Ordering::Acquire)).position());
+        positions.min().expect("a mailbox has cells")
+    }
+
+    /// Ends the messages of senders that will never end them: each comes from nobody, and says
+    /// nothing.
+    #[cfg(all(feature = "tcp", not(shuttle)))]
+    pub(super) fn end_messages(&self, is_of: impl Fn(EndpointId) -> bool) {
+        for cell in &self.cells {
+            let old = cell.state.load_torn();
+            let (state, sender) =
+                (CellState(old as u64), EndpointId::from_bits((old >> 64) as u64));
+            if state.is_in(CellPhase::Claimed) && is_of(sender) {
+                let full = state.with(CellState::PHASE, CellPhase::Full as u64);
+                let new = u128::from(EndpointId::NOBODY.bits()) << 64 | u128::from(full.0);
+                // Where that fails the receiver has passed over it.
+                let _ = cell.state.compare_exchange(old, new);
+            }
+        }
+    }
+
     /// Where the message at this position shows first, and what stands there until then.
     pub(super) fn awaits(&self, receiver: u16, position: u64) -> (&AtomicU64, u64) {
         let empty = CellState::at(receiver, position, CellPhase::Free);
@@ -197,12 +223,23 @@ impl Mailcells {
             // Only its owner empties a mailbox: this was damaged, and is passed over.
             return Next::Coming(EndpointId::NOBODY);
         }
-        let sender = self.cell(position).state.high.load(Ordering::Acquire);
-        Next::Coming(EndpointId::from_bits(sender))
+        Next::Coming(self.sender(position))
+    }
+
+    /// The sender of the message at this position, which is there or coming.
+    pub(super) fn sender(&self, position: u64) -> EndpointId {
+        EndpointId::from_bits(self.cell(position).state.high.load(Ordering::Acquire))
     }
 
     /// Takes the message at this position, which is [`Next::Here`], and frees its cell.
     pub(super) fn take(&self, receiver: u16, position: u64) -> Envelope {
+        let envelope = self.read(position);
+        self.free(receiver, position);
+        envelope
+    }
+
+    /// The message at this position, which is [`Next::Here`].
+    pub(super) fn read(&self, position: u64) -> Envelope {
         let cell = self.cell(position);
         let from = EndpointId::from_bits(cell.state.high.load(Ordering::Relaxed));
         let mut message = [0; 4];
@@ -210,7 +247,6 @@ impl Mailcells {
             *value = word.load(Ordering::Relaxed);
         }
         let arrived = cell.arrived.load(Ordering::Relaxed);
-        self.free(receiver, position);
         Envelope { from, arrived, message }
     }
 

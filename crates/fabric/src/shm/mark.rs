@@ -7,6 +7,8 @@
 use std::fs::File;
 use std::io;
 
+use rustix::fs::OFlags;
+
 use super::latch::Latch;
 use super::tether::{open_again, set_lock, would_conflict};
 
@@ -22,7 +24,7 @@ pub(super) struct Marks {
 impl Marks {
     /// For the region in this file.
     pub(super) fn new(region_file: &File) -> io::Result<Self> {
-        Ok(Self { file: open_again(region_file)? })
+        Ok(Self { file: open_again(region_file, OFlags::RDONLY)? })
     }
 
     /// Marks a place that was seen without a mark under this latch.

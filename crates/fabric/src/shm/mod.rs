@@ -40,6 +40,7 @@
 //! | drawing its origin | a region without one, perhaps a skipped one | whoever opens it draws one |
 //! | attaching | a claimed place | the next attacher |
 //! | attached | a place whose beacon is out | whoever looks or waits, within microseconds |
+//! | a server, with places of clients elsewhere | places whose beacons are out; alive until their leases end | the next server, or whoever looks then |
 //! | keeping a lane | the same; its gate open until then | the same, behind a barrier |
 //! | within a verb | all of its effect, or none; a longer write may be torn | |
 //! | sending | a claimed cell | its receiver passes over it |
@@ -63,6 +64,7 @@ mod incarnation;
 mod keeper;
 mod latch;
 mod layout;
+mod lease;
 mod mailbox;
 mod mapping;
 mod mark;
@@ -80,6 +82,8 @@ mod region;
 mod robust;
 #[cfg(all(feature = "tcp", not(shuttle)))]
 pub(crate) mod serving;
+#[cfg(all(feature = "tcp", not(shuttle)))]
+mod succession;
 mod table;
 mod taken;
 #[cfg(test)]

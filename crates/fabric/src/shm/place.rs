@@ -1,6 +1,7 @@
 //! A place in the table of endpoints: who is in it, whether it lives, whether it may go on.
 
 use super::beacon::Beacon;
+use super::lease::LeaseLine;
 use super::primitive::{AtomicU32, AtomicU64, Ordering};
 use crate::error::Fault;
 
@@ -20,8 +21,12 @@ crate::word! {
         LANE lane: 1,
         /// In which lap of the table the place was claimed; wraps.
         LAP lap: 21,
+        /// Whether a server keeps the place for a client elsewhere: see [`lease`](super::lease).
+        LEASED leased: 1,
+        /// How many servers have kept it for its owner, wrapping.
+        SERVERS servers: 8,
         /// Zero.
-        REST rest: 16,
+        REST rest: 7,
     }
 }
 
@@ -48,16 +53,18 @@ impl Identity {
     }
 }
 
-/// A place. Three lines: what peers look at, what is displayed, what its owner looks at.
+/// A place. Four lines: what peers look at, what is displayed, what its owner looks at, and what
+/// keeps it while no server does.
 #[repr(C, align(64))]
 pub(super) struct Place {
     pub(super) beacon: Beacon,
     identity: AtomicU64,
     pub(super) display: Display,
     pub(super) control: Control,
+    pub(super) lease: LeaseLine,
 }
 
-const _: () = assert!(size_of::<Place>() == 192);
+const _: () = assert!(size_of::<Place>() == 256);
 
 impl Place {
     #[inline]

@@ -27,7 +27,7 @@ use super::primitive::AtomicU32;
 pub(super) const OWNER_MASK: u32 = !(futex::WAITERS | futex::OWNER_DIED);
 
 /// Bytes from one word that a list keeps to the next.
-pub(super) const STRIDE: usize = 192;
+pub(super) const STRIDE: usize = 256;
 
 /// A node of the list. Nobody but its thread and, after that one's end, the kernel looks at it.
 #[repr(C)]

@@ -10,7 +10,9 @@ use super::region::{REGION, Region};
 use crate::addr::{Addr, EndpointId};
 use crate::endpoint::{Nanos, Wait};
 
+pub(crate) use super::lease::Lease;
 pub(crate) use super::primitive::{Source, sleep, wake_all};
+pub(crate) use super::succession::{Before, LeasedEndpoint, Serving};
 pub(crate) use super::times::LOOK_AGAIN_NS;
 
 impl Region {

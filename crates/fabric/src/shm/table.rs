@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::barrier::{barrier, register_for_barriers};
 use super::keeper::Keeper;
 use super::latch::Latch;
+use super::lease::Lease;
 use super::mapping::Mapping;
 use super::mark;
 use super::parking::BUCKETS;
@@ -33,8 +34,20 @@ pub(super) enum Vital {
     /// Its thread is dead, so it executes nothing; a child holds its tether, so it counts as
     /// alive.
     Orphaned,
+    /// No server executes its verbs at the moment, and its client may come back with the next one.
+    Leased,
     /// Dead for good.
     Dead,
+}
+
+/// What an endpoint is to be.
+#[derive(Debug, Default)]
+pub(super) struct Kind {
+    pub(super) is_tethered: bool,
+    /// Whether threads of this process take turns to execute its verbs.
+    pub(super) has_lane: bool,
+    /// What keeps it while no server does, if it is a remote client's.
+    pub(super) lease: Option<Lease>,
 }
 
 impl Region {
@@ -55,7 +68,7 @@ impl Region {
     /// Moves the calling thread into a vacant place, the lowest whose bit is clear and whose latch
     /// nobody else has, of those for who acts or of those for who only reads. Waits for nobody but
     /// threads of this process.
-    pub(super) fn move_in(&self, tethered: bool, has_lane: bool) -> Result<Keeper, ConnectError> {
+    pub(super) fn move_in(&self, kind: &Kind) -> Result<Keeper, ConnectError> {
         let io = |source| ConnectError::System { what: "attach to the region", source };
         let _turn = self.attaching().map_err(io)?;
         self.keepers().check()?;
@@ -79,7 +92,7 @@ impl Region {
             let mut next = mapping.taken().first_clear_from(first, last);
             while let Some(index) = next {
                 if let Some(latch) = Latch::try_take(mapping.file(), index).map_err(io)?
-                    && let Some(keeper) = self.move_into(&latch, tethered, has_lane)?
+                    && let Some(keeper) = self.move_into(&latch, kind)?
                 {
                     return Ok(keeper);
                 }
@@ -91,17 +104,13 @@ impl Region {
 
     /// Moves the calling thread into this place, if it can be had; marks it where a lane will use
     /// it.
-    fn move_into(
-        &self,
-        latch: &Latch<'_>,
-        tethered: bool,
-        has_lane: bool,
-    ) -> Result<Option<Keeper>, ConnectError> {
+    fn move_into(&self, latch: &Latch<'_>, kind: &Kind) -> Result<Option<Keeper>, ConnectError> {
         let io = |what| move |source| ConnectError::System { what, source };
         let (mapping, index) = (self.mapping(), latch.index());
         mapping.taken().set(latch);
         let Some(incarnation) = mapping.claim(latch) else { return Ok(None) };
-        let tether = if tethered {
+        let has_lane = kind.has_lane;
+        let tether = if kind.is_tethered {
             match mapping.tethers().take(index).map_err(io("take a tether"))? {
                 Some(tether) => Some(tether),
                 None => return Ok(None),
@@ -113,7 +122,7 @@ impl Region {
             self.mark(latch).map_err(io("mark a place"))?;
         }
         let id = EndpointId { index, incarnation };
-        let initialised = mapping.initialise(self, id, tether.is_some(), has_lane);
+        let initialised = mapping.initialise(self, id, kind);
         let keeper = initialised.map(|done| done.then(|| Keeper::new(self, id, tether, has_lane)));
         // Who retires the region closes the gate of everybody whom it finds moved in.
         let keeper = match keeper {
@@ -252,8 +261,7 @@ impl Mapping {
         &self,
         region: &Region,
         id: EndpointId,
-        tethered: bool,
-        has_lane: bool,
+        kind: &Kind,
     ) -> Result<bool, ConnectError> {
         let place = self.place(id.index).expect("a claimed place");
         let is_writing = |sender| self.vital(sender) == Vital::Alive;
@@ -266,6 +274,7 @@ impl Mapping {
             record.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         place.control.open(id.incarnation);
+        place.lease.write(kind.lease.as_ref());
         let process = region.process();
         place.display.pid.store(process.pid, Ordering::Relaxed);
         place.display.orphaned.store(0, Ordering::Relaxed);
@@ -275,9 +284,10 @@ impl Mapping {
         place.beacon.light().map_err(|failed| ConnectError::NoBeacon { why: failed.0 })?;
         let claimed = place.identity();
         let occupied = claimed
-            .with(Identity::TETHERED, tethered.into())
+            .with(Identity::TETHERED, kind.is_tethered.into())
+            .with(Identity::LEASED, kind.lease.is_some().into())
             .with(Identity::EXPEDITED, register_for_barriers().into())
-            .with(Identity::LANE, has_lane.into())
+            .with(Identity::LANE, kind.has_lane.into())
             .in_phase(Phase::Occupied);
         assert!(place.replace(claimed, occupied), "a claimed place is its claimer's");
         // Before its first verb, so that a server tells of it before any effect of it.
@@ -366,6 +376,9 @@ impl Mapping {
     fn confirm_death(&self, place: &Place, identity: Identity, id: EndpointId) -> Vital {
         if identity.lane() != 0 {
             self.end_lane(place, identity, id);
+        }
+        if identity.leased() != 0 && !place.lease.is_over() {
+            return Vital::Leased;
         }
         // A tether that cannot be examined is taken for held: waiting is safe, a successor is not.
         if identity.tethered() != 0 && self.tethers().is_held(id.index).unwrap_or(true) {

@@ -114,11 +114,11 @@ impl Tether {
     }
 }
 
-/// Opens a region's file once more, for reading. A descriptor of its own has locks of its own, and
+/// Opens a region's file once more. A descriptor of its own has locks of its own, and
 /// the magic link names the very file that is mapped, whatever lies under its name by now.
-pub(super) fn open_again(region_file: &File) -> io::Result<File> {
+pub(super) fn open_again(region_file: &File, flags: OFlags) -> io::Result<File> {
     let link = format!("/proc/self/fd/{}", region_file.as_raw_fd());
-    let fd = match rustix::fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+    let fd = match rustix::fs::open(link, flags | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT) => return Err(io::Error::other("/proc is needed, and not mounted here")),
         opened => opened?,
     };

@@ -60,6 +60,7 @@ impl<K: PlaceKeeper> Shm<K> {
             Ok(()) => expected,
             Err(actual) => exchange_until_equal(word, actual, new),
         })?;
+        self.keeper.has_changed(old);
         bell.ring();
         // Last, so that whoever asks for it at once finds it in a register.
         self.results.set_old(old);
@@ -74,6 +75,7 @@ impl<K: PlaceKeeper> Shm<K> {
             .within(|| word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst))?;
         match swapped {
             Ok(old) => {
+                self.keeper.has_changed(old.into());
                 bell.ring();
                 self.results.set_old(old.into());
             }
@@ -87,6 +89,7 @@ impl<K: PlaceKeeper> Shm<K> {
         let (word, at) = self.word(addr)?;
         let bell = self.bell(at);
         let old = self.within(|| word.fetch_add(add, Ordering::SeqCst))?;
+        self.keeper.has_changed(old.into());
         bell.ring();
         self.results.set_old(old.into());
         Ok(())
@@ -102,6 +105,7 @@ impl<K: PlaceKeeper> Shm<K> {
             self.within(|| word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, &new))?;
         match swapped {
             Ok(old) => {
+                self.keeper.has_changed(old.into());
                 bell.ring();
                 self.results.set_old(old.into());
             }
@@ -129,6 +133,7 @@ impl<K: PlaceKeeper> Shm<K> {
         }
         let (words, at) = self.words(addr, data.len())?;
         self.within(|| store_all(words, data))?;
+        self.keeper.has_changed(0);
         // Every line has a bell of its own.
         let last = at + (data.len() as u64 - 1) * 8;
         for line in at / LINE as u64..=last / LINE as u64 {
@@ -147,11 +152,12 @@ impl<K: PlaceKeeper> Shm<K> {
         let mailbox = mapping.mailbox(receiver.index, to.slot).ok_or(Fault::PeerGone)?;
         self.control().admit()?;
         // An orphan executes nothing any more, so it receives nothing either.
-        if mapping.vital(receiver) != Vital::Alive {
+        if !matches!(mapping.vital(receiver), Vital::Alive | Vital::Leased) {
             return Err(Fault::PeerGone);
         }
         let from = self.identity();
         self.within(|| mailbox.send(receiver.incarnation, from, message, boot_time))??;
+        self.keeper.has_changed(0);
         mailbox.bell.ring();
         Ok(())
     }

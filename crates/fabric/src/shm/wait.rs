@@ -135,7 +135,8 @@ impl<K> Shm<K> {
         self.region.mapping().vital(peer) == Vital::Dead
     }
 
-    /// Whether a message can be taken. Passes over messages whose senders died writing them.
+    /// Whether a message can be taken. Passes over messages whose senders died writing them, and
+    /// over those of nobody.
     #[inline(always)]
     pub(super) fn has_mail(&self, slot: Slot) -> bool {
         !self.is_mailbox_empty(slot) && self.has_message(slot)
@@ -150,10 +151,16 @@ impl<K> Shm<K> {
             let (cells, position) = self.mailbox(slot);
             let sender = match cells.next(receiver, position) {
                 Next::Empty => return false,
-                Next::Here => return true,
+                Next::Here if cells.sender(position).is_somebody() => return true,
+                Next::Here => {
+                    cells.free(receiver, position);
+                    self.advance(slot);
+                    continue;
+                }
                 Next::Coming(sender) => sender,
             };
-            if self.region.mapping().vital(sender) == Vital::Alive {
+            // A server that comes back finishes what the last one of its client began.
+            if matches!(self.region.mapping().vital(sender), Vital::Alive | Vital::Leased) {
                 return false;
             }
             // It may have finished just before it died.
@@ -231,7 +238,7 @@ impl<K> Shm<K> {
                     parked.sources.push((key, Source::of(futex, value)));
                     parked.beacons.push((key, peer.index));
                 }
-                // Only a tether keeps it alive, and nothing rings when that is let go.
+                // Only a tether or a lease keeps it alive, and nothing rings when that ends.
                 None => is_behind_an_orphan = true,
             }
         }

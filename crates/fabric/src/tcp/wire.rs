@@ -14,17 +14,13 @@ use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MA
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farlock\x01");
 
 /// The version of what this module says. Both sides must speak the same.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// Bytes of the longest frame: a chain of the longest writes, and what goes with each.
 pub(super) const FRAME_MAX: usize = CHAIN_MAX * (WORDS_MAX * 8 + 32) + 64;
 
 /// Bytes of a frame's length.
 pub(super) const HEAD: usize = 4;
-
-/// Messages of a slot that a client is sent ahead of their receipt: the mailbox of a lane, as far
-/// as other clients of the server see it.
-pub(super) const AHEAD_MAX: u8 = 16;
 
 /// Peers that one wait, or one question, names at most.
 pub(super) const PEERS_MAX: usize = 256;
@@ -45,7 +41,7 @@ pub(super) mod request {
     pub(in super::super) const WAIT: u8 = 6;
     /// A wait is over, for reasons of the client's own.
     pub(in super::super) const END_WAIT: u8 = 7;
-    /// The oldest message of a slot was taken.
+    /// The messages of a slot were taken, up to the one with this number.
     pub(in super::super) const TOOK: u8 = 8;
     /// Whether these peers live, and whether there is mail.
     pub(in super::super) const ASK: u8 = 9;
@@ -53,6 +49,13 @@ pub(super) mod request {
     pub(in super::super) const CALL: u8 = 10;
     /// The first and only of a tether's connection: magic, version, its secret.
     pub(in super::super) const TETHER: u8 = 11;
+    /// The first of a connection that goes on where another one broke: magic, version, the region's
+    /// name, the client's secret.
+    pub(in super::super) const RESUME: u8 = 12;
+    /// Behind it, a lane that lives, and by slot the number of the message that it takes next.
+    pub(in super::super) const LANE: u8 = 13;
+    /// Behind those, that there are no others.
+    pub(in super::super) const LANES_END: u8 = 14;
 }
 
 /// What a frame says that the server sends.
@@ -75,6 +78,8 @@ pub(super) mod reply {
     pub(in super::super) const ANSWER: u8 = 8;
     /// Those that connect by this name find another region.
     pub(in super::super) const GONE: u8 = 9;
+    /// A lane that the client goes on with is dead.
+    pub(in super::super) const DEAD: u8 = 10;
 }
 
 /// The questions of a call.
@@ -87,6 +92,8 @@ pub(super) mod call {
     pub(in super::super) const PEERS: u8 = 3;
     /// What a tether of this lane is to say.
     pub(in super::super) const TETHER: u8 = 4;
+    /// The client's lease begins anew.
+    pub(in super::super) const RENEW: u8 = 5;
 }
 
 /// The next frame of these bytes, and how many bytes it and its length take; `None` until all of
@@ -157,6 +164,13 @@ impl<'b> Framing<'b> {
         self.u16(end as u16);
         self.bytes.extend_from_slice(&text.as_bytes()[..end]);
         self
+    }
+
+    /// Copies the frame, as far as it is written and as if that were all.
+    pub(super) fn copy_to(&self, into: &mut Vec<u8>) {
+        let frame = &self.bytes[self.begin..];
+        into.extend_from_slice(&((frame.len() - HEAD) as u32).to_le_bytes());
+        into.extend_from_slice(&frame[HEAD..]);
     }
 
     /// Writes the length, now that it is known.
@@ -421,12 +435,12 @@ const FAULTS: [Fault; 9] = [
     Fault::Unsupported,
 ];
 
-fn status_code(ended: Result<(), Fault>) -> u8 {
+pub(super) fn status_code(ended: Result<(), Fault>) -> u8 {
     let number = |fault| FAULTS.iter().position(|known| *known == fault);
     ended.err().map_or(0, |fault| number(fault).expect("a fault of the list") as u8 + 1)
 }
 
-fn status_of(code: u8) -> Result<Result<(), Fault>, Garbled> {
+pub(super) fn status_of(code: u8) -> Result<Result<(), Fault>, Garbled> {
     match usize::from(code).checked_sub(1) {
         None => Ok(Ok(())),
         Some(number) => match FAULTS.get(number) {

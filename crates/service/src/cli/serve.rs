@@ -1,9 +1,10 @@
 //! `farlock serve`: a memory server.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::time::Duration;
 
 use farlock::text::shown;
-use farlock::{DEFAULT_REGION, Server, SessionError};
+use farlock::{Closed, DEFAULT_REGION, Server, ServerLimits, SessionError};
 use farlock_fabric::ConnectError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -15,8 +16,10 @@ use super::report::{Exit, Failure, say};
 ///
 /// `farlock lock --server HOST:PORT`, `farlock kv --server`, `farlock ls --server`, and sessions of
 /// programs use it; commands and programs of this host go on to use the region directly, and all
-/// exclude each other. A client that dies, or whose connection ends, loses what it held at once;
-/// when the server ends, all its clients lose what they held.
+/// exclude each other. A client of this host that dies loses what it held at once; one elsewhere
+/// when its lease ends, unless it is back by then. When the server ends, or is killed, its clients
+/// hold on to what they have until their leases end; a server that is started by then goes on where
+/// the last one stopped.
 ///
 /// Nothing is encrypted, and every client that can connect, other users of this host among them,
 /// can use and damage the region: so it listens on this host alone, unless --plaintext says that
@@ -35,6 +38,34 @@ pub(super) struct Args {
     /// Also listen where other hosts can connect: everything is sent in the clear.
     #[arg(long)]
     plaintext: bool,
+    /// How long a client lives that is not heard of: it renews its lease four times as often.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = lease)]
+    lease: Duration,
+    /// What the end of a connection says of the client: that it is dead, or, since what lies
+    /// between the hosts can end it too, nothing. By itself it says so of clients of this host.
+    #[arg(long, value_name = "SAYS", default_value = "auto")]
+    closed: ClosedSays,
+}
+
+/// What the end of a connection says.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ClosedSays {
+    /// Of a client of this host that it is dead, of others nothing.
+    Auto,
+    /// That the client is dead.
+    Death,
+    /// Nothing.
+    Doubt,
+}
+
+/// A number of seconds that a lease may last.
+fn lease(text: &str) -> Result<Duration, String> {
+    const RANGE: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_owned())?;
+    if !RANGE.contains(&seconds) {
+        return Err("0.1 to 3600 seconds are possible".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
@@ -44,7 +75,14 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let failed = |error| Failure::system("signals cannot be awaited", error);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let options = places.options.clone().named(&args.region).labelled("farlock serve");
-    let server = Server::bind(&args.listen, &options)?;
+    let mut limits = ServerLimits::default();
+    limits.lease = args.lease;
+    limits.closed = match args.closed {
+        ClosedSays::Auto => Closed::Auto,
+        ClosedSays::Death => Closed::Death,
+        ClosedSays::Doubt => Closed::Doubt,
+    };
+    let server = Server::bind_within(&args.listen, &options, limits)?;
     let address = server.address().map_err(|error| Failure::system("the address", error))?;
     let (stopper, closer) = (server.stopper(), signals.handle());
     let waiting = std::thread::spawn(move || {

@@ -49,11 +49,15 @@ impl Guard {
         self.mode
     }
 
-    /// For how long the lock is certain to be held if nothing is heard any more: `None` where no
-    /// lease bounds it, which in shared memory is always so. There it is held until it is released
-    /// or the process dies. Zero once it is lost.
+    /// For how long the lock is certain to be held if nothing is heard of the server any more, by
+    /// this host's clock, suspended time counted: `None` where no lease bounds it, which in shared
+    /// memory is always so. There it is held until it is released or the process dies. Zero once
+    /// it is lost.
     pub fn remaining(&self) -> Option<Duration> {
-        self.lost_reason().map(|_| Duration::ZERO)
+        match self.lost_reason() {
+            Some(_) => Some(Duration::ZERO),
+            None => self.handle.name.hub.region.valid_for(),
+        }
     }
 
     /// How the lock was lost, if it was: in shared memory only with its region or session. In a

@@ -8,6 +8,7 @@ use super::channel::Channel;
 use super::inbox::Inbox;
 use crate::addr::EndpointId;
 use crate::connection::Peer;
+use crate::endpoint::Nanos;
 use crate::error::{ConnectError, Garbled};
 use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{Fields, Framing, call, reply, request};
@@ -24,10 +25,11 @@ impl Channel {
         bell: &Unparker,
     ) -> Result<EndpointId, ConnectError> {
         let owner = &self.owner;
-        self.say(request::ATTACH, |frame| {
+        let epoch = self.say(request::ATTACH, |frame| {
             frame.u32(number).u32(owner.pid).u64(owner.started_ticks).text(&owner.label);
         });
-        let answer = self.answer(inbox, bell)?;
+        let until = boot_time() + PATIENCE.as_nanos() as Nanos;
+        let answer = self.answer(inbox, bell, epoch, until)?;
         self.read_answer(&answer, reply::ATTACHED, |fields| {
             let id = fields.id()?;
             if id.is_somebody() { Ok(id) } else { Err(Garbled("an endpoint in it is nobody")) }
@@ -53,6 +55,14 @@ impl Channel {
         self.read_answer(&answer, reply::ANSWER, |fields| fields.u128())
     }
 
+    /// Has the server take this client for alive for another lease.
+    pub(super) fn ask_to_renew(&self, until: Nanos) -> Result<(), ConnectError> {
+        let answer = self.ask_until(until, |frame| {
+            frame.u8(call::RENEW);
+        })?;
+        self.read_answer(&answer, reply::ANSWER, |_| Ok(()))
+    }
+
     /// The endpoints that are there.
     pub(super) fn peers(&self) -> Result<Vec<Peer>, ConnectError> {
         let answer = self.ask(|frame| {
@@ -64,26 +74,47 @@ impl Channel {
         })
     }
 
-    fn ask(&self, question: impl FnOnce(&mut Framing<'_>)) -> Result<Vec<u8>, ConnectError> {
+    /// Asks again where the connection broke before the answer came.
+    fn ask(&self, question: impl Fn(&mut Framing<'_>)) -> Result<Vec<u8>, ConnectError> {
+        let until = boot_time() + PATIENCE.as_nanos() as Nanos;
+        loop {
+            match self.ask_until(until, &question) {
+                Err(ConnectError::HungUp { .. }) if !self.is_over() => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    fn ask_until(
+        &self,
+        until: Nanos,
+        question: impl Fn(&mut Framing<'_>),
+    ) -> Result<Vec<u8>, ConnectError> {
         let bell = Unparker::default();
         let (number, inbox) = (self.number(), Arc::new(Inbox::of(0, bell.clone())));
         self.enter(number, &inbox);
-        self.say(request::CALL, |frame| question(frame.u32(number)));
-        let answer = self.answer(&inbox, &bell);
+        let epoch = self.say(request::CALL, |frame| question(frame.u32(number)));
+        let answer = self.answer(&inbox, &bell, epoch, until);
         self.leave(number);
         answer
     }
 
-    /// The frame that answers.
-    fn answer(&self, inbox: &Inbox, bell: &Unparker) -> Result<Vec<u8>, ConnectError> {
-        let until = boot_time() + PATIENCE.as_nanos() as u64;
+    /// The frame that answers what was said after the connection had broken so often.
+    fn answer(
+        &self,
+        inbox: &Inbox,
+        bell: &Unparker,
+        epoch: u32,
+        until: Nanos,
+    ) -> Result<Vec<u8>, ConnectError> {
         self.flush();
         loop {
             let mut state = inbox.state();
             if let Some(answer) = state.answer.take() {
                 return Ok(answer);
             }
-            let (is_over, is_late) = (state.is_over, boot_time() >= until);
+            let is_over = state.is_over || state.epoch != epoch;
+            let is_late = boot_time() >= until;
             drop(state);
             let server = self.server.clone();
             if is_over {

@@ -19,15 +19,18 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::bell::{Interrupt, Unparker};
+use super::facts::Facts;
+use super::greeting::{PATIENCE, greet, read_greeting};
 use super::inbox::{Done, Inbox};
-use crate::addr::{Addr, EndpointId, RegionId, Slot};
-use crate::connection::Origin;
+use crate::addr::{EndpointId, Slot};
 use crate::endpoint::{Envelope, Nanos};
-use crate::error::Garbled;
+use crate::error::{ConnectError, Garbled};
 use crate::shm::serving::Owner;
-use crate::tcp::clock::{boot_id, boot_time};
+use crate::tcp::clock::boot_time;
 use crate::tcp::silence::keep_alive;
-use crate::tcp::wire::{Ended, Fields, Framing, next_frame, reply, take_end, take_woken};
+use crate::tcp::wire::{
+    Ended, Fields, Framing, MAGIC, VERSION, next_frame, reply, request, take_end, take_woken,
+};
 
 /// How long what was published may lie before it is sent.
 const LATE: Duration = Duration::from_millis(1);
@@ -42,61 +45,8 @@ pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes taken from the system at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// What the server says of the region.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Facts {
-    pub(super) origin: Origin,
-    pub(super) heap: Addr,
-    pub(super) heap_bytes: u64,
-    pub(super) records: Addr,
-    /// Places of endpoints that act.
-    pub(super) acting: u16,
-    /// All places.
-    pub(super) all: u16,
-    pub(super) slots: u8,
-    /// A time on the server's clock, and one on the client's that was not later.
-    clocks: (Nanos, Nanos),
-}
-
-impl Facts {
-    pub(super) fn take(fields: &mut Fields<'_>, asked_at: Nanos) -> Result<Self, Garbled> {
-        let origin = Origin { incarnation: fields.u16()?, first_count: fields.u64()? };
-        let facts = Self {
-            origin,
-            heap: Addr::from_bits(fields.u64()?),
-            heap_bytes: fields.u64()?,
-            records: Addr::from_bits(fields.u64()?),
-            acting: fields.u16()?,
-            all: fields.u16()?,
-            slots: fields.u8()?,
-            clocks: same_time((fields.u64()?, fields.u128()?), asked_at),
-        };
-        let is_sound = facts.heap.region() != RegionId(0) && facts.slots > 0 && facts.all > 0;
-        if is_sound { Ok(facts) } else { Err(Garbled("its facts are not those of a region")) }
-    }
-
-    /// Whether server and client read the same clock.
-    pub(super) fn has_one_clock(&self) -> bool {
-        self.clocks.0 == self.clocks.1
-    }
-
-    /// A time of the server on the client's clock: never later than it was.
-    fn on_own_clock(&self, theirs: Nanos) -> Nanos {
-        let (server, client) = self.clocks;
-        (client as i64).wrapping_add(theirs.wrapping_sub(server) as i64).max(0) as Nanos
-    }
-}
-
-/// A time that the server's clock had after the client asked for it, and a time of the client's
-/// clock that was not later. Where both read the clock of one kernel, it is the same time.
-fn same_time((theirs, boot): (Nanos, u128), asked_at: Nanos) -> (Nanos, Nanos) {
-    let is_one_clock = boot == boot_id() && boot != 0 && (asked_at..=boot_time()).contains(&theirs);
-    (theirs, if is_one_clock { theirs } else { asked_at })
-}
-
 #[derive(Debug)]
 pub(super) struct Channel {
-    stream: TcpStream,
     pub(super) server: String,
     pub(super) region: String,
     /// Whose it is.
@@ -111,21 +61,29 @@ pub(super) struct Channel {
     /// By index, the incarnation of the endpoint that lives there as far as was told; or 0.
     known: Box<[AtomicU16]>,
     pub(super) heap_bytes: AtomicU64,
+    /// The connection is over, and the lane's endpoints may live: another one is sought.
+    is_broken: AtomicBool,
+    /// Until when its endpoints live, whatever becomes of the connection.
+    valid_until: AtomicU64,
     is_over: AtomicBool,
     is_gone: AtomicBool,
     numbers: AtomicU32,
     late: Arc<Late>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Outgoing {
+    stream: Arc<TcpStream>,
     bytes: Vec<u8>,
     sent: usize,
+    /// How often the connection broke.
+    epoch: u32,
 }
 
 /// What was read and is not complete yet.
 #[derive(Debug)]
 struct Incoming {
+    stream: Arc<TcpStream>,
     bytes: Vec<u8>,
     filled: usize,
 }
@@ -141,6 +99,7 @@ struct Late {
 #[derive(Debug, Default)]
 struct Wants {
     flush: bool,
+    resume: bool,
     end: bool,
 }
 
@@ -156,25 +115,25 @@ impl Channel {
         (server, region): (String, String),
         owner: Owner,
         facts: Facts,
-        rest: &[u8],
+        (asked_at, rest): (Nanos, &[u8]),
     ) -> io::Result<Arc<Self>> {
-        stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
-        keep_alive(&stream)?;
-        let mut bytes = rest.to_vec();
-        bytes.resize(rest.len() + READ_BYTES, 0);
+        prepare(&stream)?;
+        let stream = Arc::new(stream);
+        let outgoing = Outgoing { stream: stream.clone(), bytes: Vec::new(), sent: 0, epoch: 0 };
         let channel = Arc::new(Self {
-            stream,
             server,
             region,
             owner,
             facts,
-            outgoing: Mutex::default(),
-            incoming: Mutex::new(Incoming { bytes, filled: rest.len() }),
+            outgoing: Mutex::new(outgoing),
+            incoming: Mutex::new(Incoming::behind(rest, stream)),
             inboxes: Mutex::default(),
             sleepers: Mutex::default(),
             interrupt: Arc::new(Interrupt::new()?),
             known: (0..=facts.all).map(|_| AtomicU16::new(0)).collect(),
             heap_bytes: AtomicU64::new(facts.heap_bytes),
+            is_broken: AtomicBool::new(false),
+            valid_until: AtomicU64::new(facts.lease.until(asked_at)),
             is_over: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             numbers: AtomicU32::new(0),
@@ -185,7 +144,8 @@ impl Channel {
         is_sound.map_err(io::Error::other)?;
         let (weak, late) = (Arc::downgrade(&channel), Arc::clone(&channel.late));
         let thread = std::thread::Builder::new().name("farlock-tcp".to_owned());
-        thread.spawn(move || send_what_lies(&weak, &late))?;
+        let renews_at = facts.lease.renews_at(asked_at);
+        thread.spawn(move || look_after(&weak, &late, renews_at))?;
         Ok(channel)
     }
 
@@ -195,19 +155,32 @@ impl Channel {
     }
 
     pub(super) fn enter(&self, number: u32, inbox: &Arc<Inbox>) {
+        let outgoing = lock(&self.outgoing);
         lock(&self.inboxes).insert(number, Arc::clone(inbox));
-        if self.is_over() {
-            inbox.put(None, |state| state.is_over = true);
-        }
+        inbox.put(None, |state| {
+            state.epoch = outgoing.epoch;
+            state.is_over = self.is_over.load(Ordering::SeqCst);
+        });
     }
 
     pub(super) fn leave(&self, number: u32) {
         lock(&self.inboxes).remove(&number);
     }
 
-    /// Whether the connection is over: nothing will come any more.
+    /// Whether its endpoints are dead, or may be: nothing will come any more.
     pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
+        let is_timed = !self.facts.lease.is_by_connection || self.is_broken();
+        self.is_over.load(Ordering::SeqCst) || is_timed && self.valid_for() == 0
+    }
+
+    /// For how long its endpoints live at least.
+    pub(super) fn valid_for(&self) -> Nanos {
+        self.valid_until.load(Ordering::SeqCst).saturating_sub(boot_time())
+    }
+
+    /// Whether there is no connection at the moment.
+    fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::SeqCst)
     }
 
     /// Whether the server said that others find another region by this name.
@@ -229,12 +202,14 @@ impl Channel {
 
     // Sending.
 
-    /// Writes frames behind what others have said. They are sent with the next flush.
-    pub(super) fn say(&self, kind: u8, fill: impl FnOnce(&mut Framing<'_>)) {
+    /// Writes frames behind what others have said. They are sent with the next flush. Returns how
+    /// often the connection had broken: once that is more, they were perhaps not sent.
+    pub(super) fn say(&self, kind: u8, fill: impl FnOnce(&mut Framing<'_>)) -> u32 {
         let mut outgoing = lock(&self.outgoing);
         let mut frame = Framing::new(&mut outgoing.bytes, kind);
         fill(&mut frame);
         frame.end();
+        outgoing.epoch
     }
 
     /// What was said is to be sent soon, also without a flush.
@@ -252,10 +227,13 @@ impl Channel {
     /// Sends what was said, as far as the system takes it now. Returns whether anything is left.
     pub(super) fn flush(&self) -> bool {
         let mut outgoing = lock(&self.outgoing);
-        let Outgoing { bytes, sent } = &mut *outgoing;
+        if self.is_broken() {
+            return false;
+        }
+        let Outgoing { stream, bytes, sent, .. } = &mut *outgoing;
         while *sent < bytes.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match send(&self.stream, &bytes[*sent..], flags) {
+            match send(&**stream, &bytes[*sent..], flags) {
                 Ok(count) => *sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return true,
@@ -307,8 +285,9 @@ impl Channel {
         (bell.hear(), is_next)
     }
 
-    /// Blocks until a look finds something, at a thing that only the server brings; or that nothing
-    /// came by this time: then the connection is over. What else rings the bell is heard later.
+    /// Blocks until a look finds something, at a thing that only the server brings, or that the end
+    /// of the connection brings: where nothing came by this time the connection is given up. What
+    /// else rings the bell is heard later.
     pub(super) fn block_until<T>(
         &self,
         bell: &Unparker,
@@ -339,7 +318,7 @@ impl Channel {
                 was_rung |= rang;
                 is_next |= is_passed_on;
                 if boot_time() >= until {
-                    self.end();
+                    self.give_up();
                 }
             }
         };
@@ -369,11 +348,12 @@ impl Channel {
     }
 
     fn try_read(&self) -> Option<MutexGuard<'_, Incoming>> {
-        match self.incoming.try_lock() {
-            Ok(incoming) => Some(incoming),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        let incoming = match self.incoming.try_lock() {
+            Ok(incoming) => incoming,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        (!self.is_broken()).then_some(incoming)
     }
 
     /// Reads until something came, the bell rings, or a time.
@@ -385,7 +365,7 @@ impl Channel {
         let is_left = self.flush();
         let wants = if is_left { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let mut fds =
-            [PollFd::new(&self.stream, wants), PollFd::new(&*self.interrupt, PollFlags::IN)];
+            [PollFd::new(&*incoming.stream, wants), PollFd::new(&*self.interrupt, PollFlags::IN)];
         let left = until.map(|until| {
             let left = until.saturating_sub(boot_time());
             let tv_nsec = (left % 1_000_000_000) as _;
@@ -407,16 +387,17 @@ impl Channel {
     /// Takes everything that has come. Where the first of it may be waited for, `flags` say so.
     fn drain(&self, incoming: &mut Incoming, own: &Unparker, mut flags: RecvFlags) {
         loop {
-            let read = recv(&self.stream, &mut incoming.bytes[incoming.filled..], flags);
+            let stream = Arc::clone(&incoming.stream);
+            let read = recv(&*stream, &mut incoming.bytes[incoming.filled..], flags);
             let has_waited = !flags.contains(RecvFlags::DONTWAIT);
             flags = RecvFlags::DONTWAIT;
             match read.map(|(_, count)| count) {
-                Ok(0) => return self.end(),
+                Ok(0) => return self.break_off(incoming),
                 Ok(count) => {
                     incoming.filled += count;
                     let is_all = incoming.filled < incoming.bytes.len();
                     if self.dispatch(incoming, own).is_err() {
-                        return self.end();
+                        return self.break_off(incoming);
                     }
                     if is_all {
                         return;
@@ -424,7 +405,7 @@ impl Channel {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if !has_waited => return,
-                Err(_) => return self.end(),
+                Err(_) => return self.break_off(incoming),
             }
         }
     }
@@ -470,28 +451,35 @@ impl Channel {
                 inbox.put(Some(own), |state| state.woken.push((key, woken)));
             }
             reply::MAIL => {
-                let (slot, envelope) = self.envelope_of(&mut fields)?;
+                let (slot, message, envelope) = self.envelope_of(&mut fields)?;
                 fields.end()?;
                 inbox.put(Some(own), |state| {
                     if let Some(mail) = state.mail.get_mut(usize::from(slot.0)) {
-                        mail.push_back(envelope);
+                        mail.push_back((message, envelope));
                     }
                 });
             }
+            reply::DEAD => {
+                fields.end()?;
+                inbox.put(Some(own), |state| state.is_over = true);
+            }
             reply::ATTACHED | reply::ANSWER | reply::DECLINED => {
                 let answer = [&[kind], fields.0].concat();
-                inbox.put(Some(own), |state| state.answer = Some(answer));
+                inbox.put(Some(own), |state| {
+                    state.is_attached |= kind == reply::ATTACHED;
+                    state.answer = Some(answer);
+                });
             }
             _ => return Err(Garbled("its kind is unknown")),
         }
         Ok(())
     }
 
-    fn envelope_of(&self, fields: &mut Fields<'_>) -> Result<(Slot, Envelope), Garbled> {
-        let (slot, from) = (Slot(fields.u8()?), fields.id()?);
+    fn envelope_of(&self, fields: &mut Fields<'_>) -> Result<(Slot, u64, Envelope), Garbled> {
+        let (slot, number, from) = (Slot(fields.u8()?), fields.u64()?, fields.id()?);
         let arrived = self.facts.on_own_clock(fields.u64()?);
         let message = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
-        Ok((slot, Envelope { from, arrived, message }))
+        Ok((slot, number, Envelope { from, arrived, message }))
     }
 
     fn hear_of_a_peer(&self, mut fields: Fields<'_>) -> Result<(), Garbled> {
@@ -507,14 +495,141 @@ impl Channel {
         Ok(())
     }
 
-    /// Nothing will come any more: tells everybody.
+    // The end of the connection.
+
+    /// Nothing comes any more. The reader finds out, and breaks off.
+    pub(super) fn give_up(&self) {
+        let _ = lock(&self.outgoing).stream.shutdown(Shutdown::Both);
+    }
+
+    /// The connection is over, as its reader has found. What was published, and what was posted and
+    /// not answered, is to be said again.
+    #[cold]
+    fn break_off(&self, _reader: &mut Incoming) {
+        let mut outgoing = lock(&self.outgoing);
+        let _ = outgoing.stream.shutdown(Shutdown::Both);
+        self.is_broken.store(true, Ordering::SeqCst);
+        outgoing.epoch += 1;
+        outgoing.sent = 0;
+        let inboxes: Vec<_> =
+            lock(&self.inboxes).iter().map(|(number, inbox)| (*number, inbox.clone())).collect();
+        outgoing.bytes.clear();
+        for (number, inbox) in &inboxes {
+            inbox.state().log.put_all(*number, &mut outgoing.bytes);
+        }
+        let epoch = outgoing.epoch;
+        drop(outgoing);
+        inboxes.iter().for_each(|(_, inbox)| inbox.begin_epoch(epoch));
+        lock(&self.late.wants).resume = true;
+        self.late.changed.notify_one();
+    }
+
+    /// Its endpoints are dead, or may be by now: tells all lanes.
     #[cold]
     fn end(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.is_broken.store(true, Ordering::SeqCst);
         self.is_over.store(true, Ordering::SeqCst);
+        self.give_up();
         let inboxes: Vec<_> = lock(&self.inboxes).values().cloned().collect();
         inboxes.iter().for_each(|inbox| inbox.put(None, |state| state.is_over = true));
     }
+
+    /// Tries once to go on by another connection. Returns whether it is of any use to try again.
+    fn try_to_resume(&self) -> Result<(), bool> {
+        let asked_at = boot_time();
+        let left = Duration::from_nanos(self.valid_for());
+        let hello = resumption(&self.region, self.facts.lease.secret);
+        let (stream, greeting, rest) = match greet(&self.server, &hello, left.min(PATIENCE)) {
+            Ok(greeted) => greeted,
+            Err(ConnectError::Declined { .. }) => return Err(false),
+            Err(_) => return Err(true),
+        };
+        let facts = read_greeting(&greeting, &self.server, asked_at).map_err(|_| false)?;
+        prepare(&stream).map_err(|_| true)?;
+        if facts.origin != self.facts.origin {
+            return Err(false);
+        }
+        self.go_on_by(Arc::new(stream), &rest, self.facts.lease.until(asked_at));
+        Ok(())
+    }
+
+    /// Goes on by this connection.
+    fn go_on_by(&self, stream: Arc<TcpStream>, rest: &[u8], valid_until: Nanos) {
+        let mut incoming = lock(&self.incoming);
+        let mut outgoing = lock(&self.outgoing);
+        // The living are told anew.
+        self.known.iter().for_each(|known| known.store(0, Ordering::SeqCst));
+        *incoming = Incoming::behind(rest, Arc::clone(&stream));
+        outgoing.stream = stream;
+        let mut first = Vec::new();
+        for (number, inbox) in lock(&self.inboxes).iter() {
+            let state = inbox.state();
+            // Those that are being attached ask again.
+            if state.is_attached && !state.is_over {
+                put_lane(&mut first, *number, &state.next_mail);
+            }
+        }
+        Framing::new(&mut first, request::LANES_END).u32(0).end();
+        first.append(&mut outgoing.bytes);
+        outgoing.bytes = first;
+        self.valid_until.store(valid_until, Ordering::SeqCst);
+        self.is_broken.store(false, Ordering::SeqCst);
+        drop(outgoing);
+        if self.dispatch(&mut incoming, &Unparker::default()).is_err() {
+            self.break_off(&mut incoming);
+        }
+        drop(incoming);
+        self.flush();
+        let inboxes: Vec<_> = lock(&self.inboxes).values().cloned().collect();
+        inboxes.iter().for_each(|inbox| inbox.put(None, |_| {}));
+    }
+
+    /// Asks for another lease. Returns when to ask again.
+    fn renew(&self) -> Nanos {
+        let lease = &self.facts.lease;
+        let (asked_at, valid_for) = (boot_time(), self.valid_for());
+        let patience = ANSWER_PATIENCE.as_nanos() as Nanos;
+        let patience = if lease.is_by_connection { patience } else { patience.min(valid_for) };
+        match self.ask_to_renew(asked_at + patience) {
+            Ok(()) => {
+                self.valid_until.fetch_max(lease.until(asked_at), Ordering::SeqCst);
+                lease.renews_at(asked_at)
+            }
+            // What broke is gone on with first.
+            Err(_) => {
+                self.give_up();
+                boot_time() + lease.length / 16
+            }
+        }
+    }
+}
+
+impl Incoming {
+    /// What comes behind these bytes.
+    fn behind(bytes: &[u8], stream: Arc<TcpStream>) -> Self {
+        let filled = bytes.len();
+        let mut bytes = bytes.to_vec();
+        bytes.resize(filled + READ_BYTES, 0);
+        Self { stream, bytes, filled }
+    }
+}
+
+/// Has the system end a blocking read, and a connection whose other end is gone.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+    keep_alive(stream)
+}
+
+fn put_lane(out: &mut Vec<u8>, lane: u32, next_mail: &[u64]) {
+    let mut frame = Framing::new(out, request::LANE);
+    frame.u32(lane).u8(next_mail.len() as u8).words(next_mail).end();
+}
+
+fn resumption(region: &str, secret: u128) -> Vec<u8> {
+    let mut hello = Vec::new();
+    let mut frame = Framing::new(&mut hello, request::RESUME);
+    frame.u64(MAGIC).u16(VERSION).text(region).u128(secret).end();
+    hello
 }
 
 impl Drop for Channel {
@@ -534,22 +649,48 @@ fn done_of(mut fields: Fields<'_>) -> Result<Done, Garbled> {
     Ok(Done::Long(all.0.to_vec()))
 }
 
-/// The channel's own thread: sends what would lie too long, and ends with the channel.
-fn send_what_lies(channel: &Weak<Channel>, late: &Late) {
+/// The channel's own thread: sends what would lie too long, asks for leases, seeks another
+/// connection where one broke, and ends with the channel.
+fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
+    /// How long after a connection broke, or could not be had, another is sought.
+    const PAUSE: Duration = Duration::from_millis(5);
     let mut pause = LATE;
     loop {
-        let mut wants = lock(&late.wants);
-        while !wants.flush && !wants.end {
-            wants = late.changed.wait(wants).unwrap_or_else(PoisonError::into_inner);
+        let (mut wants, mut is_due) = (lock(&late.wants), false);
+        while !wants.flush && !wants.resume && !wants.end && !is_due {
+            let left = Duration::from_nanos(renews_at.saturating_sub(boot_time()));
+            let woken = late.changed.wait_timeout(wants, left);
+            wants = woken.unwrap_or_else(PoisonError::into_inner).0;
+            is_due = boot_time() >= renews_at;
         }
         if wants.end {
             return;
         }
-        wants.flush = false;
+        let resumes = wants.resume;
+        if !resumes {
+            wants.flush = false;
+        }
         drop(wants);
-        std::thread::sleep(pause);
-        late.is_due.store(false, Ordering::SeqCst);
+        if !resumes && !is_due {
+            std::thread::sleep(pause);
+            late.is_due.store(false, Ordering::SeqCst);
+        }
         let Some(channel) = channel.upgrade() else { return };
+        if channel.is_over() {
+            return channel.end();
+        }
+        if resumes {
+            match channel.try_to_resume() {
+                Ok(()) => {
+                    lock(&late.wants).resume = channel.is_broken();
+                    renews_at = boot_time() + channel.facts.lease.length / 4;
+                }
+                Err(true) => std::thread::sleep(PAUSE),
+                Err(false) => return channel.end(),
+            }
+        } else if is_due {
+            renews_at = channel.renew();
+        }
         // Where verbs have carried it along they will again.
         pause = if channel.has_unsent() { LATE } else { (pause * 2).min(LATE_MAX) };
         channel.flush();

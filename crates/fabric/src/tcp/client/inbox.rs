@@ -5,6 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use super::bell::Unparker;
+use super::log::Log;
+use crate::addr::Slot;
 use crate::endpoint::{Envelope, Woken};
 use crate::error::Fault;
 
@@ -29,15 +31,23 @@ pub(super) struct Arrivals {
     pub(super) done: Vec<(u32, Done)>,
     /// Tickets whose completions are not asked for.
     pub(super) abandoned: Vec<u32>,
-    /// Messages by slot.
-    pub(super) mail: Vec<VecDeque<Envelope>>,
+    /// Messages by slot, with their numbers.
+    pub(super) mail: Vec<VecDeque<(u64, Envelope)>>,
+    /// By slot, the number of the message that is taken next.
+    pub(super) next_mail: Vec<u64>,
+    /// What is said again where the connection broke.
+    pub(super) log: Log,
+    /// How often the connection broke.
+    pub(super) epoch: u32,
     /// Waits that ended, by key.
     pub(super) woken: Vec<(u32, Woken)>,
     /// The frame that a call, or an attachment, waits for.
     pub(super) answer: Option<Vec<u8>>,
+    /// The server knows it as a lane.
+    pub(super) is_attached: bool,
     /// Whether anything came since the last park.
     pub(super) is_fresh: bool,
-    /// The channel is over.
+    /// The channel is over, or the lane is dead.
     pub(super) is_over: bool,
     /// Tasks that wait for anything here.
     pub(super) wakers: Vec<Waker>,
@@ -48,7 +58,18 @@ pub(super) struct Arrivals {
 impl Inbox {
     pub(super) fn of(slots: u8, bell: Unparker) -> Self {
         let mail = (0..slots).map(|_| VecDeque::new()).collect();
-        Self { state: Mutex::new(Arrivals { mail, bell, ..Arrivals::default() }) }
+        let slots = usize::from(slots);
+        let (next_mail, log) = (vec![0; slots], Log::of(slots));
+        let state = Arrivals { mail, next_mail, log, bell, ..Arrivals::default() };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// The connection broke: waits are forgotten, and messages that were not taken come again.
+    pub(super) fn begin_epoch(&self, epoch: u32) {
+        self.put(None, |state| {
+            state.epoch = epoch;
+            state.mail.iter_mut().for_each(VecDeque::clear);
+        });
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, Arrivals> {
@@ -75,10 +96,19 @@ impl Inbox {
 impl Arrivals {
     /// A verb completed; nothing is kept of one that was abandoned.
     pub(super) fn complete(&mut self, ticket: u32, done: Done) {
+        self.log.answered(ticket);
         match self.abandoned.iter().position(|abandoned| *abandoned == ticket) {
             Some(at) => drop(self.abandoned.swap_remove(at)),
             None => self.done.push((ticket, done)),
         }
+    }
+
+    /// Takes the next message of a slot, and its number.
+    pub(super) fn take_mail(&mut self, slot: Slot) -> Option<(u64, Envelope)> {
+        let number = usize::from(slot.0);
+        let (message, envelope) = self.mail[number].pop_front()?;
+        self.next_mail[number] = message + 1;
+        Some((message, envelope))
     }
 
     pub(super) fn take_done(&mut self, ticket: u32) -> Option<Done> {

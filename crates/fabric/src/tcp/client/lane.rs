@@ -18,7 +18,7 @@ use crate::error::{Fault, Garbled};
 use crate::hook::Hook;
 use crate::results::Results;
 use crate::tcp::clock::boot_time;
-use crate::tcp::wire::{AHEAD_MAX, Ended, Fields, put_ids, put_link, put_watch, request, take_end};
+use crate::tcp::wire::{Ended, Fields, put_ids, put_link, put_watch, request, take_end};
 use crate::verb::{CHAIN_MAX, Link, Verb, WORDS_MAX};
 
 /// How long what a lane was told of a peer's life counts as fresh.
@@ -44,8 +44,8 @@ pub struct TcpLane {
     next_ticket: Cell<u32>,
     /// Verbs posted whose completions were not asked for yet.
     under_way: Cell<usize>,
-    /// Waits that are pending, and when they end by themselves.
-    waits: RefCell<Vec<(u32, Option<Nanos>)>>,
+    /// Waits that are pending.
+    waits: RefCell<Vec<Begun>>,
     next_key: Cell<u32>,
     /// Peers whose lives are to be asked for, and when that was done last.
     doubted: RefCell<Vec<EndpointId>>,
@@ -56,6 +56,16 @@ pub struct TcpLane {
     has_published: Cell<bool>,
     /// Whether a completion was looked for in vain since anything was sent.
     has_looked: Cell<bool>,
+}
+
+/// A wait that is pending.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    key: u32,
+    /// When it ends by itself.
+    deadline: Option<Nanos>,
+    /// How often the connection had broken when it began, if it is the server's.
+    epoch: Option<u32>,
 }
 
 /// Keeps a lane's endpoint alive. Dropping it ends the endpoint: the server declares it dead.
@@ -150,7 +160,7 @@ impl TcpLane {
     }
 
     fn is_over(&self) -> bool {
-        self.inbox.state().is_over
+        self.inbox.state().is_over || self.channel.is_over()
     }
 
     /// Posts verbs; `is_chain` if what they end with is asked for link by link.
@@ -164,6 +174,7 @@ impl TcpLane {
         self.channel.say(request::VERBS, |frame| {
             frame.u32(self.number).u32(ticket).u8(if is_chain { links.len() as u8 } else { 0 });
             links.iter().for_each(|link| put_link(frame, link));
+            self.inbox.state().log.post(ticket, frame);
         });
         self.has_looked.set(false);
         Posted::Pending(Ticket(ticket.into()))
@@ -214,7 +225,6 @@ impl TcpLane {
 
     /// What a completion brought is the lane's now.
     fn settle(&self, done: Done) -> Result<(), Fault> {
-        self.under_way.set(self.under_way.get() - 1);
         match done {
             Done::Old(status, old) => {
                 self.results.set_old(old);
@@ -263,26 +273,35 @@ impl TcpLane {
 
     /// Whether a completion is there, or will never be.
     fn take_done(&self, state: &mut Arrivals, ticket: u32) -> Option<Result<(), Fault>> {
-        if let Some(done) = state.take_done(ticket) {
-            return Some(self.settle(done));
+        let ended = self.take_end(state, ticket)?;
+        Some(ended.map_or(Err(Fault::Lost), |done| self.settle(done)))
+    }
+
+    /// The same; nothing in it where there will never be a completion.
+    fn take_end(&self, state: &mut Arrivals, ticket: u32) -> Option<Option<Done>> {
+        let done = state.take_done(ticket);
+        if done.is_none() && !state.is_over {
+            return None;
         }
-        state.is_over.then(|| {
-            self.under_way.set(self.under_way.get() - 1);
-            Err(Fault::Lost)
-        })
+        self.under_way.set(self.under_way.get() - 1);
+        Some(done)
     }
 
     /// Whether a wait has ended, but for its interval.
     fn take_woken(&self, state: &mut Arrivals, wait: &Wait<'_>, key: u32) -> Option<Woken> {
         if let Some(woken) = state.take_woken(key) {
-            self.waits.borrow_mut().retain(|(known, _)| *known != key);
+            self.waits.borrow_mut().retain(|known| known.key != key);
             return Some(woken);
         }
         let has_mail = |slot: Slot| !state.mail[usize::from(slot.0)].is_empty();
         if wait.mail.is_some_and(has_mail) {
             return Some(Woken::Mail);
         }
-        state.is_over.then_some(Woken::Changed)
+        // The next server knows nothing of it: the caller looks, and waits again.
+        let is_it = |known: &&Begun| known.key == key;
+        let begun_in = self.waits.borrow().iter().find(is_it).and_then(|known| known.epoch);
+        let is_forgotten = begun_in.is_some_and(|epoch| epoch != state.epoch);
+        (state.is_over || is_forgotten).then_some(Woken::Changed)
     }
 
     fn begin_wait(&self, wait: &Wait<'_>, state: &mut WaitState) {
@@ -291,23 +310,26 @@ impl TcpLane {
         state.begun = true;
         state.key = key.into();
         state.deadline = wait.interval.map(|interval| boot_time().saturating_add(interval));
-        self.waits.borrow_mut().push((key, state.deadline));
         let concerns_server = wait.word.is_some() || wait.mail.is_some() || !wait.peers.is_empty();
         if !concerns_server {
             // Mail that is not waited for comes when it is asked for.
-            return self.ask(&[]);
+            self.ask(&[]);
+            let (deadline, epoch) = (state.deadline, None);
+            return self.waits.borrow_mut().push(Begun { key, deadline, epoch });
         }
-        self.channel.say(request::WAIT, |frame| {
+        let epoch = self.channel.say(request::WAIT, |frame| {
             frame.u32(self.number).u32(key);
             put_watch(frame, wait.word, wait.mail, wait.peers);
         });
+        let (deadline, epoch) = (state.deadline, Some(epoch));
+        self.waits.borrow_mut().push(Begun { key, deadline, epoch });
     }
 
     /// The wait is over for a reason that the server need not know.
     fn forget_wait(&self, state: &mut WaitState) {
         let key = state.key as u32;
         let mut waits = self.waits.borrow_mut();
-        if let Some(at) = waits.iter().position(|(known, _)| *known == key) {
+        if let Some(at) = waits.iter().position(|known| known.key == key) {
             waits.swap_remove(at);
             drop(waits);
             // It may have ended there meanwhile.
@@ -325,7 +347,7 @@ impl TcpLane {
     pub(super) fn looks_again(&self) -> Option<Option<Nanos>> {
         let waits = self.waits.borrow();
         let is_pending = self.under_way.get() > 0 || !waits.is_empty();
-        is_pending.then(|| waits.iter().filter_map(|(_, deadline)| *deadline).min())
+        is_pending.then(|| waits.iter().filter_map(|wait| wait.deadline).min())
     }
 
     /// Whether anything came since the last park; from now on `bell` rings for what comes.
@@ -419,13 +441,14 @@ impl Endpoint for TcpLane {
     fn receive(&self, slot: Slot) -> Option<Envelope> {
         let number = usize::from(slot.0);
         // What came before the end of an own verb is there already.
-        let envelope = self.inbox.state().mail[number].pop_front()?;
+        let (message, envelope) = self.inbox.state().take_mail(slot)?;
         self.channel.say(request::TOOK, |frame| {
-            frame.u32(self.number).u8(slot.0);
+            frame.u32(self.number).u8(slot.0).u64(message);
         });
         self.untold.set(self.untold.get() + 1);
         let left = self.inbox.state().mail[number].len();
-        if left >= usize::from(AHEAD_MAX / 2) || self.untold.get() >= AHEAD_MAX / 4 {
+        // A mailbox that is full keeps senders from sending.
+        if left > 1 || self.untold.get() > 1 {
             self.flush();
         } else {
             self.channel.flush_soon();
@@ -493,6 +516,7 @@ impl Endpoint for TcpLane {
         assert!(slot.0 < self.slots() && word < RECORD_WORDS, "a word of an own record");
         self.channel.say(request::PUBLISH, |frame| {
             frame.u32(self.number).u8(slot.0).u8(word as u8).u64(value);
+            self.inbox.state().log.publish((slot, word), value, frame);
         });
         self.has_published.set(true);
         self.channel.flush_soon();
@@ -504,13 +528,9 @@ impl Endpoint for TcpLane {
             return;
         }
         let addr = self.record(self.id.index, Slot(0));
-        let posted = self.post(Verb::Read { addr, words: 1 });
-        let Posted::Pending(ticket) = posted else { return };
-        self.block_until(|state| {
-            let done = state.take_done(ticket.0 as u32).map(drop);
-            done.or_else(|| state.is_over.then_some(()))
-        });
-        self.under_way.set(self.under_way.get() - 1);
+        if let Posted::Pending(ticket) = self.post(Verb::Read { addr, words: 1 }) {
+            self.block_until(|state| self.take_end(state, ticket.0 as u32));
+        }
     }
 
     /// # Panics

@@ -4,8 +4,11 @@ mod at_once;
 mod bell;
 mod calls;
 mod channel;
+mod facts;
+mod greeting;
 mod inbox;
 mod lane;
+mod log;
 mod remote;
 
 pub use at_once::AtOnce;

@@ -1,28 +1,23 @@
 //! A region of a server as a connection.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::bell::Unparker;
-use super::channel::{Channel, Facts};
+use super::channel::Channel;
+use super::greeting::{PATIENCE, declined_or_garbled, greet, read_greeting};
 use super::inbox::Inbox;
 use super::lane::{TcpEndpoint, TcpKeeper, TcpLane, park};
 use crate::addr::Addr;
 use crate::connection::{Connection, Origin, Peer};
-use crate::error::{ConnectError, Garbled};
+use crate::error::ConnectError;
 use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
 use crate::tcp::silence::keep_alive;
-use crate::tcp::wire::{
-    FRAME_MAX, Fields, Framing, HEAD, MAGIC, VERSION, next_frame, reply, request,
-};
-
-/// How long reaching a server, and its greeting, may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::tcp::wire::{Framing, MAGIC, VERSION, reply, request};
 
 /// A region that a server serves. Clones are the same connection; its endpoints share one TCP
 /// connection, and die with it.
@@ -40,16 +35,23 @@ impl Remote {
         let mut hello = Vec::new();
         Framing::new(&mut hello, request::HELLO).u64(MAGIC).u16(VERSION).text(region).end();
         let asked_at = boot_time();
-        let (stream, greeting, rest) = greet(server, &hello)?;
+        let (stream, greeting, rest) = greet(server, &hello, PATIENCE)?;
         let facts = read_greeting(&greeting, server, asked_at)?;
         let names = (server.to_owned(), region.to_owned());
-        let channel = Channel::new(stream, names, Owner::this(label.to_owned()), facts, &rest);
+        let channel =
+            Channel::new(stream, names, Owner::this(label.to_owned()), facts, (asked_at, &rest));
         Ok(Self(channel.map_err(unreachable)?))
     }
 
-    /// Whether the connection has ended, by whichever side: its endpoints are dead.
+    /// Whether its endpoints are dead, or may be by now: the connection has ended, and no other was
+    /// to be had in time.
     pub fn is_over(&self) -> bool {
         self.0.is_over()
+    }
+
+    /// For how long its endpoints live at least, whatever becomes of the connection and the server.
+    pub fn valid_for(&self) -> Duration {
+        Duration::from_nanos(self.0.valid_for())
     }
 
     /// A connection that keeps a lane alive in any process, and can do nothing else.
@@ -58,7 +60,7 @@ impl Remote {
         let secret = channel.tether_secret(lane)?;
         let mut hello = Vec::new();
         Framing::new(&mut hello, request::TETHER).u64(MAGIC).u16(VERSION).u128(secret).end();
-        let (stream, answer, _) = greet(server, &hello)?;
+        let (stream, answer, _) = greet(server, &hello, PATIENCE)?;
         match answer.first() {
             Some(&reply::ANSWER) => {
                 let kept = keep_alive(&stream);
@@ -72,7 +74,19 @@ impl Remote {
         }
     }
 
+    /// Tries again where the connection broke meanwhile.
     fn attach(&self) -> Result<(TcpLane, TcpKeeper), ConnectError> {
+        const TIMES: u32 = 3;
+        for _ in 1..TIMES {
+            match self.try_to_attach() {
+                Err(ConnectError::HungUp { .. }) if !self.is_over() => {}
+                attached => return attached,
+            }
+        }
+        self.try_to_attach()
+    }
+
+    fn try_to_attach(&self) -> Result<(TcpLane, TcpKeeper), ConnectError> {
         let (channel, bell) = (&self.0, Unparker::default());
         let inbox = Arc::new(Inbox::of(channel.facts.slots, bell.clone()));
         let number = channel.number();
@@ -85,91 +99,6 @@ impl Remote {
         let drawn = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
         let seed = if drawn == Ok(8) { u64::from_ne_bytes(seed) } else { boot_time() };
         Ok((TcpLane::new(channel, number, id, (&inbox, &bell), seed), keeper))
-    }
-}
-
-/// Reaches a server, says this, and waits for its first frame. Returns what came behind it too.
-fn greet(server: &str, hello: &[u8]) -> Result<(TcpStream, Vec<u8>, Vec<u8>), ConnectError> {
-    let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
-    let mut stream = reach(server).map_err(unreachable)?;
-    let said = stream
-        .set_nodelay(true)
-        .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
-        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
-        .and_then(|()| stream.write_all(hello));
-    said.map_err(unreachable)?;
-    let (greeting, rest) = first_frame(&mut stream, server)?;
-    Ok((stream, greeting, rest))
-}
-
-/// The first address of the server that answers.
-fn reach(server: &str) -> io::Result<TcpStream> {
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in server.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
-}
-
-/// The first frame that comes, and what came behind it.
-fn first_frame(stream: &mut TcpStream, server: &str) -> Result<(Vec<u8>, Vec<u8>), ConnectError> {
-    let name = || server.to_owned();
-    let (mut bytes, begun) = (Vec::new(), Instant::now());
-    loop {
-        let next = next_frame(&bytes);
-        let next = next.map_err(|why| ConnectError::Garbled { server: name(), why })?;
-        if let Some((frame, length)) = next {
-            return Ok((frame.to_vec(), bytes[length..].to_vec()));
-        }
-        if begun.elapsed() > PATIENCE || bytes.len() > FRAME_MAX + HEAD {
-            return Err(ConnectError::NoAnswer { server: name(), within: PATIENCE });
-        }
-        let mut some = [0; 4096];
-        match stream.read(&mut some) {
-            Ok(0) => return Err(ConnectError::HungUp { server: name() }),
-            Ok(count) => bytes.extend_from_slice(&some[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(ConnectError::NoAnswer { server: name(), within: PATIENCE });
-            }
-            Err(source) => return Err(ConnectError::Unreachable { server: name(), source }),
-        }
-    }
-}
-
-fn read_greeting(frame: &[u8], server: &str, asked_at: u64) -> Result<Facts, ConnectError> {
-    let name = || server.to_owned();
-    let garbled = |why| ConnectError::Garbled { server: name(), why };
-    let mut fields = Fields(frame);
-    if fields.u8().map_err(garbled)? != reply::WELCOME {
-        return Err(declined_or_garbled(frame, server));
-    }
-    let (magic, version) = (fields.u64().map_err(garbled)?, fields.u16().map_err(garbled)?);
-    if magic != MAGIC {
-        return Err(garbled(Garbled("it does not begin as a server does")));
-    }
-    if version != VERSION {
-        return Err(ConnectError::OtherVersion { server: name(), theirs: version, ours: VERSION });
-    }
-    let facts = Facts::take(&mut fields, asked_at).map_err(garbled)?;
-    fields.end().map_err(garbled)?;
-    Ok(facts)
-}
-
-/// What a first frame says that is not the one that was hoped for.
-fn declined_or_garbled(frame: &[u8], server: &str) -> ConnectError {
-    let server = server.to_owned();
-    let mut fields = Fields(frame);
-    let why = match fields.u8() {
-        Ok(reply::DECLINED) => fields.u32().and_then(|_| fields.text()),
-        _ => Err(Garbled("it does not begin as a server does")),
-    };
-    match why {
-        Ok(why) => ConnectError::Declined { server, why: why.to_owned() },
-        Err(why) => ConnectError::Garbled { server, why },
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
-use std::net::{Shutdown, TcpListener};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
-use super::guest::{Guest, Out, Seat, Tethered, read_some};
-use super::limits::{Limits, Opener};
+use super::guest::{Guest, Out, Tenure, Tethered, read_some};
+use super::limits::{Closed, Limits, Opener};
 use super::parker::Parkers;
 use super::served::Served;
 use crate::addr::{EndpointId, Mailbox};
-use crate::endpoint::{Endpoint, Woken};
+use crate::endpoint::{Endpoint, Nanos, Woken};
 use crate::error::Garbled;
 use crate::tcp::client::Interrupt;
+use crate::tcp::clock::boot_time;
 use crate::tcp::silence::keep_alive;
 use crate::tcp::wire::{Framing, next_frame, put_woken, reply};
 
@@ -41,6 +42,8 @@ pub(super) enum HangUp {
     Garbled,
     /// It asked for something that it cannot have; it is told why.
     Declined(String),
+    /// It does not: the connection goes on as that of this guest, which was away.
+    Resumes(usize),
 }
 
 impl From<Garbled> for HangUp {
@@ -50,16 +53,18 @@ impl From<Garbled> for HangUp {
 }
 
 pub(super) struct Executor {
-    epoll: OwnedFd,
+    pub(super) epoll: OwnedFd,
     listener: TcpListener,
     interrupt: Arc<Interrupt>,
     pub(super) open: Opener,
     pub(super) limits: Limits,
     /// By number; a guest that is served is taken out.
-    guests: Vec<Option<Guest>>,
+    pub(super) guests: Vec<Option<Guest>>,
     pub(super) outs: Vec<Out>,
-    vacant: Vec<usize>,
+    pub(super) vacant: Vec<usize>,
     serials: u64,
+    /// A time before which no client's lease ends.
+    pub(super) ends_at: Nanos,
     /// When clients are accepted again, where the system could not.
     deaf_until: Option<Instant>,
     /// Clients that have not said yet what they want, by the time they have for that.
@@ -69,7 +74,7 @@ pub(super) struct Executor {
     pub(super) waiting: BTreeSet<(usize, u32)>,
     parkers: Parkers,
     /// Guests to be flushed.
-    touched: Vec<usize>,
+    pub(super) touched: Vec<usize>,
     /// Whether a verb may have ended a wait.
     pub(super) has_changed: bool,
     /// Whether what is slept on is not what is waited for.
@@ -90,6 +95,7 @@ impl Executor {
         listener: TcpListener,
         open: Opener,
         limits: Limits,
+        served: Vec<Served>,
         interrupt: Arc<Interrupt>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -106,9 +112,10 @@ impl Executor {
             outs: Vec::new(),
             vacant: Vec::new(),
             serials: 0,
+            ends_at: Nanos::MAX,
             deaf_until: None,
             unsettled: VecDeque::new(),
-            served: Vec::new(),
+            served,
             waiting: BTreeSet::new(),
             parkers: Parkers::default(),
             touched: Vec::new(),
@@ -141,6 +148,7 @@ impl Executor {
         self.look_at_waits();
         self.look_for_regions();
         self.hang_up_on_the_silent();
+        self.end_leases();
         self.flush_touched();
         Ok(())
     }
@@ -159,6 +167,9 @@ impl Executor {
         let silent = self.unsettled.front().map(|(until, ..)| *until);
         let until = [silent, self.deaf_until].into_iter().flatten().min();
         let left = until.map(|until| until.saturating_duration_since(now));
+        let ends_in = || Duration::from_nanos(self.ends_at.saturating_sub(boot_time()));
+        let ends_in = (self.ends_at < Nanos::MAX).then(ends_in);
+        let left = [left, ends_in].into_iter().flatten().min();
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs() as i64,
             tv_nsec: left.subsec_nanos().into(),
@@ -219,31 +230,44 @@ impl Executor {
             if here >= self.limits.connections || prepared.is_err() {
                 continue;
             }
-            let number = self.vacant.pop().unwrap_or_else(|| {
-                self.guests.push(None);
-                self.outs.push(Out::default());
-                self.guests.len() - 1
-            });
+            let number = self.number();
             let data = epoll::EventData::new_u64(number as u64);
             if epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN).is_err() {
                 self.vacant.push(number);
                 continue;
             }
-            self.serials += 1;
-            let serial = self.serials;
-            self.unsettled.push_back((Instant::now() + self.limits.greeting, number, serial));
-            let seats = Default::default();
-            let (input, region, tether) = (Vec::new(), None, None);
-            let guest = Guest { stream, input, region, seats, serial, tether, is_away: false };
+            let (is_local, limit) = (is_local(&stream), self.limits.greeting);
+            let guest = self.new_guest(Some(stream), is_local);
+            self.unsettled.push_back((Instant::now() + limit, number, guest.serial));
             self.guests[number] = Some(guest);
         }
     }
 
-    /// A guest that is not served at the moment.
-    pub(super) fn guest(&self, number: usize) -> Option<&Guest> {
-        self.guests[number].as_ref()
+    /// A number that no guest has.
+    pub(super) fn number(&mut self) -> usize {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.guests.push(None);
+            self.outs.push(Out::default());
+            self.guests.len() - 1
+        })
     }
 
+    /// A client of which nothing is known yet. The end of its connection may say of a local one
+    /// what it does not say of others.
+    pub(super) fn new_guest(&mut self, stream: Option<TcpStream>, is_local: bool) -> Guest {
+        self.serials += 1;
+        let is_by_connection = match self.limits.closed {
+            Closed::Auto => is_local,
+            Closed::Death => true,
+            Closed::Doubt => false,
+        };
+        let lease = Tenure { secret: 0, until: 0, is_by_connection };
+        let (seats, unnamed) = Default::default();
+        let (input, region, tether, serial) = (Vec::new(), None, None, self.serials);
+        Guest { stream, input, region, seats, serial, tether, lease, unnamed }
+    }
+
+    /// A guest that is not served at the moment.
     pub(super) fn guest_mut(&mut self, number: usize) -> Option<&mut Guest> {
         self.guests[number].as_mut()
     }
@@ -268,16 +292,18 @@ impl Executor {
                 let out = &mut self.outs[number];
                 Framing::new(&mut out.bytes, reply::DECLINED).u32(0).text(&why).end();
                 // What it does not take now it never will.
-                let _ = out.flush(&guest.stream);
+                let _ = guest.stream.as_ref().map(|stream| out.flush(stream));
                 self.part(number, guest);
             }
+            Err(HangUp::Resumes(away)) => self.resume(number, guest, away),
         }
     }
 
     /// Reads some, and does what is asked for. Returns whether the client is still there.
     fn read(&mut self, number: usize, guest: &mut Guest) -> Result<bool, HangUp> {
+        let Some(stream) = &guest.stream else { return Ok(true) };
         let mut input = std::mem::take(&mut self.input);
-        let read = read_some(&guest.stream, &mut input);
+        let read = read_some(stream, &mut input);
         let done = match read {
             Err(_) | Ok(None) => Ok(false),
             Ok(Some(0)) => Ok(true),
@@ -306,69 +332,6 @@ impl Executor {
         }
         guest.input = bytes[at..].to_vec();
         Ok(())
-    }
-
-    /// The client is gone. Those of its endpoints that have tethers live as long as these.
-    fn leave(&mut self, number: usize, mut guest: Guest) {
-        if let Some(tethered) = guest.tether {
-            self.part(number, guest);
-            return self.let_go(tethered);
-        }
-        let untied = |(lane, seat): (&u32, &Seat)| (!seat.is_tethered()).then_some(*lane);
-        let lanes: Vec<u32> = guest.seats.iter().filter_map(untied).collect();
-        lanes.into_iter().for_each(|lane| self.detach(number, &mut guest, lane));
-        if guest.seats.is_empty() {
-            return self.part(number, guest);
-        }
-        // What lies for it is not read, and nothing more is put there.
-        guest.is_away = true;
-        for (lane, seat) in &guest.seats {
-            seat.endpoint.show_orphaned();
-            self.waiting.remove(&(number, *lane));
-        }
-        if let Some(region) = guest.region {
-            self.served[region].guests.retain(|known| *known != number);
-        }
-        let _ = epoll::delete(&self.epoll, &guest.stream);
-        self.outs[number] = Out::default();
-        self.guests[number] = Some(guest);
-        self.is_stale = true;
-    }
-
-    /// The last process that had this tether is gone.
-    fn let_go(&mut self, Tethered { guest: number, serial, lane }: Tethered) {
-        let Some(mut guest) = self.guests[number].take_if(|guest| guest.serial == serial) else {
-            return;
-        };
-        let is_last = guest.seats.get_mut(&lane).is_some_and(Seat::lose_tether);
-        if is_last && guest.is_away {
-            self.detach(number, &mut guest, lane);
-            if guest.seats.is_empty() {
-                return self.part(number, guest);
-            }
-        }
-        self.guests[number] = Some(guest);
-    }
-
-    /// The client is gone, or is to go: its endpoints are dead.
-    fn part(&mut self, number: usize, mut guest: Guest) {
-        let lanes: Vec<u32> = guest.seats.keys().copied().collect();
-        lanes.into_iter().for_each(|lane| self.detach(number, &mut guest, lane));
-        if let Some(region) = guest.region {
-            self.served[region].guests.retain(|known| *known != number);
-        }
-        // It is deleted with its descriptor too, but for one that a child has.
-        let _ = epoll::delete(&self.epoll, &guest.stream);
-        let _ = guest.stream.shutdown(Shutdown::Both);
-        self.promised.retain(|_, tethered| tethered.serial != guest.serial);
-        self.outs[number] = Out::default();
-        self.touched.retain(|touched| *touched != number);
-        self.vacant.push(number);
-        let empty = |served: &Served| served.is_gone && served.guests.is_empty();
-        // Numbers of regions are kept, so only the last ones go.
-        while self.served.last().is_some_and(empty) {
-            self.served.pop();
-        }
     }
 
     fn hang_up_on_the_silent(&mut self) {
@@ -409,16 +372,14 @@ impl Executor {
     /// Sends what lies for a guest. One that takes too little is not read from until it does.
     fn flush(&mut self, number: usize) {
         let Some(guest) = &self.guests[number] else { return };
-        if guest.is_away {
-            return self.outs[number].bytes.clear();
-        }
         let out = &mut self.outs[number];
+        let Some(stream) = &guest.stream else { return *out = Out::default() };
         let was_full = out.is_full;
-        if out.flush(&guest.stream).is_err() || out.left() > self.limits.behind {
+        if out.flush(stream).is_err() || out.left() > self.limits.behind {
             // Its end comes as an event.
             out.bytes.clear();
             *out = Out::default();
-            let _ = guest.stream.shutdown(Shutdown::Both);
+            let _ = stream.shutdown(Shutdown::Both);
         }
         if out.is_full || was_full {
             let mut flags = epoll::EventFlags::empty();
@@ -426,7 +387,7 @@ impl Executor {
             flags.set(epoll::EventFlags::IN, out.left() < self.limits.unsent);
             let data = epoll::EventData::new_u64(number as u64);
             // It fails only for what is not watched any more.
-            let _ = epoll::modify(&self.epoll, &guest.stream, data, flags);
+            let _ = epoll::modify(&self.epoll, stream, data, flags);
         }
     }
 
@@ -568,6 +529,11 @@ impl Executor {
         self.tell_death(region, id);
         self.has_changed = true;
     }
+}
+
+/// Whether nothing lies between this connection's ends but one kernel.
+fn is_local(stream: &TcpStream) -> bool {
+    stream.peer_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback())
 }
 
 /// Whether the system is short of something that others may give back.

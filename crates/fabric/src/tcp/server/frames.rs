@@ -1,14 +1,14 @@
 //! What is done for each frame of a client.
 
-use crate::addr::{Mailbox, Slot};
+use crate::addr::Slot;
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, Posted};
 use crate::error::{ConnectError, Fault, Garbled, chain};
-use crate::shm::serving::Owner;
+use crate::shm::serving::{Before, Lease, LeasedEndpoint, Owner};
 use crate::tcp::client::put_peer;
-use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{
-    Fields, Framing, MAGIC, VERSION, call, put_end, reply, request, take_link, take_watch,
+    Fields, Framing, MAGIC, VERSION, call, put_end, reply, request, status_code, status_of,
+    take_link, take_watch,
 };
 use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX};
 
@@ -31,6 +31,9 @@ impl Executor {
         if kind == request::TETHER {
             return self.tether(number, guest, fields);
         }
+        if kind == request::RESUME {
+            return self.greet_again(guest, fields);
+        }
         let region = guest.region.ok_or(HangUp::Garbled)?;
         let lane = fields.u32()?;
         match kind {
@@ -47,6 +50,8 @@ impl Executor {
             request::TOOK => self.took(number, guest, lane, fields),
             request::ASK => self.tell_lives(number, guest, lane, fields),
             request::CALL => self.call(number, guest, region, lane, fields),
+            request::LANE => self.hear_of_a_lane(number, guest, lane, fields),
+            request::LANES_END => self.hear_of_no_more_lanes(number, guest, fields),
             _ => Err(HangUp::Garbled),
         }
     }
@@ -63,12 +68,49 @@ impl Executor {
         let region = self.served_by_name(name);
         let region = region.map_err(|error| HangUp::Declined(chain(&error)))?;
         guest.region = Some(region);
-        // Newcomers are told to the others first, so that all know the same.
-        self.tell_newcomers(region);
-        let served = &mut self.served[region];
-        served.welcome(&mut self.outs[number].bytes, boot_time());
-        served.guests.push(number);
-        self.touch(number);
+        guest.lease.secret = draw_secret().map_err(HangUp::Declined)?;
+        guest.lease.until = self.lease_from_now();
+        self.welcome(number, region, guest);
+        self.note_lease(guest);
+        Ok(())
+    }
+
+    /// A client comes back whose connection broke.
+    fn greet_again(&mut self, guest: &Guest, mut fields: Fields<'_>) -> Result<(), HangUp> {
+        let (magic, version, name) = (fields.u64()?, fields.u16()?, fields.text()?);
+        let secret = fields.u128()?;
+        fields.end()?;
+        check_greeting(guest, magic, version)?;
+        let region = self.served_by_name(name);
+        let region = region.map_err(|error| HangUp::Declined(chain(&error)))?;
+        let unknown = || HangUp::Declined("it knows of no such client any more".to_owned());
+        Err(HangUp::Resumes(self.away(region, secret).ok_or_else(unknown)?))
+    }
+
+    fn hear_of_a_lane(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        lane: u32,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let count = fields.u8()?;
+        let next = (0..count).map(|_| fields.u64()).collect::<Result<Vec<_>, _>>()?;
+        fields.end()?;
+        self.go_on_with(number, guest, lane, next.into_iter());
+        Ok(())
+    }
+
+    fn hear_of_no_more_lanes(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        fields.end()?;
+        for lane in std::mem::take(&mut guest.unnamed) {
+            self.detach(number, guest, lane);
+        }
         Ok(())
     }
 
@@ -85,7 +127,7 @@ impl Executor {
         let unknown = || HangUp::Declined("it knows of no such tether".to_owned());
         let tethered = self.promised.remove(&secret).ok_or_else(unknown)?;
         let owner = self.guest_mut(tethered.guest);
-        let owner = owner.filter(|owner| owner.serial == tethered.serial && !owner.is_away);
+        let owner = owner.filter(|owner| owner.serial == tethered.serial && !owner.is_away());
         let seat = owner.and_then(|owner| owner.seats.get_mut(&tethered.lane));
         seat.ok_or_else(unknown)?.add_tether();
         guest.tether = Some(tethered);
@@ -99,8 +141,10 @@ impl Executor {
         if let Some(region) = self.served.iter().position(is_it) {
             return Ok(region);
         }
-        self.served.push(Served::new(name, (self.open)(name)?));
-        Ok(self.served.len() - 1)
+        self.served.push(Served::new(name, (self.open)(name)?)?);
+        let region = self.served.len() - 1;
+        self.adopt(region)?;
+        Ok(region)
     }
 
     fn attach(
@@ -120,7 +164,10 @@ impl Executor {
         } else if guest.seats.len() >= limit {
             Err(format!("a connection has at most {limit} lanes"))
         } else {
-            self.served[region].host.endpoint().map_err(|error| chain(&error))
+            let (secret, until) = (guest.lease.secret, guest.lease.until);
+            let lease = Lease { secret, lane, until };
+            let endpoint = self.served[region].region.leased_endpoint(lease);
+            endpoint.map_err(|error| chain(&error))
         };
         match attached {
             Ok(endpoint) => {
@@ -154,22 +201,34 @@ impl Executor {
         if usize::from(count) > CHAIN_MAX {
             return Err(HangUp::Garbled);
         }
-        let mut checked = fields;
+        let (mut checked, mut only_reads) = (fields, true);
         for _ in 0..count.max(1) {
-            take_link(&mut checked, &mut self.data)?;
+            let link = take_link(&mut checked, &mut self.data)?;
+            only_reads &= matches!(link.verb, Verb::Read { .. });
         }
         checked.end()?;
         // A lane that has gone hears nothing.
-        if !guest.seats.contains_key(&lane) {
-            return Ok(());
-        }
+        let Some(seat) = guest.seats.get(&lane) else { return Ok(()) };
+        let endpoint = &seat.endpoint;
+        // What only reads may be done twice.
+        let before =
+            if only_reads { Before::Nothing } else { endpoint.begin_verb(ticket, count > 0) };
         let (mut data, mut bytes) =
             (std::mem::take(&mut self.data), std::mem::take(&mut self.answer));
         let mut answer = Framing::new(&mut bytes, reply::DONE);
         answer.u32(lane).u32(ticket).u8(count);
         for _ in 0..count.max(1) {
             let verb = take_link(&mut fields, &mut data)?.verb;
-            self.execute_verb((number, guest, lane), region, &verb, &mut answer);
+            match before {
+                Before::Nothing => {
+                    let ended = self.execute_verb(endpoint, &verb, &mut answer);
+                    endpoint.end_verb(status_code(ended), endpoint.old());
+                }
+                Before::Ended(code, old) if count == 0 => {
+                    put_end(&mut answer, &verb, status_of(code)?, old, &[]);
+                }
+                _ => put_end(&mut answer, &verb, Err(Fault::Lost), 0, &[]),
+            }
         }
         answer.end();
         self.data = data;
@@ -192,22 +251,12 @@ impl Executor {
     /// Executes one verb of a lane, and writes how it ended.
     fn execute_verb(
         &mut self,
-        (number, guest, lane): (usize, &Guest, u32),
-        region: usize,
+        endpoint: &LeasedEndpoint,
         verb: &Verb<'_>,
         answer: &mut Framing<'_>,
-    ) {
-        let endpoint = &guest.seats[&lane].endpoint;
-        let ended = match *verb {
-            Verb::Send { to, .. } if self.is_full(number, guest, region, to) => {
-                Err(Fault::MailboxFull)
-            }
-            verb => match endpoint.post(verb) {
-                Posted::Done(ended) => ended,
-                Posted::Pending(_) => {
-                    unreachable!("a verb of shared memory completes within its post")
-                }
-            },
+    ) -> Result<(), Fault> {
+        let Posted::Done(ended) = endpoint.post(*verb) else {
+            unreachable!("a verb of shared memory completes within its post")
         };
         let mut words = [0; WORDS_MAX];
         let read = match *verb {
@@ -222,16 +271,7 @@ impl Executor {
             Verb::Send { to, .. } => self.sent.push(to),
             _ => self.has_changed = true,
         }
-    }
-
-    /// Whether a guest that is to get a message has as many as it takes; `own` is served.
-    fn is_full(&self, number: usize, own: &Guest, region: usize, to: Mailbox) -> bool {
-        let seated = self.served[region].seated.get(usize::from(to.endpoint.index));
-        let Some((guest, lane)) = seated.copied().flatten() else { return false };
-        let receiver = if guest == number { Some(own) } else { self.guest(guest) };
-        let seat = receiver.and_then(|receiver| receiver.seats.get(&lane));
-        // Of any other life the endpoint says itself what becomes of it.
-        seat.is_some_and(|seat| seat.endpoint.id() == to.endpoint && seat.is_full(to.slot))
+        ended
     }
 
     fn publish(
@@ -313,10 +353,10 @@ impl Executor {
         lane: u32,
         mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
-        let slot = Slot(fields.u8()?);
+        let (slot, message) = (Slot(fields.u8()?), fields.u64()?);
         fields.end()?;
         let Some(seat) = guest.seats.get_mut(&lane) else { return Ok(()) };
-        if !seat.took(slot) {
+        if !seat.took(slot, message) {
             return Err(HangUp::Garbled);
         }
         if seat.forward_mail(lane, &mut self.outs[number].bytes) {
@@ -352,11 +392,12 @@ impl Executor {
     fn call(
         &mut self,
         number: usize,
-        guest: &Guest,
+        guest: &mut Guest,
         region: usize,
         call_number: u32,
         mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
+        let until = self.lease_from_now();
         let host = &self.served[region].host;
         let out = &mut self.outs[number].bytes;
         let declined = |out: &mut Vec<u8>, error: &ConnectError| {
@@ -387,6 +428,10 @@ impl Executor {
                 let secret = draw_secret().map_err(HangUp::Declined)?;
                 self.promised.insert(secret, Tethered { guest: number, serial, lane });
                 Framing::new(out, reply::ANSWER).u32(call_number).u128(secret).end();
+            }
+            call::RENEW => {
+                guest.renew(until);
+                Framing::new(out, reply::ANSWER).u32(call_number).end();
             }
             _ => return Err(Garbled("a call in it is unknown").into()),
         }

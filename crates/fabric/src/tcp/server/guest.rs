@@ -6,14 +6,15 @@ use std::net::TcpStream;
 use std::task::{Context, Poll, Waker};
 
 use crate::addr::Slot;
-use crate::endpoint::{Endpoint, Patience, Wait, WaitState, Woken};
-use crate::shm::ShmEndpoint;
-use crate::tcp::wire::{AHEAD_MAX, Framing, Watch, reply};
+use crate::endpoint::{Endpoint, Nanos, Patience, Wait, WaitState, Woken};
+use crate::shm::serving::LeasedEndpoint;
+use crate::tcp::wire::{Framing, Watch, reply};
 
 /// One client's connection.
 #[derive(Debug)]
 pub(super) struct Guest {
-    pub(super) stream: TcpStream,
+    /// `None` while it is away.
+    pub(super) stream: Option<TcpStream>,
     /// What came and is not a whole frame yet.
     pub(super) input: Vec<u8>,
     /// Which region it uses, by its number, once it has said so.
@@ -23,8 +24,20 @@ pub(super) struct Guest {
     pub(super) serial: u64,
     /// Whose tether it is, if it is one.
     pub(super) tether: Option<Tethered>,
-    /// Its connection is over, and only tethers keep what it has.
-    pub(super) is_away: bool,
+    pub(super) lease: Tenure,
+    /// Lanes of which the client, back again, has not said that they live.
+    pub(super) unnamed: Vec<u32>,
+}
+
+/// How long a client lives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tenure {
+    /// By what it is known when it comes back. Nobody's: 0.
+    pub(super) secret: u128,
+    /// Until when, on the boot clock, unless it is heard of.
+    pub(super) until: Nanos,
+    /// Whether it lives as long as its connection stands, and no longer, but for its tethers.
+    pub(super) is_by_connection: bool,
 }
 
 /// A lane that has a tether: its guest's number and serial, and its own.
@@ -40,15 +53,32 @@ impl Guest {
     pub(super) fn is_settled(&self) -> bool {
         self.region.is_some() || self.tether.is_some()
     }
+
+    /// Whether its connection is over, and its lease or its tethers keep what it has.
+    pub(super) fn is_away(&self) -> bool {
+        self.stream.is_none()
+    }
+
+    /// Its lease begins anew.
+    pub(super) fn renew(&mut self, until: Nanos) {
+        self.lease.until = until;
+        self.seats.values().for_each(|seat| seat.endpoint.lease_until(until));
+    }
+
+    /// When it ends unless it is heard of; `None` where that is not a matter of time.
+    pub(super) fn ends_at(&self) -> Option<Nanos> {
+        let is_timed = self.region.is_some() && !self.lease.is_by_connection;
+        is_timed.then_some(self.lease.until)
+    }
 }
 
 /// One lane's endpoint.
 #[derive(Debug)]
 pub(super) struct Seat {
-    pub(super) endpoint: ShmEndpoint,
+    pub(super) endpoint: LeasedEndpoint,
     pub(super) waits: Vec<Waiting>,
-    /// By slot, how many messages it was sent and has not taken.
-    ahead: Box<[u8]>,
+    /// By slot, the number of the message that it is sent next.
+    unsent: Box<[u64]>,
     /// How many tethers keep it.
     tethers: u32,
 }
@@ -73,7 +103,7 @@ impl Waiting {
     }
 
     /// Looks; if it has not ended, everything is armed that can end it.
-    pub(super) fn poll(&mut self, endpoint: &ShmEndpoint) -> Option<Woken> {
+    pub(super) fn poll(&mut self, endpoint: &LeasedEndpoint) -> Option<Woken> {
         let mut state = self.state;
         let mut cx = Context::from_waker(Waker::noop());
         let polled = endpoint.poll_wait(&self.as_wait(), &mut state, &mut cx);
@@ -85,32 +115,32 @@ impl Waiting {
     }
 
     /// Whether a look would end it. Arms nothing.
-    pub(super) fn is_over(&self, endpoint: &ShmEndpoint) -> bool {
+    pub(super) fn is_over(&self, endpoint: &LeasedEndpoint) -> bool {
         endpoint.has_ended(&self.as_wait())
     }
 
-    pub(super) fn end(&mut self, endpoint: &ShmEndpoint) {
+    pub(super) fn end(&mut self, endpoint: &LeasedEndpoint) {
         endpoint.end_wait(&mut self.state);
     }
 }
 
 impl Seat {
-    pub(super) fn new(endpoint: ShmEndpoint) -> Self {
-        let ahead = vec![0; usize::from(endpoint.slots())].into();
-        Self { endpoint, waits: Vec::new(), ahead, tethers: 0 }
+    pub(super) fn new(endpoint: LeasedEndpoint) -> Self {
+        let unsent = (0..endpoint.slots()).map(|slot| endpoint.next_message(Slot(slot))).collect();
+        Self { endpoint, waits: Vec::new(), unsent, tethers: 0 }
     }
 
-    /// Sends what lies in the mailboxes, as far as the client takes it. Returns whether anything
-    /// lay there.
+    /// Sends what lies in the mailboxes and was not sent. It lies there until the client says that
+    /// it has taken it. Returns whether there was anything.
     pub(super) fn forward_mail(&mut self, number: u32, out: &mut Vec<u8>) -> bool {
         let before = out.len();
         for slot in (0..self.endpoint.slots()).map(Slot) {
-            while self.ahead[usize::from(slot.0)] < AHEAD_MAX
-                && let Some(envelope) = self.endpoint.receive(slot)
-            {
-                self.ahead[usize::from(slot.0)] += 1;
+            let unsent = &mut self.unsent[usize::from(slot.0)];
+            while let Some((message, envelope)) = self.endpoint.look_ahead(slot, *unsent) {
+                *unsent = message + 1;
                 let mut frame = Framing::new(out, reply::MAIL);
-                frame.u32(number).u8(slot.0).id(envelope.from).u64(envelope.arrived);
+                frame.u32(number).u8(slot.0).u64(message);
+                frame.id(envelope.from).u64(envelope.arrived);
                 frame.words(&envelope.message).end();
             }
         }
@@ -131,20 +161,31 @@ impl Seat {
         self.tethers == 0
     }
 
-    /// Whether the client has as many messages of this slot as it takes ahead.
-    pub(super) fn is_full(&self, slot: Slot) -> bool {
-        self.ahead.get(usize::from(slot.0)).is_some_and(|ahead| *ahead >= AHEAD_MAX)
+    /// The client took the messages of a slot up to this one. `false`: it was not sent that.
+    pub(super) fn took(&mut self, slot: Slot, message: u64) -> bool {
+        let unsent = self.unsent.get(usize::from(slot.0)).copied().unwrap_or(0);
+        if message >= unsent {
+            return false;
+        }
+        self.take_before(slot, message + 1);
+        true
     }
 
-    /// The client took a message. `false`: it had none.
-    pub(super) fn took(&mut self, slot: Slot) -> bool {
-        match self.ahead.get_mut(usize::from(slot.0)) {
-            Some(ahead) if *ahead > 0 => {
-                *ahead -= 1;
-                true
-            }
-            _ => false,
+    /// The client is back, and takes this message next. What it was sent before is sent again.
+    pub(super) fn resume(&mut self, slot: Slot, next: u64) {
+        self.take_before(slot, next);
+        if let Some(unsent) = self.unsent.get_mut(usize::from(slot.0)) {
+            *unsent = self.endpoint.next_message(slot);
         }
+    }
+
+    fn take_before(&self, slot: Slot, message: u64) {
+        while self.endpoint.next_message(slot) < message && self.endpoint.receive(slot).is_some() {}
+    }
+
+    /// Its waits are over, and nobody is told.
+    pub(super) fn end_waits(&mut self) {
+        self.waits.drain(..).for_each(|mut wait| wait.end(&self.endpoint));
     }
 }
 

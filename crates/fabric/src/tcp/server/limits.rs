@@ -8,6 +8,18 @@ use crate::shm::Host;
 /// Opens the region that a client names, or says why it has none of that name.
 pub(super) type Opener = Box<dyn FnMut(&str) -> Result<Host, ConnectError> + Send>;
 
+/// What the end of a connection says of the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Closed {
+    /// That it is dead, where it came by the loopback interface; elsewhere nothing.
+    #[default]
+    Auto,
+    /// That it is dead.
+    Death,
+    /// Nothing: what is between the hosts can close it too. The client lives until its lease ends.
+    Doubt,
+}
+
 /// What a server allows its clients.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -24,6 +36,11 @@ pub struct Limits {
     pub unsent: usize,
     /// The same, before it is hung up on: a client that is stopped is told of others all the time.
     pub behind: usize,
+    /// How long a client lives that is not heard of. A client of which the end of its connection
+    /// would tell lives as long as that stands; this is for how long it survives its server then.
+    pub lease: Duration,
+    /// What the end of a connection says of the client.
+    pub closed: Closed,
 }
 
 impl Default for Limits {
@@ -35,6 +52,8 @@ impl Default for Limits {
             greeting: Duration::from_secs(10),
             unsent: 1 << 20,
             behind: 16 << 20,
+            lease: Duration::from_secs(10),
+            closed: Closed::Auto,
         }
     }
 }

@@ -6,6 +6,7 @@ mod guest;
 mod limits;
 mod parker;
 mod served;
+mod tenure;
 
 use std::fmt;
 use std::io;
@@ -14,8 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use executor::Executor;
-pub use limits::Limits;
 use limits::Opener;
+pub use limits::{Closed, Limits};
+use served::Served;
 
 use crate::error::ConnectError;
 use crate::shm::Host;
@@ -27,6 +29,7 @@ pub struct Server {
     listener: TcpListener,
     open: Opener,
     limits: Limits,
+    served: Vec<Served>,
     stop: Stopper,
 }
 
@@ -63,7 +66,17 @@ impl Server {
         listener.set_nonblocking(true)?;
         let (is_stopped, interrupt) = (Arc::default(), Arc::new(Interrupt::new()?));
         let (open, stop) = (Box::new(open), Stopper { is_stopped, interrupt });
-        Ok(Self { listener, open, limits, stop })
+        Ok(Self { listener, open, limits, served: Vec::new(), stop })
+    }
+
+    /// Opens the region of this name before a client asks for it. What the last server of it left
+    /// is taken over as soon as this one runs.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]: another server serves it.
+    pub fn open(&mut self, name: &str) -> Result<(), ConnectError> {
+        self.served.push(Served::new(name, (self.open)(name)?)?);
+        Ok(())
     }
 
     /// Where it listens.
@@ -79,17 +92,22 @@ impl Server {
         self.stop.clone()
     }
 
-    /// Serves until it is stopped. Its clients' endpoints are dead when this returns.
+    /// Serves until it is stopped. Its clients live on as if it had crashed: until the next server
+    /// of their regions goes on where this one stopped, or their leases end.
     ///
     /// # Errors
     /// What the system says of what all clients need; what concerns one ends that one's connection.
     pub fn run(self) -> io::Result<()> {
-        let Self { listener, open, limits, stop } = self;
-        let mut executor = Executor::new(listener, open, limits, Arc::clone(&stop.interrupt))?;
-        while !stop.is_stopped.load(Ordering::SeqCst) {
-            executor.turn()?;
+        let Self { listener, open, limits, served, stop } = self;
+        let (interrupt, regions) = (Arc::clone(&stop.interrupt), served.len());
+        let mut executor = Executor::new(listener, open, limits, served, interrupt)?;
+        let mut turned =
+            (0..regions).try_for_each(|region| executor.adopt(region).map_err(io::Error::other));
+        while turned.is_ok() && !stop.is_stopped.load(Ordering::SeqCst) {
+            turned = executor.turn();
         }
-        Ok(())
+        executor.leave_to_successor();
+        turned
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use super::guest::Tenure;
 use crate::addr::EndpointId;
 use crate::connection::Connection;
 use crate::endpoint::Nanos;
+use crate::error::ConnectError;
+use crate::shm::serving::Serving;
 use crate::shm::{Host, Region};
-use crate::tcp::clock::boot_id;
+use crate::tcp::clock::{boot_id, boot_time};
 use crate::tcp::wire::{Framing, MAGIC, VERSION, reply};
 
 /// How seldom is looked whether a region's file is still there.
@@ -27,14 +30,17 @@ pub(super) struct Served {
     /// By index, the incarnation that lives there as far as was told; or 0.
     told: Vec<u16>,
     looked_at: Instant,
+    _serving: Serving,
     pub(super) is_gone: bool,
 }
 
 impl Served {
-    pub(super) fn new(name: &str, host: Host) -> Self {
+    /// # Errors
+    /// See [`ConnectError`]: another server serves it.
+    pub(super) fn new(name: &str, host: Host) -> Result<Self, ConnectError> {
         let region = host.region().clone();
-        let places = usize::from(region.places());
-        Self {
+        let (places, serving) = (usize::from(region.places()), region.serve()?);
+        Ok(Self {
             name: name.to_owned(),
             host,
             region,
@@ -43,19 +49,22 @@ impl Served {
             seen: 0,
             told: vec![0; places + 1],
             looked_at: Instant::now(),
+            _serving: serving,
             is_gone: false,
-        }
+        })
     }
 
     /// What a new guest is told first.
-    pub(super) fn welcome(&self, out: &mut Vec<u8>, now: Nanos) {
+    pub(super) fn welcome(&self, out: &mut Vec<u8>, lease: &Tenure, length: Nanos) {
+        let now = boot_time();
         let (heap, heap_bytes) = self.host.heap();
         let origin = self.host.origin();
         let mut frame = Framing::new(out, reply::WELCOME);
         frame.u64(MAGIC).u16(VERSION).u16(origin.incarnation).u64(origin.first_count);
         frame.u64(heap.bits()).u64(heap_bytes).u64(self.region.records().bits());
         frame.u16(self.host.places()).u16(self.region.places()).u8(self.region.slots());
-        frame.u64(now).u128(boot_id()).end();
+        frame.u64(now).u128(boot_id());
+        frame.u128(lease.secret).u64(length).u8(lease.is_by_connection.into()).end();
         for (index, incarnation) in self.told.iter().enumerate().filter(|(_, told)| **told != 0) {
             put_peer(out, true, EndpointId { index: index as u16, incarnation: *incarnation });
         }

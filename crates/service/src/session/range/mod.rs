@@ -382,7 +382,10 @@ impl RangeGuard {
     /// For how long the range is certain to be held if nothing is heard any more: as
     /// [`Guard::remaining`](super::Guard::remaining).
     pub fn remaining(&self) -> Option<Duration> {
-        self.lost_reason().map(|_| Duration::ZERO)
+        match self.lost_reason() {
+            Some(_) => Some(Duration::ZERO),
+            None => self.table.hub().region.valid_for(),
+        }
     }
 
     /// How the range was lost, if it was: with its region or session alone. In a child made by

@@ -1,0 +1,109 @@
+//! How a connection begins: a server is reached, and says what it is.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::facts::Facts;
+use crate::error::{ConnectError, Garbled};
+use crate::tcp::wire::{FRAME_MAX, Fields, HEAD, MAGIC, VERSION, next_frame, reply};
+
+/// How long reaching a server, and its greeting, may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Reaches a server, says this, and waits for its first frame. Returns what came behind it too.
+pub(super) fn greet(
+    server: &str,
+    hello: &[u8],
+    patience: Duration,
+) -> Result<(TcpStream, Vec<u8>, Vec<u8>), ConnectError> {
+    let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
+    let mut stream = reach(server, patience).map_err(unreachable)?;
+    let said = stream
+        .set_nodelay(true)
+        .and_then(|()| stream.set_read_timeout(Some(patience)))
+        .and_then(|()| stream.set_write_timeout(Some(patience)))
+        .and_then(|()| stream.write_all(hello));
+    said.map_err(unreachable)?;
+    let (greeting, rest) = first_frame(&mut stream, server, patience)?;
+    Ok((stream, greeting, rest))
+}
+
+/// The first address of the server that answers.
+fn reach(server: &str, patience: Duration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in server.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+/// The first frame that comes, and what came behind it.
+fn first_frame(
+    stream: &mut TcpStream,
+    server: &str,
+    patience: Duration,
+) -> Result<(Vec<u8>, Vec<u8>), ConnectError> {
+    let name = || server.to_owned();
+    let (mut bytes, begun) = (Vec::new(), Instant::now());
+    loop {
+        let next = next_frame(&bytes);
+        let next = next.map_err(|why| ConnectError::Garbled { server: name(), why })?;
+        if let Some((frame, length)) = next {
+            return Ok((frame.to_vec(), bytes[length..].to_vec()));
+        }
+        if begun.elapsed() > patience || bytes.len() > FRAME_MAX + HEAD {
+            return Err(ConnectError::NoAnswer { server: name(), within: patience });
+        }
+        let mut some = [0; 4096];
+        match stream.read(&mut some) {
+            Ok(0) => return Err(ConnectError::HungUp { server: name() }),
+            Ok(count) => bytes.extend_from_slice(&some[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(ConnectError::NoAnswer { server: name(), within: patience });
+            }
+            Err(source) => return Err(ConnectError::Unreachable { server: name(), source }),
+        }
+    }
+}
+
+pub(super) fn read_greeting(
+    frame: &[u8],
+    server: &str,
+    asked_at: u64,
+) -> Result<Facts, ConnectError> {
+    let name = || server.to_owned();
+    let garbled = |why| ConnectError::Garbled { server: name(), why };
+    let mut fields = Fields(frame);
+    if fields.u8().map_err(garbled)? != reply::WELCOME {
+        return Err(declined_or_garbled(frame, server));
+    }
+    let (magic, version) = (fields.u64().map_err(garbled)?, fields.u16().map_err(garbled)?);
+    if magic != MAGIC {
+        return Err(garbled(Garbled("it does not begin as a server does")));
+    }
+    if version != VERSION {
+        return Err(ConnectError::OtherVersion { server: name(), theirs: version, ours: VERSION });
+    }
+    let facts = Facts::take(&mut fields, asked_at).map_err(garbled)?;
+    fields.end().map_err(garbled)?;
+    Ok(facts)
+}
+
+/// What a first frame says that is not the one that was hoped for.
+pub(super) fn declined_or_garbled(frame: &[u8], server: &str) -> ConnectError {
+    let server = server.to_owned();
+    let mut fields = Fields(frame);
+    let why = match fields.u8() {
+        Ok(reply::DECLINED) => fields.u32().and_then(|_| fields.text()),
+        _ => Err(Garbled("it does not begin as a server does")),
+    };
+    match why {
+        Ok(why) => ConnectError::Declined { server, why: why.to_owned() },
+        Err(why) => ConnectError::Garbled { server, why },
+    }
+}

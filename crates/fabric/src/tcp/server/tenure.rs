@@ -1,0 +1,234 @@
+//! How long clients live: leases, connections that break, and clients that come back.
+//!
+//! A client whose connection is over is away: its lease or its tethers keep its endpoints, until it
+//! comes back by its secret, or time is up. When the server ends it leaves all endpoints as they
+//! are, and the next one finds their clients away.
+
+use std::net::Shutdown;
+
+use rustix::event::epoll;
+
+use super::executor::Executor;
+use super::guest::{Guest, Out, Seat, Tethered};
+use super::served::Served;
+use crate::addr::Slot;
+use crate::endpoint::{Endpoint, Nanos};
+use crate::error::ConnectError;
+use crate::tcp::clock::boot_time;
+use crate::tcp::wire::{Framing, reply};
+
+impl Executor {
+    /// When a lease ends that begins now.
+    pub(super) fn lease_from_now(&self) -> Nanos {
+        boot_time().saturating_add(self.limits.lease.as_nanos() as Nanos)
+    }
+
+    /// No lease ends before this time, nor before those that were known.
+    pub(super) fn note_lease(&mut self, guest: &Guest) {
+        self.ends_at = self.ends_at.min(guest.ends_at().unwrap_or(Nanos::MAX));
+    }
+
+    /// The client's connection is over. Where that says that it is dead, those of its endpoints
+    /// that have tethers live as long as these; otherwise all live until its lease ends.
+    pub(super) fn leave(&mut self, number: usize, mut guest: Guest) {
+        if let Some(tethered) = guest.tether {
+            self.part(number, guest);
+            return self.let_go(tethered);
+        }
+        if guest.lease.is_by_connection {
+            self.detach_untied(number, &mut guest);
+            guest.seats.values().for_each(|seat| seat.endpoint.show_orphaned());
+        }
+        if guest.seats.is_empty() {
+            return self.part(number, guest);
+        }
+        self.disconnect(number, &mut guest);
+        self.guests[number] = Some(guest);
+    }
+
+    fn detach_untied(&mut self, number: usize, guest: &mut Guest) {
+        let untied = |(lane, seat): (&u32, &Seat)| (!seat.is_tethered()).then_some(*lane);
+        let lanes: Vec<u32> = guest.seats.iter().filter_map(untied).collect();
+        lanes.into_iter().for_each(|lane| self.detach(number, guest, lane));
+    }
+
+    /// The client is away: nothing is sent to it, and nothing waits for it.
+    fn disconnect(&mut self, number: usize, guest: &mut Guest) {
+        for (lane, seat) in &mut guest.seats {
+            seat.end_waits();
+            self.waiting.remove(&(number, *lane));
+            if let Some(region) = guest.region {
+                let index = usize::from(seat.endpoint.id().index);
+                self.served[region].seated[index] = None;
+            }
+        }
+        if let Some(region) = guest.region {
+            self.served[region].guests.retain(|known| *known != number);
+        }
+        if let Some(stream) = guest.stream.take() {
+            // It is deleted with its descriptor too, but for one that a child has.
+            let _ = epoll::delete(&self.epoll, &stream);
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        guest.input.clear();
+        self.outs[number] = Out::default();
+        self.is_stale = true;
+    }
+
+    /// The last process that had this tether is gone.
+    pub(super) fn let_go(&mut self, Tethered { guest: number, serial, lane }: Tethered) {
+        let Some(mut guest) = self.guests[number].take_if(|guest| guest.serial == serial) else {
+            return;
+        };
+        let is_last = guest.seats.get_mut(&lane).is_some_and(Seat::lose_tether);
+        let is_over = guest.lease.is_by_connection || guest.lease.until <= boot_time();
+        if is_last && guest.is_away() && is_over {
+            self.detach(number, &mut guest, lane);
+            if guest.seats.is_empty() {
+                return self.part(number, guest);
+            }
+        }
+        self.guests[number] = Some(guest);
+    }
+
+    /// The client is gone, or is to go: its endpoints are dead.
+    pub(super) fn part(&mut self, number: usize, mut guest: Guest) {
+        let lanes: Vec<u32> = guest.seats.keys().copied().collect();
+        lanes.into_iter().for_each(|lane| self.detach(number, &mut guest, lane));
+        self.disconnect(number, &mut guest);
+        self.promised.retain(|_, tethered| tethered.serial != guest.serial);
+        self.vacate(number);
+        // Numbers of regions are kept, so only the last ones go.
+        while let Some(served) = self.served.last()
+            && served.is_gone
+            && self.guests.iter().flatten().all(|guest| guest.region != Some(self.served.len() - 1))
+        {
+            self.served.pop();
+        }
+    }
+
+    fn vacate(&mut self, number: usize) {
+        self.outs[number] = Out::default();
+        self.touched.retain(|touched| *touched != number);
+        self.vacant.push(number);
+    }
+
+    /// Ends the leases of clients that were not heard of.
+    pub(super) fn end_leases(&mut self) {
+        let now = boot_time();
+        if now < self.ends_at {
+            return;
+        }
+        for number in 0..self.guests.len() {
+            let is_over = |guest: &mut Guest| guest.ends_at().is_some_and(|until| until <= now);
+            let Some(mut guest) = self.guests[number].take_if(is_over) else { continue };
+            // While its connection seems to stand its host is silent, and tethers are silent too.
+            if guest.is_away() {
+                self.detach_untied(number, &mut guest);
+            }
+            if !guest.is_away() || guest.seats.is_empty() {
+                self.part(number, guest);
+            } else {
+                guest.lease.is_by_connection = true;
+                self.guests[number] = Some(guest);
+            }
+        }
+        let ends = self.guests.iter().flatten().filter_map(Guest::ends_at);
+        self.ends_at = ends.min().unwrap_or(Nanos::MAX);
+    }
+
+    // Those that come back.
+
+    /// Takes over what the last server of a region left there.
+    pub(super) fn adopt(&mut self, region: usize) -> Result<(), ConnectError> {
+        for (endpoint, lease) in self.served[region].region.adopt()? {
+            let known = self.away(region, lease.secret);
+            let number = known.unwrap_or_else(|| {
+                let number = self.number();
+                let mut guest = self.new_guest(None, false);
+                guest.region = Some(region);
+                guest.lease.secret = lease.secret;
+                guest.lease.is_by_connection = false;
+                self.guests[number] = Some(guest);
+                number
+            });
+            let guest = self.guests[number].as_mut().expect("a guest that is away is there");
+            guest.lease.until = guest.lease.until.max(lease.until);
+            guest.seats.insert(lease.lane, Seat::new(endpoint));
+            self.ends_at = self.ends_at.min(guest.lease.until);
+        }
+        Ok(())
+    }
+
+    /// The guest that its client alone can name by this secret.
+    pub(super) fn away(&self, region: usize, secret: u128) -> Option<usize> {
+        let is_it = |guest: &Guest| guest.region == Some(region) && guest.lease.secret == secret;
+        let found = |guest: &Option<Guest>| guest.as_ref().is_some_and(is_it);
+        if secret == 0 { None } else { self.guests.iter().position(found) }
+    }
+
+    /// The client of a guest that is away, or seems to be there, has come by another connection.
+    pub(super) fn resume(&mut self, number: usize, mut come: Guest, away: usize) {
+        let Some(stream) = come.stream.take() else { return };
+        let Some(mut guest) = self.guests[away].take() else { return };
+        self.disconnect(away, &mut guest);
+        self.vacate(number);
+        let data = epoll::EventData::new_u64(away as u64);
+        // What cannot be watched says nothing: its lease ends.
+        let _ = epoll::modify(&self.epoll, &stream, data, epoll::EventFlags::IN);
+        guest.stream = Some(stream);
+        guest.lease.is_by_connection = come.lease.is_by_connection;
+        guest.renew(self.lease_from_now());
+        guest.unnamed = guest.seats.keys().copied().collect();
+        let region = guest.region.expect("a guest that was away has a region");
+        for (lane, seat) in &guest.seats {
+            let index = usize::from(seat.endpoint.id().index);
+            self.served[region].seated[index] = Some((away, *lane));
+        }
+        self.welcome(away, region, &guest);
+        self.note_lease(&guest);
+        self.guests[away] = Some(guest);
+    }
+
+    /// Tells a guest what it must know first.
+    pub(super) fn welcome(&mut self, number: usize, region: usize, guest: &Guest) {
+        // Newcomers are told to the others first, so that all know the same.
+        self.tell_newcomers(region);
+        let length = self.limits.lease.as_nanos() as Nanos;
+        let served: &mut Served = &mut self.served[region];
+        served.welcome(&mut self.outs[number].bytes, &guest.lease, length);
+        served.guests.push(number);
+        self.touch(number);
+    }
+
+    /// The client goes on with this lane, and takes these messages next.
+    pub(super) fn go_on_with(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        lane: u32,
+        next: impl Iterator<Item = u64>,
+    ) {
+        guest.unnamed.retain(|unnamed| *unnamed != lane);
+        let out = &mut self.outs[number].bytes;
+        match guest.seats.get_mut(&lane) {
+            Some(seat) => {
+                for (slot, next) in (0..seat.endpoint.slots()).map(Slot).zip(next) {
+                    seat.resume(slot, next);
+                }
+                seat.forward_mail(lane, out);
+            }
+            None => Framing::new(out, reply::DEAD).u32(lane).end(),
+        }
+        self.touch(number);
+    }
+
+    /// The server ends, and leaves its clients' endpoints to the next one, for as long as their
+    /// leases last.
+    pub(super) fn leave_to_successor(mut self) {
+        for guest in self.guests.iter_mut().flatten() {
+            let seats = std::mem::take(&mut guest.seats);
+            seats.into_values().for_each(|seat| seat.endpoint.leave_to_successor());
+        }
+    }
+}

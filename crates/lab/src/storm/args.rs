@@ -45,6 +45,10 @@ pub struct StormArgs {
     /// At a face: every other client takes its locks by a server, over TCP
     #[arg(long, requires = "face", conflicts_with_all = ["canary", "reference", "exaggerated"])]
     pub served: bool,
+    /// At a face: how often that server is killed, and another one started
+    #[arg(long, requires = "served", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=STRIKES_MAX))]
+    pub restarts: u64,
     /// Of ranges: everybody says of each hold that it goes on to the end, and the judge must see
     /// it
     #[arg(long, hide = true, conflicts_with_all = ["canary", "reference"])]

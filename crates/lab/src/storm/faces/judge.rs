@@ -22,13 +22,16 @@ use super::super::verdict::Verdict;
 use super::bounds::{BOUND_NS, PASS_NS, RECENT_NS, STARVED_NS, WITHDRAWAL_NS};
 
 /// What is known beforehand of those who are judged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Known {
     /// From its grant until it says that it holds, a process that runs takes so long at most.
     pub entering_ns: u64,
     /// How long after a death others may not have been told of it yet: a server is by the end of a
     /// connection.
     pub told_ns: u64,
+    /// How long after a death the dead may count as alive: those that die while their server is
+    /// not there.
+    pub lives_on_ns: u64,
     /// Whether grants have tokens.
     pub tokens: bool,
     /// Whether positions of locks are asked for, and not locks.
@@ -40,6 +43,7 @@ pub struct Known {
 /// Judges a whole log.
 pub fn judge(records: &[Record], known: Known) -> Verdict {
     let story = Story::read(records);
+    let told_ns = known.told_ns + known.lives_on_ns;
     let mut verdict = Verdict { failures: story.failures, ..Verdict::default() };
     for ops in story.by_lock() {
         ops.iter().for_each(|op| story.count(op, &mut verdict));
@@ -48,12 +52,12 @@ pub fn judge(records: &[Record], known: Known) -> Verdict {
             story.judge_tokens(&ops, &mut verdict);
         }
         if known.ranges {
-            story.judge_waits_of_ranges(&ops, known.entering_ns, &mut verdict);
-            story.judge_tries_of_ranges(&ops, known.told_ns, &mut verdict);
+            story.judge_waits_of_ranges(&ops, &known, &mut verdict);
+            story.judge_tries_of_ranges(&ops, told_ns, &mut verdict);
         } else {
-            story.judge_waits(&ops, known.entering_ns, &mut verdict);
+            story.judge_waits(&ops, &known, &mut verdict);
             story.judge_order(&ops, known.passes_max, &mut verdict);
-            story.judge_tries(&ops, known.told_ns, &mut verdict);
+            story.judge_tries(&ops, told_ns, &mut verdict);
             story.measure_takeovers(&ops, &mut verdict);
         }
     }
@@ -115,7 +119,8 @@ impl Story {
         }
     }
 
-    fn judge_waits(&self, ops: &[&Op], entering_ns: u64, verdict: &mut Verdict) {
+    fn judge_waits(&self, ops: &[&Op], known: &Known, verdict: &mut Verdict) {
+        let entering_ns = known.entering_ns;
         let held = united(ops.iter().filter_map(|op| self.held(op)).collect());
         let perhaps = ops.iter().flat_map(|op| self.perhaps_held(op, ops, &held, entering_ns));
         let taken = united(held.iter().copied().chain(perhaps).collect());
@@ -127,7 +132,7 @@ impl Story {
             let gap = gaps.max_by_key(|(from, to)| to - from).unwrap_or((end, end));
             let delay = gap.1 - gap.0;
             verdict.worst_delay_ns = verdict.worst_delay_ns.max(delay);
-            let (mut stopped, mut bound) = (0, BOUND_NS);
+            let (mut stopped, mut bound) = (0, BOUND_NS + known.lives_on_ns);
             if delay > bound {
                 let stopped_waiting = |other: &&&Op| self.was_stopped_waiting(other, gap);
                 stopped = ops.iter().filter(stopped_waiting).count();
@@ -283,8 +288,8 @@ mod tests {
     impl Judged for Told {
         fn judged(self) -> Verdict {
             let (entering_ns, passes_max) = (20 * MS, Some(2));
-            let (told_ns, tokens, ranges) = (0, true, false);
-            judge(&self.0, Known { entering_ns, told_ns, tokens, ranges, passes_max })
+            let known = Known { entering_ns, tokens: true, passes_max, ..Known::default() };
+            judge(&self.0, known)
         }
     }
 

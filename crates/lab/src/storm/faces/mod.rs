@@ -29,12 +29,13 @@ mod several;
 pub mod start;
 pub mod worker;
 
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::thread::JoinHandle;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
-use farlock::{Server, Stopper};
+use anyhow::{Context, ensure};
 use farlock_check::{say, tell};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -42,6 +43,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::args::StormArgs;
 use super::log::Reader;
 use super::pulse::Pulse;
+use crate::face;
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::report::line;
@@ -59,6 +61,8 @@ const TICK: Duration = Duration::from_micros(300);
 const CALM_MAX: Duration = Duration::from_secs(5);
 /// How long a server may take to learn of a death, with all processors busy.
 const TOLD_NS: u64 = 100_000_000;
+/// How long those live that die while there is no server.
+const LEASE: Duration = Duration::from_secs(2);
 /// Kills by default.
 const KILLS: u64 = 200;
 /// How long a storm may last by default, in seconds: as such, and for each kill and stop.
@@ -80,7 +84,8 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
     ensure!(face.has_ranges() || !args.exaggerated, "a session's locks are had as a whole");
     ensure!(face != Face::Kv || !args.served, "a store is stormed on its own host");
     let scratch = Scratch::new()?;
-    let serving = if args.served { Some(Serving::on(scratch.path())?) } else { None };
+    let serving =
+        if args.served { Some(Serving::on(scratch.path(), "127.0.0.1:0")?) } else { None };
     let kills = args.kills.unwrap_or(KILLS);
     let stops = args.stops.unwrap_or(kills);
     let enough = SECONDS + (kills + stops) as f64 * SECONDS_A_STRIKE;
@@ -99,10 +104,10 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
             _ => Taken::Farlock,
         },
         limit: Duration::from_secs_f64(args.seconds.unwrap_or(enough)),
+        restarts: args.restarts,
         server: serving.as_ref().map(|serving| serving.address.clone()),
     };
-    let row = storm.run()?;
-    serving.map_or(Ok(()), Serving::end)?;
+    let row = storm.run(serving)?;
     for example in &row.verdict.examples {
         tell(example);
     }
@@ -121,34 +126,47 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
     row.pass()
 }
 
-/// A server of the storm's region, on a thread of this process, which nobody kills.
+/// A server of the storm's region, as people start one.
 struct Serving {
+    child: Child,
     address: String,
-    stopper: Stopper,
-    thread: JoinHandle<std::io::Result<()>>,
 }
 
 impl Serving {
-    fn on(dir: &Path) -> anyhow::Result<Self> {
-        let server = Server::bind("127.0.0.1:0", &plan::region_options(dir))?;
-        let (address, stopper) = (server.address()?.to_string(), server.stopper());
-        Ok(Self { address, stopper, thread: std::thread::spawn(move || server.run()) })
+    fn on(dir: &Path, address: &str) -> anyhow::Result<Self> {
+        let mut serve = Command::new(face::farlock()?);
+        serve.args(["serve", "--listen", address, "--lease", &LEASE.as_secs().to_string()]);
+        serve.envs(face::environment(dir)).stderr(Stdio::piped());
+        let mut child = serve.spawn().context("cannot start a server")?;
+        let mut said = String::new();
+        BufReader::new(child.stderr.take().expect("it is piped")).read_line(&mut said)?;
+        let address = said.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        ensure!(address.parse::<SocketAddr>().is_ok(), "the server says: {said}");
+        Ok(Self { child, address })
     }
 
-    fn end(self) -> anyhow::Result<()> {
-        self.stopper.stop();
-        Ok(self.thread.join().expect("the server does not panic")?)
+    /// It is killed, and another one started.
+    fn restart(&mut self, dir: &Path) -> anyhow::Result<()> {
+        self.end()?;
+        *self = Self::on(dir, &self.address)?;
+        Ok(())
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.child.kill().context("cannot kill the server")?;
+        self.child.wait().context("cannot await the server")?;
+        Ok(())
     }
 }
 
 impl Storm<'_> {
-    fn run(&self) -> anyhow::Result<Row> {
+    fn run(&self, mut serving: Option<Serving>) -> anyhow::Result<Row> {
         let begun = Instant::now();
         inside::prepare(self.dir, self.locks)?;
         worker::prepare(self.dir)?;
         let mut crew = Crew::board(self)?;
         let mut pulse = Pulse::new();
-        self.rage(&mut crew, &mut pulse)?;
+        let restarts = self.rage(&mut crew, &mut pulse, serving.as_mut())?;
         crew.calm_down()?;
         let deadline = Instant::now() + CALM_MAX;
         while crew.left() > 0 && Instant::now() < deadline {
@@ -157,12 +175,14 @@ impl Storm<'_> {
         let (kills, endings, stops) = (crew.kills, crew.endings, crew.stops);
         crew.end()?;
         let (entering_ns, tokens) = (self.face.entering_ns(), self.taken.is_farlocks());
+        serving.map_or(Ok(()), |mut serving| serving.end())?;
+        let lives_on_ns = if restarts > 0 { LEASE.as_nanos() as u64 } else { 0 };
         let told_ns = if self.server.is_some() { TOLD_NS } else { 0 };
         let log = Reader::open(self.dir)?.news()?;
         let passes_max = tokens.then(|| PASSES * u64::from(self.clients));
         let ranges = self.face.has_ranges();
-        let mut verdict =
-            judge::judge(&log, Known { entering_ns, told_ns, tokens, ranges, passes_max });
+        let known = Known { entering_ns, told_ns, lives_on_ns, tokens, ranges, passes_max };
+        let mut verdict = judge::judge(&log, known);
         verdict.left_over = worker::left_over(self)?;
         let mut takeover = Latency::default();
         verdict.takeovers.iter().for_each(|nanos| takeover.record(*nanos));
@@ -172,6 +192,7 @@ impl Storm<'_> {
             locks: self.locks,
             taken: self.taken.name(),
             served: self.server.is_some(),
+            restarts,
             kills_asked: self.kills,
             stops_asked: self.stops,
             kills,
@@ -186,12 +207,19 @@ impl Storm<'_> {
         })
     }
 
-    /// Hurts people until it is enough, or has taken too long.
-    fn rage(&self, crew: &mut Crew<'_>, pulse: &mut Pulse) -> anyhow::Result<()> {
+    /// Hurts people until it is enough, or has taken too long. Returns how often the server was
+    /// killed.
+    fn rage(
+        &self,
+        crew: &mut Crew<'_>,
+        pulse: &mut Pulse,
+        mut serving: Option<&mut Serving>,
+    ) -> anyhow::Result<u64> {
+        let mut restarts = 0;
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(!self.seed);
         let begun = Instant::now();
         let mut next_strike = begun;
-        while crew.kills < self.kills || crew.stops < self.stops {
+        while crew.kills < self.kills || crew.stops < self.stops || restarts < self.restarts {
             if begun.elapsed() > self.limit {
                 break;
             }
@@ -203,13 +231,18 @@ impl Storm<'_> {
             next_strike += Duration::from_micros(chance.random_range(0..2 * self.face.lull_us()));
             let kills_left = self.kills.saturating_sub(crew.kills);
             let stops_left = self.stops.saturating_sub(crew.stops);
-            if chance.random_range(0..kills_left + stops_left) < kills_left {
+            let restarts_left = self.restarts.saturating_sub(restarts);
+            let chosen = chance.random_range(0..kills_left + stops_left + restarts_left);
+            if chosen < kills_left {
                 crew.kill()?;
-            } else {
+            } else if chosen < kills_left + stops_left {
                 crew.stop()?;
+            } else if let Some(serving) = &mut serving {
+                serving.restart(self.dir)?;
+                restarts += 1;
             }
         }
-        Ok(())
+        Ok(restarts)
     }
 }
 

@@ -111,6 +111,8 @@ pub(super) struct Storm<'a> {
     pub(super) locks: u64,
     pub(super) kills: u64,
     pub(super) stops: u64,
+    /// How often the server is killed, and another one started.
+    pub(super) restarts: u64,
     pub(super) seed: u64,
     pub(super) taken: Taken,
     pub(super) limit: Duration,

@@ -19,6 +19,7 @@ use super::super::log::Patience;
 use super::super::story::{Op, Span, Story, meet, united, without};
 use super::super::verdict::Verdict;
 use super::bounds::{BOUND_NS, RECENT_NS, STARVED_NS, WITHDRAWAL_NS};
+use super::judge::Known;
 
 /// What changes which clients are in the way of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,14 +144,9 @@ impl<'o> Scene<'o> {
 
 impl Story {
     /// Whether waiters for positions of one lock are granted in time.
-    pub(super) fn judge_waits_of_ranges(
-        &self,
-        ops: &[&Op],
-        entering_ns: u64,
-        verdict: &mut Verdict,
-    ) {
+    pub(super) fn judge_waits_of_ranges(&self, ops: &[&Op], known: &Known, verdict: &mut Verdict) {
         // What has nobody in its way waits for that alone: a command starts one, then two others.
-        let bound = BOUND_NS + 2 * entering_ns;
+        let bound = BOUND_NS + known.lives_on_ns + 2 * known.entering_ns;
         let mut scene = Scene::default();
         let changes = self.changes(ops);
         for (index, (now, change)) in changes.iter().enumerate() {
@@ -306,8 +302,7 @@ mod tests {
 
     impl Judged for Told {
         fn judged(self) -> Verdict {
-            let (entering_ns, told_ns, passes_max) = (0, 0, None);
-            let known = Known { entering_ns, told_ns, tokens: true, ranges: true, passes_max };
+            let known = Known { tokens: true, ranges: true, ..Known::default() };
             judge(&self.0, known)
         }
     }

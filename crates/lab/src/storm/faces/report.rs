@@ -27,6 +27,8 @@ pub struct Row {
     pub taken: &'static str,
     /// Whether every other client took its locks by a server.
     pub served: bool,
+    /// How often the server was killed, and another one started.
+    pub restarts: u64,
     /// How many were to be killed.
     pub kills_asked: u64,
     /// How many were to be stopped.
@@ -101,6 +103,7 @@ pub fn table(row: &Row) -> Table {
         ("killed", grouped(row.kills)),
         ("of them ended in order", grouped(row.endings)),
         ("stopped", grouped(row.stops)),
+        ("servers killed", grouped(row.restarts)),
         ("granted", grouped(verdict.granted)),
         ("timed out", grouped(verdict.time_outs)),
         ("dropped", grouped(verdict.dropped)),

@@ -4,10 +4,11 @@
 use std::fs::File;
 use std::io::BufRead;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use farlock::session::RangeLock;
-use farlock::{RegionOptions, Session};
+use farlock::{Session, SessionError};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::fs::FlockOperation;
@@ -52,10 +53,25 @@ struct Worker<'a> {
     log: Log,
 }
 
+/// A session by a server, also where that is just being started again.
+fn connect(server: &str) -> Result<Session, SessionError> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    const NAP: Duration = Duration::from_millis(5);
+    let begun = Instant::now();
+    loop {
+        match Session::connect(server) {
+            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(NAP),
+            connected => return connected,
+        }
+    }
+}
+
 impl<'a> Worker<'a> {
     fn open(args: &'a FaceWorkerArgs) -> anyhow::Result<Self> {
-        let options = args.server.as_ref().map(RegionOptions::of_server);
-        let session = Session::open(&options.unwrap_or_else(|| region_options(&args.dir)))?;
+        let session = match &args.server {
+            Some(server) => connect(server)?,
+            None => Session::open(&region_options(&args.dir))?,
+        };
         let executor = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let tables = tables(&session, if args.ranges { args.locks } else { 0 });
         Ok(Self { args, session, tables, executor, log: Log::open(&args.dir)? })

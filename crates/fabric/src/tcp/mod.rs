@@ -27,18 +27,18 @@
 //! The server alone says that a client is dead. The end of a connection says so where nothing but
 //! one kernel lies between its ends, or where the server was told to believe it ([`Closed`]).
 //! Otherwise a client lives until its lease ends, which it renews, and one whose connection broke
-//! comes back by another. It is known by a secret; it names its lanes and the messages that it takes
-//! next, and says again what it published and what was not answered.
+//! comes back by another. It is known by a secret; it names its lanes and the messages that it
+//! takes next, and says again what it published and what was not answered.
 //!
 //! All that a client has lies in the region: its places are marked as leased, and count as alive
-//! until their leases end though nobody keeps them. Messages lie in their mailboxes until they were
-//! taken. With a place lies the last verb that was begun, and how it ended, so that none that is said
-//! again is done twice. The next server of the region takes all of that over, and a client cannot
-//! tell it from the last. One server at a time serves a region.
+//! until their leases end though nobody keeps them. Messages lie in their mailboxes until they
+//! were taken. With a place lies the last verb that was begun, and how it ended, so that none that
+//! is said again is done twice. The next server of the region takes all of that over, and a client
+//! cannot tell it from the last. One server at a time serves a region.
 //!
-//! A client takes its lease for a tenth shorter than the server does, from before it asked for it, by
-//! a clock that counts suspended time. So it knows of the end first, unless the clock itself stood
-//! still, as that of a paused virtual machine does: there only tokens help.
+//! A client takes its lease for a tenth shorter than the server does, from before it asked for it,
+//! by a clock that counts suspended time. So it knows of the end first, unless the clock itself
+//! stood still, as that of a paused virtual machine does: there only tokens help.
 //!
 //! # Crashes
 //!

@@ -350,7 +350,10 @@ fn a_connection_that_is_cut_at_any_byte_does_a_verb_whole_or_not() {
         let most = (0..).find(|most| cuts.cut_at(&both, *most)).unwrap();
         assert!(most > 60 && cuts.done > 0, "it was cut at {most} bytes");
         // Where it goes on it does all that it was told to, once.
-        assert_eq!(cuts.gone_on > 10, closed == Closed::Doubt, "{}", cuts.gone_on);
+        // Also where it does not, a cut behind the last verb costs nothing.
+        let gone_on = cuts.gone_on as usize;
+        assert!(gone_on > most / 2 || closed == Closed::Death, "{gone_on} of {most}");
+        assert!(gone_on < most / 4 || closed == Closed::Doubt, "{gone_on} of {most}");
         assert!(closed == Closed::Death || cuts.added == cuts.done);
     }
 }

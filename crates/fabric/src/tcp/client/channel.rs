@@ -42,6 +42,9 @@ const LATE_MAX: Duration = Duration::from_millis(4);
 /// soon as it comes, so it is stopped, or out of reach.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
+/// The least time that is given to a greeting, in nanoseconds.
+const MOMENT: Nanos = 20_000_000;
+
 /// Bytes taken from the system at once.
 const READ_BYTES: usize = 64 << 10;
 
@@ -537,9 +540,11 @@ impl Channel {
     /// Tries once to go on by another connection. Returns whether it is of any use to try again.
     fn try_to_resume(&self) -> Result<(), bool> {
         let asked_at = boot_time();
-        let left = Duration::from_nanos(self.valid_for());
+        // What is lost on the way is sent again ever more seldom, so it is begun anew.
+        let patience = self.valid_for().min(self.facts.lease.length / 8).max(MOMENT);
+        let patience = Duration::from_nanos(patience).min(PATIENCE);
         let hello = resumption(&self.region, self.facts.lease.secret);
-        let (stream, greeting, rest) = match greet(&self.server, &hello, left.min(PATIENCE)) {
+        let (stream, greeting, rest) = match greet(&self.server, &hello, patience) {
             Ok(greeted) => greeted,
             Err(ConnectError::Declined { .. }) => return Err(false),
             Err(_) => return Err(true),
@@ -588,8 +593,11 @@ impl Channel {
     fn renew(&self) -> Nanos {
         let lease = &self.facts.lease;
         let (asked_at, valid_for) = (boot_time(), self.valid_for());
-        let patience = ANSWER_PATIENCE.as_nanos() as Nanos;
-        let patience = if lease.is_by_connection { patience } else { patience.min(valid_for) };
+        // Where the end of the connection is the client's it is not ended lightly.
+        let patience = match lease.is_by_connection {
+            true => ANSWER_PATIENCE.as_nanos() as Nanos,
+            false => valid_for.min(lease.length / 4),
+        };
         match self.ask_to_renew(asked_at + patience) {
             Ok(()) => {
                 self.valid_until.fetch_max(lease.until(asked_at), Ordering::SeqCst);

@@ -336,6 +336,46 @@ fn a_server_that_ends_in_order_leaves_locks_to_the_next() {
     assert!(lasted > Duration::from_secs(2) && lasted < Duration::from_secs(4), "{lasted:?}");
 }
 
+#[test]
+fn a_command_runs_on_where_the_server_is_restarted() {
+    let stage = Stage::new();
+    let lease = ["--lease", "2"];
+    let mut server = Serving::listening(&stage, "127.0.0.1:0", &lease);
+    let (file, go) = (stage.file("pid"), stage.file("go"));
+    let line = format!(
+        "echo $$ > {}; while [ ! -e {} ]; do sleep 0.02; done; exit 7",
+        file.display(),
+        go.display()
+    );
+    let arguments = ["lock", "--server", &server.address.clone(), "a", "--", "sh", "-c", &line];
+    let lock = stage.farlock(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+    number(&stage, &file);
+    for _ in 0..3 {
+        server.restart(&stage, &lease);
+        let tried = stage.session().lock("a").exclusive().at_once().blocking();
+        assert!(tried.is_err(), "it is held");
+    }
+    std::fs::write(&go, "").unwrap();
+    let (status, _, said) = stage::ended(lock.wait_with_output().unwrap());
+    assert_eq!((status, said.as_str()), (7, ""));
+    drop(stage.session().lock("a").exclusive().at_once().blocking().unwrap());
+
+    // Killed after that, it does not leave the lock to others before its command is gone.
+    for path in [&file, &go] {
+        std::fs::remove_file(path).unwrap();
+    }
+    let mut lock = stage.farlock(&arguments).spawn().unwrap();
+    let command = number(&stage, &file) as i32;
+    server.restart(&stage, &lease);
+    stage.until(|| stage.run(&["ls", "--server", &server.address]).1.contains(" a "));
+    kill(pid(&lock), Signal::KILL);
+    let here = stage.session();
+    let guard = here.lock("a").exclusive().within(Duration::from_secs(6)).blocking().unwrap();
+    assert!(!is_running(command), "nobody runs beside");
+    drop(guard);
+    lock.wait().unwrap();
+}
+
 /// Whatever they were at, sessions go on where they were; each adds to a number that a lock alone
 /// protects, and none loses it.
 #[test]
@@ -349,8 +389,9 @@ fn a_server_that_is_killed_and_restarted_loses_nothing() {
         for number in 0..12 {
             let (total, added, is_over) = (&total, &added, &is_over);
             let options = if number % 4 == 0 { stage.options() } else { server.options() };
+            // A client that comes while there is no server is told so.
+            let session = Session::open(&options).unwrap();
             scope.spawn(move || {
-                let session = Session::open(&options).unwrap();
                 let (lock, own) = (session.lock("shared"), session.lock(format!("own-{number}")));
                 let mut last = None;
                 while !is_over.load(Ordering::Relaxed) {

@@ -16,6 +16,8 @@ pub(crate) struct Lease {
     pub(crate) secret: u128,
     /// Which of its client's lanes it is.
     pub(crate) lane: u32,
+    /// Whether it ever had a tether.
+    pub(crate) was_tied: bool,
     /// When it ends, on the boot clock.
     pub(crate) until: Nanos,
 }
@@ -25,6 +27,7 @@ pub(crate) struct Lease {
 pub(super) struct LeaseLine {
     pub(super) until: AtomicU64,
     pub(super) secret: [AtomicU64; 2],
+    /// The lane and, above it, [`TIED`].
     pub(super) lane: AtomicU64,
     /// The last verb that a server began for the client, and 1 above that.
     pub(super) begun: AtomicU64,
@@ -36,13 +39,17 @@ pub(super) struct LeaseLine {
 
 const _: () = assert!(size_of::<LeaseLine>() == 64);
 
+/// Above a lane: that it had a tether.
+pub(super) const TIED: u64 = 1 << 32;
+
 impl LeaseLine {
     pub(super) fn write(&self, lease: Option<&Lease>) {
-        let Lease { secret, lane, until } = lease.copied().unwrap_or(Lease::NONE);
+        let Lease { secret, lane, was_tied, until } = lease.copied().unwrap_or(Lease::NONE);
         self.until.store(until, Ordering::Relaxed);
         self.secret[0].store(secret as u64, Ordering::Relaxed);
         self.secret[1].store((secret >> 64) as u64, Ordering::Relaxed);
-        self.lane.store(lane.into(), Ordering::Relaxed);
+        let tied = if was_tied { TIED } else { 0 };
+        self.lane.store(u64::from(lane) | tied, Ordering::Relaxed);
         self.begun.store(0, Ordering::Relaxed);
         self.ended.store(0, Ordering::Relaxed);
     }
@@ -53,5 +60,5 @@ impl LeaseLine {
 }
 
 impl Lease {
-    const NONE: Self = Self { secret: 0, lane: 0, until: 0 };
+    const NONE: Self = Self { secret: 0, lane: 0, was_tied: false, until: 0 };
 }

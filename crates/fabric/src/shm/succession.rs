@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 use super::endpoint::Shm;
 use super::keeper::{Keeper, PlaceKeeper};
 use super::latch::Latch;
-use super::lease::{Lease, LeaseLine};
+use super::lease::{Lease, LeaseLine, TIED};
 use super::mailbox::Next;
 use super::mapping::Mapping;
 use super::parking::BUCKETS;
@@ -91,6 +91,7 @@ impl LeaseLine {
         Lease {
             secret: u128::from(high) << 64 | u128::from(low),
             lane: self.lane.load(Ordering::Relaxed) as u32,
+            was_tied: self.lane.load(Ordering::Relaxed) & TIED != 0,
             until: self.until.load(Ordering::Relaxed),
         }
     }
@@ -239,6 +240,11 @@ impl LeasedEndpoint {
     /// Until when others take it for alive if its server ends.
     pub(crate) fn lease_until(&self, until: Nanos) {
         self.lease().until.store(until, Ordering::Relaxed);
+    }
+
+    /// A tether keeps its place too, of which the next server will not know.
+    pub(crate) fn note_tether(&self) {
+        self.lease().lane.fetch_or(TIED, Ordering::Relaxed);
     }
 
     /// Leaves its place to the next server, as a crash of this one would.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use farlock::session::{RangeGuard, RangeLock, RangeRequest, Request};
+use farlock::session::{Lost, RangeGuard, RangeLock, RangeRequest, Request};
 use farlock::{AcquireError, Guard, Lock, LostReason, ReleaseError, Token};
 
 /// What can be asked for.
@@ -78,6 +78,14 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.tether(),
             Self::Range(guard) => guard.tether(),
+        }
+    }
+
+    /// Resolves if it is lost.
+    pub(super) fn lost(&self) -> Lost<'_> {
+        match self {
+            Self::Lock(guard) => guard.lost(),
+            Self::Range(guard) => guard.lost(),
         }
     }
 

@@ -16,20 +16,24 @@
 //! So the lock passes on only when nothing that runs under it is left. Those that took another
 //! user's rights are not killed but awaited.
 
+use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::ExitStatus;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::{getpid, kill_process};
 
-use farlock::LostReason;
+use farlock::session::Lost;
 use farlock::text::shown;
 use farlock_fabric::chain;
 
@@ -138,7 +142,7 @@ impl Job {
         let received = SigSet::empty();
         let region = match (region, tether) {
             (Some(file), _) => RegionWatch::Later(file, Instant::now() + WATCHED_AFTER),
-            (None, tether) => tether.map_or(RegionWatch::Nobody, RegionWatch::Server),
+            (None, _) => RegionWatch::of_server(guard).map_err(failed)?,
         };
         let killed_at = None;
         let running = Running { guard, region, guardian, strangers, signals, received, killed_at };
@@ -153,8 +157,8 @@ enum RegionWatch<'g> {
     Later(&'g Path, Instant),
     /// The kernel.
     Watched(&'g Path, OwnedFd),
-    /// The kernel too, by the tether: it can be read when the server has hung up, or is gone.
-    Server(OwnedFd),
+    /// The session, which sets this when it may be lost.
+    Server(Pin<Box<Lost<'g>>>, Arc<Bell>),
     /// Nobody: it is lost, or cannot be watched. It is told in the end.
     Nobody,
 }
@@ -164,25 +168,53 @@ const WATCHED_AFTER: Duration = Duration::from_secs(1);
 /// For how long a hold that was looked at is taken for what it was then, at most.
 const LOOKED_AT: Duration = Duration::from_millis(20);
 
-impl RegionWatch<'_> {
+/// Set by the session's thread, and waited for beside other descriptors.
+struct Bell(OwnedFd);
+
+impl Bell {
+    /// Whether it is over; if not the bell is set when it may be.
+    fn look<F: Future>(self: &Arc<Self>, future: Pin<&mut F>) -> Poll<F::Output> {
+        // What it counts does not matter.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // It fails only where it is set more often than it can count, and then it is set.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl<'g> RegionWatch<'g> {
+    /// Of a hold by a server.
+    fn of_server(guard: &'g Held) -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = Arc::new(Bell(eventfd(0, flags)?));
+        // Looked at once, so that it is set also by what has happened already.
+        bell.wake_by_ref();
+        Ok(Self::Server(Box::pin(guard.lost()), bell))
+    }
     fn fd(&self) -> Option<&OwnedFd> {
         match self {
-            Self::Watched(_, fd) | Self::Server(fd) => Some(fd),
+            Self::Watched(_, fd) => Some(fd),
+            Self::Server(_, bell) => Some(&bell.0),
             Self::Later(..) | Self::Nobody => None,
         }
     }
 
     /// When it begins, if that is to come.
     fn begins_at(&self) -> Option<Instant> {
-        if let Self::Later(_, at) = *self { Some(at) } else { None }
+        if let Self::Later(_, at) = self { Some(*at) } else { None }
     }
 
     /// Something happened; maybe to the region's file, or its server. Returns whether the command
     /// is to end at once, for others have its lock.
     fn goes_on(&mut self, guard: &Held, is_touched: bool) -> bool {
-        match *self {
-            Self::Server(_) if is_touched => {
-                let reason = guard.lost_reason().unwrap_or(LostReason::Disconnected);
+        match self {
+            Self::Server(lost, bell) if is_touched => {
+                let Poll::Ready(reason) = bell.look(lost.as_mut()) else { return false };
                 say(format_args!(
                     "farlock: the lock '{}' is lost, and its command is killed: {}",
                     shown(guard.name()),
@@ -191,11 +223,13 @@ impl RegionWatch<'_> {
                 *self = Self::Nobody;
                 return true;
             }
-            Self::Later(path, at) if Instant::now() >= at => {
+            Self::Later(path, at) if Instant::now() >= *at => {
+                let path = *path;
                 *self = watch(path).map_or(Self::Nobody, |fd| Self::Watched(path, fd));
             }
             // What it was does not matter; what it did to the hold shows a little later.
             Self::Watched(path, _) if is_touched => {
+                let path = *path;
                 *self = Self::Later(path, Instant::now() + LOOKED_AT);
                 return false;
             }

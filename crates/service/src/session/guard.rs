@@ -79,7 +79,7 @@ impl Guard {
 
     /// Resolves if the lock is lost while it is held. Then stop, and let go of what it protects.
     pub fn lost(&self) -> Lost<'_> {
-        Lost { guard: self, watch: None }
+        Lost { held: self, watch: None }
     }
 
     /// Makes an exclusive hold a shared one, at once and without letting go: nobody writes in
@@ -169,16 +169,32 @@ impl Future for Release {
     }
 }
 
-/// Resolves with how the lock was lost; pending while it is held.
+/// What can be lost with its session.
+pub(super) trait Losable: Sync {
+    fn hub(&self) -> &Arc<Hub>;
+    fn reason(&self) -> Option<LostReason>;
+}
+
+impl Losable for Guard {
+    fn hub(&self) -> &Arc<Hub> {
+        &self.handle.name.hub
+    }
+
+    fn reason(&self) -> Option<LostReason> {
+        self.lost_reason()
+    }
+}
+
+/// Resolves with how a lock, or a range, was lost; pending while it is held.
 #[must_use = "futures do nothing until they are awaited"]
 pub struct Lost<'g> {
-    guard: &'g Guard,
+    pub(super) held: &'g dyn Losable,
     /// Without the guard's lifetime: this may be dropped after the guard was released.
-    watch: Option<Watch>,
+    pub(super) watch: Option<Watch>,
 }
 
 /// The task that is woken at the end of a session.
-struct Watch {
+pub(super) struct Watch {
     hub: Arc<Hub>,
     key: Option<u64>,
 }
@@ -188,13 +204,13 @@ impl Future for Lost<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
         let this = &mut *self;
-        let hub = &this.guard.handle.name.hub;
+        let hub = this.held.hub();
         if !hub.is_forked() {
             let watch = || Watch { hub: Arc::clone(hub), key: None };
             // First, so that an end between the two wakes the task.
             hub.watch_end(&mut this.watch.get_or_insert_with(watch).key, cx.waker());
         }
-        this.guard.lost_reason().map_or(Poll::Pending, Poll::Ready)
+        this.held.reason().map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -165,7 +165,7 @@ impl Executor {
             Err(format!("a connection has at most {limit} lanes"))
         } else {
             let (secret, until) = (guest.lease.secret, guest.lease.until);
-            let lease = Lease { secret, lane, until };
+            let lease = Lease { secret, lane, was_tied: false, until };
             let endpoint = self.served[region].region.leased_endpoint(lease);
             endpoint.map_err(|error| chain(&error))
         };
@@ -174,7 +174,7 @@ impl Executor {
                 endpoint.show_as(&owner);
                 let id = endpoint.id();
                 self.served[region].seated[usize::from(id.index)] = Some((number, lane));
-                guest.seats.insert(lane, Seat::new(endpoint));
+                guest.seats.insert(lane, Seat::new(endpoint, false));
                 self.tell_newcomers(region);
                 let out = &mut self.outs[number].bytes;
                 Framing::new(out, reply::ATTACHED).u32(lane).id(id).end();

@@ -81,6 +81,8 @@ pub(super) struct Seat {
     unsent: Box<[u64]>,
     /// How many tethers keep it.
     tethers: u32,
+    /// Whether it had tethers when the last server ended, which may stand for processes that live.
+    was_tied: bool,
 }
 
 /// A wait of a lane.
@@ -125,9 +127,9 @@ impl Waiting {
 }
 
 impl Seat {
-    pub(super) fn new(endpoint: LeasedEndpoint) -> Self {
+    pub(super) fn new(endpoint: LeasedEndpoint, was_tied: bool) -> Self {
         let unsent = (0..endpoint.slots()).map(|slot| endpoint.next_message(Slot(slot))).collect();
-        Self { endpoint, waits: Vec::new(), unsent, tethers: 0 }
+        Self { endpoint, waits: Vec::new(), unsent, tethers: 0, was_tied }
     }
 
     /// Sends what lies in the mailboxes and was not sent. It lies there until the client says that
@@ -151,7 +153,13 @@ impl Seat {
         self.tethers > 0
     }
 
+    /// Whether something may keep it of which the server cannot know.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.was_tied
+    }
+
     pub(super) fn add_tether(&mut self) {
+        self.endpoint.note_tether();
         self.tethers += 1;
     }
 

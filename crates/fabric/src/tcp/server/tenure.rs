@@ -36,19 +36,22 @@ impl Executor {
             return self.let_go(tethered);
         }
         if guest.lease.is_by_connection {
-            self.detach_untied(number, &mut guest);
+            self.detach_if(number, &mut guest, |seat| !seat.is_tethered() && !seat.is_in_doubt());
             guest.seats.values().for_each(|seat| seat.endpoint.show_orphaned());
+            // What the last server knew of tethers this one does not: their time must pass.
+            guest.lease.is_by_connection = !guest.seats.values().any(Seat::is_in_doubt);
         }
         if guest.seats.is_empty() {
             return self.part(number, guest);
         }
         self.disconnect(number, &mut guest);
+        self.note_lease(&guest);
         self.guests[number] = Some(guest);
     }
 
-    fn detach_untied(&mut self, number: usize, guest: &mut Guest) {
-        let untied = |(lane, seat): (&u32, &Seat)| (!seat.is_tethered()).then_some(*lane);
-        let lanes: Vec<u32> = guest.seats.iter().filter_map(untied).collect();
+    fn detach_if(&mut self, number: usize, guest: &mut Guest, is_over: impl Fn(&Seat) -> bool) {
+        let lane = |(lane, seat): (&u32, &Seat)| is_over(seat).then_some(*lane);
+        let lanes: Vec<u32> = guest.seats.iter().filter_map(lane).collect();
         lanes.into_iter().for_each(|lane| self.detach(number, guest, lane));
     }
 
@@ -124,7 +127,7 @@ impl Executor {
             let Some(mut guest) = self.guests[number].take_if(is_over) else { continue };
             // While its connection seems to stand its host is silent, and tethers are silent too.
             if guest.is_away() {
-                self.detach_untied(number, &mut guest);
+                self.detach_if(number, &mut guest, |seat| !seat.is_tethered());
             }
             if !guest.is_away() || guest.seats.is_empty() {
                 self.part(number, guest);
@@ -154,7 +157,7 @@ impl Executor {
             });
             let guest = self.guests[number].as_mut().expect("a guest that is away is there");
             guest.lease.until = guest.lease.until.max(lease.until);
-            guest.seats.insert(lease.lane, Seat::new(endpoint));
+            guest.seats.insert(lease.lane, Seat::new(endpoint, lease.was_tied));
             self.ends_at = self.ends_at.min(guest.lease.until);
         }
         Ok(())

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use farlock_locks::{Mode, Token};
 
-use super::guard::Release;
+use super::guard::{Losable, Lost, Release};
 use super::pool::RangePlace;
 use super::root::Session;
 use super::state::{Ending, Grant, HeldBy, Hub, Patience, RangeJob, Table};
@@ -357,6 +357,16 @@ pub struct RangeGuard {
     mode: Mode,
 }
 
+impl Losable for Table {
+    fn hub(&self) -> &Arc<Hub> {
+        self.hub()
+    }
+
+    fn reason(&self) -> Option<LostReason> {
+        self.look()
+    }
+}
+
 impl RangeGuard {
     /// The fencing token of this grant: above those of all exclusive grants of the table before.
     /// Shared holders may have the same one.
@@ -392,6 +402,11 @@ impl RangeGuard {
     /// `fork` it is lost, for the parent holds it.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.table.look()
+    }
+
+    /// Resolves if the range is lost while it is held: as [`Guard::lost`](super::Guard::lost).
+    pub fn lost(&self) -> Lost<'_> {
+        Lost { held: &*self.table, watch: None }
     }
 
     /// The tether of what is held: as [`Guard::tether`](super::Guard::tether).

@@ -1,5 +1,5 @@
-//! Specification: two hosts, as network namespaces that a cable joins, with boot clocks that differ.
-//! One has the region and serves it; commands of both use it, and the cable is pulled.
+//! Specification: two hosts, as network namespaces that a cable joins, whose boot clocks differ. One
+//! has the region and serves it; commands of both use it, and the cable is pulled.
 #![allow(clippy::unwrap_used)]
 
 mod stage;
@@ -119,7 +119,8 @@ impl Hosts {
         let _ = std::fs::remove_file(alive);
         let alive_now = alive.display();
         let line = format!(
-            "while :; do date +%s%N > {alive_now}.new; mv {alive_now}.new {alive_now}; sleep 0.01; done"
+            "while :; do date +%s%N > {alive_now}.new; mv {alive_now}.new {alive_now}; \
+             sleep 0.01; done"
         );
         let mut holder = self.at_client(&["a", "--", "sh", "-c", &line]);
         let holder = holder.stderr(Stdio::piped()).spawn().unwrap();

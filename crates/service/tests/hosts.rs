@@ -1,5 +1,5 @@
-//! Specification: two hosts, as network namespaces that a cable joins, whose boot clocks differ. One
-//! has the region and serves it; commands of both use it, and the cable is pulled.
+//! Specification: two hosts, as network namespaces that a cable joins, whose boot clocks differ.
+//! One has the region and serves it; commands of both use it, and the cable is pulled.
 #![allow(clippy::unwrap_used)]
 
 mod stage;

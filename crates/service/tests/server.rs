@@ -420,6 +420,47 @@ fn a_server_that_is_killed_and_restarted_loses_nothing() {
     assert_eq!(total.into_inner(), added.into_inner());
 }
 
+/// Each holds a lock of its own; then each has its own still, and the next one comes soon.
+#[test]
+fn hundreds_of_sessions_outlive_their_server() {
+    const SESSIONS: usize = 150;
+    let stage = Stage::new();
+    // A session has a place of its own, and some for its locks.
+    drop(Session::open(&stage.options().with_places(600)).unwrap());
+    let mut server = Serving::on(&stage);
+    let sessions: Vec<Session> = (0..SESSIONS).map(|_| server.session()).collect();
+    let mut guards: Vec<_> = sessions
+        .iter()
+        .enumerate()
+        .map(|(number, session)| {
+            session.lock(format!("own-{number}")).exclusive().blocking().unwrap()
+        })
+        .collect();
+    for _ in 0..3 {
+        let begun = Instant::now();
+        server.restart(&stage, &[]);
+        let restarted = begun.elapsed();
+        for (number, session) in sessions.iter().enumerate() {
+            let next = session.lock(format!("own-{}", (number + 1) % SESSIONS));
+            assert!(next.exclusive().at_once().blocking().is_err(), "it is held");
+        }
+        println!("restarted in {restarted:?}, all are back after {:?}", begun.elapsed());
+        guards = guards
+            .into_iter()
+            .zip(&sessions)
+            .enumerate()
+            .map(|(number, (guard, session))| {
+                let token = guard.token();
+                guard.release().blocking().unwrap();
+                let own = session.lock(format!("own-{number}"));
+                let again = own.exclusive().at_once().blocking().unwrap();
+                assert!(again.token() > token, "tokens go on");
+                again
+            })
+            .collect();
+    }
+}
+
 #[test]
 fn what_is_not_possible_is_said() {
     let stage = Stage::new();

@@ -127,7 +127,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "suites",
         title: "unit, integration and documentation tests",
-        cap_minutes: 6,
+        cap_minutes: 7,
         // At night the seeds of properties are new ones.
         env: &[("PROPTEST_RNG_SEED", "1")],
         // What a passing test prints is shown, for a test may announce a skip.
@@ -395,7 +395,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "transcripts",
         title: "what the README and the proving ground show is what happens",
-        cap_minutes: 2,
+        cap_minutes: 1,
         commands: &["xtask transcripts README.md docs/proving-ground.md"],
         ..PLAIN
     },

@@ -40,7 +40,7 @@ const LATE_MAX: Duration = Duration::from_millis(4);
 
 /// How long a verb waits for its end, before the connection is given up: a server executes it as
 /// soon as it comes, so it is stopped, or out of reach.
-pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The least time that is given to a greeting, in nanoseconds.
 const MOMENT: Nanos = 20_000_000;
@@ -288,15 +288,12 @@ impl Channel {
         (bell.hear(), is_next)
     }
 
-    /// Blocks until a look finds something, at a thing that only the server brings, or that the end
-    /// of the connection brings: where nothing came by this time the connection is given up. What
-    /// else rings the bell is heard later.
-    pub(super) fn block_until<T>(
-        &self,
-        bell: &Unparker,
-        until: Nanos,
-        mut look: impl FnMut() -> Option<T>,
-    ) -> T {
+    /// Blocks until a look finds something, at a thing that only the server brings, or the end of
+    /// the connection: where nothing came for [`ANSWER_PATIENCE`] it is given up. What else rings
+    /// the bell is heard later.
+    pub(super) fn block_until<T>(&self, bell: &Unparker, mut look: impl FnMut() -> Option<T>) -> T {
+        let patience = || boot_time() + ANSWER_PATIENCE.as_nanos() as Nanos;
+        let mut until = patience();
         let (mut was_rung, mut is_next) = (false, false);
         let found = loop {
             if let Some(found) = look() {
@@ -322,6 +319,8 @@ impl Channel {
                 is_next |= is_passed_on;
                 if boot_time() >= until {
                     self.give_up();
+                    // Another connection has as long.
+                    until = patience();
                 }
             }
         };

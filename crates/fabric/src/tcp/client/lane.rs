@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::bell::Unparker;
-use super::channel::{ANSWER_PATIENCE, Channel};
+use super::channel::Channel;
 use super::inbox::{Arrivals, Done, Inbox};
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{
@@ -190,9 +190,8 @@ impl TcpLane {
     fn block_until<T>(&self, mut take: impl FnMut(&mut Arrivals) -> Option<T>) -> T {
         self.flush();
         let bell = self.inbox.state().bell.clone();
-        let until = boot_time() + ANSWER_PATIENCE.as_nanos() as Nanos;
         // What else comes is fresh for the next park.
-        self.channel.block_until(&bell, until, || take(&mut self.inbox.state()))
+        self.channel.block_until(&bell, || take(&mut self.inbox.state()))
     }
 
     /// Sends what was said, and first what is to be asked.

@@ -135,7 +135,7 @@ struct Row {
 pub fn run(args: &StoresArgs, origin: &Provenance) -> anyhow::Result<()> {
     ensure!(args.clients.iter().all(|clients| (1..=256).contains(clients)), "1 to 256 clients");
     let scratch = Scratch::new()?;
-    let all = [Target::Session, Target::Store, Target::Redis, Target::Memcached];
+    let all = [Target::Session, Target::Store, Target::Served, Target::Redis, Target::Memcached];
     let targets = if args.targets.is_empty() { &all[..] } else { &args.targets };
     let mut servers = Vec::new();
     for &target in targets {
@@ -200,7 +200,8 @@ impl Served {
     /// Starts a server and stores the pairs. `None`: it is not installed.
     fn start(args: &StoresArgs, target: Target, dir: &Path) -> anyhow::Result<Option<Self>> {
         let port = free_port()?;
-        let port_text = port.to_string();
+        let (port_text, address) = (port.to_string(), format!("127.0.0.1:{port}"));
+        let farlock = face::farlock()?.to_string_lossy().into_owned();
         let words: &[&str] = match target {
             Target::Redis => &[
                 "redis-server",
@@ -226,12 +227,14 @@ impl Served {
                 "-p",
                 &port_text,
             ],
+            Target::Served => &[&farlock, "serve", "--listen", &address],
             Target::Session | Target::Store => &[],
         };
         let mut served = Self { target, server: None, port, overhead_bytes: None };
         if let Some((program, words)) = words.split_first() {
-            let said = File::create(dir.join(format!("{program}-said")))?;
+            let said = File::create(dir.join(format!("{}-said", target.name())))?;
             let mut command = Command::new(program);
+            command.envs(face::environment(dir));
             command.args(words).current_dir(dir).stdin(Stdio::null());
             match command.stdout(said.try_clone()?).stderr(said).spawn() {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

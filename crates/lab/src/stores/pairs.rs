@@ -24,6 +24,8 @@ pub enum Target {
     Session,
     /// The store under it.
     Store,
+    /// `session.kv` by `farlock serve`, over loopback.
+    Served,
     /// Redis, over loopback.
     Redis,
     /// memcached, over loopback.
@@ -36,6 +38,7 @@ impl Target {
         match self {
             Self::Session => "session",
             Self::Store => "store",
+            Self::Served => "served",
             Self::Redis => "redis",
             Self::Memcached => "memcached",
         }
@@ -56,6 +59,7 @@ pub(super) fn open(target: Target, dir: &Path, port: u16) -> anyhow::Result<Box<
     Ok(match target {
         Target::Session => Box::new(Session::open(&face::region_options(dir))?.kv("measured")?),
         Target::Store => Box::new(Below::open(dir)?),
+        Target::Served => Box::new(Session::connect(format!("127.0.0.1:{port}"))?.kv("served")?),
         Target::Redis => Box::new(Redis(Line::connect(port)?)),
         Target::Memcached => Box::new(Memcached(Line::connect(port)?)),
     })

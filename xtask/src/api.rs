@@ -27,8 +27,16 @@ const LIBRARIES: [(&str, &str); 3] = [
 const FORMAT: u64 = 57;
 
 /// What only the command line needs: a program that uses the library alone builds none of it.
-const OF_THE_COMMAND: [&str; 6] =
-    ["clap", "comfy-table", "serde", "serde_json", "signal-hook", "unicode-width"];
+const OF_THE_COMMAND: [&str; 8] = [
+    "clap",
+    "comfy-table",
+    "rcgen",
+    "rustls",
+    "serde",
+    "serde_json",
+    "signal-hook",
+    "unicode-width",
+];
 
 /// Compares the libraries with their listings, or writes these anew. Builds below `target`.
 ///

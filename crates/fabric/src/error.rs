@@ -111,6 +111,24 @@ pub enum ConnectError {
         /// What it said.
         why: String,
     },
+    /// The server and this client do not trust each other, or one of them speaks no TLS.
+    #[error("there is no trust between the server {server} and this client")]
+    Tls {
+        /// Its address.
+        server: String,
+        /// What one of them found.
+        #[source]
+        why: TlsFault,
+    },
+    /// A file of TLS cannot be used.
+    #[error("{path:?} cannot be used for TLS")]
+    TlsFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        why: TlsFileFault,
+    },
     /// A capacity is zero or beyond what addresses can express.
     #[error("a region cannot have {what} = {value}; {bound}")]
     Capacity {
@@ -224,6 +242,93 @@ pub enum ConnectError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+impl ConnectError {
+    /// Why a connection to a server that was waited for so long was no good.
+    #[cfg(all(feature = "tcp", target_os = "linux", not(shuttle)))]
+    pub(crate) fn of_stream(error: io::Error, server: &str, within: Duration) -> Self {
+        let server = server.to_owned();
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::HungUp { server },
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                Self::NoAnswer { server, within }
+            }
+            _ => match error.downcast::<TlsFault>() {
+                Ok(why) => Self::Tls { server, why },
+                Err(source) => Self::Unreachable { server, source },
+            },
+        }
+    }
+}
+
+/// Why a server and a client do not trust each other.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum TlsFault {
+    /// The time of the server's certificate is over.
+    #[error("the server's certificate has expired")]
+    Expired,
+    /// The time of the server's certificate has not begun, by this host's clock.
+    #[error("the server's certificate is not valid yet")]
+    NotYetValid,
+    /// None of the authorities that this client knows has certified the server.
+    #[error("the server's certificate is of an authority that this client does not know")]
+    Foreign,
+    /// The server's certificate is for others than the host that was asked for.
+    #[error("the server's certificate is not for this host name or address")]
+    OtherName,
+    /// The server's certificate is not one for servers.
+    #[error("the certificate that the server shows is not for servers")]
+    NoServer,
+    /// The server refused this client's certificate: its time is over, or has not begun.
+    #[error("the server says that this client's certificate has expired or is not valid yet")]
+    ClientNotCurrent,
+    /// The server refused this client's certificate: it knows no authority that has certified it.
+    #[error("the server says that it does not know the authority of this client's certificate")]
+    ClientForeign,
+    /// The server asked for a certificate, and was shown none.
+    #[error("the server says that this client has shown no certificate")]
+    ClientUnknown,
+    /// The server refused this client's certificate: it is not one for clients.
+    #[error("the server says that this client's certificate is not for clients")]
+    NoClient,
+    /// The server speaks no TLS.
+    #[error("the server does not speak TLS")]
+    NotSpoken,
+    /// The server speaks nothing but TLS.
+    #[error("the server speaks TLS alone")]
+    Wanted,
+    /// Anything else, in the words of the library.
+    #[error("TLS failed: {0}")]
+    Other(String),
+}
+
+/// What is wrong with a certificate or a private key.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TlsFileFault {
+    /// There is no such file.
+    #[error("there is no such file")]
+    Missing,
+    /// The system does not let it be read.
+    #[error("it cannot be read")]
+    Unreadable(#[source] io::Error),
+    /// There is nothing in it of what should be, or it is damaged.
+    #[error("what should be in it is not, or is damaged")]
+    Damaged,
+    /// It is a private key, and others than its owner may read it.
+    #[error("it is a private key, and open to others (mode {mode:03o})")]
+    Exposed {
+        /// Its mode.
+        mode: u32,
+    },
+    /// It is the key of another certificate.
+    #[error("it is not the key of the certificate beside it")]
+    OtherKey,
+    /// This farlock was built without TLS.
+    #[error("this farlock was built without TLS")]
+    Unsupported,
 }
 
 /// What came over a connection is not what this version of farlock sends.

@@ -37,7 +37,7 @@ pub use endpoint::{
     Completion, Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Patience, Posted, Revoke,
     SyncedClock, Ticket, Wait, WaitState, Waiting, WideAtomics, Woken, block_on,
 };
-pub use error::{ConnectError, Fault, Garbled, Malformed, chain};
+pub use error::{ConnectError, Fault, Garbled, Malformed, TlsFault, TlsFileFault, chain};
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub use shm::{Biased, BiasedGuard, Host, Options as HostOptions, fork_count};
 pub use verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX};

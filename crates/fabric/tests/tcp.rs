@@ -5,15 +5,20 @@
 
 #[path = "shm_support/mod.rs"]
 mod support;
+#[cfg(feature = "tls")]
+mod tls_support;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farlock_fabric::shm::{Host, Options, Region, ShmEndpoint};
-use farlock_fabric::tcp::{AtOnce, Closed, Limits, Remote, Server, Stopper, TcpEndpoint};
+use farlock_fabric::tcp::{
+    AtOnce, ClientTls, Closed, Limits, Remote, Server, ServerTls, Stopper, TcpEndpoint,
+};
 use farlock_fabric::{
     Addr, ConnectError, Connection, Endpoint, Fault, Mailbox, Park, Patience, Posted, Slot, Verb,
     Wait, Woken, block_on,
@@ -31,6 +36,7 @@ struct Both {
     address: String,
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
+    tls: Option<ClientTls>,
     _dir: TestDir,
 }
 
@@ -40,18 +46,32 @@ impl Both {
     }
 
     fn within(name: &str, limits: Limits) -> Self {
+        Self::with(name, limits, |_| None)
+    }
+
+    #[cfg(feature = "tls")]
+    fn secured(name: &str, limits: Limits) -> Self {
+        Self::with(name, limits, |dir| Some(tls_support::both_sides(dir)))
+    }
+
+    fn with(
+        name: &str,
+        limits: Limits,
+        tls: impl FnOnce(&Path) -> Option<(ServerTls, ClientTls)>,
+    ) -> Self {
         let dir = TestDir::new(name);
         let options = Options { endpoints: 300, ..dir.options() };
         let region = Region::open(&options).unwrap();
-        let (address, stopper, thread) = serve(&options, "127.0.0.1:0", limits);
-        Self { region, options, limits, address, stopper, thread: Some(thread), _dir: dir }
+        let (on_server, tls) = tls(dir.path()).unzip();
+        let (address, stopper, thread) = serve(&options, "127.0.0.1:0", limits, on_server);
+        Self { region, options, limits, address, stopper, thread: Some(thread), tls, _dir: dir }
     }
 
     /// The server is stopped, and another one comes when this is done.
     fn restart(&mut self, meanwhile: impl FnOnce(&Self)) {
         self.stop();
         meanwhile(self);
-        let (_, stopper, thread) = serve(&self.options, &self.address, self.limits);
+        let (_, stopper, thread) = serve(&self.options, &self.address, self.limits, None);
         (self.stopper, self.thread) = (stopper, Some(thread));
     }
 
@@ -70,7 +90,15 @@ impl Both {
     }
 
     fn there(&self) -> TcpEndpoint {
-        Remote::connect(&self.address, "any", "test").unwrap().endpoint().unwrap()
+        self.connect(&self.address).and_then(|remote| remote.endpoint()).unwrap()
+    }
+
+    /// By this address, which is the server's or a proxy's.
+    fn connect(&self, address: &str) -> Result<Remote, ConnectError> {
+        match &self.tls {
+            None => Remote::connect(address, "any", "test"),
+            Some(tls) => Remote::connect_secured(tls, address, "any", "test"),
+        }
     }
 
     fn word(&self, number: u64) -> Addr {
@@ -84,10 +112,18 @@ impl Drop for Both {
     }
 }
 
-fn serve(options: &Options, address: &str, limits: Limits) -> (String, Stopper, JoinHandle<()>) {
+fn serve(
+    options: &Options,
+    address: &str,
+    limits: Limits,
+    tls: Option<ServerTls>,
+) -> (String, Stopper, JoinHandle<()>) {
     let options = options.clone();
     let open = move |_: &str| Host::open(&options);
-    let server = Server::bind(address, open, limits).unwrap();
+    let mut server = Server::bind(address, open, limits).unwrap();
+    if let Some(tls) = tls {
+        server = server.secured(tls);
+    }
     let (address, stopper) = (server.address().unwrap().to_string(), server.stopper());
     (address, stopper, std::thread::spawn(move || server.run().unwrap()))
 }
@@ -135,8 +171,18 @@ fn both_sides_see_the_same_words() {
 /// Of the threads of a connection one reads for all: none overlooks what another has read for it.
 #[test]
 fn threads_that_block_on_one_connection_find_what_others_read() {
-    let both = Both::new("tcp-threads");
-    let remote = Remote::connect(&both.address, "any", "test").unwrap();
+    block_beside_each_other(&Both::new("tcp-threads"));
+}
+
+/// What one read has opened for several of them is found by all.
+#[cfg(feature = "tls")]
+#[test]
+fn threads_that_block_on_one_secured_connection_find_what_others_read() {
+    block_beside_each_other(&Both::secured("tls-threads", Limits::default()));
+}
+
+fn block_beside_each_other(both: &Both) {
+    let remote = both.connect(&both.address).unwrap();
     let (threads, each, word) = (3, 10_000, both.word(1));
     // After a round nothing comes that would wake one that overlooked its own.
     let round = std::sync::Barrier::new(threads);
@@ -318,7 +364,8 @@ impl Cuts {
                 }
                 passed
             });
-            let ended = Remote::connect(&address, "any", "test")
+            let ended = both
+                .connect(&address)
                 .and_then(|r| r.endpoint())
                 .map(|e| [0, 1].map(|_| block_on(&e, e.faa64(word, 1))));
             is_over.store(true, Ordering::SeqCst);
@@ -330,7 +377,9 @@ impl Cuts {
             self.done += u64::from(first.is_ok()) + u64::from(second.is_ok());
             self.gone_on += u64::from(first.is_ok() && second.is_ok());
         }
-        let here = both.here();
+        // What was passed on is executed before what comes to the server now.
+        let (here, there) = (both.here(), both.there());
+        block_on(&there, there.read64(word)).unwrap();
         block_on(&here, here.read64(word)).unwrap();
         let now = here.old() as u64;
         assert!((self.added..=self.added + 2).contains(&now), "{} became {now}", self.added);
@@ -346,16 +395,30 @@ impl Cuts {
 fn a_connection_that_is_cut_at_any_byte_does_a_verb_whole_or_not() {
     for closed in [Closed::Death, Closed::Doubt] {
         let both = Both::within("tcp-cuts", limits(Duration::from_secs(10), closed));
-        let mut cuts = Cuts::default();
-        let most = (0..).find(|most| cuts.cut_at(&both, *most)).unwrap();
-        assert!(most > 60 && cuts.done > 0, "it was cut at {most} bytes");
-        // Where it goes on it does all that it was told to, once.
-        // Also where it does not, a cut behind the last verb costs nothing.
-        let gone_on = cuts.gone_on as usize;
-        assert!(gone_on > most / 2 || closed == Closed::Death, "{gone_on} of {most}");
-        assert!(gone_on < most / 4 || closed == Closed::Doubt, "{gone_on} of {most}");
-        assert!(closed == Closed::Death || cuts.added == cuts.done);
+        cut_at_many_bytes(&both, closed, 1);
     }
+}
+
+/// Also while the two shake hands.
+#[cfg(feature = "tls")]
+#[test]
+fn a_secured_connection_that_is_cut_does_a_verb_whole_or_not() {
+    for closed in [Closed::Death, Closed::Doubt] {
+        let both = Both::secured("tls-cuts", limits(Duration::from_secs(10), closed));
+        cut_at_many_bytes(&both, closed, 13);
+    }
+}
+
+fn cut_at_many_bytes(both: &Both, closed: Closed, step: usize) {
+    let mut cuts = Cuts::default();
+    let most = (0..).step_by(step).find(|most| cuts.cut_at(both, *most)).unwrap();
+    assert!(most > 60 && cuts.done > 0, "it was cut at {most} bytes");
+    // Where it goes on it does all that it was told to, once. Also where it does not, a cut behind
+    // the last verb costs nothing.
+    let (gone_on, tried) = (cuts.gone_on as usize, most / step);
+    assert!(gone_on > tried / 16 || closed == Closed::Death, "{gone_on} of {tried}");
+    assert!(gone_on < tried / 4 || closed == Closed::Doubt, "{gone_on} of {tried}");
+    assert!(closed == Closed::Death || cuts.added == cuts.done);
 }
 
 /// What a client has lies in the region: its life, its record, its mail, what it waits for.
@@ -422,7 +485,7 @@ fn a_wait_goes_on_where_the_server_is_restarted() {
         std::thread::sleep(Duration::from_millis(50));
         both.stopper.stop();
         std::thread::sleep(Duration::from_millis(50));
-        let (_, stopper, thread) = serve(&both.options, &both.address, both.limits);
+        let (_, stopper, thread) = serve(&both.options, &both.address, both.limits, None);
         std::thread::sleep(Duration::from_millis(50));
         add(&here, word);
         assert!(waits.join().unwrap() < SOON);
@@ -512,4 +575,24 @@ fn half_open_connections_cost_those_that_work_nothing_but_time() {
     }
     drop(idle);
     assert_eq!(add(&both.there(), both.word(4)), 200);
+}
+
+/// The time for a greeting is that of shaking hands too.
+#[cfg(feature = "tls")]
+#[test]
+fn a_handshake_that_stalls_is_hung_up_on() {
+    let dir = TestDir::new("tls-stalls");
+    let (tls, _) = tls_support::both_sides(dir.path());
+    let (options, mut limits) = (dir.options(), Limits::default());
+    limits.greeting = Duration::from_millis(200);
+    let server = Server::bind("127.0.0.1:0", move |_: &str| Host::open(&options), limits);
+    let server = server.unwrap().secured(tls);
+    let (address, stopper) = (server.address().unwrap(), server.stopper());
+    let thread = std::thread::spawn(move || server.run().unwrap());
+    let mut stalled = TcpStream::connect(address).unwrap();
+    stalled.write_all(&[0x16, 3, 1, 2, 0, 1]).unwrap();
+    stalled.set_read_timeout(Some(SOON)).unwrap();
+    assert_eq!(stalled.read(&mut [0; 8]).unwrap(), 0, "it is hung up on");
+    stopper.stop();
+    thread.join().unwrap();
 }

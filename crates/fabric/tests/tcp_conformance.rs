@@ -1,12 +1,15 @@
 //! Specification: endpoints over TCP keep the fabric's contract, whether they have a connection
-//! each or share one, and beside endpoints of the server's own host.
+//! each or share one, in the clear and over TLS.
 #![cfg(all(feature = "tcp", feature = "conformance", target_os = "linux"))]
 #![allow(clippy::unwrap_used)]
 
 #[path = "shm_support/mod.rs"]
 mod support;
+#[cfg(feature = "tls")]
+mod tls_support;
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -14,13 +17,14 @@ use std::thread::JoinHandle;
 
 use farlock_fabric::conformance::Stage;
 use farlock_fabric::shm::{Host, Options, Region};
-use farlock_fabric::tcp::{Limits, Remote, Server, Stopper, TcpEndpoint};
+use farlock_fabric::tcp::{ClientTls, Limits, Remote, Server, ServerTls, Stopper, TcpEndpoint};
 use farlock_fabric::{Addr, Connection, block_on};
 use support::TestDir;
 
 /// A server of a region of its own, whose endpoints share a connection or have one each.
 struct Served<const SHARES: bool> {
     dir: TestDir,
+    tls: Option<ClientTls>,
     address: String,
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
@@ -31,19 +35,35 @@ struct Served<const SHARES: bool> {
 
 impl<const SHARES: bool> Served<SHARES> {
     fn new() -> Self {
+        Self::with(|_| None)
+    }
+
+    #[cfg(feature = "tls")]
+    fn secured() -> Self {
+        Self::with(|dir| Some(tls_support::both_sides(dir)))
+    }
+
+    fn with(tls: impl FnOnce(&Path) -> Option<(ServerTls, ClientTls)>) -> Self {
         static STAGES: AtomicUsize = AtomicUsize::new(0);
         let number = STAGES.fetch_add(1, Ordering::Relaxed);
         let dir = TestDir::new(&format!("tcp-conformance-{number}"));
         let options = dir.options();
         let open =
             move |name: &str| Host::open(&Options { name: name.to_owned(), ..options.clone() });
-        let server = Server::bind("127.0.0.1:0", open, Limits::default()).unwrap();
+        let mut server = Server::bind("127.0.0.1:0", open, Limits::default()).unwrap();
+        let (on_server, tls) = tls(dir.path()).unzip();
+        if let Some(tls) = on_server {
+            server = server.secured(tls);
+        }
         let (address, stopper) = (server.address().unwrap().to_string(), server.stopper());
         let thread = std::thread::spawn(move || server.run().unwrap());
-        let remote = Remote::connect(&address, &dir.options().name, "test").unwrap();
-        let heap = remote.heap();
-        let (thread, remotes) = (Some(thread), vec![remote]);
-        Self { dir, address, stopper, thread, remotes, heap, used: 0 }
+        let (thread, heap) = (Some(thread), (Addr::from_bits(0), 0));
+        let mut served =
+            Self { dir, tls, address, stopper, thread, remotes: Vec::new(), heap, used: 0 };
+        let remote = served.connect();
+        served.heap = remote.heap();
+        served.remotes.push(remote);
+        served
     }
 
     /// The connection of a new endpoint.
@@ -53,7 +73,12 @@ impl<const SHARES: bool> Served<SHARES> {
     }
 
     fn connect(&self) -> Remote {
-        Remote::connect(&self.address, &self.dir.options().name, "test").unwrap()
+        let (server, name) = (&self.address, &self.dir.options().name);
+        let remote = match &self.tls {
+            None => Remote::connect(server, name, "test"),
+            Some(tls) => Remote::connect_secured(tls, server, name, "test"),
+        };
+        remote.unwrap()
     }
 }
 
@@ -138,4 +163,18 @@ mod shared {
     use super::*;
 
     farlock_fabric::conformance!(Served::<true>::new());
+}
+
+#[cfg(feature = "tls")]
+mod secured {
+    use super::*;
+
+    farlock_fabric::conformance!(Served::<false>::secured());
+}
+
+#[cfg(feature = "tls")]
+mod secured_shared {
+    use super::*;
+
+    farlock_fabric::conformance!(Served::<true>::secured());
 }

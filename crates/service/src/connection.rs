@@ -11,7 +11,7 @@ use std::path::Path;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use farlock_fabric::tcp::{AtOnce, Remote, TcpKeeper, TcpUnparker};
+use farlock_fabric::tcp::{AtOnce, ClientTls, Remote, TcpKeeper, TcpUnparker, TlsFiles};
 use farlock_fabric::{
     Addr, ConnectError, Connection, EndpointId, Envelope, Fault, Host, HostOptions, LinkDone,
     MaskedAtomics, Nanos, Origin, Park, Peer, Posted, Slot, Ticket, Verb, Wait, WaitState,
@@ -75,8 +75,16 @@ impl Region {
     }
 
     /// See [`Remote::connect`].
-    pub(crate) fn connect(server: &str, name: &str, label: &str) -> Result<Self, ConnectError> {
-        Remote::connect(server, name, label).map(Self::There)
+    pub(crate) fn connect(
+        server: &str,
+        tls: Option<&TlsFiles>,
+        (name, label): (&str, &str),
+    ) -> Result<Self, ConnectError> {
+        let remote = match tls {
+            None => Remote::connect(server, name, label),
+            Some(files) => Remote::connect_secured(&ClientTls::load(files)?, server, name, label),
+        };
+        remote.map(Self::There)
     }
 
     /// Whether it is a server's, and the connection has ended.

@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use farlock_fabric::{Addr, ConnectError, Connection as _, EndpointId, Fault};
+use farlock_fabric::{
+    Addr, ConnectError, Connection as _, EndpointId, Fault, TlsFault, TlsFileFault,
+};
 use thiserror::Error;
 
 use crate::connection::Region;
@@ -301,6 +303,8 @@ impl SessionError {
                 ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => "server-silent",
                 ConnectError::Garbled { .. } | ConnectError::OtherVersion { .. } => "server-other",
                 ConnectError::Declined { .. } => "server-declined",
+                ConnectError::Tls { why, .. } => code_of_tls(why),
+                ConnectError::TlsFile { .. } => "tls-file",
                 ConnectError::Stale
                 | ConnectError::ThreadFull { .. }
                 | ConnectError::NoBeacon { .. }
@@ -322,6 +326,69 @@ impl SessionError {
                 .to_owned(),
         }
     }
+}
+
+/// A stable name of why a server and a client do not trust each other.
+const fn code_of_tls(why: &TlsFault) -> &'static str {
+    match why {
+        TlsFault::Expired | TlsFault::NotYetValid => "tls-server-time",
+        TlsFault::Foreign => "tls-server-authority",
+        TlsFault::OtherName => "tls-server-name",
+        TlsFault::ClientNotCurrent => "tls-client-time",
+        TlsFault::ClientForeign => "tls-client-authority",
+        TlsFault::ClientUnknown => "tls-client-unknown",
+        TlsFault::NotSpoken => "tls-not-spoken",
+        TlsFault::Wanted => "tls-wanted",
+        _ => "tls",
+    }
+}
+
+fn hint_of_tls(why: &TlsFault) -> &'static str {
+    match why {
+        TlsFault::Expired => "give the server a new certificate: `farlock tls server`",
+        TlsFault::NotYetValid => "see that the clocks of both hosts are right",
+        TlsFault::Foreign => {
+            "use the authority.pem that the server's certificate was made with; or that is not the \
+             server that is meant"
+        }
+        TlsFault::OtherName => {
+            "use the name that the certificate is for, or make one for this name too: \
+             `farlock tls server --host NAME`"
+        }
+        TlsFault::NoServer => "the server needs a certificate of `farlock tls server`",
+        TlsFault::ClientNotCurrent => {
+            "get a new certificate, of `farlock tls client`; or see that both clocks are right"
+        }
+        TlsFault::ClientForeign | TlsFault::ClientUnknown | TlsFault::NoClient => {
+            "use a certificate of `farlock tls client`, made with the server's authority"
+        }
+        TlsFault::NotSpoken => {
+            "leave out --tls and FARLOCK_TLS, if the network is trusted; or serve with --tls"
+        }
+        TlsFault::Wanted => {
+            "say by --tls, or FARLOCK_TLS, where this client's certificate is; \
+             `farlock tls client` makes one"
+        }
+        _ => "see that both sides have certificates of `farlock tls`",
+    }
+}
+
+fn hint_of_tls_file(path: &std::path::Path, why: &TlsFileFault) -> String {
+    match why {
+        TlsFileFault::Missing => {
+            "see that --tls, or FARLOCK_TLS, names the right directory; `farlock tls` makes what \
+             is to be in it"
+        }
+        TlsFileFault::Unreadable(_) => "see to whom it belongs",
+        TlsFileFault::Exposed { .. } => {
+            let path = path.display();
+            return format!("`chmod 600 {path}`; if others have read it already, make a new one");
+        }
+        TlsFileFault::OtherKey => "the certificate and its key are made together: use both",
+        TlsFileFault::Unsupported => "build it with the feature `tls`",
+        _ => "make it anew with `farlock tls`",
+    }
+    .to_owned()
 }
 
 /// What to do where a region cannot be used.
@@ -362,6 +429,11 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
         }
         ConnectError::Garbled { .. } => "see what listens there: it is no `farlock serve`",
         ConnectError::OtherVersion { .. } => "use the same version of farlock on both sides",
+        ConnectError::Tls { why, .. } => hint_of_tls(why),
+        ConnectError::TlsFile { path, why } => return hint_of_tls_file(path, why),
+        ConnectError::Declined { why, .. } if why.contains("certificate") => {
+            "ask for a region that it names, or make another: `farlock tls client NAME --region ..`"
+        }
         ConnectError::Declined { .. } => "what the server says above tells what to do",
         ConnectError::System { source, .. } => {
             what_is_short(source).unwrap_or("check what the system says above")
@@ -510,6 +582,9 @@ mod tests {
             },
             ConnectError::OtherVersion { server: "h:1".to_owned(), theirs: 2, ours: 1 },
             ConnectError::Declined { server: "h:1".to_owned(), why: "it is full".to_owned() },
+            ConnectError::Tls { server: "h:1".to_owned(), why: TlsFault::Expired },
+            ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Exposed { mode: 0o644 } },
+            ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Unreadable(refused()) },
             ConnectError::Stale,
             ConnectError::ThreadFull { keepers: 2000 },
             ConnectError::System { what: "attach to the region", source: refused() },

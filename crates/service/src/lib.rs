@@ -77,7 +77,8 @@ pub mod text;
 
 pub use directory::DirectoryError;
 pub use error::{AcquireError, DivideReason, Holders, LostReason, ReleaseError, SessionError};
-pub use farlock_fabric::{ConnectError, Fault};
+pub use farlock_fabric::tcp::TlsFiles;
+pub use farlock_fabric::{ConnectError, Fault, TlsFault, TlsFileFault};
 pub use farlock_locks::{Mode, Token};
 pub use inspect::{Life, LockView, Participant};
 pub use kv::{Kv, KvError};

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use farlock_fabric::tcp::TlsFiles;
 use farlock_fabric::{Addr, ConnectError, Connection, HostOptions, Origin};
 use farlock_locks::Token;
 
@@ -47,6 +48,8 @@ pub struct RegionOptions {
     /// The server whose region it is, as `host:port`; `None` for a region of this host, where `dir`
     /// and `state_dir` say.
     pub server: Option<String>,
+    /// What the server is trusted by, and shown, over TLS; `None` where nothing is encrypted.
+    pub tls: Option<TlsFiles>,
     /// The region's name.
     pub name: String,
     /// What `farlock ls` calls this process; at most 40 bytes are shown. Empty: its program.
@@ -67,6 +70,7 @@ impl RegionOptions {
             instead_of: None,
             state_dir: state_dir.into(),
             server: None,
+            tls: None,
             name: DEFAULT_REGION.to_owned(),
             label: String::new(),
             patience: None,
@@ -108,6 +112,24 @@ impl RegionOptions {
     /// [`Session::connect`]: crate::Session::connect
     pub fn of_server(server: impl Into<String>) -> Self {
         Self { server: Some(server.into()), ..Self::new("/", "/") }
+    }
+
+    /// The same, but the server is reached over TLS 1.3: it and this client show each other the
+    /// certificates in these files, and its one is for the host name or address in `server`.
+    ///
+    /// ```no_run
+    /// use farlock::{RegionOptions, Session, TlsFiles};
+    ///
+    /// # fn main() -> Result<(), farlock::SessionError> {
+    /// let server = RegionOptions::of_server("db1:4747").over_tls(TlsFiles::of_client("web1"));
+    /// let session = Session::open(&server)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn over_tls(mut self, files: TlsFiles) -> Self {
+        self.tls = Some(files);
+        self
     }
 
     /// The same, but the region of this name.
@@ -171,7 +193,7 @@ impl RegionOptions {
     /// Connects to the region, which is created with a service's capacities where it is missing.
     pub(crate) fn connect(&self) -> Result<Region, ConnectError> {
         if let Some(server) = &self.server {
-            return Region::connect(server, &self.name, &self.shown_as());
+            return Region::connect(server, self.tls.as_ref(), (&self.name, &self.shown_as()));
         }
         self.check_dirs()?;
         Region::open(&self.of_host())
@@ -180,7 +202,7 @@ impl RegionOptions {
     /// Connects to the region if it is there, to read.
     pub(crate) fn observe(&self) -> Result<Region, ConnectError> {
         if let Some(server) = &self.server {
-            return Region::connect(server, &self.name, &self.shown_as());
+            return Region::connect(server, self.tls.as_ref(), (&self.name, &self.shown_as()));
         }
         self.check_dirs()?;
         Region::open(&HostOptions { create: false, read_only: true, ..self.of_host() })

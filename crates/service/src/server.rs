@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use farlock_fabric::tcp;
+use farlock_fabric::tcp::{self, ServerTls, TlsFiles};
 pub use farlock_fabric::tcp::{Closed, Limits as ServerLimits};
 use farlock_fabric::{ConnectError, Host};
 
@@ -33,9 +33,10 @@ use crate::{RegionOptions, SessionError};
 ///
 /// # Who is trusted
 ///
-/// A client that can connect can use the region, read all of it and damage it, as a process of its
-/// user can; nothing is encrypted and no client is asked whose it is. So listen where only clients
-/// connect that you trust: the loopback address, or a network of your own.
+/// A client that may use a region can read all of it and damage it, as a process of its user can.
+/// By [`Server::bind_tls`] a client may use those that its certificate names. By [`Server::bind`]
+/// nothing is encrypted, and every client that can connect may: so listen where only clients
+/// connect that you trust, at the loopback address or in a network of your own.
 ///
 /// # Crashes
 ///
@@ -64,10 +65,25 @@ impl Server {
     /// # Errors
     /// See [`SessionError`]; another server may serve the region.
     pub fn bind(address: &str, options: &RegionOptions) -> Result<Self, SessionError> {
-        Self::bind_within(address, options, ServerLimits::default())
+        Self::bind_within(address, options, ServerLimits::default(), None)
     }
 
-    /// The same, within other limits than the usual ones.
+    /// The same over TLS 1.3: the server shows the certificate in these files, and serves clients
+    /// alone that show one of the authority in them, each in the regions that its certificate
+    /// names. The files are read now, and again when they have been replaced: so certificates are
+    /// renewed while clients hold locks.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn bind_tls(
+        address: &str,
+        options: &RegionOptions,
+        files: &TlsFiles,
+    ) -> Result<Self, SessionError> {
+        Self::bind_within(address, options, ServerLimits::default(), Some(files))
+    }
+
+    /// The same, in the clear or over TLS, within other limits than the usual ones.
     ///
     /// # Errors
     /// See [`SessionError`].
@@ -75,7 +91,9 @@ impl Server {
         address: &str,
         options: &RegionOptions,
         limits: ServerLimits,
+        files: Option<&TlsFiles>,
     ) -> Result<Self, SessionError> {
+        let tls = files.map(ServerTls::load).transpose()?;
         options.check_dirs()?;
         // What is wrong with it is known before a client comes.
         let host = Host::open(&options.of_host())?;
@@ -85,7 +103,10 @@ impl Server {
         let mut server =
             bound.map_err(|source| ConnectError::System { what: "listen there", source })?;
         server.open(&name)?;
-        Ok(Self(server))
+        Ok(Self(match tls {
+            Some(tls) => server.secured(tls),
+            None => server,
+        }))
     }
 
     /// Where it listens.

@@ -6,60 +6,14 @@ mod stage;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use farlock::{AcquireError, Kv, LostReason, RegionOptions, ReleaseError, Session};
+use farlock::{AcquireError, Kv, LostReason, ReleaseError, Session};
 use rustix::process::Signal;
+use stage::serving::{Serving, parent_of};
 use stage::{Stage, is_actor, is_running, kill, number, pid};
-
-/// A server as people start one, killed when the test ends.
-struct Serving {
-    child: Child,
-    address: String,
-}
-
-impl Serving {
-    fn on(stage: &Stage) -> Self {
-        Self::listening(stage, "127.0.0.1:0", &[])
-    }
-
-    fn listening(stage: &Stage, address: &str, options: &[&str]) -> Self {
-        let mut serve = stage.farlock(&[&["serve", "--listen", address], options].concat());
-        let mut child = serve.stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-        let address = said.trim().rsplit(' ').next().unwrap().to_owned();
-        Self { child, address }
-    }
-
-    fn options(&self) -> RegionOptions {
-        RegionOptions::of_server(&self.address)
-    }
-
-    fn session(&self) -> Session {
-        Session::open(&self.options()).unwrap()
-    }
-
-    /// It is killed, and another one is started.
-    fn restart(&mut self, stage: &Stage, options: &[&str]) {
-        self.kill();
-        let address = self.address.clone();
-        *self = Self::listening(stage, &address, options);
-    }
-
-    fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
 
 #[test]
 fn local_and_remote_holders_exclude_each_other() {
@@ -241,7 +195,7 @@ fn a_command_keeps_its_lock_where_its_farlock_is_killed_with_its_guardian() {
         std::os::unix::process::CommandExt::process_group(&mut lock, 0).spawn().unwrap();
     let command = number(&stage, &file) as i32;
     // The whole group at once, but for the command, which is in it too: so that one leaves it.
-    let guardian = guardian_of(command);
+    let guardian = parent_of(command);
     for pid in [guardian, child.id() as i32] {
         kill(rustix::process::Pid::from_raw(pid).unwrap(), Signal::STOP);
     }
@@ -260,13 +214,6 @@ fn a_command_keeps_its_lock_where_its_farlock_is_killed_with_its_guardian() {
         );
     }
     drop(here.lock("a").exclusive().within(Duration::from_secs(5)).blocking().unwrap());
-}
-
-/// The process that started this one.
-fn guardian_of(pid: i32) -> i32 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let (_, rest) = stat.rsplit_once(") ").unwrap();
-    rest.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

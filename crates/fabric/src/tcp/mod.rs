@@ -55,9 +55,20 @@
 
 mod client;
 mod clock;
+mod credentials;
 mod server;
 mod silence;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 mod wire;
+#[cfg(not(feature = "tls"))]
+mod without_tls;
+
+#[cfg(not(feature = "tls"))]
+use without_tls as tls;
 
 pub use client::{AtOnce, Remote, TcpEndpoint, TcpKeeper, TcpLane, Unparker as TcpUnparker};
+pub use credentials::{TlsFiles, right_to};
 pub use server::{Closed, Limits, Server, Stopper};
+pub use tls::{ClientTls, ServerTls};

@@ -240,10 +240,10 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     if let Some(refusal) = args.refusal() {
         return Err(refusal);
     }
-    let words = args.words();
+    let (words, options) = (args.words(), places.region(&args.region)?);
     let job = Job::prepare(&words, &args.name)?;
     let label = words.join(OsStr::new(" "));
-    let options = places.region(&args.region).labelled(label.to_string_lossy());
+    let options = options.labelled(label.to_string_lossy());
     let region = options.server.is_none().then(|| options.dir.join(&options.name));
     match hold(&args, options) {
         Ok((session, guard)) => run_under(job, session, guard, region.as_deref()),

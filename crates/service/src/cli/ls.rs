@@ -39,7 +39,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
-    let options = places.region(&args.region).labelled("farlock ls");
+    let options = places.region(&args.region)?.labelled("farlock ls");
     let mut locks = match Observer::open(&options) {
         Ok(observer) => observer.locks()?,
         // Nobody has used a lock in it yet. If another one was meant, this tells.

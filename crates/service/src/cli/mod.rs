@@ -21,6 +21,7 @@ mod region;
 mod report;
 mod serve;
 mod terminal;
+mod tls;
 
 use std::ffi::OsString;
 
@@ -53,6 +54,7 @@ enum Command {
     Ls(ls::Args),
     Region(region::Args),
     Serve(serve::Args),
+    Tls(tls::Args),
 }
 
 /// Runs the command line, of these words.
@@ -145,6 +147,7 @@ fn run(command: Command, places: &Places) -> Result<Exit, Failure> {
         Command::Ls(args) => ls::run(&args, places),
         Command::Region(args) => region::run(&args, places),
         Command::Serve(args) => serve::run(&args, places),
+        Command::Tls(args) => tls::run(&args),
     }
 }
 

@@ -1,10 +1,11 @@
 //! `farlock serve`: a memory server.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use farlock::text::shown;
-use farlock::{Closed, DEFAULT_REGION, Server, ServerLimits, SessionError};
+use farlock::{Closed, DEFAULT_REGION, Server, ServerLimits, SessionError, TlsFiles};
 use farlock_fabric::ConnectError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -21,9 +22,10 @@ use super::report::{Exit, Failure, say};
 /// hold on to what they have until their leases end; a server that is started by then goes on where
 /// the last one stopped.
 ///
-/// Nothing is encrypted, and every client that can connect, other users of this host among them,
-/// can use and damage the region: so it listens on this host alone, unless --plaintext says that
-/// the network is trusted.
+/// With --tls all is encrypted, and a client can use the region if its certificate names it.
+/// Without, every client that can connect, other users of this host among them, can use and damage
+/// the region: so it listens on this host alone, unless --plaintext says that the network is
+/// trusted.
 ///
 /// It ends at SIGINT, SIGTERM and SIGHUP. Exit status: 0 then; 64 for wrong usage, 69 if the region
 /// or the address cannot be used, 71 if the system refuses.
@@ -35,8 +37,12 @@ pub(super) struct Args {
     /// The region, which is created where it is missing.
     #[arg(long, value_name = "REGION", default_value = DEFAULT_REGION)]
     region: String,
-    /// Also listen where other hosts can connect: everything is sent in the clear.
-    #[arg(long)]
+    /// Speak TLS 1.3 alone, by authority.pem, server.pem and server.key in this directory, with
+    /// clients that this authority has certified; `farlock tls init` makes them.
+    #[arg(long, value_name = "DIR")]
+    tls: Option<PathBuf>,
+    /// Also listen where other hosts can connect without TLS: everything is sent in the clear.
+    #[arg(long, conflicts_with = "tls")]
     plaintext: bool,
     /// How long a client lives that is not heard of: it renews its lease four times as often.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = lease)]
@@ -69,7 +75,7 @@ fn lease(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
-    if !args.plaintext {
+    if !args.plaintext && args.tls.is_none() {
         check_loopback(&args.listen)?;
     }
     let failed = |error| Failure::system("signals cannot be awaited", error);
@@ -82,7 +88,8 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         ClosedSays::Death => Closed::Death,
         ClosedSays::Doubt => Closed::Doubt,
     };
-    let server = Server::bind_within(&args.listen, &options, limits)?;
+    let files = args.tls.as_ref().map(TlsFiles::of_server);
+    let server = Server::bind_within(&args.listen, &options, limits, files.as_ref())?;
     let address = server.address().map_err(|error| Failure::system("the address", error))?;
     let (stopper, closer) = (server.stopper(), signals.handle());
     let waiting = std::thread::spawn(move || {
@@ -90,7 +97,8 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
             stopper.stop();
         }
     });
-    say(format_args!("farlock: region '{}' is served at {address}", shown(&args.region)));
+    let how = if args.tls.is_some() { "over TLS " } else { "" };
+    say(format_args!("farlock: region '{}' is served {how}at {address}", shown(&args.region)));
     let served = server.run();
     closer.close();
     // It does nothing that could panic.
@@ -111,7 +119,7 @@ fn check_loopback(listen: &str) -> Result<(), Failure> {
         None => Ok(()),
         Some(open) => Err(Failure::usage(
             format_args!("other hosts can reach {open}, and nothing is encrypted"),
-            "listen at 127.0.0.1, or say --plaintext where the network is trusted",
+            "say --tls and where the certificates are, or --plaintext where the network is trusted",
         )),
     }
 }

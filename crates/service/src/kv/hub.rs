@@ -68,7 +68,10 @@ pub(crate) fn host_options(region: &RegionOptions, name: &str) -> HostOptions {
 
 fn connect(options: &RegionOptions, name: &str) -> Result<Region, ConnectError> {
     match &options.server {
-        Some(server) => Region::connect(server, &served_name(options, name), &options.shown_as()),
+        Some(server) => {
+            let (name, label) = (served_name(options, name), options.shown_as());
+            Region::connect(server, options.tls.as_ref(), (&name, &label))
+        }
         None => Region::open(&host_options(options, name)),
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub(crate) mod serving;
 pub(crate) mod terminal;
 
 use std::future::Future;

@@ -9,14 +9,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::RecvFlags;
 
 use super::bell::{Interrupt, Unparker};
 use super::facts::Facts;
@@ -28,6 +27,8 @@ use crate::error::{ConnectError, Garbled};
 use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
 use crate::tcp::silence::keep_alive;
+use crate::tcp::stream::Stream;
+use crate::tcp::tls::ClientTls;
 use crate::tcp::wire::{
     Ended, Fields, Framing, MAGIC, VERSION, next_frame, reply, request, take_end, take_woken,
 };
@@ -50,6 +51,8 @@ const READ_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Channel {
+    /// By what its other connections are secured too.
+    pub(super) tls: Option<ClientTls>,
     pub(super) server: String,
     pub(super) region: String,
     /// Whose it is.
@@ -76,7 +79,7 @@ pub(super) struct Channel {
 
 #[derive(Debug)]
 struct Outgoing {
-    stream: Arc<TcpStream>,
+    stream: Arc<Stream>,
     bytes: Vec<u8>,
     sent: usize,
     /// How often the connection broke.
@@ -86,7 +89,7 @@ struct Outgoing {
 /// What was read and is not complete yet.
 #[derive(Debug)]
 struct Incoming {
-    stream: Arc<TcpStream>,
+    stream: Arc<Stream>,
     bytes: Vec<u8>,
     filled: usize,
 }
@@ -114,16 +117,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Channel {
     /// Over a stream whose greetings were exchanged; `rest` came behind them.
     pub(super) fn new(
-        stream: TcpStream,
+        (stream, tls): (Stream, Option<ClientTls>),
         (server, region): (String, String),
         owner: Owner,
         facts: Facts,
         (asked_at, rest): (Nanos, &[u8]),
     ) -> io::Result<Arc<Self>> {
-        prepare(&stream)?;
+        prepare(stream.tcp())?;
         let stream = Arc::new(stream);
         let outgoing = Outgoing { stream: stream.clone(), bytes: Vec::new(), sent: 0, epoch: 0 };
         let channel = Arc::new(Self {
+            tls,
             server,
             region,
             owner,
@@ -224,7 +228,8 @@ impl Channel {
     }
 
     fn has_unsent(&self) -> bool {
-        !lock(&self.outgoing).bytes.is_empty()
+        let outgoing = lock(&self.outgoing);
+        !outgoing.bytes.is_empty() || outgoing.stream.has_unsent()
     }
 
     /// Sends what was said, as far as the system takes it now. Returns whether anything is left.
@@ -235,11 +240,10 @@ impl Channel {
         }
         let Outgoing { stream, bytes, sent, .. } = &mut *outgoing;
         while *sent < bytes.len() {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match send(&**stream, &bytes[*sent..], flags) {
+            match stream.send(&bytes[*sent..]) {
                 Ok(count) => *sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(_) => {
                     // The reader finds out as well, and tells all.
                     break;
@@ -248,7 +252,7 @@ impl Channel {
         }
         bytes.clear();
         *sent = 0;
-        false
+        stream.push().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     // Receiving.
@@ -390,14 +394,15 @@ impl Channel {
     fn drain(&self, incoming: &mut Incoming, own: &Unparker, mut flags: RecvFlags) {
         loop {
             let stream = Arc::clone(&incoming.stream);
-            let read = recv(&*stream, &mut incoming.bytes[incoming.filled..], flags);
+            let read = stream.receive(&mut incoming.bytes[incoming.filled..], flags);
             let has_waited = !flags.contains(RecvFlags::DONTWAIT);
             flags = RecvFlags::DONTWAIT;
-            match read.map(|(_, count)| count) {
+            match read {
                 Ok(0) => return self.break_off(incoming),
                 Ok(count) => {
                     incoming.filled += count;
-                    let is_all = incoming.filled < incoming.bytes.len();
+                    let has_room = incoming.filled < incoming.bytes.len();
+                    let is_all = has_room && stream.takes_all_at_once();
                     if self.dispatch(incoming, own).is_err() {
                         return self.break_off(incoming);
                     }
@@ -405,8 +410,8 @@ impl Channel {
                         return;
                     }
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if !has_waited => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !has_waited => return,
                 Err(_) => return self.break_off(incoming),
             }
         }
@@ -421,7 +426,7 @@ impl Channel {
         }
         incoming.bytes.copy_within(at..incoming.filled, 0);
         incoming.filled -= at;
-        if incoming.bytes.len() < incoming.filled + READ_BYTES / 2 {
+        if incoming.bytes.len() < incoming.filled + Stream::READ_BYTES_MIN {
             incoming.bytes.resize(incoming.filled + READ_BYTES, 0);
         }
         Ok(())
@@ -501,7 +506,7 @@ impl Channel {
 
     /// Nothing comes any more. The reader finds out, and breaks off.
     pub(super) fn give_up(&self) {
-        let _ = lock(&self.outgoing).stream.shutdown(Shutdown::Both);
+        lock(&self.outgoing).stream.end();
     }
 
     /// The connection is over, as its reader has found. What was published, and what was posted and
@@ -509,7 +514,7 @@ impl Channel {
     #[cold]
     fn break_off(&self, _reader: &mut Incoming) {
         let mut outgoing = lock(&self.outgoing);
-        let _ = outgoing.stream.shutdown(Shutdown::Both);
+        outgoing.stream.end();
         self.is_broken.store(true, Ordering::SeqCst);
         outgoing.epoch += 1;
         outgoing.sent = 0;
@@ -543,13 +548,14 @@ impl Channel {
         let patience = self.valid_for().min(self.facts.lease.length / 8).max(MOMENT);
         let patience = Duration::from_nanos(patience).min(PATIENCE);
         let hello = resumption(&self.region, self.facts.lease.secret);
-        let (stream, greeting, rest) = match greet(&self.server, &hello, patience) {
-            Ok(greeted) => greeted,
-            Err(ConnectError::Declined { .. }) => return Err(false),
-            Err(_) => return Err(true),
-        };
+        let (stream, greeting, rest) =
+            match greet(self.tls.as_ref(), &self.server, &hello, patience) {
+                Ok(greeted) => greeted,
+                Err(ConnectError::Declined { .. }) => return Err(false),
+                Err(_) => return Err(true),
+            };
         let facts = read_greeting(&greeting, &self.server, asked_at).map_err(|_| false)?;
-        prepare(&stream).map_err(|_| true)?;
+        prepare(stream.tcp()).map_err(|_| true)?;
         if facts.origin != self.facts.origin {
             return Err(false);
         }
@@ -558,7 +564,7 @@ impl Channel {
     }
 
     /// Goes on by this connection.
-    fn go_on_by(&self, stream: Arc<TcpStream>, rest: &[u8], valid_until: Nanos) {
+    fn go_on_by(&self, stream: Arc<Stream>, rest: &[u8], valid_until: Nanos) {
         let mut incoming = lock(&self.incoming);
         let mut outgoing = lock(&self.outgoing);
         // The living are told anew.
@@ -613,7 +619,7 @@ impl Channel {
 
 impl Incoming {
     /// What comes behind these bytes.
-    fn behind(bytes: &[u8], stream: Arc<TcpStream>) -> Self {
+    fn behind(bytes: &[u8], stream: Arc<Stream>) -> Self {
         let filled = bytes.len();
         let mut bytes = bytes.to_vec();
         bytes.resize(filled + READ_BYTES, 0);

@@ -1,11 +1,15 @@
 //! How a connection begins: a server is reached, and says what it is.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use rustix::net::RecvFlags;
+
 use super::facts::Facts;
-use crate::error::{ConnectError, Garbled};
+use crate::error::{ConnectError, Garbled, TlsFault};
+use crate::tcp::stream::Stream;
+use crate::tcp::tls::ClientTls;
 use crate::tcp::wire::{FRAME_MAX, Fields, HEAD, MAGIC, VERSION, next_frame, reply};
 
 /// How long reaching a server, and its greeting, may take.
@@ -13,19 +17,31 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reaches a server, says this, and waits for its first frame. Returns what came behind it too.
 pub(super) fn greet(
+    tls: Option<&ClientTls>,
     server: &str,
     hello: &[u8],
     patience: Duration,
-) -> Result<(TcpStream, Vec<u8>, Vec<u8>), ConnectError> {
+) -> Result<(Stream, Vec<u8>, Vec<u8>), ConnectError> {
     let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
-    let mut stream = reach(server, patience).map_err(unreachable)?;
-    let said = stream
+    let tcp = reach(server, patience).map_err(unreachable)?;
+    let prepared = tcp
         .set_nodelay(true)
-        .and_then(|()| stream.set_read_timeout(Some(patience)))
-        .and_then(|()| stream.set_write_timeout(Some(patience)))
-        .and_then(|()| stream.write_all(hello));
-    said.map_err(unreachable)?;
-    let (greeting, rest) = first_frame(&mut stream, server, patience)?;
+        .and_then(|()| tcp.set_read_timeout(Some(patience)))
+        .and_then(|()| tcp.set_write_timeout(Some(patience)));
+    prepared.map_err(unreachable)?;
+    let stream = match tls {
+        None => Stream::Plain(tcp),
+        Some(tls) => Stream::Secured(Box::new(tls.shake_hands(tcp, server, patience)?)),
+    };
+    let said = stream.send_all(hello);
+    let answered = first_frame(&stream, server, patience);
+    // A server that hung up before it was told all may have said why.
+    if let (Err(source), Err(ConnectError::HungUp { .. } | ConnectError::Unreachable { .. })) =
+        (said, &answered)
+    {
+        return Err(unreachable(source));
+    }
+    let (greeting, rest) = answered?;
     Ok((stream, greeting, rest))
 }
 
@@ -43,13 +59,20 @@ fn reach(server: &str, patience: Duration) -> io::Result<TcpStream> {
 
 /// The first frame that comes, and what came behind it.
 fn first_frame(
-    stream: &mut TcpStream,
+    stream: &Stream,
     server: &str,
     patience: Duration,
 ) -> Result<(Vec<u8>, Vec<u8>), ConnectError> {
+    /// How a server begins that speaks TLS alone, and was told something else: with an alert. No
+    /// frame is so long.
+    const ALERT: [u8; 4] = [0x15, 0x03, 0x03, 0x00];
     let name = || server.to_owned();
     let (mut bytes, begun) = (Vec::new(), Instant::now());
+    let mut some = vec![0; Stream::READ_BYTES_MIN];
     loop {
+        if bytes.starts_with(&ALERT) {
+            return Err(ConnectError::Tls { server: name(), why: TlsFault::Wanted });
+        }
         let next = next_frame(&bytes);
         let next = next.map_err(|why| ConnectError::Garbled { server: name(), why })?;
         if let Some((frame, length)) = next {
@@ -58,15 +81,11 @@ fn first_frame(
         if begun.elapsed() > patience || bytes.len() > FRAME_MAX + HEAD {
             return Err(ConnectError::NoAnswer { server: name(), within: patience });
         }
-        let mut some = [0; 4096];
-        match stream.read(&mut some) {
+        match stream.receive(&mut some, RecvFlags::empty()) {
             Ok(0) => return Err(ConnectError::HungUp { server: name() }),
             Ok(count) => bytes.extend_from_slice(&some[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(ConnectError::NoAnswer { server: name(), within: patience });
-            }
-            Err(source) => return Err(ConnectError::Unreachable { server: name(), source }),
+            Err(error) => return Err(ConnectError::of_stream(error, server, patience)),
         }
     }
 }

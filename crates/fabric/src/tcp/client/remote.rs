@@ -17,6 +17,7 @@ use crate::error::ConnectError;
 use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
 use crate::tcp::silence::keep_alive;
+use crate::tcp::tls::ClientTls;
 use crate::tcp::wire::{Framing, MAGIC, VERSION, reply, request};
 
 /// A region that a server serves. Clones are the same connection; its endpoints share one TCP
@@ -31,15 +32,37 @@ impl Remote {
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect(server: &str, region: &str, label: &str) -> Result<Self, ConnectError> {
+        Self::connect_by(None, server, region, label)
+    }
+
+    /// The same over TLS: server and client show each other certificates.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect_secured(
+        tls: &ClientTls,
+        server: &str,
+        region: &str,
+        label: &str,
+    ) -> Result<Self, ConnectError> {
+        Self::connect_by(Some(tls), server, region, label)
+    }
+
+    fn connect_by(
+        tls: Option<&ClientTls>,
+        server: &str,
+        region: &str,
+        label: &str,
+    ) -> Result<Self, ConnectError> {
         let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
         let mut hello = Vec::new();
         Framing::new(&mut hello, request::HELLO).u64(MAGIC).u16(VERSION).text(region).end();
         let asked_at = boot_time();
-        let (stream, greeting, rest) = greet(server, &hello, PATIENCE)?;
+        let (stream, greeting, rest) = greet(tls, server, &hello, PATIENCE)?;
         let facts = read_greeting(&greeting, server, asked_at)?;
         let names = (server.to_owned(), region.to_owned());
-        let channel =
-            Channel::new(stream, names, Owner::this(label.to_owned()), facts, (asked_at, &rest));
+        let (stream, owner) = ((stream, tls.cloned()), Owner::this(label.to_owned()));
+        let channel = Channel::new(stream, names, owner, facts, (asked_at, &rest));
         Ok(Self(channel.map_err(unreachable)?))
     }
 
@@ -60,15 +83,15 @@ impl Remote {
         let secret = channel.tether_secret(lane)?;
         let mut hello = Vec::new();
         Framing::new(&mut hello, request::TETHER).u64(MAGIC).u16(VERSION).u128(secret).end();
-        let (stream, answer, _) = greet(server, &hello, PATIENCE)?;
+        let (stream, answer, _) = greet(channel.tls.as_ref(), server, &hello, PATIENCE)?;
         match answer.first() {
             Some(&reply::ANSWER) => {
-                let kept = keep_alive(&stream);
+                let kept = keep_alive(stream.tcp());
                 kept.map_err(|source| ConnectError::Unreachable {
                     server: server.clone(),
                     source,
                 })?;
-                Ok(stream.into())
+                Ok(stream.into_fd())
             }
             _ => Err(declined_or_garbled(&answer, server)),
         }

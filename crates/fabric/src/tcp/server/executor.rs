@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ use crate::error::Garbled;
 use crate::tcp::client::Interrupt;
 use crate::tcp::clock::boot_time;
 use crate::tcp::silence::keep_alive;
+use crate::tcp::stream::Stream;
+use crate::tcp::tls::ServerTls;
 use crate::tcp::wire::{Framing, next_frame, put_woken, reply};
 
 /// Bytes read of one client in one turn.
@@ -34,6 +36,9 @@ const DEAF: Duration = Duration::from_millis(100);
 /// What the events of the listener and of the interrupt say; all others say a guest's number.
 const LISTENER: u64 = u64::MAX;
 const INTERRUPT: u64 = u64::MAX - 1;
+
+/// How a client begins that speaks TLS; no greeting is so long.
+const HANDSHAKE: [u8; 2] = [0x16, 0x03];
 
 /// Why a client is hung up on.
 #[derive(Debug)]
@@ -55,6 +60,7 @@ impl From<Garbled> for HangUp {
 pub(super) struct Executor {
     pub(super) epoll: OwnedFd,
     listener: TcpListener,
+    tls: Option<ServerTls>,
     interrupt: Arc<Interrupt>,
     pub(super) open: Opener,
     pub(super) limits: Limits,
@@ -92,7 +98,7 @@ pub(super) struct Executor {
 
 impl Executor {
     pub(super) fn new(
-        listener: TcpListener,
+        (listener, tls): (TcpListener, Option<ServerTls>),
         open: Opener,
         limits: Limits,
         served: Vec<Served>,
@@ -105,6 +111,7 @@ impl Executor {
         Ok(Self {
             epoll,
             listener,
+            tls,
             interrupt,
             open,
             limits,
@@ -236,10 +243,22 @@ impl Executor {
                 self.vacant.push(number);
                 continue;
             }
-            let (is_local, limit) = (is_local(&stream), self.limits.greeting);
-            let guest = self.new_guest(Some(stream), is_local);
+            let is_local = is_local(&stream);
+            let Some(stream) = self.begin(stream) else {
+                self.vacant.push(number);
+                continue;
+            };
+            let (guest, limit) = (self.new_guest(Some(stream), is_local), self.limits.greeting);
             self.unsettled.push_back((Instant::now() + limit, number, guest.serial));
             self.guests[number] = Some(guest);
+        }
+    }
+
+    /// A connection as its client is to speak by it.
+    fn begin(&self, tcp: TcpStream) -> Option<Stream> {
+        match &self.tls {
+            None => Some(Stream::Plain(tcp)),
+            Some(tls) => Some(Stream::Secured(Box::new(tls.accept(tcp)?))),
         }
     }
 
@@ -254,7 +273,7 @@ impl Executor {
 
     /// A client of which nothing is known yet. The end of its connection may say of a local one
     /// what it does not say of others.
-    pub(super) fn new_guest(&mut self, stream: Option<TcpStream>, is_local: bool) -> Guest {
+    pub(super) fn new_guest(&mut self, stream: Option<Stream>, is_local: bool) -> Guest {
         self.serials += 1;
         let is_by_connection = match self.limits.closed {
             Closed::Auto => is_local,
@@ -284,6 +303,9 @@ impl Executor {
         } else {
             Ok(true)
         };
+        if guest.stream.as_ref().is_some_and(Stream::has_unsent) {
+            self.touch(number);
+        }
         match ended {
             Ok(true) => self.guests[number] = Some(guest),
             Ok(false) => self.leave(number, guest),
@@ -325,6 +347,9 @@ impl Executor {
             before.extend_from_slice(input);
         }
         let bytes = if is_new { input } else { &before };
+        if !guest.is_settled() && bytes.starts_with(&HANDSHAKE) {
+            return Err(HangUp::Declined("it does not speak TLS".to_owned()));
+        }
         let mut at = 0;
         while let Some((frame, length)) = next_frame(&bytes[at..])? {
             self.handle(number, guest, frame)?;
@@ -379,7 +404,7 @@ impl Executor {
             // Its end comes as an event.
             out.bytes.clear();
             *out = Out::default();
-            let _ = stream.shutdown(Shutdown::Both);
+            stream.end();
         }
         if out.is_full || was_full {
             let mut flags = epoll::EventFlags::empty();

@@ -65,6 +65,7 @@ impl Executor {
         let (magic, version, name) = (fields.u64()?, fields.u16()?, fields.text()?);
         fields.end()?;
         check_greeting(guest, magic, version)?;
+        check_right(guest, name)?;
         let region = self.served_by_name(name);
         let region = region.map_err(|error| HangUp::Declined(chain(&error)))?;
         guest.region = Some(region);
@@ -81,6 +82,7 @@ impl Executor {
         let secret = fields.u128()?;
         fields.end()?;
         check_greeting(guest, magic, version)?;
+        check_right(guest, name)?;
         let region = self.served_by_name(name);
         let region = region.map_err(|error| HangUp::Declined(chain(&error)))?;
         let unknown = || HangUp::Declined("it knows of no such client any more".to_owned());
@@ -452,6 +454,14 @@ fn check_greeting(guest: &Guest, magic: u64, version: u16) -> Result<(), HangUp>
         )));
     }
     Ok(())
+}
+
+/// Whether the client may use the region of this name.
+fn check_right(guest: &Guest, name: &str) -> Result<(), HangUp> {
+    if guest.stream.as_ref().is_some_and(|stream| stream.may_use(name)) {
+        return Ok(());
+    }
+    Err(HangUp::Declined(format!("this certificate may not use the region {name:?}")))
 }
 
 /// What cannot be guessed.

@@ -1,20 +1,22 @@
 //! One client's connection, and its lanes' seats in the region.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io;
 use std::task::{Context, Poll, Waker};
+
+use rustix::net::RecvFlags;
 
 use crate::addr::Slot;
 use crate::endpoint::{Endpoint, Nanos, Patience, Wait, WaitState, Woken};
 use crate::shm::serving::LeasedEndpoint;
+use crate::tcp::stream::Stream;
 use crate::tcp::wire::{Framing, Watch, reply};
 
 /// One client's connection.
 #[derive(Debug)]
 pub(super) struct Guest {
     /// `None` while it is away.
-    pub(super) stream: Option<TcpStream>,
+    pub(super) stream: Option<Stream>,
     /// What came and is not a whole frame yet.
     pub(super) input: Vec<u8>,
     /// Which region it uses, by its number, once it has said so.
@@ -215,11 +217,11 @@ impl Out {
     }
 
     /// Sends what the system takes now.
-    pub(super) fn flush(&mut self, mut stream: &TcpStream) -> io::Result<()> {
+    pub(super) fn flush(&mut self, stream: &Stream) -> io::Result<()> {
         /// What an idle connection keeps.
         const KEPT_BYTES: usize = 4096;
         while self.left() > 0 {
-            match stream.write(&self.bytes[self.sent..]) {
+            match stream.send(&self.bytes[self.sent..]) {
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -229,20 +231,20 @@ impl Out {
                 Err(error) => return Err(error),
             }
         }
-        self.is_full = false;
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
         self.sent = 0;
-        Ok(())
+        let pushed = stream.push();
+        self.is_full = pushed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock);
+        if self.is_full { Ok(()) } else { pushed }
     }
 }
 
 /// What has come, into `into`; `None` at the end of the stream.
-pub(super) fn read_some(mut stream: &TcpStream, into: &mut [u8]) -> io::Result<Option<usize>> {
+pub(super) fn read_some(stream: &Stream, into: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
-        match stream.read(into) {
-            Ok(0) => return Ok(None),
-            Ok(count) => return Ok(Some(count)),
+        match stream.take(into, RecvFlags::DONTWAIT) {
+            Ok(taken) => return Ok(taken),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Some(0)),
             Err(error) => return Err(error),

@@ -22,6 +22,7 @@ use served::Served;
 use crate::error::ConnectError;
 use crate::shm::Host;
 use crate::tcp::client::Interrupt;
+use crate::tcp::tls::ServerTls;
 
 /// A server of regions of this host. Each lane of a client has a place in its region, which the
 /// thread that runs the server keeps: as many as one thread can, some 2,000.
@@ -30,6 +31,7 @@ pub struct Server {
     open: Opener,
     limits: Limits,
     served: Vec<Served>,
+    tls: Option<ServerTls>,
     stop: Stopper,
 }
 
@@ -66,7 +68,13 @@ impl Server {
         listener.set_nonblocking(true)?;
         let (is_stopped, interrupt) = (Arc::default(), Arc::new(Interrupt::new()?));
         let (open, stop) = (Box::new(open), Stopper { is_stopped, interrupt });
-        Ok(Self { listener, open, limits, served: Vec::new(), stop })
+        Ok(Self { listener, open, limits, served: Vec::new(), tls: None, stop })
+    }
+
+    /// The same, but over TLS: clients show certificates, which say what regions they may use.
+    #[must_use]
+    pub fn secured(self, tls: ServerTls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// Opens the region of this name before a client asks for it. What the last server of it left
@@ -98,9 +106,9 @@ impl Server {
     /// # Errors
     /// What the system says of what all clients need; what concerns one ends that one's connection.
     pub fn run(self) -> io::Result<()> {
-        let Self { listener, open, limits, served, stop } = self;
+        let Self { listener, open, limits, served, tls, stop } = self;
         let (interrupt, regions) = (Arc::clone(&stop.interrupt), served.len());
-        let mut executor = Executor::new(listener, open, limits, served, interrupt)?;
+        let mut executor = Executor::new((listener, tls), open, limits, served, interrupt)?;
         let mut turned =
             (0..regions).try_for_each(|region| executor.adopt(region).map_err(io::Error::other));
         while turned.is_ok() && !stop.is_stopped.load(Ordering::SeqCst) {

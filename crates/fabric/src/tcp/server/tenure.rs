@@ -4,8 +4,6 @@
 //! comes back by its secret, or time is up. When the server ends it leaves all endpoints as they
 //! are, and the next one finds their clients away.
 
-use std::net::Shutdown;
-
 use rustix::event::epoll;
 
 use super::executor::Executor;
@@ -71,7 +69,7 @@ impl Executor {
         if let Some(stream) = guest.stream.take() {
             // It is deleted with its descriptor too, but for one that a child has.
             let _ = epoll::delete(&self.epoll, &stream);
-            let _ = stream.shutdown(Shutdown::Both);
+            stream.end();
         }
         guest.input.clear();
         self.outs[number] = Out::default();

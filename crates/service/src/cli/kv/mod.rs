@@ -234,7 +234,7 @@ impl From<KvError> for Failure {
 impl StoreArg {
     /// The store, which is created where it is missing.
     fn open(&self, places: &Places) -> Result<Kv, Failure> {
-        let options = places.region(&self.region).labelled("farlock kv");
+        let options = places.region(&self.region)?.labelled("farlock kv");
         Ok(Kv::open(&options, &self.store)?)
     }
 
@@ -244,7 +244,7 @@ impl StoreArg {
         if self.region.server.is_some() {
             return self.open(places);
         }
-        let names = places.region(&self.region).store_names();
+        let names = places.region(&self.region)?.store_names();
         match names.map_err(SessionError::Connect)?.contains(&self.store) {
             true => self.open(places),
             false => Err(no_such_store(&self.store)),
@@ -300,13 +300,13 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         Action::Load { store, file } => load::load(&store.open(places)?, file.as_deref())?,
         Action::Ls { region } => {
             region.is_here()?;
-            let names = places.region(&region).store_names().map_err(SessionError::Connect)?;
+            let names = places.region(&region)?.store_names().map_err(SessionError::Connect)?;
             let names = names.iter().map(|name| format!("{}\n", shown_whole(name)));
             print(&names.collect::<String>())?;
         }
         Action::Drop { region, store } => {
             region.is_here()?;
-            let removed = places.region(&region).remove_store(&store);
+            let removed = places.region(&region)?.remove_store(&store);
             is_put(removed.map_err(SessionError::Connect)?, || no_such_store(&store))?;
         }
     }

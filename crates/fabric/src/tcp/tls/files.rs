@@ -1,0 +1,86 @@
+//! Reads certificates and private keys.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::TlsFiles;
+use crate::error::{ConnectError, TlsFileFault};
+
+/// Bytes of a file of certificates, at most: what is longer is none.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// What others than its owner may do with a file.
+const OTHERS: u32 = 0o077;
+
+type Read3 = (RootCertStore, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// The authorities, the certificate with what links it to them, and its key.
+pub(super) fn read(from: &TlsFiles) -> Result<Read3, ConnectError> {
+    let damaged = |path: &Path| failed(path, TlsFileFault::Damaged);
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(&from.authority)? {
+        roots.add(authority).map_err(|_| damaged(&from.authority))?;
+    }
+    let chain = certificates(&from.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&contents(&from.key, true)?);
+    Ok((roots, chain, key.map_err(|_| damaged(&from.key))?))
+}
+
+/// What tells a file from the one that it has replaced: its number and when it was written. `None`
+/// where there is none.
+pub(super) type Stamp = [Option<(u64, i64, i64)>; 3];
+
+pub(super) fn stamp(files: &TlsFiles) -> Stamp {
+    [&files.authority, &files.certificate, &files.key].map(|path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
+    })
+}
+
+/// Why a certificate and its key are not used together.
+pub(super) fn refused(files: &TlsFiles, error: &rustls::Error) -> ConnectError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => failed(&files.key, TlsFileFault::OtherKey),
+        rustls::Error::InvalidCertificate(_) => failed(&files.certificate, TlsFileFault::Damaged),
+        _ => failed(&files.key, TlsFileFault::Damaged),
+    }
+}
+
+/// All certificates of a file, and at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
+    let contents = contents(path, false)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&contents).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => Err(failed(path, TlsFileFault::Damaged)),
+    }
+}
+
+/// What a file has. One that is secret is refused where others than its owner may read it.
+fn contents(path: &Path, is_secret: bool) -> Result<Vec<u8>, ConnectError> {
+    let unreadable = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => failed(path, TlsFileFault::Missing),
+        _ => failed(path, TlsFileFault::Unreadable(error)),
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    // Who else may read a file of another owner is for that one to say.
+    let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
+    let mode = metadata.mode() & 0o777;
+    if is_secret && is_own && mode & OTHERS != 0 {
+        return Err(failed(path, TlsFileFault::Exposed { mode }));
+    }
+    let mut contents = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut contents).map_err(unreadable)?;
+    Ok(contents)
+}
+
+fn failed(path: &Path, why: TlsFileFault) -> ConnectError {
+    ConnectError::TlsFile { path: path.to_owned(), why }
+}

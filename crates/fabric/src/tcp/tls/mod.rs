@@ -1,0 +1,156 @@
+//! TLS 1.3 by rustls, where both sides have a certificate: what a server and a client are given,
+//! and connections that are secured.
+//!
+//! No session is resumed, for each begins with a look at the certificates; and the end of a
+//! connection is that of TCP, so that a tether ends with the last process that has it.
+
+mod fault;
+mod files;
+mod secured;
+
+use std::fmt;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::ServerName;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+
+pub(super) use secured::Secured;
+
+use files::Stamp;
+
+use super::credentials::TlsFiles;
+use crate::error::{ConnectError, TlsFault, TlsFileFault};
+
+/// How seldom a server looks whether its files are others now.
+const LOOK_FOR_FILES: Duration = Duration::from_secs(1);
+
+/// What a server shows, and by whom its clients may be certified: what its files say when a client
+/// comes. Clones are the same.
+#[derive(Clone)]
+pub struct ServerTls {
+    files: TlsFiles,
+    shown: Arc<Mutex<Shown>>,
+}
+
+/// What was read last.
+struct Shown {
+    config: Arc<ServerConfig>,
+    stamp: Stamp,
+    looked_at: Instant,
+}
+
+/// What a client shows, and by whom its servers may be certified. Clones are the same.
+#[derive(Clone)]
+pub struct ClientTls(Arc<ClientConfig>);
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`ConnectError::TlsFile`].
+    pub fn load(from: &TlsFiles) -> Result<Self, ConnectError> {
+        let (stamp, looked_at) = (files::stamp(from), Instant::now());
+        let shown = Shown { config: Self::read(from)?, stamp, looked_at };
+        Ok(Self { files: from.clone(), shown: Arc::new(Mutex::new(shown)) })
+    }
+
+    fn read(from: &TlsFiles) -> Result<Arc<ServerConfig>, ConnectError> {
+        let (roots, chain, key) = files::read(from)?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+        let verifier = verifier.build().map_err(|_| ConnectError::TlsFile {
+            path: from.authority.clone(),
+            why: TlsFileFault::Damaged,
+        })?;
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .expect("the provider has suites of this version")
+            .with_client_cert_verifier(verifier);
+        let config = builder.with_single_cert(chain, key);
+        let mut config = config.map_err(|error| files::refused(from, &error))?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+
+    /// As the files are now, so that a certificate is renewed while clients hold locks. While they
+    /// are being replaced, and make no sense together, what was read before goes on.
+    fn config(&self) -> Arc<ServerConfig> {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.looked_at.elapsed() > LOOK_FOR_FILES {
+            shown.looked_at = Instant::now();
+            let stamp = files::stamp(&self.files);
+            if stamp != shown.stamp
+                && let Ok(config) = Self::read(&self.files)
+            {
+                (shown.config, shown.stamp) = (config, stamp);
+            }
+        }
+        Arc::clone(&shown.config)
+    }
+
+    /// The server's side of a connection that was accepted; `None` where there is no memory.
+    pub(super) fn accept(&self, tcp: TcpStream) -> Option<Secured> {
+        let connection = ServerConnection::new(self.config()).ok()?;
+        Some(Secured::new(tcp, connection.into()))
+    }
+}
+
+impl ClientTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`ConnectError::TlsFile`].
+    pub fn load(from: &TlsFiles) -> Result<Self, ConnectError> {
+        let (roots, chain, key) = files::read(from)?;
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .expect("the provider has suites of this version")
+            .with_root_certificates(roots);
+        let config = builder.with_client_auth_cert(chain, key);
+        let mut config = config.map_err(|error| files::refused(from, &error))?;
+        config.resumption = Resumption::disabled();
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Shakes hands with the server of this name, `host:port`, which may take so long.
+    pub(super) fn shake_hands(
+        &self,
+        tcp: TcpStream,
+        server: &str,
+        patience: Duration,
+    ) -> Result<Secured, ConnectError> {
+        let failed = |why| ConnectError::Tls { server: server.to_owned(), why };
+        let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host).map_err(|_| failed(TlsFault::OtherName))?;
+        let connection = ClientConnection::new(Arc::clone(&self.0), name)
+            .map_err(|error| failed(fault::of(error)))?;
+        let secured = Secured::new(tcp, connection.into());
+        match secured.shake_hands(patience) {
+            Ok(()) => Ok(secured),
+            Err(error) => Err(ConnectError::of_stream(error, server, patience)),
+        }
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerTls").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientTls").finish_non_exhaustive()
+    }
+}

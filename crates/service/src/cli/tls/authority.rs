@@ -1,0 +1,190 @@
+//! An authority: a key, and what it certifies.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use farlock::{ConnectError, SessionError};
+use farlock_fabric::TlsFileFault;
+use farlock_fabric::tcp::right_to;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+
+use crate::cli::report::{Exit, Failure};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How far the clock of a host may lag behind that of the authority.
+const LAG: Duration = DAY;
+
+/// What certifies servers and clients.
+pub(super) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// How long its own certificate is to be valid; of one that was loaded that is made already.
+    days: u32,
+}
+
+/// Files that are to be written.
+pub(super) struct Issued(Vec<File>);
+
+struct File {
+    name: String,
+    is_secret: bool,
+    text: String,
+}
+
+impl Authority {
+    /// A new one.
+    pub(super) fn new(days: u32) -> Result<Self, Failure> {
+        let key = KeyPair::generate().map_err(failed)?;
+        Ok(Self { issuer: Issuer::new(of_authority(&key), key), days })
+    }
+
+    /// The one whose key is in this directory.
+    pub(super) fn load(dir: &Path) -> Result<Self, Failure> {
+        let path = dir.join("authority.key");
+        let text = std::fs::read_to_string(&path).map_err(|error| take(&path, error))?;
+        let key = KeyPair::from_pem(&text);
+        let key = key.map_err(|_| refused(&path, TlsFileFault::Damaged))?;
+        Ok(Self { issuer: Issuer::new(of_authority(&key), key), days: 0 })
+    }
+
+    /// Its own certificate and key.
+    pub(super) fn certificate(&self) -> Result<Issued, Failure> {
+        let mut params = of_authority(self.issuer.key());
+        set_time(&mut params, self.days);
+        let certificate = params.self_signed(self.issuer.key()).map_err(failed)?;
+        Ok(Issued::pair("authority", certificate.pem(), self.issuer.key().serialize_pem()))
+    }
+
+    /// A certificate for a server that is reached by these names and addresses.
+    pub(super) fn certify_server(&self, hosts: &[String], days: u32) -> Result<Issued, Failure> {
+        let mut params = CertificateParams::new(hosts).map_err(failed)?;
+        params.distinguished_name = named("farlock server");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.certify("server", params, days)
+    }
+
+    /// A certificate for a client that may use these regions.
+    pub(super) fn certify_client(
+        &self,
+        name: &str,
+        regions: &[String],
+        days: u32,
+    ) -> Result<Issued, Failure> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = named(name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        for region in regions {
+            let uri = right_to(region).try_into().map_err(failed)?;
+            params.subject_alt_names.push(SanType::URI(uri));
+        }
+        self.certify("client", params, days)
+    }
+
+    fn certify(
+        &self,
+        side: &str,
+        mut params: CertificateParams,
+        days: u32,
+    ) -> Result<Issued, Failure> {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        set_time(&mut params, days);
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        Ok(Issued::pair(side, certificate.pem(), key.serialize_pem()))
+    }
+}
+
+/// An authority is called by its key: so two are never taken for each other, and its name is known
+/// wherever its key is.
+fn of_authority(key: &KeyPair) -> CertificateParams {
+    const NAME_BYTES: usize = 8;
+    // What comes first of a public key says only of which form it is.
+    let own = key.public_key_raw().iter().skip(1).take(NAME_BYTES);
+    let number: String = own.map(|byte| format!("{byte:02x}")).collect();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named(&format!("farlock authority {number}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+fn set_time(params: &mut CertificateParams, days: u32) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(LAG);
+    params.not_after = epoch + now + DAY * days;
+}
+
+impl Issued {
+    fn pair(side: &str, certificate: String, key: String) -> Self {
+        let (pem, secret) = (format!("{side}.pem"), format!("{side}.key"));
+        Self(vec![
+            File { name: secret, is_secret: true, text: key },
+            File { name: pem, is_secret: false, text: certificate },
+        ])
+    }
+
+    /// A file that is there already, to be written elsewhere too.
+    pub(super) fn copied(from: &Path, name: &str) -> Result<Self, Failure> {
+        let path = from.join(name);
+        let text = std::fs::read_to_string(&path).map_err(|error| take(&path, error))?;
+        Ok(Self(vec![File { name: name.to_owned(), is_secret: false, text }]))
+    }
+
+    /// Refuses where one of the files is there.
+    pub(super) fn is_new(&self, dir: &Path) -> Result<(), Failure> {
+        let there = self.0.iter().map(|file| dir.join(&file.name)).find(|path| path.exists());
+        there.map_or(Ok(()), |path| Err(take(&path, io::ErrorKind::AlreadyExists.into())))
+    }
+
+    /// Writes the files, those that are secret for their owner alone.
+    pub(super) fn write(&self, dir: &Path) -> Result<(), Failure> {
+        self.is_new(dir)?;
+        for File { name, is_secret, text } in &self.0 {
+            let (path, mode) = (dir.join(name), if *is_secret { 0o600 } else { 0o644 });
+            let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
+            let written = made.and_then(|mut file| file.write_all(text.as_bytes()));
+            written.map_err(|error| take(&path, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// A file could not be read or written.
+pub(super) fn take(path: &Path, error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::NotFound => refused(path, TlsFileFault::Missing),
+        io::ErrorKind::AlreadyExists => {
+            let what = format!("{path:?} is there already, and is not overwritten");
+            let hint = "move it away, or choose another name or directory".to_owned();
+            Failure::new(Exit::CONFLICT, "tls-exists", what, hint)
+        }
+        _ => Failure::system(format_args!("{path:?}"), error),
+    }
+}
+
+fn refused(path: &Path, why: TlsFileFault) -> Failure {
+    let path = path.to_owned();
+    SessionError::Connect(ConnectError::TlsFile { path, why }).into()
+}
+
+/// The library that makes certificates refuses something.
+fn failed(error: rcgen::Error) -> Failure {
+    Failure::usage(
+        format_args!("no certificate can be made of that: {error}"),
+        "see that hosts are names or addresses",
+    )
+}

@@ -342,9 +342,10 @@ fn certificates_are_renewed_while_the_server_runs() {
 
 #[test]
 fn a_side_that_speaks_no_tls_is_told() {
-    let stage = Stage::new();
+    // A region has one server.
+    let (stage, other) = (Stage::new(), Stage::new());
     let dir = init(&stage, "tls");
-    let (plain, secured) = (Serving::on(&stage), serving(&stage, &dir));
+    let (plain, secured) = (Serving::on(&other), serving(&stage, &dir));
     assert_eq!(fault(&plain, &dir), TlsFault::NotSpoken);
     assert!(said(&stage, &plain.address, Some(&dir)).contains("[tls-not-spoken]"));
     let refused = Session::open(&secured.options());

@@ -495,6 +495,20 @@ pub(crate) const NIGHTLY: &[Step] = &[
         commands: &["cargo test --release --package=farlock --test=damage -- --nocapture"],
     },
     Step {
+        name: "connections",
+        title: "10,000 connections that say nothing and 1,000 that do cost a server what they may",
+        cap_minutes: 5,
+        commands: &[lab!("connections --json")],
+        ..PLAIN
+    },
+    Step {
+        name: "fuzz-long",
+        title: "what servers, clients and openers of regions take is changed 100 million times",
+        cap_minutes: 40,
+        env: &[("FARLOCK_MORE_FUZZ", "100")],
+        commands: &["cargo test --release --package=farlock-fabric --all-features --lib -- fuzz"],
+    },
+    Step {
         name: "storm-long",
         title: "the storm with twenty times as many deaths, the faces with five to ten times",
         cap_minutes: 40,

@@ -18,6 +18,8 @@ pub mod conformance;
 pub mod connection;
 pub mod endpoint;
 pub mod error;
+#[cfg(all(test, feature = "shm", not(shuttle)))]
+mod fuzz;
 pub mod hook;
 mod listed;
 #[cfg(test)]

@@ -46,21 +46,26 @@ impl Both {
     }
 
     fn within(name: &str, limits: Limits) -> Self {
-        Self::with(name, limits, |_| None)
+        Self::with(name, 300, limits, |_| None)
+    }
+
+    fn with_places(name: &str, endpoints: u16) -> Self {
+        Self::with(name, endpoints, Limits::default(), |_| None)
     }
 
     #[cfg(feature = "tls")]
     fn secured(name: &str, limits: Limits) -> Self {
-        Self::with(name, limits, |dir| Some(tls_support::both_sides(dir)))
+        Self::with(name, 300, limits, |dir| Some(tls_support::both_sides(dir)))
     }
 
     fn with(
         name: &str,
+        endpoints: u16,
         limits: Limits,
         tls: impl FnOnce(&Path) -> Option<(ServerTls, ClientTls)>,
     ) -> Self {
         let dir = TestDir::new(name);
-        let options = Options { endpoints: 300, ..dir.options() };
+        let options = Options { endpoints, label: "x".repeat(40), ..dir.options() };
         let region = Region::open(&options).unwrap();
         let (on_server, tls) = tls(dir.path()).unzip();
         let (address, stopper, thread) = serve(&options, "127.0.0.1:0", limits, on_server);
@@ -166,6 +171,19 @@ fn both_sides_see_the_same_words() {
         assert_eq!(add(&here, both.word(1)), 2 * turn);
         assert_eq!(add(&there, both.word(1)), 2 * turn + 1);
     }
+}
+
+/// All of them in one frame would be more than a frame may have, and end the connection.
+#[test]
+fn a_client_is_shown_more_peers_than_a_frame_holds() {
+    let both = Both::with_places("tcp-peers", 2200);
+    let local: Vec<_> = (0..1950).map(|_| both.here()).collect();
+    let remote = Remote::connect(&both.address, "any", &"y".repeat(40)).unwrap();
+    let lanes: Vec<_> = (0..200).map(|_| remote.endpoint().unwrap()).collect();
+    let peers = remote.peers();
+    assert!(peers.iter().map(|peer| peer.id.index).is_sorted_by(|a, b| a < b));
+    assert_eq!(peers.len(), local.len() + lanes.len());
+    assert!(!remote.is_over());
 }
 
 /// Of the threads of a connection one reads for all: none overlooks what another has read for it.
@@ -595,4 +613,93 @@ fn a_handshake_that_stalls_is_hung_up_on() {
     assert_eq!(stalled.read(&mut [0; 8]).unwrap(), 0, "it is hung up on");
     stopper.stop();
     thread.join().unwrap();
+}
+
+/// Many short frames that each ask for much: what lies for a client is bounded, and none of its
+/// answers is lost.
+#[test]
+fn a_client_that_asks_for_much_at_once_has_all_of_it() {
+    const ASKED: u32 = 3000;
+    const WORDS: u16 = 512;
+    let both = Both::new("tcp-much");
+    let mut stream = TcpStream::connect(&both.address).unwrap();
+    let mut frames = vec![hello("any"), attach(0)];
+    let addr = both.word(0).bits().to_le_bytes();
+    for ticket in 0..ASKED {
+        let read = [&[4][..], &[0; 4], &ticket.to_le_bytes(), &[0, 1], &addr, &WORDS.to_le_bytes()];
+        frames.push(framed(&read.concat()));
+    }
+    let mut writer = stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || writer.write_all(&frames.concat()).unwrap());
+    // All of it is on its way before the first answer is taken.
+    std::thread::sleep(Duration::from_millis(200));
+    let mut answered = 0;
+    while answered < ASKED {
+        let frame = read_frame(&mut stream);
+        if frame[0] == 4 {
+            assert_eq!(frame[5..9], answered.to_le_bytes(), "in order");
+            assert_eq!(frame.len(), 1 + 4 + 4 + 1 + 1 + 1 + 2 + usize::from(WORDS) * 8);
+            answered += 1;
+        }
+    }
+    sending.join().unwrap();
+}
+
+/// A frame of this body, as it goes over the wire.
+fn framed(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32).to_le_bytes(), body].concat()
+}
+
+fn hello(region: &str) -> Vec<u8> {
+    let length = (region.len() as u16).to_le_bytes();
+    framed(&[&[1][..], b"farlock\x01", &[2, 0], &length, region.as_bytes()].concat())
+}
+
+/// A new lane by this number, of no process, without a label.
+fn attach(lane: u32) -> Vec<u8> {
+    framed(&[&[2][..], &lane.to_le_bytes(), &[0; 12], &[0; 2]].concat())
+}
+
+fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut frame = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut frame).unwrap();
+    frame
+}
+
+/// Waits begin and end all the time, so there is no time to sleep on what one of them waits for;
+/// and it ends all the same by what a process of the server's host does.
+#[test]
+fn a_wait_ends_by_a_local_change_while_the_server_has_no_rest() {
+    let both = Both::new("tcp-busy");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let begun = Instant::now();
+    let is_late = || begun.elapsed() > Duration::from_secs(20);
+    let over = || is_over.load(std::sync::atomic::Ordering::Relaxed) || is_late();
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let (both, over) = (&both, &over);
+            scope.spawn(move || {
+                let busy = both.there();
+                let word = Some((both.word(10 + number), u64::MAX));
+                while !over() {
+                    add(&busy, both.word(20 + number));
+                    // It ends at once: the word is another one.
+                    block_on(&busy, busy.wait(Wait { word, ..Wait::default() }));
+                }
+            });
+        }
+        let waiter = both.there();
+        for turn in 0..10 {
+            let wait = Wait { word: Some((both.word(1), turn)), ..Wait::default() };
+            let local = both.region.clone();
+            let word = both.word(1);
+            let woken = wait_beside(&waiter, wait, move || {
+                assert_eq!(add(&local.endpoint().unwrap(), word), turn);
+            });
+            assert_eq!(woken, Woken::Changed);
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }

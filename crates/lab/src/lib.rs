@@ -9,6 +9,7 @@ pub mod bench;
 mod child;
 pub mod client;
 mod clock;
+pub mod connections;
 pub mod drive;
 pub mod face;
 pub mod figure;

@@ -87,9 +87,22 @@ impl Region {
         remote.map(Self::There)
     }
 
+    /// Whether what one session keeps for later others may miss: a server has places for half as
+    /// many as a region.
+    pub(crate) fn has_few_places(&self) -> bool {
+        matches!(self, Self::There(_))
+    }
+
     /// Whether it is a server's, and the connection has ended.
     pub(crate) fn is_disconnected(&self) -> bool {
         matches!(self, Self::There(remote) if remote.is_over())
+    }
+
+    /// Its user is about to go, and waits for no server that is gone.
+    pub(crate) fn leave(&self) {
+        if let Self::There(remote) = self {
+            remote.leave();
+        }
     }
 
     /// For how long what its lanes hold is theirs at least; `None` where no lease bounds that.

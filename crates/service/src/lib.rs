@@ -75,7 +75,7 @@ mod shelf;
 mod system;
 pub mod text;
 
-pub use directory::DirectoryError;
+pub use directory::{DirectoryError, check_name};
 pub use error::{AcquireError, DivideReason, Holders, LostReason, ReleaseError, SessionError};
 pub use farlock_fabric::tcp::TlsFiles;
 pub use farlock_fabric::{ConnectError, Fault, TlsFault, TlsFileFault};

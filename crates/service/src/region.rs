@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use farlock_fabric::tcp::TlsFiles;
-use farlock_fabric::{Addr, ConnectError, Connection, HostOptions, Origin};
+use farlock_fabric::{Addr, ConnectError, Connection, Host, HostOptions, Origin};
 use farlock_locks::Token;
 
 use crate::connection::Region;
@@ -192,6 +192,7 @@ impl RegionOptions {
 
     /// Connects to the region, which is created with a service's capacities where it is missing.
     pub(crate) fn connect(&self) -> Result<Region, ConnectError> {
+        self.check_name()?;
         if let Some(server) = &self.server {
             return Region::connect(server, self.tls.as_ref(), (&self.name, &self.shown_as()));
         }
@@ -201,11 +202,18 @@ impl RegionOptions {
 
     /// Connects to the region if it is there, to read.
     pub(crate) fn observe(&self) -> Result<Region, ConnectError> {
+        self.check_name()?;
         if let Some(server) = &self.server {
             return Region::connect(server, self.tls.as_ref(), (&self.name, &self.shown_as()));
         }
         self.check_dirs()?;
         Region::open(&HostOptions { create: false, read_only: true, ..self.of_host() })
+    }
+
+    /// The same names are refused on every host; and what lies below a directory of the region's
+    /// name does so only where that is one.
+    pub(crate) fn check_name(&self) -> Result<(), ConnectError> {
+        Host::check_name(&self.name)
     }
 
     /// By a relative directory processes in different places would lock different things.

@@ -94,14 +94,16 @@ impl Server {
         files: Option<&TlsFiles>,
     ) -> Result<Self, SessionError> {
         let tls = files.map(ServerTls::load).transpose()?;
+        let unbound = |source| ConnectError::System { what: "listen there", source };
         options.check_dirs()?;
+        // Where it cannot listen no region is made.
+        drop(std::net::TcpListener::bind(address).map_err(unbound)?);
         // What is wrong with it is known before a client comes.
         let host = Host::open(&options.of_host())?;
         let (options, name) = (options.clone(), options.name.clone());
         let open = move |name: &str| open(&options, &host, name);
         let bound = tcp::Server::bind(address, open, limits);
-        let mut server =
-            bound.map_err(|source| ConnectError::System { what: "listen there", source })?;
+        let mut server = bound.map_err(unbound)?;
         server.open(&name)?;
         Ok(Self(match tls {
             Some(tls) => server.secured(tls),

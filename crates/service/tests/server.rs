@@ -450,6 +450,40 @@ fn what_is_not_possible_is_said() {
     drop(server.session().lock("a").exclusive().at_once().blocking().unwrap());
 }
 
+/// Connections that begin a greeting and never end it are bounded in what they cost, and end.
+#[test]
+fn greetings_that_never_end_cost_little() {
+    const CONNECTIONS: usize = 800;
+    /// Of the server's own memory.
+    const BYTES_MAX: u64 = 2 << 20;
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let own = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id()));
+        let status = status.unwrap();
+        let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        own.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    };
+    let there = server.session();
+    let guard = there.lock("a").exclusive().blocking().unwrap();
+    let before = own();
+    let begun = [&60_000_u32.to_le_bytes()[..], &[1; 1000]].concat();
+    let greeting = || {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        stream.write_all(&begun).unwrap();
+        stream
+    };
+    let mut greetings: Vec<_> = (0..CONNECTIONS).map(|_| greeting()).collect();
+    drop(there.lock("b").exclusive().at_once().blocking().unwrap());
+    let grown = own().saturating_sub(before);
+    assert!(grown <= BYTES_MAX, "{grown} bytes");
+    // A byte more than a greeting has ends it.
+    let last = greetings.last_mut().unwrap();
+    last.write_all(&[1; 100]).unwrap();
+    assert!(matches!(last.read(&mut [0]), Ok(0) | Err(_)));
+    guard.release().blocking().unwrap();
+}
+
 /// What is no frame ends the connection that it came by, and disturbs no other.
 #[test]
 fn noise_ends_its_own_connection_alone() {

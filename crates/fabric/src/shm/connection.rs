@@ -43,6 +43,14 @@ impl Host {
         Region::remove(dir, name)
     }
 
+    /// See [`Region::check_name`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn check_name(name: &str) -> Result<(), ConnectError> {
+        Region::check_name(name)
+    }
+
     /// See [`Region::list`].
     ///
     /// # Errors

@@ -60,6 +60,8 @@ mod file;
 mod fork;
 #[cfg(not(shuttle))]
 mod futexes;
+#[cfg(all(test, not(shuttle)))]
+mod fuzz;
 mod incarnation;
 mod keeper;
 mod latch;

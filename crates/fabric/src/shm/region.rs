@@ -146,6 +146,10 @@ impl Region {
             return Err(ConnectError::NoWideAtomics);
         }
         check_name(&options.name)?;
+        if !options.create && is_missing(&options.dir) {
+            let (name, dir) = (options.name.clone(), options.dir.clone());
+            return Err(ConnectError::Absent { name, dir });
+        }
         let dir = PrivateDir::open(&options.dir)?;
         Self::open_in(&dir, options, None)
     }
@@ -181,7 +185,14 @@ impl Region {
     /// See [`ConnectError`]. A malformed region is removed without an error.
     pub fn remove(dir: &Path, name: &str) -> Result<bool, ConnectError> {
         check_name(name)?;
+        // Of what is not there nothing is left behind either.
+        if is_missing(dir) {
+            return Ok(false);
+        }
         let dir = PrivateDir::open(dir)?;
+        if dir.inode(name)?.is_none() {
+            return Ok(false);
+        }
         let _lock = dir.lock(None)?;
         let (was_there, _) = Self::remove_locked(&dir, name)?;
         Ok(was_there)
@@ -203,6 +214,14 @@ impl Region {
             origin
         };
         Self::open_in(&dir, options, floor)
+    }
+
+    /// Whether a region can have this name.
+    ///
+    /// # Errors
+    /// [`ConnectError::Name`].
+    pub fn check_name(name: &str) -> Result<(), ConnectError> {
+        check_name(name)
     }
 
     /// The names of the regions in a directory, sorted. A directory that is missing has none.
@@ -614,6 +633,12 @@ fn allocate(file: &File, offset: u64, bytes: u64) -> Result<(), Errno> {
     rustix::io::retry_on_intr(|| {
         rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes)
     })
+}
+
+/// Whether there is nothing of this name, not even a link to nothing.
+fn is_missing(dir: &Path) -> bool {
+    let found = std::fs::symlink_metadata(dir);
+    found.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// Names of regions are names of files: no separator, not hidden, with room for a suffix.

@@ -22,8 +22,14 @@ pub(super) const FRAME_MAX: usize = CHAIN_MAX * (WORDS_MAX * 8 + 32) + 64;
 /// Bytes of a frame's length.
 pub(super) const HEAD: usize = 4;
 
+/// Messages of a slot that a client is sent ahead of their receipt: those that its mailbox holds.
+pub(super) const AHEAD_MAX: usize = 4;
+
 /// Peers that one wait, or one question, names at most.
 pub(super) const PEERS_MAX: usize = 256;
+
+/// Peers that one answer shows at most: with labels of the greatest length they fit in a frame.
+pub(super) const TOLD_MAX: usize = 1024;
 
 /// What a frame says that a client sends.
 pub(super) mod request {
@@ -88,7 +94,7 @@ pub(super) mod call {
     pub(in super::super) const HEAP: u8 = 1;
     /// Make the heap at least so long.
     pub(in super::super) const LENGTHEN: u8 = 2;
-    /// The endpoints that are there.
+    /// The endpoints that are there, those of the lowest indices beyond one.
     pub(in super::super) const PEERS: u8 = 3;
     /// What a tether of this lane is to say.
     pub(in super::super) const TETHER: u8 = 4;
@@ -235,6 +241,11 @@ impl<'f> Fields<'f> {
         text.map_err(|_| Garbled("a text in it is not UTF-8"))
     }
 
+    /// Why something was declined, for people.
+    pub(super) fn reason(&mut self) -> Result<String, Garbled> {
+        self.text().map(visible)
+    }
+
     pub(super) fn ids(&mut self) -> Result<Vec<EndpointId>, Garbled> {
         let count = usize::from(self.u16()?);
         if count > PEERS_MAX {
@@ -247,6 +258,15 @@ impl<'f> Fields<'f> {
     pub(super) fn end(self) -> Result<(), Garbled> {
         if self.0.is_empty() { Ok(()) } else { Err(Garbled("it is too long")) }
     }
+}
+
+/// A text as people may be shown it: in one line, without what moves a terminal's cursor, and no
+/// longer than they read.
+pub(super) fn visible(text: &str) -> String {
+    /// Characters that are shown.
+    const SHOWN_MAX: usize = 1000;
+    let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().take(SHOWN_MAX).map(visible).collect()
 }
 
 /// What a verb is called; with the flags, the first byte of its fields.

@@ -10,7 +10,8 @@ use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
 use farlock_lab::provenance::Provenance;
 use farlock_lab::{
-    arrbench, client, face, figure, growing, service_times, speed, stores, storm, takeover,
+    arrbench, client, connections, face, figure, growing, service_times, speed, stores, storm,
+    takeover,
 };
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
@@ -27,6 +28,11 @@ enum Command {
     Bench(Box<BenchArgs>),
     /// Explores schedules and faults of the locks in the simulator, before judges.
     Check(check::CheckArgs),
+    /// What connections cost a server, and those that use it.
+    Connections(connections::ConnectionsArgs),
+    /// A server that is measured.
+    #[command(hide = true)]
+    ConnectionsServer(connections::ServingArgs),
     /// A year of leases, on clocks that go apart, in the simulator.
     Drift(drift::DriftArgs),
     /// A paper's figure or table, ours beside theirs.
@@ -83,6 +89,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args, &origin()),
         Command::Check(args) => check::run(&args),
+        Command::Connections(args) => connections::run(&args, &origin()),
+        Command::ConnectionsServer(args) => connections::serve(&args),
         Command::Drift(args) => drift::run(&args, &origin()),
         Command::Figure(args) => figure::run(&args, &origin()),
         Command::Growing(args) => growing::run(&args, &origin()),

@@ -139,6 +139,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
     let (start, length) = text.split_once(':').ok_or_else(expected)?;
     let number = |text: &str| text.parse::<u64>().map_err(|_| expected());
     match (number(start)?, number(length)?) {
+        (u64::MAX, 0) => Err("no position is behind that".to_owned()),
         (start, 0) => Ok(start..u64::MAX),
         (start, length) => match start.checked_add(length) {
             Some(end) => Ok(start..end),
@@ -240,6 +241,8 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     if let Some(refusal) = args.refusal() {
         return Err(refusal);
     }
+    // What is wrong with it is said before there is a region.
+    farlock::check_name(&args.name)?;
     let (words, options) = (args.words(), places.region(&args.region)?);
     let job = Job::prepare(&words, &args.name)?;
     let label = words.join(OsStr::new(" "));

@@ -52,7 +52,8 @@ impl Places {
         let server = region.server.as_deref().unwrap_or_default();
         let (is_plain, is_secured) = (server.strip_prefix("tcp://"), server.strip_prefix("tls://"));
         let address = is_plain.or(is_secured).unwrap_or(server);
-        if address.is_empty() {
+        // A variable that is empty is none; a scheme alone names no server.
+        if server.is_empty() {
             return Ok(self.options.clone().named(&region.region));
         }
         let options = RegionOptions::of_server(address).named(&region.region);

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use farlock::text::{shown, shown_whole};
-use farlock::{Life, LockView, Observer, Participant, SessionError};
+use farlock::{ConnectError, Life, LockView, Observer, Participant, SessionError};
 
 use super::places::Places;
 use super::report::{Exit, Failure, print, show};
@@ -51,6 +51,9 @@ impl Doomed {
         let options = places.options.clone().named(&self.name);
         let locks = match Observer::open(&options) {
             Ok(observer) if !self.force => observer.locks().unwrap_or_default(),
+            Err(error @ SessionError::Connect(ConnectError::Name { .. })) => {
+                return Err(error.into());
+            }
             _ => return Ok(()),
         };
         let is_living = |p: &&Participant| p.life != Life::Dead;

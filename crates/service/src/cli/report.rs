@@ -68,7 +68,7 @@ impl Failure {
             exit: Exit::SYSTEM,
             code: "system",
             what: format!("{what}: {error}"),
-            hint: String::new(),
+            hint: "see what the system says above".to_owned(),
         }
     }
 

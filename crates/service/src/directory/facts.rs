@@ -45,7 +45,7 @@ impl<'a> Wanted<'a> {
 ///
 /// # Errors
 /// [`DirectoryError::Name`].
-fn check_name(name: &str) -> Result<(), DirectoryError> {
+pub fn check_name(name: &str) -> Result<(), DirectoryError> {
     let why = if name.is_empty() {
         "it is empty"
     } else if name.len() > NAME_BYTES_MAX {

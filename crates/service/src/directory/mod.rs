@@ -45,6 +45,7 @@ mod layout;
 use farlock_fabric::{Addr, Endpoint, Fault, MaskedCas, Verb, WORDS_MAX, WideAtomics};
 
 pub use error::DirectoryError;
+pub use facts::check_name;
 use facts::{Facts, Wanted};
 use layout::{Chain, FACT_WORDS, Layout, Link, Staged, State, seal, unseal};
 

@@ -85,6 +85,7 @@ impl RegionOptions {
     /// See [`ConnectError`].
     pub fn store_names(&self) -> Result<Vec<String>, ConnectError> {
         self.check_dirs()?;
+        self.check_name()?;
         Region::list(&host_options(self, "").dir)
     }
 
@@ -95,6 +96,7 @@ impl RegionOptions {
     /// See [`ConnectError`].
     pub fn remove_store(&self, name: &str) -> Result<bool, ConnectError> {
         self.check_dirs()?;
+        self.check_name()?;
         Region::remove(&host_options(self, name).dir, name)
     }
 }

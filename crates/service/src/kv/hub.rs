@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use farlock_fabric::{
-    ConnectError, Connection as _, Endpoint, EndpointId, Fault, HostOptions, block_on, fork_count,
+    ConnectError, Connection as _, Endpoint, EndpointId, Fault, Host, HostOptions, block_on,
+    fork_count,
 };
 use farlock_kv::index::Race;
 use farlock_kv::{Index as _, OpenError, Shape};
@@ -67,6 +68,8 @@ pub(crate) fn host_options(region: &RegionOptions, name: &str) -> HostOptions {
 }
 
 fn connect(options: &RegionOptions, name: &str) -> Result<Region, ConnectError> {
+    options.check_name()?;
+    Host::check_name(name)?;
     match &options.server {
         Some(server) => {
             let (name, label) = (served_name(options, name), options.shown_as());

@@ -263,6 +263,7 @@ impl Hub {
         let names = std::mem::take(&mut *lock(&self.names));
         drop(names);
         self.tell(|inbox| inbox.is_closed = true);
+        self.region.leave();
     }
 
     /// Puts a place back that does nothing.

@@ -180,7 +180,10 @@ impl Worker {
         let hub = Arc::new(Hub::new(region, home.id(), directory, tether == Tether::Tied));
         let mut worker =
             Self { hub, tether, tasks: Vec::new(), home, keepers: HashMap::new(), _keeper: keeper };
-        worker.make_places(false)?;
+        // Where places are few an idle session has no more than its own.
+        if worker.is_tied() || !worker.hub.region.has_few_places() {
+            worker.make_places(false)?;
+        }
         Ok(worker)
     }
 
@@ -280,12 +283,17 @@ impl Worker {
         }
     }
 
+    fn is_tied(&self) -> bool {
+        self.tether == Tether::Tied
+    }
+
     /// Makes places for the pool of locks or that of ranges: more than one, if the region has room.
     fn make_places(&mut self, for_ranges: bool) -> Result<(), SessionError> {
         let region = &self.hub.region;
-        let is_tied = self.tether == Tether::Tied;
+        let is_tied = self.is_tied();
         // Each that is tied is a file and two descriptors more.
-        for made in 0..if is_tied { 1 } else { PLACES_AT_ONCE } {
+        let at_once = if is_tied || region.has_few_places() { 1 } else { PLACES_AT_ONCE };
+        for made in 0..at_once {
             let (lane, keeper) = match region.lane(is_tied) {
                 Ok(both) => both,
                 Err(ConnectError::Full { .. }) if made > 0 => break,

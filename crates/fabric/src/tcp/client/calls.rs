@@ -63,15 +63,22 @@ impl Channel {
         self.read_answer(&answer, reply::ANSWER, |_| Ok(()))
     }
 
-    /// The endpoints that are there.
+    /// The endpoints that are there. More than a frame holds are asked for again and again.
     pub(super) fn peers(&self) -> Result<Vec<Peer>, ConnectError> {
-        let answer = self.ask(|frame| {
-            frame.u8(call::PEERS);
-        })?;
-        self.read_answer(&answer, reply::ANSWER, |fields| {
-            let count = fields.u16()?;
-            (0..count).map(|_| take_peer(fields)).collect()
-        })
+        let mut peers: Vec<Peer> = Vec::new();
+        loop {
+            let after = peers.last().map_or(0, |last| last.id.index);
+            let answer = self.ask(|frame| {
+                frame.u8(call::PEERS).u16(after);
+            })?;
+            let more = self.read_answer(&answer, reply::ANSWER, take_peers)?;
+            // They come in the order of their indices, so this ends.
+            let is_last = more.last().is_none_or(|last| last.id.index <= after);
+            peers.extend(more);
+            if is_last {
+                return Ok(peers);
+            }
+        }
     }
 
     /// Asks again where the connection broke before the answer came.
@@ -127,7 +134,7 @@ impl Channel {
         }
     }
 
-    fn read_answer<T>(
+    pub(super) fn read_answer<T>(
         &self,
         answer: &[u8],
         kind: u8,
@@ -137,7 +144,7 @@ impl Channel {
         let mut fields = Fields(answer);
         let garbled = |why| ConnectError::Garbled { server: server.clone(), why };
         if fields.u8().map_err(garbled)? == reply::DECLINED {
-            let why = fields.text().map_err(garbled)?.to_owned();
+            let why = fields.reason().map_err(garbled)?;
             return Err(ConnectError::Declined { server, why });
         }
         if answer[0] != kind {
@@ -154,6 +161,11 @@ pub(in crate::tcp) fn put_peer(frame: &mut Framing<'_>, peer: &Peer) {
     let flags = u8::from(peer.tethered) | u8::from(peer.orphaned) << 1;
     frame.id(peer.id).u32(peer.pid).u64(peer.started_ticks).u64(peer.since);
     frame.u8(flags).text(&peer.label);
+}
+
+pub(super) fn take_peers(fields: &mut Fields<'_>) -> Result<Vec<Peer>, Garbled> {
+    let count = fields.u16()?;
+    (0..count).map(|_| take_peer(fields)).collect()
 }
 
 fn take_peer(fields: &mut Fields<'_>) -> Result<Peer, Garbled> {

@@ -7,6 +7,9 @@
 //! What a lane publishes takes effect before its later verbs, so it travels with them. Where none
 //! follows, the channel's own thread sends it within [`LATE`].
 
+#[cfg(test)]
+mod fuzz;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::TcpStream;
@@ -30,7 +33,8 @@ use crate::tcp::silence::keep_alive;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::ClientTls;
 use crate::tcp::wire::{
-    Ended, Fields, Framing, MAGIC, VERSION, next_frame, reply, request, take_end, take_woken,
+    AHEAD_MAX, Ended, Fields, Framing, MAGIC, VERSION, next_frame, reply, request, take_end,
+    take_woken,
 };
 
 /// How long what was published may lie before it is sent.
@@ -71,6 +75,8 @@ pub(super) struct Channel {
     is_broken: AtomicBool,
     /// Until when its endpoints live, whatever becomes of the connection.
     valid_until: AtomicU64,
+    /// Nobody waits for another connection where this one breaks.
+    is_left: AtomicBool,
     is_over: AtomicBool,
     is_gone: AtomicBool,
     numbers: AtomicU32,
@@ -141,6 +147,7 @@ impl Channel {
             heap_bytes: AtomicU64::new(facts.heap_bytes),
             is_broken: AtomicBool::new(false),
             valid_until: AtomicU64::new(facts.lease.until(asked_at)),
+            is_left: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             numbers: AtomicU32::new(0),
@@ -460,11 +467,16 @@ impl Channel {
             reply::MAIL => {
                 let (slot, message, envelope) = self.envelope_of(&mut fields)?;
                 fields.end()?;
+                let mut is_one_too_many = false;
                 inbox.put(Some(own), |state| {
                     if let Some(mail) = state.mail.get_mut(usize::from(slot.0)) {
+                        is_one_too_many = mail.len() >= AHEAD_MAX;
                         mail.push_back((message, envelope));
                     }
                 });
+                if is_one_too_many {
+                    return Err(Garbled("its mailbox has as many as are sent ahead"));
+                }
             }
             reply::DEAD => {
                 fields.end()?;
@@ -539,6 +551,14 @@ impl Channel {
         self.give_up();
         let inboxes: Vec<_> = lock(&self.inboxes).values().cloned().collect();
         inboxes.iter().for_each(|inbox| inbox.put(None, |state| state.is_over = true));
+    }
+
+    /// Its user goes: where there is no connection, none is waited for.
+    pub(super) fn leave_it(&self) {
+        self.is_left.store(true, Ordering::SeqCst);
+        if self.is_broken() {
+            self.end();
+        }
     }
 
     /// Tries once to go on by another connection. Returns whether it is of any use to try again.
@@ -689,7 +709,7 @@ fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
             late.is_due.store(false, Ordering::SeqCst);
         }
         let Some(channel) = channel.upgrade() else { return };
-        if channel.is_over() {
+        if channel.is_over() || resumes && channel.is_left.load(Ordering::SeqCst) {
             return channel.end();
         }
         if resumes {

@@ -2,8 +2,9 @@
 
 use crate::addr::{Addr, RegionId};
 use crate::connection::Origin;
-use crate::endpoint::Nanos;
+use crate::endpoint::{Nanos, RECORD_WORDS};
 use crate::error::Garbled;
+use crate::shm::REGION_BYTES_MAX;
 use crate::tcp::clock::{boot_id, boot_time};
 use crate::tcp::wire::Fields;
 
@@ -66,7 +67,13 @@ impl Facts {
                 is_by_connection: fields.u8()? != 0,
             },
         };
-        let is_sound = facts.heap.region() != RegionId(0) && facts.slots > 0 && facts.all > 0;
+        // Nothing that is found from there on is beyond what addresses reach.
+        let reaches = |at: Addr, bytes: u64| at.offset().saturating_add(bytes) <= REGION_BYTES_MAX;
+        let records = u64::from(facts.all) * u64::from(facts.slots) * RECORD_WORDS as u64 * 8;
+        let is_sound = facts.heap.region() != RegionId(0)
+            && (facts.slots > 0 && facts.all > 0)
+            && reaches(facts.heap, facts.heap_bytes)
+            && reaches(facts.records, records);
         if is_sound { Ok(facts) } else { Err(Garbled("its facts are not those of a region")) }
     }
 

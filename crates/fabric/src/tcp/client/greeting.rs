@@ -118,11 +118,11 @@ pub(super) fn declined_or_garbled(frame: &[u8], server: &str) -> ConnectError {
     let server = server.to_owned();
     let mut fields = Fields(frame);
     let why = match fields.u8() {
-        Ok(reply::DECLINED) => fields.u32().and_then(|_| fields.text()),
+        Ok(reply::DECLINED) => fields.u32().and_then(|_| fields.reason()),
         _ => Err(Garbled("it does not begin as a server does")),
     };
     match why {
-        Ok(why) => ConnectError::Declined { server, why: why.to_owned() },
+        Ok(why) => ConnectError::Declined { server, why },
         Err(why) => ConnectError::Garbled { server, why },
     }
 }

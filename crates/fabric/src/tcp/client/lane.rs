@@ -27,6 +27,12 @@ const FRESH_NS: Nanos = 2_000_000;
 /// Peers of whose lives it is asked in one go.
 const ASKED_MAX: usize = 64;
 
+/// How far tickets lie apart. Its remainder says how many links a chain has, and of a single verb
+/// 0: so an end of another length is not taken for its own.
+const TICKET_STEP: u32 = 64;
+
+const _: () = assert!(CHAIN_MAX < TICKET_STEP as usize);
+
 /// An endpoint over TCP that may be moved from thread to thread. It lives as long as its
 /// [`TcpKeeper`] and the connection.
 ///
@@ -168,11 +174,12 @@ impl TcpLane {
         if self.is_over() {
             return Posted::Done(Err(Fault::Revoked));
         }
-        let ticket = self.next_ticket.get();
-        self.next_ticket.set(ticket.wrapping_add(1));
+        let asked_for = if is_chain { links.len() as u8 } else { 0 };
+        let ticket = self.next_ticket.get() | u32::from(asked_for);
+        self.next_ticket.set(self.next_ticket.get().wrapping_add(TICKET_STEP));
         self.under_way.set(self.under_way.get() + 1);
         self.channel.say(request::VERBS, |frame| {
-            frame.u32(self.number).u32(ticket).u8(if is_chain { links.len() as u8 } else { 0 });
+            frame.u32(self.number).u32(ticket).u8(asked_for);
             links.iter().for_each(|link| put_link(frame, link));
             self.inbox.state().log.post(ticket, frame);
         });
@@ -223,19 +230,31 @@ impl TcpLane {
     }
 
     /// What a completion brought is the lane's now.
-    fn settle(&self, done: Done) -> Result<(), Fault> {
+    fn settle(&self, ticket: u32, done: Done) -> Result<(), Fault> {
+        let asked_for = (ticket % TICKET_STEP) as u8;
         match done {
-            Done::Old(status, old) => {
+            Done::Old(status, old) if asked_for == 0 => {
                 self.results.set_old(old);
                 status
             }
             // What cannot be understood may have taken effect.
-            Done::Long(fields) => self.settle_long(Fields(&fields)).unwrap_or(Err(Fault::Lost)),
+            Done::Old(..) => Err(Fault::Lost),
+            Done::Long(fields) => {
+                self.settle_long(asked_for, Fields(&fields)).unwrap_or(Err(Fault::Lost))
+            }
         }
     }
 
-    fn settle_long(&self, mut fields: Fields<'_>) -> Result<Result<(), Fault>, Garbled> {
+    fn settle_long(
+        &self,
+        asked_for: u8,
+        mut fields: Fields<'_>,
+    ) -> Result<Result<(), Fault>, Garbled> {
         let count = fields.u8()?;
+        // Links that are not there would be looked for.
+        if count != asked_for {
+            return Err(Garbled("it is of a chain of another length"));
+        }
         let mut words = Vec::new();
         if count == 0 {
             let ended = take_end(&mut fields, &mut words)?;
@@ -273,7 +292,7 @@ impl TcpLane {
     /// Whether a completion is there, or will never be.
     fn take_done(&self, state: &mut Arrivals, ticket: u32) -> Option<Result<(), Fault>> {
         let ended = self.take_end(state, ticket)?;
-        Some(ended.map_or(Err(Fault::Lost), |done| self.settle(done)))
+        Some(ended.map_or(Err(Fault::Lost), |done| self.settle(ticket, done)))
     }
 
     /// The same; nothing in it where there will never be a completion.

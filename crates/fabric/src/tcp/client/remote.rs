@@ -18,7 +18,7 @@ use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
 use crate::tcp::silence::keep_alive;
 use crate::tcp::tls::ClientTls;
-use crate::tcp::wire::{Framing, MAGIC, VERSION, reply, request};
+use crate::tcp::wire::{Framing, MAGIC, VERSION, reply, request, visible};
 
 /// A region that a server serves. Clones are the same connection; its endpoints share one TCP
 /// connection, and die with it.
@@ -54,6 +54,8 @@ impl Remote {
         region: &str,
         label: &str,
     ) -> Result<Self, ConnectError> {
+        // No host has a name that is not visible.
+        let server = &visible(server);
         let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
         let mut hello = Vec::new();
         Framing::new(&mut hello, request::HELLO).u64(MAGIC).u16(VERSION).text(region).end();
@@ -70,6 +72,12 @@ impl Remote {
     /// to be had in time.
     pub fn is_over(&self) -> bool {
         self.0.is_over()
+    }
+
+    /// Its user is about to go: nothing waits for another connection any more where this one
+    /// breaks.
+    pub fn leave(&self) {
+        self.0.leave_it();
     }
 
     /// For how long its endpoints live at least, whatever becomes of the connection and the server.

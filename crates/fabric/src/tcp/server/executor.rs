@@ -1,5 +1,8 @@
 //! The loop: reads what clients sent, executes it, ends the waits that it ended, and answers.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -14,6 +17,7 @@ use super::guest::{Guest, Out, Tenure, Tethered, read_some};
 use super::limits::{Closed, Limits, Opener};
 use super::parker::Parkers;
 use super::served::Served;
+use super::waits::Waits;
 use crate::addr::{EndpointId, Mailbox};
 use crate::endpoint::{Endpoint, Nanos, Woken};
 use crate::error::Garbled;
@@ -27,11 +31,17 @@ use crate::tcp::wire::{Framing, next_frame, put_woken, reply};
 /// Bytes read of one client in one turn.
 const READ_BYTES: usize = 64 << 10;
 
+/// Bytes kept of a client that has not said yet what it wants: the longest greeting.
+const GREETING_MAX: usize = 1024;
+
 /// Events taken in one turn.
 const EVENTS_MAX: usize = 256;
 
 /// How long no client is accepted where the system has no more descriptors.
 const DEAF: Duration = Duration::from_millis(100);
+
+/// How much longer than a look at all waits the time is until the next one.
+const LOOKS_APART: u32 = 16;
 
 /// What the events of the listener and of the interrupt say; all others say a guest's number.
 const LISTENER: u64 = u64::MAX;
@@ -76,13 +86,16 @@ pub(super) struct Executor {
     /// Clients that have not said yet what they want, by the time they have for that.
     unsettled: VecDeque<(Instant, usize, u64)>,
     pub(super) served: Vec<Served>,
-    /// Lanes that wait: the guest's number and the lane's.
-    pub(super) waiting: BTreeSet<(usize, u32)>,
+    pub(super) waits: Waits,
+    /// Whether a word that is slept on was rung, and not all waits were looked at since.
+    has_fired: bool,
+    /// When all waits may be looked at again.
+    looks_from: Instant,
     parkers: Parkers,
     /// Guests to be flushed.
     pub(super) touched: Vec<usize>,
-    /// Whether a verb may have ended a wait.
-    pub(super) has_changed: bool,
+    /// Guests that sent more than is answered before they take some of that.
+    pub(super) paused: BTreeSet<usize>,
     /// Whether what is slept on is not what is waited for.
     pub(super) is_stale: bool,
     /// Mailboxes to which messages were sent.
@@ -123,10 +136,12 @@ impl Executor {
             deaf_until: None,
             unsettled: VecDeque::new(),
             served,
-            waiting: BTreeSet::new(),
+            waits: Waits::default(),
+            has_fired: false,
+            looks_from: Instant::now(),
             parkers: Parkers::default(),
             touched: Vec::new(),
-            has_changed: false,
+            paused: BTreeSet::new(),
             is_stale: false,
             sent: Vec::new(),
             promised: HashMap::new(),
@@ -151,6 +166,7 @@ impl Executor {
             }
         }
         self.events = events;
+        self.go_on();
         self.listen_again()?;
         self.look_at_waits();
         self.look_for_regions();
@@ -162,7 +178,7 @@ impl Executor {
 
     /// Sleeps until a client sends something, or something that one waits for may have happened.
     fn wait(&mut self) -> io::Result<()> {
-        if self.is_stale {
+        if self.is_stale && !self.has_fired {
             // While there is more to do, what was slept on before will do.
             self.wait_for_events(Some(&Timespec::default()))?;
             if !self.events.is_empty() {
@@ -170,9 +186,13 @@ impl Executor {
             }
             self.sleep_on_what_is_waited_for()?;
         }
+        if self.paused.iter().any(|number| self.takes_answers(*number)) {
+            return self.wait_for_events(Some(&Timespec::default()));
+        }
         let now = Instant::now();
         let silent = self.unsettled.front().map(|(until, ..)| *until);
-        let until = [silent, self.deaf_until].into_iter().flatten().min();
+        let look = self.has_fired.then_some(self.looks_from);
+        let until = [silent, self.deaf_until, look].into_iter().flatten().min();
         let left = until.map(|until| until.saturating_duration_since(now));
         let ends_in = || Duration::from_nanos(self.ends_at.saturating_sub(boot_time()));
         let ends_in = (self.ends_at < Nanos::MAX).then(ends_in);
@@ -195,9 +215,9 @@ impl Executor {
     fn sleep_on_what_is_waited_for(&mut self) -> io::Result<()> {
         self.is_stale = false;
         let (mut sources, mut until) = (Vec::new(), None);
-        for (number, lane) in &self.waiting {
-            let guest = self.guests[*number].as_ref().expect("a guest that waits is there");
-            let again = guest.seats[lane].endpoint.sources(&mut sources);
+        for (number, lane) in self.waits.lanes() {
+            let guest = self.guests[number].as_ref().expect("a guest that waits is there");
+            let again = guest.seats[&lane].endpoint.sources(&mut sources);
             until = [until, again].into_iter().flatten().min();
         }
         let regions: Vec<_> = self.served.iter().map(|served| served.region.clone()).collect();
@@ -234,7 +254,11 @@ impl Executor {
                 .set_nonblocking(true)
                 .and_then(|()| stream.set_nodelay(true))
                 .and_then(|()| keep_alive(&stream));
-            if here >= self.limits.connections || prepared.is_err() {
+            if prepared.is_err() {
+                continue;
+            }
+            if here >= self.limits.connections {
+                self.turn_away(stream);
                 continue;
             }
             let number = self.number();
@@ -259,6 +283,18 @@ impl Executor {
         match &self.tls {
             None => Some(Stream::Plain(tcp)),
             Some(tls) => Some(Stream::Secured(Box::new(tls.accept(tcp)?))),
+        }
+    }
+
+    /// Tells one that is too many so, as far as it takes that at once.
+    fn turn_away(&self, stream: TcpStream) {
+        let most = self.limits.connections;
+        let why = format!("it has {most} connections, as many as it takes: try again later");
+        let mut out = Out::default();
+        Framing::new(&mut out.bytes, reply::DECLINED).u32(0).text(&why).end();
+        // Over TLS nothing can be said before hands were shaken.
+        if self.tls.is_none() {
+            let _ = out.flush(&Stream::Plain(stream));
         }
     }
 
@@ -298,14 +334,30 @@ impl Executor {
             self.touch(number);
         }
         let is_broken = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
-        let ended = if is_broken || flags.contains(epoll::EventFlags::IN) {
-            self.read(number, &mut guest)
-        } else {
-            Ok(true)
-        };
+        let may_read = flags.contains(epoll::EventFlags::IN) && !self.paused.contains(&number);
+        let ended = if is_broken || may_read { self.read(number, &mut guest) } else { Ok(true) };
         if guest.stream.as_ref().is_some_and(Stream::has_unsent) {
             self.touch(number);
         }
+        self.keep_or_part(number, guest, ended);
+    }
+
+    /// Goes on with what guests sent that did not take their answers, and now have.
+    fn go_on(&mut self) {
+        for number in std::mem::take(&mut self.paused) {
+            let Some(mut guest) = self.guests[number].take() else { continue };
+            let ended = self.take_frames(number, &mut guest, &[]);
+            self.keep_or_part(number, guest, ended.map(|()| true));
+        }
+    }
+
+    /// Whether so little lies for a guest that more of what it asks for is done.
+    fn takes_answers(&self, number: usize) -> bool {
+        self.outs[number].left() < self.limits.unsent
+    }
+
+    /// A guest was served, and is still there or not.
+    fn keep_or_part(&mut self, number: usize, guest: Guest, ended: Result<bool, HangUp>) {
         match ended {
             Ok(true) => self.guests[number] = Some(guest),
             Ok(false) => self.leave(number, guest),
@@ -352,10 +404,19 @@ impl Executor {
         }
         let mut at = 0;
         while let Some((frame, length)) = next_frame(&bytes[at..])? {
+            // A few bytes may ask for many: what lies for a client is bounded frame by frame.
+            if !self.takes_answers(number) {
+                self.paused.insert(number);
+                break;
+            }
             self.handle(number, guest, frame)?;
             at += length;
         }
-        guest.input = bytes[at..].to_vec();
+        if !guest.is_settled() && bytes.len() - at > GREETING_MAX {
+            return Err(HangUp::Garbled);
+        }
+        // Of a frame that comes byte by byte what is there already is not copied again.
+        guest.input = if at == 0 && !is_new { before } else { bytes[at..].to_vec() };
         Ok(())
     }
 
@@ -456,6 +517,7 @@ impl Executor {
             let receiver =
                 if guest == number { Some(&mut *own) } else { self.guests[guest].as_mut() };
             let seat = receiver.and_then(|receiver| receiver.seats.get_mut(&lane));
+            self.waits.heed_lane((guest, lane));
             if seat.is_some_and(|seat| seat.forward_mail(lane, out)) && guest != number {
                 // At once: it is there when its sender is told so.
                 self.flush(guest);
@@ -464,18 +526,23 @@ impl Executor {
         self.sent = sent;
     }
 
-    /// Ends every wait that has a reason to end.
+    /// Ends every wait that has a reason to end. Those that a client's verb may have ended are
+    /// known; for those that a process of this host may have ended all are looked at, in a part of
+    /// the time: beside many, words that share a bell ring for each other.
     fn look_at_waits(&mut self) {
-        let has_fired = self.parkers.have_fired();
-        if !has_fired && !std::mem::take(&mut self.has_changed) {
-            return;
-        }
-        self.has_changed = false;
-        let waiting: Vec<_> = self.waiting.iter().copied().collect();
-        for (number, lane) in waiting {
+        self.has_fired |= self.parkers.have_fired();
+        let begun = Instant::now();
+        // Where there was no time to sleep on what is waited for, that is looked for.
+        let is_wanted = self.has_fired || self.is_stale && !self.waits.is_empty();
+        let all = is_wanted && begun >= self.looks_from;
+        let has_fired = all && std::mem::take(&mut self.has_fired);
+        for (number, lane) in self.waits.take_due(all) {
             let Some(mut guest) = self.guests[number].take() else { continue };
             self.look_at_waits_of(number, &mut guest, lane, has_fired);
             self.guests[number] = Some(guest);
+        }
+        if all {
+            self.looks_from = Instant::now() + begun.elapsed() * LOOKS_APART;
         }
         self.is_stale |= has_fired;
     }
@@ -497,16 +564,14 @@ impl Executor {
             match woken {
                 None => at += 1,
                 Some(woken) => {
-                    let key = seat.waits.swap_remove(at).key;
-                    self.end_wait(number, guest.region, (lane, key), woken);
+                    let wait = seat.waits.swap_remove(at);
+                    self.waits.end((number, lane), &wait, &seat.waits);
+                    self.end_wait(number, guest.region, (lane, wait.key), woken);
                 }
             }
         }
         if seat.forward_mail(lane, &mut self.outs[number].bytes) {
             self.touch(number);
-        }
-        if seat.waits.is_empty() {
-            self.waiting.remove(&(number, lane));
         }
     }
 
@@ -548,11 +613,11 @@ impl Executor {
         let Some(region) = guest.region else { return };
         let Some(seat) = guest.seats.remove(&lane) else { return };
         let id = seat.endpoint.id();
-        self.is_stale |= self.waiting.remove(&(number, lane));
+        self.is_stale |= self.waits.end_all((number, lane), &seat.waits);
         self.served[region].seated[usize::from(id.index)] = None;
         drop(seat);
         self.tell_death(region, id);
-        self.has_changed = true;
+        self.waits.heed_all();
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::{ConnectError, Fault, Garbled, chain};
 use crate::shm::serving::{Before, Lease, LeasedEndpoint, Owner};
 use crate::tcp::client::put_peer;
 use crate::tcp::wire::{
-    Fields, Framing, MAGIC, VERSION, call, put_end, reply, request, status_code, status_of,
+    self, Fields, Framing, MAGIC, VERSION, call, put_end, reply, request, status_code, status_of,
     take_link, take_watch,
 };
 use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX};
@@ -236,7 +236,6 @@ impl Executor {
         self.data = data;
         self.tell_newcomers(region);
         if !self.sent.is_empty() {
-            self.has_changed = true;
             self.forward_sent(region, number, guest);
         }
         let out = &mut self.outs[number].bytes;
@@ -268,10 +267,9 @@ impl Executor {
             _ => 0,
         };
         put_end(answer, verb, ended, endpoint.old(), &words[..read]);
-        match *verb {
-            Verb::Read { .. } => {}
-            Verb::Send { to, .. } => self.sent.push(to),
-            _ => self.has_changed = true,
+        self.waits.heed(verb);
+        if let Verb::Send { to, .. } = *verb {
+            self.sent.push(to);
         }
         ended
     }
@@ -290,7 +288,8 @@ impl Executor {
             return Err(HangUp::Garbled);
         }
         seat.endpoint.publish(slot, word.into(), value);
-        self.has_changed = true;
+        let record = seat.endpoint.record(seat.endpoint.id().index, slot);
+        self.waits.heed_words(record.plus(u64::from(word) * 8), 1);
         Ok(())
     }
 
@@ -319,8 +318,8 @@ impl Executor {
         match wait.poll(&seat.endpoint) {
             Some(woken) => self.end_wait(number, region, (lane, key), woken),
             None => {
+                self.waits.begin((number, lane), &wait);
                 seat.waits.push(wait);
-                self.waiting.insert((number, lane));
                 self.is_stale = true;
             }
         }
@@ -339,10 +338,9 @@ impl Executor {
         let Some(seat) = guest.seats.get_mut(&lane) else { return Ok(()) };
         // It may have ended here meanwhile.
         if let Some(at) = seat.waits.iter().position(|wait| wait.key == key) {
-            seat.waits.swap_remove(at).end(&seat.endpoint);
-            if seat.waits.is_empty() {
-                self.waiting.remove(&(number, lane));
-            }
+            let mut wait = seat.waits.swap_remove(at);
+            wait.end(&seat.endpoint);
+            self.waits.end((number, lane), &wait, &seat.waits);
             self.is_stale = true;
         }
         Ok(())
@@ -402,27 +400,36 @@ impl Executor {
         let until = self.lease_from_now();
         let host = &self.served[region].host;
         let out = &mut self.outs[number].bytes;
-        let declined = |out: &mut Vec<u8>, error: &ConnectError| {
-            Framing::new(out, reply::DECLINED).u32(call_number).text(&chain(error)).end();
-        };
         let heap_length = |out: &mut Vec<u8>| {
             Framing::new(out, reply::ANSWER).u32(call_number).u64(host.heap().1).end();
         };
-        match fields.u8()? {
-            call::HEAP => heap_length(out),
-            call::LENGTHEN => match host.lengthen(fields.u64()?) {
+        // To the end, before anything of it takes effect.
+        let (kind, argument) = match fields.u8()? {
+            kind @ call::HEAP => (kind, 0),
+            kind @ call::LENGTHEN => (kind, fields.u64()?),
+            kind @ call::PEERS => (kind, fields.u16()?.into()),
+            kind @ call::TETHER => (kind, fields.u32()?.into()),
+            kind @ call::RENEW => (kind, 0),
+            _ => return Err(Garbled("a call in it is unknown").into()),
+        };
+        fields.end()?;
+        match kind {
+            call::LENGTHEN => match host.lengthen(argument) {
                 Ok(()) => heap_length(out),
-                Err(error) => declined(out, &error),
+                Err(error) => decline(out, call_number, &error),
             },
             call::PEERS => {
-                let peers = host.peers();
+                let after = argument as u16;
+                let mut peers = host.peers();
+                peers.retain(|peer| peer.id.index > after);
+                peers.truncate(wire::TOLD_MAX);
                 let mut frame = Framing::new(out, reply::ANSWER);
                 frame.u32(call_number).u16(peers.len() as u16);
                 peers.iter().for_each(|peer| put_peer(&mut frame, peer));
                 frame.end();
             }
             call::TETHER => {
-                let (serial, lane) = (guest.serial, fields.u32()?);
+                let (serial, lane) = (guest.serial, argument as u32);
                 let own = self.promised.values().filter(|promised| promised.serial == serial);
                 if own.count() >= self.limits.lanes {
                     return Err(HangUp::Declined("it asks for too many tethers".to_owned()));
@@ -435,12 +442,15 @@ impl Executor {
                 guest.renew(until);
                 Framing::new(out, reply::ANSWER).u32(call_number).end();
             }
-            _ => return Err(Garbled("a call in it is unknown").into()),
+            _ => heap_length(out),
         }
-        fields.end()?;
         self.touch(number);
         Ok(())
     }
+}
+
+fn decline(out: &mut Vec<u8>, call_number: u32, error: &ConnectError) {
+    Framing::new(out, reply::DECLINED).u32(call_number).text(&chain(error)).end();
 }
 
 /// Whether this may be the first frame of a connection.

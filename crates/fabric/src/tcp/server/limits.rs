@@ -24,7 +24,7 @@ pub enum Closed {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Connections at one time; further ones are closed at once.
+    /// Connections at one time; further ones are told so, and closed at once.
     pub connections: usize,
     /// Lanes of one connection.
     pub lanes: usize,

@@ -7,6 +7,7 @@ mod limits;
 mod parker;
 mod served;
 mod tenure;
+mod waits;
 
 use std::fmt;
 use std::io;

@@ -56,8 +56,8 @@ impl Executor {
     /// The client is away: nothing is sent to it, and nothing waits for it.
     fn disconnect(&mut self, number: usize, guest: &mut Guest) {
         for (lane, seat) in &mut guest.seats {
+            self.waits.end_all((number, *lane), &seat.waits);
             seat.end_waits();
-            self.waiting.remove(&(number, *lane));
             if let Some(region) = guest.region {
                 let index = usize::from(seat.endpoint.id().index);
                 self.served[region].seated[index] = None;
@@ -73,6 +73,7 @@ impl Executor {
         }
         guest.input.clear();
         self.outs[number] = Out::default();
+        self.paused.remove(&number);
         self.is_stale = true;
     }
 

@@ -15,20 +15,33 @@ use crate::cli::report::{Exit, Failure, printed, say};
 /// The bar is told of so many lines at a time.
 const LINES_A_TICK: u64 = 1000;
 
-/// Stores the pairs of a file, or of standard input.
-pub(super) fn load(store: &Kv, file: Option<&Path>) -> Result<(), Failure> {
-    let (input, bytes): (Box<dyn BufRead>, _) = match file {
-        None => (Box::new(io::stdin().lock()), None),
-        Some(path) => {
-            let failed = |error| Failure::system(format_args!("cannot read {path:?}"), error);
-            let file = File::open(path).map_err(failed)?;
-            let metadata = file.metadata().map_err(failed)?;
-            let bytes = metadata.is_file().then_some(metadata.len());
-            (Box::new(BufReader::with_capacity(1 << 16, file)), bytes)
-        }
-    };
-    let bar = bar(bytes);
-    let loaded = store_lines(store, input, &bar);
+/// Pairs that are to be stored, and how many bytes they are, where that is known.
+pub(super) struct Pairs {
+    input: Box<dyn BufRead>,
+    bytes: Option<u64>,
+}
+
+impl Pairs {
+    /// Those of a file, or of standard input.
+    pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = file else {
+            return Ok(Self { input: Box::new(io::stdin().lock()), bytes: None });
+        };
+        let failed = |error| Failure::system(format_args!("cannot read {path:?}"), error);
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let bytes = metadata.is_file().then_some(metadata.len());
+        let mut input = BufReader::with_capacity(1 << 16, file);
+        // A directory can be opened, and not be read.
+        input.fill_buf().map_err(failed)?;
+        Ok(Self { input: Box::new(input), bytes })
+    }
+}
+
+/// Stores pairs.
+pub(super) fn load(store: &Kv, pairs: Pairs) -> Result<(), Failure> {
+    let bar = bar(pairs.bytes);
+    let loaded = store_lines(store, pairs.input, &bar);
     bar.finish_and_clear();
     let pairs = loaded?;
     say(format_args!("farlock: {pairs} pairs are in the store '{}'", shown(store.name())));

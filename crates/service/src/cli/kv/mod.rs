@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
+use farlock::kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use farlock::text::shown_whole;
 use farlock::{Kv, KvError, SessionError, Token};
 use farlock_fabric::chain;
@@ -252,10 +253,32 @@ impl StoreArg {
     }
 }
 
+impl Action {
+    /// Refuses keys that no store can have, before one is made for them.
+    fn check_keys(&self) -> Result<(), KvError> {
+        let keys = match self {
+            Self::Put { key, .. }
+            | Self::Hold { key, .. }
+            | Self::Incr { key, .. }
+            | Self::Cas { key, .. }
+            | Self::Ttl { key, .. }
+            | Self::Watch { key, .. } => std::slice::from_ref(key),
+            // Of several what is amiss with one keeps no other from its turn.
+            Self::Get { keys, .. } | Self::Del { keys, .. } if keys.len() == 1 => keys.as_slice(),
+            _ => &[],
+        };
+        let mut lengths = keys.iter().map(|key| key.len());
+        let bad = lengths.find(|bytes| !(1..=KEY_BYTES_MAX).contains(bytes));
+        bad.map_or(Ok(()), |bytes| Err(KvError::BadKey { bytes }))
+    }
+}
+
 pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
+    args.action.check_keys()?;
     match args.action {
         Action::Put { store, key, value, how } => {
-            put(&store.open(places)?, key.as_bytes(), given(value)?, &how)?;
+            let value = given(value)?;
+            put(&store.open(places)?, key.as_bytes(), value, &how)?;
         }
         Action::Hold { store, key, value } => {
             let (value, told) = (given(value)?, hold::Told::listen()?);
@@ -263,12 +286,7 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         }
         Action::Sweep { store } => print(&format!("{}\n", store.existing(places)?.sweep()?))?,
         Action::Get { store, keys, raw, lines } => {
-            let form = match (raw, lines || keys.len() > 1) {
-                (true, true) => return Err(Failure::usage("--raw is for one key", "")),
-                (true, false) => Form::Raw,
-                (false, true) => Form::Line,
-                (false, false) => Form::Value,
-            };
+            let form = form(raw, lines || keys.len() > 1)?;
             return several::get(&store.existing(places)?, &keys, form);
         }
         Action::Del { store, keys, token } => {
@@ -279,12 +297,8 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
             print(&format!("{sum}\n"))?;
         }
         Action::Cas { store, key, expected, value } => {
-            let store = store.existing(places)?;
-            let set = store.compare_and_set(key.as_bytes(), expected.as_bytes(), value.as_bytes());
-            is_put(set?, || {
-                let what = format!("the key '{}' has another value", for_people(key.as_bytes()));
-                refused("mismatch", what, "`farlock kv get` prints it")
-            })?;
+            let expected = expected.as_bytes();
+            swap(&store.existing(places)?, key.as_bytes(), expected, value.as_bytes())?;
         }
         Action::Ttl { store, key } => {
             let key = key.as_bytes();
@@ -297,7 +311,11 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         }
         Action::Scan { store, prefix } => scan(&store.existing(places)?, prefix.as_bytes())?,
         Action::Dump { store, file } => load::dump(&store.existing(places)?, file.as_deref())?,
-        Action::Load { store, file } => load::load(&store.open(places)?, file.as_deref())?,
+        Action::Load { store, file } => {
+            // A file that cannot be read makes no store.
+            let pairs = load::Pairs::open(file.as_deref())?;
+            load::load(&store.open(places)?, pairs)?;
+        }
         Action::Ls { region } => {
             region.is_here()?;
             let names = places.region(&region)?.store_names().map_err(SessionError::Connect)?;
@@ -311,6 +329,25 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         }
     }
     Ok(Exit::OK)
+}
+
+/// How values are printed.
+fn form(raw: bool, lines: bool) -> Result<Form, Failure> {
+    match (raw, lines) {
+        (true, true) => {
+            Err(Failure::usage("--raw is for one key", "leave --raw out: each gets a line"))
+        }
+        (true, false) => Ok(Form::Raw),
+        (false, true) => Ok(Form::Line),
+        (false, false) => Ok(Form::Value),
+    }
+}
+
+fn swap(store: &Kv, key: &[u8], expected: &[u8], value: &[u8]) -> Result<(), Failure> {
+    is_put(store.compare_and_set(key, expected, value)?, || {
+        let what = format!("the key '{}' has another value", for_people(key));
+        refused("mismatch", what, "`farlock kv get` prints it")
+    })
 }
 
 fn put(store: &Kv, key: &[u8], value: Vec<u8>, how: &How) -> Result<(), Failure> {
@@ -329,15 +366,19 @@ fn put(store: &Kv, key: &[u8], value: Vec<u8>, how: &How) -> Result<(), Failure>
 
 /// A value as it was given.
 fn given(value: OsString) -> Result<Vec<u8>, Failure> {
-    if value != "-" {
-        return Ok(value.into_vec());
-    }
     let mut bytes = Vec::new();
-    // One byte too many is enough to be refused.
-    let most = farlock::kv::VALUE_BYTES_MAX as u64 + 1;
-    let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
-    read.map_err(|error| Failure::system("cannot read standard input", error))?;
-    Ok(bytes)
+    if value == "-" {
+        // One byte too many is enough to be refused.
+        let most = VALUE_BYTES_MAX as u64 + 1;
+        let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
+        read.map_err(|error| Failure::system("cannot read standard input", error))?;
+    } else {
+        bytes = value.into_vec();
+    }
+    match bytes.len() {
+        0..=VALUE_BYTES_MAX => Ok(bytes),
+        bytes => Err(KvError::TooLong { bytes }.into()),
+    }
 }
 
 fn scan(store: &Kv, prefix: &[u8]) -> Result<(), Failure> {

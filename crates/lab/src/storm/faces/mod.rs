@@ -183,6 +183,8 @@ impl Storm<'_> {
         let ranges = self.face.has_ranges();
         let known = Known { entering_ns, told_ns, lives_on_ns, tokens, ranges, passes_max };
         let mut verdict = judge::judge(&log, known);
+        // Until then those that died while there was no server live on.
+        std::thread::sleep(Duration::from_nanos(lives_on_ns));
         verdict.left_over = worker::left_over(self)?;
         let mut takeover = Latency::default();
         verdict.takeovers.iter().for_each(|nanos| takeover.record(*nanos));

@@ -109,7 +109,7 @@ pub(crate) const CI: &[Step] = &[
         commands: &[
             "cargo test --workspace --exclude=farlock-kv --all-features --no-run",
             "cargo build --release",
-            // As people build it who follow the README.
+            // As those build it that follow the README.
             "cargo build --release --package=farlock",
         ],
         ..PLAIN

@@ -379,7 +379,7 @@ fn hint_of_tls_file(path: &std::path::Path, why: &TlsFileFault) -> String {
             "see that --tls, or FARLOCK_TLS, names the right directory; `farlock tls` makes what \
              is to be in it"
         }
-        TlsFileFault::Unreadable(_) => "see to whom it belongs",
+        TlsFileFault::Unreadable(_) => "see whose file it is",
         TlsFileFault::Exposed { .. } => {
             let path = path.display();
             return format!("`chmod 600 {path}`; if others have read it already, make a new one");

@@ -107,7 +107,7 @@ impl Hosts {
         }
     }
 
-    /// Somebody ends all connections of a host, as a forged reset does.
+    /// All connections of a host end, as by a forged reset.
     fn reset(&self, host: usize) {
         let mut ss = Command::new("ip");
         ss.args(["netns", "exec", &self.names[host], "ss", "-Kt"]).stdout(Stdio::null());

@@ -25,7 +25,7 @@ impl Stream {
         }
     }
 
-    /// The connection as the system has it. Whoever has this can only keep it open.
+    /// The connection as the system has it. By this it can only be kept open.
     pub(super) fn into_fd(self) -> OwnedFd {
         match self {
             Self::Plain(tcp) => tcp.into(),

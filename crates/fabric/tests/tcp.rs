@@ -20,8 +20,8 @@ use farlock_fabric::tcp::{
     AtOnce, ClientTls, Closed, Limits, Remote, Server, ServerTls, Stopper, TcpEndpoint,
 };
 use farlock_fabric::{
-    Addr, ConnectError, Connection, Endpoint, Fault, Mailbox, Park, Patience, Posted, Slot, Verb,
-    Wait, Woken, block_on,
+    Addr, ConnectError, Connection, Endpoint, EndpointId, Fault, Mailbox, Park, Patience, Posted,
+    Slot, Verb, Wait, Woken, block_on,
 };
 use support::TestDir;
 
@@ -534,6 +534,107 @@ fn an_endpoint_that_is_attached_while_there_is_no_server_comes_with_the_next() {
     }
 }
 
+/// A client that publishes all the time asks for its lease all the same.
+#[test]
+fn a_client_that_is_busy_renews_its_lease_and_sends_what_it_publishes() {
+    // Several leases, and one that is asked for again soon before what is published last.
+    busy_for(Duration::from_millis(300), Duration::from_millis(1500));
+    busy_for(Duration::from_secs(8), Duration::from_millis(2200));
+}
+
+fn busy_for(lease: Duration, time: Duration) {
+    let both = Both::within("tcp-busy-lease", limits(lease, Closed::Doubt));
+    let remote = Remote::connect(&both.address, "any", "test").unwrap();
+    let begun = Instant::now();
+    let busy = || {
+        let there = remote.endpoint().unwrap();
+        for turn in 0.. {
+            if begun.elapsed() > time {
+                break;
+            }
+            // As often as it can, so that there is something to send whenever it is looked for.
+            there.publish(Slot(0), 1, turn);
+            if turn % 1024 == 0 {
+                let ended = block_on(&there, there.faa64(both.word(1), 1));
+                assert_eq!(ended, Ok(()), "{:?}", begun.elapsed());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(busy)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    assert!(!remote.is_over());
+    // And what is published alone is sent still.
+    let (here, there) = (both.here(), remote.endpoint().unwrap());
+    let record = there.record(there.id().index, Slot(0)).plus(8);
+    there.publish(Slot(0), 1, u64::MAX);
+    let begun = Instant::now();
+    while here.old() as u64 != u64::MAX {
+        assert!(begun.elapsed() < SOON, "it lies unsent");
+        block_on(&here, here.read64(record)).unwrap();
+    }
+}
+
+/// The lease is that of the server that there is now.
+#[test]
+fn a_client_reckons_with_the_lease_of_the_next_server() {
+    let mut both = Both::within("tcp-shorter", limits(Duration::from_secs(60), Closed::Doubt));
+    let remote = Remote::connect(&both.address, "any", "test").unwrap();
+    let (there, short) = (remote.endpoint().unwrap(), Duration::from_millis(500));
+    both.limits.lease = short;
+    both.restart(|_| {});
+    block_on(&there, there.faa64(both.word(1), 1)).unwrap();
+    assert!(remote.valid_for() <= short, "{:?}", remote.valid_for());
+    std::thread::sleep(short * 3);
+    assert!(!remote.is_over() && both.here().is_alive(there.id()), "it renews as often as it must");
+}
+
+/// The clients of a server that fails live on as those of one that is killed.
+#[test]
+fn a_server_that_panics_leaves_its_clients_their_leases() {
+    let dir = TestDir::new("tcp-panics");
+    let options = dir.options();
+    let region = Region::open(&options).unwrap();
+    let open = move |name: &str| {
+        assert_eq!(name, "any", "this test's server fails here");
+        Host::open(&options)
+    };
+    let server = Server::bind("127.0.0.1:0", open, Limits::default()).unwrap();
+    let address = server.address().unwrap().to_string();
+    let serving = std::thread::spawn(move || server.run());
+    let there = Remote::connect(&address, "any", "test").unwrap().endpoint().unwrap();
+    let _ = Remote::connect(&address, "another", "test");
+    assert!(serving.join().is_err(), "it failed");
+    assert!(region.endpoint().unwrap().is_alive(there.id()), "others must not go on yet");
+}
+
+/// What comes by the loopback interface from another kernel came through a tunnel, and the end of
+/// that says nothing of the client.
+#[test]
+fn the_end_of_a_tunnel_is_not_that_of_its_client() {
+    let lease = Duration::from_millis(600);
+    let both = Both::within("tcp-tunnel", limits(lease, Closed::Auto));
+    for (boot, lives) in [(own_boot(), false), (own_boot() ^ 1, true), (0, true)] {
+        let mut stream = TcpStream::connect(&both.address).unwrap();
+        stream.write_all(&[hello_from("any", boot), attach(0)].concat()).unwrap();
+        let attached = std::iter::repeat_with(|| read_frame(&mut stream)).find(|f| f[0] == 3);
+        let attached = attached.unwrap();
+        let half = |at: usize| u16::from_le_bytes([attached[at], attached[at + 1]]);
+        let id = EndpointId { index: half(5), incarnation: half(7) };
+        assert!(both.region.is_alive(id));
+        let begun = Instant::now();
+        drop(stream);
+        // One that comes behind it is served after it.
+        drop(both.there());
+        assert_eq!(both.region.is_alive(id), lives, "from {boot:x}");
+        while both.region.is_alive(id) {
+            assert!(begun.elapsed() < SOON, "its lease ends");
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// The client knows it before those of the server's host, however long it is paused.
 #[test]
 fn a_lease_ends_where_no_server_comes_back() {
@@ -651,8 +752,19 @@ fn framed(body: &[u8]) -> Vec<u8> {
 }
 
 fn hello(region: &str) -> Vec<u8> {
-    let length = (region.len() as u16).to_le_bytes();
-    framed(&[&[1][..], b"farlock\x01", &[2, 0], &length, region.as_bytes()].concat())
+    hello_from(region, own_boot())
+}
+
+/// From a client under the kernel of this boot.
+fn hello_from(region: &str, boot: u128) -> Vec<u8> {
+    let (length, boot) = ((region.len() as u16).to_le_bytes(), boot.to_le_bytes());
+    framed(&[&[1][..], b"farlock\x01", &[2, 0], &length, region.as_bytes(), &boot].concat())
+}
+
+/// The boot of this kernel.
+fn own_boot() -> u128 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap()
 }
 
 /// A new lane by this number, of no process, without a label.

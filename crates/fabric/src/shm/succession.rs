@@ -53,7 +53,9 @@ pub(crate) struct LeasedKeeper {
 pub(crate) type LeasedEndpoint = Shm<LeasedKeeper>;
 
 impl LeasedKeeper {
-    fn new(keeper: Keeper) -> Self {
+    /// However its server ends, by a panic too, the place is left to the next one.
+    fn new(mut keeper: Keeper) -> Self {
+        keeper.is_left = true;
         Self { keeper, begun: Cell::new(None) }
     }
 
@@ -247,9 +249,9 @@ impl LeasedEndpoint {
         self.lease().lane.fetch_or(TIED, Ordering::Relaxed);
     }
 
-    /// Leaves its place to the next server, as a crash of this one would.
-    pub(crate) fn leave_to_successor(mut self) {
-        self.keeper.keeper.is_left = true;
+    /// The client is dead, and the place vacant.
+    pub(crate) fn end(mut self) {
+        self.keeper.keeper.is_left = false;
     }
 
     /// Which message of a slot is the first that was not taken.

@@ -33,7 +33,8 @@ pub(super) const TOLD_MAX: usize = 1024;
 
 /// What a frame says that a client sends.
 pub(super) mod request {
-    /// The first of a connection: magic, version, the region's name.
+    /// The first of a connection: magic, version, the region's name, the boot of the client's
+    /// kernel.
     pub(in super::super) const HELLO: u8 = 1;
     /// A new lane by this number.
     pub(in super::super) const ATTACH: u8 = 2;
@@ -55,8 +56,8 @@ pub(super) mod request {
     pub(in super::super) const CALL: u8 = 10;
     /// The first and only of a tether's connection: magic, version, its secret.
     pub(in super::super) const TETHER: u8 = 11;
-    /// The first of a connection that goes on where another one broke: magic, version, the region's
-    /// name, the client's secret.
+    /// The first of a connection that goes on where another one broke: the same, and the client's
+    /// secret.
     pub(in super::super) const RESUME: u8 = 12;
     /// Behind it, a lane that lives, and by slot the number of the message that it takes next.
     pub(in super::super) const LANE: u8 = 13;

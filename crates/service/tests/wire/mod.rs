@@ -53,8 +53,14 @@ pub(crate) fn text(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u16).to_le_bytes(), text].concat()
 }
 
+/// The boot of this kernel, as a client under it says it.
+pub(crate) fn boot() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap().to_le_bytes()
+}
+
 pub(crate) fn hello(region: &str) -> Vec<u8> {
-    body(HELLO, &[MAGIC, &VERSION, &text(region.as_bytes())])
+    body(HELLO, &[MAGIC, &VERSION, &text(region.as_bytes()), &boot()])
 }
 
 pub(crate) fn attach(lane: u32) -> Vec<u8> {

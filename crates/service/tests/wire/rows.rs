@@ -67,7 +67,7 @@ fn send(index: u16, incarnation: u16, slot: u8) -> Vec<u8> {
 }
 
 fn hello_of(magic: &[u8; 8], version: u16, name: &[u8]) -> Vec<u8> {
-    framed(&body(HELLO, &[magic, &version.to_le_bytes(), name]))
+    framed(&body(HELLO, &[magic, &version.to_le_bytes(), name, &boot()]))
 }
 
 fn tether(magic: &[u8; 8], version: u16, secret: u128) -> Vec<u8> {
@@ -75,7 +75,7 @@ fn tether(magic: &[u8; 8], version: u16, secret: u128) -> Vec<u8> {
 }
 
 fn resumption(secret: u128, name: &[u8]) -> Vec<u8> {
-    framed(&body(RESUME, &[MAGIC, &VERSION, &text(name), &secret.to_le_bytes()]))
+    framed(&body(RESUME, &[MAGIC, &VERSION, &text(name), &boot(), &secret.to_le_bytes()]))
 }
 
 fn call(fields: &[u8]) -> Vec<u8> {

@@ -21,14 +21,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 
 use super::bell::{Interrupt, Unparker};
-use super::facts::Facts;
+use super::facts::{Facts, Granted};
 use super::greeting::{PATIENCE, greet, read_greeting};
 use super::inbox::{Done, Inbox};
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::{Envelope, Nanos};
 use crate::error::{ConnectError, Garbled};
 use crate::shm::serving::Owner;
-use crate::tcp::clock::boot_time;
+use crate::tcp::clock::{boot_id, boot_time};
 use crate::tcp::silence::keep_alive;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::ClientTls;
@@ -73,6 +73,8 @@ pub(super) struct Channel {
     pub(super) heap_bytes: AtomicU64,
     /// The connection is over, and the lane's endpoints may live: another one is sought.
     is_broken: AtomicBool,
+    /// As the server grants it that there is, or was last.
+    lease: Mutex<Granted>,
     /// Until when its endpoints live, whatever becomes of the connection.
     valid_until: AtomicU64,
     /// Nobody waits for another connection where this one breaks.
@@ -146,6 +148,7 @@ impl Channel {
             known: (0..=facts.all).map(|_| AtomicU16::new(0)).collect(),
             heap_bytes: AtomicU64::new(facts.heap_bytes),
             is_broken: AtomicBool::new(false),
+            lease: Mutex::new(facts.lease),
             valid_until: AtomicU64::new(facts.lease.until(asked_at)),
             is_left: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -183,8 +186,12 @@ impl Channel {
 
     /// Whether its endpoints are dead, or may be: nothing will come any more.
     pub(super) fn is_over(&self) -> bool {
-        let is_timed = !self.facts.lease.is_by_connection || self.is_broken();
+        let is_timed = !self.lease().is_by_connection || self.is_broken();
         self.is_over.load(Ordering::SeqCst) || is_timed && self.valid_for() == 0
+    }
+
+    fn lease(&self) -> Granted {
+        *lock(&self.lease)
     }
 
     /// For how long its endpoints live at least.
@@ -565,9 +572,9 @@ impl Channel {
     fn try_to_resume(&self) -> Result<(), bool> {
         let asked_at = boot_time();
         // What is lost on the way is sent again ever more seldom, so it is begun anew.
-        let patience = self.valid_for().min(self.facts.lease.length / 8).max(MOMENT);
+        let patience = self.valid_for().min(self.lease().length / 8).max(MOMENT);
         let patience = Duration::from_nanos(patience).min(PATIENCE);
-        let hello = resumption(&self.region, self.facts.lease.secret);
+        let hello = resumption(&self.region, self.lease().secret);
         let (stream, greeting, rest) =
             match greet(self.tls.as_ref(), &self.server, &hello, patience) {
                 Ok(greeted) => greeted,
@@ -576,15 +583,16 @@ impl Channel {
             };
         let facts = read_greeting(&greeting, &self.server, asked_at).map_err(|_| false)?;
         prepare(stream.tcp()).map_err(|_| true)?;
-        if facts.origin != self.facts.origin {
+        // What was said to be over stays so, though the server would not mind yet.
+        if facts.origin != self.facts.origin || self.is_over() {
             return Err(false);
         }
-        self.go_on_by(Arc::new(stream), &rest, self.facts.lease.until(asked_at));
+        self.go_on_by(Arc::new(stream), &rest, (facts.lease, asked_at));
         Ok(())
     }
 
-    /// Goes on by this connection.
-    fn go_on_by(&self, stream: Arc<Stream>, rest: &[u8], valid_until: Nanos) {
+    /// Goes on by this connection, under the lease that was asked for at this time.
+    fn go_on_by(&self, stream: Arc<Stream>, rest: &[u8], (lease, asked_at): (Granted, Nanos)) {
         let mut incoming = lock(&self.incoming);
         let mut outgoing = lock(&self.outgoing);
         // The living are told anew.
@@ -602,7 +610,8 @@ impl Channel {
         Framing::new(&mut first, request::LANES_END).u32(0).end();
         first.append(&mut outgoing.bytes);
         outgoing.bytes = first;
-        self.valid_until.store(valid_until, Ordering::SeqCst);
+        *lock(&self.lease) = lease;
+        self.valid_until.store(lease.until(asked_at), Ordering::SeqCst);
         self.is_broken.store(false, Ordering::SeqCst);
         drop(outgoing);
         if self.dispatch(&mut incoming, &Unparker::default()).is_err() {
@@ -616,7 +625,7 @@ impl Channel {
 
     /// Asks for another lease. Returns when to ask again.
     fn renew(&self) -> Nanos {
-        let lease = &self.facts.lease;
+        let lease = self.lease();
         let (asked_at, valid_for) = (boot_time(), self.valid_for());
         // Where the end of the connection is the client's it is not ended lightly.
         let patience = match lease.is_by_connection {
@@ -661,7 +670,7 @@ fn put_lane(out: &mut Vec<u8>, lane: u32, next_mail: &[u64]) {
 fn resumption(region: &str, secret: u128) -> Vec<u8> {
     let mut hello = Vec::new();
     let mut frame = Framing::new(&mut hello, request::RESUME);
-    frame.u64(MAGIC).u16(VERSION).text(region).u128(secret).end();
+    frame.u64(MAGIC).u16(VERSION).text(region).u128(boot_id()).u128(secret).end();
     hello
 }
 
@@ -688,26 +697,27 @@ fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
     /// How long after a connection broke, or could not be had, another is sought.
     const PAUSE: Duration = Duration::from_millis(5);
     let mut pause = LATE;
+    let is_due = |renews_at| boot_time() >= renews_at;
     loop {
-        let (mut wants, mut is_due) = (lock(&late.wants), false);
-        while !wants.flush && !wants.resume && !wants.end && !is_due {
+        let mut wants = lock(&late.wants);
+        while !wants.flush && !wants.resume && !wants.end && !is_due(renews_at) {
             let left = Duration::from_nanos(renews_at.saturating_sub(boot_time()));
             let woken = late.changed.wait_timeout(wants, left);
             wants = woken.unwrap_or_else(PoisonError::into_inner).0;
-            is_due = boot_time() >= renews_at;
         }
         if wants.end {
             return;
         }
         let resumes = wants.resume;
-        if !resumes {
-            wants.flush = false;
-        }
+        wants.flush = false;
         drop(wants);
-        if !resumes && !is_due {
+        // However much there is to send, a lease is asked for when it is time.
+        let renews = !resumes && is_due(renews_at);
+        if !resumes && !renews {
             std::thread::sleep(pause);
-            late.is_due.store(false, Ordering::SeqCst);
         }
+        // What is said from here on is asked to be sent again.
+        late.is_due.store(false, Ordering::SeqCst);
         let Some(channel) = channel.upgrade() else { return };
         if channel.is_over() || resumes && channel.is_left.load(Ordering::SeqCst) {
             return channel.end();
@@ -716,12 +726,12 @@ fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
             match channel.try_to_resume() {
                 Ok(()) => {
                     lock(&late.wants).resume = channel.is_broken();
-                    renews_at = boot_time() + channel.facts.lease.length / 4;
+                    renews_at = channel.lease().renews_at(boot_time());
                 }
                 Err(true) => std::thread::sleep(PAUSE),
                 Err(false) => return channel.end(),
             }
-        } else if is_due {
+        } else if renews {
             renews_at = channel.renew();
         }
         // Where verbs have carried it along they will again.

@@ -615,7 +615,7 @@ impl Executor {
         let id = seat.endpoint.id();
         self.is_stale |= self.waits.end_all((number, lane), &seat.waits);
         self.served[region].seated[usize::from(id.index)] = None;
-        drop(seat);
+        seat.endpoint.end();
         self.tell_death(region, id);
         self.waits.heed_all();
     }

@@ -6,6 +6,7 @@ use crate::endpoint::{Endpoint, Posted};
 use crate::error::{ConnectError, Fault, Garbled, chain};
 use crate::shm::serving::{Before, Lease, LeasedEndpoint, Owner};
 use crate::tcp::client::put_peer;
+use crate::tcp::clock::boot_id;
 use crate::tcp::wire::{
     self, Fields, Framing, MAGIC, VERSION, call, put_end, reply, request, status_code, status_of,
     take_link, take_watch,
@@ -14,6 +15,7 @@ use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX};
 
 use super::executor::{Executor, HangUp};
 use super::guest::{Guest, Seat, Tethered, Waiting};
+use super::limits::Closed;
 use super::served::Served;
 
 impl Executor {
@@ -62,12 +64,7 @@ impl Executor {
         guest: &mut Guest,
         mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
-        let (magic, version, name) = (fields.u64()?, fields.u16()?, fields.text()?);
-        fields.end()?;
-        check_greeting(guest, magic, version)?;
-        check_right(guest, name)?;
-        let region = self.served_by_name(name);
-        let region = region.map_err(|error| HangUp::Declined(chain(&error)))?;
+        let region = self.heed_greeting(guest, &mut fields, |fields| fields.end())?;
         guest.region = Some(region);
         guest.lease.secret = draw_secret().map_err(HangUp::Declined)?;
         guest.lease.until = self.lease_from_now();
@@ -77,16 +74,32 @@ impl Executor {
     }
 
     /// A client comes back whose connection broke.
-    fn greet_again(&mut self, guest: &Guest, mut fields: Fields<'_>) -> Result<(), HangUp> {
-        let (magic, version, name) = (fields.u64()?, fields.u16()?, fields.text()?);
-        let secret = fields.u128()?;
-        fields.end()?;
-        check_greeting(guest, magic, version)?;
-        check_right(guest, name)?;
-        let region = self.served_by_name(name);
-        let region = region.map_err(|error| HangUp::Declined(chain(&error)))?;
+    fn greet_again(&mut self, guest: &mut Guest, mut fields: Fields<'_>) -> Result<(), HangUp> {
+        let mut secret = 0;
+        let region = self.heed_greeting(guest, &mut fields, |mut fields| {
+            secret = fields.u128()?;
+            fields.end()
+        })?;
         let unknown = || HangUp::Declined("it knows of no such client any more".to_owned());
         Err(HangUp::Resumes(self.away(region, secret).ok_or_else(unknown)?))
+    }
+
+    /// What both greetings begin with, and the rest. Returns the region.
+    fn heed_greeting<'f>(
+        &mut self,
+        guest: &mut Guest,
+        fields: &mut Fields<'f>,
+        rest: impl FnOnce(Fields<'f>) -> Result<(), Garbled>,
+    ) -> Result<usize, HangUp> {
+        let (magic, version) = (fields.u64()?, fields.u16()?);
+        check_greeting(guest, magic, version)?;
+        let (name, boot) = (fields.text()?, fields.u128()?);
+        rest(*fields)?;
+        check_right(guest, name)?;
+        // From another kernel it came by a tunnel, whose end is not the client's.
+        let is_one_kernel = boot != 0 && boot == boot_id();
+        guest.lease.is_by_connection &= is_one_kernel || self.limits.closed != Closed::Auto;
+        self.served_by_name(name).map_err(|error| HangUp::Declined(chain(&error)))
     }
 
     fn hear_of_a_lane(

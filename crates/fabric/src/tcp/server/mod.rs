@@ -115,7 +115,7 @@ impl Server {
         while turned.is_ok() && !stop.is_stopped.load(Ordering::SeqCst) {
             turned = executor.turn();
         }
-        executor.leave_to_successor();
+        // What its clients have is left to the next server with it.
         turned
     }
 }

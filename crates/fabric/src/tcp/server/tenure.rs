@@ -224,13 +224,4 @@ impl Executor {
         }
         self.touch(number);
     }
-
-    /// The server ends, and leaves its clients' endpoints to the next one, for as long as their
-    /// leases last.
-    pub(super) fn leave_to_successor(mut self) {
-        for guest in self.guests.iter_mut().flatten() {
-            let seats = std::mem::take(&mut guest.seats);
-            seats.into_values().for_each(|seat| seat.endpoint.leave_to_successor());
-        }
-    }
 }

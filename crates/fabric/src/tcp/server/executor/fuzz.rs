@@ -11,6 +11,7 @@ use crate::addr::{Addr, Slot};
 use crate::endpoint::RECORD_WORDS;
 use crate::fuzz::{Fuzzer, executions, within};
 use crate::shm::{Host, Options, Region};
+use crate::tcp::clock::boot_id;
 use crate::tcp::wire::{
     FRAME_MAX, Fields, HEAD, MAGIC, VERSION, call, put_ids, put_link, put_watch, request,
 };
@@ -43,7 +44,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
 }
 
 fn hello() -> Vec<u8> {
-    body(request::HELLO, |frame| frame.u64(MAGIC).u16(VERSION).text("region"))
+    body(request::HELLO, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(boot_id()))
 }
 
 fn attach(lane: u32) -> Vec<u8> {
@@ -106,7 +107,7 @@ fn requests(word: Addr, to: Mailbox) -> Vec<Vec<u8>> {
         body(request::CALL, |frame| frame.u32(5).u8(call::RENEW)),
         body(request::LANE, |frame| frame.u32(0).u8(2).u64(1).u64(0)),
         body(request::LANES_END, |frame| frame.u32(0)),
-        body(request::RESUME, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(9)),
+        body(request::RESUME, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(1).u128(9)),
         hello(),
         body(request::TETHER, |frame| frame.u64(MAGIC).u16(VERSION).u128(7)),
     ]);
@@ -244,8 +245,10 @@ fn what_comes_before_a_hello_changes_nothing() {
     let mut corpus = requests(word, Mailbox { endpoint: stand.id, slot });
     // Of a hello something is always wrong.
     corpus.retain(|request| request[0] != request::HELLO);
-    corpus.push(body(request::HELLO, |frame| frame.u64(MAGIC).u16(VERSION).text("another")));
-    corpus.push(body(request::HELLO, |frame| frame.u64(MAGIC).u16(VERSION + 1).text("none")));
+    corpus
+        .push(body(request::HELLO, |frame| frame.u64(MAGIC).u16(VERSION).text("another").u128(1)));
+    corpus
+        .push(body(request::HELLO, |frame| frame.u64(MAGIC).u16(VERSION + 1).text("none").u128(1)));
     let words = |stand: &Stand| -> Vec<u64> {
         stand.region.words().iter().map(|word| word.load(Ordering::SeqCst)).collect()
     };

@@ -536,3 +536,16 @@ pub(super) fn take_watch(fields: &mut Fields<'_>) -> Result<Watch, Garbled> {
     }
     Ok(watch)
 }
+
+/// A frame without its length, for tests.
+#[cfg(test)]
+pub(super) fn body(
+    kind: u8,
+    fill: impl for<'f, 'b> FnOnce(&'f mut Framing<'b>) -> &'f mut Framing<'b>,
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut frame = Framing::new(&mut bytes, kind);
+    fill(&mut frame);
+    frame.end();
+    bytes.split_off(HEAD)
+}

@@ -9,6 +9,7 @@ use crate::fuzz::{Fuzzer, executions, within};
 use crate::tcp::client::calls::{put_peer, take_peers};
 use crate::tcp::client::greeting::read_greeting;
 use crate::tcp::client::lane::TcpLane;
+use crate::tcp::wire::body;
 use crate::verb::{Link, Verb};
 
 /// The lane's number on the channel, and that of a call.
@@ -21,18 +22,6 @@ const CHAIN: Ticket = Ticket(64 + 3);
 
 /// Bytes that a client may need for an input beside what it keeps of it.
 const ROOM: u64 = 16 << 10;
-
-/// A frame without its length.
-fn body(
-    kind: u8,
-    fill: impl for<'f, 'b> FnOnce(&'f mut Framing<'b>) -> &'f mut Framing<'b>,
-) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut frame = Framing::new(&mut bytes, kind);
-    fill(&mut frame);
-    frame.end();
-    bytes.split_off(crate::tcp::wire::HEAD)
-}
 
 fn welcome() -> Vec<u8> {
     body(reply::WELCOME, |frame| {

@@ -13,7 +13,7 @@ use crate::fuzz::{Fuzzer, executions, within};
 use crate::shm::{Host, Options, Region};
 use crate::tcp::clock::boot_id;
 use crate::tcp::wire::{
-    FRAME_MAX, Fields, HEAD, MAGIC, VERSION, call, put_ids, put_link, put_watch, request,
+    FRAME_MAX, Fields, MAGIC, VERSION, body, call, put_ids, put_link, put_watch, request,
 };
 use crate::verb::{Link, MaskedCas, MaskedFaa, Verb};
 
@@ -26,18 +26,6 @@ const ROOM: u64 = 256 << 10;
 
 /// Bytes that lie for a client before it is not served any more.
 const UNSENT: usize = 64 << 10;
-
-/// A frame without its length.
-fn body(
-    kind: u8,
-    fill: impl for<'f, 'b> FnOnce(&'f mut Framing<'b>) -> &'f mut Framing<'b>,
-) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut frame = Framing::new(&mut bytes, kind);
-    fill(&mut frame);
-    frame.end();
-    bytes.split_off(HEAD)
-}
 
 fn framed(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes(), body].concat()

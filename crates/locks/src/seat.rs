@@ -287,10 +287,11 @@ impl<E: Endpoint, L: Renew<E>> Seat<E, L> {
     /// [`Renew::renew`]. `false`, and nothing has changed: release it instead.
     ///
     /// # Errors
-    /// A verb failed.
+    /// A verb failed. Where it was lost the seat is broken, and what it holds is unknown.
     pub fn renew(&mut self) -> Result<bool, Fault> {
         let slots = &self.slots;
-        let renewed = now(slots.kind.renew(&slots.site(SLOT), slots.grant(SLOT)))?;
+        let renewed = now(slots.kind.renew(&slots.site(SLOT), slots.grant(SLOT)));
+        let renewed = renewed.map_err(|fault| slots.fail_within(fault))?;
         Ok(self.hold_as(Mode::Exclusive, renewed))
     }
 }
@@ -299,20 +300,22 @@ impl<E: Endpoint, L: Convert<E>> Seat<E, L> {
     /// Makes an exclusive hold a shared one: see [`Convert::downgrade`].
     ///
     /// # Errors
-    /// A verb failed.
+    /// A verb failed. Where it was lost the seat is broken, and what it holds is unknown.
     pub fn downgrade(&mut self) -> Result<bool, Fault> {
         let (slots, want) = (&self.slots, self.want());
-        let downgraded = now(slots.kind.downgrade(&slots.site(SLOT), want, slots.grant(SLOT)))?;
+        let downgraded = now(slots.kind.downgrade(&slots.site(SLOT), want, slots.grant(SLOT)));
+        let downgraded = downgraded.map_err(|fault| slots.fail_within(fault))?;
         Ok(self.hold_as(Mode::Shared, downgraded))
     }
 
     /// Makes a shared hold an exclusive one if no other is inside: see [`Convert::try_upgrade`].
     ///
     /// # Errors
-    /// A verb failed.
+    /// A verb failed. Where it was lost the seat is broken, and what it holds is unknown.
     pub fn try_upgrade(&mut self) -> Result<bool, Fault> {
         let (slots, want) = (&self.slots, self.want());
-        let upgraded = now(slots.kind.try_upgrade(&slots.site(SLOT), want, slots.grant(SLOT)))?;
+        let upgraded = now(slots.kind.try_upgrade(&slots.site(SLOT), want, slots.grant(SLOT)));
+        let upgraded = upgraded.map_err(|fault| slots.fail_within(fault))?;
         Ok(self.hold_as(Mode::Exclusive, upgraded))
     }
 }

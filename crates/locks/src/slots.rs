@@ -257,6 +257,13 @@ impl<E: Endpoint, L: Lock<E>, const N: usize> Slots<E, L, N> {
         }
     }
 
+    /// A verb failed that a slot's hold would have outlived.
+    #[cold]
+    pub(crate) fn fail_within(&self, fault: Fault) -> Fault {
+        self.broken.set(self.broken.get() || !fault.is_refusal());
+        fault
+    }
+
     // Acquiring.
 
     /// Opens the lock of a slot that was taken.

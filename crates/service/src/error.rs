@@ -460,6 +460,12 @@ fn what_is_short(error: &std::io::Error) -> Option<&'static str> {
 }
 
 impl AcquireError {
+    /// Whether nobody knows how one of its verbs ended: the server was killed just then. The place
+    /// by which the lock was asked for is given up, so it can be asked for anew.
+    pub(crate) const fn is_of_lost_verb(&self) -> bool {
+        matches!(self, Self::Lost { reason: LostReason::Fabric(Fault::Lost), .. })
+    }
+
     /// A stable name of what happened.
     pub const fn code(&self) -> &'static str {
         match self {

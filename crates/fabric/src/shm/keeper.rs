@@ -43,6 +43,10 @@ pub trait PlaceKeeper: 'static {
     /// between its look at the gate and its locked instruction.
     const IS_ELSEWHERE: bool;
 
+    /// A verb may change memory from now on.
+    #[inline(always)]
+    fn will_change(&self) {}
+
     /// A verb that changes memory has taken effect, and read this; no sleeper was woken yet.
     #[inline(always)]
     fn has_changed(&self, _old: u128) {}

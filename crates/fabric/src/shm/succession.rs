@@ -45,7 +45,7 @@ pub(crate) enum Before {
 #[derive(Debug)]
 pub(crate) struct LeasedKeeper {
     keeper: Keeper,
-    /// The verb that was begun, and of which the end is not in the region yet.
+    /// The verb that is being executed, and of which the end is not in the region yet.
     begun: Cell<Option<u32>>,
 }
 
@@ -68,6 +68,14 @@ impl LeasedKeeper {
 impl PlaceKeeper for LeasedKeeper {
     const IS_ELSEWHERE: bool = false;
 
+    /// As late as can be: a server that is killed between this and the end leaves a verb of which
+    /// nobody knows whether it was executed.
+    fn will_change(&self) {
+        if let Some(ticket) = self.begun.get() {
+            self.line().begin(ticket);
+        }
+    }
+
     /// At once: a server that is killed before it has told leaves what it would have told.
     fn has_changed(&self, old: u128) {
         if let Some(ticket) = self.begun.take() {
@@ -80,6 +88,13 @@ impl PlaceKeeper for LeasedKeeper {
 const WELL: u8 = 0;
 
 impl LeaseLine {
+    /// A verb of the client, or a chain, may have taken effect from now on.
+    fn begin(&self, ticket: u32) {
+        self.begun.store(SOME | u64::from(ticket), Ordering::Relaxed);
+        // A process that is killed has stored what comes before, as far as it came.
+        compiler_fence(Ordering::SeqCst);
+    }
+
     /// A verb of the client has ended with this code, and read this.
     fn end(&self, ticket: u32, code: u8, old: u128) {
         self.old[0].store(old as u64, Ordering::Relaxed);
@@ -212,15 +227,16 @@ impl LeasedEndpoint {
         self.keeper.line()
     }
 
-    /// A verb, or a chain, of the client is begun. They come in the order of their tickets, which
+    /// A verb, or a chain, of the client is executed. They come in the order of their tickets, which
     /// wrap; one that is not new was sent again.
     pub(crate) fn begin_verb(&self, ticket: u32, is_chain: bool) -> Before {
         let line = self.lease();
         let begun = line.begun.load(Ordering::Relaxed);
         if begun & SOME == 0 || ticket.wrapping_sub(begun as u32) as i32 > 0 {
-            line.begun.store(SOME | u64::from(ticket), Ordering::Relaxed);
-            // A process that is killed has stored what comes before, as far as it came.
-            compiler_fence(Ordering::SeqCst);
+            // How a chain ended is too much to keep, so a part of it is as good as all.
+            if is_chain {
+                line.begin(ticket);
+            }
             self.keeper.begun.set((!is_chain).then_some(ticket));
             return Before::Nothing;
         }

@@ -170,6 +170,7 @@ impl<K: PlaceKeeper> Shm<K> {
             return self.control().within(effect);
         }
         self.control().admit()?;
+        self.keeper.will_change();
         Ok(effect())
     }
 

@@ -127,6 +127,12 @@ impl Hub {
         }
     }
 
+    /// Whether a hold has ended though nobody knows how the verb that was to release it has: its
+    /// place is given up, and others take the dead off the lock.
+    pub(super) fn ends_hold(&self, fault: Fault) -> bool {
+        fault == Fault::Lost && self.check().is_ok() && !self.region.is_disconnected()
+    }
+
     /// The session has ended: tells everybody who holds, waits, or will ask.
     pub(super) fn end(&self, reason: LostReason) {
         if self.ended.set(reason).is_err() {

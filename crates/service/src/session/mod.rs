@@ -31,7 +31,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use farlock_fabric::block_on;
@@ -47,7 +47,7 @@ pub use range::{RangeAcquire, RangeGuard, RangeLock, RangeRequest};
 pub use root::Session;
 use state::{Handle, Job, Patience};
 pub(crate) use waiter::Fate;
-use waiter::{Outcome, Timed, Waiter, Who};
+use waiter::{Anew, Outcome, Timed, Waiter, Who};
 
 impl Session {
     /// The lock of this name: 1 to 255 bytes of UTF-8 without NUL. Asks nobody yet.
@@ -122,7 +122,8 @@ impl Request {
 
     /// The acquisition as a future. Asking begins when it is first polled.
     pub fn acquire(self) -> Acquire {
-        Acquire { request: Some(self), stage: Stage::New }
+        let (stage, deadline, anew) = (Stage::New, None, Anew::default());
+        Acquire { request: Some(self), stage, deadline, anew }
     }
 
     /// Acquires the lock, blocking this thread. Not for async tasks.
@@ -134,8 +135,8 @@ impl Request {
         if self.patience == Patience::None {
             return self.try_blocking();
         }
-        match self.handle.name.acquire(self.mode, Who::Thread)? {
-            Came::Held(token) => Ok(self.guard(token)),
+        match self.handle.name.acquire(self.mode, Who::Thread) {
+            Ok(Came::Held(token)) => Ok(self.guard(token)),
             came => self.block(came),
         }
     }
@@ -161,16 +162,29 @@ impl Request {
 
     /// Waits, blocking this thread.
     #[cold]
-    fn block(self, came: Came) -> Result<Guard, AcquireError> {
-        let (name, deadline) = (&self.handle.name, self.patience.deadline());
-        let granted = match came {
-            Came::Held(token) => Some(token),
-            Came::Asks(place) => name.wait_in_line(self.mode, place, deadline)?,
-            Came::Waits(waiter) => self.block_here(&waiter, deadline)?,
-        };
-        match granted {
-            Some(token) => Ok(self.guard(token)),
-            None => Err(self.timed_out()),
+    fn block(self, mut came: Result<Came, AcquireError>) -> Result<Guard, AcquireError> {
+        let (deadline, mut anew) = (self.patience.deadline(), Anew::default());
+        loop {
+            match came.and_then(|came| self.block_for(came, deadline)) {
+                Ok(Some(token)) => return Ok(self.guard(token)),
+                Ok(None) => return Err(self.timed_out()),
+                Err(error) if anew.is_due(&error) => {
+                    came = self.handle.name.acquire(self.mode, Who::Thread);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn block_for(
+        &self,
+        came: Came,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Token>, AcquireError> {
+        match came {
+            Came::Held(token) => Ok(Some(token)),
+            Came::Asks(place) => self.handle.name.wait_in_line(self.mode, place, deadline),
+            Came::Waits(waiter) => self.block_here(&waiter, deadline),
         }
     }
 
@@ -193,17 +207,25 @@ impl Request {
     }
 
     fn try_blocking(self) -> Result<Guard, AcquireError> {
-        let name = &self.handle.name;
-        let tried = match self.try_at_once()? {
+        let mut anew = Anew::default();
+        loop {
+            match self.try_once() {
+                Ok(Tried::Held(token)) => return Ok(self.guard(token)),
+                Ok(Tried::Busy | Tried::Doubtful(_)) => return Err(self.busy()),
+                Err(error) if anew.is_due(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Tries, blocking this thread while that is in doubt.
+    fn try_once(&self) -> Result<Tried, AcquireError> {
+        match self.try_at_once()? {
             Tried::Doubtful(place) => {
                 let is_held = block_on(place.seat.endpoint(), place.seat.try_beside());
-                name.decided(place, self.mode, is_held)?
+                self.handle.name.decided(place, self.mode, is_held)
             }
-            decided => decided,
-        };
-        match tried {
-            Tried::Held(token) => Ok(self.guard(token)),
-            Tried::Busy | Tried::Doubtful(_) => Err(self.busy()),
+            decided => Ok(decided),
         }
     }
 
@@ -246,6 +268,9 @@ pub struct Acquire {
     /// Until it has ended.
     request: Option<Request>,
     stage: Stage,
+    /// When it gives up, once it waits.
+    deadline: Option<Instant>,
+    anew: Anew,
 }
 
 /// How far an acquisition has come.
@@ -265,7 +290,6 @@ enum Stage {
 #[derive(Debug)]
 struct Waiting {
     waiter: Arc<Waiter>,
-    deadline: Option<Instant>,
     timer: Option<(Instant, u64)>,
 }
 
@@ -301,31 +325,42 @@ impl Acquire {
     #[cold]
     fn poll_slowly(
         &mut self,
-        came: Option<Result<Came, AcquireError>>,
+        mut came: Option<Result<Came, AcquireError>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Guard, AcquireError>> {
-        match (came, &self.stage) {
-            (Some(Ok(Came::Waits(waiter))), _) => {
-                let (deadline, hub) =
-                    (self.request().patience.deadline(), &self.request().handle.root.hub);
-                hub.watch();
-                let timer = deadline.map(|at| {
-                    let timed: Arc<dyn Timed> = Arc::<Waiter>::clone(&waiter);
-                    hub.set_timer(at, timed)
-                });
-                self.stage = Stage::Waits(Waiting { waiter, deadline, timer });
+        loop {
+            match ready!(self.poll_once(came, cx)) {
+                Err(error) if self.anew.is_due(&error) => {
+                    self.stop_watching();
+                    self.stage = Stage::New;
+                    let Request { handle, mode, patience } = self.request();
+                    let waits = *patience != Patience::None;
+                    came = waits.then(|| handle.name.acquire(*mode, Who::Task));
+                }
+                ended => return self.ended(ended),
             }
-            (Some(Err(error)), _) => return self.ended(Err(error)),
-            (Some(Ok(_)), _) => panic!("a task waits, and does not ask itself"),
+        }
+    }
+
+    fn poll_once(
+        &mut self,
+        came: Option<Result<Came, AcquireError>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Token, AcquireError>> {
+        match (came, &self.stage) {
+            (Some(Ok(Came::Waits(waiter))), _) => self.begin_to_wait(waiter),
+            (Some(Ok(Came::Held(token))), _) => return Poll::Ready(Ok(token)),
+            (Some(Ok(Came::Asks(_))), _) => panic!("a task does not stand in line"),
+            (Some(Err(error)), _) => return Poll::Ready(Err(error)),
             (None, Stage::New) => {
                 if let Some(tried) = self.try_at_once() {
-                    return self.ended(tried);
+                    return Poll::Ready(tried);
                 }
             }
             (None, _) => {}
         }
         let (waiter, deadline) = match &self.stage {
-            Stage::Waits(waiting) => (&waiting.waiter, waiting.deadline),
+            Stage::Waits(waiting) => (&waiting.waiter, self.deadline),
             Stage::Tries(waiter) => (waiter, None),
             Stage::New | Stage::Done => panic!("a finished acquisition is not polled again"),
         };
@@ -334,15 +369,23 @@ impl Acquire {
             Poll::Pending if deadline.is_none_or(|at| Instant::now() < at) => return Poll::Pending,
             Poll::Pending => self.request().handle.name.cancel(waiter),
         };
-        match outcome {
-            Some(Outcome::Granted(token)) => self.ended(Ok(token)),
-            Some(Outcome::Failed(error)) => self.ended(Err(error)),
+        Poll::Ready(match outcome {
+            Some(Outcome::Granted(token)) => Ok(token),
+            Some(Outcome::Failed(error)) => Err(error),
             Some(Outcome::Ask(_)) => panic!("tasks do not stand in line"),
-            None => {
-                let error = self.request().timed_out();
-                self.ended(Err(error))
-            }
-        }
+            None => Err(self.request().timed_out()),
+        })
+    }
+
+    fn begin_to_wait(&mut self, waiter: Arc<Waiter>) {
+        self.deadline = self.deadline.or_else(|| self.request().patience.deadline());
+        let hub = &self.request().handle.root.hub;
+        hub.watch();
+        let timer = self.deadline.map(|at| {
+            let timed: Arc<dyn Timed> = Arc::<Waiter>::clone(&waiter);
+            hub.set_timer(at, timed)
+        });
+        self.stage = Stage::Waits(Waiting { waiter, timer });
     }
 
     fn ended(&mut self, result: Result<Token, AcquireError>) -> Poll<Result<Guard, AcquireError>> {

@@ -372,12 +372,16 @@ impl Name {
         if !self.hub.finds_region_now() {
             return self.hub.check().err();
         }
+        let line = self.line();
+        let place = line.place.as_ref()?;
+        if place.seat.is_broken() {
+            return Some(LostReason::Fabric(Fault::Lost));
+        }
         // A server tells of the region's end by itself, and a look would wait for the server.
         if self.hub.region.valid_for().is_some() {
             return None;
         }
-        let line = self.line();
-        let endpoint = line.place.as_ref()?.seat.endpoint();
+        let endpoint = place.seat.endpoint();
         match endpoint.post(Verb::Read { addr: line.found?.lock(), words: 1 }) {
             Posted::Done(Err(fault)) => Some(self.hub.reason(fault)),
             _ => None,
@@ -620,7 +624,10 @@ impl Name {
     ) -> Result<(), ReleaseError> {
         drop(line);
         after.run(&self.hub);
-        released.map_err(|fault| self.lost_hold(self.hub.reason(fault)))
+        match released {
+            Err(fault) if !self.hub.ends_hold(fault) => Err(self.lost_hold(self.hub.reason(fault))),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn lost_hold(&self, reason: LostReason) -> ReleaseError {

@@ -25,6 +25,22 @@ pub(super) enum Who {
     Task,
 }
 
+/// How often an acquisition was begun anew, since its place was of no use any more: the server was
+/// killed when nobody could tell how a verb had ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Anew(u8);
+
+impl Anew {
+    /// A server that is killed so often is none.
+    const MAX: u8 = 8;
+
+    /// Whether an acquisition that failed is begun once more.
+    pub(super) fn is_due(&mut self, error: &AcquireError) -> bool {
+        self.0 += 1;
+        self.0 <= Self::MAX && error.is_of_lost_verb()
+    }
+}
+
 /// What became of a waiter.
 #[derive(Debug)]
 pub(super) enum Outcome {

@@ -15,7 +15,7 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use farlock_locks::{Mode, Token};
@@ -24,7 +24,7 @@ use super::guard::{Losable, Lost, Release};
 use super::pool::RangePlace;
 use super::root::Session;
 use super::state::{Ending, Grant, HeldBy, Hub, Patience, RangeJob, Table};
-use super::waiter::{Fate, Timed};
+use super::waiter::{Anew, Fate, Timed};
 use crate::AcquireError;
 use crate::error::LostReason;
 use crate::inspect::Participant;
@@ -153,7 +153,8 @@ impl RangeRequest {
 
     /// The acquisition as a future. Asking begins when it is first polled.
     pub fn acquire(self) -> RangeAcquire {
-        RangeAcquire { request: self, stage: Stage::New }
+        let (stage, deadline, anew) = (Stage::New, None, Anew::default());
+        RangeAcquire { request: self, stage, deadline, anew }
     }
 
     /// Acquires the range, blocking this thread. Not for async tasks.
@@ -164,19 +165,30 @@ impl RangeRequest {
     /// # Errors
     /// See [`AcquireError`].
     pub fn blocking(self) -> Result<RangeGuard, AcquireError> {
+        let (deadline, mut anew) = (self.patience.deadline(), Anew::default());
+        loop {
+            match self.block(deadline) {
+                Ok(Some(grant)) => return Ok(self.guard(grant)),
+                Ok(None) => return Err(self.refused()),
+                Err(error) if anew.is_due(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn block(&self, deadline: Option<Instant>) -> Ending {
         let (table, range) = (&self.table, &self.range);
-        let granted = match self.patience {
+        match self.patience {
             Patience::None => match table.try_acquire(self.mode, range)? {
-                Tried::Held(grant) => Some(grant),
-                Tried::Busy => None,
-                Tried::Doubtful(place) => table.decide(place)?,
+                Tried::Held(grant) => Ok(Some(grant)),
+                Tried::Busy => Ok(None),
+                Tried::Doubtful(place) => table.decide(place),
             },
             Patience::Endless | Patience::For(_) => match table.open(self.mode, range)? {
-                Came::Held(grant) => Some(grant),
-                Came::Waits(place) => table.wait(place, self.patience.deadline())?,
+                Came::Held(grant) => Ok(Some(grant)),
+                Came::Waits(place) => table.wait(place, deadline),
             },
-        };
-        granted.map_or_else(|| Err(self.refused()), |grant| Ok(self.guard(grant)))
+        }
     }
 
     fn guard(&self, grant: Grant) -> RangeGuard {
@@ -217,6 +229,9 @@ impl fmt::Debug for RangeRequest {
 pub struct RangeAcquire {
     request: RangeRequest,
     stage: Stage,
+    /// When it gives up, once it waits.
+    deadline: Option<Instant>,
+    anew: Anew,
 }
 
 /// How far an acquisition has come.
@@ -225,7 +240,7 @@ enum Stage {
     /// Nothing was asked yet.
     New,
     /// The session's thread waits, or decides.
-    Waits { fate: Arc<Fate<Ending>>, deadline: Option<Instant>, timer: Option<(Instant, u64)> },
+    Waits { fate: Arc<Fate<Ending>>, timer: Option<(Instant, u64)> },
     /// It has ended.
     Done,
 }
@@ -235,24 +250,35 @@ impl Future for RangeAcquire {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let Stage::New = this.stage
-            && let Some(ending) = this.begin()
-        {
-            return this.ended(ending);
+        loop {
+            match ready!(this.poll_once(cx)) {
+                Err(error) if this.anew.is_due(&error) => {
+                    this.stop_watching();
+                    this.stage = Stage::New;
+                }
+                ending => return this.ended(ending),
+            }
         }
-        let Stage::Waits { fate, deadline, .. } = &this.stage else {
-            panic!("a finished acquisition is not polled again");
-        };
-        let ending = match fate.poll(cx) {
-            Poll::Ready(ending) => ending,
-            Poll::Pending if deadline.is_none_or(|at| Instant::now() < at) => return Poll::Pending,
-            Poll::Pending => fate.abandon().unwrap_or(Ok(None)),
-        };
-        this.ended(ending)
     }
 }
 
 impl RangeAcquire {
+    fn poll_once(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+        if let Stage::New = self.stage
+            && let Some(ending) = self.begin()
+        {
+            return Poll::Ready(ending);
+        }
+        let Stage::Waits { fate, .. } = &self.stage else {
+            panic!("a finished acquisition is not polled again");
+        };
+        match fate.poll(cx) {
+            Poll::Pending if self.deadline.is_none_or(|at| Instant::now() < at) => Poll::Pending,
+            Poll::Pending => Poll::Ready(fate.abandon().unwrap_or(Ok(None))),
+            ended => ended,
+        }
+    }
+
     /// Asks. `None`: the session's thread goes on.
     fn begin(&mut self) -> Option<Ending> {
         let RangeRequest { table, mode, range, patience } = &self.request;
@@ -271,24 +297,24 @@ impl RangeAcquire {
                 Err(error) => return Some(Err(error)),
             }
         };
-        if let Some(ending) = Self::poll_once(table, &place, tries) {
+        if let Some(ending) = Self::look_at_once(table, &place, tries) {
             return Some(table.ended(place, ending));
         }
         let fate = Arc::<Fate<Ending>>::default();
         let hub = table.hub();
-        let deadline = patience.deadline();
+        let deadline = self.deadline.or_else(|| patience.deadline());
         let timer = deadline.map(|at| {
             let timed: Arc<dyn Timed> = Arc::<Fate<Ending>>::clone(&fate);
             hub.set_timer(at, timed)
         });
         hub.watch();
         hub.start(RangeJob::new(table, place, Some(Arc::clone(&fate)), tries));
-        self.stage = Stage::Waits { fate, deadline, timer };
+        (self.stage, self.deadline) = (Stage::Waits { fate, timer }, deadline);
         None
     }
 
     /// Whether the range is held, if that can be told at once.
-    fn poll_once(
+    fn look_at_once(
         table: &Table,
         place: &RangePlace,
         tries: bool,

@@ -481,7 +481,7 @@ impl Table {
                 if !is_held {
                     place.seat.forsake();
                 }
-                let released = if is_held { close(&mut place) } else { Ok(false) };
+                let released = if is_held { self.close(&mut place) } else { Ok(false) };
                 self.recycle(place);
                 released
             }
@@ -502,6 +502,13 @@ impl Table {
             Ok(true) => Err(self.lost_hold(LostReason::without(&self.root.hub.region))),
             Ok(false) => Err(self.lost_hold(hub.check().err().unwrap_or(LostReason::TakenOver))),
             Err(fault) => Err(self.lost_hold(hub.reason(fault))),
+        }
+    }
+
+    fn close(&self, place: &mut RangePlace) -> Result<bool, Fault> {
+        match close(place) {
+            Err(fault) if self.hub().ends_hold(fault) => Ok(true),
+            closed => closed,
         }
     }
 

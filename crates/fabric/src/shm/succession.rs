@@ -227,8 +227,8 @@ impl LeasedEndpoint {
         self.keeper.line()
     }
 
-    /// A verb, or a chain, of the client is executed. They come in the order of their tickets, which
-    /// wrap; one that is not new was sent again.
+    /// A verb, or a chain, of the client is executed. They come in the order of their tickets,
+    /// which wrap; one that is not new was sent again.
     pub(crate) fn begin_verb(&self, ticket: u32, is_chain: bool) -> Before {
         let line = self.lease();
         let begun = line.begun.load(Ordering::Relaxed);

@@ -174,6 +174,8 @@ macro_rules! conformance_cases {
             verbs_in_flight_together_all_take_effect(with_line)
             a_verb_completes_within_its_post_where_all_do
             an_abandoned_atomic_takes_effect(with_line)
+            an_unsignalled_verb_comes_before_later_ones(with_line)
+            an_unsignalled_verb_takes_effect_by_itself(with_line)
             an_abandoned_write_takes_effect(with_line);
         chains:
             a_chain_of_one(with_line)

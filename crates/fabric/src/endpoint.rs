@@ -135,6 +135,9 @@ pub trait Endpoint: Sized + 'static {
     /// a critical section keeps a processor busy.
     const SHARES_PROCESSORS: bool;
 
+    /// What is posted later takes effect later, also by another post.
+    const KEEPS_ORDER: bool = Self::COMPLETES_IN_POST;
+
     /// Who this is.
     fn id(&self) -> EndpointId;
 
@@ -155,6 +158,18 @@ pub trait Endpoint: Sized + 'static {
 
     /// Nobody will ask for this ticket's completion. The verb takes effect all the same.
     fn abandon(&self, ticket: Ticket);
+
+    /// Posts a single verb, which is no read, of which nobody will ask how it ended: unsignalled,
+    /// in the terms of RDMA. Where it costs a round trip to know that, it costs none. It comes
+    /// before later verbs where the endpoint keeps order; if it failed, one of those may say so. If it
+    /// `may_lie` it may take effect some milliseconds late, to travel with the next verb.
+    #[inline(always)]
+    fn post_unsignalled(&self, verb: Verb<'_>, may_lie: bool) {
+        let _ = may_lie;
+        if let Posted::Pending(ticket) = self.post(verb) {
+            self.abandon(ticket);
+        }
+    }
 
     /// The old word of the last completed atomic, or the first words of the last completed read; a
     /// 64-bit value is the low half.

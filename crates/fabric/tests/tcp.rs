@@ -10,6 +10,7 @@ mod tls_support;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -364,12 +365,16 @@ struct Cuts {
     added: u64,
     done: u64,
     gone_on: u64,
+    tried: u64,
+    /// Verbs that were unsignalled, and known to be executed.
+    told: u64,
 }
 
 impl Cuts {
     /// One client adds twice by a connection that is cut after so many bytes, and by further ones
     /// that are not. Returns whether all of the first went through.
     fn cut_at(&mut self, both: &Both, most: usize) -> bool {
+        self.tried += 1;
         let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = proxy.local_addr().unwrap().to_string();
         let is_over = AtomicBool::new(false);
@@ -382,18 +387,25 @@ impl Cuts {
                 }
                 passed
             });
-            let ended = both
-                .connect(&address)
-                .and_then(|r| r.endpoint())
-                .map(|e| [0, 1].map(|_| block_on(&e, e.faa64(word, 1))));
+            let ended = both.connect(&address).and_then(|r| r.endpoint()).map(|e| {
+                let adds = [0, 1].map(|_| block_on(&e, e.faa64(word, 1)));
+                e.post_unsignalled(
+                    Verb::Faa64 { addr: both.word(4), add: 1 },
+                    most.is_multiple_of(2),
+                );
+                // What comes behind it says that it was executed.
+                let told = block_on(&e, e.read64(word)).is_ok();
+                (adds, told)
+            });
             is_over.store(true, Ordering::SeqCst);
             // The last one is for it.
             drop(TcpStream::connect(&address));
             (passing.join().unwrap(), ended)
         });
-        if let Ok([first, second]) = ended {
+        if let Ok(([first, second], told)) = ended {
+            self.told += u64::from(told);
             self.done += u64::from(first.is_ok()) + u64::from(second.is_ok());
-            self.gone_on += u64::from(first.is_ok() && second.is_ok());
+            self.gone_on += u64::from(first.is_ok() && second.is_ok() && told);
         }
         // What was passed on is executed before what comes to the server now.
         let (here, there) = (both.here(), both.there());
@@ -403,6 +415,9 @@ impl Cuts {
         assert!((self.added..=self.added + 2).contains(&now), "{} became {now}", self.added);
         assert!(now >= self.done, "what was acknowledged is there");
         self.added = now;
+        block_on(&here, here.read64(both.word(4))).unwrap();
+        let unsignalled = here.old() as u64;
+        assert!((self.told..=self.tried).contains(&unsignalled), "{unsignalled} of {}", self.told);
         passed < most
     }
 }
@@ -452,6 +467,7 @@ fn a_server_that_is_restarted_goes_on_where_it_was() {
         };
         for turn in 0..20 {
             block_on(&there, there.faa64(word, 1)).unwrap();
+            there.post_unsignalled(Verb::Faa64 { addr: both.word(6), add: 1 }, turn % 2 == 0);
             there.publish(Slot(1), 2, turn);
             send(turn * 3);
             // Half of the times it is taken before, and the next server is to know that.
@@ -463,6 +479,8 @@ fn a_server_that_is_restarted_goes_on_where_it_was() {
             });
             assert_eq!(block_on(&there, there.faa64(word, 1)), Ok(()), "it goes on");
             assert_eq!(there.old() as u64, turn * 2 + 1);
+            block_on(&there, there.read64(both.word(6))).unwrap();
+            assert_eq!(there.old() as u64, turn + 1, "once, and told or not");
             send(turn * 3 + 2);
             there.show();
             let record = there.record(id.index, Slot(1));
@@ -609,15 +627,17 @@ fn a_server_that_panics_leaves_its_clients_their_leases() {
     assert!(region.endpoint().unwrap().is_alive(there.id()), "others must not go on yet");
 }
 
-/// What comes by the loopback interface from another kernel came through a tunnel, and the end of
-/// that says nothing of the client.
+/// What comes by the loopback interface from another kernel, or from a container, came through
+/// something that has an end of its own. So it may have where it comes from a process that lives.
 #[test]
 fn the_end_of_a_tunnel_is_not_that_of_its_client() {
     let lease = Duration::from_millis(600);
     let both = Both::within("tcp-tunnel", limits(lease, Closed::Auto));
-    for (boot, lives) in [(own_boot(), false), (own_boot() ^ 1, true), (0, true)] {
+    let (own, nobody) = (std::process::id(), i32::MAX as u32);
+    let homes = [(own_home(), nobody), (own_home(), own), (own_home() ^ 1, nobody), (0, nobody)];
+    for ((home, pid), lives) in homes.into_iter().zip([false, true, true, true]) {
         let mut stream = TcpStream::connect(&both.address).unwrap();
-        stream.write_all(&[hello_from("any", boot), attach(0)].concat()).unwrap();
+        stream.write_all(&[hello_from("any", home), attach_as(pid, 0)].concat()).unwrap();
         let attached = std::iter::repeat_with(|| read_frame(&mut stream)).find(|f| f[0] == 3);
         let attached = attached.unwrap();
         let half = |at: usize| u16::from_le_bytes([attached[at], attached[at + 1]]);
@@ -627,7 +647,7 @@ fn the_end_of_a_tunnel_is_not_that_of_its_client() {
         drop(stream);
         // One that comes behind it is served after it.
         drop(both.there());
-        assert_eq!(both.region.is_alive(id), lives, "from {boot:x}");
+        assert_eq!(both.region.is_alive(id), lives, "process {pid} of {home:x}");
         while both.region.is_alive(id) {
             assert!(begun.elapsed() < SOON, "its lease ends");
             std::thread::yield_now();
@@ -752,24 +772,29 @@ fn framed(body: &[u8]) -> Vec<u8> {
 }
 
 fn hello(region: &str) -> Vec<u8> {
-    hello_from(region, own_boot())
+    hello_from(region, own_home())
 }
 
-/// From a client under the kernel of this boot.
-fn hello_from(region: &str, boot: u128) -> Vec<u8> {
-    let (length, boot) = ((region.len() as u16).to_le_bytes(), boot.to_le_bytes());
-    framed(&[&[1][..], b"farlock\x01", &[2, 0], &length, region.as_bytes(), &boot].concat())
+/// From a client of this home.
+fn hello_from(region: &str, home: u128) -> Vec<u8> {
+    let (length, home) = ((region.len() as u16).to_le_bytes(), home.to_le_bytes());
+    framed(&[&[1][..], b"farlock\x01", &[3, 0], &length, region.as_bytes(), &home].concat())
 }
 
-/// The boot of this kernel.
-fn own_boot() -> u128 {
+/// The boot of this kernel, and the namespace of this process.
+fn own_home() -> u128 {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap()
+    let boot = u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap();
+    boot ^ u128::from(std::fs::metadata("/proc/self/ns/pid").unwrap().ino())
 }
 
 /// A new lane by this number, of no process, without a label.
 fn attach(lane: u32) -> Vec<u8> {
-    framed(&[&[2][..], &lane.to_le_bytes(), &[0; 12], &[0; 2]].concat())
+    attach_as(0, lane)
+}
+
+fn attach_as(pid: u32, lane: u32) -> Vec<u8> {
+    framed(&[&[2][..], &lane.to_le_bytes(), &pid.to_le_bytes(), &[0; 8], &[0; 2]].concat())
 }
 
 fn read_frame(stream: &mut TcpStream) -> Vec<u8> {

@@ -319,6 +319,19 @@ pub trait Lock<E: Endpoint>: LockKind {
         self.closing(site, want, grant).map(|verb| site.endpoint.post(verb))
     }
 
+    /// The closing verb of a hold that it ends whatever it finds, with nothing left to do: who does
+    /// not ask how the release went need not wait for it. `None`: [`Lock::close`]. And whether it
+    /// may take effect some milliseconds late, for nobody is known to wait for the lock.
+    fn closing_unasked(
+        &self,
+        site: &Site<'_, E>,
+        want: Self::Want,
+        grant: Self::Grant,
+    ) -> Option<(Verb<'static>, bool)> {
+        let _ = (site, want, grant);
+        None
+    }
+
     /// Whether the closing verb that found `old` released the lock.
     fn closed(&self, site: &Site<'_, E>, want: Self::Want, grant: Self::Grant, old: u128) -> bool;
 

@@ -269,6 +269,21 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
         }
     }
 
+    /// Releases the lock without learning how that went, so without a round trip, where its closing
+    /// verb leaves nothing to do whatever it finds; perhaps some milliseconds late, where nobody is
+    /// known to wait. `false`, and nothing was done: [`Seat::close`].
+    ///
+    /// # Panics
+    /// If it holds nothing.
+    pub fn close_unasked(&mut self) -> bool {
+        let (slots, want) = (&self.slots, self.want());
+        let closing = slots.kind.closing_unasked(&slots.site(SLOT), want, slots.grant(SLOT));
+        let Some((verb, may_lie)) = closing else { return false };
+        slots.endpoint.post_unsignalled(verb, may_lie);
+        slots.give_back(SLOT);
+        true
+    }
+
     /// Hands the lock over after [`Closed::InHand`]. It must not be dropped before its end.
     /// `false`: it was not held any more, since others had been certain that this client was dead.
     ///

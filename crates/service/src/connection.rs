@@ -98,6 +98,12 @@ impl Region {
         matches!(self, Self::There(remote) if remote.is_over())
     }
 
+    /// Whether a verb takes a round trip to a server.
+    #[inline(always)]
+    pub(crate) fn is_far(&self) -> bool {
+        matches!(self, Self::There(_))
+    }
+
     /// Its user is about to go, and waits for no server that is gone.
     pub(crate) fn leave(&self) {
         if let Self::There(remote) = self {
@@ -288,6 +294,13 @@ impl farlock_fabric::Endpoint for Lane {
         fn occupied_from(&self, index: u16) -> Option<u16>;
         fn occupant(&self, index: u16) -> Option<EndpointId>;
         fn is_alive(&self, id: EndpointId) -> bool;
+    }
+
+    fn post_unsignalled(&self, verb: Verb<'_>, may_lie: bool) {
+        match self {
+            Self::Here(lane) => lane.post_unsignalled(verb, may_lie),
+            Self::There(lane) => lane.lane().post_unsignalled(verb, may_lie),
+        }
     }
 }
 

@@ -23,9 +23,10 @@ const BYPASS: u8 = 64;
 /// The type of [`lock_protocol`].
 pub(crate) type Protocol = Claim;
 
-/// The lock that every session and command of a region uses: they must agree on its bound.
-pub(crate) fn lock_protocol() -> Protocol {
-    Protocol { bypass: BYPASS, ..Protocol::default() }
+/// The lock that every session and command of a region uses: they must agree on its bound. Where a
+/// verb takes a round trip a free lock is claimed such that its release can do without one.
+pub(crate) fn lock_protocol(is_far: bool) -> Protocol {
+    Protocol { bypass: BYPASS, outside: is_far.into(), ..Protocol::default() }
 }
 
 /// The lock of a table of ranges.

@@ -512,3 +512,51 @@ fn noise_ends_its_own_connection_alone() {
     guard.release().blocking().unwrap();
     drop(idle);
 }
+
+/// What stands between may close a connection on this host too: its end is believed of a process
+/// that is seen to be gone.
+#[test]
+fn a_local_client_whose_proxy_dies_loses_nothing() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, onward) = (proxy.local_addr().unwrap().to_string(), server.address.clone());
+    let (closers, closing) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for client in proxy.incoming() {
+            let (client, server) = (client.unwrap(), TcpStream::connect(&onward).unwrap());
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+            closers.send(client).unwrap();
+        }
+    });
+    let go = stage.file("go");
+    let wait = format!("while ! test -e {}; do sleep 0.02; done", go.display());
+    let lock = ["lock", "--server", &address, "a", "--", "sh", "-c", &wait];
+    let mut holder = stage.farlock(&lock).stderr(Stdio::piped()).spawn().unwrap();
+    stage.until(|| stage.run(&["ls"]).1.contains(" a "));
+    let here = stage.session();
+    for _ in 0..3 {
+        // Its connection and those of its tethers.
+        closing.try_iter().for_each(|c| c.shutdown(std::net::Shutdown::Both).unwrap_or(()));
+        let tried = here.lock("a").exclusive().within(Duration::from_millis(300)).blocking();
+        assert!(matches!(tried, Err(AcquireError::TimedOut { .. })), "{tried:?}");
+    }
+    std::fs::write(&go, "").unwrap();
+    drop(here.lock("a").exclusive().within(Duration::from_secs(5)).blocking().unwrap());
+    let output = holder.wait_with_output();
+    let (status, _, said) = stage::ended(output.unwrap());
+    assert_eq!((status, said.as_str()), (0, ""));
+    // Where it is gone that is believed at once.
+    std::fs::remove_file(&go).unwrap();
+    holder = stage.farlock(&lock).spawn().unwrap();
+    stage.until(|| stage.run(&["ls"]).1.contains(" a "));
+    kill(pid(&holder), Signal::KILL);
+    drop(here.lock("a").exclusive().within(Duration::from_secs(3)).blocking().unwrap());
+    holder.wait().unwrap();
+}

@@ -2,7 +2,7 @@
 
 use super::{Dice, LONG, SHORT, Stage, load, load_all, store};
 use crate::addr::Addr;
-use crate::endpoint::{Endpoint, Posted};
+use crate::endpoint::{Endpoint, Posted, Wait, Woken};
 use crate::verb::Verb;
 
 pub async fn a_compare_that_holds_swaps<E: Endpoint>(e: E, addr: Addr) {
@@ -125,10 +125,43 @@ pub async fn an_abandoned_atomic_takes_effect<E: Endpoint>(e: E, addr: Addr) {
     assert_eq!(eventually(&e, addr).await, 9);
 }
 
+pub async fn an_unsignalled_verb_comes_before_later_ones<E: Endpoint>(e: E, addr: Addr) {
+    if !E::KEEPS_ORDER {
+        return;
+    }
+    for turn in 0..20 {
+        e.post_unsignalled(Verb::Faa64 { addr, add: 1 }, turn % 2 == 1);
+        e.post_unsignalled(Verb::Write { addr: addr.plus(8), data: &[turn] }, true);
+        e.faa64(addr, 1).await.expect("it takes effect");
+        assert_eq!(e.old() as u64, turn * 2 + 1);
+        assert_eq!(load(&e, addr.plus(8)).await, turn);
+    }
+}
+
+pub async fn an_unsignalled_verb_takes_effect_by_itself<E: Endpoint>(e: E, addr: Addr) {
+    for turn in 0..40 {
+        e.post_unsignalled(Verb::Faa64 { addr, add: 1 }, true);
+        assert_eq!(eventually_at(&e, addr, turn + 1).await, turn + 1);
+    }
+    e.post_unsignalled(Verb::Cas64 { addr, compare: 40, swap: 41 }, true);
+    let wait = Wait { word: Some((addr, 40)), ..Wait::default() };
+    assert_eq!(e.wait(wait).await, Woken::Changed, "though nothing else is posted");
+}
+
 pub async fn an_abandoned_write_takes_effect<E: Endpoint>(e: E, addr: Addr) {
     drop(e.verb(Verb::Write { addr, data: &[1, 2] }));
     assert_eq!(eventually(&e, addr).await, 1);
     e.faa64(addr.plus(8), 1).await.expect("the endpoint goes on");
+}
+
+/// The word once it is that, or after a while.
+async fn eventually_at<E: Endpoint>(e: &E, addr: Addr, value: u64) -> u64 {
+    for _ in 0..1000 {
+        if load(e, addr).await == value {
+            break;
+        }
+    }
+    load(e, addr).await
 }
 
 /// The word once it is not zero any more.

@@ -43,6 +43,7 @@ macro_rules! delegated {
             const WATCHES_MEMORY: bool = H::Inner::WATCHES_MEMORY;
             const LOOKS_AROUND_CHEAPLY: bool = H::Inner::LOOKS_AROUND_CHEAPLY;
             const SHARES_PROCESSORS: bool = H::Inner::SHARES_PROCESSORS;
+            const KEEPS_ORDER: bool = H::Inner::KEEPS_ORDER;
 
             $(#[inline(always)]
             $(#[$attribute])*

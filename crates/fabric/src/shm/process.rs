@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
 use crate::error::ConnectError;
 
 /// Places that one thread keeps at most, for one region handle: the kernel looks at 2048 robust
@@ -43,21 +46,80 @@ impl Keepers {
 
 /// A process, as `ls` shows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Process {
-    pub(super) pid: u32,
+pub(crate) struct Process {
+    pub(crate) pid: u32,
     /// When it started, in clock ticks after boot; 0 where that cannot be read.
-    pub(super) started_ticks: u64,
+    pub(crate) started_ticks: u64,
 }
 
 impl Process {
     /// The calling one. Reads a file of the system's, which takes longer than to attach.
     pub(super) fn own() -> Self {
-        /// The 22nd field of the file, counted behind the name, which may contain anything.
-        const FIELD_AFTER_NAME: usize = 19;
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let field = after_name.split_whitespace().nth(FIELD_AFTER_NAME);
-        let started_ticks = field.and_then(|field| field.parse().ok()).unwrap_or(0);
+        let started_ticks = Stat::of("self").and_then(|stat| stat.started_ticks()).unwrap_or(0);
         Self { pid: std::process::id(), started_ticks }
+    }
+
+    /// Whether it has ended, or is on its way out, as far as this process can see those of its own
+    /// namespace. Where that cannot be told it has not.
+    pub(crate) fn is_gone(&self) -> bool {
+        /// Of the flags: it is on its way out (`PF_EXITING` of the kernel).
+        const EXITING: u64 = 4;
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
+        if test_kill_process(pid) == Err(Errno::SRCH) {
+            return true;
+        }
+        let Some(stat) = Stat::of(&self.pid.to_string()) else { return false };
+        let is_another = |ticks| self.started_ticks != 0 && ticks != self.started_ticks;
+        stat.started_ticks().is_some_and(is_another)
+            || matches!(stat.field(Stat::STATE), Some("Z" | "X"))
+            || stat.number(Stat::FLAGS).is_some_and(|flags| flags & EXITING != 0)
+    }
+}
+
+/// What the system tells of a process, behind its name, which may contain anything.
+struct Stat(String);
+
+impl Stat {
+    const STATE: usize = 0;
+    const FLAGS: usize = 6;
+    const STARTED: usize = 19;
+
+    fn of(process: &str) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        stat.rsplit_once(')').map(|(_, rest)| Self(rest.to_owned()))
+    }
+
+    fn field(&self, number: usize) -> Option<&str> {
+        self.0.split_whitespace().nth(number)
+    }
+
+    fn number(&self, field: usize) -> Option<u64> {
+        self.field(field)?.parse().ok()
+    }
+
+    fn started_ticks(&self) -> Option<u64> {
+        self.number(Self::STARTED)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_gone_when_it_has_ended() {
+        assert!(!Process::own().is_gone());
+        assert!(Process { started_ticks: 1, ..Process::own() }.is_gone(), "it is another one");
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let started_ticks = Stat::of(&child.id().to_string()).unwrap().started_ticks().unwrap();
+        let process = Process { pid: child.id(), started_ticks };
+        assert!(!process.is_gone());
+        child.kill().unwrap();
+        while !process.is_gone() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(process.is_gone());
+        assert!(!Process { pid: 0, started_ticks: 0 }.is_gone(), "nothing is known of it");
     }
 }

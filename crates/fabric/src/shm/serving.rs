@@ -67,6 +67,15 @@ impl<K: PlaceKeeper> Shm<K> {
         display.set_label(&owner.label);
     }
 
+    /// The process that it is shown as.
+    pub(crate) fn shown_process(&self) -> Process {
+        let display = self.display();
+        Process {
+            pid: display.pid.load(Ordering::Relaxed),
+            started_ticks: display.started_ticks.load(Ordering::Relaxed),
+        }
+    }
+
     /// Has others shown that the process it is shown as is gone, and something it started is not.
     pub(crate) fn show_orphaned(&self) {
         self.display().orphaned.store(1, Ordering::Relaxed);

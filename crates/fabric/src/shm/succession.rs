@@ -39,6 +39,8 @@ pub(crate) enum Before {
     Ended(u8, u128),
     /// It was begun, and no more is known.
     Begun,
+    /// It was ended, for a later one was begun; how is not known.
+    Past,
 }
 
 /// What keeps the place of a remote client's endpoint: its server's thread, or a lease.
@@ -241,6 +243,9 @@ impl LeasedEndpoint {
             return Before::Nothing;
         }
         let ended = line.ended.load(Ordering::Relaxed);
+        if begun as u32 != ticket {
+            return Before::Past;
+        }
         if ended as u32 != ticket || ended >> 32 == 0 {
             return Before::Begun;
         }

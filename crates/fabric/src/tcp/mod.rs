@@ -56,6 +56,7 @@
 mod client;
 mod clock;
 mod credentials;
+mod home;
 mod server;
 mod silence;
 mod stream;

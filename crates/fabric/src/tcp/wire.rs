@@ -14,7 +14,11 @@ use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MA
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farlock\x01");
 
 /// The version of what this module says. Both sides must speak the same.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
+
+/// Instead of the count of a chain's links: it is a single verb, of which the client is told only
+/// if it failed.
+pub(super) const UNSIGNALLED: u8 = u8::MAX;
 
 /// Bytes of the longest frame: a chain of the longest writes, and what goes with each.
 pub(super) const FRAME_MAX: usize = CHAIN_MAX * (WORDS_MAX * 8 + 32) + 64;
@@ -33,8 +37,7 @@ pub(super) const TOLD_MAX: usize = 1024;
 
 /// What a frame says that a client sends.
 pub(super) mod request {
-    /// The first of a connection: magic, version, the region's name, the boot of the client's
-    /// kernel.
+    /// The first of a connection: magic, version, the region's name, the client's home.
     pub(in super::super) const HELLO: u8 = 1;
     /// A new lane by this number.
     pub(in super::super) const ATTACH: u8 = 2;

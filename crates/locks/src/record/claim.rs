@@ -131,14 +131,15 @@ impl LockKind for Claim {
     const TOKENS: TokenSource = TokenSource::Word;
 
     /// `bypass=COUNT`: how many newcomers may pass between two of the line;
-    /// `newcomer-yields=COUNT`: how often a newcomer yields before it gets in line; `poll=NANOS`:
-    /// the pause between two reads where a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`.
+    /// `newcomer-yields=COUNT`: how often a newcomer yields before it gets in line; `outside=STEP`:
+    /// which endpoints claim a free lock outside of its line; `poll=NANOS`: the pause between two reads where a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
             "bypass" => Some(Setting::count(&mut self.bypass, 0..=u8::MAX)),
             "newcomer-yields" => {
                 Some(Setting::count(self.newcomer_yields.get_or_insert(0), 0..=u8::MAX))
             }
+            "outside" => Some(Setting::count(&mut self.outside, 0..=u16::MAX)),
             "poll" => Some(Setting::nanos(&mut self.poll_ns, 1)),
             _ => Setting::patience(&mut self.patience, name),
         }
@@ -158,7 +159,7 @@ impl LockKind for Claim {
             leaves_mail: true,
             acts_on_memory: true,
             proof: Proof {
-                variants: &["bypass=1"],
+                variants: &["bypass=1", "bypass=1:outside=2"],
                 patient: "poll=15000000",
                 has_many_verbs: true,
                 ..Proof::SLEEPER
@@ -272,6 +273,24 @@ impl<E: WideAtomics> Lock<E> for Claim {
         })
     }
 
+    /// Nobody stands behind who has passed the line, or found none.
+    fn closing_unasked(
+        &self,
+        site: &Site<'_, E>,
+        mode: Mode,
+        grant: Grant,
+    ) -> Option<(Verb<'static>, bool)> {
+        if grant.rank != Rank::Passer {
+            return None;
+        }
+        let verb = self.closing(site, mode, grant)?;
+        let op = leave_lock(site, grant);
+        // What the word was when it was acquired.
+        let seen = ClaimWord(site.hint().unwrap_or(op.compare));
+        site.left(swapped(&op, seen.0));
+        Some((verb, seen.tail() == 0))
+    }
+
     #[inline(always)]
     fn closed(&self, site: &Site<'_, E>, _mode: Mode, grant: Grant, old: u128) -> bool {
         site.by(self).exited(grant, old)
@@ -308,12 +327,12 @@ impl<E: WideAtomics> Lock<E> for Claim {
 
     fn trying(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>) -> Option<Verb<'static>> {
         let seen = seen.or(site.hint());
-        let op = door::enter_free(site, mode, ClaimWord(seen.unwrap_or(0)));
+        let op = site.by(self).enter(mode, ClaimWord(seen.unwrap_or(0)));
         Some(Verb::MaskedCas128 { addr: site.lock, op, hint: seen })
     }
 
     fn tried(&self, site: &Site<'_, E>, mode: Mode, seen: Option<u128>, old: u128) -> Tried<Grant> {
-        let op = door::enter_free(site, mode, ClaimWord(seen.or(site.hint()).unwrap_or(0)));
+        let op = site.by(self).enter(mode, ClaimWord(seen.or(site.hint()).unwrap_or(0)));
         let found = ClaimWord(old);
         if matched(&op, old) {
             site.left(old);

@@ -126,8 +126,7 @@ impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
         if !self.is_over {
-            // Nobody is there to be told; a region that is gone has nothing to release.
-            let _ = self.handle.name.release(self.mode);
+            self.handle.name.let_go(self.mode);
         }
     }
 }

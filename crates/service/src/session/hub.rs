@@ -107,7 +107,7 @@ impl Hub {
         if !is_used {
             names.remove(&name.text);
             drop(names);
-            name.let_go();
+            name.forget_place();
         }
     }
 

@@ -452,8 +452,7 @@ impl Drop for Acquire {
         };
         self.stop_watching();
         if let Some(Outcome::Granted(_)) = outcome {
-            // Nobody is there to be told how it went.
-            let _ = name.release(*mode);
+            name.let_go(*mode);
         }
     }
 }

@@ -340,7 +340,7 @@ impl Name {
     }
 
     /// Nobody uses the name any more: its idle place goes back.
-    pub(super) fn let_go(&self) {
+    pub(super) fn forget_place(&self) {
         let mut line = self.line();
         if std::mem::take(&mut line.keeps) {
             self.hub.pool.keep_no_more();
@@ -429,7 +429,7 @@ fn close(place: &mut Place, is_seen: bool) -> Result<Closed, Fault> {
 }
 
 fn is_awaited(word: u128) -> bool {
-    lock_protocol().is_awaited(word)
+    lock_protocol(false).is_awaited(word)
 }
 
 impl After {
@@ -527,6 +527,31 @@ impl Name {
             return Ok(());
         }
         Err(self.lost_hold(LostReason::without(&self.hub.region)))
+    }
+
+    /// Releases a hold of which nobody asks how that went.
+    #[inline]
+    pub(super) fn let_go(self: &Arc<Self>, mode: Mode) {
+        if !self.hub.region.is_far() || !self.release_unasked(mode) {
+            // Nobody is there to be told; a region that is gone has nothing to release.
+            let _ = self.release(mode);
+        }
+    }
+
+    /// Releases a hold without a round trip, if nothing has to be done behind it.
+    #[cold]
+    fn release_unasked(&self, mode: Mode) -> bool {
+        if mode != Mode::Exclusive || self.hub.is_forked() {
+            return false;
+        }
+        let mut line = self.line();
+        let is_last = line.waiters.is_empty() && line.hold == Hold::Alone && line.keeps;
+        let place = line.place.as_mut().filter(|_| is_last);
+        let is_released = place.is_some_and(|place| place.seat.close_unasked());
+        if is_released {
+            line.hold = Hold::Nothing;
+        }
+        is_released
     }
 
     #[inline(always)]

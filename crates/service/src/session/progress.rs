@@ -309,7 +309,8 @@ impl Worker {
                 self.hub.give_range_back(Box::new(Place::new(lane, kind, origin, tether)));
             } else {
                 self.hub.pool.admit(id);
-                self.hub.give_back(Box::new(Place::new(lane, lock_protocol(), origin, tether)));
+                let kind = lock_protocol(region.is_far());
+                self.hub.give_back(Box::new(Place::new(lane, kind, origin, tether)));
             }
         }
         Ok(())

@@ -4,13 +4,14 @@ pub(crate) mod rows;
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 /// Longer than anything here is waited for.
 const LIMIT: Duration = Duration::from_secs(3);
 
 pub(crate) const MAGIC: &[u8; 8] = b"farlock\x01";
-pub(crate) const VERSION: [u8; 2] = [2, 0];
+pub(crate) const VERSION: [u8; 2] = [3, 0];
 
 /// Kinds of what clients send.
 pub(crate) const HELLO: u8 = 1;
@@ -53,14 +54,16 @@ pub(crate) fn text(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u16).to_le_bytes(), text].concat()
 }
 
-/// The boot of this kernel, as a client under it says it.
-pub(crate) fn boot() -> [u8; 16] {
+/// The boot of this kernel and the namespace of this process, as a client of it says them.
+pub(crate) fn home() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap().to_le_bytes()
+    let boot = u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap();
+    let namespace = std::fs::metadata("/proc/self/ns/pid").unwrap().ino();
+    (boot ^ u128::from(namespace)).to_le_bytes()
 }
 
 pub(crate) fn hello(region: &str) -> Vec<u8> {
-    body(HELLO, &[MAGIC, &VERSION, &text(region.as_bytes()), &boot()])
+    body(HELLO, &[MAGIC, &VERSION, &text(region.as_bytes()), &home()])
 }
 
 pub(crate) fn attach(lane: u32) -> Vec<u8> {

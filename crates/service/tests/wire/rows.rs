@@ -66,8 +66,11 @@ fn send(index: u16, incarnation: u16, slot: u8) -> Vec<u8> {
     framed(&verb(SEND, &[&to.to_le_bytes(), &[1; 32]]))
 }
 
+/// The version that is spoken.
+const SPOKEN: u16 = u16::from_le_bytes(VERSION);
+
 fn hello_of(magic: &[u8; 8], version: u16, name: &[u8]) -> Vec<u8> {
-    framed(&body(HELLO, &[magic, &version.to_le_bytes(), name, &boot()]))
+    framed(&body(HELLO, &[magic, &version.to_le_bytes(), name, &home()]))
 }
 
 fn tether(magic: &[u8; 8], version: u16, secret: u128) -> Vec<u8> {
@@ -75,7 +78,13 @@ fn tether(magic: &[u8; 8], version: u16, secret: u128) -> Vec<u8> {
 }
 
 fn resumption(secret: u128, name: &[u8]) -> Vec<u8> {
-    framed(&body(RESUME, &[MAGIC, &VERSION, &text(name), &boot(), &secret.to_le_bytes()]))
+    framed(&body(RESUME, &[MAGIC, &VERSION, &text(name), &home(), &secret.to_le_bytes()]))
+}
+
+/// An addition of which only a failure is told, and more.
+fn unsignalled(addr: u64, more: &[u8]) -> Vec<u8> {
+    let add = [&[FAA64][..], &addr.to_le_bytes(), &[1; 8]].concat();
+    body(VERBS, &[LANE, &[9, 0, 0, 0], &[255], &add, more])
 }
 
 fn call(fields: &[u8]) -> Vec<u8> {
@@ -140,7 +149,7 @@ pub(crate) const ROWS: &[Row] = &[
         HangsUp,
     ),
     // Greetings.
-    ("another magic", Fresh, |_| hello_of(b"farlock\x02", 2, &text(b"default")), HangsUp),
+    ("another magic", Fresh, |_| hello_of(b"farlock\x02", SPOKEN, &text(b"default")), HangsUp),
     ("version 0", Fresh, |_| hello_of(MAGIC, 0, &text(b"default")), Declines("speaks version")),
     (
         "version 65535",
@@ -148,23 +157,28 @@ pub(crate) const ROWS: &[Row] = &[
         |_| hello_of(MAGIC, !0, &text(b"default")),
         Declines("speaks version"),
     ),
-    ("another region", Fresh, |_| hello_of(MAGIC, 2, &text(b"other")), Declines("another region")),
-    ("no region", Fresh, |_| hello_of(MAGIC, 2, &text(b"")), Declines("another region")),
+    (
+        "another region",
+        Fresh,
+        |_| hello_of(MAGIC, SPOKEN, &text(b"other")),
+        Declines("another region"),
+    ),
+    ("no region", Fresh, |_| hello_of(MAGIC, SPOKEN, &text(b"")), Declines("another region")),
     (
         "a region's path",
         Fresh,
-        |_| hello_of(MAGIC, 2, &text(b"../default")),
+        |_| hello_of(MAGIC, SPOKEN, &text(b"../default")),
         Declines("another region"),
     ),
     (
         "a name with NUL",
         Fresh,
-        |_| hello_of(MAGIC, 2, &text(b"default\0")),
+        |_| hello_of(MAGIC, SPOKEN, &text(b"default\0")),
         Declines("another region"),
     ),
-    ("a name that is no UTF-8", Fresh, |_| hello_of(MAGIC, 2, &text(b"def\xffault")), HangsUp),
-    ("a name beyond its frame", Fresh, |_| hello_of(MAGIC, 2, b"\xff\xffdefault"), HangsUp),
-    ("a greeting too long by one", Fresh, |_| hello_of(MAGIC, 2, b"\x01\x00ab"), HangsUp),
+    ("a name that is no UTF-8", Fresh, |_| hello_of(MAGIC, SPOKEN, &text(b"def\xffault")), HangsUp),
+    ("a name beyond its frame", Fresh, |_| hello_of(MAGIC, SPOKEN, b"\xff\xffdefault"), HangsUp),
+    ("a greeting too long by one", Fresh, |_| hello_of(MAGIC, SPOKEN, b"\x01\x00ab"), HangsUp),
     ("a lane before a hello", Fresh, |_| framed(&attach(0)), HangsUp),
     ("an end before a hello", Fresh, |_| framed(&body(DETACH, &[LANE])), HangsUp),
     ("a verb before a hello", Fresh, |region| add(region.heap), HangsUp),
@@ -182,11 +196,11 @@ pub(crate) const ROWS: &[Row] = &[
     ("a hello again", Greeted, |_| framed(&hello("default")), HangsUp),
     ("another hello", Seated, |_| framed(&hello("other")), HangsUp),
     // Tethers.
-    ("a tether of another magic", Fresh, |_| tether(b"farlock\x02", 2, 7), HangsUp),
+    ("a tether of another magic", Fresh, |_| tether(b"farlock\x02", SPOKEN, 7), HangsUp),
     ("a tether of another version", Fresh, |_| tether(MAGIC, 9, 7), Declines("speaks version")),
-    ("a tether of no lane", Fresh, |_| tether(MAGIC, 2, 7), Declines("no such tether")),
-    ("a tether with secret 0", Fresh, |_| tether(MAGIC, 2, 0), Declines("no such tether")),
-    ("a tether behind a hello", Greeted, |_| tether(MAGIC, 2, 7), HangsUp),
+    ("a tether of no lane", Fresh, |_| tether(MAGIC, SPOKEN, 7), Declines("no such tether")),
+    ("a tether with secret 0", Fresh, |_| tether(MAGIC, SPOKEN, 0), Declines("no such tether")),
+    ("a tether behind a hello", Greeted, |_| tether(MAGIC, SPOKEN, 7), HangsUp),
     (
         "too many tethers",
         Seated,
@@ -320,6 +334,24 @@ pub(crate) const ROWS: &[Row] = &[
         HangsUp,
     ),
     ("a chain of 255", Seated, |_| framed(&body(VERBS, &[LANE, LANE, &[255]])), HangsUp),
+    (
+        "a verb that is unsignalled, and a byte",
+        Seated,
+        |region| framed(&unsignalled(region.heap, &[0])),
+        HangsUp,
+    ),
+    (
+        "a verb that is unsignalled",
+        Seated,
+        |region| framed(&unsignalled(region.heap, &[])),
+        SaysNothing,
+    ),
+    (
+        "a verb that is unsignalled, nowhere",
+        Seated,
+        |_| framed(&unsignalled(u64::MAX - 7, &[])),
+        Refuses(OUT_OF_BOUNDS),
+    ),
     (
         "a chain of 2 with one link",
         Seated,

@@ -28,7 +28,8 @@ use crate::addr::{EndpointId, Slot};
 use crate::endpoint::{Envelope, Nanos};
 use crate::error::{ConnectError, Garbled};
 use crate::shm::serving::Owner;
-use crate::tcp::clock::{boot_id, boot_time};
+use crate::tcp::clock::boot_time;
+use crate::tcp::home::home_id;
 use crate::tcp::silence::keep_alive;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::ClientTls;
@@ -670,7 +671,7 @@ fn put_lane(out: &mut Vec<u8>, lane: u32, next_mail: &[u64]) {
 fn resumption(region: &str, secret: u128) -> Vec<u8> {
     let mut hello = Vec::new();
     let mut frame = Framing::new(&mut hello, request::RESUME);
-    frame.u64(MAGIC).u16(VERSION).text(region).u128(boot_id()).u128(secret).end();
+    frame.u64(MAGIC).u16(VERSION).text(region).u128(home_id()).u128(secret).end();
     hello
 }
 

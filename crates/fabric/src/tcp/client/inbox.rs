@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use super::bell::Unparker;
 use super::log::Log;
+use super::ticket::is_unsignalled;
 use crate::addr::Slot;
 use crate::endpoint::{Envelope, Woken};
 use crate::error::Fault;
@@ -49,6 +50,8 @@ pub(super) struct Arrivals {
     pub(super) is_fresh: bool,
     /// The channel is over, or the lane is dead.
     pub(super) is_over: bool,
+    /// A verb that was unsignalled has failed: nobody knows what its caller takes for done.
+    pub(super) has_failed: bool,
     /// Tasks that wait for anything here.
     pub(super) wakers: Vec<Waker>,
     /// The sleep of the thread that waits for anything here.
@@ -97,6 +100,10 @@ impl Arrivals {
     /// A verb completed; nothing is kept of one that was abandoned.
     pub(super) fn complete(&mut self, ticket: u32, done: Done) {
         self.log.answered(ticket);
+        if is_unsignalled(ticket) {
+            self.has_failed = true;
+            return;
+        }
         match self.abandoned.iter().position(|abandoned| *abandoned == ticket) {
             Some(at) => drop(self.abandoned.swap_remove(at)),
             None => self.done.push((ticket, done)),

@@ -9,6 +9,8 @@ use std::task::{Context, Poll};
 use super::bell::Unparker;
 use super::channel::Channel;
 use super::inbox::{Arrivals, Done, Inbox};
+use super::riding::Riding;
+use super::ticket;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{
     Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, NotSend, Park, Posted, RECORD_WORDS,
@@ -18,7 +20,9 @@ use crate::error::{Fault, Garbled};
 use crate::hook::Hook;
 use crate::results::Results;
 use crate::tcp::clock::boot_time;
-use crate::tcp::wire::{Ended, Fields, put_ids, put_link, put_watch, request, take_end};
+use crate::tcp::wire::{
+    Ended, Fields, UNSIGNALLED, put_ids, put_link, put_watch, request, take_end,
+};
 use crate::verb::{CHAIN_MAX, Link, Verb, WORDS_MAX};
 
 /// How long what a lane was told of a peer's life counts as fresh.
@@ -26,12 +30,6 @@ const FRESH_NS: Nanos = 2_000_000;
 
 /// Peers of whose lives it is asked in one go.
 const ASKED_MAX: usize = 64;
-
-/// How far tickets lie apart. Its remainder says how many links a chain has, and of a single verb
-/// 0: so an end of another length is not taken for its own.
-const TICKET_STEP: u32 = 64;
-
-const _: () = assert!(CHAIN_MAX < TICKET_STEP as usize);
 
 /// An endpoint over TCP that may be moved from thread to thread. It lives as long as its
 /// [`TcpKeeper`] and the connection.
@@ -62,6 +60,7 @@ pub struct TcpLane {
     has_published: Cell<bool>,
     /// Whether a completion was looked for in vain since anything was sent.
     has_looked: Cell<bool>,
+    riding: Riding,
 }
 
 /// A wait that is pending.
@@ -154,6 +153,7 @@ impl TcpLane {
             untold: Cell::new(0),
             has_published: Cell::new(false),
             has_looked: Cell::new(false),
+            riding: Riding::default(),
         }
     }
 
@@ -165,26 +165,40 @@ impl TcpLane {
         &self.channel
     }
 
-    fn is_over(&self) -> bool {
-        self.inbox.state().is_over || self.channel.is_over()
-    }
-
     /// Posts verbs; `is_chain` if what they end with is asked for link by link.
     fn post_all(&self, links: &[Link<'_>], is_chain: bool) -> Posted {
-        if self.is_over() {
-            return Posted::Done(Err(Fault::Revoked));
+        if let Some(fault) = self.refusal() {
+            return Posted::Done(Err(fault));
         }
+        self.riding.follows(boot_time);
         let asked_for = if is_chain { links.len() as u8 } else { 0 };
-        let ticket = self.next_ticket.get() | u32::from(asked_for);
-        self.next_ticket.set(self.next_ticket.get().wrapping_add(TICKET_STEP));
+        let ticket = self.say(links, asked_for.into(), asked_for);
         self.under_way.set(self.under_way.get() + 1);
+        self.has_looked.set(false);
+        Posted::Pending(Ticket(ticket.into()))
+    }
+
+    /// Why no verb can be posted any more.
+    fn refusal(&self) -> Option<Fault> {
+        let state = self.inbox.state();
+        let (is_over, has_failed) = (state.is_over, state.has_failed);
+        drop(state);
+        match is_over || self.channel.is_over() {
+            true => Some(Fault::Revoked),
+            false => has_failed.then_some(Fault::Lost),
+        }
+    }
+
+    /// Says verbs of which so much is asked. Returns their ticket.
+    fn say(&self, links: &[Link<'_>], remainder: u32, asked_for: u8) -> u32 {
+        let ticket = self.next_ticket.get() | remainder;
+        self.next_ticket.set(self.next_ticket.get().wrapping_add(ticket::STEP));
         self.channel.say(request::VERBS, |frame| {
             frame.u32(self.number).u32(ticket).u8(asked_for);
             links.iter().for_each(|link| put_link(frame, link));
             self.inbox.state().log.post(ticket, frame);
         });
-        self.has_looked.set(false);
-        Posted::Pending(Ticket(ticket.into()))
+        ticket
     }
 
     /// Blocks until what was posted has completed.
@@ -231,7 +245,7 @@ impl TcpLane {
 
     /// What a completion brought is the lane's now.
     fn settle(&self, ticket: u32, done: Done) -> Result<(), Fault> {
-        let asked_for = (ticket % TICKET_STEP) as u8;
+        let asked_for = (ticket % ticket::STEP) as u8;
         match done {
             Done::Old(status, old) if asked_for == 0 => {
                 self.results.set_old(old);
@@ -396,6 +410,7 @@ impl Endpoint for TcpLane {
     const WATCHES_MEMORY: bool = true;
     const LOOKS_AROUND_CHEAPLY: bool = false;
     const SHARES_PROCESSORS: bool = false;
+    const KEEPS_ORDER: bool = true;
 
     fn id(&self) -> EndpointId {
         self.id
@@ -442,6 +457,19 @@ impl Endpoint for TcpLane {
         }
         drop(state);
         self.flush();
+    }
+
+    fn post_unsignalled(&self, verb: Verb<'_>, may_lie: bool) {
+        if self.refusal().is_some() {
+            return;
+        }
+        self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED);
+        if self.riding.is_likely() && may_lie {
+            self.channel.flush_soon();
+        } else {
+            self.flush();
+        }
+        self.riding.begins(boot_time());
     }
 
     fn old(&self) -> u128 {

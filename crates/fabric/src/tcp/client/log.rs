@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::ticket::is_unsignalled;
 use crate::addr::Slot;
 use crate::endpoint::RECORD_WORDS;
 use crate::tcp::wire::{Framing, request};
@@ -22,6 +23,12 @@ pub(super) struct Log {
 struct Said {
     frame: Vec<u8>,
     what: What,
+}
+
+impl Said {
+    fn is_unsignalled(&self) -> bool {
+        matches!(self.what, What::Verbs { ticket } if is_unsignalled(ticket))
+    }
 }
 
 #[derive(Debug)]
@@ -55,12 +62,16 @@ impl Log {
         self.said.push_back(Said { frame: copy, what });
     }
 
-    /// A verb was answered.
+    /// A verb was answered, and so all unsignalled ones were executed that were posted before.
     pub(super) fn answered(&mut self, ticket: u32) {
         let is_it = |said: &Said| matches!(said.what, What::Verbs { ticket: t } if t == ticket);
         let Some(at) = self.said.iter().position(is_it) else { return };
-        let verbs = self.said.remove(at);
-        self.spare.extend(verbs.map(|said| said.frame));
+        for place in (0..=at).rev() {
+            let is_over = |said: &Said| said.is_unsignalled() || place == at;
+            if self.said.get(place).is_some_and(is_over) {
+                self.spare.extend(self.said.remove(place).map(|said| said.frame));
+            }
+        }
         while let Some(What::Published { slot, word, value }) = self.said.front().map(|s| &s.what) {
             self.records[*slot][*word] = *value;
             self.spare.extend(self.said.pop_front().map(|said| said.frame));
@@ -82,6 +93,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::client::ticket;
 
     #[test]
     fn what_is_said_again_is_what_was_not_answered_in_its_order() {
@@ -111,5 +123,11 @@ mod tests {
         log.answered(8);
         say(&mut log, request::PUBLISH, None, 6);
         assert_eq!((log.records[0][3], last_words(&log)), (6, vec![]));
+        say(&mut log, request::VERBS, Some(64 + ticket::UNSIGNALLED), 7);
+        say(&mut log, request::PUBLISH, None, 8);
+        say(&mut log, request::VERBS, Some(128), 9);
+        assert_eq!((log.records[0][3], last_words(&log)), (6, vec![7, 8, 9]));
+        log.answered(128);
+        assert_eq!((log.records[0][3], last_words(&log)), (8, vec![]));
     }
 }

@@ -10,6 +10,8 @@ mod inbox;
 mod lane;
 mod log;
 mod remote;
+mod riding;
+mod ticket;
 
 pub use at_once::AtOnce;
 pub(super) use bell::Interrupt;

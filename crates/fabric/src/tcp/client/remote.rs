@@ -15,7 +15,8 @@ use crate::addr::Addr;
 use crate::connection::{Connection, Origin, Peer};
 use crate::error::ConnectError;
 use crate::shm::serving::Owner;
-use crate::tcp::clock::{boot_id, boot_time};
+use crate::tcp::clock::boot_time;
+use crate::tcp::home::home_id;
 use crate::tcp::silence::keep_alive;
 use crate::tcp::tls::ClientTls;
 use crate::tcp::wire::{Framing, MAGIC, VERSION, reply, request, visible};
@@ -59,7 +60,7 @@ impl Remote {
         let unreachable = |source| ConnectError::Unreachable { server: server.to_owned(), source };
         let mut hello = Vec::new();
         let mut frame = Framing::new(&mut hello, request::HELLO);
-        frame.u64(MAGIC).u16(VERSION).text(region).u128(boot_id()).end();
+        frame.u64(MAGIC).u16(VERSION).text(region).u128(home_id()).end();
         let asked_at = boot_time();
         let (stream, greeting, rest) = greet(tls, server, &hello, PATIENCE)?;
         let facts = read_greeting(&greeting, server, asked_at)?;

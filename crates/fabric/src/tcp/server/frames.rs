@@ -6,10 +6,10 @@ use crate::endpoint::{Endpoint, Posted};
 use crate::error::{ConnectError, Fault, Garbled, chain};
 use crate::shm::serving::{Before, Lease, LeasedEndpoint, Owner};
 use crate::tcp::client::put_peer;
-use crate::tcp::clock::boot_id;
+use crate::tcp::home::home_id;
 use crate::tcp::wire::{
-    self, Fields, Framing, MAGIC, VERSION, call, put_end, reply, request, status_code, status_of,
-    take_link, take_watch,
+    self, Fields, Framing, MAGIC, UNSIGNALLED, VERSION, call, put_end, reply, request, status_code,
+    status_of, take_link, take_watch,
 };
 use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX};
 
@@ -93,12 +93,12 @@ impl Executor {
     ) -> Result<usize, HangUp> {
         let (magic, version) = (fields.u64()?, fields.u16()?);
         check_greeting(guest, magic, version)?;
-        let (name, boot) = (fields.text()?, fields.u128()?);
+        let (name, home) = (fields.text()?, fields.u128()?);
         rest(*fields)?;
         check_right(guest, name)?;
-        // From another kernel it came by a tunnel, whose end is not the client's.
-        let is_one_kernel = boot != 0 && boot == boot_id();
-        guest.lease.is_by_connection &= is_one_kernel || self.limits.closed != Closed::Auto;
+        // From another home it came by a tunnel, whose end is not the client's.
+        let is_one_home = home != 0 && home == home_id();
+        guest.lease.is_by_connection &= is_one_home || self.limits.closed != Closed::Auto;
         self.served_by_name(name).map_err(|error| HangUp::Declined(chain(&error)))
     }
 
@@ -203,7 +203,23 @@ impl Executor {
         Ok(())
     }
 
-    /// Executes a verb or chain, tells the lane what it must know by then, and how it ended.
+    /// Whether a verb, or as many links, do nothing but read. Nothing of them is executed before all
+    /// are understood.
+    fn check_links(&mut self, mut fields: Fields<'_>, count: u8) -> Result<bool, HangUp> {
+        if usize::from(count) > CHAIN_MAX {
+            return Err(HangUp::Garbled);
+        }
+        let mut only_reads = true;
+        for _ in 0..count.max(1) {
+            let link = take_link(&mut fields, &mut self.data)?;
+            only_reads &= matches!(link.verb, Verb::Read { .. });
+        }
+        fields.end()?;
+        Ok(only_reads)
+    }
+
+    /// Executes a verb or chain, tells the lane what it must know by then, and how it ended: that
+    /// only if it failed where it is unsignalled.
     fn execute(
         &mut self,
         number: usize,
@@ -212,16 +228,9 @@ impl Executor {
         lane: u32,
         mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
-        let (ticket, count) = (fields.u32()?, fields.u8()?);
-        if usize::from(count) > CHAIN_MAX {
-            return Err(HangUp::Garbled);
-        }
-        let (mut checked, mut only_reads) = (fields, true);
-        for _ in 0..count.max(1) {
-            let link = take_link(&mut checked, &mut self.data)?;
-            only_reads &= matches!(link.verb, Verb::Read { .. });
-        }
-        checked.end()?;
+        let (ticket, asked_for) = (fields.u32()?, fields.u8()?);
+        let (is_signalled, count) = (asked_for != UNSIGNALLED, asked_for % UNSIGNALLED);
+        let only_reads = self.check_links(fields, count)?;
         // A lane that has gone hears nothing.
         let Some(seat) = guest.seats.get(&lane) else { return Ok(()) };
         let endpoint = &seat.endpoint;
@@ -232,17 +241,25 @@ impl Executor {
             (std::mem::take(&mut self.data), std::mem::take(&mut self.answer));
         let mut answer = Framing::new(&mut bytes, reply::DONE);
         answer.u32(lane).u32(ticket).u8(count);
+        let mut ended = Ok(());
         for _ in 0..count.max(1) {
             let verb = take_link(&mut fields, &mut data)?.verb;
-            match before {
+            ended = match before {
                 Before::Nothing => {
                     let ended = self.execute_verb(endpoint, &verb, &mut answer);
                     endpoint.end_verb(status_code(ended), endpoint.old());
+                    ended
                 }
                 Before::Ended(code, old) if count == 0 => {
-                    put_end(&mut answer, &verb, status_of(code)?, old, &[]);
+                    let ended = status_of(code)?;
+                    put_end(&mut answer, &verb, ended, old, &[]);
+                    ended
                 }
-                _ => put_end(&mut answer, &verb, Err(Fault::Lost), 0, &[]),
+                Before::Past if !is_signalled => Ok(()),
+                _ => {
+                    put_end(&mut answer, &verb, Err(Fault::Lost), 0, &[]);
+                    Err(Fault::Lost)
+                }
             }
         }
         answer.end();
@@ -252,10 +269,12 @@ impl Executor {
             self.forward_sent(region, number, guest);
         }
         let out = &mut self.outs[number].bytes;
-        if let Some(seat) = guest.seats.get_mut(&lane) {
+        if is_signalled && let Some(seat) = guest.seats.get_mut(&lane) {
             seat.forward_mail(lane, out);
         }
-        out.extend_from_slice(&bytes);
+        if is_signalled || ended.is_err() {
+            out.extend_from_slice(&bytes);
+        }
         bytes.clear();
         self.answer = bytes;
         self.touch(number);

@@ -9,6 +9,7 @@ use rustix::net::RecvFlags;
 use crate::addr::Slot;
 use crate::endpoint::{Endpoint, Nanos, Patience, Wait, WaitState, Woken};
 use crate::shm::serving::LeasedEndpoint;
+use crate::tcp::server::limits::Closed;
 use crate::tcp::stream::Stream;
 use crate::tcp::wire::{Framing, Watch, reply};
 
@@ -59,6 +60,15 @@ impl Guest {
     /// Whether its connection is over, and its lease or its tethers keep what it has.
     pub(super) fn is_away(&self) -> bool {
         self.stream.is_none()
+    }
+
+    /// Whether the end of its connection is its own. What stands between, also on this host, can
+    /// close it too: `Auto` believes it of a process that is seen to be gone.
+    pub(super) fn is_ended_by_connection(&self, closed: Closed) -> bool {
+        let is_gone = |seat: &Seat| seat.endpoint.shown_process().is_gone();
+        let is_believed =
+            || closed != Closed::Auto || self.seats.values().next().is_none_or(is_gone);
+        self.lease.is_by_connection && is_believed()
     }
 
     /// Its lease begins anew.

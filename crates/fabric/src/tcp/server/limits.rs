@@ -11,8 +11,8 @@ pub(super) type Opener = Box<dyn FnMut(&str) -> Result<Host, ConnectError> + Sen
 /// What the end of a connection says of the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Closed {
-    /// That it is dead, where it came by the loopback interface from a client under the same
-    /// kernel, so by no tunnel; elsewhere nothing.
+    /// That it is dead, where it came by the loopback interface and its process, in the server's
+    /// own namespace, is seen to be gone; elsewhere nothing.
     #[default]
     Auto,
     /// That it is dead. Its locks are others' to have then, and where what lies between closed the

@@ -33,6 +33,7 @@ impl Executor {
             self.part(number, guest);
             return self.let_go(tethered);
         }
+        guest.lease.is_by_connection = guest.is_ended_by_connection(self.limits.closed);
         if guest.lease.is_by_connection {
             self.detach_if(number, &mut guest, |seat| !seat.is_tethered() && !seat.is_in_doubt());
             guest.seats.values().for_each(|seat| seat.endpoint.show_orphaned());

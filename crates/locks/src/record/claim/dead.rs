@@ -303,7 +303,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
                 }
             };
             let op = match line {
-                Line::Nobody => enter_free(&self, mode, seen),
+                Line::Nobody => self.enter(mode, seen),
                 Line::Dead => take_over(&self, mode, seen),
                 Line::Waits(_) if steps == PASS_OVER_NS.len() => pass_over(&self, mode, seen),
                 Line::Waits(waiters) => {

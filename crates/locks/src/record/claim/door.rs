@@ -57,6 +57,16 @@ pub(super) fn enter_free<E: WideAtomics>(
     }
 }
 
+/// The verb by which a writer claims a lock that nobody holds or awaits, and gets in no line.
+fn enter_outside<E: WideAtomics>(site: &Site<'_, E>) -> MaskedCas<u128> {
+    MaskedCas {
+        compare: 0,
+        compare_mask: HELD_MASK | ClaimWord::TAIL.mask(),
+        swap: ClaimWord::HOLDER.place(name_of(site.me.endpoint)),
+        swap_mask: ClaimWord::HOLDER.mask(),
+    }
+}
+
 /// The verb that claims a lock that nobody holds, past those in line, where its count is as seen.
 #[inline(always)]
 pub(super) fn pass<E: WideAtomics>(
@@ -105,11 +115,27 @@ impl Claim {
 }
 
 impl<E: WideAtomics> Protocol<'_, E, Claim> {
+    /// Whether this endpoint claims a free lock outside of its line.
+    #[inline(always)]
+    fn is_outside(self) -> bool {
+        let step = self.rules.outside;
+        step != 0 && self.me.endpoint.index.is_multiple_of(step)
+    }
+
+    /// The verb that claims a lock that nobody holds or awaits.
+    #[inline(always)]
+    pub(super) fn enter(self, mode: Mode, seen: ClaimWord) -> MaskedCas<u128> {
+        match mode {
+            Mode::Exclusive if self.is_outside() => enter_outside(&self),
+            _ => enter_free(&self, mode, seen),
+        }
+    }
+
     /// The verb by which a newcomer claims a lock whose word is `seen`, if it need not get in line.
     #[inline(always)]
     fn way_in(self, mode: Mode, seen: ClaimWord) -> Option<MaskedCas<u128>> {
         if seen.tail() == 0 {
-            return seen.is_free_for(mode).then(|| enter_free(&self, mode, seen));
+            return seen.is_free_for(mode).then(|| self.enter(mode, seen));
         }
         let may_pass = seen.0 & HELD_MASK == 0 && !self.rules.is_closed_at(seen.count());
         may_pass.then(|| pass(&self, mode, seen))
@@ -135,7 +161,7 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         }
         let op = match self.expects(mode) {
             (seen, true) => pass(&self, mode, seen),
-            (seen, false) => enter_free(&self, mode, seen),
+            (seen, false) => self.enter(mode, seen),
         };
         Verb::MaskedCas128 { addr, op, hint }
     }
@@ -150,6 +176,10 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         match self.expects(mode) {
             (seen, true) => {
                 let op = pass(&self, mode, seen);
+                self.endpoint.post(Verb::MaskedCas128 { addr, op, hint })
+            }
+            (seen, false) if self.is_outside() => {
+                let op = self.enter(mode, seen);
                 self.endpoint.post(Verb::MaskedCas128 { addr, op, hint })
             }
             (seen, false) => {
@@ -168,6 +198,10 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         match self.expects(mode) {
             (seen, true) => {
                 let op = pass(&self, mode, seen);
+                matched(&op, found).then(|| granted(&self, mode, &op, found))
+            }
+            (seen, false) if self.is_outside() => {
+                let op = self.enter(mode, seen);
                 matched(&op, found).then(|| granted(&self, mode, &op, found))
             }
             (seen, false) => {

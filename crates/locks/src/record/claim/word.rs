@@ -17,7 +17,7 @@ word! {
         /// Which of the times that it stood in line this is of the tail's; wraps.
         TURN turn: 6 => width::LINES,
         /// The last in line: a packed mailbox, or nobody. A writer that found the lock free is the
-        /// first and last in line while it holds.
+        /// first and last in line while it holds, or stands outside of it.
         TAIL tail: 40,
         /// Releases, of readers and writers.
         COUNT count: 48 => width::COUNT,
@@ -133,6 +133,10 @@ pub struct Claim {
     /// How often a newcomer gives its processor up before it gets in line. `None`: 5 times where
     /// every verb completes at once, else never.
     pub newcomer_yields: Option<u8>,
+    /// Of the endpoints those whose index is a multiple of this, if it is not 0, claim a lock that
+    /// they find free outside of its line. Then their release is one verb, whatever it finds, and
+    /// who comes meanwhile is the first in line and watches the word.
+    pub outside: u16,
     /// The pause between two reads where a wait cannot watch memory, in nanoseconds.
     pub poll_ns: Nanos,
     /// How waits spend their time where the back end has a choice.
@@ -141,7 +145,13 @@ pub struct Claim {
 
 impl Default for Claim {
     fn default() -> Self {
-        Self { bypass: 0, newcomer_yields: None, poll_ns: POLL_NS, patience: Patience::DEFAULT }
+        Self {
+            bypass: 0,
+            newcomer_yields: None,
+            outside: 0,
+            poll_ns: POLL_NS,
+            patience: Patience::DEFAULT,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::addr::{Addr, Slot};
 use crate::endpoint::RECORD_WORDS;
 use crate::fuzz::{Fuzzer, executions, within};
 use crate::shm::{Host, Options, Region};
-use crate::tcp::clock::boot_id;
+use crate::tcp::home::home_id;
 use crate::tcp::wire::{
     FRAME_MAX, Fields, MAGIC, VERSION, body, call, put_ids, put_link, put_watch, request,
 };
@@ -32,7 +32,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
 }
 
 fn hello() -> Vec<u8> {
-    body(request::HELLO, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(boot_id()))
+    body(request::HELLO, |frame| frame.u64(MAGIC).u16(VERSION).text("region").u128(home_id()))
 }
 
 fn attach(lane: u32) -> Vec<u8> {

@@ -172,7 +172,13 @@ pub(crate) const CI: &[Step] = &[
         name: "figures",
         title: "every kind of measurement runs, and judges rightly",
         cap_minutes: 1,
-        commands: &["xtask figures"],
+        commands: &[
+            "xtask figures",
+            lab!(
+                "served --systems served,redis,memory,memory-served --seconds 0.05 \
+                 --rounds 1 --json"
+            ),
+        ],
         ..PLAIN
     },
     Step {
@@ -186,7 +192,9 @@ pub(crate) const CI: &[Step] = &[
             lab!("storm --face range-command --kills 60 --stops 60 --json"),
             lab!("storm --face range --kills 600 --stops 600 --json"),
             lab!("storm --face session --served --kills 200 --stops 200 --json"),
-            lab!("storm --face session --served --kills 60 --stops 60 --restarts 80 --json"),
+            lab!(
+                "storm --face session --served --kills 60 --stops 40 --restarts 60 --cuts 40 --json"
+            ),
             lab!("storm --face kv --kills 200 --stops 200 --json"),
         ],
         ..PLAIN
@@ -495,9 +503,10 @@ pub(crate) const NIGHTLY: &[Step] = &[
     },
     Step {
         name: "connections",
-        title: "10,000 connections that say nothing and 1,000 that do cost a server what they may",
-        cap_minutes: 5,
-        commands: &[lab!("connections --json")],
+        title: "10,000 connections that say nothing and 1,000 that do cost a server what they may; \
+                restarts under 500 sessions",
+        cap_minutes: 6,
+        commands: &[lab!("connections --json"), lab!("restarts --json")],
         ..PLAIN
     },
     Step {
@@ -516,6 +525,10 @@ pub(crate) const NIGHTLY: &[Step] = &[
             "cargo build --release --quiet --bin farlock",
             lab!("storm --face command --kills 2000 --stops 2000 --seed 2 --json"),
             lab!("storm --face session --kills 10000 --stops 10000 --seed 2 --json"),
+            lab!(
+                "storm --face session --served --kills 500 --stops 500 --restarts 500 --cuts 500 \
+                 --seed 2 --json"
+            ),
             lab!("storm --face range-command --kills 2000 --stops 2000 --seed 2 --json"),
             lab!("storm --face range --kills 10000 --stops 10000 --seed 2 --json"),
             lab!("storm --face kv --kills 5000 --stops 5000 --seed 2 --json"),

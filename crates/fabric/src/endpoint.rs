@@ -147,6 +147,14 @@ pub trait Endpoint: Sized + 'static {
     /// Posts one verb. Where [`Endpoint::COMPLETES_IN_POST`] it is done on return.
     fn post(&self, verb: Verb<'_>) -> Posted;
 
+    /// Posts one verb whose end nobody waits for soon. It need not be done on return, also where
+    /// [`Endpoint::COMPLETES_IN_POST`]: where that is a round trip it travels with what is posted
+    /// next, or a little later by itself.
+    #[inline(always)]
+    fn post_aside(&self, verb: Verb<'_>) -> Posted {
+        self.post(verb)
+    }
+
     /// Posts 1 to [`CHAIN_MAX`](crate::verb::CHAIN_MAX) verbs to one memory node with one doorbell.
     /// The chain completes when its last verb has, with its first fault; [`Endpoint::link`] tells
     /// each verb's own end. A fault does not stop the verbs after it.
@@ -161,8 +169,8 @@ pub trait Endpoint: Sized + 'static {
 
     /// Posts a single verb, which is no read, of which nobody will ask how it ended: unsignalled,
     /// in the terms of RDMA. Where it costs a round trip to know that, it costs none. It comes
-    /// before later verbs where the endpoint keeps order; if it failed, one of those may say so. If it
-    /// `may_lie` it may take effect some milliseconds late, to travel with the next verb.
+    /// before later verbs where the endpoint keeps order; if it failed, one of those may say so. If
+    /// it `may_lie` it may take effect some milliseconds late, to travel with the next verb.
     #[inline(always)]
     fn post_unsignalled(&self, verb: Verb<'_>, may_lie: bool) {
         let _ = may_lie;

@@ -3,6 +3,7 @@
 #![cfg(all(feature = "tcp", target_os = "linux"))]
 #![allow(clippy::unwrap_used)]
 
+mod frames;
 #[path = "shm_support/mod.rs"]
 mod support;
 #[cfg(feature = "tls")]
@@ -10,7 +11,6 @@ mod tls_support;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -21,9 +21,10 @@ use farlock_fabric::tcp::{
     AtOnce, ClientTls, Closed, Limits, Remote, Server, ServerTls, Stopper, TcpEndpoint,
 };
 use farlock_fabric::{
-    Addr, ConnectError, Connection, Endpoint, EndpointId, Fault, Mailbox, Park, Patience, Posted,
-    Slot, Verb, Wait, Woken, block_on,
+    Addr, ConnectError, Connection, Endpoint, Fault, Mailbox, Park, Patience, Posted, Slot, Verb,
+    Wait, Woken, block_on,
 };
+use frames::{attach, attach_as, attached, framed, hello, hello_from, own_home, read_frame};
 use support::TestDir;
 
 /// Less than the longest sleep, by which a waiter would find out that it was not woken.
@@ -638,10 +639,7 @@ fn the_end_of_a_tunnel_is_not_that_of_its_client() {
     for ((home, pid), lives) in homes.into_iter().zip([false, true, true, true]) {
         let mut stream = TcpStream::connect(&both.address).unwrap();
         stream.write_all(&[hello_from("any", home), attach_as(pid, 0)].concat()).unwrap();
-        let attached = std::iter::repeat_with(|| read_frame(&mut stream)).find(|f| f[0] == 3);
-        let attached = attached.unwrap();
-        let half = |at: usize| u16::from_le_bytes([attached[at], attached[at + 1]]);
-        let id = EndpointId { index: half(5), incarnation: half(7) };
+        let id = attached(&mut stream);
         assert!(both.region.is_alive(id));
         let begun = Instant::now();
         drop(stream);
@@ -653,6 +651,43 @@ fn the_end_of_a_tunnel_is_not_that_of_its_client() {
             std::thread::yield_now();
         }
     }
+}
+
+/// A client that finds a server slow gives its connection up and comes by another one: the end of
+/// the first is not that of the client.
+#[test]
+fn a_way_back_that_is_given_up_is_not_the_end_of_its_client() {
+    let both = Both::within("tcp-given-up", limits(Duration::from_secs(60), Closed::Auto));
+    let say = |frames: &[u8]| {
+        let mut stream = TcpStream::connect(&both.address).unwrap();
+        stream.write_all(frames).unwrap();
+        stream
+    };
+    // It is gone already, so the end of its connection is believed.
+    let nobody = i32::MAX as u32;
+    let mut first = say(&[hello_from("any", own_home()), attach_as(nobody, 0)].concat());
+    let welcome = read_frame(&mut first);
+    let id = attached(&mut first);
+    // The same again, but of one that comes back, and its secret.
+    let mut back = hello_from("any", own_home());
+    back[4] = 12;
+    let back = framed(&[&back[4..], &welcome[74..90]].concat());
+    let lives_behind = |stream: TcpStream| {
+        drop(stream);
+        // One that comes behind it is served after it.
+        drop(both.there());
+        both.region.is_alive(id)
+    };
+    for _ in 0..3 {
+        assert!(lives_behind(say(&back)), "it was not heard to be back");
+    }
+    let lane = [&[13][..], &[0; 4], &[0]].concat();
+    let mut last = say(&back);
+    assert_eq!(read_frame(&mut last)[0], 1, "it is back");
+    last.write_all(&[framed(&lane), framed(&[14, 0, 0, 0, 0]), attach_as(nobody, 1)].concat())
+        .unwrap();
+    assert!(attached(&mut last) != id && both.region.is_alive(id));
+    assert!(!lives_behind(last), "it was, and its connection is its life again");
 }
 
 /// The client knows it before those of the server's host, however long it is paused.
@@ -678,6 +713,51 @@ fn a_lease_ends_where_no_server_comes_back() {
         both.restart(|_| {});
         assert_eq!(block_on(&there, there.faa64(both.word(1), 1)), Err(Fault::Revoked), "for good");
     }
+}
+
+/// Passes everything on to the server, and what comes back as long as `is_deaf` is not set: from
+/// then on nothing does, of new connections neither.
+fn deafen(proxy: &TcpListener, server: &str, is_deaf: &'static AtomicBool) {
+    while let Ok((client, _)) = proxy.accept() {
+        let onward = TcpStream::connect(server).unwrap();
+        let pairs = [(&client, &onward, false), (&onward, &client, true)];
+        for (from, to, may_be_lost) in pairs {
+            let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count @ 1..) = from.read(&mut bytes) {
+                    if !(may_be_lost && is_deaf.load(Ordering::SeqCst)) {
+                        let _ = to.write_all(&bytes[..count]);
+                    }
+                }
+                let _ = to.shutdown(Shutdown::Both);
+            });
+        }
+    }
+}
+
+/// The server hears it all the time: it asks for its lease, and comes back by new connections. Its
+/// lease ends all the same, and it knows that before others.
+#[test]
+fn a_client_that_hears_nothing_does_not_outlive_its_lease() {
+    const LEASE: Duration = Duration::from_millis(800);
+    static IS_DEAF: AtomicBool = AtomicBool::new(false);
+    let both = Both::within("tcp-deaf", limits(LEASE, Closed::Doubt));
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, server) = (proxy.local_addr().unwrap().to_string(), both.address.clone());
+    std::thread::spawn(move || deafen(&proxy, &server, &IS_DEAF));
+    let here = both.here();
+    let remote = Remote::connect(&address, "any", "test").unwrap();
+    let there = remote.endpoint().unwrap();
+    let peers = [there.id()];
+    // Not when it has just asked.
+    std::thread::sleep(LEASE / 12);
+    IS_DEAF.store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    let gone = Wait { peers: &peers, patience: Patience::PARK, ..Wait::default() };
+    while !matches!(block_on(&here, here.wait(gone)), Woken::PeerGone(_)) {}
+    assert!(remote.is_over(), "it knew before");
+    assert!(begun.elapsed() < LEASE * 3 / 2, "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -764,45 +844,6 @@ fn a_client_that_asks_for_much_at_once_has_all_of_it() {
         }
     }
     sending.join().unwrap();
-}
-
-/// A frame of this body, as it goes over the wire.
-fn framed(body: &[u8]) -> Vec<u8> {
-    [&(body.len() as u32).to_le_bytes(), body].concat()
-}
-
-fn hello(region: &str) -> Vec<u8> {
-    hello_from(region, own_home())
-}
-
-/// From a client of this home.
-fn hello_from(region: &str, home: u128) -> Vec<u8> {
-    let (length, home) = ((region.len() as u16).to_le_bytes(), home.to_le_bytes());
-    framed(&[&[1][..], b"farlock\x01", &[3, 0], &length, region.as_bytes(), &home].concat())
-}
-
-/// The boot of this kernel, and the namespace of this process.
-fn own_home() -> u128 {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let boot = u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap();
-    boot ^ u128::from(std::fs::metadata("/proc/self/ns/pid").unwrap().ino())
-}
-
-/// A new lane by this number, of no process, without a label.
-fn attach(lane: u32) -> Vec<u8> {
-    attach_as(0, lane)
-}
-
-fn attach_as(pid: u32, lane: u32) -> Vec<u8> {
-    framed(&[&[2][..], &lane.to_le_bytes(), &pid.to_le_bytes(), &[0; 8], &[0; 2]].concat())
-}
-
-fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length).unwrap();
-    let mut frame = vec![0; u32::from_le_bytes(length) as usize];
-    stream.read_exact(&mut frame).unwrap();
-    frame
 }
 
 /// Waits begin and end all the time, so there is no time to sleep on what one of them waits for;

@@ -59,6 +59,11 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// What is read of a block with this pair.
+    pub(crate) fn of(generation: u32, key: &[u8], value: &[u8]) -> Self {
+        Self { generation, key_bytes: key.len(), bytes: [key, value].concat() }
+    }
+
     /// The key's bytes.
     pub(crate) fn key(&self) -> &[u8] {
         &self.bytes[..self.key_bytes]

@@ -38,4 +38,8 @@ pub enum Flaw {
     ExecutesAgain,
     /// An increment is taken for an overwrite.
     CombinesIncrements,
+    /// A client that remembers a value takes it for what is there.
+    TrustsMemory,
+    /// A reader takes the block that its slot named before for the one that the slot names now.
+    TrustsSlot,
 }

@@ -20,6 +20,7 @@ pub mod index;
 mod key;
 mod levels;
 mod pool;
+mod recall;
 mod shape;
 mod size;
 mod store;

@@ -14,6 +14,7 @@ mod grow;
 mod insert;
 mod migrate;
 mod operate;
+mod recall;
 mod scan;
 mod watch;
 

@@ -14,8 +14,8 @@ use farlock_locks::{Client, within};
 use farlock_sim::{Config, Ended, Handle, Outcome, SimEndpoint, Task, Weakness, World};
 use scene::judge::{Answer, Ask, Called, Judge};
 use scene::{
-    ArrayCider, ArrayOptimistic, Kit, RaceCider, RaceGrowing, RaceOptimistic, carry_out, name,
-    polled,
+    ArrayCider, ArrayOptimistic, Kit, RaceCider, RaceGrowing, RaceOptimistic, Remembering,
+    carry_out, name, of_kit, polled,
 };
 
 /// What befalls the first client at its `verb`-th verb, or after so many polls.
@@ -96,7 +96,8 @@ impl Stage {
 
     fn open<K: Kit>(&self, endpoint: SimEndpoint) -> Kept<K> {
         let scheme = K::scheme(endpoint, self.locks);
-        Rc::new(self.world.block_on(Store::open(scheme, K::index(), self.shape)).expect("it is"))
+        let store = self.world.block_on(Store::open(scheme, K::index(), self.shape));
+        Rc::new(of_kit::<K>(store.expect("it is")))
     }
 
     /// Brings the index into its state, by the second client and one that dies of it.
@@ -316,6 +317,14 @@ fn a_pointer_array_survives_every_verb() {
 fn race_survives_every_verb() {
     let (points, lost) = all::<RaceOptimistic>(Scenery::Still, &ALL, 6);
     assert!(points > 25 * 6 && lost > points / 6, "{points}, {lost}");
+}
+
+#[test]
+fn what_is_remembered_survives_every_verb() {
+    let (points, lost) = all::<Remembering<RaceOptimistic>>(Scenery::Still, &ALL, 6);
+    assert!(points > 25 * 4 && lost > points / 6, "{points}, {lost}");
+    let (points, lost) = all::<Remembering<RaceGrowing>>(Scenery::Growing, &ALL, 2);
+    assert!(points > 200 && lost > 0, "{points}, {lost}");
 }
 
 #[test]

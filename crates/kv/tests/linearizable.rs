@@ -9,7 +9,8 @@ use farlock_sim::schedule::{Director, Pct, Random, Schedule};
 use farlock_sim::{Mode, Oracle, Ratio};
 use scene::{
     ArrayCas, ArrayCider, ArrayLocal, ArrayOptimistic, Kit, Play, RaceChoosing, RaceCider,
-    RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, RaceReadingBefore, RaceTurns, Report, Work,
+    RaceGrowing, RaceLocal, RaceMcs, RaceOptimistic, RaceReadingBefore, RaceTurns, Remembering,
+    Report, Work,
 };
 
 /// Plays so many runs, of kinds of work in turn.
@@ -64,6 +65,23 @@ fn a_pointer_array_without_turns() {
 #[test]
 fn race_without_turns() {
     timed::<RaceOptimistic>("race, optimistic", 800);
+}
+
+#[test]
+fn clients_that_remember_where_keys_were() {
+    timed::<Remembering<ArrayOptimistic>>("pointer array, remembering", 300);
+    timed::<Remembering<RaceOptimistic>>("race, remembering", 600);
+    let tasks = Play { tasks: 3, clients: 2, operations: 4, ..Play::STORMY };
+    runs::<Remembering<RaceOptimistic>>("race, remembering, 3 tasks", 200, tasks, || None);
+    let growing = Play { keys: 3, ..GROWING };
+    runs::<Remembering<RaceGrowing>>("growing, remembering", 200, growing, || None);
+    let stormy = growing.in_a_storm();
+    runs::<Remembering<RaceGrowing>>("growing, remembering, stormy", 400, stormy, || None);
+    explored::<Remembering<RaceOptimistic>, _>("race, remembering, any order", 300, Random::new(5));
+    for depth in 2..=4 {
+        let what = format!("race, remembering, pct {depth}");
+        explored::<Remembering<RaceOptimistic>, _>(&what, 100, Pct::new(u64::from(depth), depth));
+    }
 }
 
 #[test]

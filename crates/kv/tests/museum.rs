@@ -5,7 +5,10 @@ mod scene;
 
 use farlock_kv::Flaw;
 use farlock_sim::Ratio;
-use scene::{ArrayCider, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing, RaceOptimistic, Work};
+use scene::{
+    ArrayCider, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing, RaceOptimistic, Remembering,
+    Work,
+};
 
 /// The first run in which something is wrong, of at most so many, and what.
 fn found<K: Kit>(flaw: Option<Flaw>, budget: u64, base: Play) -> Option<(u64, String)> {
@@ -103,6 +106,18 @@ fn a_value_that_moves_past_a_heir_that_does_not_know() {
 #[test]
 fn an_insertion_beside_slots_that_have_not_moved() {
     caught::<RaceGrowing>(Flaw::UnmovedInsertion, 200, GROWING);
+}
+
+#[test]
+fn a_value_that_is_remembered_and_not_read() {
+    let base = Play { work: Work::Churn, keys: 1, ..Play::CALM };
+    caught::<Remembering<RaceOptimistic>>(Flaw::TrustsMemory, 100, base);
+}
+
+#[test]
+fn a_block_that_its_slot_does_not_name_any_more() {
+    let base = Play { work: Work::Values, keys: 1, ..Play::CALM };
+    caught::<Remembering<RaceOptimistic>>(Flaw::TrustsSlot, 100, base);
 }
 
 /// Clients that mostly overwrite, at keys that share a line.

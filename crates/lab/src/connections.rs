@@ -71,6 +71,9 @@ pub struct ServingArgs {
     /// Where the region is
     #[arg(long)]
     dir: PathBuf,
+    /// Where it listens
+    #[arg(long)]
+    listen: String,
 }
 
 /// What busy sessions did: each by a thread of its own, with a lock of its own.
@@ -102,7 +105,7 @@ struct Row {
 pub fn run(args: &ConnectionsArgs, origin: &Provenance) -> anyhow::Result<()> {
     child::raise_file_limit()?;
     let scratch = Scratch::new()?;
-    let server = Serving::start(scratch.path().to_owned())?;
+    let server = Serving::start(scratch.path().to_owned(), "127.0.0.1:0")?;
     let time = Duration::from_secs(args.seconds);
     let sessions = server.sessions(args.few)?;
     // What comes first finds nothing warm.
@@ -246,24 +249,36 @@ fn use_one(
 }
 
 /// A server in a process of its own. It ends with this one.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
     address: String,
+    dir: PathBuf,
 }
 
 impl Serving {
-    fn start(dir: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn start(dir: PathBuf, listen: &str) -> anyhow::Result<Self> {
         let mut command = child::command("connections-server")?;
-        command.arg("--dir").arg(dir).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.arg("--dir").arg(&dir).args(["--listen", listen]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().context("the server's process could not be started")?;
         let mut address = String::new();
         let output = child.stdout.take().context("its output is piped")?;
         BufReader::new(output).read_line(&mut address)?;
         ensure!(!address.is_empty(), "the server did not start");
-        Ok(Self { child, address: address.trim().to_owned() })
+        Ok(Self { child, address: address.trim().to_owned(), dir })
     }
 
-    fn sessions(&self, count: u32) -> anyhow::Result<Vec<Session>> {
+    /// It is killed, and after so long another one started in its place. Returns when that one
+    /// listens.
+    pub(crate) fn restart(&mut self, away: Duration) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        std::thread::sleep(away);
+        *self = Self::start(self.dir.clone(), &self.address)?;
+        Ok(())
+    }
+
+    pub(crate) fn sessions(&self, count: u32) -> anyhow::Result<Vec<Session>> {
         let options = RegionOptions::of_server(&self.address);
         (0..count).map(|_| Ok(Session::open(&options)?)).collect()
     }
@@ -305,7 +320,7 @@ impl Serving {
         Ok(kib.context("the system does not tell of memory")?.trim().parse::<u64>()? << 10)
     }
 
-    fn end(mut self) -> anyhow::Result<()> {
+    pub(crate) fn end(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
@@ -319,7 +334,7 @@ impl Serving {
 pub fn serve(args: &ServingArgs) -> anyhow::Result<()> {
     child::die_with(args.parent, "connections")?;
     child::raise_file_limit()?;
-    let server = Server::bind("127.0.0.1:0", &region_options(&args.dir))?;
+    let server = Server::bind(&args.listen, &region_options(&args.dir))?;
     writeln!(std::io::stdout(), "{}", server.address()?)?;
     Ok(server.run()?)
 }

@@ -55,6 +55,13 @@ pub(crate) fn farlock() -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
+/// The command of a server at this port of loopback; its region is to be said by [`environment`].
+pub(crate) fn server(port: u16) -> anyhow::Result<Command> {
+    let mut command = Command::new(farlock()?);
+    command.args(["serve", "--listen", &format!("127.0.0.1:{port}")]);
+    Ok(command)
+}
+
 /// The program flock(1), if it is installed.
 pub(crate) fn flock() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;

@@ -98,17 +98,16 @@ impl Region {
         matches!(self, Self::There(remote) if remote.is_over())
     }
 
-    /// Whether a verb takes a round trip to a server.
-    #[inline(always)]
-    pub(crate) fn is_far(&self) -> bool {
-        matches!(self, Self::There(_))
-    }
-
     /// Its user is about to go, and waits for no server that is gone.
     pub(crate) fn leave(&self) {
         if let Self::There(remote) = self {
             remote.leave();
         }
+    }
+
+    /// Whether each of its verbs takes a round trip.
+    pub(crate) fn is_far(&self) -> bool {
+        matches!(self, Self::There(_))
     }
 
     /// For how long what its lanes hold is theirs at least; `None` where no lease bounds that.
@@ -273,6 +272,7 @@ impl farlock_fabric::Endpoint for Lane {
         fn id(&self) -> EndpointId;
         fn slots(&self) -> u8;
         fn post(&self, verb: Verb<'_>) -> Posted;
+        fn post_aside(&self, verb: Verb<'_>) -> Posted;
         fn post_chain(&self, chain: &[Link<'_>]) -> Posted;
         fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
         fn abandon(&self, ticket: Ticket);

@@ -31,6 +31,12 @@ macro_rules! delegated {
             /// The endpoint inside.
             fn inner(&self) -> &Self::Inner;
 
+            /// A hook that overrides [`Hook::post`] sees what is posted so too.
+            #[inline(always)]
+            fn post_aside(&self, verb: Verb<'_>) -> Posted {
+                Hook::post(self, verb)
+            }
+
             $(#[inline(always)]
             $(#[$attribute])*
             fn $name(&self $(, $argument: $kind)*) $(-> $result)? {
@@ -44,6 +50,11 @@ macro_rules! delegated {
             const LOOKS_AROUND_CHEAPLY: bool = H::Inner::LOOKS_AROUND_CHEAPLY;
             const SHARES_PROCESSORS: bool = H::Inner::SHARES_PROCESSORS;
             const KEEPS_ORDER: bool = H::Inner::KEEPS_ORDER;
+
+            #[inline(always)]
+            fn post_aside(&self, verb: Verb<'_>) -> Posted {
+                Hook::post_aside(self, verb)
+            }
 
             $(#[inline(always)]
             $(#[$attribute])*

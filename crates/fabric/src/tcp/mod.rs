@@ -36,6 +36,11 @@
 //! is said again is done twice. The next server of the region takes all of that over, and a client
 //! cannot tell it from the last. One server at a time serves a region.
 //!
+//! A client asks for its lease eight times in the time of one. Each is granted for eight ninths of
+//! the time for which others are to wait for a host that falls silent: so what it asked for last,
+//! and perhaps heard no answer of, ends by then too. That it comes back is no such question: it
+//! asks when it has heard that it is back.
+//!
 //! A client takes its lease for a tenth shorter than the server does, from before it asked for it,
 //! by a clock that counts suspended time. So it knows of the end first, unless the clock itself
 //! stood still, as that of a paused virtual machine does: there only tokens help.

@@ -20,6 +20,9 @@ pub(super) const VERSION: u16 = 3;
 /// if it failed.
 pub(super) const UNSIGNALLED: u8 = u8::MAX;
 
+/// How often a client asks for its lease in the time of one.
+pub(super) const RENEWALS: u32 = 8;
+
 /// Bytes of the longest frame: a chain of the longest writes, and what goes with each.
 pub(super) const FRAME_MAX: usize = CHAIN_MAX * (WORDS_MAX * 8 + 32) + 64;
 
@@ -90,6 +93,8 @@ pub(super) mod reply {
     pub(in super::super) const GONE: u8 = 9;
     /// A lane that the client goes on with is dead.
     pub(in super::super) const DEAD: u8 = 10;
+    /// Endpoints that are there, behind a greeting.
+    pub(in super::super) const LIVING: u8 = 11;
 }
 
 /// The questions of a call.

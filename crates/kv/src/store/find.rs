@@ -195,12 +195,21 @@ impl<S: Scheme, I: Index> Store<S, I> {
 
     /// Looks for a key, until what it finds is of one piece.
     pub(super) async fn locate(&self, key: &Key<'_>) -> Result<Seen, ReadError> {
+        // Boxed: where nothing is remembered it makes no operation larger.
+        if self.recall.is_some()
+            && let Some(found) = Box::pin(self.locate_again(key)).await?
+        {
+            return Ok(Seen::Found(found));
+        }
         // The slot that pointed to what was no block when it was last read.
         let mut suspect = None;
         for _ in 0..TURNS_MAX {
             let probe = self.probe(key).await?;
             match self.among(key, &probe, SlotWord::is_committed).await? {
-                Among::One(found) => return Ok(Seen::Found(found)),
+                Among::One(found) => {
+                    self.remember_found(key, &found);
+                    return Ok(Seen::Found(found));
+                }
                 Among::None => return Ok(Seen::Absent(Box::new(probe))),
                 Among::Unsure(slot) if suspect == Some(slot) => return Err(ReadError::Corrupt),
                 Among::Unsure(slot) => suspect = Some(slot),
@@ -250,14 +259,14 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     /// The block that a word names, if there is such a one; its generation is not known.
-    fn named(&self, word: SlotWord) -> Option<Block> {
+    pub(super) fn named(&self, word: SlotWord) -> Option<Block> {
         let class = Class::from_number(word.class())?;
         let block = Block { number: word.block(), class, generation: 0 };
         self.shape.place(block).map(|_| block)
     }
 
     /// What was read of the block that a word names, if it is that use of it.
-    fn opened(&self, word: SlotWord, named: Block, words: &[u64]) -> Read {
+    pub(super) fn opened(&self, word: SlotWord, named: Block, words: &[u64]) -> Read {
         let opened = block::open(named.number, words, self.errs(Flaw::TornValue))?;
         let is_named = self.version(opened.generation) == word.version();
         let block = Block { generation: opened.generation, ..named };

@@ -34,11 +34,15 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let Some(addr) = self.state_of(block) else { return Posted::Done(Err(Fault::OutOfBounds)) };
         let before = block.generation.wrapping_sub(1);
         let (compare, swap) = (before.into(), block.generation.into());
-        self.endpoint().post(Verb::Cas64 { addr, compare, swap })
+        self.endpoint().post_aside(Verb::Cas64 { addr, compare, swap })
     }
 
-    /// Looks at every free once, then waits until no more than so many are on their way.
+    /// Looks at every free once, then waits until no more than so many are on their way. Where a
+    /// look may send what is to travel with the next verbs, it looks only if they are more.
     pub(super) async fn reap(&self, most: usize) {
+        if S::Endpoint::COMPLETES_IN_POST && self.frees.borrow().len() <= most {
+            return;
+        }
         poll_fn(|cx| {
             self.look_at_frees(cx);
             Poll::Ready(())

@@ -108,7 +108,11 @@ impl<S: Scheme, I: Index> Store<S, I> {
         match next {
             Next::Commit => {
                 let commit = Change::of(Purpose::Commit, slot, word, word.committed());
-                self.make(Change { block, ..commit }).await
+                let made = self.make(Change { block, ..commit }).await?;
+                if let Some(block) = block.filter(|_| made) {
+                    self.remember(key, (slot, word.committed()), block.generation, value);
+                }
+                Ok(made)
             }
             Next::Withdraw => {
                 block.into_iter().for_each(|block| self.pool.borrow_mut().was_seen(block));

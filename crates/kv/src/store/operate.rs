@@ -162,9 +162,10 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let key = Key::new(key).ok_or(WriteError::BadKey)?;
         self.reap(FREES_MAX).await;
         self.move_some().await;
-        let early = match self.scheme.reads_before() {
+        let is_read = self.scheme.reads_before();
+        let early = match is_read {
             true => Some(self.locate(&key).await?),
-            false => None,
+            false => self.recalled(&key).map(Seen::Found),
         };
         let hash = if self.errs(Flaw::CombinesAcrossKeys) { 0 } else { key.hash() };
         let turn = match self.scheme.enter(hash, effect).await {
@@ -176,6 +177,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             }
         };
         let mut ended = Ended::default();
+        let early = early.map(|seen| (seen, is_read));
         let answer = self.attempts(&key, early, &mut decide, &mut ended).await;
         ended.replaced |= self.errs(Flaw::FalseSuccess);
         self.scheme.leave(turn, ended).await;
@@ -185,19 +187,19 @@ impl<S: Scheme, I: Index> Store<S, I> {
         answer
     }
 
-    /// Tries, first with what was seen early, if it was.
+    /// Tries, first with what was seen early, if it was: that was read, or is remembered.
     async fn attempts<T>(
         &self,
         key: &Key<'_>,
-        mut early: Option<Seen>,
+        mut early: Option<(Seen, bool)>,
         mut decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
         ended: &mut Ended,
     ) -> Result<T, WriteError> {
         let mut rival = Rival::default();
         for attempt in 1..=ATTEMPTS_MAX {
-            let seen = match early.take() {
-                Some(seen) => seen,
-                None => self.locate(key).await?,
+            let (seen, is_read) = match early.take() {
+                Some(early) => early,
+                None => (self.locate(key).await?, true),
             };
             let exists = matches!(seen, Seen::Found(_));
             let value = match &seen {
@@ -205,16 +207,24 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 Seen::Absent(_) => None,
             };
             let (made, answer) = match (decide(value), seen) {
-                (Decision::Leave(answer), _) => return answer,
+                (Decision::Leave(answer), _) if is_read || self.errs(Flaw::TrustsMemory) => {
+                    return answer;
+                }
+                // Only a change makes sure of what is remembered.
+                (Decision::Leave(_), _) => continue,
                 (Decision::Put(value, answer), seen) => {
                     (self.put(key, &value, seen, &mut rival).await?, answer)
                 }
                 (Decision::Remove(answer), Seen::Found(found)) => {
+                    self.forget(key);
                     (self.remove(&found).await?, answer)
                 }
                 (Decision::Remove(_), Seen::Absent(_)) => return Err(WriteError::NotFound),
             };
             if made {
+                if attempt > 1 {
+                    self.is_shared(key);
+                }
                 ended.replaced = exists;
                 self.count(|counts| counts.changes += 1);
                 return Ok(answer);
@@ -241,7 +251,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
             Seen::Found(found) => {
                 let at = (found.slot, found.word);
                 let change = self.written(Purpose::Publish, at, key, value).await?;
-                self.make(Change { gone: Some(found.block), ..change }).await
+                let (word, block) = (change.new, change.block);
+                self.forget(key);
+                let made = self.make(Change { gone: Some(found.block), ..change }).await?;
+                if let Some(block) = block.filter(|_| made) {
+                    self.remember(key, (found.slot, word), block.generation, value);
+                }
+                Ok(made)
             }
         }
     }

@@ -30,6 +30,8 @@ use judge::{Answer, Ask, Judge};
 pub trait Kit: 'static {
     type I: Index + Copy + 'static;
     type S: Scheme<Endpoint = SimEndpoint> + 'static;
+    /// Whether clients remember where keys were.
+    const REMEMBERS: bool = false;
     fn index() -> Self::I;
     fn scheme(endpoint: SimEndpoint, locks: Addr) -> Self::S;
 }
@@ -53,6 +55,29 @@ macro_rules! kits {
             }
         })+
     };
+}
+
+/// One whose clients remember where keys were.
+pub struct Remembering<K>(std::marker::PhantomData<K>);
+
+impl<K: Kit> Kit for Remembering<K> {
+    type I = K::I;
+    type S = K::S;
+
+    const REMEMBERS: bool = true;
+
+    fn index() -> K::I {
+        K::index()
+    }
+
+    fn scheme(endpoint: SimEndpoint, locks: Addr) -> K::S {
+        K::scheme(endpoint, locks)
+    }
+}
+
+/// The store as this kit has it.
+pub fn of_kit<K: Kit>(store: Store<K::S, K::I>) -> Store<K::S, K::I> {
+    if K::REMEMBERS { store.remembering() } else { store }
 }
 
 const LOCKS: u64 = 4;
@@ -341,6 +366,7 @@ impl<K: Kit> Scene<K> {
         for _ in 0..1_000 {
             let scheme = K::scheme(endpoint.clone(), locks);
             if let Ok(store) = Store::open(scheme, K::index(), shape).await {
+                let store = of_kit::<K>(store);
                 #[cfg(feature = "museum")]
                 if let Some(flaw) = play.flaw {
                     return store.with_flaw(flaw);

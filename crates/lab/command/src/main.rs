@@ -10,8 +10,8 @@ use farlock_lab::bench::{self, BenchArgs, worker};
 use farlock_lab::leases::{drift, long_reads};
 use farlock_lab::provenance::Provenance;
 use farlock_lab::{
-    arrbench, client, connections, face, figure, growing, service_times, speed, stores, storm,
-    takeover,
+    arrbench, client, connections, face, figure, growing, restarts, served, service_times, speed,
+    stores, storm, takeover,
 };
 
 /// The laboratory of farlock: measures locks for far memory, side by side.
@@ -41,10 +41,17 @@ enum Command {
     LongReads(long_reads::LongReadsArgs),
     /// Shows a run that `check` found, verb by verb.
     Replay(check::ReplayArgs),
+    /// Kills a server under load and starts it again: how long all stand still.
+    Restarts(restarts::RestartsArgs),
     #[command(flatten)]
     Local(arrbench::LocalCommand),
     /// How fast the simulated world turns: events, acquisitions, schedules a second of one core.
     Speed(speed::SpeedArgs),
+    /// Measures locks and ranges by a server beside Redis and PostgreSQL.
+    Served(served::ServedArgs),
+    /// A client of what is measured by a server.
+    #[command(hide = true)]
+    ServedClient(served::ServedClientArgs),
     /// What the structures of range servers take on this processor.
     ServiceTimes(service_times::ServiceTimesArgs),
     /// Kills and stops real processes that hold and await locks, and judges the survivors.
@@ -96,7 +103,10 @@ fn main() -> ExitCode {
         Command::Growing(args) => growing::run(&args, &origin()),
         Command::LongReads(args) => long_reads::run(&args, &origin()),
         Command::Replay(args) => check::replay(&args),
+        Command::Restarts(args) => restarts::run(&args, &origin()),
         Command::Local(command) => arrbench::run(&command, &origin()),
+        Command::Served(args) => served::run(&args, &origin()),
+        Command::ServedClient(args) => served::client(&args),
         Command::ServiceTimes(args) => service_times::run(&args, &origin()),
         Command::Speed(args) => speed::run(&args, &origin()),
         Command::Stores(args) => stores::run(&args, &origin()),

@@ -6,9 +6,7 @@
 
 mod pairs;
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,6 +22,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
 
+use crate::daemon::{self, Daemon, free_port};
 use crate::latency::Latency;
 use crate::provenance::Provenance;
 use crate::record::{duration, grouped};
@@ -36,8 +35,6 @@ pub use pairs::Target;
 
 /// One operation of so many is timed.
 const TIMED_ONE_IN: u64 = 16;
-/// How long a server may take until it answers.
-const STARTING_MAX: Duration = Duration::from_secs(10);
 
 /// What is measured.
 #[derive(Clone, Debug, clap::Args)]
@@ -176,88 +173,44 @@ pub fn run(args: &StoresArgs, origin: &Provenance) -> anyhow::Result<()> {
 /// A store with its pairs, and the server of it, if it has one.
 struct Served {
     target: Target,
-    server: Option<Child>,
+    /// It ends with this.
+    server: Option<Daemon>,
     port: u16,
     overhead_bytes: Option<f64>,
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(server) = &mut self.server {
-            // What counts is that it is gone.
-            let _ = server.kill();
-            let _ = server.wait();
+/// How a server is started, if the store has one.
+fn command(target: Target, port: u16) -> anyhow::Result<Option<Command>> {
+    Ok(match target {
+        Target::Redis => Some(daemon::redis(port)),
+        Target::Memcached => {
+            let mut command = Command::new("memcached");
+            command.args(["-l", "127.0.0.1", "-U", "0", "-m", "4096", "-u", "root", "-p"]);
+            command.arg(port.to_string());
+            Some(command)
         }
-    }
-}
-
-/// A port at which nobody listens.
-fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+        Target::Served => Some(face::server(port)?),
+        Target::Session | Target::Store => None,
+    })
 }
 
 impl Served {
     /// Starts a server and stores the pairs. `None`: it is not installed.
     fn start(args: &StoresArgs, target: Target, dir: &Path) -> anyhow::Result<Option<Self>> {
         let port = free_port()?;
-        let (port_text, address) = (port.to_string(), format!("127.0.0.1:{port}"));
-        let farlock = face::farlock()?.to_string_lossy().into_owned();
-        let words: &[&str] = match target {
-            Target::Redis => &[
-                "redis-server",
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--port",
-                &port_text,
-            ],
-            Target::Memcached => &[
-                "memcached",
-                "-l",
-                "127.0.0.1",
-                "-U",
-                "0",
-                "-m",
-                "4096",
-                "-u",
-                "root",
-                "-p",
-                &port_text,
-            ],
-            Target::Served => &[&farlock, "serve", "--listen", &address],
-            Target::Session | Target::Store => &[],
-        };
         let mut served = Self { target, server: None, port, overhead_bytes: None };
-        if let Some((program, words)) = words.split_first() {
-            let said = File::create(dir.join(format!("{}-said", target.name())))?;
-            let mut command = Command::new(program);
+        if let Some(mut command) = command(target, port)? {
             command.envs(face::environment(dir));
-            command.args(words).current_dir(dir).stdin(Stdio::null());
-            match command.stdout(said.try_clone()?).stderr(said).spawn() {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-                server => served.server = Some(server?),
-            }
-            served.await_server()?;
+            let Some(server) = Daemon::start(target.name(), command, (dir, port))? else {
+                return Ok(None);
+            };
+            served.server = Some(server);
         }
         if target == Target::Store {
             make_store_below(args, dir)?;
         }
         served.load(args, dir)?;
         Ok(Some(served))
-    }
-
-    fn await_server(&self) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            if begun.elapsed() > STARTING_MAX {
-                bail!("{} does not answer", self.target.name());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
     }
 
     fn load(&mut self, args: &StoresArgs, dir: &Path) -> anyhow::Result<()> {

@@ -1,7 +1,6 @@
 //! The stores that are measured, as a client of each sees them.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -14,6 +13,7 @@ use farlock_kv::{Index, Scheme, Shape, Store};
 use serde::Serialize;
 
 use crate::face;
+use crate::resp::{Line, number};
 use crate::storm::region_options;
 
 /// What is measured.
@@ -117,64 +117,12 @@ impl Pairs for Below {
     }
 }
 
-/// A connection to a server of this host.
-struct Line {
-    stream: BufReader<TcpStream>,
-    request: Vec<u8>,
-    answer: Vec<u8>,
-}
-
-impl Line {
-    fn connect(port: u16) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).context("the server")?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream), request: Vec::new(), answer: Vec::new() })
-    }
-
-    /// Sends the request, and reads the first line of the answer, without its end.
-    fn ask(&mut self) -> anyhow::Result<&[u8]> {
-        self.stream.get_mut().write_all(&self.request)?;
-        self.request.clear();
-        self.line()
-    }
-
-    fn line(&mut self) -> anyhow::Result<&[u8]> {
-        self.answer.clear();
-        self.stream.read_until(b'\n', &mut self.answer)?;
-        self.answer.strip_suffix(b"\r\n").context("the server went away")
-    }
-
-    /// Reads so many bytes and the end of a line.
-    fn body(&mut self, bytes: usize) -> anyhow::Result<()> {
-        self.answer.resize(bytes + 2, 0);
-        self.stream.read_exact(&mut self.answer)?;
-        ensure!(self.answer.ends_with(b"\r\n"), "the server's answer makes no sense");
-        Ok(())
-    }
-}
-
-fn number(text: &[u8]) -> anyhow::Result<i64> {
-    Ok(std::str::from_utf8(text)?.parse()?)
-}
-
 /// By its protocol, RESP 2.
 struct Redis(Line);
 
-impl Redis {
-    fn words(&mut self, words: &[&[u8]]) -> anyhow::Result<()> {
-        write!(self.0.request, "*{}\r\n", words.len())?;
-        for word in words {
-            write!(self.0.request, "${}\r\n", word.len())?;
-            self.0.request.extend_from_slice(word);
-            self.0.request.extend_from_slice(b"\r\n");
-        }
-        Ok(())
-    }
-}
-
 impl Pairs for Redis {
     fn get(&mut self, key: &[u8; 8]) -> anyhow::Result<Option<usize>> {
-        self.words(&[b"GET", key])?;
+        self.0.words(&[b"GET", key]);
         let first = self.0.ask()?;
         let length = number(first.strip_prefix(b"$").context("no answer to GET")?)?;
         let Ok(length) = usize::try_from(length) else { return Ok(None) };
@@ -183,7 +131,7 @@ impl Pairs for Redis {
     }
 
     fn put(&mut self, key: &[u8; 8], value: &[u8]) -> anyhow::Result<()> {
-        self.words(&[b"SET", key, value])?;
+        self.0.words(&[b"SET", key, value]);
         ensure!(self.0.ask()? == b"+OK", "Redis does not store");
         Ok(())
     }

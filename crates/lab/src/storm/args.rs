@@ -49,6 +49,11 @@ pub struct StormArgs {
     #[arg(long, requires = "served", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=STRIKES_MAX))]
     pub restarts: u64,
+    /// At a face: how often connections between a client and that server are broken: reset, closed
+    /// within a frame, silent for less or more than the lease, one way or both
+    #[arg(long, requires = "served", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=STRIKES_MAX))]
+    pub cuts: u64,
     /// Of ranges: everybody says of each hold that it goes on to the end, and the judge must see
     /// it
     #[arg(long, hide = true, conflicts_with_all = ["canary", "reference"])]

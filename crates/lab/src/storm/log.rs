@@ -51,6 +51,10 @@ farlock_fabric::listed! {
         Over = 13,
         /// Who kills and stops looks after everybody: again and again, where the machine lets it.
         Watches = 14,
+        /// Its connections are about to be broken; `more` is until when they are.
+        Cut = 15,
+        /// Its session is over, since its server is out of reach.
+        Lost = 16,
     }
 }
 
@@ -99,6 +103,8 @@ pub enum Refusal {
     TimedOut = 1,
     /// It was dropped.
     Dropped = 2,
+    /// Its session was lost.
+    Lost = 3,
 }
 
 /// A line of the log.

@@ -9,6 +9,9 @@ use super::part::Part;
 /// Who kills and stops looks after everybody much more often than that.
 const FROZEN_NS: u64 = 50_000_000;
 
+/// How long a client may take to go on by another connection, when its server is in reach again.
+const COMES_BACK_NS: u64 = 150_000_000;
+
 /// An operation, from its request to its end.
 #[derive(Clone, Debug)]
 pub struct Op {
@@ -47,6 +50,21 @@ pub struct Fate {
     pub gone: Option<u64>,
     /// When it was stopped.
     pub stops: Vec<Stop>,
+    /// When its connections to its server were broken.
+    pub cuts: Vec<Span>,
+    /// When it lost its session.
+    pub lost: Option<u64>,
+}
+
+impl Fate {
+    /// Whether it lost its session though its connections were not broken for so long.
+    pub fn lost_unduly(&self, loses_ns: u64) -> bool {
+        let loses = |lost: u64| {
+            let long = |(from, to): &Span| to - from >= loses_ns && *from <= lost;
+            self.cuts.iter().any(long)
+        };
+        self.lost.is_some_and(|lost| !loses(lost))
+    }
 }
 
 /// A stop: ordered, seen, ended.
@@ -108,6 +126,8 @@ impl Story {
                     let open = fate.stops.iter_mut().filter(|stop| stop.ended == over);
                     open.for_each(|stop| stop.ended = record.time);
                 }
+                What::Cut => fate.cuts.push((record.time, record.more.max(record.time))),
+                What::Lost => fate.lost = fate.lost.or(Some(record.time)),
                 What::Failed => failures += 1,
                 What::Over => {}
                 What::Watches => {
@@ -171,9 +191,12 @@ impl Story {
         op.entered.or(refused).unwrap_or_else(|| self.killed(op))
     }
 
-    /// When this operation's process was stopped, or may have been.
+    /// When this operation's process was stopped, or may have been, or could not reach its server.
     pub fn stopped(&self, op: &Op) -> Vec<Span> {
-        self.fate(op).stops.iter().map(|stop| (stop.ordered, stop.ended)).collect()
+        let Fate { stops, cuts, .. } = self.fate(op);
+        let stops = stops.iter().map(|stop| (stop.ordered, stop.ended));
+        let cuts = cuts.iter().map(|(from, to)| (*from, to + COMES_BACK_NS));
+        united(stops.chain(cuts).collect())
     }
 
     /// Those that entered, in that order, with the time for which they were certainly inside.

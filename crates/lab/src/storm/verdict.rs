@@ -39,6 +39,8 @@ pub struct Verdict {
     pub stalled: u64,
     /// Operations that failed as nothing should.
     pub failures: u64,
+    /// Sessions that were lost, their server being out of reach for long.
+    pub lost: u64,
     /// Locks that could not be had at once, as a whole, when all was over.
     pub left_over: u64,
     /// From the kill of a holder to the next grant of a waiter, in nanoseconds each.

@@ -132,7 +132,8 @@ impl LockKind for Claim {
 
     /// `bypass=COUNT`: how many newcomers may pass between two of the line;
     /// `newcomer-yields=COUNT`: how often a newcomer yields before it gets in line; `outside=STEP`:
-    /// which endpoints claim a free lock outside of its line; `poll=NANOS`: the pause between two reads where a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`.
+    /// which endpoints claim a free lock outside of its line; `poll=NANOS`: the pause between two
+    /// reads where a wait cannot watch memory; `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
             "bypass" => Some(Setting::count(&mut self.bypass, 0..=u8::MAX)),

@@ -104,7 +104,7 @@ pub(super) struct Args {
 const REMOVAL: Duration = Duration::from_secs(1);
 
 /// For how long a try waits for the command of a killed `farlock`, which is being killed as well.
-const DYING: Duration = Duration::from_millis(100);
+const DYING: Duration = Duration::from_millis(250);
 
 /// A try, and if all that have the lock are dying, or have just gone, a short wait.
 fn try_beside_the_dying(request: impl Fn() -> Asked) -> Result<Held, AcquireError> {

@@ -44,7 +44,7 @@ pub(super) struct Args {
     /// Also listen where other hosts can connect without TLS: everything is sent in the clear.
     #[arg(long, conflicts_with = "tls")]
     plaintext: bool,
-    /// How long a client lives that is not heard of: it renews its lease four times as often.
+    /// How long others wait for a client at most whose host falls silent, and a restart may take
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = lease)]
     lease: Duration,
     /// What the end of a connection says of the client: that it is dead, or, since what lies

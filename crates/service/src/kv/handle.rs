@@ -114,6 +114,7 @@ impl Kv {
     fn of(hub: Arc<Hub>) -> Result<Self, KvError> {
         let scheme = Optimistic::new(hub.attach()?, Backoff::NONE);
         let store = Store::new(scheme, INDEX, hub.shape);
+        let store = if hub.is_far() { store.remembering() } else { store };
         store.has_chunks(hub.chunks());
         Ok(Self { store, hub, reserved: Cell::new(0), swept_at: Cell::new(None) })
     }

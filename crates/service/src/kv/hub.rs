@@ -179,6 +179,11 @@ impl Hub {
         fork_count() != self.forks
     }
 
+    /// Whether each verb takes a round trip.
+    pub(super) fn is_far(&self) -> bool {
+        self.region.is_far()
+    }
+
     /// How many chunks have memory.
     pub(super) fn chunks(&self) -> u32 {
         self.shape.chunks_in(self.region.heap().1)

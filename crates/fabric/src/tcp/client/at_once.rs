@@ -6,7 +6,8 @@ use crate::hook::Hook;
 use crate::verb::{Link, Verb};
 
 /// A lane that blocks its thread until a posted verb has completed: one round trip. So what is
-/// written for memory at hand runs over TCP as it is. Waits do not block.
+/// written for memory at hand runs over TCP as it is. Waits do not block, nor does what is posted
+/// aside.
 #[derive(Debug)]
 pub struct AtOnce(TcpLane);
 
@@ -33,6 +34,12 @@ impl Hook for AtOnce {
 
     fn post(&self, verb: Verb<'_>) -> Posted {
         self.0.complete(crate::Endpoint::post(&self.0, verb))
+    }
+
+    fn post_aside(&self, verb: Verb<'_>) -> Posted {
+        let posted = crate::Endpoint::post(&self.0, verb);
+        self.0.channel().flush_soon();
+        posted
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {

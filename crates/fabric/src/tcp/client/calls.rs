@@ -29,7 +29,7 @@ impl Channel {
             frame.u32(number).u32(owner.pid).u64(owner.started_ticks).text(&owner.label);
         });
         let until = boot_time() + PATIENCE.as_nanos() as Nanos;
-        let answer = self.answer(inbox, bell, epoch, until)?;
+        let answer = self.answer(inbox, bell, epoch, (until, true))?;
         self.read_answer(&answer, reply::ATTACHED, |fields| {
             let id = fields.id()?;
             if id.is_somebody() { Ok(id) } else { Err(Garbled("an endpoint in it is nobody")) }
@@ -55,9 +55,10 @@ impl Channel {
         self.read_answer(&answer, reply::ANSWER, |fields| fields.u128())
     }
 
-    /// Has the server take this client for alive for another lease.
+    /// Has the server take this client for alive for another lease. Who asks for that seeks another
+    /// connection where one broke, so it does not wait for one here.
     pub(super) fn ask_to_renew(&self, until: Nanos) -> Result<(), ConnectError> {
-        let answer = self.ask_until(until, |frame| {
+        let answer = self.ask_until((until, false), |frame| {
             frame.u8(call::RENEW);
         })?;
         self.read_answer(&answer, reply::ANSWER, |_| Ok(()))
@@ -85,7 +86,7 @@ impl Channel {
     fn ask(&self, question: impl Fn(&mut Framing<'_>)) -> Result<Vec<u8>, ConnectError> {
         let until = boot_time() + PATIENCE.as_nanos() as Nanos;
         loop {
-            match self.ask_until(until, &question) {
+            match self.ask_until((until, true), &question) {
                 Err(ConnectError::HungUp { .. }) if !self.is_over() => {}
                 answer => return answer,
             }
@@ -94,7 +95,7 @@ impl Channel {
 
     fn ask_until(
         &self,
-        until: Nanos,
+        until: (Nanos, bool),
         question: impl Fn(&mut Framing<'_>),
     ) -> Result<Vec<u8>, ConnectError> {
         let bell = Unparker::default();
@@ -106,13 +107,14 @@ impl Channel {
         answer
     }
 
-    /// The frame that answers what was said after the connection had broken so often.
+    /// The frame that answers what was said after the connection had broken so often, until a time
+    /// at the latest, and where there is no connection perhaps by another one.
     fn answer(
         &self,
         inbox: &Inbox,
         bell: &Unparker,
         epoch: u32,
-        until: Nanos,
+        (until, by_another): (Nanos, bool),
     ) -> Result<Vec<u8>, ConnectError> {
         self.flush();
         loop {
@@ -120,7 +122,7 @@ impl Channel {
             if let Some(answer) = state.answer.take() {
                 return Ok(answer);
             }
-            let is_over = state.is_over || state.epoch != epoch;
+            let is_over = state.is_over || state.epoch != epoch || !by_another && self.is_broken();
             let is_late = boot_time() >= until;
             drop(state);
             let server = self.server.clone();

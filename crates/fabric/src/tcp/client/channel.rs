@@ -142,7 +142,7 @@ impl Channel {
             owner,
             facts,
             outgoing: Mutex::new(outgoing),
-            incoming: Mutex::new(Incoming::behind(rest, stream)),
+            incoming: Mutex::new(Incoming::behind(rest, stream, Vec::new())),
             inboxes: Mutex::default(),
             sleepers: Mutex::default(),
             interrupt: Arc::new(Interrupt::new()?),
@@ -201,7 +201,7 @@ impl Channel {
     }
 
     /// Whether there is no connection at the moment.
-    fn is_broken(&self) -> bool {
+    pub(super) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::SeqCst)
     }
 
@@ -452,6 +452,7 @@ impl Channel {
         let kind = fields.u8()?;
         match kind {
             reply::PEER => return self.hear_of_a_peer(fields),
+            reply::LIVING => return self.hear_of_all_that_live(fields),
             reply::GONE => {
                 self.is_gone.store(true, Ordering::SeqCst);
                 return fields.end();
@@ -522,6 +523,17 @@ impl Channel {
         Ok(())
     }
 
+    fn hear_of_all_that_live(&self, mut fields: Fields<'_>) -> Result<(), Garbled> {
+        let living = fields.ids()?;
+        fields.end()?;
+        for id in living {
+            let known = self.known.get(usize::from(id.index));
+            let known = known.ok_or(Garbled("a peer in it has no place"))?;
+            known.store(id.incarnation, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
     // The end of the connection.
 
     /// Nothing comes any more. The reader finds out, and breaks off.
@@ -584,7 +596,7 @@ impl Channel {
             };
         let facts = read_greeting(&greeting, &self.server, asked_at).map_err(|_| false)?;
         prepare(stream.tcp()).map_err(|_| true)?;
-        // What was said to be over stays so, though the server would not mind yet.
+        // What was said to be over stays so, though the server may not mind yet.
         if facts.origin != self.facts.origin || self.is_over() {
             return Err(false);
         }
@@ -592,13 +604,15 @@ impl Channel {
         Ok(())
     }
 
-    /// Goes on by this connection, under the lease that was asked for at this time.
+    /// Goes on by this connection, under the lease that there is: the server grants a new one when
+    /// it is asked for it, and if it grants shorter ones than the last server that is heeded now.
     fn go_on_by(&self, stream: Arc<Stream>, rest: &[u8], (lease, asked_at): (Granted, Nanos)) {
         let mut incoming = lock(&self.incoming);
         let mut outgoing = lock(&self.outgoing);
         // The living are told anew.
         self.known.iter().for_each(|known| known.store(0, Ordering::SeqCst));
-        *incoming = Incoming::behind(rest, Arc::clone(&stream));
+        let bytes = std::mem::take(&mut incoming.bytes);
+        *incoming = Incoming::behind(rest, Arc::clone(&stream), bytes);
         outgoing.stream = stream;
         let mut first = Vec::new();
         for (number, inbox) in lock(&self.inboxes).iter() {
@@ -612,7 +626,7 @@ impl Channel {
         first.append(&mut outgoing.bytes);
         outgoing.bytes = first;
         *lock(&self.lease) = lease;
-        self.valid_until.store(lease.until(asked_at), Ordering::SeqCst);
+        self.valid_until.fetch_min(lease.until(asked_at), Ordering::SeqCst);
         self.is_broken.store(false, Ordering::SeqCst);
         drop(outgoing);
         if self.dispatch(&mut incoming, &Unparker::default()).is_err() {
@@ -638,21 +652,21 @@ impl Channel {
                 self.valid_until.fetch_max(lease.until(asked_at), Ordering::SeqCst);
                 lease.renews_at(asked_at)
             }
-            // What broke is gone on with first.
+            // What broke is gone on with first, and then it is asked at once.
             Err(_) => {
                 self.give_up();
-                boot_time() + lease.length / 16
+                boot_time() + LATE.as_nanos() as Nanos
             }
         }
     }
 }
 
 impl Incoming {
-    /// What comes behind these bytes.
-    fn behind(bytes: &[u8], stream: Arc<Stream>) -> Self {
-        let filled = bytes.len();
-        let mut bytes = bytes.to_vec();
-        bytes.resize(filled + READ_BYTES, 0);
+    /// What comes behind these bytes, into a buffer that may have been used before.
+    fn behind(first: &[u8], stream: Arc<Stream>, mut bytes: Vec<u8>) -> Self {
+        let filled = first.len();
+        bytes.resize(bytes.len().max(filled + READ_BYTES), 0);
+        bytes[..filled].copy_from_slice(first);
         Self { stream, bytes, filled }
     }
 }
@@ -695,9 +709,11 @@ fn done_of(mut fields: Fields<'_>) -> Result<Done, Garbled> {
 /// The channel's own thread: sends what would lie too long, asks for leases, seeks another
 /// connection where one broke, and ends with the channel.
 fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
-    /// How long after a connection broke, or could not be had, another is sought.
-    const PAUSE: Duration = Duration::from_millis(5);
-    let mut pause = LATE;
+    /// How soon another connection is sought where one could not be had, at first and at last: all
+    /// clients of a server seek one at the same time, beside the server that starts.
+    const SEEKS_MIN: Duration = Duration::from_millis(5);
+    const SEEKS_MAX: Duration = Duration::from_millis(20);
+    let (mut pause, mut seeks) = (LATE, SEEKS_MIN);
     let is_due = |renews_at| boot_time() >= renews_at;
     loop {
         let mut wants = lock(&late.wants);
@@ -726,10 +742,15 @@ fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
         if resumes {
             match channel.try_to_resume() {
                 Ok(()) => {
+                    seeks = SEEKS_MIN;
                     lock(&late.wants).resume = channel.is_broken();
-                    renews_at = channel.lease().renews_at(boot_time());
+                    // By a server that may not live for long: what is overdue is asked at once.
+                    renews_at = renews_at.min(channel.lease().renews_at(boot_time()));
                 }
-                Err(true) => std::thread::sleep(PAUSE),
+                Err(true) => {
+                    std::thread::sleep(seeks);
+                    seeks = (seeks * 2).min(SEEKS_MAX);
+                }
                 Err(false) => return channel.end(),
             }
         } else if renews {

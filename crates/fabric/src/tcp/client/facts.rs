@@ -6,7 +6,7 @@ use crate::endpoint::{Nanos, RECORD_WORDS};
 use crate::error::Garbled;
 use crate::shm::REGION_BYTES_MAX;
 use crate::tcp::clock::{boot_id, boot_time};
-use crate::tcp::wire::Fields;
+use crate::tcp::wire::{Fields, RENEWALS};
 
 /// What the server says of the region.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl Granted {
 
     /// When to ask again.
     pub(super) fn renews_at(&self, asked_at: Nanos) -> Nanos {
-        asked_at.saturating_add(self.length / 4)
+        asked_at.saturating_add(self.length / Nanos::from(RENEWALS))
     }
 }
 

@@ -436,6 +436,10 @@ impl Endpoint for TcpLane {
     }
 
     fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        // What has come with something else takes no look at the connection.
+        if let Some(ended) = self.take_done(&mut self.inbox.state(), ticket.0 as u32) {
+            return Poll::Ready(ended);
+        }
         self.flush();
         if self.has_looked.replace(true) {
             self.channel.read_now(&self.bell);

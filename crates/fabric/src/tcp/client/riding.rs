@@ -2,8 +2,8 @@
 //!
 //! Where a lane's verbs follow its unsignalled ones closely, as those of a program that takes one
 //! lock after another, each of these would cost a send and a server's wake-up of its own. So it
-//! rides, if the last ones were followed so. The first that is not followed lies until the channel's
-//! own thread sends it, some milliseconds later; after that none rides for a while.
+//! rides, if the last ones were followed so. The first that is not followed lies until the
+//! channel's own thread sends it, some milliseconds later; after that none rides for a while.
 
 use std::cell::Cell;
 

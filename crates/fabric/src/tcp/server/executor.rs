@@ -40,7 +40,8 @@ const EVENTS_MAX: usize = 256;
 /// How long no client is accepted where the system has no more descriptors.
 const DEAF: Duration = Duration::from_millis(100);
 
-/// How much longer than a look at all waits the time is until the next one.
+/// How much longer than a look at all waits the time is until the next one; and than to send all
+/// guests what they are told of others.
 const LOOKS_APART: u32 = 16;
 
 /// What the events of the listener and of the interrupt say; all others say a guest's number.
@@ -92,6 +93,10 @@ pub(super) struct Executor {
     /// When all waits may be looked at again.
     looks_from: Instant,
     parkers: Parkers,
+    /// Whether something lies for all guests of a region that they did not ask for, and when it is
+    /// sent to those that have heard nothing else meanwhile.
+    has_news: bool,
+    news_from: Instant,
     /// Guests to be flushed.
     pub(super) touched: Vec<usize>,
     /// Guests that sent more than is answered before they take some of that.
@@ -140,6 +145,8 @@ impl Executor {
             has_fired: false,
             looks_from: Instant::now(),
             parkers: Parkers::default(),
+            has_news: false,
+            news_from: Instant::now(),
             touched: Vec::new(),
             paused: BTreeSet::new(),
             is_stale: false,
@@ -172,6 +179,7 @@ impl Executor {
         self.look_for_regions();
         self.hang_up_on_the_silent();
         self.end_leases();
+        self.send_news();
         self.flush_touched();
         Ok(())
     }
@@ -192,7 +200,8 @@ impl Executor {
         let now = Instant::now();
         let silent = self.unsettled.front().map(|(until, ..)| *until);
         let look = self.has_fired.then_some(self.looks_from);
-        let until = [silent, self.deaf_until, look].into_iter().flatten().min();
+        let news = self.has_news.then_some(self.news_from);
+        let until = [silent, self.deaf_until, look, news].into_iter().flatten().min();
         let left = until.map(|until| until.saturating_duration_since(now));
         let ends_in = || Duration::from_nanos(self.ends_at.saturating_sub(boot_time()));
         let ends_in = (self.ends_at < Nanos::MAX).then(ends_in);
@@ -319,7 +328,8 @@ impl Executor {
         let lease = Tenure { secret: 0, until: 0, is_by_connection };
         let (seats, unnamed) = Default::default();
         let (input, region, tether, serial) = (Vec::new(), None, None, self.serials);
-        Guest { stream, input, region, seats, serial, tether, lease, unnamed }
+        let comes_back = None;
+        Guest { stream, input, region, seats, serial, tether, lease, unnamed, comes_back }
     }
 
     /// A guest that is not served at the moment.
@@ -495,16 +505,36 @@ impl Executor {
         self.tell_all(region, news);
     }
 
+    /// Lies before what a guest is answered next, so it is sent then at the latest.
     fn tell_all(&mut self, region: usize, mut news: Vec<u8>) {
         if !news.is_empty() {
-            for at in 0..self.served[region].guests.len() {
-                let number = self.served[region].guests[at];
-                self.outs[number].bytes.extend_from_slice(&news);
-                self.touch(number);
+            for number in &self.served[region].guests {
+                self.outs[*number].bytes.extend_from_slice(&news);
             }
+            self.has_news = true;
             news.clear();
         }
         self.news = news;
+    }
+
+    /// Sends what all were told: at once, or, where many come and go beside many guests, in a part
+    /// of the time.
+    fn send_news(&mut self) {
+        let begun = Instant::now();
+        if !self.has_news || begun < self.news_from {
+            return;
+        }
+        self.has_news = false;
+        let told: Vec<usize> =
+            self.served.iter().flat_map(|served| served.guests.iter().copied()).collect();
+        for number in told {
+            if self.outs[number].left() > 0 {
+                self.touch(number);
+            }
+        }
+        self.flush_touched();
+        let ended = Instant::now();
+        self.news_from = ended + (ended - begun) * LOOKS_APART;
     }
 
     /// Sends on what was sent to mailboxes of guests; `own` is the one that is served.

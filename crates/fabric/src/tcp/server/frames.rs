@@ -126,6 +126,9 @@ impl Executor {
         for lane in std::mem::take(&mut guest.unnamed) {
             self.detach(number, guest, lane);
         }
+        if let Some(is_by_connection) = guest.comes_back.take() {
+            guest.lease.is_by_connection = is_by_connection;
+        }
         Ok(())
     }
 
@@ -203,8 +206,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Whether a verb, or as many links, do nothing but read. Nothing of them is executed before all
-    /// are understood.
+    /// Whether a verb, or as many links, do nothing but read. Nothing of them is executed before
+    /// all are understood.
     fn check_links(&mut self, mut fields: Fields<'_>, count: u8) -> Result<bool, HangUp> {
         if usize::from(count) > CHAIN_MAX {
             return Err(HangUp::Garbled);
@@ -418,6 +421,7 @@ impl Executor {
             }
         }
         self.tell_newcomers(region);
+        self.touch(number);
         Ok(())
     }
 

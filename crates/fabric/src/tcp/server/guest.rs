@@ -30,6 +30,9 @@ pub(super) struct Guest {
     pub(super) lease: Tenure,
     /// Lanes of which the client, back again, has not said that they live.
     pub(super) unnamed: Vec<u32>,
+    /// Until it has named them: whether it then lives by its connection. It may have given up the
+    /// one by which it came, and come by another.
+    pub(super) comes_back: Option<bool>,
 }
 
 /// How long a client lives.

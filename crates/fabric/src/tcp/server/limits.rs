@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::error::ConnectError;
 use crate::shm::Host;
+use crate::tcp::wire::RENEWALS;
 
 /// Opens the region that a client names, or says why it has none of that name.
 pub(super) type Opener = Box<dyn FnMut(&str) -> Result<Host, ConnectError> + Send>;
@@ -38,11 +39,20 @@ pub struct Limits {
     pub unsent: usize,
     /// The same, before it is hung up on: a client that is stopped is told of others all the time.
     pub behind: usize,
-    /// How long a client lives that is not heard of. A client of which the end of its connection
-    /// would tell lives as long as that stands; this is for how long it survives its server then.
+    /// How long a client lives at most whose host falls silent. A client of which the end of its
+    /// connection would tell lives as long as that stands; this is for how long it survives its
+    /// server then.
     pub lease: Duration,
     /// What the end of a connection says of the client.
     pub closed: Closed,
+}
+
+impl Limits {
+    /// For how long a client lives from when it asked last: what it asks for and does not hear the
+    /// answer of ends by the lease too.
+    pub(super) fn granted(&self) -> Duration {
+        self.lease * RENEWALS / (RENEWALS + 1)
+    }
 }
 
 impl Default for Limits {

@@ -10,7 +10,7 @@ use crate::error::ConnectError;
 use crate::shm::serving::Serving;
 use crate::shm::{Host, Region};
 use crate::tcp::clock::{boot_id, boot_time};
-use crate::tcp::wire::{Framing, MAGIC, VERSION, reply};
+use crate::tcp::wire::{Framing, MAGIC, PEERS_MAX, VERSION, put_ids, reply};
 
 /// How seldom is looked whether a region's file is still there.
 const LOOK_FOR_FILE: Duration = Duration::from_millis(20);
@@ -65,8 +65,12 @@ impl Served {
         frame.u16(self.host.places()).u16(self.region.places()).u8(self.region.slots());
         frame.u64(now).u128(boot_id());
         frame.u128(lease.secret).u64(length).u8(lease.is_by_connection.into()).end();
-        for (index, incarnation) in self.told.iter().enumerate().filter(|(_, told)| **told != 0) {
-            put_peer(out, true, EndpointId { index: index as u16, incarnation: *incarnation });
+        let all = self.told.iter().zip(0..).filter(|(told, _)| **told != 0);
+        let all = all.map(|(told, index)| EndpointId { index, incarnation: *told });
+        for living in all.collect::<Vec<_>>().chunks(PEERS_MAX) {
+            let mut frame = Framing::new(out, reply::LIVING);
+            put_ids(&mut frame, living);
+            frame.end();
         }
     }
 

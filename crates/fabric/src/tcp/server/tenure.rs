@@ -18,7 +18,7 @@ use crate::tcp::wire::{Framing, reply};
 impl Executor {
     /// When a lease ends that begins now.
     pub(super) fn lease_from_now(&self) -> Nanos {
-        boot_time().saturating_add(self.limits.lease.as_nanos() as Nanos)
+        boot_time().saturating_add(self.limits.granted().as_nanos() as Nanos)
     }
 
     /// No lease ends before this time, nor before those that were known.
@@ -170,7 +170,9 @@ impl Executor {
         if secret == 0 { None } else { self.guests.iter().position(found) }
     }
 
-    /// The client of a guest that is away, or seems to be there, has come by another connection.
+    /// The client of a guest that is away, or seems to be there, has come by another connection. It
+    /// asks for a lease when it has heard that it is back: one that hears nothing may come again
+    /// and again, and its lease ends.
     pub(super) fn resume(&mut self, number: usize, mut come: Guest, away: usize) {
         let Some(stream) = come.stream.take() else { return };
         let Some(mut guest) = self.guests[away].take() else { return };
@@ -181,7 +183,6 @@ impl Executor {
         let _ = epoll::modify(&self.epoll, &stream, data, epoll::EventFlags::IN);
         guest.stream = Some(stream);
         guest.lease.is_by_connection = come.lease.is_by_connection;
-        guest.renew(self.lease_from_now());
         guest.unnamed = guest.seats.keys().copied().collect();
         let region = guest.region.expect("a guest that was away has a region");
         for (lane, seat) in &guest.seats {
@@ -189,6 +190,7 @@ impl Executor {
             self.served[region].seated[index] = Some((away, *lane));
         }
         self.welcome(away, region, &guest);
+        guest.comes_back = Some(std::mem::take(&mut guest.lease.is_by_connection));
         self.note_lease(&guest);
         self.guests[away] = Some(guest);
     }
@@ -197,7 +199,7 @@ impl Executor {
     pub(super) fn welcome(&mut self, number: usize, region: usize, guest: &Guest) {
         // Newcomers are told to the others first, so that all know the same.
         self.tell_newcomers(region);
-        let length = self.limits.lease.as_nanos() as Nanos;
+        let length = self.limits.granted().as_nanos() as Nanos;
         let served: &mut Served = &mut self.served[region];
         served.welcome(&mut self.outs[number].bytes, &guest.lease, length);
         served.guests.push(number);

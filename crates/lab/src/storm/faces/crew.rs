@@ -22,7 +22,8 @@ use super::super::log::{self, Log, Patience, Reader, Record, Refusal, What};
 use super::super::part::{END, Part};
 use super::draw::{Draw, Offer};
 use super::inside::Process;
-use super::plan::{OVER, Storm, Taken, kernel_file, positions, unit};
+use super::links::Cut;
+use super::plan::{LEASE, OVER, Storm, Taken, kernel_file, positions, unit};
 use crate::{child, face};
 
 /// Processes that are stopped at one time, at most.
@@ -58,6 +59,9 @@ const ENDINGS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
 /// One killed command in so many that may be ends by one of them.
 const ENDED_ONE_IN: u32 = 2;
 
+/// How long who was cut off may take to come back before it is hurt otherwise.
+const COMES_BACK: Duration = Duration::from_millis(200);
+
 /// How often it is written down that everybody is looked after.
 const WATCH_NS: u64 = 5_000_000;
 /// The status of a command that was not granted.
@@ -87,6 +91,11 @@ pub(super) struct Crew<'a> {
     /// Of them, how many by a signal that ends a command in order.
     pub(super) endings: u64,
     pub(super) stops: u64,
+    /// How often connections of one to its server were broken.
+    pub(super) cuts: u64,
+    /// Until when one that was cut off may hear nothing. There is one at a time, so that nobody has
+    /// to wait for two.
+    silent_until: Instant,
 }
 
 /// A place for one process after the other.
@@ -105,6 +114,8 @@ struct Runner {
     stopped_until: Option<Instant>,
     /// Whether it was stopped for long the last time.
     long: bool,
+    /// Until when it was cut off from its server, and may have to come back.
+    cut_until: Instant,
     /// What was seen of its command when it was killed.
     killed: Option<Vec<Process>>,
 }
@@ -251,6 +262,8 @@ impl<'a> Crew<'a> {
             kills: 0,
             endings: 0,
             stops: 0,
+            cuts: 0,
+            silent_until: Instant::now(),
         };
         if !storm.face.is_command() && storm.taken != Taken::Nothing {
             let mut command = crew.worker(0)?;
@@ -387,7 +400,8 @@ impl<'a> Crew<'a> {
             _ => (Reach::Alone, Signal::STOP),
         };
         let runner = self.seats[seat].runner.as_mut().expect("a victim runs");
-        if runner.killed.is_some() || runner.stopped_until.is_some() {
+        let is_hurt = runner.killed.is_some() || runner.stopped_until.is_some();
+        if is_hurt || runner.cut_until > Instant::now() {
             return Ok(());
         }
         // Who is granted a lock while its guardian is stopped is a stopped holder.
@@ -397,6 +411,31 @@ impl<'a> Crew<'a> {
         self.log.add(Record::now(What::Stops, runner.who))?;
         runner.signal(reach, signal).context("cannot stop a client")?;
         self.stops += 1;
+        Ok(())
+    }
+
+    /// Breaks the connections of somebody to the server, unless enough is broken.
+    pub(super) fn cut(&mut self) -> anyhow::Result<()> {
+        let Some(links) = &self.storm.links else { return Ok(()) };
+        let cut = Cut::draw(LEASE, &mut self.chance);
+        let aim = self.chance.random_range(0..3);
+        let Some(seat) = self.victim(aim) else { return Ok(()) };
+        let now = Instant::now();
+        let runner = self.seats[seat].runner.as_mut().expect("a victim runs");
+        let is_hurt = runner.killed.is_some() || runner.stopped_until.is_some();
+        let is_served = self.storm.server_of(runner.who).is_some();
+        let is_too_much = cut.time() > Duration::ZERO && self.silent_until > now;
+        if !is_served || is_hurt || is_too_much || runner.cut_until > now {
+            return Ok(());
+        }
+        runner.cut_until = now + cut.time() + COMES_BACK;
+        if cut.time() > Duration::ZERO {
+            self.silent_until = runner.cut_until;
+        }
+        let record = Record::now(What::Cut, runner.who);
+        self.log.add(Record { more: record.time + cut.time().as_nanos() as u64, ..record })?;
+        links.cut(runner.who, cut);
+        self.cuts += 1;
         Ok(())
     }
 
@@ -540,8 +579,9 @@ impl<'a> Crew<'a> {
 
     fn start(&mut self, seat: usize, draw: Draw) -> anyhow::Result<()> {
         child::none_more_at_the_end();
-        let who = self.next_who;
-        self.next_who += 1;
+        // Every other seat is one of clients by a server, as every other number is.
+        let who = self.next_who + (self.next_who + seat as u64) % 2;
+        self.next_who = who + 1;
         let (mut command, draw) = match self.storm.face.is_command() {
             false => (self.worker(who)?, None),
             true => (self.command(who, draw)?, Some(draw)),
@@ -551,7 +591,9 @@ impl<'a> Crew<'a> {
             self.log.add(Record { more, ..self.record(What::Asks, who, draw) })?;
         }
         let child = command.spawn().context("cannot start a client")?;
-        let runner = Runner { child, who, draw, stopped_until: None, long: false, killed: None };
+        let (stopped_until, cut_until) = (None, Instant::now());
+        let runner =
+            Runner { child, who, draw, stopped_until, long: false, cut_until, killed: None };
         self.seats[seat].runner = Some(runner);
         Ok(())
     }

@@ -32,6 +32,8 @@ pub struct Known {
     /// How long after a death the dead may count as alive: those that die while their server is
     /// not there.
     pub lives_on_ns: u64,
+    /// How long the connections of a client must have been broken for it to lose its session.
+    pub loses_ns: u64,
     /// Whether grants have tokens.
     pub tokens: bool,
     /// Whether positions of locks are asked for, and not locks.
@@ -44,7 +46,10 @@ pub struct Known {
 pub fn judge(records: &[Record], known: Known) -> Verdict {
     let story = Story::read(records);
     let told_ns = known.told_ns + known.lives_on_ns;
-    let mut verdict = Verdict { failures: story.failures, ..Verdict::default() };
+    let undue = story.fates.values().filter(|fate| fate.lost_unduly(known.loses_ns)).count();
+    let failures = story.failures + undue as u64;
+    let mut verdict = Verdict { failures, ..Verdict::default() };
+    verdict.lost = story.fates.values().filter(|fate| fate.lost.is_some()).count() as u64;
     for ops in story.by_lock() {
         ops.iter().for_each(|op| story.count(op, &mut verdict));
         story.judge_overlaps(&ops, &mut verdict);
@@ -288,7 +293,9 @@ mod tests {
     impl Judged for Told {
         fn judged(self) -> Verdict {
             let (entering_ns, passes_max) = (20 * MS, Some(2));
-            let known = Known { entering_ns, tokens: true, passes_max, ..Known::default() };
+            let loses_ns = 500 * MS;
+            let known =
+                Known { entering_ns, loses_ns, tokens: true, passes_max, ..Known::default() };
             judge(&self.0, known)
         }
     }
@@ -350,6 +357,31 @@ mod tests {
             told.add(at, 2, What::Refused, Refusal::TimedOut as u64).judged().early
         };
         assert_eq!((early(11), early(10)), (0, 1), "it was to wait longer");
+    }
+
+    #[test]
+    fn who_loses_its_session_was_cut_off_for_long() {
+        let loses = || {
+            let told = told().asks(0, 1, Patience::Endless).add(100, 1, What::Lost, 0);
+            told.add(100, 1, What::Refused, Refusal::Lost as u64)
+        };
+        let cut = |from, until| loses().add(from, 1, What::Cut, until * MS).judged();
+        assert_eq!(loses().judged().failures, 1);
+        assert_eq!(
+            (cut(10, 509).failures, cut(10, 510).failures, cut(101, 900).failures),
+            (1, 0, 1)
+        );
+        assert_eq!(cut(10, 510).lost, 1);
+    }
+
+    /// Who cannot reach its server waits like one that is stopped.
+    #[test]
+    fn who_is_cut_off_is_not_delayed() {
+        let granted = |at| {
+            let told = told().holds(0, 1, 5, 1).add(4, 2, What::Cut, 500 * MS);
+            told.holds(2, at, 999, 2).judged().delayed
+        };
+        assert_eq!((granted(600), granted(900)), (0, 1));
     }
 
     /// One waits while four that came later hold, one after the other.

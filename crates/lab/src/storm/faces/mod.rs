@@ -22,6 +22,7 @@ mod crew;
 mod draw;
 pub mod inside;
 pub mod judge;
+mod links;
 mod plan;
 mod ranges;
 pub mod report;
@@ -50,7 +51,8 @@ use crate::report::line;
 use crate::scratch::Scratch;
 use crew::Crew;
 use judge::Known;
-use plan::{Storm, Taken};
+use links::Links;
+use plan::{LEASE, Storm, Taken};
 use report::Row;
 
 pub use plan::Face;
@@ -61,8 +63,9 @@ const TICK: Duration = Duration::from_micros(300);
 const CALM_MAX: Duration = Duration::from_secs(5);
 /// How long a server may take to learn of a death, with all processors busy.
 const TOLD_NS: u64 = 100_000_000;
-/// How long those live that die while there is no server.
-const LEASE: Duration = Duration::from_secs(2);
+/// How long what a client says may not arrive, before it may lose what it has: the rest is for
+/// restarts of the server, and to come back.
+const LOSES: Duration = Duration::from_secs(1);
 /// Kills by default.
 const KILLS: u64 = 200;
 /// How long a storm may last by default, in seconds: as such, and for each kill and stop.
@@ -84,11 +87,19 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
     ensure!(face.has_ranges() || !args.exaggerated, "a session's locks are had as a whole");
     ensure!(face != Face::Kv || !args.served, "a store is stormed on its own host");
     let scratch = Scratch::new()?;
-    let serving =
-        if args.served { Some(Serving::on(scratch.path(), "127.0.0.1:0")?) } else { None };
+    ensure!(
+        face == Face::Session || args.cuts == 0,
+        "a command, or a table, that loses its server fails: connections of sessions are broken"
+    );
+    let serving = match args.served {
+        true => Some(Serving::on(scratch.path(), "127.0.0.1:0", args.cuts > 0)?),
+        false => None,
+    };
+    let links = serving.as_ref().filter(|serving| serving.doubts);
+    let links = links.map(|serving| Links::to(&serving.address)).transpose()?;
     let kills = args.kills.unwrap_or(KILLS);
     let stops = args.stops.unwrap_or(kills);
-    let enough = SECONDS + (kills + stops) as f64 * SECONDS_A_STRIKE;
+    let enough = SECONDS + (kills + stops + args.cuts) as f64 * SECONDS_A_STRIKE;
     let storm = Storm {
         face,
         dir: scratch.path(),
@@ -105,7 +116,9 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
         },
         limit: Duration::from_secs_f64(args.seconds.unwrap_or(enough)),
         restarts: args.restarts,
+        cuts: args.cuts,
         server: serving.as_ref().map(|serving| serving.address.clone()),
+        links,
     };
     let row = storm.run(serving)?;
     for example in &row.verdict.examples {
@@ -130,25 +143,28 @@ pub(super) fn run(args: &StormArgs, face: Face, origin: &Provenance) -> anyhow::
 struct Serving {
     child: Child,
     address: String,
+    doubts: bool,
 }
 
 impl Serving {
-    fn on(dir: &Path, address: &str) -> anyhow::Result<Self> {
+    /// One that doubts does not take the end of a connection for that of its client.
+    fn on(dir: &Path, address: &str, doubts: bool) -> anyhow::Result<Self> {
         let mut serve = Command::new(face::farlock()?);
         serve.args(["serve", "--listen", address, "--lease", &LEASE.as_secs().to_string()]);
+        serve.args(["--closed", if doubts { "doubt" } else { "auto" }]);
         serve.envs(face::environment(dir)).stderr(Stdio::piped());
         let mut child = serve.spawn().context("cannot start a server")?;
         let mut said = String::new();
         BufReader::new(child.stderr.take().expect("it is piped")).read_line(&mut said)?;
         let address = said.trim().rsplit(' ').next().unwrap_or_default().to_owned();
         ensure!(address.parse::<SocketAddr>().is_ok(), "the server says: {said}");
-        Ok(Self { child, address })
+        Ok(Self { child, address, doubts })
     }
 
     /// It is killed, and another one started.
     fn restart(&mut self, dir: &Path) -> anyhow::Result<()> {
         self.end()?;
-        *self = Self::on(dir, &self.address)?;
+        *self = Self::on(dir, &self.address, self.doubts)?;
         Ok(())
     }
 
@@ -172,16 +188,18 @@ impl Storm<'_> {
         while crew.left() > 0 && Instant::now() < deadline {
             pass_a_tick(&mut crew, &mut pulse)?;
         }
-        let (kills, endings, stops) = (crew.kills, crew.endings, crew.stops);
+        let (kills, endings, stops, cuts) = (crew.kills, crew.endings, crew.stops, crew.cuts);
         crew.end()?;
         let (entering_ns, tokens) = (self.face.entering_ns(), self.taken.is_farlocks());
         serving.map_or(Ok(()), |mut serving| serving.end())?;
-        let lives_on_ns = if restarts > 0 { LEASE.as_nanos() as u64 } else { 0 };
+        let lives_on_ns = if restarts + cuts > 0 { LEASE.as_nanos() as u64 } else { 0 };
         let told_ns = if self.server.is_some() { TOLD_NS } else { 0 };
         let log = Reader::open(self.dir)?.news()?;
         let passes_max = tokens.then(|| PASSES * u64::from(self.clients));
         let ranges = self.face.has_ranges();
-        let known = Known { entering_ns, told_ns, lives_on_ns, tokens, ranges, passes_max };
+        let loses_ns = LOSES.as_nanos() as u64;
+        let known =
+            Known { entering_ns, told_ns, lives_on_ns, loses_ns, tokens, ranges, passes_max };
         let mut verdict = judge::judge(&log, known);
         // Until then those that died while there was no server live on.
         std::thread::sleep(Duration::from_nanos(lives_on_ns));
@@ -197,9 +215,11 @@ impl Storm<'_> {
             restarts,
             kills_asked: self.kills,
             stops_asked: self.stops,
+            cuts_asked: self.cuts,
             kills,
             endings,
             stops,
+            cuts,
             verdict,
             takeovers: takeover.count(),
             takeover_ns: takeover.summary(),
@@ -221,7 +241,11 @@ impl Storm<'_> {
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(!self.seed);
         let begun = Instant::now();
         let mut next_strike = begun;
-        while crew.kills < self.kills || crew.stops < self.stops || restarts < self.restarts {
+        let is_enough = |crew: &Crew<'_>, restarts| {
+            let clients = crew.kills >= self.kills && crew.stops >= self.stops;
+            clients && restarts >= self.restarts && crew.cuts >= self.cuts
+        };
+        while !is_enough(crew, restarts) {
             if begun.elapsed() > self.limit {
                 break;
             }
@@ -233,12 +257,16 @@ impl Storm<'_> {
             next_strike += Duration::from_micros(chance.random_range(0..2 * self.face.lull_us()));
             let kills_left = self.kills.saturating_sub(crew.kills);
             let stops_left = self.stops.saturating_sub(crew.stops);
+            let cuts_left = self.cuts.saturating_sub(crew.cuts);
             let restarts_left = self.restarts.saturating_sub(restarts);
-            let chosen = chance.random_range(0..kills_left + stops_left + restarts_left);
+            let clients_left = kills_left + stops_left;
+            let chosen = chance.random_range(0..clients_left + cuts_left + restarts_left);
             if chosen < kills_left {
                 crew.kill()?;
-            } else if chosen < kills_left + stops_left {
+            } else if chosen < clients_left {
                 crew.stop()?;
+            } else if chosen < clients_left + cuts_left {
+                crew.cut()?;
             } else if let Some(serving) = &mut serving {
                 serving.restart(self.dir)?;
                 restarts += 1;

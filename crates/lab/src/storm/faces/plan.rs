@@ -6,7 +6,11 @@ use std::time::Duration;
 use farlock::RegionOptions;
 
 use super::super::part::{END, Part};
+use super::links::Links;
 use crate::face;
+
+/// How long those live that die while there is no server, or while its end is in doubt.
+pub(super) const LEASE: Duration = Duration::from_secs(2);
 
 /// The file that tells that the storm is over.
 pub(super) const OVER: &str = "over";
@@ -116,14 +120,19 @@ pub(super) struct Storm<'a> {
     pub(super) seed: u64,
     pub(super) taken: Taken,
     pub(super) limit: Duration,
+    /// How often connections of clients to the server are broken.
+    pub(super) cuts: u64,
     /// Where a server of its region is, by which every other client takes its locks.
     pub(super) server: Option<String>,
+    /// What lies between, where connections are broken.
+    pub(super) links: Option<Links>,
 }
 
 impl Storm<'_> {
     /// The server by which this client takes its locks, if it does.
-    pub(super) fn server_of(&self, who: u64) -> Option<&str> {
-        self.server.as_deref().filter(|_| who % 2 == 1)
+    pub(super) fn server_of(&self, who: u64) -> Option<String> {
+        let server = self.server.as_ref().filter(|_| who % 2 == 1)?;
+        Some(self.links.as_ref().map_or_else(|| server.clone(), |links| links.address_of(who)))
     }
 }
 

@@ -33,12 +33,16 @@ pub struct Row {
     pub kills_asked: u64,
     /// How many were to be stopped.
     pub stops_asked: u64,
+    /// How often connections were to be broken.
+    pub cuts_asked: u64,
     /// How many were killed.
     pub kills: u64,
     /// Of them, commands that were sent a signal that ends in order.
     pub endings: u64,
     /// How often one was stopped and continued.
     pub stops: u64,
+    /// How often connections of one to its server were broken.
+    pub cuts: u64,
     /// What the judge saw.
     #[serde(flatten)]
     pub verdict: Verdict,
@@ -75,10 +79,12 @@ impl Row {
             (self.verdict.stalled, "acquisitions were never granted"),
         ]);
         in_time.map_err(|objection| excused(objection, self.longest_pause_ns))?;
-        let Self { kills, kills_asked, stops, stops_asked, .. } = self;
-        for (count, asked, what) in
-            [(kills, kills_asked, "killed"), (stops, stops_asked, "stopped")]
-        {
+        let Self { kills, kills_asked, stops, stops_asked, cuts, cuts_asked, .. } = self;
+        for (count, asked, what) in [
+            (kills, kills_asked, "killed"),
+            (stops, stops_asked, "stopped"),
+            (cuts, cuts_asked, "cut off"),
+        ] {
             let story = || format!("{count} of {asked} were {what} in the time given");
             ensure!(count >= asked, Unchecked(story()));
         }
@@ -104,6 +110,8 @@ pub fn table(row: &Row) -> Table {
         ("of them ended in order", grouped(row.endings)),
         ("stopped", grouped(row.stops)),
         ("servers killed", grouped(row.restarts)),
+        ("cut off", grouped(row.cuts)),
+        ("of them lost their sessions", grouped(verdict.lost)),
         ("granted", grouped(verdict.granted)),
         ("timed out", grouped(verdict.time_outs)),
         ("dropped", grouped(verdict.dropped)),
@@ -153,6 +161,7 @@ mod tests {
             judged(Verdict { left_over: 1, ..Verdict::default() }),
             Row { kills: 2, ..good.clone() },
             Row { stops_asked: 1, ..good.clone() },
+            Row { cuts_asked: 1, ..good.clone() },
             Row { taken: CANARIES[0], ..good.clone() },
             Row { taken: CANARIES[1], ..good.clone() },
         ] {

@@ -39,7 +39,8 @@ pub fn run(args: &FaceWorkerArgs) -> anyhow::Result<()> {
         (false, false) => worker.work(),
         (false, true) => worker.work_in_threads(),
     };
-    if done.is_err() {
+    let is_lost = done.as_ref().is_err_and(|error| error.is::<SessionLost>());
+    if done.is_err() && !is_lost {
         worker.log.add(Record::now(What::Failed, args.who))?;
     }
     done
@@ -53,9 +54,21 @@ struct Worker<'a> {
     log: Log,
 }
 
+/// A session is over, since its server was out of reach. The judge knows for how long it was.
+#[derive(Debug)]
+struct SessionLost(String);
+
+impl std::fmt::Display for SessionLost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the session is lost: {}", self.0)
+    }
+}
+
+impl std::error::Error for SessionLost {}
+
 /// A session by a server, also where that is just being started again.
 fn connect(server: &str) -> Result<Session, SessionError> {
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_secs(4);
     const NAP: Duration = Duration::from_millis(5);
     let begun = Instant::now();
     loop {
@@ -141,20 +154,40 @@ impl<'a> Worker<'a> {
         let named = self.session.lock(face::name(part.lock));
         let request = if alone { named.exclusive() } else { named.shared() };
         self.log.add(at(What::Asks, patience.bits()))?;
+        let lose = |why: String| {
+            self.log.add(at(What::Refused, Refusal::Lost as u64))?;
+            self.lose(why)
+        };
         let guard = match ask(&self.executor, request, draw) {
             Ok(guard) => guard,
-            Err(refusal) => return Ok(self.log.add(at(What::Refused, refusal? as u64))?),
+            Err(Ok(refusal)) => return Ok(self.log.add(at(What::Refused, refusal as u64))?),
+            Err(Err(error)) if self.args.server.is_some() => return lose(format!("{error:#}")),
+            Err(Err(error)) => return Err(error),
         };
-        let token = guard.token().get();
-        let section = Section { record: Record { token, ..whose }, hold: draw.hold };
+        // No longer than it is certain to have it, if that is bounded.
+        let hold = guard.remaining().map_or(draw.hold, |remaining| draw.hold.min(remaining));
+        if hold == Duration::ZERO && draw.hold > Duration::ZERO {
+            return lose("what was granted is over".to_owned());
+        }
+        let section = Section { record: Record { token: guard.token().get(), ..whose }, hold };
         section.hold(&self.args.dir, &self.log)?;
         let drops = chance.random_range(0..DROP_ONE_IN) == 0;
-        if drops {
+        let released = if drops {
             drop(guard);
+            Ok(())
         } else {
-            guard.release().blocking()?;
+            guard.release().blocking()
+        };
+        self.log.add(at(What::Ended, (drops || released.is_err()).into()))?;
+        match released {
+            Err(error) if self.args.server.is_some() => self.lose(format!("{error:#?}")),
+            released => Ok(released?),
         }
-        Ok(self.log.add(at(What::Ended, drops.into()))?)
+    }
+
+    fn lose(&self, why: String) -> anyhow::Result<()> {
+        self.log.add(Record::now(What::Lost, self.args.who))?;
+        Err(SessionLost(why).into())
     }
 
     /// The same with a lock of the kernel, or none. Nothing is dropped or times out.

@@ -61,6 +61,7 @@ fn corpus() -> Vec<Vec<u8>> {
         body(reply::MAIL, |frame| frame.u32(LANE).u8(1).u64(0).id(id).u64(3).words(&[1; 4])),
         body(reply::PEER, |frame| frame.u8(1).id(id)),
         body(reply::PEER, |frame| frame.u8(0).id(id)),
+        body(reply::LIVING, |frame| frame.u16(2).id(id).id(id)),
         body(reply::ANSWER, |frame| frame.u32(CALL).u64(1 << 20)),
         body(reply::ANSWER, |frame| {
             frame.u32(CALL).u16(2);

@@ -6,7 +6,7 @@
 use farlock::{RegionOptions, Session};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let session = Session::open(&RegionOptions::for_user())?;
+    let session = Session::open(&RegionOptions::from_env()?)?;
     let guard = session.lock("example").exclusive().blocking()?;
     println!("held, with token {}", guard.token());
     std::io::stdin().read_line(&mut String::new())?;

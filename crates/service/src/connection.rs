@@ -19,6 +19,9 @@ use farlock_fabric::{
 };
 use farlock_fabric::{Link, shm};
 
+use crate::address::{check_address, without_tls};
+use crate::text::shown_whole;
+
 /// A region of this host, or of a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Region {
@@ -80,8 +83,13 @@ impl Region {
         tls: Option<&TlsFiles>,
         (name, label): (&str, &str),
     ) -> Result<Self, ConnectError> {
+        check_address(server, false).map_err(|wrong| ConnectError::Unreachable {
+            server: shown_whole(server),
+            source: io::Error::new(io::ErrorKind::InvalidInput, wrong),
+        })?;
         let remote = match tls {
             None => Remote::connect(server, name, label),
+            Some(_) if !cfg!(feature = "tls") => Err(without_tls()),
             Some(files) => Remote::connect_secured(&ClientTls::load(files)?, server, name, label),
         };
         remote.map(Self::There)

@@ -11,6 +11,7 @@ use farlock_fabric::{
 };
 use thiserror::Error;
 
+use crate::address::AddressError;
 use crate::connection::Region;
 use crate::directory::DirectoryError;
 use crate::inspect::{self, Participant, Sort};
@@ -29,6 +30,14 @@ pub enum SessionError {
     /// The system gave no thread.
     #[error("the session's thread could not be started")]
     Thread(#[source] std::io::Error),
+    /// A server cannot listen at its address.
+    #[error("the server cannot listen at {address}")]
+    Listen {
+        /// The address, as it was asked for.
+        address: String,
+        /// What the system said, or what is wrong with the address.
+        source: std::io::Error,
+    },
 }
 
 /// Why a lock was not acquired.
@@ -175,7 +184,7 @@ pub enum LostReason {
     RegionGone,
     /// The connection to the server is over, and no other was to be had before the lease ended:
     /// what was held by it is others' to have.
-    #[error("the connection to its server has ended")]
+    #[error("its server was not heard of any more before the lease ended")]
     Disconnected,
     /// The fabric turned this session away.
     #[error("the fabric turned the session away")]
@@ -299,20 +308,18 @@ impl SessionError {
                 ConnectError::Locked { .. } => "region-locked",
                 ConnectError::Served { .. } => "region-served",
                 ConnectError::Full { .. } => "region-full",
-                ConnectError::Unreachable { .. } => "server-unreachable",
-                ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => "server-silent",
-                ConnectError::Garbled { .. } | ConnectError::OtherVersion { .. } => "server-other",
-                ConnectError::Declined { .. } => "server-declined",
-                ConnectError::Tls { why, .. } => code_of_tls(why),
-                ConnectError::TlsFile { .. } => "tls-file",
                 ConnectError::Stale
                 | ConnectError::ThreadFull { .. }
                 | ConnectError::NoBeacon { .. }
                 | ConnectError::System { .. } => "region-attach",
-                _ => "region-open",
+                error => match code_of_server(error) {
+                    Some(code) => code,
+                    None => "region-open",
+                },
             },
             Self::Directory(_) => "directory",
             Self::Thread(_) => "thread",
+            Self::Listen { .. } => "listen",
         }
     }
 
@@ -324,8 +331,49 @@ impl SessionError {
             Self::Thread(source) => what_is_short(source)
                 .unwrap_or("raise the limit on processes (ulimit -u)")
                 .to_owned(),
+            Self::Listen { source, .. } => hint_of_listening(source),
         }
     }
+}
+
+/// A stable name of what is wrong with a server, if that is it.
+pub(crate) const fn code_of_server(error: &ConnectError) -> Option<&'static str> {
+    Some(match error {
+        ConnectError::Unreachable { .. } => "server-unreachable",
+        ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => "server-silent",
+        ConnectError::Garbled { .. } | ConnectError::OtherVersion { .. } => "server-other",
+        ConnectError::Declined { .. } => "server-declined",
+        ConnectError::Tls { why, .. } => code_of_tls(why),
+        ConnectError::TlsFile { .. } => "tls-file",
+        _ => return None,
+    })
+}
+
+/// What to do where a server cannot listen.
+fn hint_of_listening(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::InvalidInput => hint_of_address(error),
+        std::io::ErrorKind::AddrInUse => {
+            "does another server run there? `ss -ltnp` tells. End it, or --listen elsewhere"
+                .to_owned()
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            "--listen at an address of this host: `ip address` lists them".to_owned()
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            "--listen at a port from 1024 on, which needs no privilege".to_owned()
+        }
+        _ => {
+            let hint = "see that --listen names a host or an address of this one";
+            what_is_short(error).unwrap_or(hint).to_owned()
+        }
+    }
+}
+
+/// What to do about an address that is none.
+fn hint_of_address(error: &std::io::Error) -> String {
+    let wrong = error.get_ref().and_then(|inner| inner.downcast_ref::<AddressError>());
+    wrong.map_or_else(|| "see that the address is right".to_owned(), AddressError::hint)
 }
 
 /// A stable name of why a server and a client do not trust each other.
@@ -345,15 +393,18 @@ const fn code_of_tls(why: &TlsFault) -> &'static str {
 
 fn hint_of_tls(why: &TlsFault) -> &'static str {
     match why {
-        TlsFault::Expired => "give the server a new certificate: `farlock tls server`",
+        TlsFault::Expired => {
+            "on the server, move server.pem and server.key away and make new ones: \
+             `farlock tls server --host NAME`"
+        }
         TlsFault::NotYetValid => "see that the clocks of both hosts are right",
         TlsFault::Foreign => {
             "use the authority.pem that the server's certificate was made with; or that is not the \
              server that is meant"
         }
         TlsFault::OtherName => {
-            "use the name that the certificate is for, or make one for this name too: \
-             `farlock tls server --host NAME`"
+            "use a name that its certificate is for; or, on the server, move server.pem and \
+             server.key away and make new ones: `farlock tls server --host NAME --host ..`"
         }
         TlsFault::NoServer => "the server needs a certificate of `farlock tls server`",
         TlsFault::ClientNotCurrent => {
@@ -391,8 +442,41 @@ fn hint_of_tls_file(path: &std::path::Path, why: &TlsFileFault) -> String {
     .to_owned()
 }
 
+/// What to do where a server cannot be used, if that is it.
+fn hint_of_server(error: &ConnectError) -> Option<String> {
+    let hint = match error {
+        ConnectError::Unreachable { source, .. }
+            if source.kind() == std::io::ErrorKind::InvalidInput =>
+        {
+            return Some(hint_of_address(source));
+        }
+        ConnectError::Unreachable { .. } => {
+            "see that `farlock serve` runs there, and that its address is the one given"
+        }
+        ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => {
+            "see whether `farlock serve` runs there, and whether it is stopped or overloaded"
+        }
+        ConnectError::Garbled { .. } => "see what listens there: it is no `farlock serve`",
+        ConnectError::OtherVersion { .. } => "use the same version of farlock on both sides",
+        ConnectError::Tls { why, .. } => hint_of_tls(why),
+        ConnectError::TlsFile { path, why } => return Some(hint_of_tls_file(path, why)),
+        ConnectError::Declined { why, .. } if why.contains("certificate") => {
+            "ask for a region that it names, or make another: `farlock tls client NAME --region ..`"
+        }
+        ConnectError::Declined { why, .. } if why.contains("another region") => {
+            "a server serves one region: say by --region which, or ask another server"
+        }
+        ConnectError::Declined { .. } => "try again later, or ask who runs the server",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
 /// What to do where a region cannot be used.
 pub(crate) fn hint_of(error: &ConnectError) -> String {
+    if let Some(hint) = hint_of_server(error) {
+        return hint;
+    }
     match error {
         ConnectError::Absent { name, .. } => {
             return format!("`farlock lock --region {name} NAME -- COMMAND` creates it");
@@ -421,26 +505,13 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
             "`farlock ls` shows who is there; use another --region, or wait"
         }
         ConnectError::Stale => "try again",
-        ConnectError::Unreachable { .. } => {
-            "see that `farlock serve` runs there, and that its address is the one given"
+        ConnectError::System { source, .. } if source.kind() == std::io::ErrorKind::Unsupported => {
+            "build it with that feature; or say nothing of TLS where the network is trusted"
         }
-        ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => {
-            "see whether `farlock serve` runs there, and whether it is stopped or overloaded"
-        }
-        ConnectError::Garbled { .. } => "see what listens there: it is no `farlock serve`",
-        ConnectError::OtherVersion { .. } => "use the same version of farlock on both sides",
-        ConnectError::Tls { why, .. } => hint_of_tls(why),
-        ConnectError::TlsFile { path, why } => return hint_of_tls_file(path, why),
-        ConnectError::Declined { why, .. } if why.contains("certificate") => {
-            "ask for a region that it names, or make another: `farlock tls client NAME --region ..`"
-        }
-        ConnectError::Declined { .. } => "what the server says above tells what to do",
-        ConnectError::System { source, .. } => {
-            what_is_short(source).unwrap_or("check what the system says above")
-        }
-        ConnectError::ThreadFull { .. } | ConnectError::NoBeacon { .. } => {
-            "check what is said above"
-        }
+        ConnectError::System { source, .. } => what_is_short(source)
+            .unwrap_or("see whether this user's limits (ulimit -a) or this host's are reached"),
+        ConnectError::ThreadFull { .. } => "attach on another thread",
+        ConnectError::NoBeacon { .. } => "use a C library whose robust mutexes work",
         ConnectError::Io { source, .. } => {
             what_is_short(source).unwrap_or("check FARLOCK_DIR and FARLOCK_STATE_DIR")
         }
@@ -565,6 +636,7 @@ mod tests {
     use farlock_fabric::{Malformed, chain};
 
     use super::*;
+    use crate::address::without_tls;
 
     fn connect_errors() -> Vec<ConnectError> {
         let (name, path) = ("n".to_owned(), std::path::PathBuf::from("/d/n"));
@@ -594,6 +666,7 @@ mod tests {
             ConnectError::Stale,
             ConnectError::ThreadFull { keepers: 2000 },
             ConnectError::System { what: "attach to the region", source: refused() },
+            without_tls(),
         ]
     }
 
@@ -611,6 +684,10 @@ mod tests {
 
     fn session_errors() -> Vec<SessionError> {
         let mut errors = vec![SessionError::Thread(io::Error::from_raw_os_error(11))];
+        errors.extend([98, 99, 13, 5].map(|number| SessionError::Listen {
+            address: "h:1".to_owned(),
+            source: io::Error::from_raw_os_error(number),
+        }));
         errors.extend(connect_errors().into_iter().map(SessionError::Connect));
         errors.extend(directory_errors().into_iter().map(SessionError::Directory));
         errors

@@ -1,4 +1,4 @@
-//! farlock: named locks with fencing tokens, across processes, without a server.
+//! farlock: named locks with fencing tokens, across processes; across hosts by a [`Server`].
 //!
 //! Processes of one host share a *region*: a file in memory that holds locks. A [`Session`] takes
 //! locks by name, shared or exclusive, blocking or async, and hands out [`Guard`]s that carry
@@ -10,7 +10,7 @@
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let session = Session::open(&RegionOptions::for_user())?;
+//! let session = Session::open(&RegionOptions::from_env()?)?;
 //! let lock = session.lock("reports/2026");
 //!
 //! // Blocking, for at most a second:
@@ -53,14 +53,20 @@
 //!   ([`AcquireError::Forked`]) and may drop what it inherited; what the parent holds it keeps.
 //! * A task's waker is called by the thread that grants the lock: one that releases it, or the
 //!   session's. It may panic; it should return soon.
-//! * There is no lease here: a holder that is stopped, not dead, is waited for.
+//! * On one host there is no lease: a holder that is stopped, not dead, is waited for. By a server
+//!   there is one, which is renewed ([`Guard::remaining`]).
 //!
 //! # Features
 //!
 //! `cli`, on by default, is the `farlock` command. A program that uses the library alone depends on
 //! it with `default-features = false`, and builds no parser of command lines and no tables.
+//!
+//! `tls`, which `cli` brings along, is TLS for servers and clients. Without `cli` it is to be asked
+//! for: `default-features = false, features = ["tls"]`. Where it is missing,
+//! [`RegionOptions::over_tls`] and [`Server::bind_tls`] end in an error that says so.
 #![forbid(unsafe_code)]
 
+mod address;
 mod connection;
 mod directory;
 mod error;
@@ -75,6 +81,7 @@ mod shelf;
 mod system;
 pub mod text;
 
+pub use address::{AddressError, check_address};
 pub use directory::{DirectoryError, check_name};
 pub use error::{AcquireError, DivideReason, Holders, LostReason, ReleaseError, SessionError};
 pub use farlock_fabric::tcp::TlsFiles;
@@ -84,5 +91,5 @@ pub use inspect::{Life, LockView, Participant};
 pub use kv::{Kv, KvError};
 pub use observer::Observer;
 pub use region::{DEFAULT_REGION, RegionOptions};
-pub use server::{Closed, Server, ServerLimits, Stopper};
+pub use server::{Closed, Server, ServerEvent, ServerLimits, Stopper};
 pub use session::{Guard, Lock, Session};

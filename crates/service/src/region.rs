@@ -1,7 +1,7 @@
 //! Where regions live, and the capacities that service gives them.
 //!
-//! Everything is a parameter, but for [`RegionOptions::for_user`]: that reads the environment, so
-//! that programs find the region that the command line uses.
+//! Everything is a parameter, but for [`RegionOptions::for_user`] and [`RegionOptions::from_env`]:
+//! those read the environment, so that programs find the region that the command line uses.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +12,7 @@ use farlock_fabric::tcp::TlsFiles;
 use farlock_fabric::{Addr, ConnectError, Connection, Host, HostOptions, Origin};
 use farlock_locks::Token;
 
+use crate::address::{AddressError, check_address};
 use crate::connection::Region;
 use crate::directory::Directory;
 use crate::protocol::RANGE_HEAP_BYTES;
@@ -78,12 +79,61 @@ impl RegionOptions {
         }
     }
 
-    /// The region [`DEFAULT_REGION`] of this user, which the command line uses too: in
+    /// The region that the command line uses where it is told nothing else: [`DEFAULT_REGION`] of
+    /// the server that `FARLOCK_SERVER` names, over TLS by the files in `FARLOCK_TLS` where that is
+    /// set; without a server that of [`RegionOptions::for_user`], and `FARLOCK_TLS` says nothing.
+    ///
+    /// # Errors
+    /// `FARLOCK_SERVER` names no server.
+    ///
+    /// ```no_run
+    /// use farlock::{RegionOptions, Session};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let session = Session::open(&RegionOptions::from_env()?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_env() -> Result<Self, AddressError> {
+        Self::of_environment(|name| std::env::var_os(name))
+    }
+
+    /// The same by another environment.
+    fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, AddressError> {
+        let server = variable("FARLOCK_SERVER").filter(|server| !server.is_empty());
+        match server {
+            None => Ok(Self::of_user(variable)),
+            Some(server) => {
+                let tls = variable("FARLOCK_TLS").filter(|dir| !dir.is_empty());
+                Self::reached(&server.to_string_lossy(), tls.as_deref().map(Path::new))
+            }
+        }
+    }
+
+    /// The region [`DEFAULT_REGION`] of a server as people name it: `HOST:PORT`, which may begin
+    /// with `tcp://` or `tls://`; over TLS where a directory of files for it is named.
+    ///
+    /// # Errors
+    /// It names no server, or it says something else of TLS than the directory.
+    pub fn reached(server: &str, tls: Option<&Path>) -> Result<Self, AddressError> {
+        let (is_plain, is_secured) = (server.strip_prefix("tcp://"), server.strip_prefix("tls://"));
+        let address = is_plain.or(is_secured).unwrap_or(server);
+        check_address(address, false)?;
+        let options = Self::of_server(address);
+        let said = || server.to_owned();
+        match tls {
+            None if is_secured.is_some() => Err(AddressError::NoCertificate { address: said() }),
+            Some(_) if is_plain.is_some() => Err(AddressError::InTheClear { address: said() }),
+            None => Ok(options),
+            Some(dir) => Ok(options.over_tls(TlsFiles::of_client(dir))),
+        }
+    }
+
+    /// The region [`DEFAULT_REGION`] of this user on this host, whatever `FARLOCK_SERVER` says: in
     /// `FARLOCK_DIR`, or a directory of this user in `/dev/shm`, or below `/run/user` where
     /// another user made that first ([`RegionOptions::instead_of`] then says so); its durable
     /// state in `FARLOCK_STATE_DIR`, or `farlock` in `XDG_STATE_HOME` or `~/.local/state`, or a
-    /// directory of this user in `/var/tmp`. Reads these variables of the environment, and nothing
-    /// else here does.
+    /// directory of this user in `/var/tmp`. Reads these variables of the environment.
     pub fn for_user() -> Self {
         Self::of_user(|name| std::env::var_os(name))
     }
@@ -309,6 +359,17 @@ mod tests {
         }
     }
 
+    /// Of a build without TLS: no file is blamed.
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_that_is_not_built_in_is_said_to_be_missing() {
+        let options = RegionOptions::of_server("127.0.0.1:1").over_tls(TlsFiles::of_client("/no"));
+        let refused = crate::Session::open(&options).unwrap_err();
+        let said = farlock_fabric::chain(&refused);
+        assert!(said.contains("built without farlock's feature `tls`"), "{said}");
+        assert!(refused.hint().contains("build it with that feature"), "{}", refused.hint());
+    }
+
     #[test]
     fn a_user_has_a_region_whatever_the_environment() {
         let of = |set: &[(&str, &str)]| {
@@ -326,5 +387,33 @@ mod tests {
         assert_eq!(relative, (dir, "/h/.local/state/farlock".into()));
         let said = of(&[("FARLOCK_DIR", "/d"), ("FARLOCK_STATE_DIR", "/s"), ("HOME", "/h")]);
         assert_eq!(said, ("/d".into(), "/s".into()));
+    }
+
+    #[test]
+    fn the_environment_names_a_server_or_none() {
+        let of = |set: &[(&str, &str)]| {
+            let find = |name: &str| set.iter().find(|(known, _)| *known == name);
+            RegionOptions::of_environment(|name| find(name).map(|(_, value)| value.into()))
+        };
+        let here = of(&[("FARLOCK_DIR", "/d")]).unwrap();
+        assert_eq!((here.dir.as_path(), &here.server), (Path::new("/d"), &None));
+        for server in ["db1:4747", "tcp://db1:4747"] {
+            let there = of(&[("FARLOCK_DIR", "/d"), ("FARLOCK_SERVER", server)]).unwrap();
+            assert_eq!(there, RegionOptions::of_server("db1:4747"));
+        }
+        let files = TlsFiles::of_client("/certs");
+        for server in ["db1:4747", "tls://db1:4747"] {
+            let there = of(&[("FARLOCK_SERVER", server), ("FARLOCK_TLS", "/certs")]).unwrap();
+            assert_eq!(there, RegionOptions::of_server("db1:4747").over_tls(files.clone()));
+        }
+        // Nothing set is the same as nothing said; files alone name no server.
+        for set in [&[("FARLOCK_SERVER", "")][..], &[("FARLOCK_TLS", "/certs")]] {
+            assert_eq!((of(set).unwrap().server, of(set).unwrap().tls), (None, None));
+        }
+        for refused in ["db1", "tls://db1:4747", "tls://", "http://db1:80"] {
+            assert!(of(&[("FARLOCK_SERVER", refused)]).is_err(), "{refused}");
+        }
+        let both = [("FARLOCK_SERVER", "tcp://db1:4747"), ("FARLOCK_TLS", "/certs")];
+        assert!(matches!(of(&both), Err(AddressError::InTheClear { .. })));
     }
 }

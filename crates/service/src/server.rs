@@ -1,13 +1,17 @@
 //! A memory server: lets other hosts take part in a region of this one.
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, OnceLock};
 
 use farlock_fabric::tcp::{self, ServerTls, TlsFiles};
 pub use farlock_fabric::tcp::{Closed, Limits as ServerLimits};
-use farlock_fabric::{ConnectError, Host};
+use farlock_fabric::{ConnectError, Host, HostOptions};
 
+use crate::address::{check_address, without_tls};
 use crate::kv::hub::{STORE_OF, host_options};
+use crate::text::shown_whole;
 use crate::{RegionOptions, SessionError};
 
 /// Serves a region and its key-value stores to clients over TCP. Processes of this host go on to
@@ -51,8 +55,32 @@ use crate::{RegionOptions, SessionError};
 /// ([`Guard::lost`](crate::Guard::lost), [`Guard::remaining`](crate::Guard::remaining)) before
 /// the processes of the server's host take over. A client that is paused, clock and all, finds out
 /// when it goes on; a resource that checks tokens refuses it.
-#[derive(Debug)]
-pub struct Server(tcp::Server);
+pub struct Server {
+    served: tcp::Server,
+    teller: Teller,
+}
+
+/// What a server tells of, as it happens.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum ServerEvent<'e> {
+    /// A client asked for a region, or a store of it as `REGION/STORE`, and was refused.
+    Refused {
+        /// What it asked for.
+        region: &'e str,
+        /// What it was told.
+        why: &'e ConnectError,
+    },
+    /// The region was removed under the server, and another one is served to the client that comes
+    /// now. Those that came before were told that they lost what they held.
+    Anew {
+        /// The region.
+        region: &'e str,
+    },
+}
+
+/// Who is told of events, once that was said.
+type Teller = Arc<OnceLock<Box<dyn Fn(ServerEvent<'_>) + Send + Sync>>>;
 
 /// Ends a [`Server`] from any thread. Clones are the same.
 #[derive(Clone, Debug)]
@@ -93,22 +121,41 @@ impl Server {
         limits: ServerLimits,
         files: Option<&TlsFiles>,
     ) -> Result<Self, SessionError> {
-        let tls = files.map(ServerTls::load).transpose()?;
-        let unbound = |source| ConnectError::System { what: "listen there", source };
+        let invalid = |wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong);
+        let unbound = |source| SessionError::Listen { address: shown_whole(address), source };
+        check_address(address, true).map_err(|wrong| unbound(invalid(wrong)))?;
+        let tls = files.map(load_tls).transpose()?;
         options.check_dirs()?;
         // Where it cannot listen no region is made.
-        drop(std::net::TcpListener::bind(address).map_err(unbound)?);
+        drop(TcpListener::bind(address).map_err(|source| occupied(options, unbound(source)))?);
         // What is wrong with it is known before a client comes.
         let host = Host::open(&options.of_host())?;
         let (options, name) = (options.clone(), options.name.clone());
-        let open = move |name: &str| open(&options, &host, name);
+        let is_open = tls.is_none();
+        let teller = Teller::default();
+        let told = Arc::clone(&teller);
+        let open = move |name: &str| {
+            let opened = open(&options, &host, name, is_open);
+            if let (Some(tell), Some(event)) = (told.get(), event(&host, name, &opened)) {
+                tell(event);
+            }
+            opened
+        };
         let bound = tcp::Server::bind(address, open, limits);
         let mut server = bound.map_err(unbound)?;
         server.open(&name)?;
-        Ok(Self(match tls {
+        let served = match tls {
             Some(tls) => server.secured(tls),
             None => server,
-        }))
+        };
+        Ok(Self { served, teller })
+    }
+
+    /// Has this told of events, on the thread that runs the server, which meanwhile serves nobody.
+    /// The first that is said is told.
+    pub fn on_event(&self, tell: impl Fn(ServerEvent<'_>) + Send + Sync + 'static) {
+        // One that is there stays.
+        let _ = self.teller.set(Box::new(tell));
     }
 
     /// Where it listens.
@@ -116,12 +163,12 @@ impl Server {
     /// # Errors
     /// What the system says.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.0.address()
+        self.served.address()
     }
 
     /// What ends it.
     pub fn stopper(&self) -> Stopper {
-        Stopper(self.0.stopper())
+        Stopper(self.served.stopper())
     }
 
     /// Serves until it is stopped.
@@ -129,7 +176,7 @@ impl Server {
     /// # Errors
     /// What the system says of what all clients need.
     pub fn run(self) -> io::Result<()> {
-        self.0.run()
+        self.served.run()
     }
 }
 
@@ -141,8 +188,63 @@ impl Stopper {
     }
 }
 
-/// The region that a client names: the served one, or that of one of its stores.
-fn open(options: &RegionOptions, host: &Host, name: &str) -> Result<Host, ConnectError> {
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("served", &self.served).finish_non_exhaustive()
+    }
+}
+
+/// What is to be told of a region that a client asked for.
+fn event<'e>(
+    host: &Host,
+    region: &'e str,
+    opened: &'e Result<Host, ConnectError>,
+) -> Option<ServerEvent<'e>> {
+    match opened {
+        Err(why) => Some(ServerEvent::Refused { region, why }),
+        Ok(_) if region.contains(STORE_OF) || is_there(host) => None,
+        Ok(_) => Some(ServerEvent::Anew { region }),
+    }
+}
+
+fn load_tls(files: &TlsFiles) -> Result<ServerTls, ConnectError> {
+    if cfg!(feature = "tls") { ServerTls::load(files) } else { Err(without_tls()) }
+}
+
+/// Why it cannot listen: where the address is in use and the region has a server, it is most likely
+/// that one's.
+fn occupied(options: &RegionOptions, unbound: SessionError) -> SessionError {
+    let is_taken = |source: &io::Error| source.kind() == io::ErrorKind::AddrInUse;
+    match &unbound {
+        SessionError::Listen { source, .. } if is_taken(source) => {
+            if is_served(options) {
+                ConnectError::Served { name: options.name.clone() }.into()
+            } else {
+                unbound
+            }
+        }
+        _ => unbound,
+    }
+}
+
+/// Whether a region that is there has a server. It makes none.
+fn is_served(options: &RegionOptions) -> bool {
+    let Ok(host) = Host::open(&HostOptions { create: false, ..options.of_host() }) else {
+        return false;
+    };
+    // One that serves nobody, and is over before anybody finds it.
+    let asks = tcp::Server::bind("127.0.0.1:0", move |_| Ok(host.clone()), ServerLimits::default());
+    asks.is_ok_and(|mut asks| matches!(asks.open(&options.name), Err(ConnectError::Served { .. })))
+}
+
+/// The region that a client names: the served one, or that of one of its stores. Which one is
+/// served is told to those that may know: to all where the server is open to all.
+fn open(
+    options: &RegionOptions,
+    host: &Host,
+    name: &str,
+    is_open: bool,
+) -> Result<Host, ConnectError> {
     if name == options.name {
         // As it is now: it may have been removed since the server began.
         return if is_there(host) { Ok(host.clone()) } else { Host::open(&options.of_host()) };
@@ -152,8 +254,10 @@ fn open(options: &RegionOptions, host: &Host, name: &str) -> Result<Host, Connec
             Host::open(&host_options(options, store))
         }
         _ => {
-            let name = name.to_owned();
-            Err(ConnectError::Name { name, why: "another region is served here" })
+            let served = if is_open { format!(", but {:?}", options.name) } else { String::new() };
+            let source = format!("it is another region that is served here{served}");
+            let source = io::Error::other(source);
+            Err(ConnectError::System { what: "use that region by this server", source })
         }
     }
 }

@@ -30,6 +30,7 @@ const COMMAND_LINES: &[Row] = &[
     ("nothing", 64, "usage"),
     ("--nothing", 64, "usage"),
     ("help nothing", 64, "usage"),
+    ("--region x lock a true", 64, "usage"),
     // Locks.
     ("lock", 64, "usage"),
     ("lock a", 64, "usage"),
@@ -80,23 +81,37 @@ const COMMAND_LINES: &[Row] = &[
     ("lock a --region a/b -- true", 64, "region-open"),
     ("lock a --region LONG -- true", 64, "region-open"),
     ("lock a --region CONTROL -- true", 64, "region-open"),
-    ("lock a --server x -- true", 69, "server-unreachable"),
-    ("lock a --server :1 -- true", 69, "server-unreachable"),
-    ("lock a --server 127.0.0.1 -- true", 69, "server-unreachable"),
-    ("lock a --server 127.0.0.1: -- true", 69, "server-unreachable"),
-    ("lock a --server 127.0.0.1:0 -- true", 69, "server-unreachable"),
-    ("lock a --server 127.0.0.1:-1 -- true", 69, "server-unreachable"),
-    ("lock a --server 127.0.0.1:65536 -- true", 69, "server-unreachable"),
-    ("lock a --server 127.0.0.1:4747x -- true", 69, "server-unreachable"),
-    ("lock a --server [::1:1 -- true", 69, "server-unreachable"),
+    ("lock a --server EMPTY -- true", 64, "usage"),
+    ("lock a --server x -- true", 64, "usage"),
+    ("lock a --server :1 -- true", 64, "usage"),
+    ("lock a --server localhost -- true", 64, "usage"),
+    ("lock a --server 127.0.0.1 -- true", 64, "usage"),
+    ("lock a --server 127.0.0.1: -- true", 64, "usage"),
+    ("lock a --server 127.0.0.1:0 -- true", 64, "usage"),
+    ("lock a --server 127.0.0.1:-1 -- true", 64, "usage"),
+    ("lock a --server 127.0.0.1:65536 -- true", 64, "usage"),
+    ("lock a --server 127.0.0.1:4747x -- true", 64, "usage"),
+    ("lock a --server [::1:1 -- true", 64, "usage"),
+    ("lock a --server ::1:1 -- true", 64, "usage"),
+    ("lock a --server http://127.0.0.1:1 -- true", 64, "usage"),
+    ("lock a --server tls://127.0.0.1:1 -- true", 64, "usage"),
+    ("lock a --server tcp://127.0.0.1:1 --tls x -- true", 64, "usage"),
+    ("lock a --server 127.0.0.1:1 -- true", 69, "server-unreachable"),
     ("lock a --server CONTROL:1 -- true", 69, "server-unreachable"),
     ("lock a --server LONG:1 -- true", 69, "server-unreachable"),
+    ("lock a --tls x -- true", 64, "usage"),
+    ("lock --tls x a -- true", 64, "usage"),
+    ("lock a --tls EMPTY -- true", 64, "usage"),
+    ("lock a --server 127.0.0.1:1 --tls EMPTY -- true", 64, "usage"),
+    ("lock a --server 127.0.0.1:1 --tls x -- true", 69, "tls-file"),
     // Lists, and regions.
     ("ls x", 64, "usage"),
     ("ls --region EMPTY", 64, "region-open"),
     ("ls --region a/b", 64, "region-open"),
     ("ls --region LONG", 64, "region-open"),
-    ("ls --server 127.0.0.1:65536", 69, "server-unreachable"),
+    ("ls --server 127.0.0.1:65536", 64, "usage"),
+    ("ls --server EMPTY", 64, "usage"),
+    ("ls --tls x", 64, "usage"),
     ("region", 64, ""),
     ("region nothing", 64, "usage"),
     ("region list x", 64, "usage"),
@@ -113,16 +128,18 @@ const COMMAND_LINES: &[Row] = &[
     // Servers.
     ("serve x", 64, "usage"),
     ("serve --listen", 64, "usage"),
-    ("serve --listen EMPTY", 69, "region-attach"),
-    ("serve --listen nowhere", 69, "region-attach"),
-    ("serve --listen 127.0.0.1", 69, "region-attach"),
-    ("serve --listen 127.0.0.1:x", 69, "region-attach"),
-    ("serve --listen 127.0.0.1:-1", 69, "region-attach"),
-    ("serve --listen 127.0.0.1:65536", 69, "region-attach"),
+    ("serve --listen EMPTY", 64, "usage"),
+    ("serve --listen nowhere", 64, "usage"),
+    ("serve --listen 4747", 64, "usage"),
+    ("serve --listen 127.0.0.1", 64, "usage"),
+    ("serve --listen 127.0.0.1:x", 64, "usage"),
+    ("serve --listen 127.0.0.1:-1", 64, "usage"),
+    ("serve --listen 127.0.0.1:65536", 64, "usage"),
+    ("serve --listen nowhere.invalid:1", 69, "listen"),
     ("serve --listen 0.0.0.0:0", 64, "usage"),
     ("serve --listen [::]:0", 64, "usage"),
     ("serve --listen 203.0.113.1:0", 64, "usage"),
-    ("serve --listen 203.0.113.1:0 --plaintext", 69, "region-attach"),
+    ("serve --listen 203.0.113.1:0 --plaintext", 69, "listen"),
     ("serve --listen 127.0.0.1:0 --region EMPTY", 64, "region-open"),
     ("serve --listen 127.0.0.1:0 --region a/b", 64, "region-open"),
     ("serve --listen 127.0.0.1:0 --region LONG", 64, "region-open"),
@@ -146,7 +163,11 @@ const COMMAND_LINES: &[Row] = &[
     ("kv put k v --store LONG", 64, "store-open"),
     ("kv put k v --region EMPTY", 64, "store-open"),
     ("kv put k v --region a/b", 64, "store-open"),
-    ("kv put k v --server 127.0.0.1:65536", 69, "store-open"),
+    ("kv put k v --server 127.0.0.1:65536", 64, "usage"),
+    ("kv put k v --server EMPTY", 64, "usage"),
+    ("kv put k v --server 127.0.0.1:1", 69, "server-unreachable"),
+    ("kv put k v --server 127.0.0.1:1 --tls x", 69, "tls-file"),
+    ("kv put k v --tls x", 64, "usage"),
     ("kv get", 64, "usage"),
     ("kv get k", 1, "no-such-store"),
     ("kv get EMPTY", 64, "bad-key"),
@@ -161,6 +182,9 @@ const COMMAND_LINES: &[Row] = &[
     ("kv watch k --count x", 64, "usage"),
     ("kv watch k -w -1", 64, "usage"),
     ("kv watch EMPTY", 64, "bad-key"),
+    ("kv watch k -w 0", 1, "timed-out"),
+    ("kv watch k -s s -w 0.1", 1, "timed-out"),
+    ("kv watch k -s a/b", 64, "store-open"),
     ("kv load /tmp", 71, "system"),
     ("kv load /nonexistent", 71, "system"),
     ("kv dump", 1, "no-such-store"),
@@ -172,6 +196,10 @@ const COMMAND_LINES: &[Row] = &[
     ("kv ls --region a/b", 64, "region-open"),
     ("kv ls x", 64, "usage"),
     ("kv ls --server 127.0.0.1:1", 64, "usage"),
+    ("tls client w9 --region x --dir nope", 69, "tls-file"),
+    ("tls server nope", 69, "tls-file"),
+    ("tls server --dir nope", 69, "tls-file"),
+    ("tls server nope --dir nope", 64, "usage"),
     ("demo --seconds x", 64, "usage"),
     ("demo --seconds=-1", 64, "usage"),
     ("demo x", 64, "usage"),
@@ -235,7 +263,7 @@ fn words_that_make_no_sense_are_refused_and_leave_nothing() {
     let mut wrong = Vec::new();
     for row in COMMAND_LINES {
         let mut command = stage.farlock(&[]);
-        command.args(words(row.0)).env_remove("FARLOCK_SERVER");
+        command.args(words(row.0)).env_remove("FARLOCK_SERVER").env_remove("FARLOCK_TLS");
         wrong.extend(judge(command.output().unwrap(), *row));
         let after = files_of(&stage);
         if after != before {
@@ -248,6 +276,47 @@ fn words_that_make_no_sense_are_refused_and_leave_nothing() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), COMMAND_LINES.len(), wrong.join("\n"));
 }
 
+/// A line, and what its hint is to say.
+const HINTS: &[(&str, &str)] = &[
+    ("kv put a", "`farlock kv put --help`"),
+    ("kv incr v x", "`farlock kv incr --help`"),
+    ("region remove", "`farlock region remove --help`"),
+    ("tls client", "`farlock tls client --help`"),
+    ("lock a", "`farlock lock --help`"),
+    ("--region x lock a true", "options stand behind the command"),
+    ("lock a -- nowhere-to-be-found", "no directory of PATH has it"),
+    ("lock a -- ./nowhere", "see that the path is right"),
+    ("lock a -- /", "`ls -l` shows"),
+    ("kv load /nonexistent", "see that the path is right"),
+    ("kv load /tmp", "name a file"),
+    ("tls client w9 --region x --dir nope", "say by --dir where it is"),
+    ("lock a --server db1 -- true", "4747"),
+    ("lock --unit 64 -r 0:64 table -- true", "`--unit 1`"),
+    ("kv put fenced v", "--token TOKEN"),
+    ("kv del fenced", "--token TOKEN"),
+];
+
+#[test]
+fn hints_say_what_can_be_typed() {
+    let stage = Stage::new();
+    for made in ["lock -r 0:1 table -- true", "kv put --token 5 fenced v"] {
+        assert!(stage.farlock(&[]).args(words(made)).output().unwrap().status.success());
+    }
+    for (line, hint) in HINTS {
+        let (_, _, said) = ended(stage.farlock(&[]).args(words(line)).output().unwrap());
+        let given = said.split_once("\n   hint: ").map(|(_, given)| given);
+        assert!(given.is_some_and(|given| given.contains(hint)), "{line}: {said}");
+    }
+}
+
+/// What a version has to have in common with others is said by the program itself.
+#[test]
+fn the_version_says_which_protocol_is_spoken() {
+    let (status, said, _) = Stage::new().run(&["--version"]);
+    let spoken = format!("\nprotocol {}: ", u16::from_le_bytes(wire::VERSION));
+    assert!(status == 0 && said.contains(&spoken), "{said}");
+}
+
 /// Variables, the line, the status and the code.
 const ENVIRONMENTS: &[(&str, &str, Row)] = &[
     ("FARLOCK_DIR", "here", ("lock a -- true", 64, "usage")),
@@ -257,6 +326,8 @@ const ENVIRONMENTS: &[(&str, &str, Row)] = &[
     ("FARLOCK_DIR", "here", ("kv put k v", 64, "usage")),
     ("FARLOCK_STATE_DIR", "here", ("lock a -- true", 64, "usage")),
     ("FARLOCK_STATE_DIR", "../here", ("region list", 64, "usage")),
+    ("FARLOCK_DIR", "/nonexistent/x", ("lock a -- true", 64, "usage")),
+    ("FARLOCK_DIR", "/nonexistent/x", ("kv put k v", 64, "usage")),
     ("FARLOCK_DIR", "/dev/null", ("lock a -- true", 69, "region-open")),
     ("FARLOCK_DIR", "/dev/null/a", ("lock a -- true", 69, "region-open")),
     ("FARLOCK_DIR", "/proc/a", ("lock a -- true", 69, "region-open")),
@@ -266,11 +337,13 @@ const ENVIRONMENTS: &[(&str, &str, Row)] = &[
     ("FARLOCK_DIR", "/dev/null", ("serve --listen 127.0.0.1:0", 69, "region-open")),
     ("FARLOCK_DIR", "/dev/null", ("region list", 69, "region-open")),
     ("FARLOCK_DIR", "/dev/null", ("region remove a", 69, "region-open")),
-    ("FARLOCK_SERVER", "nowhere", ("lock a -- true", 69, "server-unreachable")),
-    ("FARLOCK_SERVER", "127.0.0.1:65536", ("ls", 69, "server-unreachable")),
-    ("FARLOCK_SERVER", "tcp://", ("ls", 69, "server-unreachable")),
-    ("FARLOCK_SERVER", "http://127.0.0.1:1", ("lock a -- true", 69, "server-unreachable")),
-    ("FARLOCK_SERVER", "127.0.0.1:1", ("kv put k v", 69, "store-open")),
+    ("FARLOCK_SERVER", "nowhere", ("lock a -- true", 64, "usage")),
+    ("FARLOCK_SERVER", "127.0.0.1:65536", ("ls", 64, "usage")),
+    ("FARLOCK_SERVER", "tcp://", ("ls", 64, "usage")),
+    ("FARLOCK_SERVER", "http://127.0.0.1:1", ("lock a -- true", 64, "usage")),
+    ("FARLOCK_SERVER", "", ("lock a --tls x -- true", 64, "usage")),
+    ("FARLOCK_TLS", "x", ("lock a --server tcp://127.0.0.1:1 -- true", 64, "usage")),
+    ("FARLOCK_SERVER", "127.0.0.1:1", ("kv put k v", 69, "server-unreachable")),
     ("FARLOCK_SERVER", "127.0.0.1:1", ("kv drop s", 64, "usage")),
 ];
 
@@ -421,7 +494,7 @@ fn commands_by_a_server_that_make_no_sense_disturb_none_of_its_clients() {
         ("kv put EMPTY v", 64, "bad-key"),
         ("kv put k v --store a/b", 64, "store-open"),
         ("kv put k v --store LONG", 64, "store-open"),
-        ("kv put k v --region other", 69, "store-open"),
+        ("kv put k v --region other", 69, "server-declined"),
         ("kv ls", 64, "usage"),
         ("kv drop s", 64, "usage"),
     ];

@@ -123,6 +123,147 @@ fn commands_use_a_server_that_is_named() {
     holder.wait().unwrap();
 }
 
+/// What an environment says to all commands harms none that names no server.
+#[test]
+fn variables_that_name_no_server_mean_this_host() {
+    let stage = Stage::new();
+    for (server, tls) in [("", ""), ("", "nowhere")] {
+        let mut lock = stage.farlock(&["lock", "a", "--", "true"]);
+        lock.env("FARLOCK_SERVER", server).env("FARLOCK_TLS", tls);
+        let (status, _, said) = stage::ended(lock.output().unwrap());
+        assert_eq!((status, said.as_str()), (0, ""), "{server:?} {tls:?}");
+        let mut list = stage.farlock(&["kv", "ls"]);
+        list.env("FARLOCK_SERVER", server).env("FARLOCK_TLS", tls);
+        assert!(list.output().unwrap().status.success());
+    }
+}
+
+/// A service manager starts the next one as soon as the last is told to end.
+#[test]
+fn a_server_waits_for_the_last_one_to_be_gone() {
+    let stage = Stage::new();
+    let mut last = Serving::on(&stage);
+    let address = last.address.clone();
+    let serve = |limit: u64| {
+        let mut serve = stage.farlock(&["serve", "--listen", &address]);
+        let child = serve.stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(limit));
+        child
+    };
+    let mut next = serve(300);
+    last.kill();
+    let mut said = String::new();
+    BufReader::new(next.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("is served at"), "{said}");
+    // One that stays is named: the same region has a server, or the address another program.
+    let (status, _, said) = stage::ended(serve(0).wait_with_output().unwrap());
+    assert_eq!((status, said.contains("[region-served]")), (69, true), "{said}");
+    next.kill().unwrap();
+    next.wait().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = taken.local_addr().unwrap().to_string();
+    let (status, _, said) = stage.run(&["serve", "--listen", &there]);
+    assert_eq!((status, said.contains("[listen]")), (69, true), "{said}");
+    assert!(said.contains(&format!("cannot listen at {there}")), "{said}");
+    assert!(said.contains("--listen elsewhere"), "{said}");
+}
+
+/// A limit is one for the server too.
+#[test]
+fn a_stopped_server_is_waited_for_no_longer_than_for_the_lock() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let at = ["lock", "--server", &server.address, "a"];
+    assert_eq!(stage.run(&[&at[..], &["-w", "5", "--", "true"]].concat()).0, 0);
+    stage.stop(pid(&server.child));
+    for (limit, seconds) in [(&["-w", "0.2"][..], 0.2), (&["-n"], 2.0)] {
+        let begun = Instant::now();
+        let words = [&at[..], limit, &["-E", "9", "--", "true"]].concat();
+        let (status, _, said) = stage.run(&words);
+        assert_eq!((status, said.contains("[server-silent]")), (9, true), "{said}");
+        assert!(begun.elapsed() < Duration::from_secs_f64(seconds + 2.0), "{limit:?}");
+    }
+    kill(pid(&server.child), Signal::CONT);
+}
+
+/// What the README shows of a server, which is at a port there that need not be free.
+#[test]
+fn what_the_readme_shows_across_hosts_happens() {
+    let page = include_str!("../../../README.md");
+    let mut blocks = page.split("```console\n");
+    let block = blocks.find(|block| block.starts_with("$ farlock serve &")).unwrap();
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    // As a block before it leaves it.
+    assert_eq!(stage.run(&["kv", "incr", "visits", "3"]).1, "3\n");
+    let (mut script, mut shown) = (String::new(), Vec::new());
+    // Behind the start of the server and its line.
+    for line in block.split("```").next().unwrap().lines().skip(2) {
+        match line.strip_prefix("$ ") {
+            Some(words) => {
+                script += &words.replace("127.0.0.1:4747", &server.address);
+                script.push('\n');
+            }
+            None => shown.push(line),
+        }
+    }
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_farlock")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let output = stage.program("sh").args(["-ec", &script]).env("PATH", path).output().unwrap();
+    let (status, printed, said) = stage::ended(output);
+    assert_eq!((status, said.as_str()), (0, ""));
+    assert_eq!(printed.lines().count(), shown.len(), "{printed}");
+    for (line, shown) in printed.lines().zip(shown) {
+        let (known, rest) = shown.split_once("[..]").unwrap_or((shown, ""));
+        let is_same = line == shown || known != shown && line.starts_with(known);
+        assert!(is_same && line.ends_with(rest), "{line}: {shown}");
+    }
+}
+
+/// A line for each, of those that come within a second one.
+#[test]
+fn a_server_says_what_it_refuses() {
+    let stage = Stage::new();
+    let mut serve = stage.farlock(&["serve", "--listen", "127.0.0.1:0"]);
+    let mut child = serve.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut heard = || {
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        line
+    };
+    let address = heard().trim().rsplit(' ').next().unwrap().to_owned();
+    let list = |region: &str| stage.run(&["ls", "--server", &address, "--region", region]).0;
+    for _ in 0..3 {
+        assert_eq!(list("other"), 69);
+    }
+    let said = heard();
+    assert!(said.contains("a client asked for 'other' and was refused"), "{said}");
+    assert_eq!(list("default"), 0);
+    assert_eq!(stage.run(&["region", "remove", "--force", "default"]).0, 0);
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(list("default"), 0);
+    let said = heard();
+    assert!(said.contains("the region 'default' was removed"), "{said}");
+    assert!(said.contains("(2 lines before this were left out)"), "{said}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// What a server declines is said in the words of those who asked.
+#[test]
+fn what_a_server_does_not_serve_is_said_by_its_name() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    for command in [&["lock", "a"][..], &["kv", "get", "k"]] {
+        let at = ["--server", &server.address, "--region", "other"];
+        let (status, _, said) = stage.run(&[command, &at[..], &["--", "true"][..]].concat()[..]);
+        assert_eq!((status, said.contains("[server-declined]")), (69, true), "{said}");
+        assert!(said.contains("another region that is served here, but \"default\""), "{said}");
+        assert!(said.contains("--region"), "{said}");
+    }
+}
+
 /// Holds a lock of the server that the environment names until it is killed.
 #[test]
 fn actor_holds_and_waits() {
@@ -230,6 +371,13 @@ fn who_held_by_a_killed_server_is_told() {
         stage.farlock(&["lock", "--server", &server.address, "b", "--", "sh", "-c", &shell]);
     let lock = lock.stderr(Stdio::piped()).spawn().unwrap();
     let command = number(&stage, &file) as i32;
+    let watches = ["kv", "watch", "--server", &server.address, "k"];
+    assert_eq!(stage.run(&["kv", "put", "k", "v"]).0, 0);
+    let mut watch = stage.farlock(&watches);
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut seen = [0; 4];
+    watch.stdout.as_mut().unwrap().read_exact(&mut seen).unwrap();
+    assert_eq!(&seen, b"k\tv\n");
     let waits = std::thread::spawn(move || {
         let other = there.lock("c");
         let held = other.exclusive().blocking().unwrap();
@@ -247,6 +395,9 @@ fn who_held_by_a_killed_server_is_told() {
     let (status, _, said) = stage::ended(lock.wait_with_output().unwrap());
     assert_eq!((status, is_running(command)), (137, false), "its command is killed: {said}");
     assert!(said.contains("its command is killed"), "{said}");
+    assert_eq!(said.matches("the lock 'b'").count(), 1, "it is said once: {said}");
+    let (status, _, said) = stage::ended(watch.wait_with_output().unwrap());
+    assert_eq!((status, said.contains("[disconnected]")), (69, true), "{said}");
     let here = stage.session();
     for name in ["a", "b", "c"] {
         drop(here.lock(name).exclusive().within(Duration::from_secs(2)).blocking().unwrap());
@@ -426,7 +577,7 @@ fn what_is_not_possible_is_said() {
     for (arguments, status, word) in [
         (vec!["lock", "--server", &nobody, "a", "--", "true"], 69, "server-unreachable"),
         (vec!["lock", "--server", "nohost.invalid:1", "a", "--", "true"], 69, "server-unreachable"),
-        (vec!["lock", "--server", "127.0.0.1", "a", "--", "true"], 69, "server-unreachable"),
+        (vec!["lock", "--server", "127.0.0.1", "a", "--", "true"], 64, "usage"),
         (vec!["lock", "--server", &speaks, "a", "--", "true"], 69, "server-other"),
         (
             vec!["lock", "--server", taken, "--region", "other", "a", "--", "true"],
@@ -435,11 +586,12 @@ fn what_is_not_possible_is_said() {
         ),
         (vec!["kv", "ls", "--server", taken], 64, "usage"),
         (vec!["kv", "drop", "--server", taken, "--store", "s"], 64, "usage"),
-        (vec!["serve", "--listen", taken], 69, "region-attach"),
+        (vec!["serve", "--listen", taken], 69, "region-served"),
         (vec!["serve", "--listen", "127.0.0.1:0"], 69, "region-served"),
         (vec!["serve", "--listen", "0.0.0.0:0"], 64, "usage"),
         (vec!["serve", "--listen", "[::]:0"], 64, "usage"),
-        (vec!["serve", "--listen", "nowhere"], 69, "region-attach"),
+        (vec!["serve", "--listen", "nowhere"], 64, "usage"),
+        (vec!["serve", "--listen", "nowhere.invalid:4747"], 69, "listen"),
     ] {
         let (ended, _, said) = stage.run(&arguments);
         assert_eq!(ended, status, "{arguments:?}: {said}");

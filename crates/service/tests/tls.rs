@@ -193,6 +193,10 @@ fn a_certificate_is_for_the_regions_that_it_names() {
         let arguments = ["lock", "--server", at, "--tls", dir, "--region", region, "a", "true"];
         let (status, _, said) = stage.run(&arguments);
         assert_eq!((status, said.contains("[server-declined]")), (69, true), "{said}");
+        let arguments = ["kv", "get", "--server", at, "--tls", dir, "--region", region, "k"];
+        let (status, _, said) = stage.run(&arguments);
+        assert_eq!((status, said.contains("[server-declined]")), (69, true), "{said}");
+        assert!(said.contains(&format!("may not use the region {region:?} [")), "{said}");
     }
     assert!(Kv::open(&by(&server, &other), "s").is_err(), "a store is of a region");
     // Of a region with that name it is right.

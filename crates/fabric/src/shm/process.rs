@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
+#[cfg(any(feature = "tcp", test))]
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 
 use crate::error::ConnectError;
 
@@ -61,6 +64,7 @@ impl Process {
 
     /// Whether it has ended, or is on its way out, as far as this process can see those of its own
     /// namespace. Where that cannot be told it has not.
+    #[cfg(any(feature = "tcp", test))]
     pub(crate) fn is_gone(&self) -> bool {
         /// Of the flags: it is on its way out (`PF_EXITING` of the kernel).
         const EXITING: u64 = 4;
@@ -80,7 +84,9 @@ impl Process {
 struct Stat(String);
 
 impl Stat {
+    #[cfg(any(feature = "tcp", test))]
     const STATE: usize = 0;
+    #[cfg(any(feature = "tcp", test))]
     const FLAGS: usize = 6;
     const STARTED: usize = 19;
 

@@ -322,7 +322,12 @@ impl Guarding<'_> {
             _ => Exit::CANNOT_RUN,
         };
         let program = self.command[0].to_string_lossy();
-        say(Failure::system(format!("cannot run '{}'", shown(&program)), error));
+        let hint = match exit {
+            Exit::NOT_FOUND if !program.contains('/') => "no directory of PATH has it",
+            Exit::NOT_FOUND => "see that the path is right, and what its first line names is there",
+            _ => "`ls -l` shows whose it is, and whether it may be run",
+        };
+        say(Failure::system(format!("cannot run '{}'", shown(&program)), error).hinting(hint));
         inherited::exit(exit);
     }
 

@@ -117,12 +117,12 @@ impl Job {
 
     /// Runs the command to its end. Its guardian is to be ended when the lock is released. Says on
     /// standard error if the lock is lost meanwhile, with the file of its region; `None` where a
-    /// server has that: then it kills the command.
+    /// server has that: then it kills the command. Returns also whether it has said so.
     pub(super) fn run(
         self,
         guard: &Held,
         region: Option<&Path>,
-    ) -> Result<(Ended, Guardian), Failure> {
+    ) -> Result<(Ended, Guardian, bool), Failure> {
         let Self { guardian, inherited, strangers } = self;
         // What comes from here on is for the command, also before it has begun.
         let passed_on: SigSet =
@@ -135,7 +135,7 @@ impl Job {
         match guardian.start(guard.token().get(), tether.as_ref()) {
             // It was killed before there was anything to run.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                return Ok((Ended::Guardian, guardian));
+                return Ok((Ended::Guardian, guardian, false));
             }
             started => started.map_err(failed)?,
         }
@@ -159,8 +159,10 @@ enum RegionWatch<'g> {
     Watched(&'g Path, OwnedFd),
     /// The session, which sets this when it may be lost.
     Server(Pin<Box<Lost<'g>>>, Arc<Bell>),
-    /// Nobody: it is lost, or cannot be watched. It is told in the end.
+    /// Nobody: it cannot be watched. It is told in the end.
     Nobody,
+    /// Nobody any more: it is lost, which was said.
+    Lost,
 }
 
 /// A command that has run for so long is told of what happens meanwhile.
@@ -200,7 +202,7 @@ impl<'g> RegionWatch<'g> {
         match self {
             Self::Watched(_, fd) => Some(fd),
             Self::Server(_, bell) => Some(&bell.0),
-            Self::Later(..) | Self::Nobody => None,
+            Self::Later(..) | Self::Nobody | Self::Lost => None,
         }
     }
 
@@ -220,7 +222,7 @@ impl<'g> RegionWatch<'g> {
                     shown(guard.name()),
                     chain(&reason)
                 ));
-                *self = Self::Nobody;
+                *self = Self::Lost;
                 return true;
             }
             Self::Later(path, at) if Instant::now() >= *at => {
@@ -242,7 +244,7 @@ impl<'g> RegionWatch<'g> {
                 shown(guard.name()),
                 chain(&reason)
             ));
-            *self = Self::Nobody;
+            *self = Self::Lost;
         }
         false
     }
@@ -260,7 +262,7 @@ fn failed(error: io::Error) -> Failure {
 }
 
 impl Running<'_> {
-    fn serve(mut self) -> io::Result<(Ended, Guardian)> {
+    fn serve(mut self) -> io::Result<(Ended, Guardian, bool)> {
         loop {
             let mut fds = vec![
                 PollFd::new(self.guardian.line(), PollFlags::IN),
@@ -279,7 +281,7 @@ impl Running<'_> {
             }
             self.pass_signals_on()?;
             if has_news && let Some(ended) = self.hear()? {
-                return Ok((ended, self.guardian));
+                return Ok((ended, self.guardian, matches!(self.region, RegionWatch::Lost)));
             }
             if self.killed_at.is_some_and(|at| Instant::now() >= at) {
                 self.killed_at = None;

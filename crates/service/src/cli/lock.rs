@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use farlock::text::{in_words, shown};
-use farlock::{AcquireError, Life, LostReason, Participant, RegionOptions, ReleaseError, Session};
+use farlock::{
+    AcquireError, Life, LostReason, Participant, RegionOptions, ReleaseError, Session, SessionError,
+};
 use farlock_fabric::chain;
 use rustix::process::Signal;
 
@@ -29,15 +31,18 @@ use super::report::{Exit, Failure, say};
 ///
 /// The command finds in its environment: FARLOCK_NAME, the lock's name; FARLOCK_TOKEN, the fencing
 /// token, a number that grows with every exclusive grant; a shared holder's is above that of the
-/// exclusive holder before it and below that of the one after it. FARLOCK_DEADLINE is not set: in
-/// shared memory a lock has no lease, it is held until the command ends. Locks are those of one
-/// user on this machine; where their region was removed or deleted under a holder, standard error
-/// says so.
+/// exclusive holder before it and below that of the one after it. FARLOCK_DEADLINE is not set: a
+/// lock is held until the command ends. By a server it has a lease, which is renewed; where that
+/// ends because the server is gone for too long, the command is killed before others are granted
+/// the lock.
+///
+/// Without a server locks are those of one user on this machine, by one those of its region, for
+/// all that use it. Where the region was removed or deleted under a holder, standard error says so.
 ///
 /// Exit status: the command's own, 128 plus the signal's number if it was killed; 1, or CODE, if
 /// the lock was not granted; 64 for wrong usage, 69 if the region cannot be used, 70 if its memory
 /// is damaged, 71 if the system refuses, 126 or 127 if the command cannot be run or found.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(override_usage = "farlock lock [OPTIONS] NAME [--] COMMAND...\n       \
     farlock lock [OPTIONS] NAME -c SHELL-COMMAND")]
 pub(super) struct Args {
@@ -65,7 +70,8 @@ pub(super) struct Args {
     /// Fail rather than wait.
     #[arg(short, long, aliases = ["nb", "nonblocking"], conflicts_with = "wait")]
     nonblock: bool,
-    /// Fail after so many seconds, fractions allowed; 0 is the same as -n.
+    /// Fail after so many seconds, fractions allowed; 0 is the same as -n. A server that says
+    /// nothing for so long is no longer waited for either; with -n it is for 2 seconds.
     #[arg(short, long, alias = "timeout", value_name = "SECONDS", value_parser = seconds,
         allow_negative_numbers = true)]
     wait: Option<Duration>,
@@ -102,6 +108,9 @@ pub(super) struct Args {
 
 /// How long even those who do not wait for a lock wait for a region that others are removing.
 const REMOVAL: Duration = Duration::from_secs(1);
+
+/// How long a server may take to answer those who do not wait for a lock.
+const SERVER: Duration = Duration::from_secs(2);
 
 /// For how long a try waits for the command of a killed `farlock`, which is being killed as well.
 const DYING: Duration = Duration::from_millis(250);
@@ -248,7 +257,7 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     let label = words.join(OsStr::new(" "));
     let options = options.labelled(label.to_string_lossy());
     let region = options.server.is_none().then(|| options.dir.join(&options.name));
-    match hold(&args, options) {
+    match hold_in_time(&args, options) {
         Ok((session, guard)) => run_under(job, session, guard, region.as_deref()),
         Err(failure) => {
             job.cancel();
@@ -259,6 +268,36 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
             if args.quiet { Ok(failure.exit) } else { Err(failure) }
         }
     }
+}
+
+/// Acquires the lock. A server that does not answer is waited for no longer than for the lock.
+fn hold_in_time(args: &Args, options: RegionOptions) -> Result<(Session, Held), Failure> {
+    /// How long one that answers may take for what is no waiting.
+    const ROUND_TRIPS: Duration = Duration::from_millis(500);
+    let (Some(limit), Some(server)) = (args.limit(), options.server.clone()) else {
+        return hold(args, options);
+    };
+    let limit = if limit.is_zero() { SERVER } else { limit.saturating_add(ROUND_TRIPS) };
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let asking = args.clone();
+    let asks = move || {
+        // Where nobody waits for it any more, this process is ending.
+        let _ = tell.send(hold(&asking, options));
+    };
+    let asked = std::thread::Builder::new().spawn(asks);
+    let asked = asked.map_err(|error| Failure::from(SessionError::Thread(error)))?;
+    let Ok(answer) = told.recv_timeout(limit) else {
+        let (name, limit) = (shown(&args.name), limit.as_secs_f64());
+        let what = format!(
+            "the lock '{name}' was not granted: the server {} has not answered within {limit} s",
+            shown(&server)
+        );
+        let hint = "see whether `farlock serve` runs there, and is stopped or overloaded";
+        return Err(Failure::new(Exit::CONFLICT, "server-silent", what, hint.to_owned()));
+    };
+    // Gone before there is a command: signals for that go to no thread but this one.
+    let _ = asked.join();
+    answer
 }
 
 /// Acquires the lock.
@@ -290,14 +329,14 @@ fn run_under(
     guard: Held,
     region: Option<&Path>,
 ) -> Result<Exit, Failure> {
-    let (ended, guardian) = job.run(&guard, region)?;
+    let (ended, guardian, is_told) = job.run(&guard, region)?;
     let name = guard.name().to_owned();
     let lost = guard.lost_reason();
     let released = guard.release();
     drop(session);
     guardian.end();
     let lost = lost.or(released.err().and_then(reason_of));
-    if let Some(reason) = lost {
+    if let Some(reason) = lost.filter(|_| !is_told) {
         let name = shown(&name);
         say(format_args!(
             "farlock: the lock '{name}' was lost while the command ran: {}",

@@ -43,12 +43,11 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let mut locks = match Observer::open(&options) {
         Ok(observer) => observer.locks()?,
         // Nobody has used a lock in it yet. If another one was meant, this tells.
-        Err(SessionError::Connect(ConnectError::Absent { name, .. })) => {
-            if name != DEFAULT_REGION {
-                say(format_args!("farlock: there is no region '{}' yet", shown(&name)));
-            }
-            Vec::new()
+        Err(SessionError::Connect(ConnectError::Absent { name, .. })) if name != DEFAULT_REGION => {
+            say(format_args!("farlock: there is no region '{}' yet", shown(&name)));
+            return Ok(Exit::OK);
         }
+        Err(SessionError::Connect(ConnectError::Absent { .. })) => Vec::new(),
         Err(error) => return Err(error.into()),
     };
     if !args.all {
@@ -152,45 +151,29 @@ fn role(participant: &Participant) -> &'static str {
 
 /// The locks as a table, no wider than a terminal of so many columns, if it is for one.
 fn table(locks: &[Line<'_>], columns: Option<usize>) -> String {
-    /// Names keep this at least.
-    const NAME_MIN: usize = 12;
     if locks.is_empty() {
         return "no lock is held or awaited\n".to_owned();
     }
-    let name = |lock: &Line<'_>| match columns {
-        None => shown_whole(lock.name),
-        Some(columns) => shown_within(lock.name, NAME_MIN.max(columns / 3)),
-    };
+    let mut people = locks.iter().flat_map(|lock| lock.holders.iter().chain(&lock.waiters));
+    let has_ranges = people.any(|person| person.range.is_some());
+    let header = ["LOCK", "RANGE", "WHO", "MODE", "FOR", "PID", "TOKEN", "COMMAND"];
+    let mut rows = vec![header.map(str::to_owned)];
+    rows.extend(locks.iter().flat_map(rows_of));
+    if let Some(columns) = columns {
+        let longest = name_length(&rows, has_ranges, columns);
+        rows.iter_mut().for_each(|row| row[0] = shown_within(&row[0], longest));
+    }
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    let mut people = locks.iter().flat_map(|lock| lock.holders.iter().chain(&lock.waiters));
-    let has_ranges = people.any(|person| person.range.is_some());
-    // Which positions: a column where there are tables of ranges.
-    let row = |mut cells: Vec<String>, range: String| {
-        if has_ranges {
-            cells.insert(1, range);
-        }
-        cells
-    };
-    let header = ["LOCK", "WHO", "MODE", "FOR", "PID", "TOKEN", "COMMAND"].map(str::to_owned);
-    table.set_header(row(header.to_vec(), "RANGE".to_owned()));
-    for lock in locks {
-        if lock.holders.is_empty() && lock.waiters.is_empty() {
-            table.add_row(row(vec![name(lock), "nobody".to_owned()], String::new()));
-        }
-        for person in lock.holders.iter().chain(&lock.waiters) {
-            let cells = vec![
-                name(lock),
-                person.role.to_owned(),
-                person.mode.to_owned(),
-                person.elapsed.map(in_words).unwrap_or_default(),
-                person.pid.to_string(),
-                person.token.clone().unwrap_or_default(),
-                shown(person.command),
-            ];
-            table.add_row(row(cells, shown_range(person)));
-        }
+    for (number, row) in rows.into_iter().enumerate() {
+        // Which positions: a column where there are tables of ranges.
+        let cells = row.into_iter().enumerate().filter(|(at, _)| has_ranges || *at != 1);
+        let cells: Vec<String> = cells.map(|(_, cell)| cell).collect();
+        match number {
+            0 => table.set_header(cells),
+            _ => table.add_row(cells),
+        };
     }
     let cut = |line: String| match columns {
         Some(columns) => cut(line.trim_end(), columns),
@@ -198,6 +181,42 @@ fn table(locks: &[Line<'_>], columns: Option<usize>) -> String {
     };
     let lines: Vec<String> = table.lines().map(cut).collect();
     lines.join("\n") + "\n"
+}
+
+/// The cells of a lock: a row for each of its holders and waiters, or one that says nobody.
+fn rows_of(lock: &Line<'_>) -> Vec<[String; 8]> {
+    let mut rows = Vec::new();
+    for person in lock.holders.iter().chain(&lock.waiters) {
+        rows.push([
+            shown_whole(lock.name),
+            shown_range(person),
+            person.role.to_owned(),
+            person.mode.to_owned(),
+            person.elapsed.map(in_words).unwrap_or_default(),
+            person.pid.to_string(),
+            person.token.clone().unwrap_or_default(),
+            shown(person.command),
+        ]);
+    }
+    if rows.is_empty() {
+        let mut nobody = [const { String::new() }; 8];
+        (nobody[0], nobody[2]) = (shown_whole(lock.name), "nobody".to_owned());
+        rows.push(nobody);
+    }
+    rows
+}
+
+/// How long a name is shown at most, so that a terminal of so many columns shows tokens as well,
+/// and as much of a third of it as it can of commands.
+fn name_length(rows: &[[String; 8]], has_ranges: bool, columns: usize) -> usize {
+    /// Names keep this at least.
+    const NAME_MIN: usize = 8;
+    /// Between two columns of the table, and at its edge.
+    const GAP: usize = 2;
+    let width = |at: usize| rows.iter().map(|row| row[at].width()).max().unwrap_or(0) + GAP;
+    let others: usize = (1..7).filter(|at| has_ranges || *at != 1).map(width).sum();
+    let command = width(7).min(columns / 3);
+    columns.saturating_sub(others + command + GAP).clamp(NAME_MIN, NAME_MIN.max(columns / 3))
 }
 
 /// "10..20", "10.." up to the end; empty of a lock.
@@ -255,6 +274,25 @@ mod tests {
             assert!(table.lines().all(|line| line.chars().count() <= columns), "{table}");
         }
         assert!(table(&locks, Some(80)).contains("holds, stopped"));
+        // A long name hides neither a token nor which command it is.
+        let token = "5840123456789012345";
+        let person = |token: Option<&str>| Person {
+            pid: 12_345,
+            command: "sleep 60",
+            mode: "exclusive",
+            range: None,
+            token: token.map(str::to_owned),
+            elapsed: Some(Duration::from_secs(3)),
+            state: "alive",
+            role: "holds",
+        };
+        let lock = |name| {
+            let holders = vec![person(Some(token))];
+            Line { name, kind: "claim", holders, waiters: Vec::new() }
+        };
+        let shown = table(&[lock(&name), lock("short")], Some(80));
+        assert!(shown.lines().skip(1).all(|line| line.contains(token)), "{shown}");
+        assert!(shown.lines().skip(1).all(|line| line.contains("sleep")), "{shown}");
         for (line, columns, shown) in
             [("日本日本", 8, "日本日本"), ("日本日本", 7, "日本日…"), ("日本日本", 6, "日本…")]
         {

@@ -26,15 +26,15 @@ mod tls;
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use farlock::RegionOptions;
 
 use places::Places;
 use report::{Exit, Failure, printed, say};
 
-/// Named locks with fencing tokens, across processes, without a server.
+/// Named locks with fencing tokens, across processes; across hosts by a server.
 #[derive(Debug, Parser)]
-#[command(name = "farlock", version, arg_required_else_help = true)]
+#[command(name = "farlock", version, long_version = LONG_VERSION, arg_required_else_help = true)]
 #[command(after_help = "First things to try:\n  \
     farlock demo\n  \
     farlock lock backup -- sh -c 'echo $FARLOCK_TOKEN'\n  \
@@ -44,6 +44,12 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// The version, and what clients and servers have to have in common.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\nprotocol 3: servers and clients of the same one understand each other"
+);
 
 /// The commands; what each is for is said by its arguments' type.
 #[derive(Debug, Subcommand)]
@@ -62,46 +68,52 @@ fn main(words: Vec<OsString>) -> Exit {
     if words.get(1).is_some_and(|first| first == demo::ACTOR) {
         return demo::act(words.into_iter().skip(2));
     }
-    let cli = match Cli::try_parse_from(&words) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let given = words.get(1..).unwrap_or_default();
-            if error.kind() == ErrorKind::MissingRequiredArgument
-                && given.first().is_some_and(|command| command == "lock")
-                && let Some(refusal) = lock::refuse_descriptor(&given[1..])
-            {
-                say(&refusal);
-                return refusal.exit;
-            }
-            return match asked_for(&error, given) {
-                Ok(exit) => exit,
-                Err(failure) => {
-                    say(&failure);
-                    failure.exit
-                }
-            };
-        }
+    let ended = match parsed(&words) {
+        Ok((cli, matches)) => places::check_server(&matches).and_then(|()| begin(cli.command)),
+        Err(error) => not_understood(&error, words.get(1..).unwrap_or_default()),
     };
+    ended.unwrap_or_else(|failure| {
+        say(&failure);
+        failure.exit
+    })
+}
+
+fn parsed(words: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
+    let matches = Cli::command().try_get_matches_from(words)?;
+    Ok((Cli::from_arg_matches(&matches)?, matches))
+}
+
+/// Runs a command in the places of this user.
+fn begin(command: Command) -> Result<Exit, Failure> {
     let options = RegionOptions::for_user();
     // By a relative one processes of different directories would lock different things.
     let said = [("FARLOCK_DIR", &options.dir), ("FARLOCK_STATE_DIR", &options.state_dir)];
     if let Some((variable, dir)) = said.into_iter().find(|(_, dir)| dir.is_relative()) {
         let what = format_args!("{variable}: {:?} is no absolute path", dir.as_os_str());
-        let refusal = Failure::usage(what, "say where it is from the root: /...");
-        say(&refusal);
-        return refusal.exit;
+        return Err(Failure::usage(what, "say where it is from the root: /..."));
+    }
+    // A slip of the hand would be another region, whose locks nobody else asks for.
+    let is_said = std::env::var_os("FARLOCK_DIR").is_some_and(|dir| !dir.is_empty());
+    if let Some(missing) = options.dir.parent().filter(|parent| is_said && !parent.exists()) {
+        let what = format_args!("FARLOCK_DIR: there is no directory {missing:?}");
+        return Err(Failure::usage(what, "of the path the last directory alone is made"));
     }
     if let Some(taken) = &options.instead_of {
         let (taken, dir) = (taken.display(), options.dir.display());
         say(format_args!("farlock: {taken} is somebody else's, so regions are in {dir}"));
     }
-    match run(cli.command, &Places { options }) {
-        Ok(exit) => exit,
-        Err(failure) => {
-            say(&failure);
-            failure.exit
-        }
+    run(command, &Places { options })
+}
+
+/// What to say of words that are no command: help, if that was asked for.
+fn not_understood(error: &clap::Error, given: &[OsString]) -> Result<Exit, Failure> {
+    if error.kind() == ErrorKind::MissingRequiredArgument
+        && given.first().is_some_and(|command| command == "lock")
+        && let Some(refusal) = lock::refuse_descriptor(&given[1..])
+    {
+        return Err(refusal);
     }
+    asked_for(error, given)
 }
 
 /// Prints help or the version, if that was asked for; else says what is wrong with the words.
@@ -122,12 +134,13 @@ fn asked_for(error: &clap::Error, given: &[OsString]) -> Result<Exit, Failure> {
     // What follows is the usage, which the help has too.
     let what = text.split("\n\n").next().unwrap_or_default();
     let what: Vec<&str> = what.trim_start_matches("error: ").lines().map(str::trim).collect();
-    let known = Cli::command();
-    let command = given.first().and_then(|first| known.find_subcommand(first));
-    let help = match command {
-        Some(command) => format!("`farlock {} --help` says what there is", command.get_name()),
-        None => "`farlock --help` says what there is".to_owned(),
-    };
+    let help = format!("`{} --help` says what there is", named(given));
+    if error.kind() == ErrorKind::UnknownArgument
+        && given.first().is_some_and(|first| first.as_encoded_bytes().starts_with(b"-"))
+    {
+        let hint = format!("options stand behind the command, as in `farlock ls --all`; {help}");
+        return Err(Failure::usage(what.join(" "), &hint));
+    }
     let meant = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand].into_iter().find_map(
         |kind| match error.get(kind)? {
             ContextValue::String(meant) => Some(meant.clone()),
@@ -137,6 +150,17 @@ fn asked_for(error: &clap::Error, given: &[OsString]) -> Result<Exit, Failure> {
     );
     let hint = meant.map_or(help.clone(), |meant| format!("is '{meant}' meant? {help}"));
     Err(Failure::usage(what.join(" "), &hint))
+}
+
+/// The command that these words name, as far as they name one.
+fn named(given: &[OsString]) -> String {
+    let (mut command, mut name) = (Cli::command(), "farlock".to_owned());
+    for word in given {
+        let Some(inner) = command.find_subcommand(word).cloned() else { break };
+        name = format!("{name} {}", inner.get_name());
+        command = inner;
+    }
+    name
 }
 
 fn run(command: Command, places: &Places) -> Result<Exit, Failure> {

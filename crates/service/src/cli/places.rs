@@ -1,25 +1,39 @@
 //! Which region a command works on.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::Path;
 
-use clap::Args;
-use farlock::{DEFAULT_REGION, RegionOptions, TlsFiles};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
+use farlock::{DEFAULT_REGION, RegionOptions};
 
 use super::report::Failure;
 
 /// Which region a command works on.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct RegionArg {
     /// The region: locks of the same name in different regions are different locks.
     #[arg(long, value_name = "REGION", default_value = DEFAULT_REGION)]
     pub(super) region: String,
-    /// The server whose region it is; without one it is this host's. `farlock serve` is one.
+    /// The server whose region it is, as `farlock serve` is one; without one, or where the variable
+    /// is empty, the region is this host's.
     #[arg(long, value_name = "HOST:PORT", env = SERVER)]
     pub(super) server: Option<String>,
     /// Reach the server over TLS, by authority.pem, client.pem and client.key in this directory;
-    /// `farlock tls` makes them.
+    /// `farlock tls` makes them. The variable says nothing where no server is named.
     #[arg(long, value_name = "DIR", env = TLS)]
-    pub(super) tls: Option<PathBuf>,
+    pub(super) tls: Option<OsString>,
+}
+
+/// Which region of this host a command works on.
+#[derive(Debug, Args)]
+pub(super) struct HereArg {
+    /// The region, of this host.
+    #[arg(long, value_name = "REGION", default_value = DEFAULT_REGION)]
+    region: String,
+    /// Refused: what is asked for cannot be asked of a server.
+    #[arg(long, value_name = "HOST:PORT", env = SERVER, hide = true)]
+    server: Option<String>,
 }
 
 /// The variable that names a server.
@@ -29,15 +43,9 @@ const SERVER: &str = "FARLOCK_SERVER";
 const TLS: &str = "FARLOCK_TLS";
 
 impl RegionArg {
-    /// Refuses what only the host itself can do.
-    pub(super) fn is_here(&self) -> Result<(), Failure> {
-        match &self.server {
-            None => Ok(()),
-            Some(server) => Err(Failure::usage(
-                format_args!("that cannot be asked of the server {server}"),
-                "do it on its host, without --server and FARLOCK_SERVER",
-            )),
-        }
+    /// The server, if there is one: a variable that is empty names none.
+    pub(super) fn server(&self) -> Option<&str> {
+        self.server.as_deref().filter(|server| !server.is_empty())
     }
 }
 
@@ -49,25 +57,60 @@ pub(super) struct Places {
 
 impl Places {
     pub(super) fn region(&self, region: &RegionArg) -> Result<RegionOptions, Failure> {
-        let server = region.server.as_deref().unwrap_or_default();
-        let (is_plain, is_secured) = (server.strip_prefix("tcp://"), server.strip_prefix("tls://"));
-        let address = is_plain.or(is_secured).unwrap_or(server);
-        // A variable that is empty is none; a scheme alone names no server.
-        if server.is_empty() {
-            return Ok(self.options.clone().named(&region.region));
-        }
-        let options = RegionOptions::of_server(address).named(&region.region);
-        match region.tls.as_ref().filter(|dir| !dir.as_os_str().is_empty()) {
-            None if is_secured.is_some() => Err(Failure::usage(
-                format_args!("{server} is reached over TLS, and nothing says by which certificate"),
-                "say by --tls, or FARLOCK_TLS, where this client's certificate is",
+        let options = match region.server() {
+            None => self.options.clone(),
+            Some(server) => {
+                let tls = region.tls.as_deref().filter(|dir| !dir.is_empty());
+                RegionOptions::reached(server, tls.map(Path::new))?
+            }
+        };
+        Ok(options.named(&region.region))
+    }
+
+    /// A region of this host, for what it alone can do.
+    pub(super) fn here(&self, region: &HereArg) -> Result<RegionOptions, Failure> {
+        match region.server.as_deref().filter(|server| !server.is_empty()) {
+            None => Ok(self.options.clone().named(&region.region)),
+            Some(server) => Err(Failure::usage(
+                format_args!("that cannot be asked of the server {server}"),
+                "do it on its host, without --server and FARLOCK_SERVER",
             )),
-            Some(_) if is_plain.is_some() => Err(Failure::usage(
-                format_args!("{server} is reached in the clear, and a certificate is given"),
-                "leave out either tcp:// or --tls and FARLOCK_TLS",
-            )),
-            None => Ok(options),
-            Some(dir) => Ok(options.over_tls(TlsFiles::of_client(dir))),
         }
     }
+}
+
+/// Refuses words by which something else would be used than what is meant: those that name no
+/// server, and those that say by which certificate one is reached where none is named.
+pub(super) fn check_server(matches: &ArgMatches) -> Result<(), Failure> {
+    let innermost = std::iter::successors(Some(matches), |matches| Some(matches.subcommand()?.1));
+    let matches = innermost.last().unwrap_or(matches);
+    // Some commands have no server.
+    let Ok(server) = matches.try_get_one::<String>("server") else { return Ok(()) };
+    let is_said = |id| {
+        let is_known = matches.try_contains_id(id).is_ok();
+        is_known && matches.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    let has_server = server.is_some_and(|server| !server.is_empty());
+    if is_said("server") && !has_server {
+        return Err(Failure::usage(
+            "--server is empty, and names no server",
+            "is a variable unset? Leave --server out where a region of this host is meant",
+        ));
+    }
+    if !is_said("tls") {
+        return Ok(());
+    }
+    if matches.get_one::<OsString>("tls").is_some_and(|dir| dir.is_empty()) {
+        return Err(Failure::usage(
+            "--tls is empty, and names no directory",
+            "is a variable unset? Leave --tls out where nothing is to be encrypted",
+        ));
+    }
+    if !has_server {
+        return Err(Failure::usage(
+            "--tls is for a server, and none is named",
+            "say which: --server HOST:PORT, or FARLOCK_SERVER; or leave --tls out",
+        ));
+    }
+    Ok(())
 }

@@ -25,6 +25,7 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the regions there are.
+    #[command(visible_alias = "ls")]
     List,
     /// Remove a region that nobody holds a lock in. Tokens of the next region of this name continue
     /// above those of this one.

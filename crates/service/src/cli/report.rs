@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use farlock::{AcquireError, ConnectError, DirectoryError, SessionError};
+use farlock::{AcquireError, AddressError, ConnectError, DirectoryError, SessionError};
 use farlock_fabric::chain;
 
 use super::inherited;
@@ -63,13 +63,14 @@ impl Failure {
     }
 
     /// The system refused to do something.
-    pub(super) fn system(what: impl fmt::Display, error: impl fmt::Display) -> Self {
-        Self {
-            exit: Exit::SYSTEM,
-            code: "system",
-            what: format!("{what}: {error}"),
-            hint: "see what the system says above".to_owned(),
-        }
+    pub(super) fn system(what: impl fmt::Display, error: io::Error) -> Self {
+        let what = format!("{what}: {error}");
+        Self::new(Exit::SYSTEM, "system", what, hint_of_system(&error).to_owned())
+    }
+
+    /// The same, with a hint that knows better.
+    pub(super) fn hinting(self, hint: &str) -> Self {
+        Self { hint: hint.to_owned(), ..self }
     }
 
     /// The command line asks for what there is not.
@@ -96,6 +97,19 @@ impl Failure {
     }
 }
 
+/// What to do where the system refuses something.
+fn hint_of_system(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "see that the path is right",
+        io::ErrorKind::PermissionDenied => "`ls -l` shows whose it is, and what others may do",
+        io::ErrorKind::AlreadyExists => "move it away, or choose another name",
+        io::ErrorKind::IsADirectory => "name a file: that is a directory",
+        io::ErrorKind::NotADirectory => "a part of the path is no directory: see that it is right",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        _ => "see whether limits of this user (`ulimit -a`) or of this host are reached",
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "farlock: {} [{}]", self.what, self.code)?;
@@ -103,6 +117,12 @@ impl fmt::Display for Failure {
             write!(f, "\n   hint: {}", self.hint)?;
         }
         Ok(())
+    }
+}
+
+impl From<AddressError> for Failure {
+    fn from(error: AddressError) -> Self {
+        Self::usage(&error, &error.hint())
     }
 }
 
@@ -140,6 +160,9 @@ impl From<AcquireError> for Failure {
                 "wait longer, or see with `farlock ls` who else waits".to_owned()
             }
             AcquireError::Lost { .. } => "ask again: nothing was run".to_owned(),
+            AcquireError::OtherUnit { made, .. } => {
+                format!("say `--unit {made}`, or use another name: all users of a table must agree")
+            }
             _ => error.hint(),
         };
         let exit = match error {

@@ -1,12 +1,17 @@
 //! `farlock serve`: a memory server.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use farlock::text::shown;
-use farlock::{Closed, DEFAULT_REGION, Server, ServerLimits, SessionError, TlsFiles};
-use farlock_fabric::ConnectError;
+use farlock::text::{shown, shown_whole};
+use farlock::{
+    Closed, DEFAULT_REGION, Server, ServerEvent, ServerLimits, SessionError, TlsFiles,
+    check_address,
+};
+use farlock_fabric::{ConnectError, chain};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -20,7 +25,7 @@ use super::report::{Exit, Failure, say};
 /// exclude each other. A client of this host that dies loses what it held at once; one elsewhere
 /// when its lease ends, unless it is back by then. When the server ends, or is killed, its clients
 /// hold on to what they have until their leases end; a server that is started by then goes on where
-/// the last one stopped.
+/// the last one stopped. It waits up to 2 seconds for the last one to be gone.
 ///
 /// With --tls all is encrypted, and a client can use the region if its certificate names it.
 /// Without, every client that can connect, other users of this host among them, can use and damage
@@ -75,6 +80,7 @@ fn lease(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
+    check_address(&args.listen, true)?;
     if !args.plaintext && args.tls.is_none() {
         check_loopback(&args.listen)?;
     }
@@ -89,7 +95,8 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
         ClosedSays::Doubt => Closed::Doubt,
     };
     let files = args.tls.as_ref().map(TlsFiles::of_server);
-    let server = Server::bind_within(&args.listen, &options, limits, files.as_ref())?;
+    let server =
+        after_the_last(|| Server::bind_within(&args.listen, &options, limits, files.as_ref()))?;
     let address = server.address().map_err(|error| Failure::system("the address", error))?;
     let (stopper, closer) = (server.stopper(), signals.handle());
     let waiting = std::thread::spawn(move || {
@@ -99,6 +106,8 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     });
     let how = if args.tls.is_some() { "over TLS " } else { "" };
     say(format_args!("farlock: region '{}' is served {how}at {address}", shown(&args.region)));
+    let log = Log::default();
+    server.on_event(move |event| log.tell(event));
     let served = server.run();
     closer.close();
     // It does nothing that could panic.
@@ -107,11 +116,69 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
+/// What the server says of what happens: a line a second, and how many it left out.
+#[derive(Default)]
+struct Log(Mutex<(Option<Instant>, u64)>);
+
+impl Log {
+    fn tell(&self, event: ServerEvent<'_>) {
+        const PAUSE: Duration = Duration::from_secs(1);
+        // Nothing that can panic runs under this mutex.
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, left_out) = &mut *said;
+        if last.is_some_and(|last| last.elapsed() < PAUSE) {
+            *left_out += 1;
+            return;
+        }
+        let before = match std::mem::take(left_out) {
+            0 => String::new(),
+            count => format!(" ({count} lines before this were left out)"),
+        };
+        *last = Some(Instant::now());
+        match event {
+            ServerEvent::Refused { region, why } => say(format_args!(
+                "farlock: a client asked for '{}' and was refused: {}{before}",
+                shown(region),
+                chain(why)
+            )),
+            ServerEvent::Anew { region } => say(format_args!(
+                "farlock: the region '{}' was removed, and a new one is served now{before}",
+                shown(region)
+            )),
+            _ => {}
+        }
+    }
+}
+
+/// The server, also where the last one is on its way out: until that is gone it has the address and
+/// the right to serve the region.
+fn after_the_last(bind: impl Fn() -> Result<Server, SessionError>) -> Result<Server, SessionError> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    const PAUSE: Duration = Duration::from_millis(20);
+    let begun = Instant::now();
+    loop {
+        match bind() {
+            Err(error) if is_another_there(&error) && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE);
+            }
+            bound => return bound,
+        }
+    }
+}
+
+fn is_another_there(error: &SessionError) -> bool {
+    match error {
+        SessionError::Listen { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+        SessionError::Connect(error) => matches!(error, ConnectError::Served { .. }),
+        _ => false,
+    }
+}
+
 /// Refuses addresses that other hosts can reach.
 fn check_loopback(listen: &str) -> Result<(), Failure> {
     let unusable = |source| {
-        let what = "find the address to listen at";
-        Failure::from(SessionError::from(ConnectError::System { what, source }))
+        let address = shown_whole(listen);
+        Failure::from(SessionError::Listen { address, source })
     };
     let addresses: Vec<SocketAddr> = listen.to_socket_addrs().map_err(unusable)?.collect();
     let is_open = |ip: IpAddr| !ip.to_canonical().is_loopback();

@@ -8,7 +8,7 @@ use farlock_locks::Token;
 use thiserror::Error;
 
 use super::value::VALUE_BYTES_MAX;
-use crate::error::hint_of;
+use crate::error::{code_of_server, hint_of};
 use crate::text::shown;
 
 /// Why a store was not opened, or an operation not carried out. But for [`KvError::Unknown`] the
@@ -36,6 +36,15 @@ pub enum KvError {
     /// The store was removed while it was open.
     #[error("the store '{}' was removed", shown(.name))]
     Gone {
+        /// The store.
+        name: String,
+    },
+    /// The connection to the server is over, and no other was to be had before the lease ended.
+    #[error(
+        "the server of the store '{}' was not heard of any more before the lease ended",
+        shown(.name)
+    )]
+    Disconnected {
         /// The store.
         name: String,
     },
@@ -105,10 +114,14 @@ impl KvError {
     /// A stable name of what happened.
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Open { .. } => "store-open",
+            Self::Open { source, .. } => match code_of_server(source) {
+                Some(code) => code,
+                None => "store-open",
+            },
             Self::NotAStore { .. } => "not-a-store",
             Self::Thread(_) => "thread",
             Self::Gone { .. } => "store-gone",
+            Self::Disconnected { .. } => "disconnected",
             Self::Forked => "forked",
             Self::BadKey { .. } => "bad-key",
             Self::TooLong { .. } => "value-too-long",
@@ -142,6 +155,10 @@ impl KvError {
             Self::Corrupt => "other keys can still be read; `farlock kv drop` removes the store",
             Self::Thread(_) => "raise the limit on processes (ulimit -u)",
             Self::Gone { .. } => "open it again: it is created anew, empty",
+            Self::Disconnected { .. } => {
+                "see that `farlock serve` runs there, and open the store again: what was stored is \
+                 there as long as the region is"
+            }
             Self::Forked => "open the store after the fork",
             Self::BadKey { .. } => "use another key",
             Self::TooLong { .. } => "store it in parts, under keys of their own",

@@ -72,8 +72,17 @@ fn connect(options: &RegionOptions, name: &str) -> Result<Region, ConnectError> 
     Host::check_name(name)?;
     match &options.server {
         Some(server) => {
-            let (name, label) = (served_name(options, name), options.shown_as());
-            Region::connect(server, options.tls.as_ref(), (&name, &label))
+            let (served, label) = (served_name(options, name), options.shown_as());
+            let connected = Region::connect(server, options.tls.as_ref(), (&served, &label));
+            // A right is one to the region: by its name people know it.
+            connected.map_err(|error| match error {
+                ConnectError::Declined { server, why } => {
+                    let region = format!("{:?}", options.name);
+                    let why = why.replace(&format!("{served:?}"), &region);
+                    ConnectError::Declined { server, why }
+                }
+                error => error,
+            })
         }
         None => Region::open(&host_options(options, name)),
     }
@@ -225,20 +234,30 @@ impl Hub {
         self.look(tick)
     }
 
-    /// What an error of an operation says, where that is that the store was removed: an endpoint
-    /// learns it before the name is free.
+    /// What an error of an operation says, where that is that the store was removed or its server
+    /// is gone: an endpoint learns it before the name is free.
     #[cold]
     pub(super) fn told(&self, error: KvError) -> KvError {
         match error {
-            KvError::Fabric(Fault::Stale) => KvError::Gone { name: self.name.clone() },
+            KvError::Fabric(_) if self.region.is_disconnected() => self.without(),
+            KvError::Fabric(Fault::Stale) => self.without(),
             error => error,
+        }
+    }
+
+    /// Why there is no store any more.
+    fn without(&self) -> KvError {
+        let name = self.name.clone();
+        match self.region.is_disconnected() {
+            true => KvError::Disconnected { name },
+            false => KvError::Gone { name },
         }
     }
 
     #[cold]
     fn look(&self, tick: u64) -> Result<(), KvError> {
         if self.region.is_deleted() {
-            return Err(KvError::Gone { name: self.name.clone() });
+            return Err(self.without());
         }
         self.seen_at.store(tick, Ordering::Relaxed);
         Ok(())

@@ -17,6 +17,10 @@ use crate::error::LostReason;
 /// A held lock. Dropping it releases the lock; [`Guard::release`] also tells whether it was held to
 /// the end.
 ///
+/// By a server a drop does not wait for the answer: others may find the lock taken for as long as
+/// the news travels. Where a program takes lock after lock without a pause, and nobody waits for
+/// them, a release travels with the next acquisition, and the last one within some milliseconds.
+///
 /// If the process dies, the next waiter has the lock within microseconds.
 #[must_use = "a lock is held as long as its guard lives"]
 pub struct Guard {

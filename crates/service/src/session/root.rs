@@ -55,7 +55,8 @@ impl Session {
     ///
     /// Everything is as in a session of this host, with these differences. A verb is a round trip,
     /// for which an async acquisition blocks its thread too. When the connection ends, or the
-    /// server, the session has ended and what it held is lost.
+    /// server, and neither is back before the lease ends, the session has ended and what it held is
+    /// lost.
     ///
     /// # Errors
     /// See [`SessionError`].

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use farlock::{Mode, RegionOptions, Session};
 
 use super::super::report::{self, Exit, Failure};
+use super::stage::demo_failed;
 
 /// The hidden command by which the demo starts its processes.
 pub(crate) const NAME: &str = "__demo";
@@ -106,7 +107,7 @@ fn count(session: &Session, options: &RegionOptions, time: Duration) -> Result<(
         let guard = lock.exclusive().blocking()?;
         let token = guard.token().get();
         disordered += u64::from(!increment(&file, token).map_err(failed)?);
-        guard.release().blocking().map_err(|error| Failure::system("a release failed", error))?;
+        guard.release().blocking().map_err(|error| demo_failed("a release failed", error))?;
         count += 1;
         let elapsed = begun.elapsed();
         if elapsed >= next_report || elapsed >= time {
@@ -146,7 +147,7 @@ fn hold_again_and_again(
         let from = now_ns();
         std::thread::sleep(hold);
         let to = now_ns();
-        guard.release().blocking().map_err(|error| Failure::system("a release failed", error))?;
+        guard.release().blocking().map_err(|error| demo_failed("a release failed", error))?;
         say(format_args!("{from} {to}"))?;
         std::thread::sleep(hold / 4);
     }

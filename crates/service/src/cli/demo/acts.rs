@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farlock::Observer;
 
 use super::actor::{self, Role};
-use super::stage::{Check, Show, Stage, Summary};
+use super::stage::{Check, Show, Stage, Summary, demo_failed};
 use crate::cli::report::Failure;
 
 /// Processes that contend.
@@ -58,9 +58,9 @@ impl Actors {
 
     /// The next line that one of these processes says.
     fn hear(&self) -> Result<(usize, Vec<u64>), Failure> {
-        self.lines.recv_timeout(PATIENCE).map_err(|_| {
-            Failure::system("the demo came to a halt", "a process says nothing any more")
-        })
+        self.lines
+            .recv_timeout(PATIENCE)
+            .map_err(|_| demo_failed("the demo came to a halt", "a process says nothing any more"))
     }
 
     /// Calls `each` with every line until all processes have ended.
@@ -204,7 +204,7 @@ pub(super) fn take_over(stage: &Stage, summary: &mut Summary) -> Result<(), Fail
     let title = format!("3. {KILLS} holders are killed, one after the other, while another waits");
     let show = Show::begin(&title, KILLS as u64);
     let mut actors = Actors::new();
-    let unseen = |what: &str| Failure::system("the lock cannot be observed", what);
+    let unseen = |what: &str| demo_failed("the lock cannot be observed", what);
     let clock = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -36,12 +36,27 @@ fn seconds(text: &str) -> Result<u64, String> {
     seconds.ok_or_else(|| "a whole number from 1 to 30 is expected".to_owned())
 }
 
-const WHAT_NEXT: &str = "\
-What next:
-  farlock lock backup -- sh -c 'echo token $FARLOCK_TOKEN'   run under a lock
-  farlock lock -n backup -- true                            fail rather than wait
-  farlock ls                                                who holds what
-";
+/// Commands to try, by the name under which this program can be called.
+fn what_next() -> String {
+    let farlock = program();
+    format!(
+        "What next:\n  \
+         {farlock} lock backup -- sh -c 'echo token $FARLOCK_TOKEN'   run under a lock\n  \
+         {farlock} lock -n backup -- true                            fail rather than wait\n  \
+         {farlock} ls                                                who holds what\n"
+    )
+}
+
+/// `farlock`, if a shell finds it; else where it is.
+fn program() -> String {
+    const NAME: &str = "farlock";
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_found = std::env::split_paths(&path).any(|dir| dir.join(NAME).is_file());
+    let own = std::env::current_exe().ok().filter(|_| !is_found);
+    let Some(own) = own else { return NAME.to_owned() };
+    let here = std::env::current_dir().unwrap_or_default();
+    own.strip_prefix(&here).unwrap_or(&own).display().to_string()
+}
 
 /// Removes the stage where somebody ends the demo early; its processes end with it.
 fn end_early(stage: &Stage) -> Result<(), Failure> {
@@ -66,6 +81,6 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     acts::sharing(&stage, time, &mut summary)?;
     acts::take_over(&stage, &mut summary)?;
     // Where this does not arrive, nothing before it did.
-    print(&format!("\n{}{WHAT_NEXT}", summary.table()))?;
+    print(&format!("\n{}{}", summary.table(), what_next()))?;
     Ok(if summary.checks.iter().all(|check| check.holds) { Exit::OK } else { Exit::CONFLICT })
 }

@@ -8,7 +8,13 @@ use comfy_table::{Table, presets::NOTHING};
 use farlock::RegionOptions;
 use rustix::termios::tcgetwinsize;
 
-use crate::cli::report::{Failure, show};
+use crate::cli::report::{Exit, Failure, show};
+
+/// What the demo relies on did not happen.
+pub(super) fn demo_failed(what: &str, why: impl fmt::Display) -> Failure {
+    let hint = "try again; if it is so again, that is a fault of farlock";
+    Failure::new(Exit::SYSTEM, "demo", format!("{what}: {why}"), hint.to_owned())
+}
 
 /// A claim and whether it held.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -12,23 +12,23 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use farlock::kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use farlock::text::shown_whole;
-use farlock::{Kv, KvError, SessionError, Token};
-use farlock_fabric::chain;
+use farlock::text::{shown, shown_whole};
+use farlock::{DEFAULT_REGION, Kv, KvError, RegionOptions, SessionError, Token};
+use farlock_fabric::{Host, chain};
 
 use super::lock::seconds;
-use super::places::{Places, RegionArg};
-use super::report::{Exit, Failure, print, printed};
+use super::places::{HereArg, Places, RegionArg};
+use super::report::{Exit, Failure, print, printed, say};
 use lines::Line;
 use refused::{for_people, is_put, no_such_key, no_such_store, refused};
 use several::Form;
 use whole::Whole;
 
-/// Store, read and remove values by their keys, without a server.
+/// Store, read and remove values by their keys.
 ///
 /// A store is a file in memory, in .stores of FARLOCK_DIR or else of /dev/shm/farlock-UID. It is
 /// made with the first value, grows as it needs to, and lives until it is dropped or the machine
@@ -160,7 +160,8 @@ enum Action {
     },
     /// Print a key and its value, a line for each change: KEY, a tab, VALUE as `scan` writes them,
     /// or KEY, two tabs and `gone`. The first line is the value it has, if it has one. Of changes
-    /// that come quicker than they are printed only the last may be.
+    /// that come quicker than they are printed only the last may be. A store that is not there yet
+    /// is waited for, and not made.
     Watch {
         #[command(flatten)]
         store: StoreArg,
@@ -202,15 +203,16 @@ enum Action {
         #[command(flatten)]
         store: StoreArg,
     },
-    /// List the stores of a region.
+    /// List the stores of a region of this host.
+    #[command(visible_alias = "list")]
     Ls {
         #[command(flatten)]
-        region: RegionArg,
+        region: HereArg,
     },
-    /// Remove a store with all that is in it, also if clients use it.
+    /// Remove a store of this host with all that is in it, also if clients use it.
     Drop {
         #[command(flatten)]
-        region: RegionArg,
+        region: HereArg,
         /// The store.
         store: String,
     },
@@ -228,7 +230,15 @@ impl From<KvError> for Failure {
             KvError::Thread(_) => Exit::SYSTEM,
             _ => Exit::UNAVAILABLE,
         };
-        Self::new(exit, error.code(), chain(&error), error.hint())
+        let hint = match &error {
+            // For people at a terminal: that of the error is for programs.
+            KvError::Fenced { .. } => {
+                "change it with --token TOKEN, as FARLOCK_TOKEN is under the lock that guards it"
+                    .to_owned()
+            }
+            _ => error.hint(),
+        };
+        Self::new(exit, error.code(), chain(&error), hint)
     }
 }
 
@@ -241,15 +251,30 @@ impl StoreArg {
 
     /// The store, if it is there: to read in it does not make it.
     fn existing(&self, places: &Places) -> Result<Kv, Failure> {
-        // A server makes it where it is missing.
-        if self.region.server.is_some() {
-            return self.open(places);
+        if self.is_there(places)? { self.open(places) } else { Err(no_such_store(&self.store)) }
+    }
+
+    /// The store, once it is there, within this time; `None` where nobody reads any more what would
+    /// be printed of it.
+    fn awaited(&self, places: &Places, wait: Option<Duration>) -> Result<Option<Kv>, Failure> {
+        let named = Host::check_name(&self.store);
+        named.map_err(|source| KvError::Open { name: self.store.clone(), source })?;
+        let begun = Instant::now();
+        while !self.is_there(places)? {
+            if !watch::nap(begun, wait)? {
+                return Ok(None);
+            }
+        }
+        self.open(places).map(Some)
+    }
+
+    /// Whether there is such a store. A server makes it where it is missing.
+    fn is_there(&self, places: &Places) -> Result<bool, Failure> {
+        if self.region.server().is_some() {
+            return Ok(true);
         }
         let names = places.region(&self.region)?.store_names();
-        match names.map_err(SessionError::Connect)?.contains(&self.store) {
-            true => self.open(places),
-            false => Err(no_such_store(&self.store)),
-        }
+        Ok(names.map_err(SessionError::Connect)?.contains(&self.store))
     }
 }
 
@@ -307,7 +332,9 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
             print(&left.unwrap_or_else(|| "forever\n".to_owned()))?;
         }
         Action::Watch { store, key, wait, count } => {
-            watch::watch(&store.open(places)?, key.as_bytes(), wait, count)?;
+            if let Some(store) = store.awaited(places, wait)? {
+                watch::watch(&store, key.as_bytes(), wait, count)?;
+            }
         }
         Action::Scan { store, prefix } => scan(&store.existing(places)?, prefix.as_bytes())?,
         Action::Dump { store, file } => load::dump(&store.existing(places)?, file.as_deref())?,
@@ -316,19 +343,28 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
             let pairs = load::Pairs::open(file.as_deref())?;
             load::load(&store.open(places)?, pairs)?;
         }
-        Action::Ls { region } => {
-            region.is_here()?;
-            let names = places.region(&region)?.store_names().map_err(SessionError::Connect)?;
-            let names = names.iter().map(|name| format!("{}\n", shown_whole(name)));
-            print(&names.collect::<String>())?;
-        }
+        Action::Ls { region } => list(&places.here(&region)?)?,
         Action::Drop { region, store } => {
-            region.is_here()?;
-            let removed = places.region(&region)?.remove_store(&store);
+            let removed = places.here(&region)?.remove_store(&store);
             is_put(removed.map_err(SessionError::Connect)?, || no_such_store(&store))?;
         }
     }
     Ok(Exit::OK)
+}
+
+/// Prints the names of the stores.
+fn list(options: &RegionOptions) -> Result<(), Failure> {
+    let names = options.store_names().map_err(SessionError::Connect)?;
+    let is_known = options.name == DEFAULT_REGION || !names.is_empty();
+    // If another one was meant, this tells.
+    if !is_known {
+        let regions = options.region_names().map_err(SessionError::Connect)?;
+        if !regions.contains(&options.name) {
+            say(format_args!("farlock: there is no region '{}' yet", shown(&options.name)));
+        }
+    }
+    let names = names.iter().map(|name| format!("{}\n", shown_whole(name)));
+    print(&names.collect::<String>())
 }
 
 /// How values are printed.

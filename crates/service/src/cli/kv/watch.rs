@@ -13,6 +13,17 @@ use crate::cli::report::{Failure, printed};
 /// After so long it is seen that the reader of the lines has gone.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Waits a little for the store, which is not there, but no longer than this since the watch began.
+/// Returns whether somebody reads what will be printed.
+pub(super) fn nap(begun: Instant, wait: Option<Duration>) -> Result<bool, Failure> {
+    const NAP: Duration = Duration::from_millis(50);
+    if let Some(limit) = wait.filter(|wait| begun.elapsed() >= *wait) {
+        return Err(KvError::TimedOut { limit }.into());
+    }
+    std::thread::sleep(NAP);
+    Ok(has_reader())
+}
+
 /// Prints a line for each change of a key, until so many are printed, or nothing has changed for so
 /// long, or nobody reads them any more.
 pub(super) fn watch(

@@ -47,7 +47,14 @@ impl Authority {
     /// The one whose key is in this directory.
     pub(super) fn load(dir: &Path) -> Result<Self, Failure> {
         let path = dir.join("authority.key");
-        let text = std::fs::read_to_string(&path).map_err(|error| take(&path, error))?;
+        let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let what = format!("there is no authority in {dir:?}: no authority.key is there");
+                let hint = "`farlock tls init` makes one; say by --dir where it is";
+                Failure::new(Exit::UNAVAILABLE, "tls-file", what, hint.to_owned())
+            }
+            _ => take(&path, error),
+        })?;
         let key = KeyPair::from_pem(&text);
         let key = key.map_err(|_| refused(&path, TlsFileFault::Damaged))?;
         Ok(Self { issuer: Issuer::new(of_authority(&key), key), days: 0 })
@@ -169,8 +176,9 @@ pub(super) fn take(path: &Path, error: io::Error) -> Failure {
         io::ErrorKind::NotFound => refused(path, TlsFileFault::Missing),
         io::ErrorKind::AlreadyExists => {
             let what = format!("{path:?} is there already, and is not overwritten");
-            let hint = "move it away, or choose another name or directory".to_owned();
-            Failure::new(Exit::CONFLICT, "tls-exists", what, hint)
+            let hint = "move it away, and what belongs to it: a .pem and a .key are made together; \
+                        or choose another name or directory";
+            Failure::new(Exit::CONFLICT, "tls-exists", what, hint.to_owned())
         }
         _ => Failure::system(format_args!("{path:?}"), error),
     }

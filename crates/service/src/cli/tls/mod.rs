@@ -71,6 +71,15 @@ struct Dir {
     /// Where the files are to be.
     #[arg(value_name = "DIR", default_value = DIR)]
     dir: PathBuf,
+    /// The same, as for `client`.
+    #[arg(long = "dir", value_name = "DIR", conflicts_with = "dir")]
+    said: Option<PathBuf>,
+}
+
+impl Dir {
+    fn path(&self) -> &Path {
+        self.said.as_ref().unwrap_or(&self.dir)
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -102,10 +111,10 @@ const AUTHORITY_DAYS: u32 = 3650;
 
 pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     match &args.action {
-        Action::Init { dir, hosts, time } => init(&dir.dir, &hosts.hosts, time.days),
+        Action::Init { dir, hosts, time } => init(dir.path(), &hosts.hosts, time.days),
         Action::Server { dir, hosts, time } => {
-            let authority = Authority::load(&dir.dir)?;
-            authority.certify_server(&hosts.hosts, time.days)?.write(&dir.dir)?;
+            let authority = Authority::load(dir.path())?;
+            authority.certify_server(&hosts.hosts, time.days)?.write(dir.path())?;
             show("a server that runs uses it soon; its clients need nothing new");
             Ok(Exit::OK)
         }

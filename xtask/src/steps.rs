@@ -216,7 +216,8 @@ pub(crate) const CI: &[Step] = &[
             check!("exhaustive --clients 2 --crashes 1 --cancels 1"),
             check!(
                 "exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 --but claim \
-                 --but claim:bypass=1 --but segments --but citron --but citron-rw"
+                 --but claim:bypass=1 --but claim:bypass=1:outside=2 --but segments --but citron \
+                 --but citron-rw"
             ),
             check!(
                 "exhaustive --clients 2 --acquisitions 1 --crashes 1 --losses 1 --cancels 1 \
@@ -601,6 +602,7 @@ pub(crate) const NIGHTLY: &[Step] = &[
                 "exhaustive --clients 2 --acquisitions 1 --losses 1 --pauses 2 \
                  --protocol claim:bypass=1"
             ),
+            beside_faults!("claim:bypass=1:outside=2"),
             check!("exhaustive --protocol claim:bypass=1 --acquisitions 1 --cancels 1"),
             check!("exhaustive --clients 3 --acquisitions 3 --budget 1500s --partial"),
             check!("exhaustive --clients 4 --acquisitions 1 --budget 1500s --partial"),

@@ -18,6 +18,8 @@ pub(crate) struct Recall {
 #[derive(Clone, Debug)]
 pub(crate) struct Remembered {
     pub(crate) hash: u64,
+    /// Its bytes: keys can be made to have the same hash.
+    pub(crate) key: Box<[u8]>,
     pub(crate) slot: Addr,
     /// What the slot said.
     pub(crate) word: SlotWord,
@@ -35,15 +37,19 @@ impl Recall {
         Some(hash as usize & mask)
     }
 
-    /// What is remembered of the key with this hash.
-    pub(crate) fn of(&self, hash: u64) -> Option<&Remembered> {
+    /// What is remembered of this key, which has this hash.
+    pub(crate) fn of(&self, hash: u64, key: &[u8]) -> Option<&Remembered> {
+        self.at(hash).filter(|known| *known.key == *key)
+    }
+
+    fn at(&self, hash: u64) -> Option<&Remembered> {
         let known = self.places[self.place(hash)?].as_ref();
         known.filter(|known| known.hash == hash)
     }
 
-    /// It is remembered no more.
+    /// Nothing is remembered of the key with this hash.
     pub(crate) fn forget(&mut self, hash: u64) {
-        if self.of(hash).is_some() {
+        if self.at(hash).is_some() {
             self.taken -= 1;
             self.place(hash).into_iter().for_each(|place| self.places[place] = None);
         }
@@ -83,32 +89,44 @@ impl Recall {
 mod tests {
     use super::*;
 
+    const KEY: &[u8] = b"a key";
+
     fn known(hash: u64) -> Remembered {
         let (slot, word) = (Addr::from_bits(hash * 8), SlotWord(hash + 1));
-        Remembered { hash, slot, word, generation: 1, read_at: 0, value: Some([7].into()) }
+        let (key, value) = (KEY.into(), Some([7].into()));
+        Remembered { hash, key, slot, word, generation: 1, read_at: 0, value }
     }
 
     #[test]
     fn the_last_keys_are_remembered_and_no_more_than_there_are_places() {
         let mut recall = Recall::default();
-        assert!(recall.of(5).is_none());
+        assert!(recall.of(5, KEY).is_none());
         recall.forget(5);
         (0..PLACES_MAX as u64 * 3).for_each(|hash| recall.put(known(hash)));
         assert_eq!((recall.places.len(), recall.taken), (PLACES_MAX, PLACES_MAX));
         let last = PLACES_MAX as u64 * 3 - 1;
-        assert_eq!(recall.of(last).map(|known| known.word), Some(SlotWord(last + 1)));
-        assert!(recall.of(last - PLACES_MAX as u64).is_none(), "another key has its place");
+        assert_eq!(recall.of(last, KEY).map(|known| known.word), Some(SlotWord(last + 1)));
+        assert!(recall.of(last - PLACES_MAX as u64, KEY).is_none(), "another key has its place");
         recall.forget_value(last);
-        assert!(recall.of(last).is_some_and(|known| known.value.is_none()));
+        assert!(recall.of(last, KEY).is_some_and(|known| known.value.is_none()));
         recall.forget(last);
         recall.forget(last);
-        assert_eq!((recall.of(last).is_none(), recall.taken), (true, PLACES_MAX - 1));
+        assert_eq!((recall.of(last, KEY).is_none(), recall.taken), (true, PLACES_MAX - 1));
+    }
+
+    #[test]
+    fn a_key_is_not_taken_for_another_one_with_its_hash() {
+        let mut recall = Recall::default();
+        recall.put(known(5));
+        assert!(recall.of(5, KEY).is_some() && recall.of(5, b"another").is_none());
+        recall.put(Remembered { key: (*b"another").into(), ..known(5) });
+        assert!(recall.of(5, KEY).is_none() && recall.of(5, b"another").is_some());
     }
 
     #[test]
     fn keys_stay_where_there_is_room() {
         let mut recall = Recall::default();
         (0..100).for_each(|hash| recall.put(known(hash)));
-        assert!((0..100).all(|hash| recall.of(hash).is_some()));
+        assert!((0..100).all(|hash| recall.of(hash, KEY).is_some()));
     }
 }

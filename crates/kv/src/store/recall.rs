@@ -65,7 +65,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
     ) {
         let value = (value.len() <= VALUE_BYTES_MAX).then(|| value.into());
         let (hash, read_at) = (key.hash(), self.endpoint().now());
-        recall.borrow_mut().put(Remembered { hash, slot, word, generation, read_at, value });
+        let key = key.bytes().into();
+        recall.borrow_mut().put(Remembered { hash, key, slot, word, generation, read_at, value });
     }
 
     /// A key that was found is remembered.
@@ -99,7 +100,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     #[inline(never)]
     fn recalled_from(&self, recall: &RefCell<Recall>, key: &Key<'_>) -> Option<Found> {
         let recall = recall.borrow();
-        let known = recall.of(key.hash())?;
+        let known = recall.of(key.hash(), key.bytes())?;
         let value = known.value.as_deref()?;
         if self.endpoint().now() > known.read_at + FRESH_NS {
             return None;
@@ -118,7 +119,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     pub(super) async fn locate_again(&self, key: &Key<'_>) -> Result<Option<Found>, ReadError> {
         let known = self.recall.as_ref().and_then(|recall| {
             let recall = recall.borrow();
-            recall.of(key.hash()).map(|known| (known.slot, known.word))
+            recall.of(key.hash(), key.bytes()).map(|known| (known.slot, known.word))
         });
         let Some((slot, word)) = known else { return Ok(None) };
         let Some(named) = self.named(word) else { return Ok(None) };

@@ -203,7 +203,7 @@ impl Stage {
                 stage._server = postgres::start(scratch, &stage.dir, port)?;
                 return Ok(stage._server.is_some().then_some(stage));
             }
-            System::Served | System::MemoryServed => face::server(port)?,
+            System::Served | System::ServedRiding | System::MemoryServed => face::server(port)?,
         };
         let mut command = command;
         command.envs(face::environment(&stage.dir));

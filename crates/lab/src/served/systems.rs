@@ -17,8 +17,10 @@ use crate::resp::{Answer, Line};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
-    /// farlock, by `farlock serve`.
+    /// farlock, by `farlock serve`; each release is asked how it went.
     Served,
+    /// The same; guards are dropped, so that a release travels with the next acquisition.
+    ServedRiding,
     /// Redis: `SET NX PX`, and a script that releases.
     Redis,
     /// PostgreSQL's advisory locks.
@@ -30,18 +32,30 @@ pub enum System {
 }
 
 impl System {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Served, Self::Redis, Self::Postgres, Self::Memory, Self::MemoryServed];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Served,
+        Self::ServedRiding,
+        Self::Redis,
+        Self::Postgres,
+        Self::Memory,
+        Self::MemoryServed,
+    ];
 
     /// What the command line calls it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Served => "served",
+            Self::ServedRiding => "served-riding",
             Self::Redis => "redis",
             Self::Postgres => "postgres",
             Self::Memory => "memory",
             Self::MemoryServed => "memory-served",
         }
+    }
+
+    /// Whether its guards are dropped.
+    pub(super) const fn rides(self) -> bool {
+        matches!(self, Self::ServedRiding)
     }
 
     /// Whether a cycle takes no round trip, so that a look at the clock would count.
@@ -85,9 +99,13 @@ impl Scene {
     }
 
     /// Whether anybody has it with this system. PostgreSQL knows no ranges, and a connection that
-    /// waits takes nothing else.
+    /// waits takes nothing else; a release of a range is always waited for.
     pub(super) fn is_of(self, system: System) -> bool {
-        system != System::Postgres || !matches!(self, Self::Range | Self::Tasks)
+        match system {
+            System::Postgres => !matches!(self, Self::Range | Self::Tasks),
+            System::ServedRiding => self != Self::Range,
+            _ => true,
+        }
     }
 
     /// Whether there is one of those that acquire.
@@ -131,7 +149,9 @@ pub(super) trait Cycle {
 /// A session of one of farlock's systems.
 pub(super) fn session(system: System, place: Place<'_>) -> anyhow::Result<Session> {
     let options = match system {
-        System::Served => RegionOptions::of_server(format!("127.0.0.1:{}", place.port)),
+        System::Served | System::ServedRiding => {
+            RegionOptions::of_server(format!("127.0.0.1:{}", place.port))
+        }
         _ => face::region_options(place.dir),
     };
     Ok(Session::open(&options)?)
@@ -157,7 +177,8 @@ pub(super) fn holder(
         }
         _ => {
             let session = session(system, place)?;
-            Box::new(Locks { lock: session.lock(face::name(lock)), _session: session })
+            let (lock, rides) = (session.lock(face::name(lock)), system.rides());
+            Box::new(Locks { lock, rides, _session: session })
         }
     })
 }
@@ -170,6 +191,7 @@ const UNIT: std::ops::Range<u64> = 5..6;
 /// One lock of a session.
 pub(super) struct Locks {
     pub(super) lock: Lock,
+    pub(super) rides: bool,
     pub(super) _session: Session,
 }
 
@@ -177,6 +199,10 @@ impl Cycle for Locks {
     fn cycle_with(&mut self, held: &mut dyn FnMut()) -> anyhow::Result<()> {
         let guard = self.lock.exclusive().blocking()?;
         held();
+        if self.rides {
+            drop(guard);
+            return Ok(());
+        }
         Ok(guard.release().blocking()?)
     }
 }

@@ -133,7 +133,7 @@ fn threads(args: &ServedClientArgs) -> anyhow::Result<Done> {
             let (shared, prepared, begins) = (shared.clone(), &prepared, &begins);
             scope.spawn(move || {
                 let opened = match shared {
-                    Some(session) => Ok(of_session(session, number)),
+                    Some(session) => Ok(of_session(session, args.system.rides(), number)),
                     None => holder(args.system, args.scene, args.place(), number),
                 };
                 let opened = opened.and_then(|mut holder| holder.cycle().map(|()| holder));
@@ -156,9 +156,9 @@ fn threads(args: &ServedClientArgs) -> anyhow::Result<Done> {
     })
 }
 
-fn of_session(session: farlock::Session, number: u64) -> Box<dyn Cycle> {
+fn of_session(session: farlock::Session, rides: bool, number: u64) -> Box<dyn Cycle> {
     let lock = session.lock(face::name(number));
-    Box::new(super::systems::Locks { lock, _session: session })
+    Box::new(super::systems::Locks { lock, rides, _session: session })
 }
 
 /// Tasks of one session, on the threads that an executor has by itself.
@@ -170,7 +170,7 @@ fn tasks(args: &ServedClientArgs) -> anyhow::Result<Done> {
         lock.exclusive().blocking()?.release().blocking()?;
     }
     start()?;
-    let time = args.time();
+    let (time, rides) = (args.time(), args.system.rides());
     let at_once = if args.system.is_at_hand() { CYCLES_AT_HAND } else { 1 };
     let task = |lock: farlock::Lock| async move {
         let (begun, mut done, mut cycles) = (Instant::now(), Done::default(), 0);
@@ -181,7 +181,11 @@ fn tasks(args: &ServedClientArgs) -> anyhow::Result<Done> {
                 return anyhow::Ok(done);
             }
             for _ in 0..at_once {
-                lock.exclusive().await?.release().await?;
+                let guard = lock.exclusive().await?;
+                match rides {
+                    true => drop(guard),
+                    false => guard.release().await?,
+                }
             }
             cycles += at_once;
             done.latency.record((begun.elapsed() - at).as_nanos() as u64 / at_once);

@@ -319,9 +319,9 @@ pub trait Lock<E: Endpoint>: LockKind {
         self.closing(site, want, grant).map(|verb| site.endpoint.post(verb))
     }
 
-    /// The closing verb of a hold that it ends whatever it finds, with nothing left to do: who does
-    /// not ask how the release went need not wait for it. `None`: [`Lock::close`]. And whether it
-    /// may take effect some milliseconds late, for nobody is known to wait for the lock.
+    /// The closing verb of a hold that it ends whatever it finds, with nothing left to do: a holder
+    /// that does not ask how its release went need not wait for it. `None`: [`Lock::close`]. And
+    /// whether it may take effect some milliseconds late, for nobody is known to wait for the lock.
     fn closing_unasked(
         &self,
         site: &Site<'_, E>,

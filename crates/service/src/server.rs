@@ -79,7 +79,7 @@ pub enum ServerEvent<'e> {
     },
 }
 
-/// Who is told of events, once that was said.
+/// What is told of events, once that was said.
 type Teller = Arc<OnceLock<Box<dyn Fn(ServerEvent<'_>) + Send + Sync>>>;
 
 /// Ends a [`Server`] from any thread. Clones are the same.

@@ -250,7 +250,7 @@ fn a_server_says_what_it_refuses() {
     child.wait().unwrap();
 }
 
-/// What a server declines is said in the words of those who asked.
+/// What a server declines is said in the words of the client that asked.
 #[test]
 fn what_a_server_does_not_serve_is_said_by_its_name() {
     let stage = Stage::new();

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use super::clock::boot_id;
 
 /// What names this boot of this kernel and those processes that this one can see, its namespace of
-/// process numbers; 0 where either is unknown. Who comes from another home has come by a tunnel or
-/// from a container, and its process number is that of somebody else here.
+/// process numbers; 0 where either is unknown. A client of another home has come by a tunnel or
+/// from a container, and its process number is that of another process here.
 pub(super) fn home_id() -> u128 {
     static HOME_ID: OnceLock<u128> = OnceLock::new();
     *HOME_ID.get_or_init(|| {

@@ -44,7 +44,7 @@ pub struct ServedArgs {
     /// The systems [default: all that are installed]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub systems: Vec<System>,
-    /// Who acquires what [default: all of it]
+    /// Which scenes [default: all of them]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub scenes: Vec<Scene>,
     /// Processes, threads or tasks, where there are several
@@ -177,7 +177,7 @@ struct Stage {
     system: System,
     port: u16,
     dir: PathBuf,
-    /// Somebody far away uses the region too.
+    /// A session by the server, which uses the region too.
     _guest: Option<Session>,
     /// It ends last.
     _server: Option<Daemon>,

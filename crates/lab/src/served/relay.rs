@@ -1,5 +1,5 @@
 //! A relay between clients and a server, which counts round trips: how often the server's bytes
-//! came after a client's. Whoever speaks by it, whatever the protocol, is counted alike.
+//! came after a client's. All clients are counted alike, whatever the protocol.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -64,7 +64,7 @@ impl System {
     }
 }
 
-/// Who acquires and releases.
+/// Which clients acquire and release what.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scene {
@@ -157,7 +157,7 @@ pub(super) fn session(system: System, place: Place<'_>) -> anyhow::Result<Sessio
     Ok(Session::open(&options)?)
 }
 
-/// Whoever acquires in this scene, and has this number.
+/// The client of this number in this scene.
 pub(super) fn holder(
     system: System,
     scene: Scene,

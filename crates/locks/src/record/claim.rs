@@ -274,7 +274,7 @@ impl<E: WideAtomics> Lock<E> for Claim {
         })
     }
 
-    /// Nobody stands behind who has passed the line, or found none.
+    /// Nobody stands behind a holder that has passed the line, or found none.
     fn closing_unasked(
         &self,
         site: &Site<'_, E>,

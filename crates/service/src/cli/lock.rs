@@ -109,7 +109,7 @@ pub(super) struct Args {
 /// How long even those who do not wait for a lock wait for a region that others are removing.
 const REMOVAL: Duration = Duration::from_secs(1);
 
-/// How long a server may take to answer those who do not wait for a lock.
+/// How long a server may take to answer a try.
 const SERVER: Duration = Duration::from_secs(2);
 
 /// For how long a try waits for the command of a killed `farlock`, which is being killed as well.

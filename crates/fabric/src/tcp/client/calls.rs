@@ -55,8 +55,8 @@ impl Channel {
         self.read_answer(&answer, reply::ANSWER, |fields| fields.u128())
     }
 
-    /// Has the server take this client for alive for another lease. Who asks for that seeks another
-    /// connection where one broke, so it does not wait for one here.
+    /// Has the server take this client for alive for another lease. The thread that asks for that
+    /// seeks another connection where one broke, so it does not wait for one here.
     pub(super) fn ask_to_renew(&self, until: Nanos) -> Result<(), ConnectError> {
         let answer = self.ask_until((until, false), |frame| {
             frame.u8(call::RENEW);

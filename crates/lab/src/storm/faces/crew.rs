@@ -59,7 +59,7 @@ const ENDINGS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
 /// One killed command in so many that may be ends by one of them.
 const ENDED_ONE_IN: u32 = 2;
 
-/// How long who was cut off may take to come back before it is hurt otherwise.
+/// How long a client that was cut off may take to come back before it is hurt otherwise.
 const COMES_BACK: Duration = Duration::from_millis(200);
 
 /// How often it is written down that everybody is looked after.
@@ -414,7 +414,7 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    /// Breaks the connections of somebody to the server, unless enough is broken.
+    /// Breaks the connections of a client to the server, unless enough is broken.
     pub(super) fn cut(&mut self) -> anyhow::Result<()> {
         let Some(links) = &self.storm.links else { return Ok(()) };
         let cut = Cut::draw(LEASE, &mut self.chance);

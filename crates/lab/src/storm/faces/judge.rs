@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(cut(10, 510).lost, 1);
     }
 
-    /// Who cannot reach its server waits like one that is stopped.
+    /// A client that cannot reach its server waits like one that is stopped.
     #[test]
     fn who_is_cut_off_is_not_delayed() {
         let granted = |at| {

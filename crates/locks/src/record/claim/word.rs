@@ -135,7 +135,7 @@ pub struct Claim {
     pub newcomer_yields: Option<u8>,
     /// Of the endpoints those whose index is a multiple of this, if it is not 0, claim a lock that
     /// they find free outside of its line. Then their release is one verb, whatever it finds, and
-    /// who comes meanwhile is the first in line and watches the word.
+    /// a newcomer meanwhile is the first in line and watches the word.
     pub outside: u16,
     /// The pause between two reads where a wait cannot watch memory, in nanoseconds.
     pub poll_ns: Nanos,

@@ -14,7 +14,7 @@ use crate::cli::report::{Failure, printed};
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Waits a little for the store, which is not there, but no longer than this since the watch began.
-/// Returns whether somebody reads what will be printed.
+/// Returns whether what will be printed has a reader.
 pub(super) fn nap(begun: Instant, wait: Option<Duration>) -> Result<bool, Failure> {
     const NAP: Duration = Duration::from_millis(50);
     if let Some(limit) = wait.filter(|wait| begun.elapsed() >= *wait) {

@@ -423,7 +423,7 @@ impl<'a> Crew<'a> {
         let now = Instant::now();
         let runner = self.seats[seat].runner.as_mut().expect("a victim runs");
         let is_hurt = runner.killed.is_some() || runner.stopped_until.is_some();
-        let is_served = self.storm.server_of(runner.who).is_some();
+        let is_served = self.storm.is_served(runner.who);
         let is_too_much = cut.time() > Duration::ZERO && self.silent_until > now;
         if !is_served || is_hurt || is_too_much || runner.cut_until > now {
             return Ok(());
@@ -611,7 +611,7 @@ impl<'a> Crew<'a> {
         command.args(["--locks", &storm.locks.to_string(), "--seed", &storm.seed.to_string()]);
         command.args(["--taken", storm.taken.name()]);
         command.args(storm.face.has_ranges().then_some("--ranges"));
-        command.args(storm.server_of(who).map(|server| format!("--server={server}")));
+        command.args(storm.server_of(who)?.map(|server| format!("--server={server}")));
         self.quietly(command)
     }
 
@@ -650,7 +650,7 @@ impl<'a> Crew<'a> {
         }
         self.tell_inside(&mut command, who, draw);
         command.envs(face::environment(storm.dir)).process_group(0);
-        command.envs(storm.server_of(who).map(|server| ("FARLOCK_SERVER", server)));
+        command.envs(storm.server_of(who)?.map(|server| ("FARLOCK_SERVER", server)));
         self.quietly(command)
     }
 

@@ -1,15 +1,16 @@
 //! What lies between the clients of a storm and its server: a thread that passes on what they say,
 //! and breaks their connections as networks do.
 //!
-//! A client is a host here: it reaches the server at a loopback address of its own
+//! A client is a host here: it reaches the server at a port of loopback of its own
 //! ([`Links::address_of`]), so what befalls it befalls all of its connections, and those that it
 //! begins meanwhile. What is held back arrives when the silence is over, as it does where packets
 //! are sent again; it is never lost in the middle of a connection that goes on.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ use rustix::net::sockopt::set_socket_linger;
 const HELD_MAX: usize = 1 << 20;
 /// Bytes taken at once.
 const READ_BYTES: usize = 64 << 10;
+/// Clients that can come at the same time: the last ones, of which all that live are some.
+const HOSTS_MAX: usize = 256;
 /// How soon an order is looked at.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -78,22 +81,32 @@ impl Cut {
 
 /// The thread, and how to tell it what to do. It ends with this.
 pub(super) struct Links {
-    port: u16,
-    orders: Arc<Mutex<Vec<(u64, Cut)>>>,
+    orders: Arc<Mutex<Orders>>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread was told since it looked.
+#[derive(Default)]
+struct Orders {
+    cuts: Vec<(u64, Cut)>,
+    /// Where a client will come.
+    hosts: Vec<Host>,
+}
+
+/// Where one client comes.
+struct Host {
+    who: u64,
+    listener: TcpListener,
 }
 
 impl Links {
     /// Passes on what comes to this server.
     pub(super) fn to(server: &str) -> anyhow::Result<Self> {
         let server = server.parse().context("a server has an address")?;
-        let listener = TcpListener::bind("0.0.0.0:0").context("cannot listen before the server")?;
-        listener.set_nonblocking(true)?;
-        let port = listener.local_addr()?.port();
         let (orders, is_over) = (Arc::default(), Arc::default());
         let mut passing = Passing {
-            listener,
+            hosts: VecDeque::new(),
             server,
             orders: Arc::clone(&orders),
             links: Vec::new(),
@@ -101,18 +114,26 @@ impl Links {
         };
         let is_ended = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || passing.run(&is_ended));
-        Ok(Self { port, orders, is_over, thread: Some(thread) })
+        Ok(Self { orders, is_over, thread: Some(thread) })
     }
 
     /// Where this client finds the server.
-    pub(super) fn address_of(&self, who: u64) -> String {
-        let [.., high, low] = (who as u16).to_be_bytes();
-        format!("127.77.{high}.{low}:{}", self.port)
+    pub(super) fn address_of(&self, who: u64) -> anyhow::Result<String> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = listener.context("cannot listen before the server")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?.to_string();
+        self.orders().hosts.push(Host { who, listener });
+        Ok(address)
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has this befall a client.
     pub(super) fn cut(&self, who: u64, cut: Cut) {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push((who, cut));
+        self.orders().cuts.push((who, cut));
     }
 }
 
@@ -128,15 +149,15 @@ impl Drop for Links {
 
 /// All that the thread has.
 struct Passing {
-    listener: TcpListener,
+    hosts: VecDeque<Host>,
     server: SocketAddr,
-    orders: Arc<Mutex<Vec<(u64, Cut)>>>,
+    orders: Arc<Mutex<Orders>>,
     links: Vec<Link>,
     silences: Vec<Silence>,
 }
 
 struct Silence {
-    host: u16,
+    who: u64,
     /// Whether what is said to the server is held back, and what it says.
     ways: [bool; 2],
     until: Instant,
@@ -144,7 +165,7 @@ struct Silence {
 
 /// A connection: its two ends, the client's first, and what came from each.
 struct Link {
-    host: u16,
+    who: u64,
     ends: [TcpStream; 2],
     ways: [Way; 2],
     is_over: bool,
@@ -198,16 +219,13 @@ impl Way {
 
 impl Link {
     /// From a client that has come, if the server is there.
-    fn between(client: TcpStream, server: SocketAddr) -> Option<Self> {
-        let IpAddr::V4(address) = client.local_addr().ok()?.ip() else { return None };
-        let [.., high, low] = address.octets();
+    fn between(who: u64, client: TcpStream, server: SocketAddr) -> Option<Self> {
         let onward = TcpStream::connect(server).ok()?;
         for end in [&client, &onward] {
             end.set_nonblocking(true).ok()?;
             end.set_nodelay(true).ok()?;
         }
-        let host = u16::from_be_bytes([high, low]);
-        Some(Self { host, ends: [client, onward], ways: Default::default(), is_over: false })
+        Some(Self { who, ends: [client, onward], ways: Default::default(), is_over: false })
     }
 
     fn pass_on(&mut self) {
@@ -232,8 +250,8 @@ impl Passing {
     fn run(&mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::SeqCst) {
             self.sleep();
-            self.accept();
             self.obey();
+            self.accept();
             self.fall_silent();
             self.links.iter_mut().for_each(Link::pass_on);
             self.links.retain(|link| !link.is_over);
@@ -242,7 +260,9 @@ impl Passing {
 
     /// Until something can be passed on, or for a moment.
     fn sleep(&self) {
-        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        let hosts = self.hosts.iter();
+        let mut fds: Vec<_> =
+            hosts.map(|host| PollFd::new(&host.listener, PollFlags::IN)).collect();
         for link in &self.links {
             for (own, other) in [(0, 1), (1, 0)] {
                 let mut wants = PollFlags::empty();
@@ -260,9 +280,11 @@ impl Passing {
     }
 
     fn accept(&mut self) {
-        while let Ok((client, _)) = self.listener.accept() {
-            // Where there is no server the client is hung up on, and comes again.
-            self.links.extend(Link::between(client, self.server));
+        for Host { who, listener } in &self.hosts {
+            while let Ok((client, _)) = listener.accept() {
+                // Where there is no server the client is hung up on, and comes again.
+                self.links.extend(Link::between(*who, client, self.server));
+            }
         }
     }
 
@@ -270,9 +292,10 @@ impl Passing {
     fn obey(&mut self) {
         let orders =
             std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner));
-        for (who, cut) in orders {
-            let host = who as u16;
-            let own = self.links.iter_mut().filter(|link| link.host == host);
+        self.hosts.extend(orders.hosts);
+        self.hosts.drain(..self.hosts.len().saturating_sub(HOSTS_MAX));
+        for (who, cut) in orders.cuts {
+            let own = self.links.iter_mut().filter(|link| link.who == who);
             match cut {
                 Cut::Reset => own.for_each(Link::reset),
                 Cut::Within { to_server } => {
@@ -280,7 +303,7 @@ impl Passing {
                 }
                 Cut::Silence { to_server, to_client, time } => {
                     let (ways, until) = ([to_server, to_client], Instant::now() + time);
-                    self.silences.push(Silence { host, ways, until });
+                    self.silences.push(Silence { who, ways, until });
                 }
             }
         }
@@ -291,7 +314,7 @@ impl Passing {
         let now = Instant::now();
         self.silences.retain(|silence| silence.until > now);
         for link in &mut self.links {
-            let own = self.silences.iter().filter(|silence| silence.host == link.host);
+            let own = self.silences.iter().filter(|silence| silence.who == link.who);
             let none = [false; 2];
             let ways = own.fold(none, |all, silence| [0, 1].map(|at| all[at] | silence.ways[at]));
             for (way, is_silent) in link.ways.iter_mut().zip(ways) {
@@ -307,15 +330,13 @@ fn is_for_later(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     /// A server that says what it hears, and a client of it behind links.
     fn pair(who: u64) -> (Links, TcpStream, TcpStream) {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let links = Links::to(&server.local_addr().unwrap().to_string()).unwrap();
-        let client = TcpStream::connect(links.address_of(who)).unwrap();
+        let client = TcpStream::connect(links.address_of(who).unwrap()).unwrap();
         let (there, _) = server.accept().unwrap();
         (links, client, there)
     }

@@ -129,10 +129,18 @@ pub(super) struct Storm<'a> {
 }
 
 impl Storm<'_> {
-    /// The server by which this client takes its locks, if it does.
-    pub(super) fn server_of(&self, who: u64) -> Option<String> {
-        let server = self.server.as_ref().filter(|_| who % 2 == 1)?;
-        Some(self.links.as_ref().map_or_else(|| server.clone(), |links| links.address_of(who)))
+    /// Whether this client takes its locks by a server.
+    pub(super) fn is_served(&self, who: u64) -> bool {
+        self.server.is_some() && who % 2 == 1
+    }
+
+    /// Where this client finds the server by which it takes its locks, if it does.
+    pub(super) fn server_of(&self, who: u64) -> anyhow::Result<Option<String>> {
+        let Some(server) = self.server.as_ref().filter(|_| self.is_served(who)) else {
+            return Ok(None);
+        };
+        let address = self.links.as_ref().map(|links| links.address_of(who)).transpose()?;
+        Ok(Some(address.unwrap_or_else(|| server.clone())))
     }
 }
 

@@ -7,7 +7,7 @@ mod stage;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use farlock::{AcquireError, Session};
@@ -391,11 +391,12 @@ fn a_region_cut_short_under_who_starts_ends_that_with_a_status() {
         assert_eq!(stage.run(&["lock", "t", "true"]).0, 0);
         let file = std::fs::File::options().write(true).open(stage.dir().join("default")).unwrap();
         let mut starting = stage.farlock(&["lock", "t", "-w", "1", "true"]);
-        let mut child = starting.stderr(Stdio::null()).spawn().unwrap();
+        let child = starting.stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_micros(trial * 5_000 / TRIALS));
         file.set_len([0, 4096, 8192][trial as usize % 3]).unwrap();
-        let status = child.wait().unwrap();
-        assert!(matches!(status.code(), Some(0 | 69 | 70)), "trial {trial}: {status}");
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&stderr);
+        assert!(matches!(status.code(), Some(0 | 69 | 70)), "trial {trial}: {status}: {said}");
     }
 }
 

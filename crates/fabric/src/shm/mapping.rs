@@ -68,9 +68,12 @@ pub(super) fn examine(file: &File) -> io::Result<Result<Sound, Malformed>> {
 }
 
 impl Memory {
-    /// Maps a file of this layout, which is at least as long as the layout's fixed part.
-    pub(super) fn new(file: &File, layout: &Layout) -> io::Result<Self> {
-        assert!(file.metadata()?.len() > layout.heap, "the file holds the fixed part");
+    /// Maps a file of this layout, if it is at least as long as the layout's fixed part: it may
+    /// have been cut short since its header was read.
+    pub(super) fn new(file: &File, layout: &Layout) -> io::Result<Result<Self, Malformed>> {
+        if file.metadata()?.len() <= layout.heap {
+            return Ok(Err(Malformed::Truncated));
+        }
         let bytes = usize::try_from(layout.capacity.max_bytes);
         let bytes = bytes.expect("addresses of 64 bits hold a region");
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
@@ -79,13 +82,13 @@ impl Memory {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, flags, MapFlags::SHARED, file, 0)?
         };
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero");
-        Ok(Self { base, bytes, backed: layout.heap as usize })
+        Ok(Ok(Self { base, bytes, backed: layout.heap as usize }))
     }
 
     /// A reference to something in the fixed part.
     fn fixed<T>(&self, offset: usize) -> &T {
         assert!(offset + size_of::<T>() <= self.backed, "within the fixed part");
-        // SAFETY: the fixed part is mapped and backed by the file (asserted in `new`) as long as
+        // SAFETY: the fixed part is mapped and backed by the file (seen in `new`) as long as
         // `self` lives; the layout puts each type at a multiple of its alignment; the types
         // consist of atomics and opaque cells.
         unsafe { &*self.base.as_ptr().add(offset).cast::<T>() }

@@ -356,7 +356,9 @@ impl Region {
         if sound.retired {
             return Ok(Found::Retired);
         }
-        let memory = Memory::new(&file, &sound.layout).map_err(|e| io_error("map", &path, e))?;
+        let memory = Memory::new(&file, &sound.layout)
+            .map_err(|source| io_error("map", &path, source))?
+            .map_err(|why| ConnectError::Malformed { path: path.clone(), why })?;
         let origin = match sound.origin {
             // Nobody has ever used it.
             None if !options.create => return Ok(Found::Nothing),
@@ -483,10 +485,12 @@ impl Region {
         if let Ok(sound) = examined {
             origin = sound.origin.max(sound.floor);
             let memory = Memory::new(&file, &sound.layout);
-            let memory = memory.map_err(|e| io_error("map", &path, e))?;
-            let (layout, options) = (sound.layout, Options::new("", "", name));
-            Self::map(dir, file, memory, layout, origin.unwrap_or(Origin::FIRST), &options)?
-                .retire();
+            // One that was cut short since has nothing to retire any more.
+            if let Ok(memory) = memory.map_err(|e| io_error("map", &path, e))? {
+                let (layout, options) = (sound.layout, Options::new("", "", name));
+                Self::map(dir, file, memory, layout, origin.unwrap_or(Origin::FIRST), &options)?
+                    .retire();
+            }
         }
         // Before the file: once that is gone, another region may have tethers of that name.
         tether::remove_all(dir, name)?;

@@ -230,6 +230,10 @@ exhibits! {
         Nothing at 4 locks,
         "a part of a hold is counted where a request for it would be, and the whole where it was \
          is not any more";
+    "looks-below-once", Sound, Exclusive { looks_again: false, ..citron() }, true, true,
+        Nothing at 4 locks,
+        "a writer above has seen the first node of a hold alone, and not the part that is kept \
+         where that one is given back";
     "overtaken-look", Sound, Exclusive { minds_moves: false, is_exact: true, ..citron() }, true,
         true, Nothing at 4 locks,
         "a client that looks around finds a hold neither in the record that it has gone from nor \

@@ -101,6 +101,10 @@ pub struct Citron<const SHARES: bool> {
     pub minds_moves: bool,
     /// Whether a hold that is divided is given up before its parts are taken.
     pub leaves_first: bool,
+    /// Whether the owner of a node that has waited for those below looks again whether there are
+    /// any: else it misses the part that is kept of a hold of which it has seen the first node
+    /// alone.
+    pub looks_again: bool,
     /// Whether a part of a hold is counted by all above it: a waiter there for the whole to leave
     /// may have seen that counted where no request for the part alone would be.
     pub counts_parts: bool,
@@ -135,6 +139,7 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             shelf_first: false,
             minds_moves: true,
             leaves_first: false,
+            looks_again: true,
             counts_parts: true,
             poll_ns: POLL_NS,
             patience: Patience::DEFAULT,
@@ -163,17 +168,15 @@ impl<const SHARES: bool> Citron<SHARES> {
     }
 
     fn params(&self) -> Params {
-        let Self { keeps_turn, keeps_token, leaves_first, minds_torn_looks, .. } = *self;
-        let (plan, poll_ns, patience) = (self.plan(), self.poll_ns, self.patience);
-        let looks = minds_torn_looks;
         Params {
-            plan,
-            keeps_turn,
-            keeps_token,
-            leaves_first,
-            minds_torn_looks: looks,
-            poll_ns,
-            patience,
+            plan: self.plan(),
+            keeps_turn: self.keeps_turn,
+            keeps_token: self.keeps_token,
+            leaves_first: self.leaves_first,
+            looks_again: self.looks_again,
+            minds_torn_looks: self.minds_torn_looks,
+            poll_ns: self.poll_ns,
+            patience: self.patience,
         }
     }
 

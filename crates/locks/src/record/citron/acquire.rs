@@ -310,7 +310,7 @@ impl Params {
         match self.wait_for_turn(site, course, ticket).await? {
             Met::Left => return Ok(Step::Line(ticket)),
             Met::Stuck => return self.step_back(site, course, Stage::Line(ticket)).await,
-            Met::Yes | Met::Outrun | Met::DeadBits(_) => {}
+            Met::Yes | Met::Apart | Met::Outrun | Met::DeadBits(_) => {}
         }
         loop {
             site.endpoint.checkpoint(&[ticket.into()]);
@@ -363,7 +363,7 @@ impl Params {
                 course.goes_one_by_one(0);
                 Step::Take(None)
             }
-            Met::Yes => {
+            Met::Yes | Met::Apart => {
                 course.contends = matches!(bar, Bar::Bits(_));
                 Step::Take(None)
             }
@@ -375,7 +375,10 @@ impl Params {
         })
     }
 
-    /// Waits for those that are at the next node, which the request has claimed, or below it.
+    /// Waits for those that are at the next node, which the request has claimed, or below it, until
+    /// there are none: one that had taken the first of its nodes when this request looked may have
+    /// taken others since, and may keep those, counted at this node, where it gives the first one
+    /// back.
     async fn await_below<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
@@ -383,13 +386,21 @@ impl Params {
         mut wanted: Vec<Wanted>,
     ) -> Result<Step, Fault> {
         keep(site, course, Stage::Claimed);
-        while let Some(&next) = wanted.last() {
-            site.endpoint.checkpoint(&[wanted.len() as u64]);
-            match self.wait_below(site, course, next).await? {
-                Met::Left => return Ok(Step::Below(wanted)),
-                Met::Stuck => return self.step_back(site, course, Stage::Claimed).await,
-                Met::Yes | Met::Outrun | Met::DeadBits(_) => wanted.pop(),
-            };
+        while !wanted.is_empty() {
+            let mut have_left = false;
+            while let Some(&next) = wanted.last() {
+                site.endpoint.checkpoint(&[wanted.len() as u64, have_left.into()]);
+                match self.wait_below(site, course, next).await? {
+                    Met::Left => return Ok(Step::Below(wanted)),
+                    Met::Stuck => return self.step_back(site, course, Stage::Claimed).await,
+                    Met::Apart => {}
+                    Met::Yes | Met::Outrun | Met::DeadBits(_) => have_left = true,
+                }
+                wanted.pop();
+            }
+            if have_left && self.looks_again {
+                wanted = self.look_below(site, course).await?;
+            }
         }
         course.takes_next();
         Ok(Step::Take(None))

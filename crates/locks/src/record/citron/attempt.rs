@@ -37,6 +37,8 @@ pub(super) enum Next {
 pub(super) enum InTheWay {
     /// Nobody any more.
     Nobody,
+    /// Others, beside whom it may go on.
+    Apart,
     /// The living.
     Living,
     /// Attempts.
@@ -114,7 +116,7 @@ impl Params {
             let goes_on = match self.attempt_next(site, course).await? {
                 Next::Taken | Next::Changed => true,
                 Next::Barred(bar) => self.passes(site, course, bar).await?,
-                Next::Beside(wanted) => self.passes_beside(site, course, &wanted).await?,
+                Next::Beside(wanted) => self.passes_beside(site, course, wanted).await?,
             };
             if !goes_on || site.is_withdrawn() {
                 break;
@@ -150,19 +152,25 @@ impl Params {
     }
 
     /// Whether an attempt is to go on that has claimed its next node: those at it and below it were
-    /// dead, or attempts.
+    /// dead, or attempts. It looks until there are none, as one that waits does.
     async fn passes_beside<E: WideAtomics>(
         &self,
         site: &Site<'_, E>,
         course: &mut Course,
-        below: &[Wanted],
+        mut below: Vec<Wanted>,
     ) -> Result<bool, Fault> {
         let stand = Stand { phase: Phase::Claiming, claims: true, ticket: course.ticket() };
-        for (left, &wanted) in (0..below.len() as u64).rev().zip(below) {
+        let mut have_left = false;
+        while let Some(wanted) = below.pop() {
             loop {
+                let left = (below.len() as u64) << 1 | u64::from(have_left);
                 site.endpoint.checkpoint(&[left, course.survivors()[1]]);
                 let goes_on = match self.in_the_way(site, course, wanted, stand).await? {
-                    InTheWay::Nobody => break,
+                    InTheWay::Apart => break,
+                    InTheWay::Nobody => {
+                        have_left = true;
+                        break;
+                    }
                     InTheWay::Attempts(others) if others.are_later => {
                         self.await_attempts(site, course, wanted, others).await?
                     }
@@ -176,6 +184,10 @@ impl Params {
                     self.undo_claim(site, course).await?;
                     return Ok(false);
                 }
+            }
+            if below.is_empty() && have_left && self.looks_again {
+                below = self.look_below(site, course).await?;
+                have_left = false;
             }
         }
         course.takes_next();
@@ -252,7 +264,7 @@ impl Params {
             let wanted = self.wanted(course, next);
             let stand = Stand { phase: Phase::Opening, claims: false, ticket: None };
             match self.in_the_way(site, course, wanted, stand).await? {
-                InTheWay::Nobody => {}
+                InTheWay::Nobody | InTheWay::Apart => {}
                 InTheWay::Living => return Ok(false),
                 InTheWay::Attempts(others) if others.are_later => {
                     return self.await_attempts(site, course, wanted, others).await;
@@ -296,7 +308,7 @@ impl Params {
             course.publish(site, stand);
             match found {
                 Found::Mended => {}
-                Found::Apart => return Ok(InTheWay::Nobody),
+                Found::Apart => return Ok(InTheWay::Apart),
                 Found::DeadBits => return Ok(InTheWay::DeadBits),
                 Found::Living(living, _) => return Ok(InTheWay::of(site, &living)),
             }

@@ -95,10 +95,8 @@ impl Params {
         reader: &Course,
     ) -> Result<bool, Fault> {
         for number in 0..reader.has {
-            for wanted in self.look_below(site, &reader.at(number)).await? {
-                if !self.is_left(site, both, wanted).await? {
-                    return Ok(false);
-                }
+            if !self.has_none_at(site, both, &reader.at(number)).await? {
+                return Ok(false);
             }
         }
         Ok(true)
@@ -249,16 +247,37 @@ impl Params {
             if self.first_bar(site, &at, false).await?.is_some() {
                 return Ok(false);
             }
-            for wanted in self.look_below(site, &at).await? {
-                let is_own = wanted.0 == at.next() && wanted.1 == Half::Readers;
-                let is_own = is_own && !matches!(wanted.2, Until::Deserted);
-                let is_left = match is_own {
-                    true => self.is_only_reader(site, both, &at).await?,
-                    false => self.is_left(site, both, wanted).await?,
-                };
-                if !is_left {
+            if !self.has_none_at(site, both, &at).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether nobody alive that a request would wait for is at its next node, which this client
+    /// has, or below it. It looks until none has left meanwhile, as one that waits does.
+    async fn has_none_at<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        both: &Course,
+        at: &Course,
+    ) -> Result<bool, Fault> {
+        let (mut below, mut have_left) = (self.look_below(site, at).await?, false);
+        while let Some(wanted) = below.pop() {
+            let is_own = wanted.0 == at.next() && wanted.1 == Half::Readers;
+            if is_own && !matches!(wanted.2, Until::Deserted) {
+                if !self.is_only_reader(site, both, at).await? {
                     return Ok(false);
                 }
+            } else {
+                match self.in_the_way(site, both, wanted, HOLDS).await? {
+                    InTheWay::Nobody => have_left = true,
+                    InTheWay::Apart => {}
+                    _ => return Ok(false),
+                }
+            }
+            if below.is_empty() && self.looks_again && std::mem::take(&mut have_left) {
+                below = self.look_below(site, at).await?;
             }
         }
         Ok(true)
@@ -302,6 +321,7 @@ impl Params {
         both: &Course,
         wanted: Wanted,
     ) -> Result<bool, Fault> {
-        Ok(self.in_the_way(site, both, wanted, HOLDS).await? == InTheWay::Nobody)
+        let found = self.in_the_way(site, both, wanted, HOLDS).await?;
+        Ok(matches!(found, InTheWay::Nobody | InTheWay::Apart))
     }
 }

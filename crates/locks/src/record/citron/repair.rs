@@ -33,6 +33,8 @@ pub(super) struct Params {
     pub(super) keeps_token: bool,
     /// Whether a hold that is divided is given up before its parts are taken.
     pub(super) leaves_first: bool,
+    /// Whether one that has waited for those below it looks again whether there are any.
+    pub(super) looks_again: bool,
     /// Whether a writer that becomes a reader minds those that may have looked meanwhile.
     pub(super) minds_torn_looks: bool,
     /// The pause between two reads, in nanoseconds.
@@ -189,6 +191,8 @@ impl Until {
 pub(super) enum Met {
     /// What was waited for.
     Yes,
+    /// Others alone that do not keep the request out: see [`Found::Apart`].
+    Apart,
     /// Bits of this leaf are those of the dead.
     DeadBits(Node),
     /// The living have been in the way for long, and the request has what others may wait for.
@@ -355,7 +359,7 @@ impl Params {
                         tally.unused += u8::from(until.is_unused_call(half, seen));
                     }
                     Found::Living(..) => {}
-                    Found::Apart => return Ok(Met::Yes),
+                    Found::Apart => return Ok(Met::Apart),
                     Found::Mended => continue,
                     Found::DeadBits => return Ok(Met::DeadBits(node)),
                 }

@@ -17,7 +17,11 @@ pub(super) fn looking(plan: Plan, lock: Addr, node: Node) -> Verb<'static> {
 }
 
 /// Reads what the owner of a node looks at, level by level.
-fn looking_below(plan: Plan, lock: Addr, node: Node) -> impl Iterator<Item = Verb<'static>> {
+fn looking_below(
+    plan: Plan,
+    lock: Addr,
+    node: Node,
+) -> impl Iterator<Item = Verb<'static>> + Clone {
     plan.tree.window(node, plan.distance).map(move |(first, count)| Verb::Read {
         addr: plan.word(lock, first, Half::Writers),
         words: count as u16 * plan.halves(),
@@ -381,11 +385,13 @@ fn claiming<E: Endpoint>(
     verbs.extend(counts.then(|| counting_grant(lock, course).into()));
     links.above = verbs.len();
     verbs.extend(above(course).map(|node| looking(plan, lock, node).into()));
+    links.below = verbs.len();
+    verbs.extend(looking_below(plan, lock, node).skip(1).map(Link::from));
     if !is_leaf {
+        // Last: what a hold below keeps while it is divided is counted here first.
         links.own = verbs.len();
+        verbs.push(looking(plan, lock, node).into());
     }
-    links.below = verbs.len() + 1;
-    verbs.extend(looking_below(plan, lock, node).map(Link::from));
     if by == By::Turn && !course.is_exclusive() {
         // A reader has no more need of its turn.
         let op = word::vacate(ticket, false);
@@ -566,10 +572,11 @@ impl Params {
         course: &Course,
     ) -> Result<Vec<Wanted>, Fault> {
         let (node, plan, lock) = (course.next(), course.plan, site.lock);
-        let own = std::iter::once(looking(plan, lock, node));
-        let posted = post(site.endpoint, own.chain(looking_below(plan, lock, node).skip(1)));
-        site.endpoint.completion(posted).await?;
-        Ok(in_its_way(site, course, Links { own: 0, above: 0, below: 1 }))
+        let below = looking_below(plan, lock, node).skip(1);
+        let own = below.clone().count();
+        let verbs = below.chain(std::iter::once(looking(plan, lock, node)));
+        site.endpoint.completion(post(site.endpoint, verbs)).await?;
+        Ok(in_its_way(site, course, Links { own, above: 0, below: 0 }))
     }
 
     /// The tickets of the nodes that a request has, or has claimed: the turns there.

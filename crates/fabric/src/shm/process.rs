@@ -69,10 +69,12 @@ impl Process {
         /// Of the flags: it is on its way out (`PF_EXITING` of the kernel).
         const EXITING: u64 = 4;
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
-        if test_kill_process(pid) == Err(Errno::SRCH) {
+        let is_reaped = || test_kill_process(pid) == Err(Errno::SRCH);
+        if is_reaped() {
             return true;
         }
-        let Some(stat) = Stat::of(&self.pid.to_string()) else { return false };
+        // Its parent may have reaped it meanwhile.
+        let Some(stat) = Stat::of(&self.pid.to_string()) else { return is_reaped() };
         let is_another = |ticks| self.started_ticks != 0 && ticks != self.started_ticks;
         stat.started_ticks().is_some_and(is_another)
             || matches!(stat.field(Stat::STATE), Some("Z" | "X"))
@@ -127,5 +129,22 @@ mod tests {
         child.wait().unwrap();
         assert!(process.is_gone());
         assert!(!Process { pid: 0, started_ticks: 0 }.is_gone(), "nothing is known of it");
+    }
+
+    #[test]
+    fn a_process_that_is_reaped_while_it_is_looked_at_is_gone() {
+        for _ in 0..300 {
+            let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+            let process = Process { pid: child.id(), started_ticks: 0 };
+            child.kill().unwrap();
+            while !process.is_gone() {
+                std::hint::spin_loop();
+            }
+            let reaper = std::thread::spawn(move || child.wait().unwrap());
+            while !reaper.is_finished() {
+                assert!(process.is_gone());
+            }
+            reaper.join().unwrap();
+        }
     }
 }

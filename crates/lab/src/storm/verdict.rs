@@ -49,7 +49,7 @@ pub struct Verdict {
     /// The first objections, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
-    /// What happened at the lock of the first one that was delayed, or refused where ranges are
+    /// What happened at the lock of the one that was delayed most, or refused where ranges are
     /// tried, around that time, as standard error tells it.
     #[serde(skip)]
     pub account: Vec<String>,

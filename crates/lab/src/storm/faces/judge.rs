@@ -136,6 +136,7 @@ impl Story {
             let gaps = ran.iter().flat_map(|span| without(*span, &taken));
             let gap = gaps.max_by_key(|(from, to)| to - from).unwrap_or((end, end));
             let delay = gap.1 - gap.0;
+            let is_worst = delay > verdict.worst_delay_ns;
             verdict.worst_delay_ns = verdict.worst_delay_ns.max(delay);
             let (mut stopped, mut bound) = (0, BOUND_NS + known.lives_on_ns);
             if delay > bound {
@@ -155,7 +156,7 @@ impl Story {
                      {stopped} waiters stopped meanwhile"
                 );
                 verdict.object(op, &text, self.begun);
-                if verdict.account.is_empty() {
+                if verdict.account.is_empty() || is_worst {
                     verdict.account = self.account(ops, gap);
                 }
             }

@@ -354,6 +354,9 @@ pub(crate) const CI: &[Step] = &[
             range!("0-4,2-3 --divides --protocol citron-rw:leaf=1:tokens=no"),
             range!("0-2,0-4 --divides --protocol citron:leaf=1:tokens=no"),
             range!("0-4,0-4 --divides --protocol citron-rw:leaf=1:tokens=no --budget 5s --partial"),
+            // One above looks when a hold has its first node alone, of which others are kept.
+            range!("3-5,0-16 --divides --protocol citron:leaf=1:tokens=no"),
+            range!("3-5,0-16 --divides --protocol citron-rw:leaf=1:tokens=no"),
             range!("0-2,1-2 --crashes 1 --divides --protocol citron:leaf=2:tokens=no"),
             range!("0-3,1-2 --crashes 1 --divides --protocol citron-rw:leaf=4:tokens=no"),
             range!(

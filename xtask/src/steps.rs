@@ -192,6 +192,7 @@ pub(crate) const CI: &[Step] = &[
             lab!("storm --face range-command --kills 60 --stops 60 --json"),
             lab!("storm --face range --kills 600 --stops 600 --json"),
             lab!("storm --face session --served --kills 200 --stops 200 --json"),
+            lab!("storm --face range --served --kills 200 --stops 200 --json"),
             lab!(
                 "storm --face session --served --kills 60 --stops 40 --restarts 60 --cuts 40 --json"
             ),

@@ -782,9 +782,10 @@ impl Living {
 }
 
 /// Every request of a living client at this lock but this slot's own, in its slot or on the shelf;
-/// one that is just written down may be there twice. Costs a read or two for each slot of every
-/// endpoint there, and one for each block that clients have of the shelf, and one at last. A word
-/// of the tree that was read before was as these say, or it has changed since.
+/// one that is just written down may be there twice. Costs two reads for each slot of every
+/// endpoint there, with a doorbell for sixteen, one for each block that clients have of the shelf,
+/// and one at last. A word of the tree that was read before was as these say, or it has changed
+/// since.
 ///
 /// A hold that goes from one record to others meanwhile may be seen in none of them: whoever lets
 /// it go says so in between, and this looks again.
@@ -808,6 +809,16 @@ pub(super) async fn living<E: Endpoint>(
     }
 }
 
+/// The slots of all endpoints that live, but for this one.
+fn others<E: Endpoint>(site: &Site<'_, E>, plan: Plan) -> Vec<Mailbox> {
+    // In which order they are read must not matter.
+    let (slots, from_last) = (site.endpoint.slots(), !plan.minds_moves);
+    let slots = (0..slots).map(|slot| Slot(if from_last { slots - 1 - slot } else { slot }));
+    let living = site.endpoint.occupied().filter_map(|index| site.endpoint.occupant(index));
+    let all = living.flat_map(|endpoint| slots.clone().map(move |slot| Mailbox { endpoint, slot }));
+    all.filter(|who| *who != site.me).collect()
+}
+
 /// The same, where no hold goes from one record to others.
 async fn look_around<E: Endpoint>(
     site: &Site<'_, E>,
@@ -818,26 +829,22 @@ async fn look_around<E: Endpoint>(
     if plan.shelf_first {
         on_shelf(site, plan, lock, &mut found).await?;
     }
-    for index in site.endpoint.occupied() {
-        let Some(occupant) = site.endpoint.occupant(index) else { continue };
-        // In which order slots are read must not matter.
-        let (slots, from_last) = (site.endpoint.slots(), !plan.minds_moves);
-        for slot in (0..slots).map(|slot| Slot(if from_last { slots - 1 - slot } else { slot })) {
-            if occupant == site.endpoint.id() && slot == site.slot() {
-                continue;
-            }
-            let addr = site.endpoint.record(index, slot);
-            site.endpoint.verb(Verb::Read { addr, words: slot::LOCK as u16 + 1 }).await?;
-            let mut words = [0; slot::LOCK + 1];
-            site.endpoint.copy_read(0, &mut words);
-            if words[slot::LOCK] != lock.bits() || SlotWord(words[slot::STATE]).phase() == 0 {
-                continue;
-            }
+    for others in others(site, plan).chunks(CHAIN_MAX / 2) {
+        let record = |who: &Mailbox| site.endpoint.record(who.endpoint.index, who.slot);
+        let reads = others.iter().flat_map(|who| {
+            let state = Verb::Read { addr: record(who), words: slot::LOCK as u16 + 1 };
             // If it has gone on to other units since, it has nothing any more of what it had.
-            site.endpoint.read64(addr.plus(8 * slot::PART as u64)).await?;
-            let (state, units) = (SlotWord(words[slot::STATE]), site.endpoint.old() as u64);
-            let who = Mailbox { endpoint: occupant, slot };
-            found.extend(Living::decode(plan, who, state, units));
+            let units = Verb::Read { addr: record(who).plus(8 * slot::PART as u64), words: 1 };
+            [state, units]
+        });
+        site.endpoint.completion(post(site.endpoint, reads)).await?;
+        for (number, &who) in others.iter().enumerate() {
+            let mut words = [0; slot::LOCK + 1];
+            site.endpoint.copy_read(2 * number, &mut words);
+            let (state, units) = (SlotWord(words[slot::STATE]), site.endpoint.link(2 * number + 1));
+            if words[slot::LOCK] == lock.bits() && state.phase() != 0 {
+                found.extend(Living::decode(plan, who, state, units.old as u64));
+            }
         }
     }
     if !plan.shelf_first {

@@ -4,6 +4,7 @@
 //! caller's farlock is read or changed.
 
 use std::ffi::OsString;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::AtomicBool;
@@ -168,14 +169,20 @@ impl<'a> Programs<'a> {
             let text = std::fs::read_to_string(self.root.join(page)).context(page.clone())?;
             let home = Home::new()?;
             for block in transcript::parse(&text) {
-                match block {
-                    Block::NotRun(reason) => println!("{page}: a block is not run: {reason}"),
-                    Block::Run(entries) => {
-                        for entry in entries {
-                            run += 1;
-                            failed += usize::from(!self.entry(page, &entry, &home)?);
-                        }
+                let entries = match block {
+                    Block::NotRun(reason) => {
+                        println!("{page}: a block is not run: {reason}");
+                        continue;
                     }
+                    Block::Run(entries) => entries,
+                    Block::Elsewhere(address, entries) => {
+                        let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+                        vec![Block::script(&entries, &address, &free)]
+                    }
+                };
+                for entry in entries {
+                    run += 1;
+                    failed += usize::from(!self.entry(page, &entry, &home)?);
                 }
             }
         }

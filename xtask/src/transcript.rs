@@ -3,12 +3,16 @@
 //! A fenced block marked `console` holds commands, each a line that begins with `$ ` (continued
 //! after a trailing backslash), followed by the lines it prints. In those, `[..]` stands for any
 //! text within a line and a line of `...` for any lines. A block that cannot run in a test says
-//! so: `<!-- not run: reason -->` stands above it. Nothing is run here.
+//! so: `<!-- not run: reason -->` stands above it. One that starts a server, whose address need not
+//! be free, is run as one script at another: `<!-- run at another address: 127.0.0.1:4747 -->`.
+//! Nothing is run here.
 
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
 /// What excludes the block below it.
 const NOT_RUN: &str = "<!-- not run:";
+/// What has the block below it run at another address.
+const ELSEWHERE: &str = "<!-- run at another address:";
 
 /// One command and what it shall print.
 #[derive(PartialEq, Eq, Debug)]
@@ -26,14 +30,43 @@ pub(crate) struct Entry {
 pub(crate) enum Block {
     /// Its commands, in order.
     Run(Vec<Entry>),
+    /// Its commands, in order, of which the first ones start a server at this address.
+    Elsewhere(String, Vec<Entry>),
     /// A block that is only read, with the reason.
     NotRun(String),
 }
+
+impl Block {
+    /// The commands of one that starts a server, as one script by which that is at this address.
+    pub(crate) fn script(entries: &[Entry], address: &str, free: &str) -> Entry {
+        let moved = |line: &str| line.replace(address, free);
+        let mut command =
+            "cd \"$HOME\"; trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT; set -e".to_owned();
+        for entry in entries {
+            command.push('\n');
+            let at_free = format!("{SERVE} --listen {free} ");
+            command += &moved(&entry.command).replace(&format!("{SERVE} "), &at_free);
+            if command.ends_with('&') {
+                command.truncate(command.len() - 1);
+                // As a person would, who sees its line.
+                command += ">said 2>&1 &\nuntil grep -q 'is served' said\ndo kill -0 $!; \
+                            sleep 0.05; done\ncat said";
+            }
+        }
+        let line = entries.first().map_or(0, |entry| entry.line);
+        let expected = entries.iter().flat_map(|entry| &entry.expected);
+        Entry { line, command, expected: expected.map(|line| moved(line)).collect() }
+    }
+}
+
+/// The command that starts a server.
+const SERVE: &str = "farlock serve";
 
 /// The transcripts of a Markdown page.
 pub(crate) fn parse(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut excluded: Option<String> = None;
+    let mut elsewhere: Option<String> = None;
     let mut inside: Option<(usize, String)> = None;
     for (event, range) in Parser::new(page).into_offset_iter() {
         match event {
@@ -48,19 +81,22 @@ pub(crate) fn parse(page: &str) -> Vec<Block> {
             }
             Event::End(TagEnd::CodeBlock) => {
                 if let Some((line, text)) = inside.take() {
-                    blocks.push(match excluded.take() {
-                        Some(reason) => Block::NotRun(reason),
-                        None => Block::Run(entries(line, &text)),
+                    blocks.push(match (excluded.take(), elsewhere.take()) {
+                        (Some(reason), _) => Block::NotRun(reason),
+                        (None, Some(address)) => Block::Elsewhere(address, entries(line, &text)),
+                        (None, None) => Block::Run(entries(line, &text)),
                     });
                 }
             }
             Event::Html(html) => {
-                if let Some(rest) = html.trim().strip_prefix(NOT_RUN) {
-                    excluded = Some(rest.trim_end_matches("-->").trim().to_owned());
-                }
+                let said = |mark: &str| {
+                    let rest = html.trim().strip_prefix(mark)?;
+                    Some(rest.trim_end_matches("-->").trim().to_owned())
+                };
+                (excluded, elsewhere) = (said(NOT_RUN), said(ELSEWHERE));
             }
-            // Only the very next block is excluded: a paragraph between ends the reach.
-            Event::Start(Tag::Paragraph) => excluded = None,
+            // Only the very next block is meant: a paragraph between ends the reach.
+            Event::Start(Tag::Paragraph) => (excluded, elsewhere) = (None, None),
             _ => {}
         }
     }
@@ -147,6 +183,18 @@ mod tests {
         assert_eq!(parse(&marked), [Block::NotRun("it ends the machine".to_owned())]);
         let far = format!("<!-- not run: too far -->\n\nText.\n\n{block}");
         assert!(matches!(parse(&far)[..], [Block::Run(_)]));
+    }
+
+    #[test]
+    fn a_block_that_starts_a_server_is_run_at_another_address() {
+        let block = "```console\n$ farlock serve &\nat here:1\n$ farlock ls here:1\n```\n";
+        let marked = format!("<!-- run at another address: here:1 -->\n\n{block}");
+        let [Block::Elsewhere(address, entries)] = &parse(&marked)[..] else { panic!("one block") };
+        let script = Block::script(entries, address, "there:2");
+        assert_eq!(script.expected, ["at there:2"]);
+        let lines: Vec<&str> = script.command.lines().collect();
+        assert_eq!(lines[1], "farlock serve --listen there:2 >said 2>&1 &");
+        assert_eq!(lines.last(), Some(&"farlock ls there:2"));
     }
 
     #[test]

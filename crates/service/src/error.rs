@@ -454,7 +454,8 @@ fn hint_of_server(error: &ConnectError) -> Option<String> {
             "see that `farlock serve` runs there, and that its address is the one given"
         }
         ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => {
-            "see whether `farlock serve` runs there, and whether it is stopped or overloaded"
+            "see whether `farlock serve` runs there, or something else, and whether it is stopped \
+             or overloaded"
         }
         ConnectError::Garbled { .. } => "see what listens there: it is no `farlock serve`",
         ConnectError::OtherVersion { .. } => "use the same version of farlock on both sides",

@@ -345,6 +345,9 @@ const ENVIRONMENTS: &[(&str, &str, Row)] = &[
     ("FARLOCK_TLS", "x", ("lock a --server tcp://127.0.0.1:1 -- true", 64, "usage")),
     ("FARLOCK_SERVER", "127.0.0.1:1", ("kv put k v", 69, "server-unreachable")),
     ("FARLOCK_SERVER", "127.0.0.1:1", ("kv drop s", 64, "usage")),
+    ("FARLOCK_SERVER", "127.0.0.1:1", ("region list", 64, "usage")),
+    ("FARLOCK_SERVER", "127.0.0.1:1", ("region remove a", 64, "usage")),
+    ("FARLOCK_SERVER", "127.0.0.1:1", ("region reset a", 64, "usage")),
 ];
 
 #[test]

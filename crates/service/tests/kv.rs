@@ -4,8 +4,11 @@
 
 mod stage;
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Stdio};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use farlock::kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -396,6 +399,34 @@ fn what_is_dumped_can_be_loaded() {
     assert_eq!(stage.run(&["kv", "get", "a"]).1, "1\n");
     // A file that cannot be written leaves nothing behind.
     assert_eq!(stage.run(&["kv", "dump", "-s", "one", "/dev/full/x"]).0, 71);
+}
+
+#[test]
+fn a_dump_takes_the_place_of_a_file_and_of_nothing_else() {
+    let stage = Stage::new();
+    assert_eq!(stage.run(&["kv", "put", "k", "v"]).0, 0);
+    let dump = |file: &Path| stage.run(&["kv", "dump", file.to_str().unwrap()]);
+    let pipe = stage.file("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reads = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read_to_string(pipe).unwrap()
+    });
+    assert_eq!(dump(&pipe).0, 0);
+    assert_eq!(reads.join().unwrap(), "k\tv\n");
+    assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    // One of its own, for a test that fails must not replace the system's.
+    let full = stage.file("full");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    assert_eq!(dump(&full).0, 71);
+    let (file, link) = (stage.file("file"), stage.file("link"));
+    std::fs::write(&file, "old").unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    assert_eq!(dump(&link).0, 0);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "k\tv\n");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 /// Fills a store until it is full, and looks whether anything is missing.

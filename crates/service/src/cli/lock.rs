@@ -292,7 +292,8 @@ fn hold_in_time(args: &Args, options: RegionOptions) -> Result<(Session, Held), 
             "the lock '{name}' was not granted: the server {} has not answered within {limit} s",
             shown(&server)
         );
-        let hint = "see whether `farlock serve` runs there, and is stopped or overloaded";
+        let hint = "see whether `farlock serve` runs there, or something else, and whether it is \
+                    stopped or overloaded";
         return Err(Failure::new(Exit::CONFLICT, "server-silent", what, hint.to_owned()));
     };
     // Gone before there is a command: signals for that go to no thread but this one.

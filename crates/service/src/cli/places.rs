@@ -31,9 +31,29 @@ pub(super) struct HereArg {
     /// The region, of this host.
     #[arg(long, value_name = "REGION", default_value = DEFAULT_REGION)]
     region: String,
+    #[command(flatten)]
+    here: Here,
+}
+
+/// That a command is about this host.
+#[derive(Debug, Args)]
+pub(super) struct Here {
     /// Refused: what is asked for cannot be asked of a server.
     #[arg(long, value_name = "HOST:PORT", env = SERVER, hide = true)]
     server: Option<String>,
+}
+
+impl Here {
+    /// Refuses a command that names a server: it would be done where it is not meant.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match self.server.as_deref().filter(|server| !server.is_empty()) {
+            None => Ok(()),
+            Some(server) => Err(Failure::usage(
+                format_args!("that cannot be asked of the server {server}"),
+                "do it on its host, without --server and FARLOCK_SERVER",
+            )),
+        }
+    }
 }
 
 /// The variable that names a server.
@@ -69,13 +89,8 @@ impl Places {
 
     /// A region of this host, for what it alone can do.
     pub(super) fn here(&self, region: &HereArg) -> Result<RegionOptions, Failure> {
-        match region.server.as_deref().filter(|server| !server.is_empty()) {
-            None => Ok(self.options.clone().named(&region.region)),
-            Some(server) => Err(Failure::usage(
-                format_args!("that cannot be asked of the server {server}"),
-                "do it on its host, without --server and FARLOCK_SERVER",
-            )),
-        }
+        region.here.check()?;
+        Ok(self.options.clone().named(&region.region))
     }
 }
 

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use farlock::text::{shown, shown_whole};
 use farlock::{ConnectError, Life, LockView, Observer, Participant, SessionError};
 
-use super::places::Places;
+use super::places::{Here, Places};
 use super::report::{Exit, Failure, print, show};
 
 /// List, remove or reset regions.
@@ -18,6 +18,8 @@ use super::report::{Exit, Failure, print, show};
 /// wrong usage, 69 if a region cannot be used, 71 if standard output cannot be written.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    #[command(flatten)]
+    here: Here,
     #[command(subcommand)]
     action: Action,
 }
@@ -75,6 +77,7 @@ impl Doomed {
 }
 
 pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
+    args.here.check()?;
     let open = |error| Failure::from(SessionError::Connect(error));
     match &args.action {
         Action::List => {

@@ -44,10 +44,11 @@ pub(super) struct Args {
     region: String,
     /// Speak TLS 1.3 alone, by authority.pem, server.pem and server.key in this directory, with
     /// clients that this authority has certified; `farlock tls init` makes them.
-    #[arg(long, value_name = "DIR")]
+    // A client's is another argument, and looked at by its name.
+    #[arg(long = "tls", id = "certificates", value_name = "DIR")]
     tls: Option<PathBuf>,
     /// Also listen where other hosts can connect without TLS: everything is sent in the clear.
-    #[arg(long, conflicts_with = "tls")]
+    #[arg(long, conflicts_with = "certificates")]
     plaintext: bool,
     /// How long others wait for a client at most whose host falls silent, and a restart may take
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = lease)]

@@ -107,7 +107,17 @@ pub(super) fn dump(store: &Kv, file: Option<&Path>) -> Result<(), Failure> {
         Some(path) => {
             let failed =
                 |error: io::Error| Failure::system(format_args!("cannot write {path:?}"), error);
-            // It has its name when it is whole: a file that was there is not lost before.
+            let old = std::fs::metadata(path).ok();
+            if old.as_ref().is_some_and(|old| !old.is_file() && !old.is_dir()) {
+                // A device or a pipe is written to as it is.
+                let file = File::options().write(true).open(path).map_err(failed)?;
+                let mut output = BufWriter::with_capacity(1 << 16, file);
+                let check = |outcome: io::Result<()>| outcome.map_err(failed);
+                return write_pairs(store, &mut output, check)?.end();
+            }
+            // It has its name when it is whole: a file that was there is not lost before. One that
+            // is named by a link is replaced where it lies.
+            let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
             let dir = dir.unwrap_or(Path::new("."));
             let name = path.file_name().unwrap_or_default();
@@ -116,6 +126,9 @@ pub(super) fn dump(store: &Kv, file: Option<&Path>) -> Result<(), Failure> {
             let new = dir.join(new);
             let write = || {
                 let file = File::create_new(&new).map_err(failed)?;
+                if let Some(old) = &old {
+                    file.set_permissions(old.permissions()).map_err(failed)?;
+                }
                 let mut output = BufWriter::with_capacity(1 << 16, file);
                 let whole = write_pairs(store, &mut output, |outcome| outcome.map_err(failed))?;
                 let file = output.into_inner().map_err(|error| failed(error.into_error()))?;

@@ -381,8 +381,8 @@ fn form(raw: bool, lines: bool) -> Result<Form, Failure> {
 
 fn swap(store: &Kv, key: &[u8], expected: &[u8], value: &[u8]) -> Result<(), Failure> {
     is_put(store.compare_and_set(key, expected, value)?, || {
-        let what = format!("the key '{}' has another value", for_people(key));
-        refused("mismatch", what, "`farlock kv get` prints it")
+        let what = format!("the key '{}' has another value, or none", for_people(key));
+        refused("mismatch", what, "`farlock kv get` prints it, or says that there is none")
     })
 }
 

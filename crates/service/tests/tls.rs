@@ -154,9 +154,12 @@ fn a_command_keeps_its_lock_where_its_farlock_is_killed_with_its_guardian() {
     let mut child = lock.args(options).args(["a", "--", "sh", "-c", &shell]).spawn().unwrap();
     let command = number(&stage, &file) as i32;
     let guardian = Pid::from_raw(parent_of(parent_of(command))).unwrap();
+    // Neither sees the other's end: a guardian that is stopped is continued with that of `farlock`,
+    // as the kernel does with a process group that nobody is left for.
     stage.stop(guardian);
-    kill(pid(&child), Signal::KILL);
+    stage.stop(pid(&child));
     kill(guardian, Signal::KILL);
+    kill(pid(&child), Signal::KILL);
     child.wait().unwrap();
     let here = stage.session();
     let there = Session::open(&by(&server, &dir)).unwrap();

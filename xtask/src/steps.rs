@@ -105,7 +105,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "build",
         title: "everything builds, tests and release",
-        cap_minutes: 11,
+        cap_minutes: 12,
         commands: &[
             "cargo test --workspace --exclude=farlock-kv --all-features --no-run",
             "cargo build --release",
@@ -388,7 +388,7 @@ pub(crate) const CI: &[Step] = &[
     Step {
         name: "narrow",
         title: "locks whose counts come all the way round within ten acquisitions",
-        cap_minutes: 3,
+        cap_minutes: 2,
         env: NARROW,
         commands: &[
             "cargo test --profile proof -p farlock-check --test=narrow --target-dir=target/narrow",

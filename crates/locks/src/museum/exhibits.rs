@@ -226,18 +226,13 @@ exhibits! {
         Nothing at 4 locks,
         "a hold of a range is divided, and its nodes are given up before those of the parts are \
          taken";
-    "part-unseen", Sound, Exclusive { counts_parts: false, ..citron() }, true, true,
-        Nothing at 4 locks,
-        "a part of a hold is counted where a request for it would be, and the whole where it was \
-         is not any more";
-    "looks-below-once", Sound, Exclusive { looks_again: false, ..citron() }, true, true,
-        Nothing at 4 locks,
-        "a writer above has seen the first node of a hold alone, and not the part that is kept \
-         where that one is given back";
-    "overtaken-look", Sound, Exclusive { minds_moves: false, is_exact: true, ..citron() }, true,
+    "part-unseen", Sound, Exclusive { counts_parts: false, looks_again: false, ..citron() }, true,
         true, Nothing at 4 locks,
+        "a part of a hold is counted where a request for it would be, and the whole where it was \
+         is not any more, and who waited for that looks no more";
+    "overtaken-look", Sound, overtaken(), true, true, Nothing at 4 locks,
         "a client that looks around finds a hold neither in the record that it has gone from nor \
-         in the one that it has gone to";
+         in the one that it has gone to, and does not look again";
     "abort-is-release", AbortIsRelease, citron(), true, true, Nothing at 4 locks,
         "Citron as printed: who gives up its turn releases what it has not occupied";
     "late-bits", LateBits, citron(), true, true, Nothing at 4 locks,
@@ -310,6 +305,11 @@ fn leased_shiftlock() -> Extended {
 /// Citron on a small tree, that looks seldom.
 fn citron() -> Exclusive {
     Exclusive { leaf_units: 1, poll_ns: 2_500_000, ..Exclusive::default() }
+}
+
+/// One whose looks are overtaken.
+fn overtaken() -> Exclusive {
+    Exclusive { minds_moves: false, looks_again: false, is_exact: true, ..citron() }
 }
 
 /// The same with readers.

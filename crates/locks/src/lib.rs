@@ -38,7 +38,7 @@ pub use client::{Acquire, Client, Guard, Release, Settle, UpdateGuard};
 pub use error::{AcquireError, ReleaseError, UpgradeError};
 pub use lock::{Lock, RecordLock, Shelve, Tried};
 pub use promise::{AnyKind, FieldsAt, Granted, LockKind, Order, Promises, Proof, TokenSource};
-pub use seat::{Attempt, Closed, Holding, OnShelf, Opened, Seat};
+pub use seat::{Attempt, Begun, Closed, Holding, OnShelf, Opened, Seat};
 pub use slots::Options;
 pub use token::Token;
 pub use wait::within;

@@ -6,15 +6,18 @@
 //! [`Seat::open`] and [`Seat::close`]: a verb each.
 //!
 //! Every verb of its endpoint completes at once ([`Endpoint::COMPLETES_IN_POST`]), so that only
-//! waiting for others waits. Where the lock withdraws ([`Promises::withdraws`]) a wait may be
-//! dropped at any point, and another one, maybe on another thread, goes on where it was.
+//! waiting for others waits; but for one that its owner posts and does not wait for
+//! ([`Seat::begin_open`], [`Seat::begin_close`]).
+//!
+//! Where the lock withdraws ([`Promises::withdraws`]) a wait may be dropped at any point, and
+//! another one, maybe on another thread, goes on where it was.
 //!
 //! A seat that is dropped while it holds or awaits leaves what a crash of its endpoint would.
 
 use std::cell::Cell;
 use std::fmt;
 
-use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Verb};
+use farlock_fabric::{Addr, Endpoint, Fault, Posted, Slot, Ticket, Verb};
 
 use crate::lock::{Convert, Divide, Lock, Renew, Shelve, Tried, true_want};
 #[cfg(doc)]
@@ -41,6 +44,15 @@ pub enum Closed {
     Free,
     /// Others wait for it: [`Seat::hand_over`].
     InHand,
+}
+
+/// How far a verb has come that its seat does not wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun<T> {
+    /// It has completed.
+    Done(T),
+    /// It is on its way: its completion is the endpoint's to tell.
+    Posted(Ticket),
 }
 
 /// What came of [`Seat::try_open`].
@@ -174,14 +186,45 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     fn open_as(&mut self, lock: Addr, want: L::Want) -> Result<Opened, Fault> {
         debug_assert!(!self.is_held(), "a seat holds one lock at a time; hot path");
         self.slots.take(SLOT, lock, want);
-        match self.slots.open(SLOT, lock, want) {
-            Opening::Held => Ok(Opened::Held),
+        match self.came_of(self.slots.open(SLOT, lock, want))? {
+            Begun::Done(opened) => Ok(opened),
+            Begun::Posted(_) => unreachable!("a seat's verbs complete at once"),
+        }
+    }
+
+    #[inline(always)]
+    fn came_of(&self, opening: Opening) -> Result<Begun<Opened>, Fault> {
+        match opening {
+            Opening::Held => Ok(Begun::Done(Opened::Held)),
             Opening::InLine => {
                 self.old.set(Some(self.slots.endpoint.old()));
-                Ok(Opened::InLine)
+                Ok(Begun::Done(Opened::InLine))
             }
             Opening::Failed(fault) => Err(fault),
-            Opening::Posted(_) => unreachable!("a seat's verbs complete at once"),
+            Opening::Posted(ticket) => Ok(Begun::Posted(ticket)),
+        }
+    }
+
+    /// [`Seat::open`] by an endpoint that does not wait for this verb. Until that has completed,
+    /// and [`Seat::end_open`] was told, the seat is its caller's alone, and does nothing else.
+    ///
+    /// # Errors
+    /// The verb failed; nothing is held.
+    pub fn begin_open(&self, lock: Addr, want: impl Into<L::Want>) -> Result<Begun<Opened>, Fault> {
+        assert!(!self.is_held() && !self.is_in_line(), "a seat holds one lock at a time");
+        let want = true_want::<E, L>(want.into());
+        self.slots.take(SLOT, lock, want);
+        self.came_of(self.slots.open(SLOT, lock, want))
+    }
+
+    /// The verb of [`Seat::begin_open`] has completed.
+    ///
+    /// # Errors
+    /// It failed; nothing is held.
+    pub fn end_open(&self, completed: Result<(), Fault>) -> Result<Opened, Fault> {
+        match self.came_of(self.slots.opened(SLOT, completed))? {
+            Begun::Done(opened) => Ok(opened),
+            Begun::Posted(_) => unreachable!("it has completed"),
         }
     }
 
@@ -258,14 +301,46 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
             Mode::Exclusive => self.slots.close(SLOT, want.in_mode(Mode::Exclusive)),
             Mode::Shared => self.slots.close(SLOT, want.in_mode(Mode::Shared)),
         };
+        match self.left_by(closing)? {
+            Begun::Done(closed) => Ok(closed),
+            Begun::Posted(_) => unreachable!("a seat's verbs complete at once"),
+        }
+    }
+
+    #[inline(always)]
+    fn left_by(&self, closing: Closing) -> Result<Begun<Closed>, Fault> {
         match closing {
-            Closing::Free => Ok(Closed::Free),
+            Closing::Free => Ok(Begun::Done(Closed::Free)),
             Closing::InHand { posted } => {
                 self.old.set(posted.then(|| self.slots.endpoint.old()));
-                Ok(Closed::InHand)
+                Ok(Begun::Done(Closed::InHand))
             }
             Closing::Failed(fault) => Err(fault),
-            Closing::Posted(_) => unreachable!("a seat's verbs complete at once"),
+            Closing::Posted(ticket) => Ok(Begun::Posted(ticket)),
+        }
+    }
+
+    /// [`Seat::close`] by an endpoint that does not wait for this verb. Until it has completed,
+    /// which [`Seat::end_close`] is to be told, the seat is its caller's alone, and does nothing
+    /// else.
+    ///
+    /// # Errors
+    /// As those of [`Seat::close`].
+    ///
+    /// # Panics
+    /// If it holds nothing.
+    pub fn begin_close(&self) -> Result<Begun<Closed>, Fault> {
+        self.left_by(self.slots.close(SLOT, self.want()))
+    }
+
+    /// The verb of [`Seat::begin_close`] has completed.
+    ///
+    /// # Errors
+    /// As those of [`Seat::close`].
+    pub fn end_close(&self, completed: Result<(), Fault>) -> Result<Closed, Fault> {
+        match self.left_by(self.slots.closed(SLOT, completed))? {
+            Begun::Done(closed) => Ok(closed),
+            Begun::Posted(_) => unreachable!("it has completed"),
         }
     }
 

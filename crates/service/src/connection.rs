@@ -11,7 +11,7 @@ use std::path::Path;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use farlock_fabric::tcp::{AtOnce, ClientTls, Remote, TcpKeeper, TcpUnparker, TlsFiles};
+use farlock_fabric::tcp::{AtOnce, ClientTls, Remote, TcpKeeper, TcpLane, TcpUnparker, TlsFiles};
 use farlock_fabric::{
     Addr, ConnectError, Connection, EndpointId, Envelope, Fault, Host, HostOptions, LinkDone,
     MaskedAtomics, Nanos, Origin, Park, Peer, Posted, Slot, Ticket, Verb, Wait, WaitState,
@@ -126,6 +126,20 @@ impl Region {
         }
     }
 
+    /// Sleeps until anything comes by these lanes of a server, the unparker calls, or so long at
+    /// most; what comes for others wakes their tasks. `false`, and it did not sleep: the region is
+    /// of this host.
+    pub(crate) fn watch<'l>(
+        &self,
+        lanes: impl Iterator<Item = &'l Lane> + Clone,
+        unparker: &Unparker,
+        limit: Option<Duration>,
+    ) -> bool {
+        let Self::There(remote) = self else { return false };
+        remote.watch(lanes.filter_map(Lane::there), &unparker.there, limit);
+        true
+    }
+
     /// See [`Host::reset`].
     pub(crate) fn reset(options: &HostOptions) -> Result<Self, ConnectError> {
         Host::reset(options).map(Self::Here)
@@ -139,6 +153,37 @@ impl Region {
     /// See [`Host::list`].
     pub(crate) fn list(dir: &Path) -> Result<Vec<String>, ConnectError> {
         Host::list(dir)
+    }
+}
+
+impl Lane {
+    fn there(&self) -> Option<&TcpLane> {
+        match self {
+            Self::Here(_) => None,
+            Self::There(lane) => Some(lane.lane()),
+        }
+    }
+
+    /// Blocks until a verb has completed that was posted by [`Lane::defer`].
+    pub(crate) fn complete(&self, ticket: Ticket) -> Result<(), Fault> {
+        match self {
+            Self::Here(_) => unreachable!("it has completed where it was posted"),
+            Self::There(lane) => lane.complete(ticket),
+        }
+    }
+
+    /// Why a server's lane takes no verb any more, if it does not.
+    pub(crate) fn refusal(&self) -> Option<Fault> {
+        self.there().and_then(TcpLane::refusal)
+    }
+
+    /// Does something whose verbs need not complete where they are posted: by a server they are on
+    /// their way then.
+    pub(crate) fn defer<T>(&self, act: impl FnOnce() -> T) -> T {
+        match self {
+            Self::Here(_) => act(),
+            Self::There(lane) => lane.defer(act),
+        }
     }
 }
 
@@ -241,11 +286,7 @@ impl Connection for Region {
         if here.clone().next().is_some() {
             return Host::park_all(here, &unparker.here);
         }
-        let there = lanes.filter_map(|lane| match lane {
-            Lane::Here(_) => None,
-            Lane::There(lane) => Some(lane.lane()),
-        });
-        Remote::park_all(there, &unparker.there);
+        Remote::park_all(lanes.filter_map(Lane::there), &unparker.there);
     }
 }
 

@@ -2,14 +2,17 @@
 
 use std::fmt;
 use std::future::Future;
+use std::mem::replace;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use farlock_locks::{Mode, Token};
 
+use super::name::under_way::Released;
+use super::pool::UnderWay;
 use super::state::{Handle, Hub};
 use crate::ReleaseError;
 use crate::error::LostReason;
@@ -113,8 +116,9 @@ impl Guard {
         Ok(self)
     }
 
-    /// Releases the lock: await it, or call [`Release::blocking`], for how it went. The lock is
-    /// free when this returns, and the next waiter is told.
+    /// Releases the lock: await it, or call [`Release::blocking`], for how it went, and the lock is
+    /// free then and the next waiter told. In shared memory it is when this returns. By a server
+    /// that is a round trip, which this does not wait for; nor does a drop of what it returns.
     ///
     /// Where the region's file was deleted meanwhile, so that others may have found another one,
     /// this tells: a session looks whether it is there once in a tick of the kernel's coarse clock,
@@ -122,7 +126,12 @@ impl Guard {
     #[inline]
     pub fn release(mut self) -> Release {
         self.is_over = true;
-        Release::of(self.handle.name.release(self.mode))
+        match self.handle.name.begin_release(self.mode) {
+            Released::Ended(released) => Release::of(released),
+            Released::IsUnderWay(under_way) => {
+                Release(State::IsUnderWay(Closing::new(Arc::clone(&self.handle), under_way)))
+            }
+        }
     }
 }
 
@@ -144,22 +153,87 @@ impl fmt::Debug for Guard {
 /// How a release went.
 #[derive(Debug)]
 #[must_use = "awaiting it tells how the release went"]
-pub struct Release {
-    released: Option<Result<(), ReleaseError>>,
+pub struct Release(State);
+
+#[derive(Debug)]
+enum State {
+    Ended(Option<Result<(), ReleaseError>>),
+    /// Its verb is on its way.
+    IsUnderWay(Closing),
 }
+
+/// A verb on its way that closes a lock, while its caller waits for it.
+struct Closing {
+    handle: Arc<Handle>,
+    /// Until it has completed.
+    under_way: Option<UnderWay>,
+    /// Whether the session's thread takes in what comes, for a task.
+    is_watched: bool,
+}
+
+impl Closing {
+    const fn new(handle: Arc<Handle>, under_way: UnderWay) -> Self {
+        Self { handle, under_way: Some(under_way), is_watched: false }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReleaseError>> {
+        let name = &self.handle.name;
+        if !replace(&mut self.is_watched, true) {
+            name.hub.watch();
+        }
+        let completed = ready!(self.under_way.as_mut().expect(ASKED).poll(cx));
+        let under_way = self.take().expect(ASKED);
+        Poll::Ready(self.handle.name.closed(under_way, completed))
+    }
+
+    fn take(&mut self) -> Option<UnderWay> {
+        if replace(&mut self.is_watched, false) {
+            self.handle.name.hub.watch_no_more();
+        }
+        self.under_way.take()
+    }
+}
+
+impl fmt::Debug for Closing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Closing").field("name", &self.handle.name.text).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        // A forked child waits for nothing, and its parent goes on.
+        if self.handle.name.hub.is_forked() {
+            return;
+        }
+        if let Some(under_way) = self.take() {
+            self.handle.name.leave_under_way(under_way);
+        }
+    }
+}
+
+/// A release is asked once how it went.
+const ASKED: &str = "a finished release is not asked again";
 
 impl Release {
     pub(super) const fn of(released: Result<(), ReleaseError>) -> Self {
-        Self { released: Some(released) }
+        Self(State::Ended(Some(released)))
     }
 
-    /// How it went. It has ended already.
+    /// How it went. By a server it blocks this thread for a round trip, which is not for async
+    /// tasks; in shared memory it has ended already.
     ///
     /// # Errors
     /// See [`ReleaseError`].
     #[inline]
     pub fn blocking(self) -> Result<(), ReleaseError> {
-        self.released.expect("a finished release is not asked again")
+        match self.0 {
+            State::Ended(released) => released.expect(ASKED),
+            State::IsUnderWay(mut closing) => {
+                let under_way = closing.take().expect(ASKED);
+                closing.handle.name.close_blocking(under_way)
+            }
+        }
     }
 }
 
@@ -167,8 +241,11 @@ impl Future for Release {
     type Output = Result<(), ReleaseError>;
 
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(self.released.take().expect("a finished release is not polled again"))
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            State::Ended(released) => Poll::Ready(released.take().expect(ASKED)),
+            State::IsUnderWay(closing) => closing.poll(cx),
+        }
     }
 }
 

@@ -362,12 +362,19 @@ impl Hub {
 
     /// Has a task woken at a time. Returns by what it is called.
     pub(super) fn set_timer(&self, at: Instant, waiter: Arc<dyn Timed>) -> (Instant, u64) {
-        let mut key = (at, 0);
-        self.tell(|inbox| {
-            inbox.timers_made += 1;
-            key.1 = inbox.timers_made;
-            inbox.timers.insert(key, waiter);
-        });
+        let mut inbox = self.inbox();
+        inbox.timers_made += 1;
+        let key = (at, inbox.timers_made);
+        if self.check().is_err() {
+            return key;
+        }
+        inbox.timers.insert(key, waiter);
+        // It looks at its timers before it sleeps.
+        let is_in_time = inbox.sleeps_until.is_some_and(|until| until <= at);
+        drop(inbox);
+        if !is_in_time {
+            self.nudge();
+        }
         key
     }
 

@@ -41,6 +41,7 @@ use crate::AcquireError;
 pub use guard::{Guard, Lost, Release};
 use name::{Came, Tried};
 pub use open::Open;
+use pool::UnderWay;
 pub use range::divide::DivideError;
 pub use range::together::{RangesGuard, RangesRequest};
 pub use range::{RangeAcquire, RangeGuard, RangeLock, RangeRequest};
@@ -185,6 +186,7 @@ impl Request {
             Came::Held(token) => Ok(Some(token)),
             Came::Asks(place) => self.handle.name.wait_in_line(self.mode, place, deadline),
             Came::Waits(waiter) => self.block_here(&waiter, deadline),
+            Came::IsUnderWay(_) => panic!("a thread waits for its verbs"),
         }
     }
 
@@ -278,12 +280,22 @@ pub struct Acquire {
 enum Stage {
     /// Nothing was asked yet.
     New,
+    /// The verb is on its way that opens the lock.
+    Opens(Opening),
     /// It waits.
     Waits(Waiting),
     /// Its attempt, which does not wait, is decided by the session's thread.
     Tries(Arc<Waiter>),
     /// It has ended.
     Done,
+}
+
+/// A verb that opens a lock for a task.
+#[derive(Debug)]
+struct Opening {
+    under_way: UnderWay,
+    /// Wakes the task at its deadline.
+    alarm: Option<(Arc<Fate<()>>, (Instant, u64))>,
 }
 
 /// What a task waits for.
@@ -347,8 +359,17 @@ impl Acquire {
         came: Option<Result<Came, AcquireError>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Token, AcquireError>> {
+        let came = match came {
+            Some(Ok(Came::IsUnderWay(under_way))) => {
+                self.begin_opening(under_way);
+                Some(ready!(self.poll_opening(cx)))
+            }
+            None if matches!(self.stage, Stage::Opens(_)) => Some(ready!(self.poll_opening(cx))),
+            came => came,
+        };
         match (came, &self.stage) {
             (Some(Ok(Came::Waits(waiter))), _) => self.begin_to_wait(waiter),
+            (Some(Ok(Came::IsUnderWay(_))), _) => panic!("its verb has completed"),
             (Some(Ok(Came::Held(token))), _) => return Poll::Ready(Ok(token)),
             (Some(Ok(Came::Asks(_))), _) => panic!("a task does not stand in line"),
             (Some(Err(error)), _) => return Poll::Ready(Err(error)),
@@ -362,7 +383,9 @@ impl Acquire {
         let (waiter, deadline) = match &self.stage {
             Stage::Waits(waiting) => (&waiting.waiter, self.deadline),
             Stage::Tries(waiter) => (waiter, None),
-            Stage::New | Stage::Done => panic!("a finished acquisition is not polled again"),
+            Stage::New | Stage::Opens(_) | Stage::Done => {
+                panic!("a finished acquisition is not polled again")
+            }
         };
         let outcome = match waiter.poll(cx) {
             Poll::Ready(outcome) => Some(outcome),
@@ -374,6 +397,42 @@ impl Acquire {
             Some(Outcome::Failed(error)) => Err(error),
             Some(Outcome::Ask(_)) => panic!("tasks do not stand in line"),
             None => Err(self.request().timed_out()),
+        })
+    }
+
+    fn begin_opening(&mut self, under_way: UnderWay) {
+        self.deadline = self.deadline.or_else(|| self.request().patience.deadline());
+        let hub = &self.request().handle.root.hub;
+        // Its thread takes in what comes.
+        hub.watch();
+        let alarm = self.deadline.map(|at| {
+            let fate: Arc<Fate<()>> = Arc::default();
+            let timed: Arc<dyn Timed> = Arc::<Fate<()>>::clone(&fate);
+            (fate, hub.set_timer(at, timed))
+        });
+        self.stage = Stage::Opens(Opening { under_way, alarm });
+    }
+
+    fn poll_opening(&mut self, cx: &mut Context<'_>) -> Poll<Result<Came, AcquireError>> {
+        let Stage::Opens(opening) = &mut self.stage else { panic!("it opens") };
+        if let Some((fate, _)) = &opening.alarm {
+            let _ = fate.poll(cx);
+        }
+        let polled = opening.under_way.poll(cx);
+        if polled.is_pending() && self.deadline.is_none_or(|at| Instant::now() < at) {
+            return Poll::Pending;
+        }
+        self.stop_watching();
+        let Stage::Opens(opening) = std::mem::replace(&mut self.stage, Stage::New) else {
+            panic!("it opens")
+        };
+        let Request { handle, mode, .. } = self.request();
+        Poll::Ready(match polled {
+            Poll::Ready(completed) => handle.name.opened(opening.under_way, *mode, completed),
+            Poll::Pending => {
+                handle.name.leave_under_way(opening.under_way);
+                Err(self.request().timed_out())
+            }
         })
     }
 
@@ -401,12 +460,15 @@ impl Acquire {
     }
 
     fn stop_watching(&self) {
-        if let Stage::Waits(waiting) = &self.stage {
-            let hub = &self.request().handle.root.hub;
-            hub.watch_no_more();
-            if let Some(timer) = waiting.timer {
-                hub.clear_timer(timer);
-            }
+        let timer = match &self.stage {
+            Stage::Opens(opening) => opening.alarm.as_ref().map(|(_, timer)| *timer),
+            Stage::Waits(waiting) => waiting.timer,
+            Stage::New | Stage::Tries(_) | Stage::Done => return,
+        };
+        let hub = &self.request().handle.root.hub;
+        hub.watch_no_more();
+        if let Some(timer) = timer {
+            hub.clear_timer(timer);
         }
     }
 
@@ -422,7 +484,7 @@ impl Acquire {
                     Poll::Pending => {
                         let waiter = Arc::new(Waiter::new(mode, Who::Task));
                         let attempt = Some(Arc::clone(&waiter));
-                        let job = Job { name: Arc::clone(name), place: Some(place), attempt };
+                        let job = Job { attempt, ..Job::new(name, Some(place)) };
                         name.hub.start(job);
                         self.stage = Stage::Tries(waiter);
                         return None;
@@ -443,14 +505,20 @@ impl Drop for Acquire {
     fn drop(&mut self) {
         let Some(Request { handle, mode, .. }) = &self.request else { return };
         let name = &handle.name;
-        let outcome = match &self.stage {
-            Stage::New | Stage::Done => return,
-            // A forked child waits for nothing, and its parent goes on.
-            _ if name.hub.is_forked() => return,
+        // A forked child waits for nothing, and its parent goes on.
+        if matches!(self.stage, Stage::New | Stage::Done) || name.hub.is_forked() {
+            return;
+        }
+        self.stop_watching();
+        let outcome = match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::New | Stage::Done => None,
+            Stage::Opens(opening) => {
+                name.leave_under_way(opening.under_way);
+                None
+            }
             Stage::Waits(waiting) => name.cancel(&waiting.waiter),
             Stage::Tries(waiter) => waiter.abandon(),
         };
-        self.stop_watching();
         if let Some(Outcome::Granted(_)) = outcome {
             name.let_go(*mode);
         }

@@ -19,6 +19,7 @@
 //! The mutex is never held while anybody waits, and no waker is called under it.
 
 mod asker;
+pub(super) mod under_way;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -30,7 +31,7 @@ use farlock_fabric::{
 };
 use farlock_locks::{Attempt, Closed, Mode, Opened, Token};
 
-use super::pool::Place;
+use super::pool::{Place, UnderWay};
 use super::state::{Asking, Hold, Hub, Job, Line, Name};
 use super::waiter::{Outcome, Waiter, Wake, Who};
 use crate::connection::Region;
@@ -54,6 +55,8 @@ pub(super) enum Came {
     Waits(Arc<Waiter>),
     /// The caller is to wait in line by this place.
     Asks(Box<Place>),
+    /// The opening verb is on its way. Only those of tasks are not waited for.
+    IsUnderWay(UnderWay),
 }
 
 /// What came of an attempt that does not wait.
@@ -137,6 +140,9 @@ impl Name {
             && let Some(found) = line.found
             && let Some(place) = &mut line.place
         {
+            if who == Who::Task && self.hub.region.is_far() {
+                return self.begin_by_kept(line, found.lock(), mode);
+            }
             if let Ok(Opened::Held) = place.seat.open(found.lock(), mode) {
                 let token = token_of(place);
                 self.date_hold(place);
@@ -146,6 +152,18 @@ impl Name {
             return self.opened_late(line, mode, who);
         }
         self.acquire_slowly(line, mode, who)
+    }
+
+    /// Opens the lock for a task, by the kept place.
+    #[cold]
+    fn begin_by_kept(
+        self: &Arc<Self>,
+        mut line: BiasedGuard<'_, Line>,
+        lock: Addr,
+        mode: Mode,
+    ) -> Result<Came, AcquireError> {
+        let place = line.place.take().expect("it is kept");
+        self.begin_opening(line, place, lock, mode)
     }
 
     /// What becomes of the kept place's opening verb that did not acquire the lock.
@@ -193,6 +211,15 @@ impl Name {
             self.hub.start(Job::new(self, None));
             return Ok(Came::Waits(waiter));
         };
+        if who == Who::Task && self.hub.region.is_far() {
+            return match self.find(&mut line, &place) {
+                Ok(lock) => self.begin_opening(line, place, lock, mode),
+                Err(error) => {
+                    self.recycle(&mut line, place);
+                    Err(error)
+                }
+            };
+        }
         match self.open(&mut line, &mut place, mode) {
             Ok(Opened::Held) => Ok(Came::Held(self.install(&mut line, place, mode))),
             Ok(Opened::InLine) => Ok(self.ask(line, place, mode, who)),

@@ -7,11 +7,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
+use std::mem::replace;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Nanos, Origin};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Origin, Ticket};
 use farlock_locks::lock::Lock;
 use farlock_locks::{Options, Seat, slot};
 
@@ -86,6 +88,30 @@ impl<L: Kind> Place<L> {
         if self.since.replace(0) != 0 {
             self.seat.endpoint().publish(self.seat.slot(), slot::SINCE, 0);
         }
+    }
+}
+
+/// A verb under way, and the place that it is of.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    pub(super) place: Box<Place>,
+    pub(super) ticket: Ticket,
+    /// Whether the other tasks of its executor had their turn, so that theirs travel with it.
+    has_yielded: bool,
+}
+
+impl UnderWay {
+    pub(super) const fn new(place: Box<Place>, ticket: Ticket) -> Self {
+        Self { place, ticket, has_yielded: false }
+    }
+
+    /// Whether it has completed.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if !replace(&mut self.has_yielded, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.place.seat.endpoint().poll_posted(self.ticket, cx)
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::task::{Context, Waker};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farlock_fabric::{Addr, ConnectError, Connection as _, Endpoint, Patience, Wait, block_on};
 
@@ -39,7 +39,7 @@ const PLACES_AT_ONCE: usize = 2;
 impl Job {
     /// To ask for whoever is waited for.
     pub(super) fn new(name: &Arc<Name>, place: Option<Box<Place>>) -> Self {
-        Self { name: Arc::clone(name), place, attempt: None }
+        Self { name: Arc::clone(name), place, sent: None, attempt: None }
     }
 
     fn refuse(self, reason: LostReason) {
@@ -47,6 +47,13 @@ impl Job {
             None => self.name.end(reason),
             Some(waiter) => drop(Deciding { name: self.name, waiter }),
         }
+    }
+}
+
+impl Inbox {
+    /// When the first timer ends.
+    fn next_timer(&self) -> Option<Instant> {
+        self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 }
 
@@ -228,7 +235,8 @@ impl Worker {
             inbox.is_watching = !self.tasks.is_empty() || !jobs.is_empty() || hub.is_watched();
             let is_awake = inbox.is_watching || !due.is_empty() || !orders.is_empty();
             if !is_awake && given_back.is_empty() {
-                let until = inbox.timers.first_key_value().map(|((at, _), _)| *at);
+                let until = inbox.next_timer();
+                inbox.sleeps_until = until;
                 inbox = hub.sleep(inbox, until);
                 continue;
             }
@@ -252,7 +260,7 @@ impl Worker {
     }
 
     fn begin(&mut self, job: Job) {
-        let Job { name, place, attempt } = job;
+        let Job { name, place, sent, attempt } = job;
         let place = match place.map_or_else(|| self.a_place(), Ok) {
             Ok(place) => place,
             Err(error) => {
@@ -263,7 +271,7 @@ impl Worker {
         let cell = Rc::new(PlaceCell::new(place));
         let (served, own) = (Arc::clone(&name), Rc::clone(&cell));
         let future: Pin<Box<dyn Future<Output = ()>>> = match attempt {
-            None => Box::pin(served.serve(own)),
+            None => Box::pin(served.serve(own, sent)),
             Some(waiter) => Box::pin(served.decide(own, waiter)),
         };
         self.tasks.push(Task { name: Some(name), future, cell });
@@ -316,8 +324,14 @@ impl Worker {
         Ok(())
     }
 
-    /// How the region has ended, if it has.
+    /// How the region has ended, if it has. A server tells of that by itself, and a look at memory
+    /// would wait for the server.
     fn look(&self, head: Addr) -> Option<LostReason> {
+        let region = &self.hub.region;
+        if region.is_far() {
+            let refusal = self.home.refusal().map(|fault| LostReason::of(region, fault));
+            return region.is_deleted().then(|| LostReason::without(region)).or(refusal);
+        }
         let looked = block_on(&self.home, self.home.read64(head));
         looked.err().map(|fault| LostReason::of(&self.hub.region, fault))
     }
@@ -325,13 +339,17 @@ impl Worker {
     /// Sleeps until anything happens that a task, the end of the region or a timer waits for.
     fn park(&self, head: Addr) {
         let hub = &self.hub;
-        let inbox = hub.inbox();
+        let mut inbox = hub.inbox();
         if inbox.is_nudged {
             return;
         }
-        let until = inbox.timers.first_key_value().map(|((at, _), _)| *at);
+        let until = inbox.next_timer();
+        inbox.sleeps_until = until;
         drop(inbox);
         let left = until.map(|at| at.saturating_duration_since(Instant::now()));
+        if self.watch(left) {
+            return;
+        }
         let interval = left.map(|left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
         // A word that never changes: the end of a region wakes everybody who waits on any.
         let word = Some((head, self.home.old() as u64));
@@ -340,10 +358,31 @@ impl Worker {
         if end.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
         }
-        let places: Vec<Rc<dyn HasLane>> =
-            self.tasks.iter().filter_map(|task| task.cell.look_at_lane()).collect();
-        let lanes = places.iter().map(|place| place.lane());
-        Region::park_all(lanes.chain(std::iter::once(&self.home)), hub.unparker());
+        let places = self.places_in_use();
+        Region::park_all(self.lanes(&places), hub.unparker());
+    }
+
+    /// The same by a server. It takes in meanwhile what comes for tasks that wait for their own
+    /// verbs. `false`: the region is of this host.
+    fn watch(&self, limit: Option<Duration>) -> bool {
+        if !self.hub.region.is_far() {
+            return false;
+        }
+        let places = self.places_in_use();
+        self.hub.region.watch(self.lanes(&places), self.hub.unparker(), limit)
+    }
+
+    /// The places by which tasks wait.
+    fn places_in_use(&self) -> Vec<Rc<dyn HasLane>> {
+        self.tasks.iter().filter_map(|task| task.cell.look_at_lane()).collect()
+    }
+
+    /// The lanes of these places, and the thread's own.
+    fn lanes<'l>(
+        &'l self,
+        places: &'l [Rc<dyn HasLane>],
+    ) -> impl Iterator<Item = &'l Lane> + Clone {
+        places.iter().map(|place| place.lane()).chain(std::iter::once(&self.home))
     }
 }
 

@@ -10,8 +10,8 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farlock_fabric::EndpointId;
 use farlock_fabric::shm::Biased;
+use farlock_fabric::{EndpointId, Ticket};
 use farlock_locks::shelf::Entry as ShelfEntry;
 use farlock_locks::{Extent, Lock, OnShelf, Token};
 
@@ -91,6 +91,8 @@ pub(super) struct Inbox {
     /// Tasks to wake when their time has passed.
     pub(super) timers: BTreeMap<(Instant, u64), Arc<dyn Timed>>,
     pub(super) timers_made: u64,
+    /// Until when the thread sleeps at the latest, if it does: a timer for later wakes it not.
+    pub(super) sleeps_until: Option<Instant>,
     pub(super) is_nudged: bool,
     /// The last handle is gone.
     pub(super) is_closed: bool,
@@ -147,6 +149,8 @@ pub(super) enum Asking {
     Nobody,
     /// A thread, by its own place.
     Thread(Unparker),
+    /// A caller whose verb is under way.
+    Task,
     /// The session's thread, for this waiter; for nobody where it could not leave the line.
     Session(Option<Arc<Waiter>>),
 }
@@ -168,6 +172,8 @@ pub(super) struct Job {
     pub(super) name: Arc<Name>,
     /// By which it stands in line; `None` if there was none.
     pub(super) place: Option<Box<Place>>,
+    /// The verb of that place that is on its way, which a caller left.
+    pub(super) sent: Option<Ticket>,
     /// Whose attempt is to be decided, if it is one: in no line.
     pub(super) attempt: Option<Arc<Waiter>>,
 }

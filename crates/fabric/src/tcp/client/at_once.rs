@@ -1,7 +1,10 @@
 //! Lanes whose verbs complete where they are posted.
 
+use std::cell::Cell;
+
 use super::lane::TcpLane;
-use crate::endpoint::Posted;
+use crate::endpoint::{Posted, Ticket};
+use crate::error::Fault;
 use crate::hook::Hook;
 use crate::verb::{Link, Verb};
 
@@ -9,17 +12,43 @@ use crate::verb::{Link, Verb};
 /// written for memory at hand runs over TCP as it is. Waits do not block, nor does what is posted
 /// aside.
 #[derive(Debug)]
-pub struct AtOnce(TcpLane);
+pub struct AtOnce {
+    lane: TcpLane,
+    /// Whether what is posted just now is not waited for.
+    defers: Cell<bool>,
+}
 
 impl AtOnce {
     /// This lane, but each of its verbs completes within its post.
     pub fn new(lane: TcpLane) -> Self {
-        Self(lane)
+        Self { lane, defers: Cell::new(false) }
     }
 
     /// The lane.
     pub fn lane(&self) -> &TcpLane {
-        &self.0
+        &self.lane
+    }
+
+    /// Does something whose verbs are not waited for: they are pending, as those of the lane are,
+    /// and are sent once their completions are asked for. So the tasks of a program have their
+    /// verbs under way together.
+    pub fn defer<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.defers.set(true);
+        let done = act();
+        self.defers.set(false);
+        done
+    }
+
+    /// Blocks until a deferred verb has completed.
+    pub fn complete(&self, ticket: Ticket) -> Result<(), Fault> {
+        match self.lane.complete(Posted::Pending(ticket)) {
+            Posted::Done(completed) => completed,
+            Posted::Pending(_) => unreachable!("it was waited for"),
+        }
+    }
+
+    fn unless_deferred(&self, posted: Posted) -> Posted {
+        if self.defers.get() { posted } else { self.lane.complete(posted) }
     }
 }
 
@@ -29,20 +58,20 @@ impl Hook for AtOnce {
     const COMPLETES_IN_POST: bool = true;
 
     fn inner(&self) -> &TcpLane {
-        &self.0
+        &self.lane
     }
 
     fn post(&self, verb: Verb<'_>) -> Posted {
-        self.0.complete(crate::Endpoint::post(&self.0, verb))
+        self.unless_deferred(crate::Endpoint::post(&self.lane, verb))
     }
 
     fn post_aside(&self, verb: Verb<'_>) -> Posted {
-        let posted = crate::Endpoint::post(&self.0, verb);
-        self.0.channel().flush_soon();
+        let posted = crate::Endpoint::post(&self.lane, verb);
+        self.lane.channel().flush_soon();
         posted
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
-        self.0.complete(crate::Endpoint::post_chain(&self.0, chain))
+        self.unless_deferred(crate::Endpoint::post_chain(&self.lane, chain))
     }
 }

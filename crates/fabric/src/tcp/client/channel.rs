@@ -455,6 +455,8 @@ impl Channel {
             reply::LIVING => return self.hear_of_all_that_live(fields),
             reply::GONE => {
                 self.is_gone.store(true, Ordering::SeqCst);
+                let inboxes: Vec<_> = lock(&self.inboxes).values().cloned().collect();
+                inboxes.iter().for_each(|inbox| inbox.put(Some(own), |_| {}));
                 return fields.end();
             }
             _ => {}

@@ -179,7 +179,7 @@ impl TcpLane {
     }
 
     /// Why no verb can be posted any more.
-    fn refusal(&self) -> Option<Fault> {
+    pub fn refusal(&self) -> Option<Fault> {
         let state = self.inbox.state();
         let (is_over, has_failed) = (state.is_over, state.has_failed);
         drop(state);
@@ -647,6 +647,28 @@ pub(super) fn park<'l>(
         (one, other) => one.or(other),
     });
     let Some(until) = earliest else { return };
+    sleep(channel, lanes, bell, until);
+}
+
+/// The same where nothing need be pending, until a time of the boot clock at the latest: it reads
+/// for all whose verbs are on their way and who do not sleep themselves.
+pub(super) fn watch<'l>(
+    channel: &Channel,
+    lanes: impl Iterator<Item = &'l TcpLane> + Clone,
+    bell: &Unparker,
+    until: Option<Nanos>,
+) {
+    let pending = lanes.clone().filter_map(|lane| lane.looks_again().flatten());
+    let until = pending.chain(until).min();
+    sleep(channel, lanes, bell, until);
+}
+
+fn sleep<'l>(
+    channel: &Channel,
+    lanes: impl Iterator<Item = &'l TcpLane> + Clone,
+    bell: &Unparker,
+    until: Option<Nanos>,
+) {
     lanes.clone().for_each(TcpLane::before_sleep);
     let is_fresh = lanes.clone().fold(false, |is_fresh, lane| lane.listen(bell) | is_fresh);
     if !is_fresh {

@@ -10,7 +10,7 @@ use super::bell::Unparker;
 use super::channel::Channel;
 use super::greeting::{PATIENCE, declined_or_garbled, greet, read_greeting};
 use super::inbox::Inbox;
-use super::lane::{TcpEndpoint, TcpKeeper, TcpLane, park};
+use super::lane::{TcpEndpoint, TcpKeeper, TcpLane, park, watch};
 use crate::addr::Addr;
 use crate::connection::{Connection, Origin, Peer};
 use crate::error::ConnectError;
@@ -85,6 +85,19 @@ impl Remote {
     /// For how long its endpoints live at least, whatever becomes of the connection and the server.
     pub fn valid_for(&self) -> Duration {
         Duration::from_nanos(self.0.valid_for())
+    }
+
+    /// Sleeps as [`Connection::park_all`] does, also where nothing is pending by these lanes, and
+    /// takes in meanwhile what comes for others, whose tasks are woken.
+    pub fn watch<'l>(
+        &self,
+        lanes: impl Iterator<Item = &'l TcpLane> + Clone,
+        unparker: &Unparker,
+        limit: Option<Duration>,
+    ) {
+        let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let until = limit.map(|limit| boot_time().saturating_add(nanos(limit)));
+        watch(&self.0, lanes, unparker, until);
     }
 
     /// A connection that keeps a lane alive in any process, and can do nothing else.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use farlock_fabric::{BiasedGuard, Connection as _, Endpoint, Fault, block_on};
+use farlock_fabric::{BiasedGuard, Connection as _, Endpoint, Fault, Posted, Ticket, block_on};
 use farlock_locks::{Closed, Mode, Opened, Token};
 
 use super::{After, Tried};
@@ -75,7 +75,7 @@ impl Name {
     }
 
     /// The asker was granted the lock.
-    fn granted(self: &Arc<Self>, place: Box<Place>, mode: Mode) -> Token {
+    pub(super) fn granted(self: &Arc<Self>, place: Box<Place>, mode: Mode) -> Token {
         let mut line = self.line();
         line.asking = Asking::Nobody;
         let token = self.install(&mut line, place, mode);
@@ -87,7 +87,7 @@ impl Name {
     }
 
     /// The asker left the line, or was turned away: the next one asks.
-    fn ask_no_more(self: &Arc<Self>, place: Box<Place>) {
+    pub(super) fn ask_no_more(self: &Arc<Self>, place: Box<Place>) {
         let mut line = self.line();
         line.asking = Asking::Nobody;
         self.recycle(&mut line, place);
@@ -158,7 +158,8 @@ impl Name {
         let mut failed: Vec<Arc<Waiter>> =
             std::mem::take(&mut line.waiters).into_values().collect();
         match &mut line.asking {
-            Asking::Nobody => {}
+            // A verb under way ends with its place.
+            Asking::Nobody | Asking::Task => {}
             Asking::Thread(unparker) => Region::unpark(unparker),
             Asking::Session(waiter) => failed.extend(waiter.take()),
         }
@@ -173,6 +174,8 @@ impl Name {
 
 /// What is left of a job.
 enum Next {
+    /// To await the verb under way.
+    Await(Ticket),
     /// To wait in line.
     Wait,
     /// To open the lock again.
@@ -182,11 +185,23 @@ enum Next {
 impl Name {
     /// Asks for whoever is waited for, until that one has the lock, or nobody wants it and the line
     /// is left.
-    pub(in crate::session) async fn serve(self: Arc<Self>, cell: Rc<PlaceCell>) {
+    pub(in crate::session) async fn serve(
+        self: Arc<Self>,
+        cell: Rc<PlaceCell>,
+        sent: Option<Ticket>,
+    ) {
         let is_in_line = cell.look().is_some_and(|place| place.seat.is_in_line());
-        let mut next = if is_in_line { Next::Wait } else { Next::Open };
+        let mut next = match sent {
+            Some(ticket) => Next::Await(ticket),
+            None if is_in_line => Next::Wait,
+            None => Next::Open,
+        };
         loop {
             let more = match next {
+                Next::Await(ticket) => {
+                    let completed = await_verb(&cell, ticket).await;
+                    self.sent_is_done(&cell, completed).await
+                }
                 Next::Open => self.open_for(cell.take()).map(|place| (place, Next::Wait)),
                 Next::Wait => {
                     let waited = self.serve_in_line(&cell).await;
@@ -196,6 +211,37 @@ impl Name {
             let Some((place, then)) = more else { return };
             cell.put(place);
             next = then;
+        }
+    }
+
+    /// The verb is done that a caller left behind: one that closes what its place holds, or else
+    /// opens the lock.
+    async fn sent_is_done(
+        self: &Arc<Self>,
+        cell: &PlaceCell,
+        completed: Result<(), Fault>,
+    ) -> Option<(Box<Place>, Next)> {
+        let place = cell.look().expect("the place of the verb");
+        if place.seat.is_held() {
+            if let Ok(Closed::InHand) = place.seat.end_close(completed) {
+                // Nobody is there to be told how it went.
+                let _ = place.seat.hand_over().await;
+            }
+            drop(place);
+            return Some((cell.take(), Next::Open));
+        }
+        drop(place);
+        let place = cell.take();
+        match place.seat.end_open(completed) {
+            Ok(Opened::Held) => self.settle_granted(place),
+            Ok(Opened::InLine) => {
+                place.date();
+                Some((place, Next::Wait))
+            }
+            Err(fault) => {
+                self.fail_asker(Some(place), self.lost(self.hub.reason(fault)));
+                None
+            }
         }
     }
 
@@ -243,7 +289,9 @@ impl Name {
     fn wanted(&self) -> Option<Mode> {
         match &self.line().asking {
             Asking::Session(waiter) => waiter.as_ref().map(|waiter| waiter.mode),
-            Asking::Nobody | Asking::Thread(..) => panic!("the session's thread asks"),
+            Asking::Nobody | Asking::Task | Asking::Thread(..) => {
+                panic!("the session's thread asks")
+            }
         }
     }
 
@@ -353,6 +401,12 @@ impl Name {
         drop(line);
         after.run(&self.hub);
     }
+}
+
+/// Awaits the verb of the place that lies here.
+async fn await_verb(cell: &PlaceCell, ticket: Ticket) -> Result<(), Fault> {
+    let place = cell.look().expect("the place of the verb");
+    place.seat.endpoint().completion(Posted::Pending(ticket)).await
 }
 
 /// Decides the attempt in doubt of the place that lies here.

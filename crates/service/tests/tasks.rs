@@ -1,0 +1,190 @@
+//! Specification: by a server, the verbs of tasks do not block their executor, travel together, and
+//! leave nothing behind where their futures are dropped.
+#![allow(clippy::unwrap_used)]
+
+mod stage;
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use farlock::{AcquireError, Lock, Session};
+use rustix::process::Signal;
+use stage::serving::Serving;
+use stage::{Stage, block_on, kill, pid};
+
+/// Longer than anything takes that is not stopped.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Polls a future so often, or until it has ended.
+fn poll_times<F: Future>(mut future: Pin<&mut F>, times: usize) -> Option<F::Output> {
+    let mut cx = Context::from_waker(Waker::noop());
+    (0..times).find_map(|_| match future.as_mut().poll(&mut cx) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    })
+}
+
+/// A session by a server that has had this lock once, so that it knows where it lies.
+fn acquainted(server: &Serving, name: &str) -> (Session, Lock) {
+    let session = server.session();
+    let lock = session.lock(name);
+    lock.exclusive().blocking().unwrap().release().blocking().unwrap();
+    (session, lock)
+}
+
+/// Runs futures to their ends, as one task.
+async fn together(futures: impl Iterator<Item = impl Future<Output = ()>>) {
+    let mut left: Vec<_> = futures.map(Box::pin).collect();
+    poll_fn(|cx| {
+        left.retain_mut(|future| future.as_mut().poll(cx).is_pending());
+        if left.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+fn is_free(stage: &Stage, name: &str) {
+    drop(stage.session().lock(name).exclusive().within(SOON).blocking().unwrap());
+}
+
+/// Its thread runs on while the server stands still, where a verb that it waited for would block it
+/// until the server goes on.
+#[test]
+fn a_task_does_not_wait_for_its_server_by_its_thread() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, lock) = acquainted(&server, "a");
+    let (_other, beside) = acquainted(&server, "b");
+    let held = beside.exclusive().blocking().unwrap();
+    stage.stop(pid(&server.child));
+    let (mut acquire, mut release) = (pin!(lock.exclusive().acquire()), pin!(held.release()));
+    assert!(poll_times(acquire.as_mut(), 100).is_none());
+    assert!(poll_times(release.as_mut(), 100).is_none());
+    kill(pid(&server.child), Signal::CONT);
+    drop(block_on(acquire).unwrap());
+    block_on(release).unwrap();
+    is_free(&stage, "a");
+    is_free(&stage, "b");
+}
+
+#[test]
+fn a_limit_is_kept_where_the_server_stands_still() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, lock) = acquainted(&server, "a");
+    stage.stop(pid(&server.child));
+    let begun = Instant::now();
+    let limited = block_on(lock.exclusive().within(Duration::from_millis(50)).acquire());
+    assert!(matches!(limited, Err(AcquireError::TimedOut { .. })), "{limited:?}");
+    let spent = begun.elapsed();
+    assert!(spent >= Duration::from_millis(50) && spent < SOON / 2, "{spent:?}");
+    kill(pid(&server.child), Signal::CONT);
+    // What it asked for is given back when the server answers.
+    is_free(&stage, "a");
+    drop(lock.exclusive().within(SOON).blocking().unwrap());
+}
+
+/// Futures are dropped after every number of polls: with the verb unsent, on its way, and done.
+#[test]
+fn what_is_dropped_under_way_holds_nothing() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, lock) = acquainted(&server, "a");
+    let here = stage.session();
+    for polls in 0..60 {
+        {
+            let mut acquire = pin!(lock.exclusive().acquire());
+            drop(poll_times(acquire.as_mut(), polls));
+        }
+        let guard = lock.exclusive().within(SOON).blocking().unwrap();
+        {
+            let mut release = pin!(guard.release());
+            let _ = poll_times(release.as_mut(), polls);
+        }
+        drop(here.lock("a").exclusive().within(SOON).blocking().unwrap());
+    }
+}
+
+/// The same where others hold the lock: what is dropped leaves the line.
+#[test]
+fn what_is_dropped_in_line_leaves_it() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, lock) = acquainted(&server, "a");
+    let here = stage.session();
+    for polls in 0..20 {
+        let held = here.lock("a").exclusive().within(SOON).blocking().unwrap();
+        for mode in [lock.exclusive(), lock.shared()] {
+            let mut acquire = pin!(mode.acquire());
+            assert!(poll_times(acquire.as_mut(), polls).is_none());
+        }
+        held.release().blocking().unwrap();
+        drop(lock.shared().within(SOON).blocking().unwrap());
+    }
+    is_free(&stage, "a");
+}
+
+/// Tasks add to numbers that a lock each protects, beside threads of their session and others'.
+#[test]
+fn tasks_and_threads_of_both_sides_exclude_each_other() {
+    const TASKS: u64 = 16;
+    const EACH: u64 = 100;
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (there, here) = (server.session(), stage.session());
+    let sums: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+    let add = |number: u64| {
+        let sum = &sums[number as usize % sums.len()];
+        // The lock alone makes one act of the two.
+        let seen = sum.load(Ordering::Relaxed);
+        std::thread::yield_now();
+        sum.store(seen + 1, Ordering::Relaxed);
+    };
+    let name = |number: u64| format!("sum {}", number % 4);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let (session, add) = (if number % 2 == 0 { &there } else { &here }, &add);
+            scope.spawn(move || {
+                for _ in 0..EACH {
+                    let guard = session.lock(name(number)).exclusive().blocking().unwrap();
+                    add(number);
+                    drop(guard);
+                }
+            });
+        }
+        let tasks = (0..TASKS).map(|number| {
+            let (there, add) = (&there, &add);
+            async move {
+                for turn in 0..EACH {
+                    let guard = there.lock(name(number)).exclusive().await.unwrap();
+                    add(number);
+                    match turn % 2 {
+                        0 => drop(guard),
+                        _ => guard.release().await.unwrap(),
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        runtime.block_on(together(tasks));
+    });
+    let total: u64 = sums.iter().map(|sum| sum.load(Ordering::Relaxed)).sum();
+    assert_eq!(total, (TASKS + 4) * EACH);
+}
+
+/// A session that ends, or whose server does, tells those whose verbs are under way.
+#[test]
+fn the_end_of_a_server_ends_what_is_under_way() {
+    let stage = Stage::new();
+    let mut server = Serving::listening(&stage, "127.0.0.1:0", &["--lease", "1"]);
+    let (_session, lock) = acquainted(&server, "a");
+    stage.stop(pid(&server.child));
+    let mut acquire = pin!(lock.exclusive().acquire());
+    assert!(poll_times(acquire.as_mut(), 5).is_none());
+    server.kill();
+    let ended = block_on(acquire);
+    assert!(matches!(ended, Err(AcquireError::Lost { .. })), "{ended:?}");
+}

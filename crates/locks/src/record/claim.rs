@@ -316,7 +316,10 @@ impl<E: WideAtomics> Lock<E> for Claim {
         // Published before the verb: a waiter that reports too late to be told looks here then.
         site.publish_ticket(Phase::Leaving, mode, 0, grant.acquisition);
         let op = leave_lock(site, grant);
-        let old = site.masked_cas128(op, site.hint()).await?;
+        let old = match self.outside > 0 {
+            true => site.by(self).leave_telling_next(op).await?,
+            false => site.masked_cas128(op, site.hint()).await?,
+        };
         if !matched(&op, old) {
             // Others were certain that this client had died.
             site.event(Event::Superseded { lock: site.lock });

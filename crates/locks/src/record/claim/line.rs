@@ -332,17 +332,23 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
                 self.endpoint.checkpoint(&[seen.watched(), self.successor_bits(), self.signs()]);
                 continue;
             }
-            looks = self.await_release(&mut readers, seen, looks).await;
-            seen = read_word(&self).await?;
+            let woken = self.await_release(&mut readers, seen, &mut looks).await;
+            // What has changed is perhaps free. Where a look costs a round trip a writer claims it
+            // at once, and a claim in vain tells as much as a look.
+            let claims_blindly = mode == Mode::Exclusive && self.rules.outside > 0;
+            seen = match woken {
+                Woken::Changed if claims_blindly => ClaimWord::new(),
+                _ => read_word(&self).await?,
+            };
         }
     }
 
     /// Waits until the word is no more as seen, or it is time to look at it, or for those who hold
-    /// the lock, after so many looks in vain. Returns how many those are now.
-    async fn await_release(self, readers: &mut Readers, seen: ClaimWord, looks: u32) -> u32 {
+    /// the lock, after so many looks in vain.
+    async fn await_release(self, readers: &mut Readers, seen: ClaimWord, looks: &mut u32) -> Woken {
         let memory = [self.successor_bits(), self.signs(), readers.survivor()];
         self.endpoint.checkpoint(&[seen.watched(), memory[0], memory[1], memory[2]]);
-        let look_ns = look_after(looks);
+        let look_ns = look_after(*looks);
         let poll = if E::WATCHES_MEMORY { look_ns } else { Some(self.rules.poll_ns) };
         let woken = {
             let wait = Wait {
@@ -357,10 +363,11 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         };
         readers.woken(woken, poll);
         match woken {
-            Woken::Elapsed if E::WATCHES_MEMORY => looks + 1,
-            Woken::Changed => 0,
-            _ => looks,
+            Woken::Elapsed if E::WATCHES_MEMORY => *looks += 1,
+            Woken::Changed => *looks = 0,
+            _ => {}
         }
+        woken
     }
 
     /// Claims the lock for the first in line if its word still lets it. Returns what was found
@@ -383,6 +390,29 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
             pass_on(&self).await?;
         }
         Ok(Ok(Grant { count, acquisition, rank: Rank::Reader }))
+    }
+
+    /// Frees the lock by this verb and tells the waiter behind in the same chain, where each costs a
+    /// round trip. Returns the old word. A waiter that is told though the lock was not this one's
+    /// any more is in nobody's way: the word decides.
+    pub(super) async fn leave_telling_next(self, op: MaskedCas<u128>) -> Outcome<u128> {
+        sort_mail(&self);
+        let leaving = Verb::MaskedCas128 { addr: self.lock, op, hint: self.hint() };
+        let Some(behind) = self.take_behind().map(Place::from_bits) else {
+            self.endpoint.verb(leaving).await?;
+            return Ok(self.endpoint.old());
+        };
+        let first = message(Kind::First, self.lock, Place::of(&self), behind);
+        let telling = Verb::Send { to: behind.mailbox, message: first };
+        let all = self.endpoint.chain(&[leaving.into(), telling.into()]).await;
+        match all {
+            // As where it is told by itself, it looks.
+            Ok(()) | Err(Fault::MailboxFull | Fault::PeerGone) => {
+                let left = self.endpoint.link(0);
+                left.status.map(|()| left.old)
+            }
+            Err(fault) => Err(fault),
+        }
     }
 
     /// Tells the waiter that has reported to be behind this one that it is first.

@@ -23,7 +23,8 @@ use rustix::net::RecvFlags;
 use super::bell::{Interrupt, Unparker};
 use super::facts::{Facts, Granted};
 use super::greeting::{PATIENCE, greet, read_greeting};
-use super::inbox::{Done, Inbox};
+use super::inbox::{Done, Inbox, Wakes};
+use super::outgoing::{Flushed, Outgoing, flush};
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::{Envelope, Nanos};
 use crate::error::{ConnectError, Garbled};
@@ -86,15 +87,6 @@ pub(super) struct Channel {
     late: Arc<Late>,
 }
 
-#[derive(Debug)]
-struct Outgoing {
-    stream: Arc<Stream>,
-    bytes: Vec<u8>,
-    sent: usize,
-    /// How often the connection broke.
-    epoch: u32,
-}
-
 /// What was read and is not complete yet.
 #[derive(Debug)]
 struct Incoming {
@@ -134,7 +126,7 @@ impl Channel {
     ) -> io::Result<Arc<Self>> {
         prepare(stream.tcp())?;
         let stream = Arc::new(stream);
-        let outgoing = Outgoing { stream: stream.clone(), bytes: Vec::new(), sent: 0, epoch: 0 };
+        let outgoing = Outgoing::by(stream.clone());
         let channel = Arc::new(Self {
             tls,
             server,
@@ -158,7 +150,8 @@ impl Channel {
             late: Arc::default(),
         });
         // What came behind the greeting is not read again.
-        let is_sound = channel.dispatch(&mut lock(&channel.incoming), &Unparker::default());
+        let first = (&Unparker::default(), &mut Wakes::default());
+        let is_sound = channel.dispatch(&mut lock(&channel.incoming), first);
         is_sound.map_err(io::Error::other)?;
         let (weak, late) = (Arc::downgrade(&channel), Arc::clone(&channel.late));
         let thread = std::thread::Builder::new().name("farlock-tcp".to_owned());
@@ -175,7 +168,7 @@ impl Channel {
     pub(super) fn enter(&self, number: u32, inbox: &Arc<Inbox>) {
         let outgoing = lock(&self.outgoing);
         lock(&self.inboxes).insert(number, Arc::clone(inbox));
-        inbox.put(None, |state| {
+        inbox.put(|state| {
             state.epoch = outgoing.epoch;
             state.is_over = self.is_over.load(Ordering::SeqCst);
         });
@@ -234,6 +227,25 @@ impl Channel {
         outgoing.epoch
     }
 
+    /// The same of verbs, which what rides has waited for if they are signalled: they are sent
+    /// soon.
+    pub(super) fn say_verbs(&self, is_signalled: bool, fill: impl FnOnce(&mut Framing<'_>)) {
+        let mut outgoing = lock(&self.outgoing);
+        if is_signalled {
+            outgoing.riding.follows(boot_time);
+        } else {
+            outgoing.riding.begins(boot_time());
+        }
+        let mut frame = Framing::new(&mut outgoing.bytes, request::VERBS);
+        fill(&mut frame);
+        frame.end();
+    }
+
+    /// Whether what was said of an unsignalled verb may lie until signalled ones follow.
+    pub(super) fn rides(&self) -> bool {
+        lock(&self.outgoing).riding.is_likely()
+    }
+
     /// What was said is to be sent soon, also without a flush.
     pub(super) fn flush_soon(&self) {
         if !self.late.is_due.swap(true, Ordering::SeqCst) {
@@ -243,39 +255,27 @@ impl Channel {
     }
 
     fn has_unsent(&self) -> bool {
-        let outgoing = lock(&self.outgoing);
-        !outgoing.bytes.is_empty() || outgoing.stream.has_unsent()
+        lock(&self.outgoing).has_unsent()
     }
 
-    /// Sends what was said, as far as the system takes it now. Returns whether anything is left.
+    /// Sends what was said, as far as the system takes it now. Returns whether the caller is to try
+    /// again when the system takes more.
     pub(super) fn flush(&self) -> bool {
-        let mut outgoing = lock(&self.outgoing);
-        if self.is_broken() {
-            return false;
+        match flush(&self.outgoing, || self.is_broken()) {
+            Flushed::All => return false,
+            // Others may have left this to the caller.
+            Flushed::InPart | Flushed::HasMore => self.flush_soon(),
         }
-        let Outgoing { stream, bytes, sent, .. } = &mut *outgoing;
-        while *sent < bytes.len() {
-            match stream.send(&bytes[*sent..]) {
-                Ok(count) => *sent += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                Err(_) => {
-                    // The reader finds out as well, and tells all.
-                    break;
-                }
-            }
-        }
-        bytes.clear();
-        *sent = 0;
-        stream.push().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        true
     }
 
     // Receiving.
 
     /// Takes what has come, if no other thread is about to.
     pub(super) fn read_now(&self, own: &Unparker) {
+        let mut wakes = Wakes::default();
         if let Some(mut incoming) = self.try_read() {
-            self.drain(&mut incoming, own, RecvFlags::DONTWAIT);
+            self.drain(&mut incoming, (own, &mut wakes), RecvFlags::DONTWAIT);
             drop(incoming);
             self.pass_on();
         }
@@ -294,10 +294,10 @@ impl Channel {
     /// to this thread, which is to read then or to pass it on.
     fn read_or_sleep(&self, bell: &Unparker, until: Option<Nanos>) -> (bool, bool) {
         lock(&self.sleepers).push(bell.clone());
-        let mut is_next = false;
+        let (mut is_next, mut wakes) = (false, Wakes::default());
         if let Some(mut incoming) = self.try_read() {
             self.wake_no_more(bell);
-            self.read(&mut incoming, bell, until);
+            self.read(&mut incoming, (bell, &mut wakes), until);
             drop(incoming);
             self.pass_on();
         } else {
@@ -318,13 +318,14 @@ impl Channel {
             if let Some(found) = look() {
                 break found;
             }
+            let mut wakes = Wakes::default();
             if !self.flush()
                 && let Some(mut incoming) = self.try_read()
             {
                 // The last reader may have left it just before it let go.
                 let found = look();
                 if found.is_none() {
-                    self.drain(&mut incoming, bell, RecvFlags::empty());
+                    self.drain(&mut incoming, (bell, &mut wakes), RecvFlags::empty());
                 }
                 drop(incoming);
                 self.pass_on();
@@ -378,7 +379,12 @@ impl Channel {
     }
 
     /// Reads until something came, the bell rings, or a time.
-    fn read(&self, incoming: &mut Incoming, bell: &Unparker, until: Option<Nanos>) {
+    fn read(
+        &self,
+        incoming: &mut Incoming,
+        (bell, wakes): (&Unparker, &mut Wakes),
+        until: Option<Nanos>,
+    ) {
         if self.is_over() || bell.begin_reading(&self.interrupt) {
             bell.end_reading();
             return;
@@ -401,12 +407,17 @@ impl Channel {
         }
         if polled.is_ok() && stream {
             self.flush();
-            self.drain(incoming, bell, RecvFlags::DONTWAIT);
+            self.drain(incoming, (bell, wakes), RecvFlags::DONTWAIT);
         }
     }
 
     /// Takes everything that has come. Where the first of it may be waited for, `flags` say so.
-    fn drain(&self, incoming: &mut Incoming, own: &Unparker, mut flags: RecvFlags) {
+    fn drain(
+        &self,
+        incoming: &mut Incoming,
+        (own, wakes): (&Unparker, &mut Wakes),
+        mut flags: RecvFlags,
+    ) {
         loop {
             let stream = Arc::clone(&incoming.stream);
             let read = stream.receive(&mut incoming.bytes[incoming.filled..], flags);
@@ -418,7 +429,7 @@ impl Channel {
                     incoming.filled += count;
                     let has_room = incoming.filled < incoming.bytes.len();
                     let is_all = has_room && stream.takes_all_at_once();
-                    if self.dispatch(incoming, own).is_err() {
+                    if self.dispatch(incoming, (own, wakes)).is_err() {
                         return self.break_off(incoming);
                     }
                     if is_all {
@@ -433,10 +444,14 @@ impl Channel {
     }
 
     /// Leaves every frame that is complete where it belongs.
-    fn dispatch(&self, incoming: &mut Incoming, own: &Unparker) -> Result<(), Garbled> {
+    fn dispatch(
+        &self,
+        incoming: &mut Incoming,
+        (own, wakes): (&Unparker, &mut Wakes),
+    ) -> Result<(), Garbled> {
         let mut at = 0;
         while let Some((frame, length)) = next_frame(&incoming.bytes[at..incoming.filled])? {
-            self.deliver(frame, own)?;
+            self.deliver(frame, own, wakes)?;
             at += length;
         }
         incoming.bytes.copy_within(at..incoming.filled, 0);
@@ -447,7 +462,7 @@ impl Channel {
         Ok(())
     }
 
-    fn deliver(&self, frame: &[u8], own: &Unparker) -> Result<(), Garbled> {
+    fn deliver(&self, frame: &[u8], own: &Unparker, wakes: &mut Wakes) -> Result<(), Garbled> {
         let mut fields = Fields(frame);
         let kind = fields.u8()?;
         match kind {
@@ -456,7 +471,7 @@ impl Channel {
             reply::GONE => {
                 self.is_gone.store(true, Ordering::SeqCst);
                 let inboxes: Vec<_> = lock(&self.inboxes).values().cloned().collect();
-                inboxes.iter().for_each(|inbox| inbox.put(Some(own), |_| {}));
+                inboxes.iter().for_each(|inbox| inbox.bring(own, wakes, |_| {}));
                 return fields.end();
             }
             _ => {}
@@ -468,18 +483,18 @@ impl Channel {
             reply::DONE => {
                 let ticket = fields.u32()?;
                 let done = done_of(fields)?;
-                inbox.put(Some(own), |state| state.complete(ticket, done));
+                inbox.bring(own, wakes, |state| state.complete(ticket, done));
             }
             reply::WOKEN => {
                 let (key, woken) = (fields.u32()?, take_woken(&mut fields)?);
                 fields.end()?;
-                inbox.put(Some(own), |state| state.woken.push((key, woken)));
+                inbox.bring(own, wakes, |state| state.woken.push((key, woken)));
             }
             reply::MAIL => {
                 let (slot, message, envelope) = self.envelope_of(&mut fields)?;
                 fields.end()?;
                 let mut is_one_too_many = false;
-                inbox.put(Some(own), |state| {
+                inbox.bring(own, wakes, |state| {
                     if let Some(mail) = state.mail.get_mut(usize::from(slot.0)) {
                         is_one_too_many = mail.len() >= AHEAD_MAX;
                         mail.push_back((message, envelope));
@@ -491,11 +506,11 @@ impl Channel {
             }
             reply::DEAD => {
                 fields.end()?;
-                inbox.put(Some(own), |state| state.is_over = true);
+                inbox.bring(own, wakes, |state| state.is_over = true);
             }
             reply::ATTACHED | reply::ANSWER | reply::DECLINED => {
                 let answer = [&[kind], fields.0].concat();
-                inbox.put(Some(own), |state| {
+                inbox.bring(own, wakes, |state| {
                     state.is_attached |= kind == reply::ATTACHED;
                     state.answer = Some(answer);
                 });
@@ -551,7 +566,6 @@ impl Channel {
         outgoing.stream.end();
         self.is_broken.store(true, Ordering::SeqCst);
         outgoing.epoch += 1;
-        outgoing.sent = 0;
         let inboxes: Vec<_> =
             lock(&self.inboxes).iter().map(|(number, inbox)| (*number, inbox.clone())).collect();
         outgoing.bytes.clear();
@@ -572,7 +586,7 @@ impl Channel {
         self.is_over.store(true, Ordering::SeqCst);
         self.give_up();
         let inboxes: Vec<_> = lock(&self.inboxes).values().cloned().collect();
-        inboxes.iter().for_each(|inbox| inbox.put(None, |state| state.is_over = true));
+        inboxes.iter().for_each(|inbox| inbox.put(|state| state.is_over = true));
     }
 
     /// Its user goes: where there is no connection, none is waited for.
@@ -609,6 +623,7 @@ impl Channel {
     /// Goes on by this connection, under the lease that there is: the server grants a new one when
     /// it is asked for it, and if it grants shorter ones than the last server that is heeded now.
     fn go_on_by(&self, stream: Arc<Stream>, rest: &[u8], (lease, asked_at): (Granted, Nanos)) {
+        let mut wakes = Wakes::default();
         let mut incoming = lock(&self.incoming);
         let mut outgoing = lock(&self.outgoing);
         // The living are told anew.
@@ -631,13 +646,13 @@ impl Channel {
         self.valid_until.fetch_min(lease.until(asked_at), Ordering::SeqCst);
         self.is_broken.store(false, Ordering::SeqCst);
         drop(outgoing);
-        if self.dispatch(&mut incoming, &Unparker::default()).is_err() {
+        if self.dispatch(&mut incoming, (&Unparker::default(), &mut wakes)).is_err() {
             self.break_off(&mut incoming);
         }
         drop(incoming);
         self.flush();
         let inboxes: Vec<_> = lock(&self.inboxes).values().cloned().collect();
-        inboxes.iter().for_each(|inbox| inbox.put(None, |_| {}));
+        inboxes.iter().for_each(|inbox| inbox.put(|_| {}));
     }
 
     /// Asks for another lease. Returns when to ask again.

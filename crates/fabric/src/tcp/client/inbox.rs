@@ -1,6 +1,7 @@
 //! What has come for one lane, or one call, and was not asked for yet.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -69,7 +70,7 @@ impl Inbox {
 
     /// The connection broke: waits are forgotten, and messages that were not taken come again.
     pub(super) fn begin_epoch(&self, epoch: u32) {
-        self.put(None, |state| {
+        self.put(|state| {
             state.epoch = epoch;
             state.mail.iter_mut().for_each(VecDeque::clear);
         });
@@ -80,19 +81,45 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something comes. Its waiter is woken; `own` is the bell of the thread that brings it,
+    /// Something comes, and its waiter is woken.
+    pub(super) fn put(&self, arrive: impl FnOnce(&mut Arrivals)) {
+        self.arrive(arrive, &mut Wakes::default()).ring();
+    }
+
+    /// Something comes with other things. Tasks that wait for it are woken behind all of them, so
+    /// that what these do next goes together too; `own` is the bell of the thread that brings it,
     /// which does not sleep.
-    pub(super) fn put(&self, own: Option<&Unparker>, arrive: impl FnOnce(&mut Arrivals)) {
+    pub(super) fn bring(
+        &self,
+        own: &Unparker,
+        wakes: &mut Wakes,
+        arrive: impl FnOnce(&mut Arrivals),
+    ) {
+        let bell = self.arrive(arrive, wakes);
+        if !own.is(&bell) {
+            bell.ring();
+        }
+    }
+
+    fn arrive(&self, arrive: impl FnOnce(&mut Arrivals), wakes: &mut Wakes) -> Unparker {
         let mut state = self.state();
         arrive(&mut state);
         state.is_fresh = true;
-        let wakers = std::mem::take(&mut state.wakers);
-        let bell = state.bell.clone();
-        drop(state);
-        if own.is_none_or(|own| !own.is(&bell)) {
-            bell.ring();
+        wakes.0.append(&mut state.wakers);
+        state.bell.clone()
+    }
+}
+
+/// Tasks to be woken, which are when this is dropped: when no mutex is held any more, for a waker
+/// may do anything. What it does to itself harms no other.
+#[derive(Debug, Default)]
+pub(super) struct Wakes(Vec<Waker>);
+
+impl Drop for Wakes {
+    fn drop(&mut self) {
+        for waker in self.0.drain(..) {
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
-        wakers.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use super::bell::Unparker;
 use super::channel::Channel;
 use super::inbox::{Arrivals, Done, Inbox};
-use super::riding::Riding;
 use super::ticket;
 use crate::addr::{Addr, EndpointId, Slot};
 use crate::endpoint::{
@@ -60,7 +59,6 @@ pub struct TcpLane {
     has_published: Cell<bool>,
     /// Whether a completion was looked for in vain since anything was sent.
     has_looked: Cell<bool>,
-    riding: Riding,
 }
 
 /// A wait that is pending.
@@ -109,7 +107,7 @@ impl Drop for TcpKeeper {
         });
         self.channel.flush();
         self.channel.leave(self.number);
-        self.inbox.put(None, |state| state.is_over = true);
+        self.inbox.put(|state| state.is_over = true);
     }
 }
 
@@ -153,7 +151,6 @@ impl TcpLane {
             untold: Cell::new(0),
             has_published: Cell::new(false),
             has_looked: Cell::new(false),
-            riding: Riding::default(),
         }
     }
 
@@ -170,7 +167,6 @@ impl TcpLane {
         if let Some(fault) = self.refusal() {
             return Posted::Done(Err(fault));
         }
-        self.riding.follows(boot_time);
         let asked_for = if is_chain { links.len() as u8 } else { 0 };
         let ticket = self.say(links, asked_for.into(), asked_for);
         self.under_way.set(self.under_way.get() + 1);
@@ -193,7 +189,7 @@ impl TcpLane {
     fn say(&self, links: &[Link<'_>], remainder: u32, asked_for: u8) -> u32 {
         let ticket = self.next_ticket.get() | remainder;
         self.next_ticket.set(self.next_ticket.get().wrapping_add(ticket::STEP));
-        self.channel.say(request::VERBS, |frame| {
+        self.channel.say_verbs(asked_for != UNSIGNALLED, |frame| {
             frame.u32(self.number).u32(ticket).u8(asked_for);
             links.iter().for_each(|link| put_link(frame, link));
             self.inbox.state().log.post(ticket, frame);
@@ -468,12 +464,11 @@ impl Endpoint for TcpLane {
             return;
         }
         self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED);
-        if self.riding.is_likely() && may_lie {
+        if may_lie && self.channel.rides() {
             self.channel.flush_soon();
         } else {
             self.flush();
         }
-        self.riding.begins(boot_time());
     }
 
     fn old(&self) -> u128 {

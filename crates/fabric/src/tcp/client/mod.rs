@@ -9,6 +9,7 @@ mod greeting;
 mod inbox;
 mod lane;
 mod log;
+mod outgoing;
 mod remote;
 mod riding;
 mod ticket;

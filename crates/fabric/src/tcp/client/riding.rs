@@ -1,11 +1,10 @@
-//! Whether an unsignalled verb lies until the next verb of its lane, to travel with that.
+//! Whether an unsignalled verb lies until the next verb of its channel, to travel with that.
 //!
-//! Where a lane's verbs follow its unsignalled ones closely, as those of a program that takes one
-//! lock after another, each of these would cost a send and a server's wake-up of its own. So it
-//! rides, if the last ones were followed so. The first that is not followed lies until the
-//! channel's own thread sends it, some milliseconds later; after that none rides for a while.
-
-use std::cell::Cell;
+//! Where verbs follow unsignalled ones closely, as those of a program that takes one lock after
+//! another, or has many tasks that do, each of these would cost a send and a server's wake-up of
+//! its own. So it rides, if the last ones were followed so. The first that is not followed lies
+//! until the channel's own thread sends it, some milliseconds later; after that none rides for a
+//! while.
 
 use crate::endpoint::Nanos;
 
@@ -18,28 +17,30 @@ const STREAK: u8 = 8;
 /// How closely unsignalled verbs were followed by others.
 #[derive(Debug, Default)]
 pub(super) struct Riding {
-    streak: Cell<u8>,
-    /// When the last one was posted that none has followed yet; else 0.
-    posted_at: Cell<Nanos>,
+    streak: u8,
+    /// When the first one was posted that none has followed yet; else 0.
+    posted_at: Nanos,
 }
 
 impl Riding {
     /// Whether an unsignalled verb may lie until the next one.
     pub(super) fn is_likely(&self) -> bool {
-        self.streak.get() >= STREAK
+        self.streak >= STREAK
     }
 
     /// An unsignalled verb was posted.
-    pub(super) fn begins(&self, now: Nanos) {
-        self.posted_at.set(now);
+    pub(super) fn begins(&mut self, now: Nanos) {
+        if self.posted_at == 0 {
+            self.posted_at = now;
+        }
     }
 
     /// Another verb is posted.
-    pub(super) fn follows(&self, now: impl FnOnce() -> Nanos) {
-        let posted_at = self.posted_at.take();
+    pub(super) fn follows(&mut self, now: impl FnOnce() -> Nanos) {
+        let posted_at = std::mem::take(&mut self.posted_at);
         if posted_at != 0 {
             let is_close = now().saturating_sub(posted_at) < CLOSE_NS;
-            self.streak.set(if is_close { (self.streak.get() + 1).min(STREAK) } else { 0 });
+            self.streak = if is_close { (self.streak + 1).min(STREAK) } else { 0 };
         }
     }
 }
@@ -50,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_verb_rides_after_others_that_were_followed_closely() {
-        let riding = Riding::default();
+        let mut riding = Riding::default();
         let mut now = 1;
         let mut turn = |gap: Nanos| {
             let rides = riding.is_likely();

@@ -137,7 +137,7 @@ fn whatever_a_server_sends_is_understood_or_refused() {
         incoming.filled = input.len();
         let room = ROOM + 4 * input.len() as u64;
         let taken = within(room, &input, || {
-            let taken = channel.dispatch(&mut incoming, &bell);
+            let taken = channel.dispatch(&mut incoming, (&bell, &mut Wakes::default()));
             use_all_of(&channel, &lane, &calls);
             taken
         });

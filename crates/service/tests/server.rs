@@ -181,6 +181,7 @@ fn a_stopped_server_is_waited_for_no_longer_than_for_the_lock() {
         let words = [&at[..], limit, &["-E", "9", "--", "true"]].concat();
         let (status, _, said) = stage.run(&words);
         assert_eq!((status, said.contains("[server-silent]")), (9, true), "{said}");
+        assert!(said.contains(&format!("within {seconds} s")), "to the second: {said}");
         assert!(begun.elapsed() < Duration::from_secs_f64(seconds + 2.0), "{limit:?}");
     }
     kill(pid(&server.child), Signal::CONT);

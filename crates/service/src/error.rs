@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::address::AddressError;
 use crate::connection::Region;
 use crate::directory::DirectoryError;
-use crate::inspect::{self, Participant, Sort};
+use crate::inspect::{self, Life, Participant, Sort};
 use crate::text::shown;
 
 /// Why a session was not opened.
@@ -270,6 +270,19 @@ impl Holders {
             holders.retain(|holder| holder.range.as_ref().is_some_and(overlaps));
         }
         holders
+    }
+
+    /// What to do where one of them is a process of this host that is stopped: it goes on to hold
+    /// for as long as nobody has it go on.
+    pub fn hint(&self) -> Option<String> {
+        let stopped = self.list().into_iter().find(|p| p.life == Life::Stopped)?;
+        let pid = rustix::process::Pid::from_raw(stopped.pid.try_into().ok()?)?;
+        // A job is stopped as a group: its command goes on with it.
+        let group = rustix::process::getpgid(Some(pid)).ok()?.as_raw_nonzero();
+        Some(format!(
+            "process {pid} is stopped, and holds it until it goes on: `kill -CONT -{group}`, or \
+             `fg` in its shell"
+        ))
     }
 
     /// Whether this is the session that the error came from.
@@ -556,12 +569,12 @@ impl AcquireError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Busy { .. } => {
+            Self::Busy { holders, .. } => holders.hint().unwrap_or_else(|| {
                 "wait for it: without `at_once()`, or for a time with `within(..)`".to_owned()
-            }
-            Self::TimedOut { .. } => {
+            }),
+            Self::TimedOut { holders, .. } => holders.hint().unwrap_or_else(|| {
                 "give it more time with `within(..)`; `farlock ls` shows who else waits".to_owned()
-            }
+            }),
             Self::TooMany { .. } => {
                 "release a lock first, or use another region; `farlock ls` shows who holds what"
                     .to_owned()

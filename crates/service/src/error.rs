@@ -448,6 +448,10 @@ fn hint_of_tls_file(path: &std::path::Path, why: &TlsFileFault) -> String {
             let path = path.display();
             return format!("`chmod 600 {path}`; if others have read it already, make a new one");
         }
+        TlsFileFault::Expired => {
+            "move server.pem and server.key away and make new ones: `farlock tls server --host ..`"
+        }
+        TlsFileFault::NotYetValid => "see that the clock of this host is right: `date`",
         TlsFileFault::OtherKey => "the certificate and its key are made together: use both",
         TlsFileFault::Unsupported => "build it with the feature `tls`",
         _ => "make it anew with `farlock tls`",
@@ -677,6 +681,8 @@ mod tests {
             ConnectError::Tls { server: "h:1".to_owned(), why: TlsFault::Expired },
             ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Exposed { mode: 0o644 } },
             ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Unreadable(refused()) },
+            ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Expired },
+            ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::NotYetValid },
             ConnectError::Stale,
             ConnectError::ThreadFull { keepers: 2000 },
             ConnectError::System { what: "attach to the region", source: refused() },

@@ -530,6 +530,11 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
             .unwrap_or("see whether this user's limits (ulimit -a) or this host's are reached"),
         ConnectError::ThreadFull { .. } => "attach on another thread",
         ConnectError::NoBeacon { .. } => "use a C library whose robust mutexes work",
+        ConnectError::Io { path, source, .. }
+            if source.kind() == std::io::ErrorKind::AlreadyExists =>
+        {
+            return format!("{path:?} is no directory, and one is needed: use another name for it");
+        }
         ConnectError::Io { source, .. } => {
             what_is_short(source).unwrap_or("check FARLOCK_DIR and FARLOCK_STATE_DIR")
         }

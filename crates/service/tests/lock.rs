@@ -311,7 +311,20 @@ fn what_cannot_be_written_is_said() {
         ended(command.env(variable, "/proc").output().unwrap())
     };
     assert_eq!(in_proc("FARLOCK_DIR").0, 69);
-    assert_eq!(in_proc("FARLOCK_STATE_DIR").0, 0, "tokens have a floor from the clock");
+    let (status, _, said) = in_proc("FARLOCK_STATE_DIR");
+    assert_eq!(status, 0, "tokens have a floor from the clock");
+    assert!(said.contains("FARLOCK_STATE_DIR keeps nothing") && said.contains("hint: "), "{said}");
+    let (status, _, said) = stage.run(&["lock", "t", "true"]);
+    assert_eq!((status, said.as_str()), (0, ""), "nothing is said of one that can be used");
+    let file = stage.file("a file");
+    std::fs::write(&file, "").unwrap();
+    for (variable, status) in [("FARLOCK_DIR", 69), ("FARLOCK_STATE_DIR", 69)] {
+        let mut command = stage.farlock(&["lock", "t", "true"]);
+        let ended = ended(command.env(variable, &file).output().unwrap());
+        assert_eq!(ended.0, status, "{variable}: {ended:?}");
+        let lines = ended.2.lines().count();
+        assert!(ended.2.contains("is no directory") && lines == 2, "{ended:?}");
+    }
     for listing in [&["ls", "--all"][..], &["region", "list"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let (status, _, said) = ended(

@@ -253,6 +253,9 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     // What is wrong with it is said before there is a region.
     farlock::check_name(&args.name)?;
     let (words, options) = (args.words(), places.region(&args.region)?);
+    if options.server.is_none() {
+        places.heed_state_dir(&options.name);
+    }
     let job = Job::prepare(&words, &args.name)?;
     let label = words.join(OsStr::new(" "));
     let options = options.labelled(label.to_string_lossy());

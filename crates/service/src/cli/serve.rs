@@ -89,6 +89,7 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let failed = |error| Failure::system("signals cannot be awaited", error);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let options = places.options.clone().named(&args.region).labelled("farlock serve");
+    places.heed_state_dir(&args.region);
     let mut limits = ServerLimits::default();
     limits.lease = args.lease;
     limits.closed = match args.closed {

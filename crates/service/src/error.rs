@@ -186,6 +186,13 @@ pub enum LostReason {
     /// what was held by it is others' to have.
     #[error("its server was not heard of any more before the lease ended")]
     Disconnected,
+    /// This process did not run, so the server was not asked for another lease in time: it was
+    /// stopped, or its host stood still. What was held is others' to have.
+    #[error(
+        "this process did not run until its lease had ended: it was stopped, or its host stood \
+         still"
+    )]
+    SleptThrough,
     /// The fabric turned this session away.
     #[error("the fabric turned the session away")]
     Fabric(#[source] Fault),
@@ -203,12 +210,17 @@ pub enum LostReason {
 impl LostReason {
     /// How a session ends that does not find its region any more.
     pub(crate) fn without(region: &Region) -> Self {
-        if region.is_disconnected() { Self::Disconnected } else { Self::RegionGone }
+        if region.is_disconnected() { Self::disconnected(region) } else { Self::RegionGone }
     }
 
     /// What a fault means for a session in this region.
     pub(crate) fn of(region: &Region, fault: Fault) -> Self {
-        if region.is_disconnected() { Self::Disconnected } else { fault.into() }
+        if region.is_disconnected() { Self::disconnected(region) } else { fault.into() }
+    }
+
+    /// Whose fault it is that a lease has ended.
+    fn disconnected(region: &Region) -> Self {
+        if region.has_slept_through() { Self::SleptThrough } else { Self::Disconnected }
     }
 }
 

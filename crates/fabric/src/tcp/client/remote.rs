@@ -76,6 +76,12 @@ impl Remote {
         self.0.is_over()
     }
 
+    /// Whether they died because this process did not run, and so did not ask for its lease: it was
+    /// stopped, or its host stood still.
+    pub fn has_slept_through(&self) -> bool {
+        self.0.has_slept_through()
+    }
+
     /// Its user is about to go: nothing waits for another connection any more where this one
     /// breaks.
     pub fn leave(&self) {

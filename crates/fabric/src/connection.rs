@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use crate::addr::{Addr, EndpointId};
 use crate::endpoint::{Nanos, Park, WideAtomics};
 use crate::error::ConnectError;
+use crate::home::Home;
 
 /// One region of far memory, connected to. Clones are the same connection.
 pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
@@ -105,6 +106,8 @@ pub struct Peer {
     pub since: Nanos,
     /// What it was called when it attached.
     pub label: String,
+    /// Where its process lives.
+    pub home: Home,
     /// Whether its children keep it alive too.
     pub tethered: bool,
     /// Whether its own thread is dead and only children keep it alive.

@@ -323,6 +323,12 @@ pub enum TlsFileFault {
         /// Its mode.
         mode: u32,
     },
+    /// It is a server's certificate, and is over.
+    #[error("it has expired, and no client would take it")]
+    Expired,
+    /// It is a server's certificate, and begins later by this host's clock.
+    #[error("it is not valid yet by this host's clock, and no client would take it")]
+    NotYetValid,
     /// It is the key of another certificate.
     #[error("it is not the key of the certificate beside it")]
     OtherKey,

@@ -20,6 +20,7 @@ pub mod endpoint;
 pub mod error;
 #[cfg(all(test, feature = "shm", not(shuttle)))]
 mod fuzz;
+mod home;
 pub mod hook;
 mod listed;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub use endpoint::{
     SyncedClock, Ticket, Wait, WaitState, Waiting, WideAtomics, Woken, block_on,
 };
 pub use error::{ConnectError, Fault, Garbled, Malformed, TlsFault, TlsFileFault, chain};
+pub use home::Home;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub use shm::{Biased, BiasedGuard, Host, Options as HostOptions, fork_count};
 pub use verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX};

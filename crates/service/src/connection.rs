@@ -106,6 +106,11 @@ impl Region {
         matches!(self, Self::There(remote) if remote.is_over())
     }
 
+    /// Whether that is because this process did not run for too long.
+    pub(crate) fn has_slept_through(&self) -> bool {
+        matches!(self, Self::There(remote) if remote.has_slept_through())
+    }
+
     /// Its user is about to go, and waits for no server that is gone.
     pub(crate) fn leave(&self) {
         if let Self::There(remote) = self {

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::address::AddressError;
 use crate::connection::Region;
 use crate::directory::DirectoryError;
-use crate::inspect::{self, Participant, Sort};
+use crate::inspect::{self, Life, Participant, Sort};
 use crate::text::shown;
 
 /// Why a session was not opened.
@@ -186,6 +186,13 @@ pub enum LostReason {
     /// what was held by it is others' to have.
     #[error("its server was not heard of any more before the lease ended")]
     Disconnected,
+    /// This process did not run, so the server was not asked for another lease in time: it was
+    /// stopped, or its host stood still. What was held is others' to have.
+    #[error(
+        "this process did not run until its lease had ended: it was stopped, or its host stood \
+         still"
+    )]
+    SleptThrough,
     /// The fabric turned this session away.
     #[error("the fabric turned the session away")]
     Fabric(#[source] Fault),
@@ -203,12 +210,17 @@ pub enum LostReason {
 impl LostReason {
     /// How a session ends that does not find its region any more.
     pub(crate) fn without(region: &Region) -> Self {
-        if region.is_disconnected() { Self::Disconnected } else { Self::RegionGone }
+        if region.is_disconnected() { Self::disconnected(region) } else { Self::RegionGone }
     }
 
     /// What a fault means for a session in this region.
     pub(crate) fn of(region: &Region, fault: Fault) -> Self {
-        if region.is_disconnected() { Self::Disconnected } else { fault.into() }
+        if region.is_disconnected() { Self::disconnected(region) } else { fault.into() }
+    }
+
+    /// Whose fault it is that a lease has ended.
+    fn disconnected(region: &Region) -> Self {
+        if region.has_slept_through() { Self::SleptThrough } else { Self::Disconnected }
     }
 }
 
@@ -270,6 +282,19 @@ impl Holders {
             holders.retain(|holder| holder.range.as_ref().is_some_and(overlaps));
         }
         holders
+    }
+
+    /// What to do where one of them is a process of this host that is stopped: it goes on to hold
+    /// for as long as nobody has it go on.
+    pub fn hint(&self) -> Option<String> {
+        let stopped = self.list().into_iter().find(|p| p.life == Life::Stopped)?;
+        let pid = rustix::process::Pid::from_raw(stopped.pid.try_into().ok()?)?;
+        // A job is stopped as a group: its command goes on with it.
+        let group = rustix::process::getpgid(Some(pid)).ok()?.as_raw_nonzero();
+        Some(format!(
+            "process {pid} is stopped, and holds it until it goes on: `kill -CONT -{group}`, or \
+             `fg` in its shell"
+        ))
     }
 
     /// Whether this is the session that the error came from.
@@ -435,6 +460,10 @@ fn hint_of_tls_file(path: &std::path::Path, why: &TlsFileFault) -> String {
             let path = path.display();
             return format!("`chmod 600 {path}`; if others have read it already, make a new one");
         }
+        TlsFileFault::Expired => {
+            "move server.pem and server.key away and make new ones: `farlock tls server --host ..`"
+        }
+        TlsFileFault::NotYetValid => "see that the clock of this host is right: `date`",
         TlsFileFault::OtherKey => "the certificate and its key are made together: use both",
         TlsFileFault::Unsupported => "build it with the feature `tls`",
         _ => "make it anew with `farlock tls`",
@@ -513,6 +542,11 @@ pub(crate) fn hint_of(error: &ConnectError) -> String {
             .unwrap_or("see whether this user's limits (ulimit -a) or this host's are reached"),
         ConnectError::ThreadFull { .. } => "attach on another thread",
         ConnectError::NoBeacon { .. } => "use a C library whose robust mutexes work",
+        ConnectError::Io { path, source, .. }
+            if source.kind() == std::io::ErrorKind::AlreadyExists =>
+        {
+            return format!("{path:?} is no directory, and one is needed: use another name for it");
+        }
         ConnectError::Io { source, .. } => {
             what_is_short(source).unwrap_or("check FARLOCK_DIR and FARLOCK_STATE_DIR")
         }
@@ -556,12 +590,12 @@ impl AcquireError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Busy { .. } => {
+            Self::Busy { holders, .. } => holders.hint().unwrap_or_else(|| {
                 "wait for it: without `at_once()`, or for a time with `within(..)`".to_owned()
-            }
-            Self::TimedOut { .. } => {
+            }),
+            Self::TimedOut { holders, .. } => holders.hint().unwrap_or_else(|| {
                 "give it more time with `within(..)`; `farlock ls` shows who else waits".to_owned()
-            }
+            }),
             Self::TooMany { .. } => {
                 "release a lock first, or use another region; `farlock ls` shows who holds what"
                     .to_owned()
@@ -664,6 +698,8 @@ mod tests {
             ConnectError::Tls { server: "h:1".to_owned(), why: TlsFault::Expired },
             ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Exposed { mode: 0o644 } },
             ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Unreadable(refused()) },
+            ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::Expired },
+            ConnectError::TlsFile { path: "/k".into(), why: TlsFileFault::NotYetValid },
             ConnectError::Stale,
             ConnectError::ThreadFull { keepers: 2000 },
             ConnectError::System { what: "attach to the region", source: refused() },

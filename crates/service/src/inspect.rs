@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use farlock_fabric::{
-    Addr, Connection, Endpoint, EndpointId, Park, Peer, Slot, Verb, WideAtomics, block_on,
+    Addr, Connection, Endpoint, EndpointId, Home, Park, Peer, Slot, Verb, WideAtomics, block_on,
 };
 use farlock_locks::record::citron::UnitsWord;
 use farlock_locks::record::claim::ClaimWord;
@@ -60,6 +60,9 @@ pub struct Participant {
     pub(crate) endpoint: EndpointId,
     /// Its process, as that process's own namespace numbers it; 0 where it noted none.
     pub pid: u32,
+    /// The host of its process, or the host's address, where that number means another process
+    /// here, or none: on another host, in another container. `None` where it is a process here.
+    pub host: Option<String>,
     /// What it calls itself; empty where it is dead.
     pub command: String,
     /// Whether it holds the lock or awaits it.
@@ -113,6 +116,9 @@ impl Life {
 impl fmt::Display for Participant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {}", self.pid)?;
+        if let Some(host) = &self.host {
+            write!(f, " on {}", shown(host))?;
+        }
         if !self.command.is_empty() {
             write!(f, " ({})", shown(&self.command))?;
         }
@@ -367,6 +373,7 @@ fn participant<E: Endpoint>(
     Participant {
         endpoint: peer.map_or(EndpointId { index, incarnation: 0 }, |peer| peer.id),
         pid: peer.map_or(pid as u32, |peer| peer.pid),
+        host: peer.and_then(|peer| host_elsewhere(&peer.home)),
         command: peer.map(|peer| peer.label.clone()).unwrap_or_default(),
         is_holder,
         mode: record.mode,
@@ -406,6 +413,12 @@ pub(crate) fn range_in_words(range: &Range<u64>) -> String {
     }
 }
 
+/// The host of a process that is none of those that this one can see.
+fn host_elsewhere(home: &Home) -> Option<String> {
+    let name = || if home.host.is_empty() { "another host".to_owned() } else { home.host.clone() };
+    (!home.is_own()).then(name)
+}
+
 /// What the system says of the process of an endpoint, as far as its number means the same here.
 fn life_of(peer: &Peer) -> Life {
     /// Fields behind the program's name, which may hold anything: the state, flags, and the start.
@@ -414,6 +427,9 @@ fn life_of(peer: &Peer) -> Life {
     const STARTED: usize = 19;
     /// Of the flags: it is on its way out (`PF_EXITING` of the kernel).
     const EXITING: u64 = 4;
+    if !peer.home.is_own() {
+        return Life::Alive;
+    }
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", peer.pid)).unwrap_or_default();
     let Some((_, rest)) = stat.rsplit_once(") ") else { return Life::Alive };
     let fields: Vec<&str> = rest.split(' ').collect();

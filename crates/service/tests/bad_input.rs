@@ -314,7 +314,9 @@ fn hints_say_what_can_be_typed() {
 fn the_version_says_which_protocol_is_spoken() {
     let (status, said, _) = Stage::new().run(&["--version"]);
     let spoken = format!("\nprotocol {}: ", u16::from_le_bytes(wire::VERSION));
-    assert!(status == 0 && said.contains(&spoken), "{said}");
+    assert!(status == 0 && said.contains(&spoken) && said.contains("\nlayout "), "{said}");
+    let (status, said, _) = Stage::new().run(&["-V"]);
+    assert!(status == 0 && said.lines().count() == 1, "for scripts: {said}");
 }
 
 /// Variables, the line, the status and the code.

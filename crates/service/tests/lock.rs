@@ -7,7 +7,7 @@ mod stage;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use farlock::{AcquireError, Session};
@@ -25,6 +25,29 @@ fn guardian(of: &Child) -> Pid {
     let children = format!("/proc/{0}/task/{0}/children", of.id());
     let children = std::fs::read_to_string(children).unwrap();
     Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+}
+
+/// Waiting for a holder that is stopped was the advice, which may be for ever.
+#[test]
+fn how_a_stopped_holder_goes_on_is_said() {
+    let stage = Stage::new();
+    let mut hold = stage.farlock(&["lock", "a", "--", "sleep", "60"]);
+    let mut holder = hold.process_group(0).spawn().unwrap();
+    stage.until(|| stage.ls().contains(&format!("\"pid\":{},", holder.id())));
+    let try_it = |limit: &[&str]| stage.run(&[&["lock", "a"], limit, &["--", "true"]].concat());
+    assert!(try_it(&["-n"]).2.contains("hint: wait for it"));
+    stage.stop(pid(&holder));
+    for limit in [&["-n"][..], &["-w", "0.1"]] {
+        let (status, _, said) = try_it(limit);
+        let command = format!("`kill -CONT -{}`", holder.id());
+        assert!(status == 1 && said.contains(&command), "{said}");
+    }
+    // It is the command of a shell, and does what is said of it.
+    let sent = Command::new("sh").arg("-c").arg(format!("kill -CONT -{}", holder.id())).status();
+    assert!(sent.unwrap().success());
+    stage.until(|| try_it(&["-n"]).2.contains("hint: wait for it"));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
 }
 
 #[test]
@@ -288,7 +311,20 @@ fn what_cannot_be_written_is_said() {
         ended(command.env(variable, "/proc").output().unwrap())
     };
     assert_eq!(in_proc("FARLOCK_DIR").0, 69);
-    assert_eq!(in_proc("FARLOCK_STATE_DIR").0, 0, "tokens have a floor from the clock");
+    let (status, _, said) = in_proc("FARLOCK_STATE_DIR");
+    assert_eq!(status, 0, "tokens have a floor from the clock");
+    assert!(said.contains("FARLOCK_STATE_DIR keeps nothing") && said.contains("hint: "), "{said}");
+    let (status, _, said) = stage.run(&["lock", "t", "true"]);
+    assert_eq!((status, said.as_str()), (0, ""), "nothing is said of one that can be used");
+    let file = stage.file("a file");
+    std::fs::write(&file, "").unwrap();
+    for (variable, status) in [("FARLOCK_DIR", 69), ("FARLOCK_STATE_DIR", 69)] {
+        let mut command = stage.farlock(&["lock", "t", "true"]);
+        let ended = ended(command.env(variable, &file).output().unwrap());
+        assert_eq!(ended.0, status, "{variable}: {ended:?}");
+        let lines = ended.2.lines().count();
+        assert!(ended.2.contains("is no directory") && lines == 2, "{ended:?}");
+    }
     for listing in [&["ls", "--all"][..], &["region", "list"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let (status, _, said) = ended(

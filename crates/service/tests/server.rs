@@ -168,6 +168,24 @@ fn a_server_waits_for_the_last_one_to_be_gone() {
     assert!(said.contains("--listen elsewhere"), "{said}");
 }
 
+/// Its server was blamed for that, which lived and was heard by all others.
+#[test]
+fn a_client_that_was_stopped_beyond_its_lease_is_told_so() {
+    let stage = Stage::new();
+    let server =
+        Serving::listening(&stage, "127.0.0.1:0", &["--lease", "0.5", "--closed", "doubt"]);
+    let at = ["lock", "--server", &server.address, "a"];
+    let mut hold = stage.farlock(&[&at[..], &["--", "sleep", "60"]].concat());
+    let holder = hold.stderr(Stdio::piped()).spawn().unwrap();
+    let is_there = || stage.ls().contains(&format!("\"pid\":{},", holder.id()));
+    stage.until(is_there);
+    stage.stop(pid(&holder));
+    stage.until(|| !is_there());
+    kill(pid(&holder), Signal::CONT);
+    let (_, _, said) = stage::ended(holder.wait_with_output().unwrap());
+    assert!(said.contains("this process did not run until its lease had ended"), "{said}");
+}
+
 /// A limit is one for the server too.
 #[test]
 fn a_stopped_server_is_waited_for_no_longer_than_for_the_lock() {
@@ -181,6 +199,7 @@ fn a_stopped_server_is_waited_for_no_longer_than_for_the_lock() {
         let words = [&at[..], limit, &["-E", "9", "--", "true"]].concat();
         let (status, _, said) = stage.run(&words);
         assert_eq!((status, said.contains("[server-silent]")), (9, true), "{said}");
+        assert!(said.contains(&format!("within {seconds} s")), "to the second: {said}");
         assert!(begun.elapsed() < Duration::from_secs_f64(seconds + 2.0), "{limit:?}");
     }
     kill(pid(&server.child), Signal::CONT);

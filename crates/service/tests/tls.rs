@@ -269,6 +269,13 @@ fn set_days(params: &mut CertificateParams, (begin, end): (i64, i64)) {
     params.not_after = epoch + Duration::from_secs(after(end));
 }
 
+/// A server's certificate takes the place of another.
+fn replace(from: &Path, to: &Path) {
+    for name in ["server.key", "server.pem"] {
+        std::fs::rename(from.join(name), to.join(name)).unwrap();
+    }
+}
+
 fn fault(server: &Serving, dir: &Path) -> TlsFault {
     match Session::open(&by(server, dir)) {
         Err(SessionError::Connect(ConnectError::Tls { why, .. })) => why,
@@ -302,7 +309,18 @@ fn certificates_that_are_not_right_are_refused() {
         (make("d", CLIENT, CLIENT), TlsFault::NoServer, ""),
     ];
     for (dir, fault_of, code) in cases {
-        let server = serving(&stage, &dir);
+        // One that is not valid now can only have replaced another.
+        let server = match &fault_of {
+            TlsFault::Expired | TlsFault::NotYetValid => {
+                let name = format!("served-{fault_of:?}");
+                let served = maker.make(&stage, &name, SERVER, CLIENT);
+                let server = serving(&stage, &served);
+                replace(&dir, &served);
+                stage.until(|| Session::open(&by(&server, &right)).is_err());
+                server
+            }
+            _ => serving(&stage, &dir),
+        };
         assert_eq!(fault(&server, &right), fault_of);
         let said = said(&stage, &server.address, Some(&right));
         assert!(said.contains(&format!("[tls{}{code}]", if code.is_empty() { "" } else { "-" })));
@@ -323,6 +341,48 @@ fn certificates_that_are_not_right_are_refused() {
     drop(Session::open(&by(&server, &right)).unwrap().lock("a").exclusive().blocking().unwrap());
 }
 
+/// It started, and each of its clients was told that it cannot be used.
+#[test]
+fn a_server_whose_own_certificate_is_not_valid_says_so_and_does_not_start() {
+    let (stage, maker) = (Stage::new(), Maker::new());
+    for (name, days, says) in
+        [("past", (-3, -1), "it has expired"), ("future", (1, 3), "it is not valid yet")]
+    {
+        let dir = maker.make(&stage, name, Like { days, ..SERVER }, CLIENT);
+        let mut serve = stage.farlock(&["serve", "--listen", "127.0.0.1:0", "--tls"]);
+        let mut serve = serve.arg(&dir).stderr(Stdio::piped()).spawn().unwrap();
+        let (errors, mut said) = (serve.stderr.take().unwrap(), String::new());
+        BufReader::new(errors).read_line(&mut said).unwrap();
+        let _ = serve.kill();
+        serve.wait().unwrap();
+        let is_named = said.contains("server.pem") && said.contains("[tls-file]");
+        assert!(said.contains(says) && is_named, "{said}");
+    }
+}
+
+#[test]
+fn a_certificate_that_ends_soon_is_told_of_when_its_server_starts() {
+    let (stage, maker) = (Stage::new(), Maker::new());
+    for (name, days, says) in
+        [("soon", 3, Some("/server.pem expires within ")), ("later", 40, None)]
+    {
+        let dir = maker.make(&stage, name, Like { days: (-1, days), ..SERVER }, CLIENT);
+        let mut serve = stage.farlock(&["serve", "--listen", "127.0.0.1:0", "--tls"]);
+        let child = serve.arg(&dir).stderr(Stdio::piped()).spawn().unwrap();
+        let mut serve = Serving { child, address: String::new() };
+        let mut said = BufReader::new(serve.child.stderr.take().unwrap());
+        let mut lines = [String::new(), String::new()];
+        said.read_line(&mut lines[0]).unwrap();
+        assert!(lines[0].contains("is served over TLS"), "{lines:?}");
+        if says.is_none() {
+            serve.kill();
+        }
+        said.read_line(&mut lines[1]).unwrap();
+        assert_eq!(says.is_some_and(|says| lines[1].contains(says)), says.is_some(), "{lines:?}");
+        assert_eq!(lines[1].is_empty(), says.is_none(), "{lines:?}");
+    }
+}
+
 /// Clients that hold locks meanwhile hold them on.
 #[test]
 fn certificates_are_renewed_while_the_server_runs() {
@@ -333,15 +393,10 @@ fn certificates_are_renewed_while_the_server_runs() {
     let session = Session::open(&by(&server, &dir)).unwrap();
     let guard = session.lock("a").exclusive().blocking().unwrap();
     let past = maker.make(&stage, "past", Like { days: (-3, -1), ..SERVER }, CLIENT);
-    let replace = |from: &Path| {
-        for name in ["server.key", "server.pem"] {
-            std::fs::rename(from.join(name), dir.join(name)).unwrap();
-        }
-    };
-    replace(&past);
+    replace(&past, &dir);
     stage.until(|| Session::open(&by(&server, &dir)).is_err());
     assert_eq!(fault(&server, &dir), TlsFault::Expired);
-    replace(&maker.make(&stage, "new", SERVER, CLIENT));
+    replace(&maker.make(&stage, "new", SERVER, CLIENT), &dir);
     stage.until(|| Session::open(&by(&server, &dir)).is_ok());
     assert!(guard.lost_reason().is_none());
     guard.release().blocking().unwrap();

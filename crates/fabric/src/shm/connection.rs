@@ -51,6 +51,14 @@ impl Host {
         Region::check_name(name)
     }
 
+    /// See [`Region::check_state`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn check_state(options: &Options) -> Result<(), ConnectError> {
+        Region::check_state(options)
+    }
+
     /// See [`Region::list`].
     ///
     /// # Errors

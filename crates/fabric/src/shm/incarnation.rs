@@ -127,6 +127,24 @@ pub(super) fn repair(
     }
 }
 
+/// Whether a directory keeps what is drawn for region `name`, or can: else the clock has to do.
+///
+/// # Errors
+/// Why it cannot.
+pub(super) fn check(
+    state: Result<PrivateDir, ConnectError>,
+    name: &str,
+) -> Result<(), ConnectError> {
+    let state = state?;
+    if kept(&state, name)?.is_some() {
+        return Ok(());
+    }
+    // Of no region: none has a name that begins so. Others may be trying it too.
+    let tried = format!(".{name}.tried");
+    state.create_file(&tried)?;
+    state.remove_file(&tried).map(|_| ())
+}
+
 /// Whether nothing can be kept there: the disk is read only or full, the directory another user's,
 /// or none as that of users without a home. Then the clock has to do.
 fn is_out_of_reach(error: &ConnectError) -> bool {
@@ -292,6 +310,21 @@ mod tests {
         assert_eq!(drawn, Origin { incarnation: 501, first_count: 0 });
         let leftover = Origin { incarnation: 700, first_count: 7 };
         assert_eq!(draw_at(&state, Some(leftover), june(0)).incarnation, 701);
+    }
+
+    #[test]
+    fn a_directory_that_keeps_nothing_is_told_from_one_that_does() {
+        let dir = TestDir::new("check");
+        let (state, file) = (dir.path().join("state"), dir.path().join("file"));
+        let check = |path: &Path| check(PrivateDir::open(path), "a");
+        check(&state).unwrap();
+        assert_eq!(std::fs::read_dir(&state).unwrap().count(), 0, "nothing is left of the look");
+        draw_at(&state, None, june(0));
+        check(&state).unwrap();
+        std::fs::write(&file, "").unwrap();
+        for unusable in [&file, &file.join("below"), Path::new("/proc")] {
+            assert!(check(unusable).is_err(), "{unusable:?}");
+        }
     }
 
     #[test]

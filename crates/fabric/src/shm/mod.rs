@@ -102,7 +102,9 @@ pub use endpoint::{Lane, Shm, ShmEndpoint};
 pub use error::GrowError;
 pub use fork::fork_count;
 pub use keeper::{Keeper, Kept, PlaceKeeper};
-pub use layout::{BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX};
+pub use layout::{
+    BLOCK_BYTES, ENDPOINTS_MAX, REGION_BYTES_MAX, SLOTS_MAX, VERSION as LAYOUT_VERSION,
+};
 pub use mutex::{SystemGuard, SystemKind, SystemMutexes};
 pub use own_thread::OwnThread;
 pub use parking::Unparker;

@@ -4,6 +4,7 @@ use super::beacon::Beacon;
 use super::lease::LeaseLine;
 use super::primitive::{AtomicU32, AtomicU64, Ordering};
 use crate::error::Fault;
+use crate::home::{HOST_BYTES, Home};
 
 crate::word! {
     /// Who is in a place. The incarnation changes with every claim, and comes back only in a later
@@ -100,22 +101,56 @@ pub const LABEL_BYTES: usize = LABEL_WORDS * 8;
 impl Display {
     /// Stores a label, cut at a character boundary.
     pub(super) fn set_label(&self, label: &str) {
-        let ends = label.char_indices().map(|(start, c)| start + c.len_utf8());
-        let end = ends.take_while(|end| *end <= LABEL_BYTES).last().unwrap_or(0);
-        let mut bytes = [0; LABEL_BYTES];
-        bytes[..end].copy_from_slice(&label.as_bytes()[..end]);
-        for (word, chunk) in self.label.iter().zip(bytes.chunks_exact(8)) {
-            let chunk = chunk.try_into().expect("chunks of 8 bytes");
-            word.store(u64::from_le_bytes(chunk), Ordering::Relaxed);
-        }
+        store_text(&self.label, label);
     }
 
     /// The label; what is no UTF-8 is replaced, for its owner may be changing it.
     pub(super) fn label(&self) -> String {
-        let bytes: Vec<u8> =
-            self.label.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
-        String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
+        load_text(&self.label)
     }
+}
+
+/// Where the process lives that is displayed.
+#[repr(C)]
+pub(super) struct HomeDisplay {
+    id: AtomicU64,
+    /// As UTF-8, filled up with zeros.
+    host: [AtomicU64; HOST_WORDS],
+}
+
+const HOST_WORDS: usize = HOST_BYTES / 8;
+
+impl HomeDisplay {
+    /// Stores it, its host cut at a character boundary.
+    pub(super) fn write(&self, home: &Home) {
+        self.id.store(home.id, Ordering::Relaxed);
+        store_text(&self.host, &home.host);
+    }
+
+    pub(super) fn read(&self) -> Home {
+        Home { id: self.id.load(Ordering::Relaxed), host: load_text(&self.host) }
+    }
+}
+
+/// Stores as much of a text as there is room for, cut at a character boundary.
+fn store_text(words: &[AtomicU64], text: &str) {
+    let room = words.len() * 8;
+    let ends = text.char_indices().map(|(start, c)| start + c.len_utf8());
+    let end = ends.take_while(|end| *end <= room).last().unwrap_or(0);
+    let bytes = &text.as_bytes()[..end];
+    let mut chunks = bytes.chunks(8);
+    for word in words {
+        let mut filled = [0; 8];
+        let chunk = chunks.next().unwrap_or_default();
+        filled[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(filled), Ordering::Relaxed);
+    }
+}
+
+fn load_text(words: &[AtomicU64]) -> String {
+    let bytes: Vec<u8> =
+        words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+    String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
 }
 
 /// Why the gate of an endpoint is closed; 0 is open.
@@ -131,7 +166,11 @@ pub(super) struct Control {
     gate: AtomicU32,
     /// Not zero while a lane is within a verb. Only the lane stores it.
     busy: AtomicU32,
+    /// More of what `ls` shows, which fills the line: written as its owner moves in.
+    pub(super) home: HomeDisplay,
 }
+
+const _: () = assert!(size_of::<Control>() == 64);
 
 impl Control {
     /// A new owner moves in.
@@ -208,7 +247,11 @@ mod tests {
     use super::*;
 
     fn control() -> Control {
-        Control { gate: AtomicU32::new(0), busy: AtomicU32::new(0) }
+        Control {
+            gate: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
+            home: HomeDisplay { id: AtomicU64::new(0), host: Default::default() },
+        }
     }
 
     #[test]
@@ -231,6 +274,18 @@ mod tests {
         control.open(8);
         assert!(!control.close(7, false));
         assert_eq!(control.within(|| 1), Ok(1));
+    }
+
+    #[test]
+    fn a_home_is_read_as_it_was_written() {
+        let display = control().home;
+        let home = |host: &str| Home { id: 7, host: host.to_owned() };
+        for (host, read) in
+            [("web1", "web1"), (&"h".repeat(64), &*"h".repeat(HOST_BYTES)), ("", "")]
+        {
+            display.write(&home(host));
+            assert_eq!(display.read(), home(read));
+        }
     }
 
     #[test]

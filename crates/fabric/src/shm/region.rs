@@ -224,6 +224,15 @@ impl Region {
         check_name(name)
     }
 
+    /// Whether the state directory keeps what keeps tokens of the region from going back; a region
+    /// whose state directory does not is opened all the same, and the clock has to do.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn check_state(options: &Options) -> Result<(), ConnectError> {
+        incarnation::check(PrivateDir::open(&options.state_dir), &options.name)
+    }
+
     /// The names of the regions in a directory, sorted. A directory that is missing has none.
     ///
     /// # Errors

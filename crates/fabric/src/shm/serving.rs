@@ -3,12 +3,13 @@
 
 use super::endpoint::Shm;
 use super::keeper::PlaceKeeper;
-use super::place::Display;
+use super::place::{Display, Place};
 use super::primitive::Ordering;
 use super::process::Process;
 use super::region::{REGION, Region};
 use crate::addr::{Addr, EndpointId};
 use crate::endpoint::{Nanos, Wait};
+use crate::home::Home;
 
 pub(crate) use super::lease::Lease;
 pub(crate) use super::primitive::{Source, sleep, wake_all};
@@ -48,13 +49,14 @@ pub(crate) struct Owner {
     /// When it started, in clock ticks after boot; 0 where that is not known.
     pub(crate) started_ticks: u64,
     pub(crate) label: String,
+    pub(crate) home: Home,
 }
 
 impl Owner {
     /// This process, under this name.
     pub(crate) fn this(label: String) -> Self {
         let Process { pid, started_ticks } = Process::own();
-        Self { pid, started_ticks, label }
+        Self { pid, started_ticks, label, home: Home::own().clone() }
     }
 }
 
@@ -65,6 +67,7 @@ impl<K: PlaceKeeper> Shm<K> {
         display.pid.store(owner.pid, Ordering::Relaxed);
         display.started_ticks.store(owner.started_ticks, Ordering::Relaxed);
         display.set_label(&owner.label);
+        self.place().control.home.write(&owner.home);
     }
 
     /// The process that it is shown as.
@@ -82,8 +85,12 @@ impl<K: PlaceKeeper> Shm<K> {
     }
 
     fn display(&self) -> &Display {
+        &self.place().display
+    }
+
+    fn place(&self) -> &Place {
         let place = self.region.mapping().place(self.identity().index);
-        &place.expect("an endpoint has a place").display
+        place.expect("an endpoint has a place")
     }
 
     /// Whether a look would end this wait. Nothing is armed.

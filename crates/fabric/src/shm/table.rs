@@ -22,6 +22,7 @@ use super::taken;
 use crate::addr::{EndpointId, Slot};
 use crate::connection::Peer;
 use crate::error::ConnectError;
+use crate::home::Home;
 
 /// A verb takes nanoseconds; a stopped or starved thread may stay within one for ever.
 const WITHIN_A_VERB_MAX: Duration = Duration::from_millis(100);
@@ -281,6 +282,7 @@ impl Mapping {
         place.display.started_ticks.store(process.started_ticks, Ordering::Relaxed);
         place.display.since_ns.store(boot_time(), Ordering::Relaxed);
         place.display.set_label(region.label());
+        place.control.home.write(Home::own());
         place.beacon.light().map_err(|failed| ConnectError::NoBeacon { why: failed.0 })?;
         let claimed = place.identity();
         let occupied = claimed
@@ -408,6 +410,7 @@ impl Mapping {
             started_ticks: display.started_ticks.load(Ordering::Relaxed),
             since: display.since_ns.load(Ordering::Relaxed),
             label: display.label(),
+            home: place.control.home.read(),
             tethered: identity.tethered() != 0,
             orphaned: vital == Vital::Orphaned || display.orphaned.load(Ordering::Relaxed) != 0,
         };

@@ -61,7 +61,6 @@
 mod client;
 mod clock;
 mod credentials;
-mod home;
 mod server;
 mod silence;
 mod stream;
@@ -78,3 +77,4 @@ pub use client::{AtOnce, Remote, TcpEndpoint, TcpKeeper, TcpLane, Unparker as Tc
 pub use credentials::{TlsFiles, right_to};
 pub use server::{Closed, Limits, Server, Stopper};
 pub use tls::{ClientTls, ServerTls};
+pub use wire::VERSION;

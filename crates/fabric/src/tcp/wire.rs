@@ -14,7 +14,7 @@ use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MA
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farlock\x01");
 
 /// The version of what this module says. Both sides must speak the same.
-pub(super) const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Instead of the count of a chain's links: it is a single verb, of which the client is told only
 /// if it failed.
@@ -35,14 +35,15 @@ pub(super) const AHEAD_MAX: usize = 4;
 /// Peers that one wait, or one question, names at most.
 pub(super) const PEERS_MAX: usize = 256;
 
-/// Peers that one answer shows at most: with labels of the greatest length they fit in a frame.
-pub(super) const TOLD_MAX: usize = 1024;
+/// Peers that one answer shows at most: with labels and hosts of the greatest length they fit in a
+/// frame.
+pub(super) const TOLD_MAX: usize = 384;
 
 /// What a frame says that a client sends.
 pub(super) mod request {
     /// The first of a connection: magic, version, the region's name, the client's home.
     pub(in super::super) const HELLO: u8 = 1;
-    /// A new lane by this number.
+    /// A new lane by this number; its process, where that lives, and its label.
     pub(in super::super) const ATTACH: u8 = 2;
     /// The lane ends; its endpoint is dead.
     pub(in super::super) const DETACH: u8 = 3;

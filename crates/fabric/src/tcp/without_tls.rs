@@ -33,6 +33,11 @@ impl ServerTls {
         Err(unsupported(from))
     }
 
+    /// Needs the feature `tls`.
+    pub fn expires_within(&self, _time: Duration) -> bool {
+        match *self {}
+    }
+
     pub(super) fn accept(&self, _tcp: TcpStream) -> Option<Secured> {
         match *self {}
     }

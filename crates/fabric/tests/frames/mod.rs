@@ -18,7 +18,7 @@ pub(crate) fn hello(region: &str) -> Vec<u8> {
 /// From a client of this home.
 pub(crate) fn hello_from(region: &str, home: u128) -> Vec<u8> {
     let (length, home) = ((region.len() as u16).to_le_bytes(), home.to_le_bytes());
-    framed(&[&[1][..], b"farlock\x01", &[3, 0], &length, region.as_bytes(), &home].concat())
+    framed(&[&[1][..], b"farlock\x01", &[4, 0], &length, region.as_bytes(), &home].concat())
 }
 
 /// The boot of this kernel, and the namespace of this process.
@@ -28,13 +28,15 @@ pub(crate) fn own_home() -> u128 {
     boot ^ u128::from(std::fs::metadata("/proc/self/ns/pid").unwrap().ino())
 }
 
-/// A new lane by this number, of no process, without a label.
+/// A new lane by this number, of no process of no home, without a label.
 pub(crate) fn attach(lane: u32) -> Vec<u8> {
     attach_as(0, lane)
 }
 
 pub(crate) fn attach_as(pid: u32, lane: u32) -> Vec<u8> {
-    framed(&[&[2][..], &lane.to_le_bytes(), &pid.to_le_bytes(), &[0; 8], &[0; 2]].concat())
+    framed(
+        &[&[2][..], &lane.to_le_bytes(), &pid.to_le_bytes(), &[0; 8], &[0; 10], &[0; 2]].concat(),
+    )
 }
 
 /// The endpoint of a lane that was asked for: other frames come before that.

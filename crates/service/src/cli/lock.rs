@@ -253,6 +253,9 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     // What is wrong with it is said before there is a region.
     farlock::check_name(&args.name)?;
     let (words, options) = (args.words(), places.region(&args.region)?);
+    if options.server.is_none() {
+        places.heed_state_dir(&options.name);
+    }
     let job = Job::prepare(&words, &args.name)?;
     let label = words.join(OsStr::new(" "));
     let options = options.labelled(label.to_string_lossy());
@@ -270,39 +273,64 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
     }
 }
 
+/// How far the acquisition of a lock has come.
+enum Step {
+    /// The server, or the region, has answered.
+    Opened,
+    /// It is over.
+    Over(Result<(Session, Held), Failure>),
+}
+
 /// Acquires the lock. A server that does not answer is waited for no longer than for the lock.
 fn hold_in_time(args: &Args, options: RegionOptions) -> Result<(Session, Held), Failure> {
-    /// How long one that answers may take for what is no waiting.
+    /// How long one that has answered may take for what is no waiting.
     const ROUND_TRIPS: Duration = Duration::from_millis(500);
     let (Some(limit), Some(server)) = (args.limit(), options.server.clone()) else {
-        return hold(args, options);
+        return hold(args, options, || {});
     };
-    let limit = if limit.is_zero() { SERVER } else { limit.saturating_add(ROUND_TRIPS) };
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let limit = if limit.is_zero() { SERVER } else { limit };
+    let begun = Instant::now();
+    let (tell, told) = std::sync::mpsc::sync_channel(2);
     let asking = args.clone();
     let asks = move || {
         // Where nobody waits for it any more, this process is ending.
-        let _ = tell.send(hold(&asking, options));
+        let held = hold(&asking, options, || drop(tell.send(Step::Opened)));
+        let _ = tell.send(Step::Over(held));
     };
     let asked = std::thread::Builder::new().spawn(asks);
     let asked = asked.map_err(|error| Failure::from(SessionError::Thread(error)))?;
-    let Ok(answer) = told.recv_timeout(limit) else {
-        let (name, limit) = (shown(&args.name), limit.as_secs_f64());
-        let what = format!(
-            "the lock '{name}' was not granted: the server {} has not answered within {limit} s",
-            shown(&server)
-        );
-        let hint = "see whether `farlock serve` runs there, or something else, and whether it is \
-                    stopped or overloaded";
-        return Err(Failure::new(Exit::CONFLICT, "server-silent", what, hint.to_owned()));
+    let mut step = told.recv_timeout(limit);
+    if let Ok(Step::Opened) = step {
+        let limit = limit.saturating_add(ROUND_TRIPS).saturating_sub(begun.elapsed());
+        step = told.recv_timeout(limit);
+    }
+    let Ok(Step::Over(answer)) = step else {
+        return Err(silent(&args.name, &server, limit));
     };
     // Gone before there is a command: signals for that go to no thread but this one.
     let _ = asked.join();
     answer
 }
 
-/// Acquires the lock.
-fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Held), Failure> {
+/// The server has not answered in time.
+fn silent(name: &str, server: &str, limit: Duration) -> Failure {
+    let what = format!(
+        "the lock '{}' was not granted: the server {} has not answered within {} s",
+        shown(name),
+        shown(server),
+        limit.as_secs_f64()
+    );
+    let hint = "see whether `farlock serve` runs there, or something else, and whether it is \
+                stopped or overloaded";
+    Failure::new(Exit::CONFLICT, "server-silent", what, hint.to_owned())
+}
+
+/// Acquires the lock; says so when its region has answered.
+fn hold(
+    args: &Args,
+    options: RegionOptions,
+    opened: impl FnOnce(),
+) -> Result<(Session, Held), Failure> {
     let begun = Instant::now();
     let options = match args.limit() {
         None => options,
@@ -310,6 +338,7 @@ fn hold(args: &Args, options: RegionOptions) -> Result<(Session, Held), Failure>
         Some(limit) => options.within(limit),
     };
     let session = Session::open_tethered(&options)?;
+    opened();
     let guard = args.acquire(&session, begun.elapsed())?;
     // A waiter may be granted the lock of a region whose file is gone: others have another one.
     if let Some(reason) = guard.lost_reason() {

@@ -22,7 +22,9 @@ use super::report::{Exit, Failure, print, say};
 /// whose lock the next one that asks takes over; orphaned, a command whose `farlock` was killed
 /// with its guardian, and which keeps the lock until it ends; left over, with --all, a waiter that
 /// died, and is in nobody's way. FOR is empty where nobody looked at the clock: programs that need
-/// not wait for a lock do not. PID is the program's that has the lock: of commands, farlock's.
+/// not wait for a lock do not. PID is the program's that has the lock: of commands, farlock's; the
+/// column HOST, where it is there, names the host of those that are not processes here: on another
+/// host, or in another container.
 ///
 /// Exit status: 0, whether there are any or not; 64 for wrong usage, 69 if the region cannot be
 /// used, 71 if standard output cannot be written.
@@ -33,7 +35,8 @@ pub(super) struct Args {
     /// List names nobody uses, too, and waiters that died.
     #[arg(short, long)]
     all: bool,
-    /// Print one JSON object per lock; tokens are strings, for they are above 2^53.
+    /// Print one JSON object per lock; tokens are strings, for they are above 2^53, and holders and
+    /// waiters have a "host" where they are not processes here.
     #[arg(long)]
     json: bool,
 }
@@ -82,6 +85,9 @@ struct Line<'a> {
 #[derive(Serialize)]
 struct Person<'a> {
     pid: u32,
+    /// Where that is not the number of a process here: the host whose process it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
     command: &'a str,
     mode: &'static str,
     /// Of a table of ranges: the first position and the one behind the last, which is null where
@@ -117,6 +123,7 @@ impl<'a> From<&'a Participant> for Person<'a> {
     fn from(participant: &'a Participant) -> Self {
         Self {
             pid: participant.pid,
+            host: participant.host.as_deref(),
             command: &participant.command,
             mode: mode_name(participant.mode),
             range: participant
@@ -149,26 +156,36 @@ fn role(participant: &Participant) -> &'static str {
     }
 }
 
+/// Columns that are not always there: which positions, of tables of ranges; and which host.
+const RANGE: usize = 1;
+const HOST: usize = 6;
+/// The last one, which gives way to the others.
+const COMMAND: usize = 8;
+/// The cells of a row.
+type Row = [String; 9];
+
 /// The locks as a table, no wider than a terminal of so many columns, if it is for one.
 fn table(locks: &[Line<'_>], columns: Option<usize>) -> String {
     if locks.is_empty() {
         return "no lock is held or awaited\n".to_owned();
     }
-    let mut people = locks.iter().flat_map(|lock| lock.holders.iter().chain(&lock.waiters));
-    let has_ranges = people.any(|person| person.range.is_some());
-    let header = ["LOCK", "RANGE", "WHO", "MODE", "FOR", "PID", "TOKEN", "COMMAND"];
+    let has = |is_it: fn(&Person<'_>) -> bool| {
+        locks.iter().flat_map(|lock| lock.holders.iter().chain(&lock.waiters)).any(is_it)
+    };
+    let (has_ranges, has_hosts) = (has(|p| p.range.is_some()), has(|p| p.host.is_some()));
+    let is_there = |at: usize| (at != RANGE || has_ranges) && (at != HOST || has_hosts);
+    let header = ["LOCK", "RANGE", "WHO", "MODE", "FOR", "PID", "HOST", "TOKEN", "COMMAND"];
     let mut rows = vec![header.map(str::to_owned)];
     rows.extend(locks.iter().flat_map(rows_of));
     if let Some(columns) = columns {
-        let longest = name_length(&rows, has_ranges, columns);
+        let longest = name_length(&rows, is_there, columns);
         rows.iter_mut().for_each(|row| row[0] = shown_within(&row[0], longest));
     }
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
     for (number, row) in rows.into_iter().enumerate() {
-        // Which positions: a column where there are tables of ranges.
-        let cells = row.into_iter().enumerate().filter(|(at, _)| has_ranges || *at != 1);
+        let cells = row.into_iter().enumerate().filter(|(at, _)| is_there(*at));
         let cells: Vec<String> = cells.map(|(_, cell)| cell).collect();
         match number {
             0 => table.set_header(cells),
@@ -184,7 +201,7 @@ fn table(locks: &[Line<'_>], columns: Option<usize>) -> String {
 }
 
 /// The cells of a lock: a row for each of its holders and waiters, or one that says nobody.
-fn rows_of(lock: &Line<'_>) -> Vec<[String; 8]> {
+fn rows_of(lock: &Line<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     for person in lock.holders.iter().chain(&lock.waiters) {
         rows.push([
@@ -194,12 +211,13 @@ fn rows_of(lock: &Line<'_>) -> Vec<[String; 8]> {
             person.mode.to_owned(),
             person.elapsed.map(in_words).unwrap_or_default(),
             person.pid.to_string(),
+            shown_host(person),
             person.token.clone().unwrap_or_default(),
             shown(person.command),
         ]);
     }
     if rows.is_empty() {
-        let mut nobody = [const { String::new() }; 8];
+        let mut nobody = Row::default();
         (nobody[0], nobody[2]) = (shown_whole(lock.name), "nobody".to_owned());
         rows.push(nobody);
     }
@@ -208,15 +226,21 @@ fn rows_of(lock: &Line<'_>) -> Vec<[String; 8]> {
 
 /// How long a name is shown at most, so that a terminal of so many columns shows tokens as well,
 /// and as much of a third of it as it can of commands.
-fn name_length(rows: &[[String; 8]], has_ranges: bool, columns: usize) -> usize {
+fn name_length(rows: &[Row], is_there: impl Fn(usize) -> bool, columns: usize) -> usize {
     /// Names keep this at least.
     const NAME_MIN: usize = 8;
     /// Between two columns of the table, and at its edge.
     const GAP: usize = 2;
     let width = |at: usize| rows.iter().map(|row| row[at].width()).max().unwrap_or(0) + GAP;
-    let others: usize = (1..7).filter(|at| has_ranges || *at != 1).map(width).sum();
-    let command = width(7).min(columns / 3);
+    let others: usize = (1..COMMAND).filter(|at| is_there(*at)).map(width).sum();
+    let command = width(COMMAND).min(columns / 3);
     columns.saturating_sub(others + command + GAP).clamp(NAME_MIN, NAME_MIN.max(columns / 3))
+}
+
+/// The host of what is no process here, as much of it as a column has room for.
+fn shown_host(person: &Person<'_>) -> String {
+    const HOST_SHOWN_MAX: usize = 20;
+    person.host.map(|host| shown_within(&shown(host), HOST_SHOWN_MAX)).unwrap_or_default()
 }
 
 /// "10..20", "10.." up to the end; empty of a lock.
@@ -257,6 +281,7 @@ mod tests {
     fn a_table_fits_its_terminal() {
         let person = Person {
             pid: 4_194_304,
+            host: None,
             command: "a command with many words, forty of them",
             mode: "exclusive",
             range: None,
@@ -278,6 +303,7 @@ mod tests {
         let token = "5840123456789012345";
         let person = |token: Option<&str>| Person {
             pid: 12_345,
+            host: None,
             command: "sleep 60",
             mode: "exclusive",
             range: None,

@@ -45,11 +45,15 @@ struct Cli {
     command: Command,
 }
 
-/// The version, and what clients and servers have to have in common.
+/// The version, and what clients and servers, and processes of one host, have to have in common.
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    "\nprotocol 3: servers and clients of the same one understand each other"
+    "\nprotocol 4: servers and clients of the same one understand each other",
+    "\nlayout 9: processes of one host that share a region have the same one"
 );
+
+const _: () = assert!(farlock_fabric::tcp::VERSION == 4, "the version names the protocol");
+const _: () = assert!(farlock_fabric::shm::LAYOUT_VERSION == 9, "the version names the layout");
 
 /// The commands; what each is for is said by its arguments' type.
 #[derive(Debug, Subcommand)]

@@ -1,13 +1,15 @@
 //! Which region a command works on.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use farlock::{DEFAULT_REGION, RegionOptions};
+use farlock_fabric::{ConnectError, Host, HostOptions, chain};
 
-use super::report::Failure;
+use super::report::{Failure, say};
 
 /// Which region a command works on.
 #[derive(Clone, Debug, Args)]
@@ -85,6 +87,26 @@ impl Places {
             }
         };
         Ok(options.named(&region.region))
+    }
+
+    /// Says so where the directory that was named for what keeps tokens from going back keeps
+    /// nothing: the region is used all the same.
+    pub(super) fn heed_state_dir(&self, region: &str) {
+        let RegionOptions { dir, state_dir, .. } = &self.options;
+        let is_said = std::env::var_os("FARLOCK_STATE_DIR").is_some_and(|dir| !dir.is_empty());
+        if !is_said || Host::check_name(region).is_err() {
+            return;
+        }
+        match Host::check_state(&HostOptions::new(dir, state_dir, region)) {
+            Ok(()) => {}
+            // That is an error of the region, which says so.
+            Err(ConnectError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => say(format_args!(
+                "farlock: FARLOCK_STATE_DIR keeps nothing, and tokens increase by the clock alone: \
+                 {}\n   hint: name a directory of this user's own, or leave it out",
+                chain(&error)
+            )),
+        }
     }
 
     /// A region of this host, for what it alone can do.

@@ -155,10 +155,12 @@ impl From<AcquireError> for Failure {
     fn from(error: AcquireError) -> Self {
         let (code, what) = (error.code(), chain(&error));
         let hint = match &error {
-            AcquireError::Busy { .. } => "wait for it: without -n, or with -w SECONDS".to_owned(),
-            AcquireError::TimedOut { .. } => {
+            AcquireError::Busy { holders, .. } => holders
+                .hint()
+                .unwrap_or_else(|| "wait for it: without -n, or with -w SECONDS".to_owned()),
+            AcquireError::TimedOut { holders, .. } => holders.hint().unwrap_or_else(|| {
                 "wait longer, or see with `farlock ls` who else waits".to_owned()
-            }
+            }),
             AcquireError::Lost { .. } => "ask again: nothing was run".to_owned(),
             AcquireError::OtherUnit { made, .. } => {
                 format!("say `--unit {made}`, or use another name: all users of a table must agree")

@@ -11,6 +11,7 @@ use farlock::{
     Closed, DEFAULT_REGION, Server, ServerEvent, ServerLimits, SessionError, TlsFiles,
     check_address,
 };
+use farlock_fabric::tcp::ServerTls;
 use farlock_fabric::{ConnectError, chain};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -88,6 +89,7 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let failed = |error| Failure::system("signals cannot be awaited", error);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let options = places.options.clone().named(&args.region).labelled("farlock serve");
+    places.heed_state_dir(&args.region);
     let mut limits = ServerLimits::default();
     limits.lease = args.lease;
     limits.closed = match args.closed {
@@ -107,6 +109,7 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     });
     let how = if args.tls.is_some() { "over TLS " } else { "" };
     say(format_args!("farlock: region '{}' is served {how}at {address}", shown(&args.region)));
+    files.as_ref().and_then(ends_soon).into_iter().for_each(say);
     let log = Log::default();
     server.on_event(move |event| log.tell(event));
     let served = server.run();
@@ -115,6 +118,22 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let _ = waiting.join();
     served.map_err(|error| Failure::system("cannot serve any more", error))?;
     Ok(Exit::OK)
+}
+
+/// What is to be said of a certificate that will be over soon.
+fn ends_soon(files: &TlsFiles) -> Option<String> {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    const DAYS: u32 = 14;
+    // It was read a moment ago; what is wrong with it by now is said to clients.
+    let certificate = ServerTls::load(files).ok()?;
+    let days = (1..=DAYS).find(|days| certificate.expires_within(DAY * *days))?;
+    Some(format!(
+        "farlock: the certificate {} expires within {days} {}\n   hint: move server.pem and \
+         server.key away and make new ones: `farlock tls server --host ..`; this server uses them \
+         a second later",
+        shown_whole(&files.certificate.to_string_lossy()),
+        if days == 1 { "day" } else { "days" }
+    ))
 }
 
 /// What the server says of what happens: a line a second, and how many it left out.

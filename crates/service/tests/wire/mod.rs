@@ -11,7 +11,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(3);
 
 pub(crate) const MAGIC: &[u8; 8] = b"farlock\x01";
-pub(crate) const VERSION: [u8; 2] = [3, 0];
+pub(crate) const VERSION: [u8; 2] = [4, 0];
 
 /// Kinds of what clients send.
 pub(crate) const HELLO: u8 = 1;
@@ -67,7 +67,8 @@ pub(crate) fn hello(region: &str) -> Vec<u8> {
 }
 
 pub(crate) fn attach(lane: u32) -> Vec<u8> {
-    body(ATTACH, &[&lane.to_le_bytes(), &[7; 4], &[0; 8], &text(b"a label")])
+    let process = [&[7; 4][..], &[0; 8], &[5; 8], &text(b"a host")].concat();
+    body(ATTACH, &[&lane.to_le_bytes(), &process, &text(b"a label")])
 }
 
 /// A single verb of lane 0: its code and its fields.

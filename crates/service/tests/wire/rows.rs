@@ -224,7 +224,16 @@ pub(crate) const ROWS: &[Row] = &[
     (
         "a label of 60,000 bytes",
         Greeted,
-        |_| framed(&body(ATTACH, &[LANE, &[7; 4], &[0; 8], &text(&[b'x'; 60_000])])),
+        |_| framed(&body(ATTACH, &[LANE, &[7; 4], &[0; 18], &text(&[b'x'; 60_000])])),
+        Answers(ATTACHED),
+    ),
+    (
+        "a host of 60,000 bytes",
+        Greeted,
+        |_| {
+            let host = text(&[b'x'; 60_000]);
+            framed(&body(ATTACH, &[LANE, &[7; 4], &[0; 16], &host, &text(b"a label")]))
+        },
         Answers(ATTACHED),
     ),
     ("no lane's end", Greeted, |_| framed(&body(DETACH, &[&[9; 4]])), SaysNothing),

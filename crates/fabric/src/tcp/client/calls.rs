@@ -10,6 +10,7 @@ use crate::addr::EndpointId;
 use crate::connection::Peer;
 use crate::endpoint::Nanos;
 use crate::error::{ConnectError, Garbled};
+use crate::home::Home;
 use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{Fields, Framing, call, reply, request};
 
@@ -26,7 +27,9 @@ impl Channel {
     ) -> Result<EndpointId, ConnectError> {
         let owner = &self.owner;
         let epoch = self.say(request::ATTACH, |frame| {
-            frame.u32(number).u32(owner.pid).u64(owner.started_ticks).text(&owner.label);
+            frame.u32(number).u32(owner.pid).u64(owner.started_ticks);
+            put_home(frame, &owner.home);
+            frame.text(&owner.label);
         });
         let until = boot_time() + PATIENCE.as_nanos() as Nanos;
         let answer = self.answer(inbox, bell, epoch, (until, true))?;
@@ -163,6 +166,16 @@ pub(in crate::tcp) fn put_peer(frame: &mut Framing<'_>, peer: &Peer) {
     let flags = u8::from(peer.tethered) | u8::from(peer.orphaned) << 1;
     frame.id(peer.id).u32(peer.pid).u64(peer.started_ticks).u64(peer.since);
     frame.u8(flags).text(&peer.label);
+    put_home(frame, &peer.home);
+}
+
+fn put_home(frame: &mut Framing<'_>, home: &Home) {
+    frame.u64(home.id).text(&home.host);
+}
+
+/// Where a process lives.
+pub(in crate::tcp) fn take_home(fields: &mut Fields<'_>) -> Result<Home, Garbled> {
+    Ok(Home { id: fields.u64()?, host: fields.text()?.to_owned() })
 }
 
 pub(super) fn take_peers(fields: &mut Fields<'_>) -> Result<Vec<Peer>, Garbled> {
@@ -174,7 +187,7 @@ fn take_peer(fields: &mut Fields<'_>) -> Result<Peer, Garbled> {
     let id = fields.id()?;
     let (pid, started_ticks, since) = (fields.u32()?, fields.u64()?, fields.u64()?);
     let flags = fields.u8()?;
-    let label = fields.text()?.to_owned();
+    let (label, home) = (fields.text()?.to_owned(), take_home(fields)?);
     let (tethered, orphaned) = (flags & 1 != 0, flags & 2 != 0);
-    Ok(Peer { id, pid, started_ticks, since, label, tethered, orphaned })
+    Ok(Peer { id, pid, started_ticks, since, label, home, tethered, orphaned })
 }

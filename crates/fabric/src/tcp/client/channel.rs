@@ -28,9 +28,9 @@ use super::outgoing::{Flushed, Outgoing, flush};
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::{Envelope, Nanos};
 use crate::error::{ConnectError, Garbled};
+use crate::home::home_id;
 use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
-use crate::tcp::home::home_id;
 use crate::tcp::silence::keep_alive;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::ClientTls;
@@ -79,6 +79,8 @@ pub(super) struct Channel {
     lease: Mutex<Granted>,
     /// Until when its endpoints live, whatever becomes of the connection.
     valid_until: AtomicU64,
+    /// When its own thread last ran while they lived.
+    ran_at: AtomicU64,
     /// Nobody waits for another connection where this one breaks.
     is_left: AtomicBool,
     is_over: AtomicBool,
@@ -143,6 +145,7 @@ impl Channel {
             is_broken: AtomicBool::new(false),
             lease: Mutex::new(facts.lease),
             valid_until: AtomicU64::new(facts.lease.until(asked_at)),
+            ran_at: AtomicU64::new(boot_time()),
             is_left: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
@@ -191,6 +194,21 @@ impl Channel {
     /// For how long its endpoints live at least.
     pub(super) fn valid_for(&self) -> Nanos {
         self.valid_until.load(Ordering::SeqCst).saturating_sub(boot_time())
+    }
+
+    /// Its own thread runs. It does so several times in a lease, also beside a server that is
+    /// silent.
+    fn note_running(&self) {
+        if self.valid_for() > 0 {
+            self.ran_at.store(boot_time(), Ordering::SeqCst);
+        }
+    }
+
+    /// Whether its endpoints died while this process did not run.
+    pub(super) fn has_slept_through(&self) -> bool {
+        let (ran_at, ended_at) = (&self.ran_at, &self.valid_until);
+        let asleep = ended_at.load(Ordering::SeqCst).saturating_sub(ran_at.load(Ordering::SeqCst));
+        self.valid_for() == 0 && asleep > self.lease().length / 2
     }
 
     /// Whether there is no connection at the moment.
@@ -753,6 +771,7 @@ fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
         // What is said from here on is asked to be sent again.
         late.is_due.store(false, Ordering::SeqCst);
         let Some(channel) = channel.upgrade() else { return };
+        channel.note_running();
         if channel.is_over() || resumes && channel.is_left.load(Ordering::SeqCst) {
             return channel.end();
         }

@@ -4,8 +4,9 @@ use crate::addr::{Addr, RegionId};
 use crate::connection::Origin;
 use crate::endpoint::{Nanos, RECORD_WORDS};
 use crate::error::Garbled;
+use crate::home::boot_id;
 use crate::shm::REGION_BYTES_MAX;
-use crate::tcp::clock::{boot_id, boot_time};
+use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{Fields, RENEWALS};
 
 /// What the server says of the region.

@@ -17,6 +17,6 @@ mod ticket;
 pub use at_once::AtOnce;
 pub(super) use bell::Interrupt;
 pub use bell::Unparker;
-pub(super) use calls::put_peer;
+pub(super) use calls::{put_peer, take_home};
 pub use lane::{TcpEndpoint, TcpKeeper, TcpLane};
 pub use remote::Remote;

@@ -14,9 +14,9 @@ use super::lane::{TcpEndpoint, TcpKeeper, TcpLane, park, watch};
 use crate::addr::Addr;
 use crate::connection::{Connection, Origin, Peer};
 use crate::error::ConnectError;
+use crate::home::home_id;
 use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
-use crate::tcp::home::home_id;
 use crate::tcp::silence::keep_alive;
 use crate::tcp::tls::ClientTls;
 use crate::tcp::wire::{Framing, MAGIC, VERSION, reply, request, visible};
@@ -74,6 +74,12 @@ impl Remote {
     /// to be had in time.
     pub fn is_over(&self) -> bool {
         self.0.is_over()
+    }
+
+    /// Whether they died because this process did not run, and so did not ask for its lease: it was
+    /// stopped, or its host stood still.
+    pub fn has_slept_through(&self) -> bool {
+        self.0.has_slept_through()
     }
 
     /// Its user is about to go: nothing waits for another connection any more where this one

@@ -4,9 +4,9 @@ use crate::addr::Slot;
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, Posted};
 use crate::error::{ConnectError, Fault, Garbled, chain};
+use crate::home::home_id;
 use crate::shm::serving::{Before, Lease, LeasedEndpoint, Owner};
-use crate::tcp::client::put_peer;
-use crate::tcp::home::home_id;
+use crate::tcp::client::{put_peer, take_home};
 use crate::tcp::wire::{
     self, Fields, Framing, MAGIC, UNSIGNALLED, VERSION, call, put_end, reply, request, status_code,
     status_of, take_link, take_watch,
@@ -173,9 +173,11 @@ impl Executor {
         lane: u32,
         mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
-        let (pid, started_ticks, label) = (fields.u32()?, fields.u64()?, fields.text()?);
+        let (pid, started_ticks, home) = (fields.u32()?, fields.u64()?, take_home(&mut fields)?);
+        let label = fields.text()?.to_owned();
         fields.end()?;
-        let owner = Owner { pid, started_ticks, label: label.to_owned() };
+        let home = home.seen_at(|| guest.address());
+        let owner = Owner { pid, started_ticks, label, home };
         let limit = self.limits.lanes;
         let attached = if guest.seats.contains_key(&lane) {
             return Err(HangUp::Garbled);

@@ -60,6 +60,12 @@ impl Guest {
         self.region.is_some() || self.tether.is_some()
     }
 
+    /// From which address it has come, as far as this host is told.
+    pub(super) fn address(&self) -> Option<String> {
+        let address = self.stream.as_ref()?.tcp().peer_addr().ok()?;
+        Some(address.ip().to_canonical().to_string())
+    }
+
     /// Whether its connection is over, and its lease or its tethers keep what it has.
     pub(super) fn is_away(&self) -> bool {
         self.stream.is_none()

@@ -7,9 +7,10 @@ use crate::addr::EndpointId;
 use crate::connection::Connection;
 use crate::endpoint::Nanos;
 use crate::error::ConnectError;
+use crate::home::boot_id;
 use crate::shm::serving::Serving;
 use crate::shm::{Host, Region};
-use crate::tcp::clock::{boot_id, boot_time};
+use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{Framing, MAGIC, PEERS_MAX, VERSION, put_ids, reply};
 
 /// How seldom is looked whether a region's file is still there.

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 use super::TlsFiles;
 use crate::error::{ConnectError, TlsFileFault};
@@ -49,6 +50,28 @@ pub(super) fn refused(files: &TlsFiles, error: &rustls::Error) -> ConnectError {
         rustls::Error::InconsistentKeys(_) => failed(&files.key, TlsFileFault::OtherKey),
         rustls::Error::InvalidCertificate(_) => failed(&files.certificate, TlsFileFault::Damaged),
         _ => failed(&files.key, TlsFileFault::Damaged),
+    }
+}
+
+/// Whether a server's certificate is valid so long from now. What else may be wrong with it, or by
+/// whom it is certified, is for its clients to judge.
+pub(super) fn check_time(of: &TlsFiles, from_now: Duration) -> Result<(), ConnectError> {
+    let (roots, chain, _) = read(of)?;
+    let Ok(certificate) = webpki::EndEntityCert::try_from(&chain[0]) else { return Ok(()) };
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let at = UnixTime::since_unix_epoch(since_epoch + from_now);
+    let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
+    let usage = webpki::KeyUsage::server_auth();
+    let judged =
+        certificate.verify_for_usage(algorithms, &roots.roots, &chain[1..], at, usage, None, None);
+    match judged.err() {
+        Some(webpki::Error::CertExpired { .. }) => {
+            Err(failed(&of.certificate, TlsFileFault::Expired))
+        }
+        Some(webpki::Error::CertNotValidYet { .. }) => {
+            Err(failed(&of.certificate, TlsFileFault::NotYetValid))
+        }
+        _ => Ok(()),
     }
 }
 

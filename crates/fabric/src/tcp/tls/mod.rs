@@ -50,14 +50,21 @@ struct Shown {
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ServerTls {
-    /// Reads the files.
+    /// Reads the files. A certificate that is over, or not valid yet, is refused: no client would
+    /// take it.
     ///
     /// # Errors
     /// [`ConnectError::TlsFile`].
     pub fn load(from: &TlsFiles) -> Result<Self, ConnectError> {
         let (stamp, looked_at) = (files::stamp(from), Instant::now());
+        files::check_time(from, Duration::ZERO)?;
         let shown = Shown { config: Self::read(from)?, stamp, looked_at };
         Ok(Self { files: from.clone(), shown: Arc::new(Mutex::new(shown)) })
+    }
+
+    /// Whether its certificate, as the file is now, will be over after this time.
+    pub fn expires_within(&self, time: Duration) -> bool {
+        files::check_time(&self.files, time).is_err()
     }
 
     fn read(from: &TlsFiles) -> Result<Arc<ServerConfig>, ConnectError> {

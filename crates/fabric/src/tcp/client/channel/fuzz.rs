@@ -41,6 +41,7 @@ fn corpus() -> Vec<Vec<u8>> {
         started_ticks: 8,
         since: 9,
         label: "label".to_owned(),
+        home: crate::home::Home { id: 5, host: "host".to_owned() },
         tethered: true,
         orphaned: false,
     };

@@ -10,8 +10,8 @@ use super::*;
 use crate::addr::{Addr, Slot};
 use crate::endpoint::RECORD_WORDS;
 use crate::fuzz::{Fuzzer, executions, within};
+use crate::home::home_id;
 use crate::shm::{Host, Options, Region};
-use crate::tcp::home::home_id;
 use crate::tcp::wire::{
     FRAME_MAX, Fields, MAGIC, VERSION, body, call, put_ids, put_link, put_watch, request,
 };
@@ -36,7 +36,7 @@ fn hello() -> Vec<u8> {
 }
 
 fn attach(lane: u32) -> Vec<u8> {
-    body(request::ATTACH, |frame| frame.u32(lane).u32(7).u64(8).text("label"))
+    body(request::ATTACH, |frame| frame.u32(lane).u32(7).u64(8).u64(5).text("host").text("label"))
 }
 
 fn verbs(lane: u32, links: &[Link<'_>]) -> Vec<u8> {

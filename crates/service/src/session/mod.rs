@@ -294,8 +294,14 @@ enum Stage {
 #[derive(Debug)]
 struct Opening {
     under_way: UnderWay,
-    /// Wakes the task at its deadline.
-    alarm: Option<(Arc<Fate<()>>, (Instant, u64))>,
+    alarm: Option<Alarm>,
+}
+
+/// Wakes a task at its deadline.
+#[derive(Debug)]
+struct Alarm {
+    fate: Arc<Fate<()>>,
+    timer: (Instant, u64),
 }
 
 /// What a task waits for.
@@ -408,15 +414,15 @@ impl Acquire {
         let alarm = self.deadline.map(|at| {
             let fate: Arc<Fate<()>> = Arc::default();
             let timed: Arc<dyn Timed> = Arc::<Fate<()>>::clone(&fate);
-            (fate, hub.set_timer(at, timed))
+            Alarm { fate, timer: hub.set_timer(at, timed) }
         });
         self.stage = Stage::Opens(Opening { under_way, alarm });
     }
 
     fn poll_opening(&mut self, cx: &mut Context<'_>) -> Poll<Result<Came, AcquireError>> {
         let Stage::Opens(opening) = &mut self.stage else { panic!("it opens") };
-        if let Some((fate, _)) = &opening.alarm {
-            let _ = fate.poll(cx);
+        if let Some(alarm) = &opening.alarm {
+            let _ = alarm.fate.poll(cx);
         }
         let polled = opening.under_way.poll(cx);
         if polled.is_pending() && self.deadline.is_none_or(|at| Instant::now() < at) {
@@ -461,7 +467,7 @@ impl Acquire {
 
     fn stop_watching(&self) {
         let timer = match &self.stage {
-            Stage::Opens(opening) => opening.alarm.as_ref().map(|(_, timer)| *timer),
+            Stage::Opens(opening) => opening.alarm.as_ref().map(|alarm| alarm.timer),
             Stage::Waits(waiting) => waiting.timer,
             Stage::New | Stage::Tries(_) | Stage::Done => return,
         };

@@ -392,8 +392,8 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         Ok(Ok(Grant { count, acquisition, rank: Rank::Reader }))
     }
 
-    /// Frees the lock by this verb and tells the waiter behind in the same chain, where each costs a
-    /// round trip. Returns the old word. A waiter that is told though the lock was not this one's
+    /// Frees the lock by this verb and tells the waiter behind in the same chain, where each costs
+    /// a round trip. Returns the old word. A waiter that is told though the lock was not this one's
     /// any more is in nobody's way: the word decides.
     pub(super) async fn leave_telling_next(self, op: MaskedCas<u128>) -> Outcome<u128> {
         sort_mail(&self);

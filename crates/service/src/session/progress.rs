@@ -33,6 +33,10 @@ use crate::protocol::{LOCK_KIND, lock_protocol, range_protocol};
 use crate::system::keep_signals_out;
 use crate::{AcquireError, SessionError};
 
+/// How long the thread of a session by a server takes in what comes when nobody waits any more: a
+/// task that was woken posts its next verb by then, and need not wake the thread.
+const LINGER: Duration = Duration::from_millis(1);
+
 /// Places made at one time.
 const PLACES_AT_ONCE: usize = 2;
 
@@ -168,6 +172,8 @@ struct Worker {
     /// By which the thread sleeps and looks whether the region has ended.
     home: Lane,
     keepers: HashMap<u16, Keeper>,
+    /// Until when it takes in what comes by a server, also for nobody.
+    lingers_until: Option<Instant>,
     /// Dropped last: the home's.
     _keeper: Keeper,
 }
@@ -185,8 +191,8 @@ impl Worker {
         let (home, keeper) = region.lane(false)?;
         let directory = block_on(&home, Directory::open(&home, region.heap(), LOCK_KIND))?;
         let hub = Arc::new(Hub::new(region, home.id(), directory, tether == Tether::Tied));
-        let mut worker =
-            Self { hub, tether, tasks: Vec::new(), home, keepers: HashMap::new(), _keeper: keeper };
+        let (tasks, keepers, lingers_until) = (Vec::new(), HashMap::new(), None);
+        let mut worker = Self { hub, tether, tasks, home, keepers, lingers_until, _keeper: keeper };
         // Where places are few an idle session has no more than its own.
         if worker.is_tied() || !worker.hub.region.has_few_places() {
             worker.make_places(false)?;
@@ -211,7 +217,7 @@ impl Worker {
                 }
                 is_pending
             });
-            if !self.tasks.is_empty() || hub.is_watched() {
+            if !self.tasks.is_empty() || hub.is_watched() || self.lingers() {
                 self.park(head);
             }
         }
@@ -232,7 +238,11 @@ impl Worker {
             let jobs = std::mem::take(&mut inbox.jobs);
             let given_back = std::mem::take(&mut inbox.given_back);
             let orders = std::mem::take(&mut inbox.orders);
-            inbox.is_watching = !self.tasks.is_empty() || !jobs.is_empty() || hub.is_watched();
+            if hub.is_watched() && hub.region.is_far() {
+                self.lingers_until = Some(Instant::now() + LINGER);
+            }
+            let is_busy = !self.tasks.is_empty() || !jobs.is_empty();
+            inbox.is_watching = is_busy || hub.is_watched() || self.lingers();
             let is_awake = inbox.is_watching || !due.is_empty() || !orders.is_empty();
             if !is_awake && given_back.is_empty() {
                 let until = inbox.next_timer();
@@ -291,6 +301,10 @@ impl Worker {
         }
     }
 
+    fn lingers(&self) -> bool {
+        self.lingers_until.is_some_and(|until| Instant::now() < until)
+    }
+
     fn is_tied(&self) -> bool {
         self.tether == Tether::Tied
     }
@@ -343,9 +357,12 @@ impl Worker {
         if inbox.is_nudged {
             return;
         }
-        let until = inbox.next_timer();
+        let mut until = inbox.next_timer();
         inbox.sleeps_until = until;
         drop(inbox);
+        if self.tasks.is_empty() && !hub.is_watched() {
+            until = until.into_iter().chain(self.lingers_until).min();
+        }
         let left = until.map(|at| at.saturating_duration_since(Instant::now()));
         if self.watch(left) {
             return;

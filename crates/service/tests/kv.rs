@@ -419,6 +419,8 @@ fn a_dump_takes_the_place_of_a_file_and_of_nothing_else() {
     let full = stage.file("full");
     std::os::unix::fs::symlink("/dev/full", &full).unwrap();
     assert_eq!(dump(&full).0, 71);
+    let (status, _, said) = dump(stage.state_dir());
+    assert_eq!((status, said.contains("that is a directory: name a file in it")), (71, true));
     let (file, link) = (stage.file("file"), stage.file("link"));
     std::fs::write(&file, "old").unwrap();
     std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();

@@ -4,9 +4,11 @@
 
 mod stage;
 
+use std::time::Duration;
+
 use rustix::process::{Pid, Signal};
 use stage::terminal::{INTERRUPT, SUSPEND, Shell};
-use stage::{Stage, kill};
+use stage::{Stage, kill, number};
 
 /// A command that says it has begun, and then repeats two lines.
 const PARROT: &str = "sh -c 'echo begun; for i in 1 2; do read line; echo \"it is $line\"; done'";
@@ -71,6 +73,30 @@ fn a_stopped_command_keeps_the_lock_and_goes_on_in_the_foreground() {
     }
     shell.is_back(0);
     assert_held(&stage, false);
+}
+
+/// What was asked of the guardian before it was stopped again was answered when that had stopped,
+/// and was read when it went on: so `farlock` stopped itself.
+#[test]
+fn a_command_that_is_stopped_again_at_once_goes_on_in_the_foreground() {
+    let stage = Stage::new();
+    let (mut shell, file) = (Shell::new(&stage), stage.file("pid"));
+    let repeat = "echo begun; while read -r line; do echo \"it is $line\"; done";
+    shell.lock(&format!("sh -c 'echo $$ >{}; {repeat}'", file.display()));
+    let command = Pid::from_raw(number(&stage, &file) as i32).unwrap();
+    for turn in 0..100_u64 {
+        std::thread::sleep(Duration::from_micros(15_000 + turn * 100));
+        shell.types(SUSPEND);
+        // Both are said of the job.
+        shell.shows("topped");
+        shell.shows("lock t");
+        // Until then it may read what is typed for the shell.
+        stage.until(|| is_stopped(command));
+        shell.types("fg\n");
+        shell.shows("lock t");
+        shell.types(&format!("{turn}\n"));
+        shell.shows(&format!("it is {turn}"));
+    }
 }
 
 /// As pagers and editors do. Nobody but `farlock` can tell the shell.

@@ -42,8 +42,8 @@ pub(super) enum Order {
     Run(u64),
     /// Pass a signal on to the command, unless it went there by itself.
     Pass(i32),
-    /// Say whether the command is stopped.
-    Look,
+    /// Say whether the command is stopped, in answer to the question of this number.
+    Look(u64),
     /// Kill the command and all below it.
     Kill,
     /// The lock is released, or was not granted: what is left below may go on.
@@ -57,8 +57,8 @@ pub(super) enum News {
     Ended(i32),
     /// The command was stopped, or goes on.
     Stopped(bool),
-    /// The same, in answer to [`Order::Look`].
-    Asked(bool),
+    /// The same, in answer to [`Order::Look`] of this number.
+    Asked(u64, bool),
 }
 
 /// A guardian, as `farlock lock` sees it. If this process ends, however it ends, the guardian kills
@@ -249,7 +249,7 @@ impl Guarding<'_> {
             match receive(&self.line, &mut RecvAncillaryBuffer::default())? {
                 Some(Order::Leave) => break,
                 None | Some(Order::Kill) => family::end(&Strangers::default(), None, |_, _| {}),
-                Some(Order::Run(_) | Order::Pass(_) | Order::Look) => {}
+                Some(Order::Run(_) | Order::Pass(_) | Order::Look(_)) => {}
             }
         }
         Ok(())
@@ -291,7 +291,7 @@ impl Guarding<'_> {
         match receive(&self.line, &mut RecvAncillaryBuffer::default())? {
             Some(Order::Run(_)) => panic!("a command is run once"),
             Some(Order::Leave) => panic!("nobody leaves a command that runs"),
-            Some(Order::Look) => self.tell(News::Asked(running.is_stopped)),
+            Some(Order::Look(number)) => self.tell(News::Asked(number, running.is_stopped)),
             Some(Order::Pass(number)) => {
                 let bit = 1 << (number - 1);
                 if running.echoes & bit == 0

@@ -97,6 +97,8 @@ struct Running<'g> {
     received: SigSet,
     /// When the command has had its time to end.
     killed_at: Option<Instant>,
+    /// How often it was asked whether the command is stopped.
+    looks: u64,
 }
 
 impl Job {
@@ -144,8 +146,9 @@ impl Job {
             (Some(file), _) => RegionWatch::Later(file, Instant::now() + WATCHED_AFTER),
             (None, _) => RegionWatch::of_server(guard).map_err(failed)?,
         };
-        let killed_at = None;
-        let running = Running { guard, region, guardian, strangers, signals, received, killed_at };
+        let (killed_at, looks) = (None, 0);
+        let running =
+            Running { guard, region, guardian, strangers, signals, received, killed_at, looks };
         running.serve().map_err(failed)
     }
 }
@@ -305,20 +308,20 @@ impl Running<'_> {
 
     /// Hears what the guardian has to tell. Returns how the command ended, if it has.
     fn hear(&mut self) -> io::Result<Option<Ended>> {
-        /// A group that goes on does so within that time.
-        const TOGETHER: Duration = Duration::from_millis(20);
         match self.guardian.hear()? {
             Some(News::Ended(status)) => return Ok(Some(self.ended(ExitStatus::from_raw(status)))),
             Some(News::Stopped(true)) if is_in_foreground() => {
                 // Either the group was stopped, we have been too, and all of it goes on; or the
                 // command alone, and its shell must learn that from us.
-                std::thread::sleep(TOGETHER);
-                self.guardian.tell(Order::Look);
+                run_for_a_moment();
+                self.looks += 1;
+                self.guardian.tell(Order::Look(self.looks));
             }
-            Some(News::Asked(true)) => {
+            // An older answer is of before this process was stopped, and went on, itself.
+            Some(News::Asked(number, true)) if number == self.looks => {
                 let _ = kill_process(getpid(), rustix::process::Signal::STOP);
             }
-            Some(News::Stopped(_) | News::Asked(false)) => {}
+            Some(News::Stopped(_) | News::Asked(..)) => {}
             None => {
                 family::end(&self.strangers, None, |_, _| {});
                 return Ok(Some(Ended::Guardian));
@@ -335,6 +338,20 @@ impl Running<'_> {
         match Signal::try_from(number) {
             Ok(signal) if self.received.contains(signal) => Ended::Signal(signal),
             _ => Ended::Command(Exit::killed_by(number)),
+        }
+    }
+}
+
+/// Lets a group that goes on go on together: all of it does within that time. Where this process
+/// was stopped meanwhile that begins anew.
+fn run_for_a_moment() {
+    const TOGETHER: Duration = Duration::from_millis(20);
+    const TRIES: u32 = 5;
+    for _ in 0..TRIES {
+        let begun = Instant::now();
+        std::thread::sleep(TOGETHER);
+        if begun.elapsed() < TOGETHER * 2 {
+            return;
         }
     }
 }

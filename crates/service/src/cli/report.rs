@@ -103,7 +103,7 @@ fn hint_of_system(error: &io::Error) -> &'static str {
         io::ErrorKind::NotFound => "see that the path is right",
         io::ErrorKind::PermissionDenied => "`ls -l` shows whose it is, and what others may do",
         io::ErrorKind::AlreadyExists => "move it away, or choose another name",
-        io::ErrorKind::IsADirectory => "name a file: that is a directory",
+        io::ErrorKind::IsADirectory => "that is a directory: name a file in it",
         io::ErrorKind::NotADirectory => "a part of the path is no directory: see that it is right",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
         _ => "see whether limits of this user (`ulimit -a`) or of this host are reached",

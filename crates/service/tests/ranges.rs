@@ -115,6 +115,56 @@ fn disjoint_ranges_that_are_held_and_awaited_are_all_had() {
     }
 }
 
+/// Threads of two sessions, each of which holds some of its own ranges while it asks for others,
+/// whole or in parts: none overlaps another's, so nobody is refused, and nobody waits in a circle.
+#[test]
+fn holders_of_disjoint_ranges_ask_for_others_at_once() {
+    const THREADS: usize = 4;
+    let stage = Stage::new();
+    let tables = [stage.session().range("t"), stage.session().range("t")];
+    // Of one unit, of some in one leaf, of leaves, and of nodes above, beside each other.
+    let lengths = [1, 5, 64, 1, 3, 130, 700, 2, 60, 4096, 9, 20_000];
+    let mut from = 0;
+    let ranges: Vec<_> = (0..12 * THREADS)
+        .map(|number| {
+            let start = from;
+            from += lengths[(number * 5 + number / 12) % 12];
+            start..from
+        })
+        .collect();
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let (table, ranges) = (&tables[number % 2], &ranges);
+            scope.spawn(move || {
+                let mut held = std::collections::VecDeque::new();
+                for turn in 0..600 {
+                    let at = turn * 5 % 12 * THREADS + number;
+                    let range = ranges[at].clone();
+                    let request = match turn % 3 {
+                        0 => table.shared(range.clone()),
+                        _ => table.exclusive(range.clone()),
+                    };
+                    let request = match turn % 2 {
+                        0 => request.at_once(),
+                        _ => request.within(Duration::from_secs(20)),
+                    };
+                    let guard = request.blocking().unwrap();
+                    match range.end - range.start {
+                        1 => held.push_back(vec![guard]),
+                        units => {
+                            let (first, rest) = guard.split_at(range.start + units / 2).unwrap();
+                            held.push_back(vec![first, rest]);
+                        }
+                    }
+                    if held.len() > 3 {
+                        held.pop_front();
+                    }
+                }
+            });
+        }
+    });
+}
+
 /// A request that only waits has not got it: a holder of a part gets another part, as with the
 /// kernel's locks of byte ranges.
 #[test]

@@ -183,6 +183,23 @@ fn a_holder_gets_what_another_that_waits_for_it_has_taken_already() {
     }
 }
 
+/// A holder that asks for more beside one that waits for all has stalled for seconds, if that one
+/// had waited for long: it looked the seldomer whether others need what it has taken.
+#[test]
+fn however_long_another_waits_for_all_a_holder_gets_a_part_soon() {
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let first = ours.exclusive(70..80).blocking().unwrap();
+    thread::scope(|threads| {
+        let whole = threads.spawn(|| theirs.exclusive(..).blocking().map(drop));
+        // Where it looked twice as late each time, it looked after 0.63 s, 1.27 s and 2.55 s.
+        thread::sleep(Duration::from_millis(900));
+        let second = ours.exclusive(1..2).within(Duration::from_secs(1)).blocking();
+        drop((second.unwrap(), first));
+        whole.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn shared_ranges_share() {
     let stage = Stage::new();

@@ -219,9 +219,10 @@ impl Plan {
 }
 
 /// How often a client looks around that has parts of what it wants, before it gives them back for a
-/// while. It looks for the second time after some 10 ms, and each time waits twice as long.
+/// while. It looks for the second time after some 10 ms, and each time waits twice as long, or no
+/// longer than 40 ms where it looks often.
 const LOOKS_IN_VAIN: u8 = 2;
-/// How often it waits longer than the time before.
+/// How often it waits about twice as long as the time before: up to 2.5 s.
 const STEPS_BACK_MAX: u8 = 7;
 
 /// Where a request stands at its next node.
@@ -411,8 +412,15 @@ impl Course {
 
     /// Whether it is to, after it has looked around so often and found the living in its way: the
     /// later the oftener it has done so already.
-    pub(super) const fn is_to_step_back(&self, looks: u8) -> bool {
-        self.may_step_back() && looks >= LOOKS_IN_VAIN + self.steps_back
+    pub(super) const fn is_to_step_back(&self, looks: u8, often: bool) -> bool {
+        // Which takes as long: so many times 40 ms more, or so many times twice as long as before.
+        let more = if often { (1 << self.steps_back) / 2 } else { self.steps_back };
+        self.may_step_back() && looks >= LOOKS_IN_VAIN + more
+    }
+
+    /// Whether it may give back what it has, or `claims`, for others that wait for that.
+    pub(super) fn may_be_awaited(&self, claims: bool) -> bool {
+        self.may_step_back() && !self.reached(claims).0.is_empty()
     }
 
     /// Whether one that wants this may go on with what this one has: for the same units, and none

@@ -450,6 +450,25 @@ fn a_session_holds_thousands_of_ranges() {
     assert!(!is_busy(&theirs, 0..2 * MANY) && theirs.holders(..).unwrap().is_empty());
 }
 
+/// Below the node of the whole table, and below each of two that have nearly all of them.
+#[test]
+fn fifty_thousand_disjoint_ranges_are_held_at_once() {
+    const HELD: u64 = 50_000;
+    let stage = Stage::new();
+    let (ours, theirs) = (stage.session().range("t"), stage.session().range("t"));
+    let mut held: Vec<_> =
+        (0..HELD).map(|n| ours.exclusive(2 * n..2 * n + 1).blocking().unwrap()).collect();
+    let is_held = || is_busy(&theirs, 0..131_072) && is_busy(&theirs, 0..u64::MAX);
+    assert!(is_held() && is_busy(&theirs, 0..1) && is_busy(&theirs, 2 * HELD - 2..2 * HELD - 1));
+    assert!(!is_busy(&theirs, 1..2) && !is_busy(&theirs, 2 * HELD - 1..262_143));
+    held.truncate(1 << 15);
+    assert!(is_held());
+    held.truncate(1);
+    assert!(is_held());
+    drop(held);
+    assert!(!is_busy(&theirs, 0..u64::MAX) && theirs.holders(..).unwrap().is_empty());
+}
+
 /// Holds many ranges, and is killed.
 #[test]
 fn many_holds_actor() {

@@ -319,6 +319,7 @@ pub(crate) const CI: &[Step] = &[
                 "0-3+8-9,9-12+3-4 --refines --protocol citron:leaf=1:tokens=no --budget 4s \
                  --partial"
             ),
+            range!("0-1+15-16,1-15 --refines --protocol citron:leaf=1:tokens=no:refine=yes"),
             range!(
                 "0-1+5-6,4-5+1-2 --crashes 1 --tries --protocol \
                  citron-rw:leaf=4:tokens=no:exact=yes"
@@ -466,6 +467,11 @@ pub(crate) const NIGHTLY: &[Step] = &[
                  --protocol citron:leaf=2:tokens=no:exact=yes:outrun=0"
             ),
             range!("0-2,1-2,0-1 --protocol citron:leaf=2:tokens=no:outrun=1"),
+            range!("0-3+8-9,9-12+3-4 --refines --protocol citron:leaf=1:tokens=no"),
+            range!(
+                "0-1+15-16,1-15 --crashes 1 --refines \
+                 --protocol citron:leaf=1:tokens=no:refine=yes"
+            ),
             range!("0-3,1-4,0-16 --protocol citron-rw:leaf=4:tokens=no:outrun=0"),
             beside_faults!("citron"),
             many_faults!("citron"),

@@ -367,6 +367,28 @@ mod tests {
         );
     }
 
+    /// One that holds and asks for more has refined both. It deadlocked with one that holds nothing
+    /// and waits with nodes that have more than it wants: claimed above what the other holds, or
+    /// taken to the left of that.
+    #[test]
+    fn who_waits_with_some_of_its_nodes_has_nothing_beside_what_it_wants() {
+        let explored = |spec: &str, wishes: [&str; 2]| {
+            let player = subjects::player(spec).expect("a registered lock");
+            let wishes = wishes.map(|text| text.parse::<Wish>().expect("ranges"));
+            let scenario = Scenario::of_ranges(spec, 1, &wishes).expect("few parts");
+            let scenario = Scenario { refines: true, ..scenario };
+            explore(&player, &scenario, Budget::Schedules(u64::MAX), |_| {})
+        };
+        for wishes in [["0-1+15-16", "1-15"], ["7-8+0-1", "1-7"]] {
+            let split = explored("citron:leaf=1:tokens=no", wishes);
+            let stalls = |it: &Catch| it.finding.objection == Objection::Stall;
+            assert!(split.catch.as_ref().is_some_and(stalls), "{wishes:?} meet by two nodes");
+            let refined = explored("citron:leaf=1:tokens=no:refine=yes", wishes);
+            assert!(refined.catch.is_none(), "{wishes:?}: {:?}", refined.catch);
+            assert!(refined.complete, "{wishes:?}");
+        }
+    }
+
     /// The same where one dies at any verb.
     #[test]
     fn the_dead_among_ranges_are_in_nobodys_way() {

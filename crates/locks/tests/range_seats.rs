@@ -366,6 +366,39 @@ fn what_is_held_beside_what_was_wanted_is_given_up() {
     }
 }
 
+/// One whose nodes have more than it wants keeps nobody out while it waits; it goes on where a wait
+/// was dropped.
+#[test]
+fn what_a_waiter_has_is_what_it_wants() {
+    let ranges = Ranges::new("waiter");
+    let lock = ranges.lock();
+    let seat = || {
+        let kind = Shared { leaf_units: 1, refines: true, ..Shared::default() };
+        let endpoint = ranges.region.endpoint().expect("a place");
+        RangeSeat::new(endpoint, kind, farlock_locks::Options::new(1))
+    };
+    let (mut holder, mut waiter, mut other) = (seat(), seat(), seat());
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        assert!(try_now(&mut holder, lock, alone(7, 8)));
+        // By two nodes 1-8 is 0-8, and 0-4 is had before 7 is waited for.
+        assert_eq!(waiter.open(lock, Extent::new(mode, 1..8)), Ok(Opened::InLine));
+        for _ in 0..3 {
+            assert_eq!(polled_once(&waiter), None);
+            assert!(try_now(&mut other, lock, alone(0, 1)), "nobody wants it");
+            close(&mut other);
+            assert!(!try_now(&mut other, lock, alone(1, 2)), "the waiter has it");
+        }
+        close(&mut holder);
+        assert_eq!(block_on(waiter.endpoint(), waiter.wait()), Ok(true));
+        assert!(try_now(&mut other, lock, alone(0, 1)), "nobody has it");
+        close(&mut other);
+        assert!(!try_now(&mut other, lock, alone(7, 8)), "it has all");
+        close(&mut waiter);
+        assert!(try_now(&mut other, lock, Extent::from(Mode::Exclusive)));
+        close(&mut other);
+    }
+}
+
 /// Units that are held below one node, every other one.
 const HELD: u32 = 50_000;
 

@@ -507,6 +507,11 @@ impl Doubt {
         }
     }
 
+    /// Looks around again after so long at the latest.
+    pub(crate) fn trust_at_most(&mut self, most_ns: Nanos) {
+        self.trust_ns = Some(self.trust_ns.map_or(most_ns, |ns| ns.min(most_ns)));
+    }
+
     /// Takes note of what is there now.
     pub(crate) fn sees(&mut self, now: u64) {
         if std::mem::replace(&mut self.seen, now) != now {

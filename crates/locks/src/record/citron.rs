@@ -65,6 +65,9 @@ pub struct Citron<const SHARES: bool> {
     pub nodes_max: usize,
     /// Whether a range is split into as many nodes as have its units and no others, instead.
     pub is_exact: bool,
+    /// Whether a request that would wait with something in its hands gives that back, and begins
+    /// again with the nodes that have its units and no others.
+    pub refines: bool,
     /// How many levels above the lowest that it must see the owner of a node looks, and every how
     /// manyth above its own a client notifies.
     pub distance: u8,
@@ -126,6 +129,7 @@ impl<const SHARES: bool> Default for Citron<SHARES> {
             leaf_units: LEAF_UNITS_MAX,
             nodes_max: NODES,
             is_exact: false,
+            refines: false,
             distance: DISTANCE,
             exempts: true,
             keeps_turn: false,
@@ -153,6 +157,7 @@ impl<const SHARES: bool> Citron<SHARES> {
         Plan {
             tree,
             nodes_max: (!self.is_exact).then_some(self.nodes_max),
+            refines: self.refines,
             distance: self.distance,
             shares: SHARES,
             exempts: self.exempts,
@@ -301,11 +306,11 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
 
     /// `levels=COUNT` of the tree, `leaf=COUNT` units of a leaf, behind that `space=COUNT` for as
     /// many levels as so many units need, `k=COUNT` nodes at most for a range, `exact=yes` for as
-    /// many as have its units alone, `m=COUNT` levels between clients that meet; `tokens=no` where
-    /// nobody needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others that
-    /// come before a request takes units of a leaf one by one; `shelf=BLOCKS` behind the
-    /// tree, where all holds are written down;
-    /// `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
+    /// many as have its units alone, `refine=yes` for that where a request would wait with
+    /// something in its hands, `m=COUNT` levels between clients that meet; `tokens=no` where nobody
+    /// needs any; `back=COUNT` steps back of a request at most; `outrun=COUNT` others that come
+    /// before a request takes units of a leaf one by one; `shelf=BLOCKS` behind the tree, where all
+    /// holds are written down; `poll=NANOS` between two reads, `spins=COUNT`, `yields=COUNT`.
     fn option(&mut self, name: &str) -> Option<Setting<'_>> {
         match name {
             "levels" => Some(Setting::count(&mut self.levels, LEVELS_MIN..=LEVELS_MAX)),
@@ -320,6 +325,7 @@ impl<const SHARES: bool> LockKind for Citron<SHARES> {
             "leaf" => Some(Setting::count(&mut self.leaf_units, 1..=LEAF_UNITS_MAX)),
             "k" => Some(Setting::count(&mut self.nodes_max, 1..=SPLIT_MAX)),
             "exact" => Some(Setting::yes_or_no(&mut self.is_exact)),
+            "refine" => Some(Setting::yes_or_no(&mut self.refines)),
             "m" => Some(Setting::count(&mut self.distance, 1..=DISTANCE_MAX)),
             "tokens" => Some(Setting::yes_or_no(&mut self.counts)),
             "back" => Some(Setting::count(&mut self.steps_back_max, 0..=u8::MAX)),

@@ -43,6 +43,11 @@ impl Step {
         }
     }
 
+    /// Whether it waits.
+    fn waits(&self) -> bool {
+        !matches!(self, Self::Take(_)) && !matches!(self, Self::Below(wanted) if wanted.is_empty())
+    }
+
     /// A number for what an explorer has to tell apart.
     fn code(&self) -> u64 {
         match self {
@@ -78,6 +83,9 @@ impl Params {
                 }
                 step = Step::Take(None);
             }
+            if step.waits() && course.is_to_refine(matches!(step, Step::Below(_))) {
+                step = self.refine(site, course, step.stage()).await?;
+            }
             self.call_or_hush(site, course, &step).await?;
             step = match step {
                 Step::Take(_) if course.is_complete() => {
@@ -91,6 +99,23 @@ impl Params {
                 Step::Below(wanted) => self.await_below(site, course, wanted).await?,
             };
         }
+    }
+
+    /// Gives back all that a request has that would wait with it, and takes from then on what it
+    /// wants and nothing beside it: else a client may wait for it that wants none of its units, and
+    /// for which it waits.
+    async fn refine<E: WideAtomics>(
+        &self,
+        site: &Site<'_, E>,
+        course: &mut Course,
+        stage: Stage,
+    ) -> Result<Step, Fault> {
+        self.leave(site, course, stage).await?;
+        *course = course.refined();
+        course.publish(site, Stand { phase: Phase::Waiting, claims: false, ticket: None });
+        course.publish_units(site);
+        keep(site, course, Stage::Nothing);
+        Ok(Step::Take(None))
     }
 
     /// Asks newcomers at the node above that is in the way to wait until this request has been
@@ -149,7 +174,7 @@ impl Params {
         if course.is_exclusive() {
             self.read_tickets(site, &mut course, stage == Stage::Claimed).await?;
         }
-        if !course.is_for_same(wanted) {
+        if !course.serves(wanted) {
             self.leave(site, &mut course, stage).await?;
             wanted.publish_units(site);
             return Ok(Step::Take(None));
@@ -249,7 +274,9 @@ impl Params {
         };
         match way {
             Ok(way) => self.claim_next(site, course, By::Free, way).await,
-            Err(Bar::Line(_)) if !site.is_withdrawn() => self.get_in_line(site, course).await,
+            Err(Bar::Line(_)) if !site.is_withdrawn() && !course.is_to_refine(false) => {
+                self.get_in_line(site, course).await
+            }
             Err(bar) => Ok(Step::Wait(bar)),
         }
     }

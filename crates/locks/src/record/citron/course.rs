@@ -124,6 +124,8 @@ pub(super) struct Plan {
     pub(super) tree: Tree,
     /// Into how many nodes a range is split at most; `None`: into those that have its units alone.
     pub(super) nodes_max: Option<usize>,
+    /// Whether a request has no units beside those that it wants in its hands while it waits.
+    pub(super) refines: bool,
     /// From those who notify to those who look.
     pub(super) distance: u8,
     /// Whether nodes have a word for readers as well.
@@ -217,9 +219,10 @@ impl Plan {
 }
 
 /// How often a client looks around that has parts of what it wants, before it gives them back for a
-/// while. It looks for the second time after some 10 ms, and each time waits twice as long.
+/// while. It looks for the second time after some 10 ms, and each time waits twice as long, or no
+/// longer than 40 ms where it looks often.
 const LOOKS_IN_VAIN: u8 = 2;
-/// How often it waits longer than the time before.
+/// How often it waits about twice as long as the time before: up to 2.5 s.
 const STEPS_BACK_MAX: u8 = 7;
 
 /// Where a request stands at its next node.
@@ -313,6 +316,20 @@ impl Course {
         }
     }
 
+    /// One for the same units, which has nothing yet, and takes nothing beside them.
+    pub(super) fn refined(&self) -> Self {
+        let steps_back = self.steps_back;
+        Self { steps_back, ..Self::of(self.plan, self.mode, self.units(), true) }
+    }
+
+    /// Whether it is to take nothing beside what it wants before it waits with some of its nodes,
+    /// or with the next one if it has `claimed` that.
+    pub(super) fn is_to_refine(&self, claimed: bool) -> bool {
+        let has_some = claimed || self.has > 0;
+        let is_exact = || *self.nodes == *self.plan.tree.exact_cover(&self.units());
+        self.plan.refines && has_some && !self.is_part && !is_exact()
+    }
+
     /// It is an attempt.
     pub(super) fn tries(&mut self) {
         self.tries = Some(0);
@@ -395,13 +412,22 @@ impl Course {
 
     /// Whether it is to, after it has looked around so often and found the living in its way: the
     /// later the oftener it has done so already.
-    pub(super) const fn is_to_step_back(&self, looks: u8) -> bool {
-        self.may_step_back() && looks >= LOOKS_IN_VAIN + self.steps_back
+    pub(super) const fn is_to_step_back(&self, looks: u8, often: bool) -> bool {
+        // Which takes as long: so many times 40 ms more, or so many times twice as long as before.
+        let more = if often { (1 << self.steps_back) / 2 } else { self.steps_back };
+        self.may_step_back() && looks >= LOOKS_IN_VAIN + more
     }
 
-    /// Whether both want the same.
-    pub(super) fn is_for_same(&self, other: &Self) -> bool {
-        (self.units_word(), self.mode) == (other.units_word(), other.mode)
+    /// Whether it may give back what it has, or `claims`, for others that wait for that.
+    pub(super) fn may_be_awaited(&self, claims: bool) -> bool {
+        self.may_step_back() && !self.reached(claims).0.is_empty()
+    }
+
+    /// Whether one that wants this may go on with what this one has: for the same units, and none
+    /// beside them if it is to have none.
+    pub(super) fn serves(&self, wanted: &Self) -> bool {
+        let is_same = (self.units, self.mode) == (wanted.units, wanted.mode);
+        is_same && (self.is_part || !wanted.is_part)
     }
 
     /// It has all of them, by tickets of which these are the first.

@@ -23,6 +23,13 @@ const LINE_MAX: u16 = 8;
 /// that nobody makes use of: who has called may be stopped.
 const LOOKS_AT_CALL: u8 = 4;
 
+/// How long a waiter that has what others may wait for trusts those in its way at most, in
+/// nanoseconds: so long it may keep one waiting that holds what it waits for itself.
+const TRUST_NS_MAX: Nanos = 40_000_000;
+
+/// Where there are more places than so many, a look costs too much to be made that often.
+const PLACES_FEW: usize = 256;
+
 /// What a client must know besides what it wants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Params {
@@ -213,12 +220,14 @@ struct Tally {
     in_vain: u8,
     /// How often it found a call of which nobody makes use.
     unused: u8,
+    /// Whether it looks around again before long, each time.
+    looks_often: bool,
 }
 
 impl Tally {
     /// Those that have the bits at its first look have not come since.
     fn of(course: &Course) -> Self {
-        Self { taken: 0, outrun: course.outrun, in_vain: 0, unused: 0 }
+        Self { taken: 0, outrun: course.outrun, in_vain: 0, unused: 0, looks_often: false }
     }
 
     /// The word is as `seen` now.
@@ -357,6 +366,7 @@ impl Params {
                     Found::Living(living, is_awaited) if are_sure(&living) => {
                         tally.in_vain += u8::from(is_awaited && course.may_step_back());
                         tally.unused += u8::from(until.is_unused_call(half, seen));
+                        tally.looks_often = looks_often(site, course, stand, &mut doubt);
                     }
                     Found::Living(..) => {}
                     Found::Apart => return Ok(Met::Apart),
@@ -367,7 +377,7 @@ impl Params {
             if tally.outrun > self.plan.outrun_max {
                 return Ok(Met::Outrun);
             }
-            if course.is_to_step_back(tally.in_vain) {
+            if course.is_to_step_back(tally.in_vain, tally.looks_often) {
                 return Ok(Met::Stuck);
             }
             if tally.unused == LOOKS_AT_CALL {
@@ -495,6 +505,22 @@ impl Params {
         }
         Ok(Found::Mended)
     }
+}
+
+/// Has a waiter look around before long that has what others may wait for, where that costs little.
+/// Whether it does.
+fn looks_often<E: WideAtomics>(
+    site: &Site<'_, E>,
+    course: &Course,
+    stand: Stand,
+    doubt: &mut Doubt,
+) -> bool {
+    let has_few_places = || site.endpoint.occupied().nth(PLACES_FEW).is_none();
+    let is_often = course.may_be_awaited(stand.claims) && has_few_places();
+    if is_often {
+        doubt.trust_at_most(TRUST_NS_MAX);
+    }
+    is_often
 }
 
 /// Whether all of these read alone.

@@ -109,7 +109,7 @@ fn a_holder_elsewhere_is_shown_with_its_host() {
         let (_, table, _) = stage.run(&[&["ls"], at].concat());
         assert!(table.contains(" HOST ") && table.contains(" web1 "), "{table}");
         for (lock, says) in [("far", " on web1 ("), ("near", " on box2 ("), ("here", " (sh -c")] {
-            for limit in [&["-n"][..], &["-w", "0.1"]] {
+            for limit in [&["-n"][..], &["-w", "1"]] {
                 let tried = stage.run(&[&["lock", lock], at, limit, &["--", "true"]].concat());
                 assert_eq!(tried.0, 1, "{tried:?}");
                 assert!(tried.2.contains(says), "{says}: {}", tried.2);

@@ -285,8 +285,12 @@ impl Holders {
     }
 
     /// What to do where one of them is a process of this host that is stopped: it goes on to hold
-    /// for as long as nobody has it go on.
+    /// for as long as nobody has it go on. By a server none is looked for: each look takes many
+    /// round trips.
     pub fn hint(&self) -> Option<String> {
+        if self.region.is_far() {
+            return None;
+        }
         let stopped = self.list().into_iter().find(|p| p.life == Life::Stopped)?;
         let pid = rustix::process::Pid::from_raw(stopped.pid.try_into().ok()?)?;
         // A job is stopped as a group: its command goes on with it.

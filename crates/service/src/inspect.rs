@@ -27,6 +27,11 @@ use crate::text::{in_words, shown};
 /// [`farlock_locks::slot`]: a dead endpoint's display is gone, its records are not.
 pub(crate) const PID: usize = 4;
 
+/// What [`PID`] says of this process: its number, and above that what tells its home from others.
+pub(crate) fn own_process() -> u64 {
+    u64::from(std::process::id()) | Home::own().id << 32
+}
+
 /// The word of a holder's record in which its session notes its waiters behind the hold, which
 /// have no record: see [`company`].
 pub(crate) const COMPANY: usize = 7;
@@ -373,7 +378,10 @@ fn participant<E: Endpoint>(
     Participant {
         endpoint: peer.map_or(EndpointId { index, incarnation: 0 }, |peer| peer.id),
         pid: peer.map_or(pid as u32, |peer| peer.pid),
-        host: peer.and_then(|peer| host_elsewhere(&peer.home)),
+        host: match peer {
+            Some(peer) => host_elsewhere(&peer.home),
+            None => host_of_the_dead(pid),
+        },
         command: peer.map(|peer| peer.label.clone()).unwrap_or_default(),
         is_holder,
         mode: record.mode,
@@ -413,9 +421,17 @@ pub(crate) fn range_in_words(range: &Range<u64>) -> String {
     }
 }
 
+/// A host of which nothing is known but that it is none where this process could see it.
+const ANOTHER: &str = "another host";
+
+/// The same of a dead one that noted this as its process: which host it was is not known any more.
+fn host_of_the_dead(noted: u64) -> Option<String> {
+    (noted != 0 && noted >> 32 != own_process() >> 32).then(|| ANOTHER.to_owned())
+}
+
 /// The host of a process that is none of those that this one can see.
 fn host_elsewhere(home: &Home) -> Option<String> {
-    let name = || if home.host.is_empty() { "another host".to_owned() } else { home.host.clone() };
+    let name = || if home.host.is_empty() { ANOTHER.to_owned() } else { home.host.clone() };
     (!home.is_own()).then(name)
 }
 
@@ -460,4 +476,16 @@ fn is_being_killed(pid: u32) -> bool {
 /// The holders among all at a lock.
 pub(crate) fn holders(participants: Vec<Participant>) -> Vec<Participant> {
     participants.into_iter().filter(|p| p.is_holder).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_process_elsewhere_is_told_from_one_here() {
+        assert_eq!(host_of_the_dead(own_process()), None);
+        assert_eq!(host_of_the_dead(0), None, "it noted none");
+        assert_eq!(host_of_the_dead(own_process() ^ 1 << 32).as_deref(), Some(ANOTHER));
+    }
 }

@@ -53,7 +53,7 @@ pub(super) type RangePlace = Place<RangeProtocol>;
 impl<L: Kind> Place<L> {
     pub(super) fn new(lane: Lane, kind: L, origin: Origin, tether: Option<OwnedFd>) -> Self {
         let seat = Seat::new(lane, kind, Options::from(origin));
-        seat.endpoint().publish(seat.slot(), inspect::PID, std::process::id().into());
+        seat.endpoint().publish(seat.slot(), inspect::PID, inspect::own_process());
         Self { seat, since: Cell::new(0), company: Cell::new(0), tether }
     }
 

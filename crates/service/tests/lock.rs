@@ -27,6 +27,21 @@ fn guardian(of: &Child) -> Pid {
     Pid::from_raw(children.trim().parse().unwrap()).unwrap()
 }
 
+/// Those that look found places of their own by giving up those of the dead: a holder that had died
+/// was shown for a few looks, and then the lock as if nobody had it.
+#[test]
+fn a_dead_holder_is_shown_however_often_it_is_looked_at() {
+    let stage = Stage::new();
+    let mut holder = stage.hold("a", "sleep 60");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    stage.until(|| stage.ls().contains("\"state\":\"dead\""));
+    for look in 0..30 {
+        assert!(stage.ls().contains("\"state\":\"dead\""), "look {look}: {}", stage.ls());
+    }
+    assert_eq!(stage.run(&["lock", "-n", "a", "true"]).0, 0);
+}
+
 /// Waiting for a holder that is stopped was the advice, which may be for ever.
 #[test]
 fn how_a_stopped_holder_goes_on_is_said() {

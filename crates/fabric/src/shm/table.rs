@@ -82,13 +82,17 @@ impl Region {
             false => (1, capacity.endpoints),
             true => (capacity.endpoints + 1, capacity.places()),
         };
-        mapping.sweep_a_full_word().map_err(io)?;
+        // Who only reads leaves what the dead have left as it is: others are to see it.
+        if !self.is_read_only() {
+            mapping.sweep_a_full_word().map_err(io)?;
+        }
+        let words = taken::word_of(first)..taken::words_of(last);
         for looks in 0..3 {
             if looks == 2 && !mapping.begin_lap(first, last) {
                 break;
             }
             if looks > 0 {
-                (0..taken::words_of(last)).try_for_each(|w| mapping.sweep(w)).map_err(io)?;
+                words.clone().try_for_each(|word| mapping.sweep(word)).map_err(io)?;
             }
             let mut next = mapping.taken().first_clear_from(first, last);
             while let Some(index) = next {

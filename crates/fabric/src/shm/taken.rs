@@ -33,6 +33,11 @@ fn bit_of(index: u16) -> (usize, u64) {
     (usize::from(number / WORD_BITS), 1 << (number % WORD_BITS))
 }
 
+/// The word in which the bit of this place is.
+pub(super) fn word_of(index: u16) -> usize {
+    bit_of(index).0
+}
+
 /// How many words a table of so many places has.
 pub(super) fn words_of(endpoints: u16) -> usize {
     usize::from(endpoints.div_ceil(WORD_BITS))

@@ -188,3 +188,39 @@ fn the_end_of_a_server_ends_what_is_under_way() {
     let ended = block_on(acquire);
     assert!(matches!(ended, Err(AcquireError::Lost { .. })), "{ended:?}");
 }
+
+/// Hundredths of a second for which a process has had a processor.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    rest.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// A holder that would be told of its loss, a waiter in line, and commands that do either.
+#[test]
+fn what_waits_by_a_server_takes_it_no_time() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, lock) = acquainted(&server, "a");
+    let held = lock.exclusive().blocking().unwrap();
+    let (_other, same) = (server.session(), server.session().lock("a"));
+    let (mut lost, mut waits) = (pin!(held.lost()), pin!(same.exclusive().acquire()));
+    assert!(poll_times(lost.as_mut(), 2).is_none());
+    assert!(poll_times(waits.as_mut(), 50).is_none());
+    let at = ["--server", &server.address];
+    let begin = |name: &str| stage.farlock(&["lock", at[0], at[1], name, "--", "sleep", "60"]);
+    let mut commands: Vec<_> =
+        ["a", "b", "b"].iter().map(|name| begin(name).spawn().unwrap()).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let all = |commands: &[std::process::Child]| {
+        ticks(server.child.id()) + commands.iter().map(|child| ticks(child.id())).sum::<u64>()
+    };
+    let before = all(&commands);
+    std::thread::sleep(Duration::from_secs(1));
+    let taken = all(&commands) - before;
+    for child in &mut commands {
+        kill(pid(child), Signal::KILL);
+        child.wait().unwrap();
+    }
+    assert!(taken <= 10, "{taken} of 100 ticks");
+}

@@ -42,4 +42,10 @@ pub enum Flaw {
     TrustsMemory,
     /// A reader takes the block that its slot named before for the one that the slot names now.
     TrustsSlot,
+    /// A client that replaces a node of a tree copies it without freezing it.
+    UnfrozenNode,
+    /// A client believes a node that it remembers, though that was replaced.
+    StaleNode,
+    /// A client whose completion was lost writes its node once more.
+    NodeWrittenAgain,
 }

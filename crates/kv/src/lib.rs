@@ -19,6 +19,7 @@ mod flaw;
 pub mod index;
 mod key;
 mod levels;
+mod nodes;
 mod pool;
 mod recall;
 mod shape;

@@ -14,8 +14,11 @@ mod grow;
 mod insert;
 mod migrate;
 mod operate;
+mod ordered;
 mod recall;
 mod scan;
+mod tree;
+mod tree_change;
 mod watch;
 
 pub use self::core::{Counts, Store};

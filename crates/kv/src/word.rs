@@ -16,10 +16,12 @@ word! {
         /// The block's generation, as far as it fits.
         VERSION version: 16,
         /// Whether an insertion has put this word here and has not yet made sure that it is the
-        /// only one of its key. Nobody takes a pending word for a value.
+        /// only one of its key. Nobody takes a pending word for a value. In a tree, whose
+        /// insertions are never pending: whether the slot is frozen, for its node is being
+        /// replaced.
         PENDING pending: 1,
         /// How large the block is: a [`Class`](crate::Class), 0 where nothing is, or 63 where the
-        /// slot has moved to the next level.
+        /// slot has moved to the next level. In a tree 62: what it names is a node.
         CLASS class: 6,
         /// Some bits of the key's hash.
         FINGERPRINT fingerprint: 8,
@@ -57,6 +59,29 @@ impl SlotWord {
     /// What a slot says for good once its key has moved to the next level, or it has none.
     pub const MOVED: Self = Self::new().with(Self::CLASS, Self::CLASS.max());
 
+    /// The class of a word that names a node of a tree.
+    pub(crate) const NODE: u64 = 62;
+
+    /// Whether it names a node of a tree, frozen or not.
+    pub(crate) fn is_node(self) -> bool {
+        self.class() == Self::NODE
+    }
+
+    /// Whether the slot of a tree says this for good, since its node is being replaced.
+    pub(crate) fn is_frozen(self) -> bool {
+        self.pending() == 1 && !self.is_moved()
+    }
+
+    /// What the slot of a tree says when it is frozen.
+    pub(crate) fn frozen(self) -> Self {
+        self.with(Self::PENDING, 1)
+    }
+
+    /// What it said before.
+    pub(crate) fn thawed(self) -> Self {
+        self.with(Self::PENDING, 0)
+    }
+
     /// Whether the slot has moved to the next level.
     pub(crate) fn is_moved(self) -> bool {
         self == Self::MOVED
@@ -64,7 +89,7 @@ impl SlotWord {
 
     /// Whether a value lies behind it, pending or not.
     pub(crate) fn is_taken(self) -> bool {
-        self.class() != 0 && !self.is_moved()
+        self.class() != 0 && !self.is_moved() && !self.is_node()
     }
 
     /// Whether it is a key's value.

@@ -15,7 +15,7 @@ use farlock_sim::{Config, Ended, Handle, Outcome, SimEndpoint, Task, Weakness, W
 use scene::judge::{Answer, Ask, Called, Judge};
 use scene::{
     ArrayCider, ArrayOptimistic, Kit, RaceCider, RaceGrowing, RaceOptimistic, Remembering,
-    carry_out, name, of_kit, polled,
+    TreeOptimistic, carry_out, of_kit, polled, tree,
 };
 
 /// What befalls the first client at its `verb`-th verb, or after so many polls.
@@ -62,6 +62,11 @@ enum Scenery {
     /// It has, and a client that helped to move it died at its verb with this number: as it copied
     /// slots, or as it marked them.
     HalfMoved(u64),
+    /// It is a tree, with keys from this one on and before that one.
+    Beside(u64, u64),
+    /// It is a tree, with two keys, and a client that replaced their node died at its verb with
+    /// this number: as it froze slots, or as it let the new node be named.
+    HalfReplaced(u64),
 }
 
 type Kept<K> = Rc<Store<<K as Kit>::S, <K as Kit>::I>>;
@@ -82,8 +87,8 @@ impl Stage {
         let index = K::index();
         let mut shape = Shape {
             base: Addr::from_bits(0),
-            chunks: if K::I::GROWTH.is_some() { 60 } else { 8 },
-            chunk_bytes: 128,
+            chunks: if K::I::GROWTH.is_some() { 60 } else { 8 }.max(K::CHUNKS_MIN),
+            chunk_bytes: 128.max(K::CHUNK_BYTES_MIN),
             index_bytes: index.bytes(),
             index_tag: index.tag(),
         };
@@ -106,15 +111,17 @@ impl Stage {
             Scenery::Still => return,
             Scenery::Full => self.fillers = full_beside::<K>(),
             Scenery::Growing | Scenery::HalfMoved(_) => self.fillers = 100..110,
+            Scenery::Beside(first, end) => self.fillers = first..end,
+            Scenery::HalfReplaced(_) => self.fillers = 100..102,
         }
         for filler in self.fillers.clone() {
-            let ended = self.world.block_on(others.insert(&name(filler), b"filler"));
+            let ended = self.world.block_on(others.insert(&K::name(filler), b"filler"));
             assert_eq!(ended, Ok(()), "there is room");
         }
-        if scenery != Scenery::Full {
+        if matches!(scenery, Scenery::Growing | Scenery::HalfMoved(_)) {
             assert_eq!(self.world.block_on(others.grow()), Ok(()));
         }
-        if let Scenery::HalfMoved(verb) = scenery {
+        if let Scenery::HalfMoved(verb) | Scenery::HalfReplaced(verb) = scenery {
             let helper = self.world.endpoint();
             let store = self.open::<K>(helper.clone());
             self.world.crash_at(
@@ -123,7 +130,7 @@ impl Stage {
                 Outcome::Executed,
             );
             self.world.spawn(helper.id(), async move {
-                let _ = store.insert(&name(99), b"never").await;
+                let _ = store.insert(&K::name(99), b"never").await;
             });
             assert_eq!(self.world.run(), Ended::Finished);
             assert!(helper.has_crashed());
@@ -132,10 +139,10 @@ impl Stage {
 
     /// An operation of a client that nothing befalls.
     fn calls<K: Kit>(&mut self, store: &Kept<K>, ask: Ask) -> Option<Answer> {
-        let called = self.judge.call(&name(1), ask.clone());
-        let ended = self.world.block_on(carry_out(store, &name(1), &ask));
+        let called = self.judge.call(&K::name(1), ask.clone());
+        let ended = self.world.block_on(carry_out(store, &K::name(1), &ask));
         if let Some(answer) = ended.clone() {
-            self.judge.answer(&name(1), called, ask, answer);
+            self.judge.answer(&K::name(1), called, ask, answer);
         }
         ended
     }
@@ -149,7 +156,7 @@ fn full_beside<K: Kit>() -> Range<u64> {
         let stage = Stage::new::<K>(0);
         let store = stage.open::<K>(stage.world.endpoint());
         let insert =
-            |key| stage.world.block_on(store.insert(&name(key), b"a value")).expect("room");
+            |key| stage.world.block_on(store.insert(&K::name(key), b"a value")).expect("room");
         fillers.clone().for_each(insert);
         store.counts().growths == 0
     };
@@ -175,7 +182,7 @@ fn tell<K: Kit>(scenery: Scenery, story: usize, fault: Fault, seed: u64) -> (u64
     let mine = early.unwrap_or_else(|| stage.open::<K>(first.clone()));
     let before = stage.world.posted(id);
     let ask = ask();
-    let called = stage.judge.call(&name(1), ask.clone());
+    let called = stage.judge.call(&K::name(1), ask.clone());
     let polls = match fault {
         Fault::IsDropped(polls) => polls,
         _ => u64::MAX,
@@ -183,7 +190,7 @@ fn tell<K: Kit>(scenery: Scenery, story: usize, fault: Fault, seed: u64) -> (u64
     befalls(&stage.world, &first, before, fault);
     let task = stage.world.spawn(id, {
         let (mine, ask) = (Rc::clone(&mine), ask.clone());
-        async move { polled(async { carry_out(&mine, &name(1), &ask).await }, polls).await }
+        async move { polled(async { carry_out(&mine, &K::name(1), &ask).await }, polls).await }
     });
     let about = format!("{} {scenery:?} {fault:?}, seed {seed}", STORIES[story].0);
     let is_stopped = matches!(fault, Fault::IsStopped(_));
@@ -197,7 +204,7 @@ fn tell<K: Kit>(scenery: Scenery, story: usize, fault: Fault, seed: u64) -> (u64
     let begun = stage.world.now();
     let answered = |stage: &mut Stage| {
         if let Some(Some(Some(answer))) = task.take() {
-            stage.judge.answer(&name(1), called, ask.clone(), answer);
+            stage.judge.answer(&K::name(1), called, ask.clone(), answer);
         }
     };
     answered(&mut stage);
@@ -275,9 +282,14 @@ fn ends<K: Kit>(mut stage: Stage, ids: &[EndpointId], about: &str) {
     let mut named = 0;
     let never = (!stage.fillers.is_empty()).then_some(99);
     for key in [1].into_iter().chain(never).chain(stage.fillers.clone()) {
-        let found = stage.world.block_on(heir.get(&name(key))).expect("it reads");
+        let found = stage.world.block_on(heir.get(&K::name(key))).expect("it reads");
         assert!(found.is_some() || key < 100, "{about}: filler {key} is gone");
         named += u64::from(found.is_some());
+    }
+    if K::I::TREE {
+        let (leaves, nodes) = tree::named(|addr| stage.world.peek(addr), stage.shape);
+        assert_eq!(leaves, named, "{about}");
+        named += nodes;
     }
     assert_eq!((census.published, census.in_hand, census.tainted), (named, 0, 0), "{about}");
     assert!(census.free > 0, "{about}");
@@ -344,6 +356,25 @@ fn a_group_of_which_some_slots_have_moved_survives_every_verb() {
     for verb in [20, 28, 36] {
         let (points, lost) = all::<RaceGrowing>(Scenery::HalfMoved(verb), &[0, 1, 2, 4], 2);
         assert!(points > 100 && lost > 0, "{points}, {lost}");
+    }
+}
+
+/// Beside the key there is none; two, whose node has no slot left; two below a node that does not
+/// begin as it does; one that begins with it.
+#[test]
+fn a_tree_survives_every_verb() {
+    for keys in [100..100, 100..102, 102..104, 104..105] {
+        let scenery = Scenery::Beside(keys.start, keys.end);
+        let (points, lost) = all::<TreeOptimistic>(scenery, &ALL, 2);
+        assert!(points > 60 && lost > 0, "{points}, {lost}");
+    }
+}
+
+#[test]
+fn a_node_of_which_some_slots_are_frozen_survives_every_verb() {
+    for verb in [9, 11, 13, 15, 16] {
+        let (points, lost) = all::<TreeOptimistic>(Scenery::HalfReplaced(verb), &[0, 1, 2, 4], 1);
+        assert!(points > 30 && lost > 0, "{points}, {lost}");
     }
 }
 
@@ -423,14 +454,14 @@ fn gets_in_line<K: Kit>(stage: &mut Stage, ask: Ask, fault: Fault) -> Member<K> 
     let (id, store) = (endpoint.id(), stage.open::<K>(endpoint.clone()));
     let before = stage.world.posted(id);
     befalls(&stage.world, &endpoint, before, fault);
-    let called = stage.judge.call(&name(1), ask.clone());
+    let called = stage.judge.call(&K::name(1), ask.clone());
     let polls = match fault {
         Fault::IsDropped(polls) => polls,
         _ => u64::MAX,
     };
     let task = stage.world.spawn(id, {
         let (store, ask) = (Rc::clone(&store), ask.clone());
-        async move { polled(async { carry_out(&store, &name(1), &ask).await }, polls).await }
+        async move { polled(async { carry_out(&store, &K::name(1), &ask).await }, polls).await }
     });
     stage.world.spawn(id, {
         let (store, endpoint) = (Rc::clone(&store), endpoint.clone());
@@ -447,7 +478,7 @@ fn gets_in_line<K: Kit>(stage: &mut Stage, ask: Ask, fault: Fault) -> Member<K> 
 fn answers<K: Kit>(stage: &mut Stage, members: &[Member<K>]) {
     for member in members {
         if let Some(Some(Some(answer))) = member.task.take() {
-            stage.judge.answer(&name(1), member.called, member.ask.clone(), answer);
+            stage.judge.answer(&K::name(1), member.called, member.ask.clone(), answer);
         }
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use farlock_fabric::Addr;
-use farlock_kv::index::{PointerArray, Race};
+use farlock_kv::index::{PointerArray, Race, Smart};
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Filling, Index, Memory, Shape, Store, WriteError};
 use farlock_sim::{Config, Handle, World};
@@ -24,11 +24,11 @@ fn name(number: u64) -> [u8; 8] {
 }
 
 /// Fills a store with every second key, and uses it.
-fn filled<I: Index + Copy>(index: I, keys: u64) {
+fn filled<I: Index + Copy>(index: I, keys: u64, chunk_bytes: u64) {
     let world = World::new(Config::default());
     let (index_bytes, index_tag) = (index.bytes(), index.tag());
     let base = Addr::from_bits(0);
-    let mut shape = Shape { base, chunks: 200, chunk_bytes: 1024, index_bytes, index_tag };
+    let mut shape = Shape { base, chunks: 200, chunk_bytes, index_bytes, index_tag };
     shape.base = world.region(world.node(), shape.bytes());
     let owner = world.endpoint();
     world.block_on(shape.create(&owner)).unwrap();
@@ -62,12 +62,18 @@ fn filled<I: Index + Copy>(index: I, keys: u64) {
 
 #[test]
 fn a_pointer_array_that_was_filled() {
-    filled(PointerArray::new(300), 256);
+    filled(PointerArray::new(300), 256, 1_024);
 }
 
 #[test]
 fn a_hash_table_that_was_filled() {
-    filled(Race::for_keys(300), 256);
+    filled(Race::for_keys(300), 256, 1_024);
+}
+
+#[test]
+fn a_tree_that_was_filled() {
+    filled(Smart::new(), 256, 4_096);
+    filled(Smart::with_places(1), 700, 4_096);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use farlock_kv::Flaw;
 use farlock_sim::Ratio;
 use scene::{
     ArrayCider, ArrayOptimistic, Kit, Play, RaceCider, RaceGrowing, RaceOptimistic, Remembering,
-    Work,
+    TreeOptimistic, Work,
 };
 
 /// The first run in which something is wrong, of at most so many, and what.
@@ -118,6 +118,28 @@ fn a_value_that_is_remembered_and_not_read() {
 fn a_block_that_its_slot_does_not_name_any_more() {
     let base = Play { work: Work::Values, keys: 1, ..Play::CALM };
     caught::<Remembering<RaceOptimistic>>(Flaw::TrustsSlot, 100, base);
+}
+
+/// A tree in which nodes are replaced while few keys change all the time.
+const TREE: Play =
+    Play { work: Work::Churn, operations: 12, keys: 4, clients: 4, chunks: 80, ..Play::CALM };
+
+#[test]
+fn a_node_that_is_copied_while_it_changes() {
+    caught::<TreeOptimistic>(Flaw::UnfrozenNode, 100, TREE);
+}
+
+#[test]
+fn a_node_that_is_believed_though_it_was_replaced() {
+    caught::<TreeOptimistic>(Flaw::StaleNode, 100, TREE);
+}
+
+/// The story of a client that lost the completion of a chain and posted all of it again: the node
+/// was in the tree by then, and the slots that others had changed said what they first said.
+#[test]
+fn a_node_that_is_written_once_more() {
+    let base = Play { lost: Ratio::one_in(8), ..TREE };
+    caught::<TreeOptimistic>(Flaw::NodeWrittenAgain, 1_000, base);
 }
 
 /// Clients that mostly overwrite, at keys that share a line.

@@ -5,37 +5,42 @@ mod scene;
 use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint};
-use farlock_kv::index::Race;
+use farlock_kv::index::{Race, Smart};
 use farlock_kv::sync::{Backoff, Optimistic};
 use farlock_kv::{Index, Scheme, Shape, Store};
 use farlock_sim::{Config, Ended, SimEndpoint, Weakness, World};
 use scene::name;
 
-type Plain = Rc<Store<Optimistic<SimEndpoint>, Race>>;
+type Plain<I> = Rc<Store<Optimistic<SimEndpoint>, I>>;
 
-const INDEX: Race = Race::new(1);
 const CHANGES: u64 = 12;
 
-fn open(world: &World, shape: Shape) -> Plain {
+fn open<I: Index>(world: &World, index: I, shape: Shape) -> Plain<I> {
     let scheme = Optimistic::new(world.endpoint(), Backoff::DEFAULT);
-    Rc::new(world.block_on(Store::open(scheme, INDEX, shape)).expect("it is there"))
+    Rc::new(world.block_on(Store::open(scheme, index, shape)).expect("it is there"))
 }
 
-fn set(seed: u64) -> (World, Shape) {
+fn set<I: Index>(seed: u64, index: I) -> (World, Shape) {
     let weakness = Weakness { lost: farlock_sim::Ratio::NEVER, ..Weakness::FULL };
     let world = World::new(Config { seed, weakness, ..Config::default() });
-    let (index_bytes, index_tag) = (INDEX.bytes(), INDEX.tag());
+    let (index_bytes, index_tag) = (index.bytes(), index.tag());
     let base = Addr::from_bits(0);
-    let mut shape = Shape { base, chunks: 40, chunk_bytes: 512, index_bytes, index_tag };
+    let (chunks, chunk_bytes) = if I::TREE { (40, 4_096) } else { (40, 512) };
+    let mut shape = Shape { base, chunks, chunk_bytes, index_bytes, index_tag };
     shape.base = world.region(world.node(), shape.bytes());
     world.block_on(shape.create(&world.endpoint())).expect("verbs do not fail here");
     (world, shape)
 }
 
-/// Changes a key so many times, and removes it in between; the index grows meanwhile.
-async fn changes(store: Plain) {
+/// Changes a key so many times, and removes it in between; the index grows meanwhile, or in a tree
+/// others come beside and above it, also while it is absent.
+async fn changes<I: Index>(store: Plain<I>) {
     for number in 1..=CHANGES {
-        if number == CHANGES / 2 {
+        if I::TREE {
+            for beside in [number + 1, number << 8 | 1, number << (8 * (number % 7)) | 1] {
+                store.upsert(&name(beside), b"beside").await.expect("there is room");
+            }
+        } else if number == CHANGES / 2 {
             store.grow().await.expect("there is room for a level");
         }
         store.upsert(&name(1), &name(number)).await.expect("there is room");
@@ -48,7 +53,7 @@ async fn changes(store: Plain) {
 }
 
 /// Watches the key until it has its last value. Returns how many changes it was told.
-async fn watches(store: Plain) -> u64 {
+async fn watches<I: Index>(store: Plain<I>) -> u64 {
     let (mut told, mut last, mut seen) = (0, 0, None);
     loop {
         let (sight, value) = store.sight(&name(1)).await.expect("nothing is damaged");
@@ -69,12 +74,11 @@ async fn watches(store: Plain) -> u64 {
     }
 }
 
-#[test]
-fn a_watcher_is_told_of_changes_in_their_order_and_of_the_last() {
+fn is_told<I: Index + Copy + 'static>(index: I) {
     let mut told = 0;
     for seed in 0..200 {
-        let (world, shape) = set(seed);
-        let (writer, watcher) = (open(&world, shape), open(&world, shape));
+        let (world, shape) = set(seed, index);
+        let (writer, watcher) = (open(&world, index, shape), open(&world, index, shape));
         let (written_by, watched_by) = (Rc::clone(&writer), Rc::clone(&watcher));
         world.spawn(writer.scheme().endpoint().id(), changes(written_by));
         let watch = world.spawn(watcher.scheme().endpoint().id(), watches(watched_by));
@@ -82,4 +86,15 @@ fn a_watcher_is_told_of_changes_in_their_order_and_of_the_last() {
         told += watch.take().expect("it has seen the last one");
     }
     assert!(told > 200 * CHANGES / 2, "{told} were told: most come slower than it looks");
+}
+
+#[test]
+fn a_watcher_is_told_of_changes_in_their_order_and_of_the_last() {
+    is_told(Race::new(1));
+}
+
+#[test]
+fn a_watcher_is_told_in_a_tree_that_changes_its_shape() {
+    is_told(Smart::with_places(1));
+    is_told(Smart::new());
 }

@@ -29,6 +29,9 @@ pub struct Growth {
     pub heirs: fn(usize) -> [usize; 2],
 }
 
+/// An index whose keys have an order: that of their bytes.
+pub trait Ordered: Index {}
+
 /// An index: tables that are all slots, and which of them a key may have. What stands in them, and
 /// how that changes, is the store's.
 pub trait Index {
@@ -38,6 +41,15 @@ pub trait Index {
 
     /// How it grows; `None` if it keeps its size.
     const GROWTH: Option<Growth>;
+
+    /// Whether it is a tree: then its table is the slot of the root, and the slot of a key is in a
+    /// node that lies among the blocks.
+    const TREE: bool = false;
+
+    /// Of a tree: how many slots of a line of a node are used, 1 to 7.
+    fn places(&self) -> usize {
+        0
+    }
 
     /// Names the kind and what it depends on: a client with another index is refused.
     fn tag(&self) -> u64;

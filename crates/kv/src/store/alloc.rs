@@ -76,7 +76,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
         let new = if purpose == Purpose::Announce { word.announced() } else { word };
         let words = block::seal(block.number, block.generation, key, value);
         let change = Change::of(purpose, slot, old, new);
-        Ok(Change { block: Some(block), words, ..change })
+        let name = if I::TREE { key.bytes().to_vec() } else { Vec::new() };
+        Ok(Change { block: Some(block), words, key: name, ..change })
     }
 
     /// The class of a block for such a pair; `None` if it fits in no chunk of this store.
@@ -90,7 +91,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// A search looks at a part of what this client and others have left. Where it finds few, and
     /// there is memory that was never used, that is taken as well: else each block would cost a
     /// search.
-    async fn allocate(&self, class: Class) -> Result<Block, WriteError> {
+    pub(super) async fn allocate(&self, class: Class) -> Result<Block, WriteError> {
         let taken = || self.pool.borrow_mut().take(class);
         if let Some(block) = taken() {
             return Ok(block);
@@ -298,11 +299,14 @@ impl<S: Scheme, I: Index> Store<S, I> {
         Ok(())
     }
 
-    /// Whether a slot names this use of a block as a key's value. One that names it pending is
-    /// emptied: the insertion is over.
+    /// Whether a slot names this use of a block as a key's value, or it is a node of a tree. A slot
+    /// that names it pending is emptied: the insertion is over.
     async fn is_named(&self, block: Block) -> Result<bool, ReadError> {
         let addr = self.shape.block_addr(block.number);
         let words = far::read(self.endpoint(), addr, block.class.words()).await?;
+        if I::TREE && Box::pin(self.was_installed(block, &words)).await? {
+            return Ok(true);
+        }
         let Some(opened) = block::open(block.number, &words, false) else { return Ok(false) };
         let Some(key) = Key::new(opened.key()) else { return Ok(false) };
         if opened.generation != block.generation || self.index.buckets(&key, 0).is_none() {

@@ -19,6 +19,8 @@ pub(super) enum Purpose {
     Withdraw,
     /// A value is taken out of its slot.
     Remove,
+    /// Of a tree: a node takes the place of what it has below it, or of the node that it replaces.
+    Install,
 }
 
 /// A change of a slot, from a word that was read to one that was never there.
@@ -32,6 +34,8 @@ pub(super) struct Change {
     pub(super) block: Option<Block>,
     /// What `old` names.
     pub(super) gone: Option<Block>,
+    /// Of a tree: the key, or a node's prefix.
+    pub(super) key: Vec<u8>,
     /// What is to be written into the block first.
     pub(super) words: Vec<u64>,
     /// How many of those words are written, whole chains of them.
@@ -56,6 +60,7 @@ impl Change {
             new,
             block: None,
             gone: None,
+            key: Vec::new(),
             words: Vec::new(),
             written: 0,
             posted: None,

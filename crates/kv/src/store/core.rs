@@ -10,6 +10,7 @@ use crate::error::OpenError;
 use crate::flaw::Flaw;
 use crate::index::Index;
 use crate::levels::{Levels, Runs};
+use crate::nodes::Nodes;
 use crate::pool::{Census, Pool};
 use crate::recall::Recall;
 use crate::shape::{Block, LEVELS, Shape};
@@ -43,6 +44,8 @@ pub struct Counts {
     pub growths: u64,
     /// Slots of the index that this client moved to the next level.
     pub moves: u64,
+    /// Nodes of a tree that this client made, and in place of which others they were.
+    pub nodes: u64,
 }
 
 /// One client's view of a store. It stays on its thread; several tasks may use it.
@@ -66,6 +69,8 @@ pub struct Store<S: Scheme, I: Index> {
     pub(super) has_all: Cell<bool>,
     pub(super) levels: RefCell<Levels>,
     pub(super) runs: RefCell<Runs>,
+    /// Of a tree: where nodes are.
+    pub(super) nodes: RefCell<Nodes>,
     /// Changes whose operation was dropped, or gave up on them.
     pub(super) left: RefCell<Vec<Change>>,
     /// Blocks whose use is over, and whose count is on its way.
@@ -110,6 +115,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             has_all: Cell::new(false),
             levels: RefCell::new(Levels::new(shape, group)),
             runs: RefCell::default(),
+            nodes: RefCell::default(),
             left: RefCell::default(),
             frees: RefCell::default(),
             is_short: Cell::default(),

@@ -117,7 +117,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
 
     /// The fabric has turned a change away.
     fn refused(&self, change: &Change) {
-        if let (Some(block), Purpose::Publish | Purpose::Announce) = (change.block, change.purpose)
+        if let (Some(block), Purpose::Publish | Purpose::Announce | Purpose::Install) =
+            (change.block, change.purpose)
         {
             self.never_seen(block, change);
         }
@@ -135,10 +136,18 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 self.was_made(change);
                 retire(change.gone);
             }
-            (Verdict::Failed(_), Purpose::Publish | Purpose::Announce, Some(block)) => {
+            (
+                Verdict::Failed(_),
+                Purpose::Publish | Purpose::Announce | Purpose::Install,
+                Some(block),
+            ) => {
                 self.never_seen(block, change);
             }
-            (Verdict::Unknown(_), Purpose::Publish | Purpose::Announce, Some(block)) => {
+            (
+                Verdict::Unknown(_),
+                Purpose::Publish | Purpose::Announce | Purpose::Install,
+                Some(block),
+            ) => {
                 self.pool.borrow_mut().stands(block, Standing::Tainted);
                 // Whichever client did it, what the slot had is gone.
                 retire(change.gone);
@@ -184,14 +193,24 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// Posts what a change consists of until it is known what became of it.
     async fn drive(&self, change: &mut Change) -> Result<Verdict, Fault> {
         for _ in 0..far::LOST_MAX {
+            // A node that may be in the tree, with other slots by now, is not written once more.
+            let is_node = change.purpose == Purpose::Install;
+            let is_once = is_node && !self.errs(Flaw::NodeWrittenAgain);
+            if is_once && change.lost {
+                return or_open(self.installed(change).await);
+            }
             match self.compare(change).await {
                 Ok(found) if found == change.old => return Ok(Verdict::Made),
-                Ok(found) if found.is_moved() => return self.moved_away(change).await,
+                Ok(found) if self.has_left(change, found) => return self.moved_away(change).await,
                 Ok(found) if !change.lost => return Ok(Verdict::Failed(found)),
                 Ok(found) if found == change.new && change.is_ours_alone() => {
                     return Ok(Verdict::Made);
                 }
                 Ok(found) => return self.moved_on(change, found).await,
+                Err(Fault::Lost) if is_once => {
+                    change.lost = true;
+                    continue;
+                }
                 Err(Fault::Lost) => {}
                 Err(fault) => return Err(fault),
             }
@@ -199,7 +218,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             if found == change.new && change.is_ours_alone() {
                 return Ok(Verdict::Made);
             }
-            if found.is_moved() {
+            if self.has_left(change, found) {
                 return self.moved_away(change).await;
             }
             if found != change.old {
@@ -224,6 +243,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
         }
     }
 
+    /// Whether a slot that says this has no key's value any more, and its key another slot: it has
+    /// moved, or in a tree is frozen, or names a node by now.
+    fn has_left(&self, change: &Change, found: SlotWord) -> bool {
+        let is_of_key = change.purpose != Purpose::Install;
+        found.is_moved() || I::TREE && is_of_key && (found.is_frozen() || found.is_node())
+    }
+
     /// The slot has moved to the next level, so the compare that was posted last has failed. One
     /// whose completion was lost may have been made before: then what it put there has moved too.
     async fn moved_away(&self, change: &Change) -> Result<Verdict, Fault> {
@@ -231,10 +257,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
         if !change.lost && change.purpose != Purpose::Withdraw {
             return Ok(Verdict::Failed(SlotWord::MOVED));
         }
-        let found = match self.inherited(change).await {
+        let inherited = match I::TREE {
+            true => self.inherited_in_tree(change).await,
+            false => self.inherited(change).await,
+        };
+        let found = match inherited {
             Ok(found) => found,
-            Err(ReadError::Fabric(fault)) => return Err(fault),
-            Err(_) => return Ok(Verdict::Open),
+            Err(error) => return or_open(Err(error)),
         };
         if change.lost && change.is_ours_alone() && found.contains(&change.new) {
             return Ok(Verdict::Made);
@@ -309,5 +338,14 @@ impl<S: Scheme, I: Index> Store<S, I> {
             links.push(Verb::Cas64 { addr, compare, swap }.into());
         }
         self.endpoint().post_chain(&links)
+    }
+}
+
+/// A verdict that could not be reached for another reason than a verb's stays open.
+fn or_open(verdict: Result<Verdict, ReadError>) -> Result<Verdict, Fault> {
+    match verdict {
+        Ok(verdict) => Ok(verdict),
+        Err(ReadError::Fabric(fault)) => Err(fault),
+        Err(_) => Ok(Verdict::Open),
     }
 }

@@ -53,8 +53,10 @@ pub(super) struct Probe {
     buckets: Buckets,
     /// Those of that level.
     slots: Slots,
-    /// Where slots of several levels are the key's: those.
+    /// Where slots of several levels are the key's: those. Of a tree: the one, if there is one.
     mixed: Option<Vec<(Addr, SlotWord)>>,
+    /// Of a tree: the nodes on the way to the slot.
+    nodes: Vec<SlotWord>,
 }
 
 impl Probe {
@@ -125,10 +127,13 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// Reads every slot that a key may have: of the lowest level, and where slots have moved, of
     /// the levels that they have moved to. That order is the one in which a key moves.
     pub(super) async fn probe(&self, key: &Key<'_>) -> Result<Probe, ReadError> {
+        if I::TREE {
+            return Box::pin(self.probe_tree(key)).await;
+        }
         let level = self.levels.borrow().lowest();
         let (buckets, slots) = self.slots_at(key, level, false).await?;
         let has_moved = slots.words.iter().any(|word| SlotWord(*word).is_moved());
-        let probe = Probe { level, buckets, slots, mixed: None };
+        let probe = Probe { level, buckets, slots, mixed: None, nodes: Vec::new() };
         match has_moved {
             false => Ok(probe),
             true => self.probe_on(key, probe).await,
@@ -159,7 +164,22 @@ impl<S: Scheme, I: Index> Store<S, I> {
             found.extend(slots.iter().filter(|(slot, _)| heirs.contains(slot)));
         }
         let is_of_one_level = slots.iter().eq(found.iter().copied());
-        Ok(Probe { level, buckets, slots, mixed: (!is_of_one_level).then_some(found) })
+        let mixed = (!is_of_one_level).then_some(found);
+        Ok(Probe { level, buckets, slots, mixed, nodes: Vec::new() })
+    }
+
+    /// Goes to the slot of a key in a tree. What it says is told as it was before it was frozen, so
+    /// that a change of it fails: see [`Store::clear_way`].
+    async fn probe_tree(&self, key: &Key<'_>) -> Result<Probe, ReadError> {
+        let way = self.way(key.bytes()).await?;
+        if way.first_frozen().is_some() {
+            self.nodes.borrow_mut().met_frozen();
+        }
+        let slot = way.slot().map(|(slot, word)| (slot, word.thawed()));
+        let slots = Slots { places: Places::new(), words: Words::new() };
+        let nodes = way.nodes().map(|(step, _)| step.word).collect();
+        let mixed = Some(slot.into_iter().collect());
+        Ok(Probe { level: 0, buckets: Buckets::new(), slots, mixed, nodes })
     }
 
     /// Reads the slots that a key may have at a level which this client knows; on the way it may
@@ -208,6 +228,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
             match self.among(key, &probe, SlotWord::is_committed).await? {
                 Among::One(found) => {
                     self.remember_found(key, &found);
+                    self.remember_nodes(key, &probe.nodes);
                     return Ok(Seen::Found(found));
                 }
                 Among::None => return Ok(Seen::Absent(Box::new(probe))),

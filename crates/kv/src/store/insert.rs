@@ -134,6 +134,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
         key: &Key<'_>,
         probe: &Probe,
     ) -> Result<Option<(Addr, SlotWord)>, WriteError> {
+        if I::TREE {
+            return Box::pin(self.room_in_tree(key)).await;
+        }
         let mut later = None;
         for _ in 0..LOOKS_MAX {
             let probe = later.as_ref().unwrap_or(probe);

@@ -231,6 +231,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
             }
             ended.misses = attempt;
             self.count(|counts| counts.retries += 1);
+            if I::TREE {
+                Box::pin(self.clear_way(key)).await?;
+            }
             self.scheme.missed(attempt).await;
         }
         Err(WriteError::Busy)
@@ -265,7 +268,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
     async fn remove(&self, found: &Found) -> Result<bool, WriteError> {
         let emptied = found.word.emptied();
         let change = Change::of(Purpose::Remove, found.slot, found.word, emptied);
-        let made = self.make(Change { gone: Some(found.block), ..change }).await?;
+        let key = if I::TREE { found.opened.key().to_vec() } else { Vec::new() };
+        let made = self.make(Change { gone: Some(found.block), key, ..change }).await?;
         Ok(made || self.errs(Flaw::LostDelete))
     }
 }

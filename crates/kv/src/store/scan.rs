@@ -2,6 +2,8 @@
 //! those that it has moved to. What a key's slot moves to is the same for every client, so that a
 //! key is met once, however the index grows meanwhile.
 
+use std::ops::Bound;
+
 use farlock_fabric::Addr;
 use farlock_fabric::verb::WORDS_MAX;
 
@@ -33,7 +35,8 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// From the first to the last: each pair is as it was at some moment of the call that returned
     /// it. A key that was there all the time is there once; one that came or went meanwhile may be
     /// missing, and one that was removed and inserted again may be there twice. A slot that points
-    /// to what is no block is told as [`ReadError::Corrupt`] among the pairs.
+    /// to what is no block is told as [`ReadError::Corrupt`] among the pairs. Of a tree all pairs
+    /// come at once, in order; see also [`Store::scan_in_order`].
     ///
     /// # Errors
     /// See [`ReadError`]; the next call may go on from the same cursor.
@@ -41,6 +44,10 @@ impl<S: Scheme, I: Index> Store<S, I> {
         &self,
         from: Option<Cursor>,
     ) -> Result<(Vec<Result<Pair, ReadError>>, Option<Cursor>), ReadError> {
+        if I::TREE {
+            let all = self.pairs_in_order(Bound::Unbounded, Bound::Unbounded, usize::MAX);
+            return Ok((Box::pin(all).await?.into_iter().map(Ok).collect(), None));
+        }
         let Cursor { level, offset } = match from {
             Some(cursor) => cursor,
             None => {

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::core::Store;
 use super::find::Seen;
-use crate::error::ReadError;
+use crate::error::{ReadError, WriteError};
 use crate::far;
 use crate::index::{Index, Key};
 use crate::sync::Scheme;
@@ -145,6 +145,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
     /// See [`ReadError`]. Nothing is left behind by a crash or a drop.
     pub async fn sight(&self, key: &[u8]) -> Result<(Sight, Option<Vec<u8>>), ReadError> {
         let key = Key::new(key).ok_or(ReadError::BadKey)?;
+        if I::TREE {
+            return Box::pin(self.sight_in_tree(&key)).await;
+        }
         Ok(match self.locate(&key).await? {
             Seen::Found(found) => {
                 let slots = [(found.slot, found.word)].into_iter().collect();
@@ -152,6 +155,32 @@ impl<S: Scheme, I: Index> Store<S, I> {
                 (sight, Some(found.opened.into_value()))
             }
             Seen::Absent(probe) => (Sight { version: None, slots: probe.slots().collect() }, None),
+        })
+    }
+
+    /// The same in a tree. Nothing is waited for at a slot that is frozen: it says the same for
+    /// good. Where there is no memory to replace its node the wait ends at once, and the caller
+    /// tries again.
+    async fn sight_in_tree(&self, key: &Key<'_>) -> Result<(Sight, Option<Vec<u8>>), ReadError> {
+        // Read first, so that it changes if the key comes after it was found absent.
+        let place = match self.place_of_absent(key).await {
+            Ok(place) => Some(place),
+            Err(WriteError::Fabric(fault)) => return Err(fault.into()),
+            Err(WriteError::Corrupt) => return Err(ReadError::Corrupt),
+            Err(_) => None,
+        };
+        Ok(match self.locate(key).await? {
+            Seen::Found(found) => {
+                let slots = [(found.slot, found.word)].into_iter().collect();
+                let sight = Sight { version: Some(found.word), slots };
+                (sight, Some(found.opened.into_value()))
+            }
+            Seen::Absent(_) => match place {
+                Some(place) => {
+                    (Sight { version: None, slots: [place].into_iter().collect() }, None)
+                }
+                None => return Err(ReadError::Busy),
+            },
         })
     }
 }

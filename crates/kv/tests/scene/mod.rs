@@ -4,7 +4,9 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod judge;
+pub mod kits;
 pub mod second;
+pub mod tree;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -13,134 +15,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use farlock_fabric::{Addr, Endpoint, EndpointId};
-use farlock_kv::index::{PointerArray, Race};
-use farlock_kv::sync::{
-    Backoff, Cider, CiderRules, CreditRules, LocalCombining, Locked, Optimistic,
-};
 use farlock_kv::{ChunkWord, Class, Index, ReadError, Scheme, Shape, SlotWord, Store, WriteError};
 use farlock_locks::local::together;
-use farlock_locks::record::cas::Cas;
-use farlock_locks::record::mcs::Mcs;
 use farlock_sim::{
     Choice, Config, Ended, Handle, Mode, Oracle, Ratio, SimEndpoint, Weakness, World,
 };
 use judge::{Answer, Ask, Judge};
-
-/// Which index and which scheme.
-pub trait Kit: 'static {
-    type I: Index + Copy + 'static;
-    type S: Scheme<Endpoint = SimEndpoint> + 'static;
-    /// Whether clients remember where keys were.
-    const REMEMBERS: bool = false;
-    fn index() -> Self::I;
-    fn scheme(endpoint: SimEndpoint, locks: Addr) -> Self::S;
-}
-
-macro_rules! kits {
-    ($($name:ident: $index:ty = $new:expr,
-       $scheme:ty = |$endpoint:ident, $locks:ident| $make:expr;)+) => {
-        $(pub struct $name;
-
-        impl Kit for $name {
-            type I = $index;
-            type S = $scheme;
-
-            fn index() -> $index {
-                $new
-            }
-
-            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> $scheme {
-                let _ = $locks;
-                $make
-            }
-        })+
-    };
-}
-
-/// One whose clients remember where keys were.
-pub struct Remembering<K>(std::marker::PhantomData<K>);
-
-impl<K: Kit> Kit for Remembering<K> {
-    type I = K::I;
-    type S = K::S;
-
-    const REMEMBERS: bool = true;
-
-    fn index() -> K::I {
-        K::index()
-    }
-
-    fn scheme(endpoint: SimEndpoint, locks: Addr) -> K::S {
-        K::scheme(endpoint, locks)
-    }
-}
-
-/// The store as this kit has it.
-pub fn of_kit<K: Kit>(store: Store<K::S, K::I>) -> Store<K::S, K::I> {
-    if K::REMEMBERS { store.remembering() } else { store }
-}
-
-const LOCKS: u64 = 4;
-const PATIENCE_NS: u64 = 200_000;
-const LOCK_OPTIONS: farlock_locks::Options = farlock_locks::Options::new(1);
-
-kits! {
-    ArrayOptimistic: PointerArray = PointerArray::new(64),
-        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
-    RaceOptimistic: Race = Race::new(2),
-        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
-    RaceGrowing: Race = Race::new(1),
-        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
-    ArrayCas: PointerArray = PointerArray::new(64),
-        Locked<SimEndpoint, Cas> = |endpoint, locks| {
-            let client = farlock_locks::Client::new(endpoint, Cas::with_backoff(), LOCK_OPTIONS);
-            Locked::new(client, locks, LOCKS, PATIENCE_NS)
-        };
-    RaceMcs: Race = Race::new(2),
-        Locked<SimEndpoint, Mcs> = |endpoint, locks| {
-            let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
-            Locked::new(client, locks, LOCKS, PATIENCE_NS)
-        };
-    RaceReadingBefore: Race = Race::new(2),
-        Locked<SimEndpoint, Mcs> = |endpoint, locks| {
-            let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
-            Locked::new(client, locks, LOCKS, PATIENCE_NS).reading_before()
-        };
-    RaceTurns: Race = Race::new(2),
-        Cider<SimEndpoint> = |endpoint, locks| {
-            cider(endpoint, locks, CiderRules { combines: false, ..ALWAYS })
-        };
-    ArrayCider: PointerArray = PointerArray::new(64),
-        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
-    RaceCider: Race = Race::new(2),
-        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
-    RaceChoosing: Race = Race::new(2),
-        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, CHOOSING);
-    ArrayLocal: PointerArray = PointerArray::new(64),
-        LocalCombining<Optimistic<SimEndpoint>> = |endpoint, locks| {
-            LocalCombining::new(Optimistic::new(endpoint, Backoff::NONE), PATIENCE_NS)
-        };
-    RaceLocal: Race = Race::new(2),
-        LocalCombining<Cider<SimEndpoint>> = |endpoint, locks| {
-            LocalCombining::new(cider(endpoint, locks, ALWAYS), PATIENCE_NS)
-        };
-}
-
-/// Each operation gets in line.
-const ALWAYS: CiderRules =
-    CiderRules { credits: None, patience_ns: PATIENCE_NS, ..CiderRules::DEFAULT };
-
-/// Keys become hot and cold again within a short run.
-const CHOOSING: CiderRules = CiderRules {
-    credits: Some(CreditRules { threshold: 0, initial: 2, ..CreditRules::DEFAULT }),
-    ..ALWAYS
-};
-
-/// All keys share one lock.
-fn cider(endpoint: SimEndpoint, locks: Addr, rules: CiderRules) -> Cider<SimEndpoint> {
-    let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
-    Cider::new(client, locks, 1, rules)
-}
+pub use kits::*;
+use kits::{LOCKS, PATIENCE_NS};
 
 /// What clients do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -267,6 +149,8 @@ pub struct Report {
     /// Levels that the index has above the first, and slots that moved.
     pub levels: u64,
     pub moves: u64,
+    /// Nodes of a tree that were made.
+    pub nodes: u64,
     /// Histories that were made wrong, and that both judges found so.
     pub twisted: u64,
     pub hash: u64,
@@ -286,6 +170,7 @@ impl Report {
         self.adoptions += other.adoptions;
         self.levels += other.levels;
         self.moves += other.moves;
+        self.nodes += other.nodes;
         self.twisted += other.twisted;
         self.hash = self.hash.rotate_left(5) ^ other.hash;
     }
@@ -346,7 +231,7 @@ impl<K: Kit> Scene<K> {
         let mut shape = Shape {
             base: Addr::from_bits(0),
             chunks: play.chunks,
-            chunk_bytes: play.chunk_bytes,
+            chunk_bytes: play.chunk_bytes.max(K::CHUNK_BYTES_MIN),
             index_bytes: index.bytes(),
             index_tag: index.tag(),
         };
@@ -355,7 +240,7 @@ impl<K: Kit> Scene<K> {
         let builder = world.endpoint();
         world.block_on(async { while shape.create(&builder).await.is_err() {} });
         if play.near_wrap {
-            nears_wrap(&world, shape, play.grow.is_possible());
+            nears_wrap(&world, shape, play.grow.is_possible() || K::I::TREE);
         }
         let (judge, cancelled) = (Rc::default(), Rc::default());
         Self { world, shape, locks, judge, play, cancelled, clients: Vec::new() }
@@ -441,6 +326,7 @@ impl<K: Kit> Scene<K> {
             report.retries += counts.retries;
             report.rivals += counts.rivals;
             report.moves += counts.moves;
+            report.nodes += counts.nodes;
         }
         // Now the living die too: what they could not use any more comes back.
         for (endpoint, _) in &self.clients {
@@ -503,7 +389,7 @@ impl<K: Kit> Scene<K> {
     /// names: it fills all that is free, and finds every value as it was.
     fn inherits(&self, store: &Kept<K>) -> Result<(), String> {
         self.world.block_on(async { while store.recover().await.is_err() {} });
-        let names: Vec<Vec<u8>> = (0..self.play.keys).map(name).collect();
+        let names: Vec<Vec<u8>> = (0..self.play.keys).map(K::name).collect();
         for key in &names {
             self.reads(store, key);
         }
@@ -514,9 +400,9 @@ impl<K: Kit> Scene<K> {
             return Err(format!("after recovery {census:?}, but there are {found}"));
         }
         let mut filled = 0;
-        for other in self.play.keys..K::index().bytes() / 8 {
+        for other in self.play.keys..K::fill() {
             let value = [0xee; 24];
-            let key = name(other);
+            let key = K::name(other);
             let ended = self.world.block_on(store.insert(&key, &value));
             match ended {
                 Ok(()) => filled += 1,
@@ -573,6 +459,11 @@ impl<K: Kit> Scene<K> {
 
     /// How many slots name a block: of those of level 0, and of each whose own has moved.
     fn named(&self) -> u64 {
+        if K::I::TREE {
+            let look = |addr| self.world.peek(addr);
+            let (leaves, nodes) = tree::named(look, self.shape);
+            return leaves + nodes;
+        }
         let mut slots: Vec<u64> = (0..self.shape.index_bytes / 8).collect();
         let mut named = 0;
         for table in self.tables() {
@@ -635,11 +526,6 @@ fn nears_wrap(world: &World, shape: Shape, grows: bool) {
     }
 }
 
-/// The name of a key; the number itself, as pointer arrays have it.
-pub fn name(key: u64) -> Vec<u8> {
-    key.to_le_bytes().to_vec()
-}
-
 struct Client<K: Kit> {
     endpoint: SimEndpoint,
     world: Handle,
@@ -666,7 +552,7 @@ impl<K: Kit> Client<K> {
             if self.play.grow.is_possible() && self.world.happens(Choice::Cancel, self.play.grow) {
                 self.grows(&store).await;
             }
-            let key = name(self.endpoint.random() % self.play.keys);
+            let key = K::name(self.endpoint.random() % self.play.keys);
             let ask = self.ask(step);
             let called = self.judge.borrow_mut().call(&key, ask.clone());
             let operation = carry_out(&store, &key, &ask);

@@ -50,6 +50,10 @@ const FIGURES: &[(&str, &str)] = &[
     #[cfg(feature = "ycsb")]
     ("cider-16c", include_str!("../../figures/cider-16c.toml")),
     #[cfg(feature = "ycsb")]
+    ("cider-18a", include_str!("../../figures/cider-18a.toml")),
+    #[cfg(feature = "ycsb")]
+    ("cider-18c", include_str!("../../figures/cider-18c.toml")),
+    #[cfg(feature = "ycsb")]
     ("cider-20", include_str!("../../figures/cider-20.toml")),
     #[cfg(feature = "ycsb")]
     ("cider-23", include_str!("../../figures/cider-23.toml")),

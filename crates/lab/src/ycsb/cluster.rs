@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, ensure};
 use farlock_fabric::{Addr, Endpoint};
-use farlock_kv::{Filling, Index, Memory, Shape, Store};
+use farlock_kv::{Filling, Index, Memory, Pair, Shape, Store};
 use farlock_sim::{Config, Handle, SimEndpoint, Weakness, World};
 
 use super::ledger::INITIAL;
@@ -21,6 +21,9 @@ const CHUNK_BYTES: u64 = 1 << 16;
 const CHUNKS_EACH: u64 = 4;
 /// Bytes that a pair takes beside its value, rounding and the count of its frees included.
 const PAIR_BYTES: u64 = 48;
+/// Bytes that a pair takes more in a tree: a line of a node beside few others, and the nodes that
+/// were replaced.
+const TREE_BYTES: u64 = 160;
 /// Slots of an endpoint for each client: an operation in line, and duties that earlier ones have
 /// left.
 const SLOTS_EACH: u16 = 4;
@@ -65,6 +68,8 @@ pub(super) struct Pairs<I> {
     fillings: Vec<Filling<I>>,
     /// A bit for each.
     there: Vec<u64>,
+    /// Where each stands in the order of keys, sorted, if clients scan.
+    ranks: Vec<u64>,
 }
 
 struct Words(Handle);
@@ -84,6 +89,16 @@ pub(super) fn name(key: u64) -> [u8; 8] {
     key.to_le_bytes()
 }
 
+/// Where a key stands in the order of all: its lowest byte is the first.
+fn rank(key: u64) -> u64 {
+    key.swap_bytes()
+}
+
+/// The key with these bytes.
+fn number(name: &[u8]) -> Option<u64> {
+    name.try_into().ok().map(u64::from_le_bytes)
+}
+
 impl<I: Index> Pairs<I> {
     /// On which memory node a key lies.
     pub(super) fn node(&self, key: u64) -> usize {
@@ -91,6 +106,33 @@ impl<I: Index> Pairs<I> {
         let mixed = key.wrapping_add(1).wrapping_mul(0xd6e8_feb8_6659_fd93);
         ((mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as usize
             % self.nodes as usize
+    }
+
+    /// All records are asked for.
+    pub(super) fn ask_all(&mut self) -> anyhow::Result<()> {
+        self.ranks = (0..self.records).map(rank).collect();
+        self.ranks.sort_unstable();
+        (0..self.records).try_for_each(|key| self.ask(key))
+    }
+
+    /// How many records there are at the beginning.
+    pub(super) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Whether these pairs may be the first so many from a key on: all records up to the last of
+    /// them are among them, in order.
+    pub(super) fn are_first(&self, from: u64, most: usize, pairs: &[Pair]) -> bool {
+        let numbers: Vec<u64> = pairs.iter().filter_map(|(key, _)| number(key)).collect();
+        let is_in_order = numbers.is_sorted_by(|one, other| rank(*one) < rank(*other));
+        let is_known = numbers.len() == pairs.len() && pairs.len() <= most;
+        let known = numbers.iter().filter(|key| **key < self.records).count();
+        let before = |end: u64| self.ranks.partition_point(|rank| *rank < end);
+        let end = match numbers.last() {
+            Some(last) if pairs.len() == most => before(rank(*last).saturating_add(1)),
+            _ => self.ranks.len(),
+        };
+        is_in_order && is_known && known == end - before(rank(from))
     }
 
     /// A record is asked for: from now on it is there.
@@ -142,6 +184,7 @@ impl<I: Index + Copy> Cluster<I> {
             words: Words(world.handle()),
             fillings: sites.iter().map(filling).collect(),
             there: vec![0; size.records.div_ceil(64) as usize],
+            ranks: Vec::new(),
         };
         Ok(Self { world, pairs: Rc::new(RefCell::new(pairs)), index, sites, each })
     }
@@ -163,7 +206,9 @@ impl<I: Index + Copy> Cluster<I> {
 /// Of a store with room for what is asked for and what is written.
 fn shape<I: Index>(index: &I, size: &Size, nodes: u64) -> anyhow::Result<Shape> {
     let (index_bytes, index_tag) = (index.bytes(), index.tag());
-    let pairs = size.records.min(size.asked_max) * (PAIR_BYTES + size.value_bytes);
+    let nodes_bytes = if I::TREE { TREE_BYTES } else { 0 };
+    let pair_bytes = PAIR_BYTES + nodes_bytes + size.value_bytes;
+    let pairs = size.records.min(size.asked_max) * pair_bytes;
     // Twice what all nodes alike would have.
     let chunks = 2 * pairs.div_ceil(nodes * CHUNK_BYTES) + CHUNKS_EACH * u64::from(size.nodes) + 2;
     let chunks = u32::try_from(chunks).context("too many records")?;

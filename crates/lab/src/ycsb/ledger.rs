@@ -66,6 +66,11 @@ impl Ledger {
         self.violations += u64::from(!self.sums.insert((key, sum)));
     }
 
+    /// A scan has found what it may find, or not.
+    pub(super) fn scanned(&mut self, is_right: bool) {
+        self.violations += u64::from(!is_right);
+    }
+
     pub(super) fn violations(&self) -> u64 {
         self.violations
     }

@@ -3,8 +3,10 @@
 //!
 //! The machines are those of a testbed, and seconds are virtual. Clients of one compute node are
 //! tasks of one endpoint. Keys are drawn by Zipf's law, hottest first: a pointer array has them in
-//! the order of their heat, locks and buckets by their hashes. All records are there before the
-//! measured time begins, which a warm-up precedes.
+//! the order of their heat, locks and buckets by their hashes, and a tree by their bytes, lowest
+//! first, on the memory node that the hash says: a scan asks all nodes at once. All records are
+//! there before the measured time begins, which a warm-up precedes; where clients scan each scan is
+//! judged: it has every record up to its last, in order.
 
 mod cluster;
 mod course;
@@ -17,8 +19,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use anyhow::{Context, ensure};
-use farlock_kv::Index;
-use farlock_kv::index::{PointerArray, Race};
+use farlock_kv::index::{PointerArray, Race, Smart};
 use farlock_sim::Ended;
 
 use crate::provenance::Provenance;
@@ -26,12 +27,14 @@ use crate::report::show;
 use crate::testbed::Testbed;
 use crate::workload::Workload;
 use cluster::{Cluster, Size, Stores};
-use course::{Course, Done};
+use course::{Course, Done, Scanned};
 use row::Counted;
 pub use row::{Row, Verbs};
 pub use spec::{IndexKind, Mix, Setting, Sync, YcsbArgs};
 use turns::endpoint_of;
 
+/// The most records where clients scan: all of them are there at the beginning.
+const SCANNED_MAX: u64 = 1_000_000;
 /// How long the world goes on between two looks at how much is done, in virtual nanoseconds.
 const LOOK_NS: u64 = 20_000;
 /// After so many looks nothing more is expected.
@@ -54,6 +57,10 @@ pub fn run(args: &YcsbArgs, origin: &Provenance) -> anyhow::Result<()> {
 /// An operation failed, or the world stood still.
 pub fn measure(args: &YcsbArgs) -> anyhow::Result<Row> {
     let testbed = Testbed::named(&args.testbed)?;
+    if args.workload == Mix::E {
+        ensure!(args.index == IndexKind::Smart, "only a tree has its keys in order");
+        ensure!(args.records <= SCANNED_MAX, "all of at most {SCANNED_MAX} records are put there");
+    }
     let nodes = u64::from(testbed.nodes().context("the testbed says nothing of memory nodes")?);
     match args.index {
         IndexKind::PointerArray => with_index(args, &testbed, PointerArray::new(args.records)),
@@ -62,14 +69,11 @@ pub fn measure(args: &YcsbArgs) -> anyhow::Result<Row> {
             let each = args.records / nodes + args.records / nodes / 16 + 16;
             with_index(args, &testbed, Race::for_keys(each))
         }
+        IndexKind::Smart => with_index(args, &testbed, Smart::new()),
     }
 }
 
-fn with_index<I: Index + Copy + 'static>(
-    args: &YcsbArgs,
-    testbed: &Testbed,
-    index: I,
-) -> anyhow::Result<Row> {
+fn with_index<I: Scanned>(args: &YcsbArgs, testbed: &Testbed, index: I) -> anyhow::Result<Row> {
     let warm_up = args.warm_up.unwrap_or(args.operations / 2);
     let nodes = args.nodes();
     let cluster = Cluster::new(
@@ -92,7 +96,11 @@ fn with_index<I: Index + Copy + 'static>(
         mix: args.workload,
         value_bytes: args.value_bytes,
         compute_ns: testbed.client("compute_ns").unwrap_or(0),
+        inserted: Rc::default(),
     };
+    if args.workload == Mix::E {
+        cluster.pairs.borrow_mut().ask_all()?;
+    }
     let stores = begin(args, &cluster, &course)?;
     advance(&cluster, &done, warm_up)?;
     let before = Counted::of(&cluster.world, &stores);
@@ -104,7 +112,7 @@ fn with_index<I: Index + Copy + 'static>(
 }
 
 /// All compute nodes begin.
-fn begin<I: Index + Copy + 'static>(
+fn begin<I: Scanned>(
     args: &YcsbArgs,
     cluster: &Cluster<I>,
     course: &Course<I>,

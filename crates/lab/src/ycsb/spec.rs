@@ -18,6 +18,8 @@ pub enum IndexKind {
     PointerArray,
     /// RACE's buckets
     Race,
+    /// SMART's tree
+    Smart,
 }
 
 /// How writers of one key keep out of each other's way.
@@ -63,6 +65,8 @@ pub enum Mix {
     Wo,
     /// Reads
     C,
+    /// 95 % scans of 1 to 100 records in order, 5 % insertions: of a tree alone
+    E,
     /// Half reads, half additions to what was read
     F,
 }
@@ -72,7 +76,7 @@ impl Mix {
     pub(super) const fn reads(self) -> u8 {
         match self {
             Self::Wi | Self::F => 50,
-            Self::Ri => 95,
+            Self::Ri | Self::E => 95,
             Self::C => 100,
             Self::Wo => 0,
         }

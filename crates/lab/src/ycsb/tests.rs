@@ -17,7 +17,7 @@ fn row(more: &str) -> Row {
 
 #[test]
 fn every_scheme_does_every_mix() {
-    for index in ["pointer-array", "race"] {
+    for index in ["pointer-array", "race", "smart"] {
         for sync in ["optimistic", "cas", "mcs", "cider", "cider-choice", "cider-combining"] {
             for mix in ["wi", "ri", "wo", "c", "f"] {
                 let row = row(&format!("--index {index} --sync {sync} --workload {mix}"));
@@ -27,12 +27,24 @@ fn every_scheme_does_every_mix() {
                 match row.workload {
                     Mix::Wi | Mix::Wo => assert!(row.wc_rate > 0.0, "{row:?}"),
                     Mix::C | Mix::F => assert_eq!(row.wc_rate, 0.0, "{row:?}"),
-                    Mix::Ri => {}
+                    Mix::Ri | Mix::E => {}
                 }
                 assert!(row.wc_rate >= row.wc_rate_local, "{row:?}");
             }
         }
     }
+}
+
+#[test]
+fn a_tree_is_scanned_and_nothing_else_is() {
+    for sync in ["optimistic", "cider"] {
+        let row = row(&format!("--index smart --sync {sync} --workload e"));
+        assert_eq!((row.violations, row.wc_rate), (0, 0.0), "{row:?}");
+        assert!(row.ops_per_s > 0.0 && row.verbs_per_op.reads > 8.0, "{row:?}");
+    }
+    let words = "ycsb --index race --workload e --records 10".split(' ');
+    let args = Line::try_parse_from(words).expect("arguments").args;
+    assert!(measure(&args).expect_err("no order").to_string().contains("order"));
 }
 
 #[test]

@@ -4,6 +4,10 @@
 //! The memory's owner puts words there as if an insertion had been carried out between two
 //! verbs. Clients may use the store meanwhile, as long as none of them inserts the same key.
 
+mod tree;
+
+use std::collections::BTreeMap;
+
 use farlock_fabric::{Addr, EndpointId};
 
 use crate::block;
@@ -29,8 +33,8 @@ pub struct Filling<I> {
     index: I,
     shape: Shape,
     owner: EndpointId,
-    /// The chunk that is being filled, and its next block.
-    open: Option<(u32, Class, u32)>,
+    /// By class, the chunk that is being filled, and its next block.
+    open: BTreeMap<Class, (u32, u32)>,
     /// All chunks from here on were looked at.
     below: u32,
 }
@@ -38,10 +42,11 @@ pub struct Filling<I> {
 impl<I: Index> Filling<I> {
     /// Of the store of this shape, for this owner.
     pub fn new(index: I, shape: Shape, owner: EndpointId) -> Self {
-        Self { index, shape, owner, open: None, below: shape.chunks }
+        Self { index, shape, owner, open: BTreeMap::new(), below: shape.chunks }
     }
 
-    /// Puts a pair whose key is not there yet. The table of the index has not grown.
+    /// Puts a pair whose key is not there yet. The table of the index has not grown, and into a
+    /// tree no client inserts anything meanwhile.
     ///
     /// # Errors
     /// As an insertion; nothing was changed then.
@@ -54,7 +59,10 @@ impl<I: Index> Filling<I> {
         let key = Key::new(key).ok_or(WriteError::BadKey)?;
         let class = block::class(&key, value).filter(|class| self.shape.blocks(*class) > 0);
         let class = class.ok_or(WriteError::TooLong)?;
-        let slot = self.slot(memory, &key)?;
+        let slot = match I::TREE {
+            true => self.slot_in_tree(memory, &key)?,
+            false => self.slot(memory, &key)?,
+        };
         let block = self.block(memory, class)?;
         let word = SlotWord::new()
             .with(SlotWord::VERSION, block.generation.into())
@@ -63,7 +71,7 @@ impl<I: Index> Filling<I> {
             .with(SlotWord::BLOCK, block.number);
         let words = block::seal(block.number, block.generation, &key, value);
         let first = self.shape.block_addr(block.number);
-        (0..).zip(words).for_each(|(at, word)| memory.poke(first.plus(at * 8), word));
+        poke_all(memory, first, &words);
         memory.poke(slot, word.0);
         Ok(())
     }
@@ -93,11 +101,11 @@ impl<I: Index> Filling<I> {
 
     /// A block that was never used.
     fn block(&mut self, memory: &mut impl Memory, class: Class) -> Result<Block, WriteError> {
-        let (chunk, _, index) = match self.open {
-            Some(open) if open.1 == class && open.2 < self.shape.blocks(class) => open,
-            _ => (self.chunk(memory, class)?, class, 0),
+        let (chunk, index) = match self.open.get(&class) {
+            Some(open) if open.1 < self.shape.blocks(class) => *open,
+            _ => (self.chunk(memory, class)?, 0),
         };
-        self.open = Some((chunk, class, index + 1));
+        self.open.insert(class, (chunk, index + 1));
         Ok(self.shape.block(chunk, class, index, 1))
     }
 
@@ -114,4 +122,9 @@ impl<I: Index> Filling<I> {
         }
         Err(WriteError::PoolFull)
     }
+}
+
+/// Writes words that lie side by side.
+fn poke_all(memory: &mut impl Memory, first: Addr, words: &[u64]) {
+    (0..).zip(words).for_each(|(at, word)| memory.poke(first.plus(at * 8), *word));
 }

@@ -1,0 +1,178 @@
+//! Going through a tree in the order of its keys.
+//!
+//! A node is read as a whole, and what is below it is gone through in order: from each slot's word
+//! as it was read then. Nodes that are replaced meanwhile are gone through as they were: see
+//! `tree`. A value that was changed meanwhile, whose block is another one's by now, is looked for
+//! from the root, behind the last key that was found.
+
+use std::ops::Bound;
+
+use farlock_fabric::Addr;
+
+use super::core::Store;
+use super::scan::Pair;
+use super::tree::Step;
+use crate::error::ReadError;
+use crate::far;
+use crate::index::smart_node::{Entry, Node, symbol};
+use crate::index::{Index, Ordered};
+use crate::sync::Scheme;
+use crate::word::SlotWord;
+
+/// How often a scan begins at the root again, since the values behind its last key change, without
+/// finding one.
+const TURNS_MAX: u32 = 10_000;
+
+/// Blocks that are read at a time.
+const BLOCKS_AT_ONCE: usize = 32;
+
+/// How a part of a scan has ended.
+enum Part {
+    /// There is no more, or there are enough.
+    Whole,
+    /// The block of this slot was another one's.
+    Broken(Option<Addr>, SlotWord),
+}
+
+impl<S: Scheme, I: Ordered> Store<S, I> {
+    /// The first pairs from a key on and up to another one, in order, at most so many.
+    ///
+    /// Each pair is as it was at some moment of the call. A key that was there all the time is
+    /// there, once; one that came or went meanwhile may be missing.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. Nothing is left behind by a crash or a drop.
+    pub async fn scan_in_order(
+        &self,
+        from: Bound<&[u8]>,
+        until: Bound<&[u8]>,
+        most: usize,
+    ) -> Result<Vec<Pair>, ReadError> {
+        self.pairs_in_order(from, until, most).await
+    }
+}
+
+impl<S: Scheme, I: Index> Store<S, I> {
+    pub(super) async fn pairs_in_order(
+        &self,
+        from: Bound<&[u8]>,
+        until: Bound<&[u8]>,
+        most: usize,
+    ) -> Result<Vec<Pair>, ReadError> {
+        let mut pairs: Vec<Pair> = Vec::new();
+        let (mut suspect, mut turns) = (None, 0);
+        while turns < TURNS_MAX {
+            let before = pairs.len();
+            let last = pairs.last().map(|(key, _)| key.clone());
+            let from = last.as_ref().map_or(from, |key| Bound::Excluded(&key[..]));
+            let broken = match self.go_through(from, until, most, &mut pairs).await? {
+                Part::Whole => return Ok(pairs),
+                Part::Broken(slot, word) => Some((slot, word)),
+            };
+            // Twice the same word in the same slot says that it named this block all the time.
+            if suspect == broken {
+                return Err(ReadError::Corrupt);
+            }
+            suspect = broken;
+            self.count(|counts| counts.rereads += 1);
+            turns = if pairs.len() > before { 0 } else { turns + 1 };
+        }
+        Err(ReadError::Busy)
+    }
+
+    async fn go_through(
+        &self,
+        from: Bound<&[u8]>,
+        until: Bound<&[u8]>,
+        most: usize,
+        pairs: &mut Vec<Pair>,
+    ) -> Result<Part, ReadError> {
+        let root = self.shape.first_table();
+        let word = SlotWord(far::read_word(self.endpoint(), root).await?);
+        // What is to be gone through yet, the next one last.
+        let mut rest = vec![Step { slot: Some(root), word }];
+        while let Some(step) = rest.pop() {
+            if pairs.len() >= most {
+                break;
+            }
+            if let Some(node) = Node::named_by(step.word) {
+                if !self.go_down(node, from, until, &mut rest).await? {
+                    break;
+                }
+                continue;
+            }
+            let mut leaves = vec![step];
+            let enough = BLOCKS_AT_ONCE.min(most - pairs.len());
+            while leaves.len() < enough
+                && let Some(leaf) = rest.pop_if(|step| step.word.is_taken())
+            {
+                leaves.push(leaf);
+            }
+            leaves.retain(|leaf| leaf.word.is_taken());
+            let words: Vec<SlotWord> = leaves.iter().map(|leaf| leaf.word.thawed()).collect();
+            for (leaf, read) in leaves.into_iter().zip(self.read_blocks(&words).await?) {
+                let Some((_, opened)) = read else {
+                    return Ok(Part::Broken(leaf.slot, leaf.word));
+                };
+                if !is_before(opened.key(), until) {
+                    return Ok(Part::Whole);
+                }
+                if is_behind(opened.key(), from) {
+                    pairs.push((opened.key().to_vec(), opened.value().to_vec()));
+                }
+            }
+        }
+        Ok(Part::Whole)
+    }
+
+    /// Puts what is below a node before the rest, as far as it may be behind the beginning.
+    /// `Ok(false)`: all of it is behind the end, and so is the rest.
+    async fn go_down(
+        &self,
+        node: Node,
+        from: Bound<&[u8]>,
+        until: Bound<&[u8]>,
+        rest: &mut Vec<Step>,
+    ) -> Result<bool, ReadError> {
+        let start = self.shape.block_addr(node.number);
+        let words = far::read(self.endpoint(), start, node.words()).await?;
+        let (prefix, _) = node.opened(&words).ok_or(ReadError::Corrupt)?;
+        if !is_before(&prefix, until) {
+            return Ok(false);
+        }
+        let first = match from {
+            Bound::Unbounded => 0,
+            Bound::Included(key) | Bound::Excluded(key) => match key.strip_prefix(&prefix[..]) {
+                Some(behind) => symbol(behind, 0),
+                None if prefix[..] > *key => 0,
+                None => return Ok(true),
+            },
+        };
+        let body = &words[node.body_at()..];
+        let mut entries: Vec<Entry> = node.entries(body);
+        entries.retain(|entry| entry.symbol >= first && SlotWord(entry.word).class() != 0);
+        entries.sort_unstable();
+        let lines = start.plus(node.body_at() as u64 * 8);
+        rest.extend(entries.into_iter().rev().map(|entry| Step {
+            slot: Some(lines.plus(entry.at as u64 * 8)),
+            word: SlotWord(entry.word),
+        }));
+        Ok(true)
+    }
+}
+
+fn is_behind(key: &[u8], from: Bound<&[u8]>) -> bool {
+    match from {
+        Bound::Unbounded => true,
+        Bound::Included(first) => key >= first,
+        Bound::Excluded(last) => key > last,
+    }
+}
+
+fn is_before(key: &[u8], until: Bound<&[u8]>) -> bool {
+    match until {
+        Bound::Unbounded => true,
+        Bound::Included(last) => key <= last,
+        Bound::Excluded(end) => key < end,
+    }
+}

@@ -1,0 +1,229 @@
+//! Which indexes are played, under which schemes.
+
+use farlock_fabric::Addr;
+use farlock_kv::index::{PointerArray, Race, Smart};
+use farlock_kv::sync::{
+    Backoff, Cider, CiderRules, CreditRules, LocalCombining, Locked, Optimistic,
+};
+use farlock_kv::{Index, Scheme, Store};
+use farlock_locks::record::cas::Cas;
+use farlock_locks::record::mcs::Mcs;
+use farlock_sim::SimEndpoint;
+
+/// Which index and which scheme.
+pub trait Kit: 'static {
+    type I: Index + Copy + 'static;
+    type S: Scheme<Endpoint = SimEndpoint> + 'static;
+    /// Whether clients remember where keys were.
+    const REMEMBERS: bool = false;
+    /// Chunks are to be as large at least, and as many, for what is larger than pairs.
+    const CHUNK_BYTES_MIN: u64 = 0;
+    const CHUNKS_MIN: u32 = 0;
+    /// The name of a key.
+    fn name(key: u64) -> Vec<u8> {
+        name(key)
+    }
+    /// How many keys an heir tries to put in.
+    fn fill() -> u64 {
+        Self::index().bytes() / 8
+    }
+    fn index() -> Self::I;
+    fn scheme(endpoint: SimEndpoint, locks: Addr) -> Self::S;
+}
+
+macro_rules! kits {
+    ($($name:ident: $index:ty = $new:expr,
+       $scheme:ty = |$endpoint:ident, $locks:ident| $make:expr;)+) => {
+        $(pub struct $name;
+
+        impl Kit for $name {
+            type I = $index;
+            type S = $scheme;
+
+            fn index() -> $index {
+                $new
+            }
+
+            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> $scheme {
+                let _ = $locks;
+                $make
+            }
+        })+
+    };
+}
+
+/// Trees, whose keys are words of these letters.
+macro_rules! trees {
+    ($($name:ident: $places:literal, $letters:literal, $chunk_bytes:literal,
+       $scheme:ty = |$endpoint:ident, $locks:ident| $make:expr;)+) => {
+        $(pub struct $name;
+
+        impl Kit for $name {
+            type I = Smart;
+            type S = $scheme;
+
+            const CHUNK_BYTES_MIN: u64 = $chunk_bytes;
+            const CHUNKS_MIN: u32 = 80;
+
+            fn name(key: u64) -> Vec<u8> {
+                word_of($letters, key)
+            }
+
+            fn fill() -> u64 {
+                60
+            }
+
+            fn index() -> Self::I {
+                Smart::with_places($places)
+            }
+
+            fn scheme($endpoint: SimEndpoint, $locks: Addr) -> $scheme {
+                let _ = $locks;
+                $make
+            }
+        })+
+    };
+}
+
+/// The words of three letters, the shortest first: many begin with another one. From 100 on those
+/// that stories are told beside.
+fn word_of(letters: &[u8; 3], key: u64) -> Vec<u8> {
+    let fillers = [&b"a"[..], b"b", b"qqqqqa", b"qqqqqe", b"ea"];
+    if (100..200).contains(&key) {
+        return fillers[(key - 100) as usize].to_vec();
+    }
+    if key == 99 {
+        return vec![letters[2]];
+    }
+    let (mut rest, mut word) = (key + 1, Vec::new());
+    while rest > 0 {
+        word.push(letters[((rest - 1) % 3) as usize]);
+        rest = (rest - 1) / 3;
+    }
+    word
+}
+
+/// One whose clients remember where keys were.
+pub struct Remembering<K>(std::marker::PhantomData<K>);
+
+impl<K: Kit> Kit for Remembering<K> {
+    type I = K::I;
+    type S = K::S;
+
+    const REMEMBERS: bool = true;
+    const CHUNK_BYTES_MIN: u64 = K::CHUNK_BYTES_MIN;
+    const CHUNKS_MIN: u32 = K::CHUNKS_MIN;
+
+    fn name(key: u64) -> Vec<u8> {
+        K::name(key)
+    }
+
+    fn fill() -> u64 {
+        K::fill()
+    }
+
+    fn index() -> K::I {
+        K::index()
+    }
+
+    fn scheme(endpoint: SimEndpoint, locks: Addr) -> K::S {
+        K::scheme(endpoint, locks)
+    }
+}
+
+/// The store as this kit has it.
+pub fn of_kit<K: Kit>(store: Store<K::S, K::I>) -> Store<K::S, K::I> {
+    if K::REMEMBERS { store.remembering() } else { store }
+}
+
+pub(super) const LOCKS: u64 = 4;
+pub(super) const PATIENCE_NS: u64 = 200_000;
+const LOCK_OPTIONS: farlock_locks::Options = farlock_locks::Options::new(1);
+
+kits! {
+    ArrayOptimistic: PointerArray = PointerArray::new(64),
+        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
+    RaceOptimistic: Race = Race::new(2),
+        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+    RaceGrowing: Race = Race::new(1),
+        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+    ArrayCas: PointerArray = PointerArray::new(64),
+        Locked<SimEndpoint, Cas> = |endpoint, locks| {
+            let client = farlock_locks::Client::new(endpoint, Cas::with_backoff(), LOCK_OPTIONS);
+            Locked::new(client, locks, LOCKS, PATIENCE_NS)
+        };
+    RaceMcs: Race = Race::new(2),
+        Locked<SimEndpoint, Mcs> = |endpoint, locks| {
+            let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
+            Locked::new(client, locks, LOCKS, PATIENCE_NS)
+        };
+    RaceReadingBefore: Race = Race::new(2),
+        Locked<SimEndpoint, Mcs> = |endpoint, locks| {
+            let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
+            Locked::new(client, locks, LOCKS, PATIENCE_NS).reading_before()
+        };
+    RaceTurns: Race = Race::new(2),
+        Cider<SimEndpoint> = |endpoint, locks| {
+            cider(endpoint, locks, CiderRules { combines: false, ..ALWAYS })
+        };
+    ArrayCider: PointerArray = PointerArray::new(64),
+        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
+    RaceCider: Race = Race::new(2),
+        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
+    RaceChoosing: Race = Race::new(2),
+        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, CHOOSING);
+    ArrayLocal: PointerArray = PointerArray::new(64),
+        LocalCombining<Optimistic<SimEndpoint>> = |endpoint, locks| {
+            LocalCombining::new(Optimistic::new(endpoint, Backoff::NONE), PATIENCE_NS)
+        };
+    RaceLocal: Race = Race::new(2),
+        LocalCombining<Cider<SimEndpoint>> = |endpoint, locks| {
+            LocalCombining::new(cider(endpoint, locks, ALWAYS), PATIENCE_NS)
+        };
+}
+
+// Of "aeq" each two are in one line of the first kinds: a node is replaced until it has a slot for
+// each byte. Of "abd" none are of the second kind, so that chunks can be small.
+trees! {
+    TreeOptimistic: 1, b"aeq", 2624,
+        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+    TreeTight: 1, b"abd", 384,
+        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::NONE);
+    TreeAsMeant: 7, b"abd", 128,
+        Optimistic<SimEndpoint> = |endpoint, locks| Optimistic::new(endpoint, Backoff::DEFAULT);
+    TreeCas: 1, b"aeq", 2624,
+        Locked<SimEndpoint, Cas> = |endpoint, locks| {
+            let client = farlock_locks::Client::new(endpoint, Cas::with_backoff(), LOCK_OPTIONS);
+            Locked::new(client, locks, LOCKS, PATIENCE_NS)
+        };
+    TreeMcs: 1, b"aeq", 2624,
+        Locked<SimEndpoint, Mcs> = |endpoint, locks| {
+            let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
+            Locked::new(client, locks, LOCKS, PATIENCE_NS)
+        };
+    TreeCider: 1, b"aeq", 2624,
+        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, ALWAYS);
+    TreeChoosing: 2, b"aeq", 2624,
+        Cider<SimEndpoint> = |endpoint, locks| cider(endpoint, locks, CHOOSING);
+}
+
+/// Each operation gets in line.
+const ALWAYS: CiderRules =
+    CiderRules { credits: None, patience_ns: PATIENCE_NS, ..CiderRules::DEFAULT };
+
+/// Keys become hot and cold again within a short run.
+const CHOOSING: CiderRules = CiderRules {
+    credits: Some(CreditRules { threshold: 0, initial: 2, ..CreditRules::DEFAULT }),
+    ..ALWAYS
+};
+
+/// All keys share one lock.
+fn cider(endpoint: SimEndpoint, locks: Addr, rules: CiderRules) -> Cider<SimEndpoint> {
+    let client = farlock_locks::Client::new(endpoint, Mcs::default(), LOCK_OPTIONS);
+    Cider::new(client, locks, 1, rules)
+}
+
+/// The name of a key; the number itself, as pointer arrays have it.
+pub fn name(key: u64) -> Vec<u8> {
+    key.to_le_bytes().to_vec()
+}

@@ -177,10 +177,10 @@ fn a_client_that_was_stopped_beyond_its_lease_is_told_so() {
     let at = ["lock", "--server", &server.address, "a"];
     let mut hold = stage.farlock(&[&at[..], &["--", "sleep", "60"]].concat());
     let holder = hold.stderr(Stdio::piped()).spawn().unwrap();
-    let is_there = || stage.ls().contains(&format!("\"pid\":{},", holder.id()));
-    stage.until(is_there);
+    stage.until(|| stage.ls().contains(&format!("\"pid\":{},", holder.id())));
     stage.stop(pid(&holder));
-    stage.until(|| !is_there());
+    // It is shown as one that is dead.
+    stage.until(|| stage.ls().contains("\"state\":\"dead\""));
     kill(pid(&holder), Signal::CONT);
     let (_, _, said) = stage::ended(holder.wait_with_output().unwrap());
     assert!(said.contains("this process did not run until its lease had ended"), "{said}");

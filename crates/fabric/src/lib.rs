@@ -31,6 +31,8 @@ mod results;
 pub mod shm;
 #[cfg(all(feature = "tcp", target_os = "linux", not(shuttle)))]
 pub mod tcp;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+mod threads;
 pub mod verb;
 pub mod word;
 
@@ -44,4 +46,6 @@ pub use error::{ConnectError, Fault, Garbled, Malformed, TlsFault, TlsFileFault,
 pub use home::Home;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub use shm::{Biased, BiasedGuard, Host, Options as HostOptions, fork_count};
+#[cfg(all(feature = "shm", target_os = "linux"))]
+pub use threads::keep_signals_out;
 pub use verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MAX};

@@ -123,6 +123,25 @@ fn commands_use_a_server_that_is_named() {
     holder.wait().unwrap();
 }
 
+/// The thread that reads from the server took them before, and ended `farlock` there and then.
+#[test]
+fn signals_reach_the_command_of_a_lock_of_a_server() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let script = "trap 'sleep 0.2; echo trapped; exit 3' TERM; echo up; sleep 60 & wait";
+    for _ in 0..5 {
+        let mut lock = stage.farlock(&["lock", "--server", &server.address, "a", "--", "sh", "-c"]);
+        let mut child = lock.arg(script).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "up");
+        kill(pid(&child), Signal::TERM);
+        assert_eq!(lines.next().map(Result::unwrap).as_deref(), Some("trapped"));
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        // Its lock is free at once, whatever its lease.
+        drop(stage.session().lock("a").exclusive().at_once().blocking().unwrap());
+    }
+}
+
 /// What an environment says to all commands harms none that names no server.
 #[test]
 fn variables_that_name_no_server_mean_this_host() {

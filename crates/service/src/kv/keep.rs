@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::task::{Context, Waker};
 
-use farlock_fabric::{ConnectError, Connection as _, Endpoint as _, EndpointId, Nanos, block_on};
+use farlock_fabric::{
+    ConnectError, Connection as _, Endpoint as _, EndpointId, Nanos, block_on, keep_signals_out,
+};
 use farlock_kv::{Shape, Sight};
 
 use crate::connection::{Keeper, Lane, Region, Unparker};
 use crate::session::Fate;
-use crate::system::keep_signals_out;
 
 /// Bytes of a chunk: room for the longest pair.
 pub(super) const CHUNK_BYTES: u64 = 2 << 20;

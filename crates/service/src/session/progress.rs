@@ -21,7 +21,9 @@ use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farlock_fabric::{Addr, ConnectError, Connection as _, Endpoint, Patience, Wait, block_on};
+use farlock_fabric::{
+    Addr, ConnectError, Connection as _, Endpoint, Patience, Wait, block_on, keep_signals_out,
+};
 
 use super::pool::{AnyCell, HasLane, Place, PlaceCell};
 use super::state::{Hub, Inbox, Job, Name, Order, RangeJob, Work};
@@ -30,7 +32,6 @@ use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
 use crate::error::LostReason;
 use crate::protocol::{LOCK_KIND, lock_protocol, range_protocol};
-use crate::system::keep_signals_out;
 use crate::{AcquireError, SessionError};
 
 /// How long the thread of a session by a server takes in what comes when nobody waits any more: a

@@ -38,6 +38,7 @@ use crate::tcp::wire::{
     AHEAD_MAX, Ended, Fields, Framing, MAGIC, VERSION, next_frame, reply, request, take_end,
     take_woken,
 };
+use crate::threads::keep_signals_out;
 
 /// How long what was published may lie before it is sent.
 const LATE: Duration = Duration::from_millis(1);
@@ -159,7 +160,10 @@ impl Channel {
         let (weak, late) = (Arc::downgrade(&channel), Arc::clone(&channel.late));
         let thread = std::thread::Builder::new().name("farlock-tcp".to_owned());
         let renews_at = facts.lease.renews_at(asked_at);
-        thread.spawn(move || look_after(&weak, &late, renews_at))?;
+        thread.spawn(move || {
+            keep_signals_out();
+            look_after(&weak, &late, renews_at);
+        })?;
         Ok(channel)
     }
 

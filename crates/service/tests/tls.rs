@@ -491,6 +491,21 @@ fn files_that_are_not_right_are_named() {
     assert!(matches!(refused, Err(SessionError::Connect(ConnectError::TlsFile { .. }))));
 }
 
+/// Half of a pair, and files of nothing, were in the way of the next one.
+#[test]
+fn what_cannot_be_written_whole_leaves_nothing() {
+    let stage = Stage::new();
+    let (dir, farlock) = (stage.file("tls"), env!("CARGO_BIN_EXE_farlock"));
+    // As on a full disk: no file can have a byte.
+    let line = format!("trap '' XFSZ; ulimit -f 0; {farlock} tls init {}", dir.display());
+    let failed = stage.program("sh").args(["-c", &line]).output().unwrap();
+    let (status, _, said) = stage::ended(failed);
+    assert_eq!(status, 71, "{said}");
+    let left = std::fs::read_dir(&dir).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "{said}");
+    init(&stage, "tls");
+}
+
 #[test]
 fn what_is_made_is_never_overwritten_and_keys_are_secret() {
     let stage = Stage::new();

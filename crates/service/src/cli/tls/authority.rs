@@ -157,14 +157,22 @@ impl Issued {
         there.map_or(Ok(()), |path| Err(take(&path, io::ErrorKind::AlreadyExists.into())))
     }
 
-    /// Writes the files, those that are secret for their owner alone.
+    /// Writes the files, those that are secret for their owner alone: all, or none stays.
     pub(super) fn write(&self, dir: &Path) -> Result<(), Failure> {
         self.is_new(dir)?;
+        let mut made = Vec::new();
         for File { name, is_secret, text } in &self.0 {
             let (path, mode) = (dir.join(name), if *is_secret { 0o600 } else { 0o644 });
-            let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
-            let written = made.and_then(|mut file| file.write_all(text.as_bytes()));
-            written.map_err(|error| take(&path, error))?;
+            let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
+            let written = file.and_then(|mut file| {
+                made.push(path.clone());
+                file.write_all(text.as_bytes())
+            });
+            if let Err(error) = written {
+                // Half of a pair would be in the way of the next one.
+                made.iter().for_each(|path| drop(std::fs::remove_file(path)));
+                return Err(take(&path, error));
+            }
         }
         Ok(())
     }

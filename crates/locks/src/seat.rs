@@ -55,6 +55,16 @@ pub enum Begun<T> {
     Posted(Ticket),
 }
 
+impl<T> Begun<T> {
+    /// Of a verb that has completed.
+    fn at_once(self) -> T {
+        match self {
+            Self::Done(done) => done,
+            Self::Posted(_) => unreachable!("it has completed"),
+        }
+    }
+}
+
 /// What came of [`Seat::try_open`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attempt {
@@ -186,13 +196,12 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     fn open_as(&mut self, lock: Addr, want: L::Want) -> Result<Opened, Fault> {
         debug_assert!(!self.is_held(), "a seat holds one lock at a time; hot path");
         self.slots.take(SLOT, lock, want);
-        match self.came_of(self.slots.open(SLOT, lock, want))? {
-            Begun::Done(opened) => Ok(opened),
-            Begun::Posted(_) => unreachable!("a seat's verbs complete at once"),
+        match self.slots.open(SLOT, lock, want) {
+            Opening::Held => Ok(Opened::Held),
+            opening => self.came_of(opening).map(Begun::at_once),
         }
     }
 
-    #[inline(always)]
     fn came_of(&self, opening: Opening) -> Result<Begun<Opened>, Fault> {
         match opening {
             Opening::Held => Ok(Begun::Done(Opened::Held)),
@@ -222,10 +231,7 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     /// # Errors
     /// It failed; nothing is held.
     pub fn end_open(&self, completed: Result<(), Fault>) -> Result<Opened, Fault> {
-        match self.came_of(self.slots.opened(SLOT, completed))? {
-            Begun::Done(opened) => Ok(opened),
-            Begun::Posted(_) => unreachable!("it has completed"),
-        }
+        self.came_of(self.slots.opened(SLOT, completed)).map(Begun::at_once)
     }
 
     /// Waits for the lock after [`Opened::InLine`]. `false`: it was withdrawn, and has left. Where
@@ -301,13 +307,12 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
             Mode::Exclusive => self.slots.close(SLOT, want.in_mode(Mode::Exclusive)),
             Mode::Shared => self.slots.close(SLOT, want.in_mode(Mode::Shared)),
         };
-        match self.left_by(closing)? {
-            Begun::Done(closed) => Ok(closed),
-            Begun::Posted(_) => unreachable!("a seat's verbs complete at once"),
+        match closing {
+            Closing::Free => Ok(Closed::Free),
+            closing => self.left_by(closing).map(Begun::at_once),
         }
     }
 
-    #[inline(always)]
     fn left_by(&self, closing: Closing) -> Result<Begun<Closed>, Fault> {
         match closing {
             Closing::Free => Ok(Begun::Done(Closed::Free)),
@@ -338,10 +343,7 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     /// # Errors
     /// As those of [`Seat::close`].
     pub fn end_close(&self, completed: Result<(), Fault>) -> Result<Closed, Fault> {
-        match self.left_by(self.slots.closed(SLOT, completed))? {
-            Begun::Done(closed) => Ok(closed),
-            Begun::Posted(_) => unreachable!("it has completed"),
-        }
+        self.left_by(self.slots.closed(SLOT, completed)).map(Begun::at_once)
     }
 
     /// Releases the lock without learning how that went, so without a round trip, where its closing

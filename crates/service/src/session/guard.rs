@@ -126,10 +126,19 @@ impl Guard {
     #[inline]
     pub fn release(mut self) -> Release {
         self.is_over = true;
+        if self.handle.name.hub.is_far {
+            return self.begin_release();
+        }
+        Release::of(self.handle.name.release(self.mode))
+    }
+
+    #[cold]
+    fn begin_release(&self) -> Release {
         match self.handle.name.begin_release(self.mode) {
             Released::Ended(released) => Release::of(released),
             Released::IsUnderWay(under_way) => {
-                Release(State::IsUnderWay(Closing::new(Arc::clone(&self.handle), under_way)))
+                let closing = Closing::new(Arc::clone(&self.handle), under_way);
+                Release(State::IsUnderWay(Box::new(closing)))
             }
         }
     }
@@ -155,11 +164,15 @@ impl fmt::Debug for Guard {
 #[must_use = "awaiting it tells how the release went"]
 pub struct Release(State);
 
+/// What is rare is boxed: a release that has ended well is two registers.
 #[derive(Debug)]
 enum State {
-    Ended(Option<Result<(), ReleaseError>>),
+    Done,
+    Failed(Box<ReleaseError>),
     /// Its verb is on its way.
-    IsUnderWay(Closing),
+    IsUnderWay(Box<Closing>),
+    /// It was asked.
+    Told,
 }
 
 /// A verb on its way that closes a lock, while its caller waits for it.
@@ -216,8 +229,9 @@ impl Drop for Closing {
 const ASKED: &str = "a finished release is not asked again";
 
 impl Release {
-    pub(super) const fn of(released: Result<(), ReleaseError>) -> Self {
-        Self(State::Ended(Some(released)))
+    #[inline]
+    pub(super) fn of(released: Result<(), ReleaseError>) -> Self {
+        Self(released.map_or_else(|error| State::Failed(Box::new(error)), |()| State::Done))
     }
 
     /// How it went. By a server it blocks this thread for a round trip, which is not for async
@@ -228,11 +242,23 @@ impl Release {
     #[inline]
     pub fn blocking(self) -> Result<(), ReleaseError> {
         match self.0 {
-            State::Ended(released) => released.expect(ASKED),
+            State::Done => Ok(()),
+            State::Failed(error) => Err(*error),
             State::IsUnderWay(mut closing) => {
                 let under_way = closing.take().expect(ASKED);
                 closing.handle.name.close_blocking(under_way)
             }
+            State::Told => panic!("{ASKED}"),
+        }
+    }
+}
+
+impl Release {
+    #[cold]
+    fn tell_failure(&mut self) -> Result<(), ReleaseError> {
+        match replace(&mut self.0, State::Told) {
+            State::Failed(error) => Err(*error),
+            state => panic!("{ASKED}: {state:?}"),
         }
     }
 }
@@ -243,9 +269,11 @@ impl Future for Release {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            State::Ended(released) => Poll::Ready(released.take().expect(ASKED)),
-            State::IsUnderWay(closing) => closing.poll(cx),
+            State::Done => self.0 = State::Told,
+            State::IsUnderWay(closing) => return closing.poll(cx),
+            State::Failed(_) | State::Told => return Poll::Ready(self.tell_failure()),
         }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -39,6 +39,7 @@ impl Hub {
         dates_holds: bool,
     ) -> Self {
         Self {
+            is_far: region.is_far(),
             region,
             home,
             directory,

@@ -367,7 +367,7 @@ impl Acquire {
     ) -> Poll<Result<Token, AcquireError>> {
         let came = match came {
             Some(Ok(Came::IsUnderWay(under_way))) => {
-                self.begin_opening(under_way);
+                self.begin_opening(*under_way);
                 Some(ready!(self.poll_opening(cx)))
             }
             None if matches!(self.stage, Stage::Opens(_)) => Some(ready!(self.poll_opening(cx))),

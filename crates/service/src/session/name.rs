@@ -55,8 +55,9 @@ pub(super) enum Came {
     Waits(Arc<Waiter>),
     /// The caller is to wait in line by this place.
     Asks(Box<Place>),
-    /// The opening verb is on its way. Only those of tasks are not waited for.
-    IsUnderWay(UnderWay),
+    /// The opening verb is on its way. Only those of tasks are not waited for. Boxed, since what
+    /// has come at once pays for its size.
+    IsUnderWay(Box<UnderWay>),
 }
 
 /// What came of an attempt that does not wait.
@@ -140,7 +141,7 @@ impl Name {
             && let Some(found) = line.found
             && let Some(place) = &mut line.place
         {
-            if who == Who::Task && self.hub.region.is_far() {
+            if who == Who::Task && self.hub.is_far {
                 return self.begin_by_kept(line, found.lock(), mode);
             }
             if let Ok(Opened::Held) = place.seat.open(found.lock(), mode) {
@@ -211,7 +212,7 @@ impl Name {
             self.hub.start(Job::new(self, None));
             return Ok(Came::Waits(waiter));
         };
-        if who == Who::Task && self.hub.region.is_far() {
+        if who == Who::Task && self.hub.is_far {
             return match self.find(&mut line, &place) {
                 Ok(lock) => self.begin_opening(line, place, lock, mode),
                 Err(error) => {
@@ -559,7 +560,7 @@ impl Name {
     /// Releases a hold of which nobody asks how that went.
     #[inline]
     pub(super) fn let_go(self: &Arc<Self>, mode: Mode) {
-        if !self.hub.region.is_far() || !self.release_unasked(mode) {
+        if !self.hub.is_far || !self.release_unasked(mode) {
             // Nobody is there to be told; a region that is gone has nothing to release.
             let _ = self.release(mode);
         }

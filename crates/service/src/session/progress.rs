@@ -239,7 +239,7 @@ impl Worker {
             let jobs = std::mem::take(&mut inbox.jobs);
             let given_back = std::mem::take(&mut inbox.given_back);
             let orders = std::mem::take(&mut inbox.orders);
-            if hub.is_watched() && hub.region.is_far() {
+            if hub.is_watched() && hub.is_far {
                 self.lingers_until = Some(Instant::now() + LINGER);
             }
             let is_busy = !self.tasks.is_empty() || !jobs.is_empty();
@@ -383,7 +383,7 @@ impl Worker {
     /// The same by a server. It takes in meanwhile what comes for tasks that wait for their own
     /// verbs. `false`: the region is of this host.
     fn watch(&self, limit: Option<Duration>) -> bool {
-        if !self.hub.region.is_far() {
+        if !self.hub.is_far {
             return false;
         }
         let places = self.places_in_use();

@@ -45,6 +45,8 @@ pub(super) struct Handle {
 /// A session, but for the handles that keep it.
 pub(crate) struct Hub {
     pub(crate) region: Region,
+    /// Whether each verb takes a round trip: what the region says, where a cycle has it at hand.
+    pub(super) is_far: bool,
     /// The endpoint of the session's thread, which has what is the session's as a whole.
     pub(super) home: EndpointId,
     pub(super) directory: Directory,

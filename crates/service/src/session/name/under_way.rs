@@ -31,7 +31,7 @@ impl Name {
         match begun {
             Ok(Begun::Posted(ticket)) => {
                 line.asking = Asking::Task;
-                Ok(Came::IsUnderWay(UnderWay::new(place, ticket)))
+                Ok(Came::IsUnderWay(Box::new(UnderWay::new(place, ticket))))
             }
             Ok(Begun::Done(Opened::Held)) => Ok(Came::Held(self.install(&mut line, place, mode))),
             Ok(Begun::Done(Opened::InLine)) => Ok(self.ask(line, place, mode, Who::Task)),
@@ -73,7 +73,7 @@ impl Name {
 
 // Releasing.
 
-/// How far a release has come.
+/// How far a release by a server has come.
 #[derive(Debug)]
 pub(in crate::session) enum Released {
     /// Its verb is on its way.
@@ -83,16 +83,14 @@ pub(in crate::session) enum Released {
 }
 
 impl Name {
-    /// Releases a hold, or hands it on to the next who waits here; by a server perhaps by a verb
-    /// that is not waited for.
-    #[inline]
+    /// Releases a hold by a server, perhaps by a verb that is not waited for, or hands it on to the
+    /// next who waits here.
+    #[cold]
     pub(in crate::session) fn begin_release(self: &Arc<Self>, mode: Mode) -> Released {
-        let posted = if self.hub.region.is_far() { self.post_closing(mode) } else { None };
-        posted.unwrap_or_else(|| Released::Ended(self.release(mode)))
+        self.post_closing(mode).unwrap_or_else(|| Released::Ended(self.release(mode)))
     }
 
     /// `None`, and nothing was done: there is more to do than a verb.
-    #[cold]
     fn post_closing(self: &Arc<Self>, mode: Mode) -> Option<Released> {
         if mode != Mode::Exclusive || self.hub.is_forked() {
             return None;

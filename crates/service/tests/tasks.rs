@@ -5,12 +5,15 @@
 mod stage;
 
 use std::future::{Future, poll_fn};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farlock::{AcquireError, Lock, Session};
+use farlock::{AcquireError, Lock, RegionOptions, Session};
 use rustix::process::Signal;
 use stage::serving::Serving;
 use stage::{Stage, block_on, kill, pid};
@@ -84,6 +87,58 @@ fn a_limit_is_kept_where_the_server_stands_still() {
     // What it asked for is given back when the server answers.
     is_free(&stage, "a");
     drop(lock.exclusive().within(SOON).blocking().unwrap());
+}
+
+/// Passes on what comes, counts it, and waits for the gate first.
+fn relay(mut from: TcpStream, mut to: TcpStream, count: &AtomicUsize, gate: &Mutex<()>) {
+    let mut bytes = [0; 4096];
+    while let Ok(read @ 1..) = from.read(&mut bytes) {
+        count.fetch_add(1, Ordering::SeqCst);
+        drop(gate.lock().unwrap());
+        to.write_all(&bytes[..read]).unwrap();
+    }
+}
+
+/// Tasks ask at times of their own. What is asked while a verb is on its way waits for its answer,
+/// or a moment, so that it is sent in one go.
+#[test]
+fn what_tasks_ask_while_a_verb_is_on_its_way_travels_together() {
+    static OPEN: Mutex<()> = Mutex::new(());
+    static ANSWERS: Mutex<()> = Mutex::new(());
+    static SENDS: AtomicUsize = AtomicUsize::new(0);
+    static ANSWERED: AtomicUsize = AtomicUsize::new(0);
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = RegionOptions::of_server(between.local_addr().unwrap().to_string());
+    let address = server.address.clone();
+    std::thread::spawn(move || {
+        let (client, server) = (between.accept().unwrap().0, TcpStream::connect(address).unwrap());
+        let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        client.set_nodelay(true).unwrap();
+        server.set_nodelay(true).unwrap();
+        std::thread::spawn(move || relay(client, server, &SENDS, &OPEN));
+        relay(back.0, back.1, &ANSWERED, &ANSWERS);
+    });
+    let session = Session::open(&options).unwrap();
+    let locks: Vec<Lock> = (0..16).map(|number| session.lock(format!("task-{number}"))).collect();
+    for lock in &locks {
+        lock.exclusive().blocking().unwrap().release().blocking().unwrap();
+    }
+    let held_back = ANSWERS.lock().unwrap();
+    let mut asked: Vec<_> = locks.iter().map(|lock| Box::pin(lock.exclusive().acquire())).collect();
+    let before = SENDS.load(Ordering::SeqCst);
+    for acquire in &mut asked {
+        assert!(poll_times(acquire.as_mut(), 4).is_none());
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let sends = SENDS.load(Ordering::SeqCst) - before;
+    drop(held_back);
+    for acquire in asked {
+        drop(block_on(acquire).unwrap());
+    }
+    assert!((2..=8).contains(&sends), "{sends} sends for 16 verbs");
 }
 
 /// Futures are dropped after every number of polls: with the verb unsent, on its way, and done.

@@ -50,6 +50,9 @@ pub struct ServedArgs {
     /// Processes, threads or tasks, where there are several
     #[arg(long, default_value_t = 16, value_parser = value_parser!(u16).range(2..=64))]
     pub clients: u16,
+    /// Threads of the executor of tasks: those of Redis are one thread's
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
+    pub executor_threads: u16,
     /// How long one waits whom Redis has refused a lock, in microseconds
     #[arg(long, value_name = "US", default_value_t = 1000)]
     pub pause_us: u64,
@@ -301,6 +304,7 @@ impl Client {
         let mut command = child::command("served-client")?;
         command.args(["--system", stage.system.name(), "--scene", scene.name()]);
         command.args(["--number", &number.to_string(), "--clients", &args.clients.to_string()]);
+        command.args(["--executor-threads", &args.executor_threads.to_string()]);
         command.args(["--port", &stage.port.to_string()]).arg("--dir").arg(&stage.dir);
         command.args(["--pause-us", &args.pause_us.to_string()]);
         command.args(["--seconds", &args.seconds.to_string()]);

@@ -35,6 +35,9 @@ pub struct ServedClientArgs {
     /// How many threads or tasks it is.
     #[arg(long)]
     pub clients: u64,
+    /// Threads of the executor of tasks.
+    #[arg(long)]
+    pub executor_threads: usize,
     /// Where the server listens.
     #[arg(long)]
     pub port: u16,
@@ -164,7 +167,10 @@ fn of_session(session: farlock::Session, rides: bool, number: u64) -> Box<dyn Cy
 /// Tasks of one session, on the threads that an executor has by itself.
 fn tasks(args: &ServedClientArgs) -> anyhow::Result<Done> {
     let session = session(args.system, args.place())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
+    let runtime = match args.executor_threads {
+        1 => tokio::runtime::Builder::new_current_thread().build()?,
+        threads => tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build()?,
+    };
     let locks: Vec<_> = (0..args.clients).map(|task| session.lock(face::name(task))).collect();
     for lock in &locks {
         lock.exclusive().blocking()?.release().blocking()?;

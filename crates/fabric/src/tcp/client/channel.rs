@@ -25,6 +25,8 @@ use super::facts::{Facts, Granted};
 use super::greeting::{PATIENCE, greet, read_greeting};
 use super::inbox::{Done, Inbox, Wakes};
 use super::outgoing::{Flushed, Outgoing, flush};
+use super::pace::Pace;
+use super::ticket::is_unsignalled;
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::{Envelope, Nanos};
 use crate::error::{ConnectError, Garbled};
@@ -255,6 +257,7 @@ impl Channel {
         let mut outgoing = lock(&self.outgoing);
         if is_signalled {
             outgoing.riding.follows(boot_time);
+            outgoing.pace.says();
         } else {
             outgoing.riding.begins(boot_time());
         }
@@ -289,6 +292,17 @@ impl Channel {
             Flushed::InPart | Flushed::HasMore => self.flush_soon(),
         }
         true
+    }
+
+    /// The same for a task: while verbs are on their way this may lie until they are answered, to
+    /// travel with what other tasks say.
+    pub(super) fn flush_together(&self) {
+        if lock(&self.outgoing).pace.is_held(self.facts.has_one_clock()) {
+            // The reader sends it behind the answers; and if none comes it does not lie for long.
+            self.flush_soon();
+        } else {
+            self.flush();
+        }
     }
 
     // Receiving.
@@ -454,6 +468,7 @@ impl Channel {
                     if self.dispatch(incoming, (own, wakes)).is_err() {
                         return self.break_off(incoming);
                     }
+                    self.hear_of_answers(std::mem::take(&mut wakes.answers));
                     if is_all {
                         return;
                     }
@@ -462,6 +477,20 @@ impl Channel {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && !has_waited => return,
                 Err(_) => return self.break_off(incoming),
             }
+        }
+    }
+
+    /// What lies until these come is sent.
+    fn hear_of_answers(&self, answers: u32) {
+        if answers == 0 {
+            return;
+        }
+        let mut outgoing = lock(&self.outgoing);
+        let is_all = outgoing.pace.hears(answers, boot_time);
+        let lies = is_all && outgoing.has_unsent();
+        drop(outgoing);
+        if lies {
+            self.flush();
         }
     }
 
@@ -505,6 +534,7 @@ impl Channel {
             reply::DONE => {
                 let ticket = fields.u32()?;
                 let done = done_of(fields)?;
+                wakes.answers += u32::from(!is_unsignalled(ticket));
                 inbox.bring(own, wakes, |state| state.complete(ticket, done));
             }
             reply::WOKEN => {
@@ -588,6 +618,7 @@ impl Channel {
         outgoing.stream.end();
         self.is_broken.store(true, Ordering::SeqCst);
         outgoing.epoch += 1;
+        outgoing.pace = Pace::default();
         let inboxes: Vec<_> =
             lock(&self.inboxes).iter().map(|(number, inbox)| (*number, inbox.clone())).collect();
         outgoing.bytes.clear();

@@ -105,7 +105,7 @@ impl Inbox {
         let mut state = self.state();
         arrive(&mut state);
         state.is_fresh = true;
-        wakes.0.append(&mut state.wakers);
+        wakes.wakers.append(&mut state.wakers);
         state.bell.clone()
     }
 }
@@ -113,11 +113,15 @@ impl Inbox {
 /// Tasks to be woken, which are when this is dropped: when no mutex is held any more, for a waker
 /// may do anything. What it does to itself harms no other.
 #[derive(Debug, Default)]
-pub(super) struct Wakes(Vec<Waker>);
+pub(super) struct Wakes {
+    wakers: Vec<Waker>,
+    /// How many verbs were answered.
+    pub(super) answers: u32,
+}
 
 impl Drop for Wakes {
     fn drop(&mut self) {
-        for waker in self.0.drain(..) {
+        for waker in self.wakers.drain(..) {
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }

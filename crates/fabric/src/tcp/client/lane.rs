@@ -213,6 +213,17 @@ impl TcpLane {
 
     /// Sends what was said, and first what is to be asked.
     fn flush(&self) {
+        self.say_doubts();
+        self.channel.flush();
+    }
+
+    /// The same for a task ([`Channel::flush_together`]).
+    fn flush_together(&self) {
+        self.say_doubts();
+        self.channel.flush_together();
+    }
+
+    fn say_doubts(&self) {
         let mut doubted = self.doubted.borrow_mut();
         if !doubted.is_empty() {
             let now = boot_time();
@@ -224,7 +235,6 @@ impl TcpLane {
         }
         drop(doubted);
         self.untold.set(0);
-        self.channel.flush();
     }
 
     fn ask(&self, peers: &[EndpointId]) {
@@ -436,7 +446,7 @@ impl Endpoint for TcpLane {
         if let Some(ended) = self.take_done(&mut self.inbox.state(), ticket.0 as u32) {
             return Poll::Ready(ended);
         }
-        self.flush();
+        self.flush_together();
         if self.has_looked.replace(true) {
             self.channel.read_now(&self.bell);
         }
@@ -466,6 +476,8 @@ impl Endpoint for TcpLane {
         self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED);
         if may_lie && self.channel.rides() {
             self.channel.flush_soon();
+        } else if may_lie {
+            self.flush_together();
         } else {
             self.flush();
         }

@@ -10,6 +10,7 @@ mod inbox;
 mod lane;
 mod log;
 mod outgoing;
+mod pace;
 mod remote;
 mod riding;
 mod ticket;

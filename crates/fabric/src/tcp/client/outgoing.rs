@@ -5,7 +5,9 @@ use std::io;
 use std::mem::{replace, take};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::pace::Pace;
 use super::riding::Riding;
+use crate::tcp::clock::boot_time;
 use crate::tcp::stream::Stream;
 
 /// How often one thread sends in a row what others have said while it sent.
@@ -19,6 +21,7 @@ pub(super) struct Outgoing {
     /// How often the connection broke.
     pub(super) epoch: u32,
     pub(super) riding: Riding,
+    pub(super) pace: Pace,
     is_being_sent: bool,
     /// Used in turn with `bytes`.
     spare: Vec<u8>,
@@ -37,8 +40,15 @@ pub(super) enum Flushed {
 
 impl Outgoing {
     pub(super) fn by(stream: Arc<Stream>) -> Self {
-        let (bytes, spare, riding) = (Vec::new(), Vec::new(), Riding::default());
-        Self { stream, bytes, epoch: 0, riding, is_being_sent: false, spare }
+        Self {
+            stream,
+            bytes: Vec::new(),
+            epoch: 0,
+            riding: Riding::default(),
+            pace: Pace::default(),
+            is_being_sent: false,
+            spare: Vec::new(),
+        }
     }
 
     pub(super) fn has_unsent(&self) -> bool {
@@ -64,6 +74,7 @@ pub(super) fn flush(outgoing: &Mutex<Outgoing>, is_broken: impl Fn() -> bool) ->
         let spare = take(&mut state.spare);
         let mut said = replace(&mut state.bytes, spare);
         let (stream, epoch) = (Arc::clone(&state.stream), state.epoch);
+        state.pace.sends(boot_time);
         state.is_being_sent = true;
         drop(state);
         let sent = send(&stream, &said);

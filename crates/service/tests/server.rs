@@ -224,6 +224,60 @@ fn a_stopped_server_is_waited_for_no_longer_than_for_the_lock() {
     kill(pid(&server.child), Signal::CONT);
 }
 
+/// A loop of a shell failed while its server was restarted.
+#[test]
+fn a_server_that_is_away_is_waited_for_with_a_limit_alone() {
+    let stage = Stage::new();
+    let mut server = Serving::on(&stage);
+    server.kill();
+    let address = server.address.clone();
+    let at = ["lock", "--server", &address, "a"];
+    // It is tried to the end of the time, and no longer.
+    let begun = Instant::now();
+    let (status, _, said) = stage.run(&[&at[..], &["-w", "0.5", "--", "true"]].concat());
+    assert!(begun.elapsed() >= Duration::from_millis(500), "{said}");
+    assert_eq!((status, said.contains("[server-unreachable]")), (69, true), "{said}");
+    assert!(said.contains("tried again for 0.5 s") && !said.contains("-w SECONDS"), "{said}");
+    // Without a limit, and where nothing is waited for, it ends at once and says how it would not.
+    for limit in [&[][..], &["-n"]] {
+        let (status, _, said) = stage.run(&[&at[..], limit, &["--", "true"]].concat());
+        assert_eq!((status, said.contains("[server-unreachable]")), (69, true), "{said}");
+        assert!(said.contains("; -w SECONDS goes on trying"), "{said}");
+    }
+    let words = [&at[..], &["-w", "30", "--", "echo", "in"]].concat();
+    let waiter = stage.farlock(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    std::thread::sleep(Duration::from_millis(400));
+    server.restart(&stage, &[]);
+    let ended = stage::ended(waiter.unwrap().wait_with_output().unwrap());
+    assert_eq!(ended, (0, "in\n".to_owned(), String::new()));
+}
+
+/// What no waiting mends is said at once, whatever the limit.
+#[test]
+fn what_no_waiting_mends_is_not_waited_for() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let speaks = other.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = other.accept().unwrap();
+        let _ = stream.read(&mut [0; 64]);
+        let _ = stream.write_all(b"-ERR unknown command\r\n");
+    });
+    let begun = Instant::now();
+    for (server, region, word) in [
+        ("nohost.invalid:1", "default", "server-unreachable"),
+        (&speaks, "default", "server-other"),
+        (&server.address, "other", "server-declined"),
+    ] {
+        let at = ["lock", "--server", server, "--region", region, "-w", "600", "a", "--", "true"];
+        let (status, _, said) = stage.run(&at);
+        assert_eq!((status, said.contains(&format!("[{word}]"))), (69, true), "{said}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    answering.join().unwrap();
+}
+
 /// What the README shows of a server, which is at a port there that need not be free.
 #[test]
 fn what_the_readme_shows_across_hosts_happens() {

@@ -73,6 +73,16 @@ impl Failure {
         Self { hint: hint.to_owned(), ..self }
     }
 
+    /// The same, with more of what happened.
+    pub(super) fn adding(self, more: &str) -> Self {
+        Self { what: self.what + more, ..self }
+    }
+
+    /// The same, with one thing more that can be done.
+    pub(super) fn hinting_too(self, more: &str) -> Self {
+        Self { hint: self.hint + more, ..self }
+    }
+
     /// The command line asks for what there is not.
     pub(super) fn usage(what: impl fmt::Display, hint: &str) -> Self {
         let (what, hint) = (what.to_string(), hint.to_owned());

@@ -6,6 +6,7 @@ mod stage;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -203,6 +204,32 @@ fn a_client_that_was_stopped_beyond_its_lease_is_told_so() {
     kill(pid(&holder), Signal::CONT);
     let (_, _, said) = stage::ended(holder.wait_with_output().unwrap());
     assert!(said.contains("this process did not run until its lease had ended"), "{said}");
+}
+
+/// Its lease does not end, for it is seen to be there; a waiter was not told how it goes on.
+#[test]
+fn a_stopped_client_of_the_servers_host_is_shown_with_what_to_do() {
+    let stage = Stage::new();
+    let server = Serving::listening(&stage, "127.0.0.1:0", &["--lease", "0.5"]);
+    let at = ["--server", &server.address];
+    let mut hold = stage.farlock(&["lock", at[0], at[1], "a", "--", "sleep", "60"]);
+    let mut holder = hold.process_group(0).spawn().unwrap();
+    stage.until(|| stage.ls().contains(&format!("\"pid\":{},", holder.id())));
+    stage.stop(pid(&holder));
+    std::thread::sleep(Duration::from_secs(1));
+    for at in [&at[..], &[]] {
+        for limit in [&["-n"][..], &["-w", "0.2"]] {
+            let words = [&["lock"], at, limit, &["a", "--", "true"]].concat();
+            let (status, _, said) = stage.run(&words);
+            assert_eq!(status, 1, "{said}");
+            assert!(said.contains(&format!("`kill -CONT -{}`, or `fg`", holder.id())), "{said}");
+        }
+        let (_, listed, _) = stage.run(&[&["ls"], at].concat());
+        assert!(listed.contains("holds, stopped"), "{listed}");
+    }
+    kill(pid(&holder), Signal::CONT);
+    kill(pid(&holder), Signal::TERM);
+    holder.wait().unwrap();
 }
 
 /// A limit is one for the server too.

@@ -17,7 +17,8 @@ pub(super) fn say(what: impl fmt::Display) {
     let _ = io::stderr().write_all(format!("{what}\n").as_bytes());
 }
 
-/// Shows something on standard output, in the same way: a reader that went away has seen enough.
+/// Shows on standard output how something goes on whose end is printed. A reader that went away has
+/// seen enough.
 pub(super) fn show(what: impl fmt::Display) {
     let _ = io::stdout().write_all(format!("{what}\n").as_bytes());
 }
@@ -25,6 +26,12 @@ pub(super) fn show(what: impl fmt::Display) {
 /// Prints what a command was asked for.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     printed(io::stdout().write_all(text.as_bytes()))
+}
+
+/// Prints what a command has done. Where that is lost it is done all the same.
+pub(super) fn print_done(what: impl fmt::Display) -> Result<(), Failure> {
+    print(&format!("{what}\n"))
+        .map_err(|failure| failure.hinting("what was asked for is done; see where the output goes"))
 }
 
 /// Whether what a command was asked for is printed. A reader that went away has seen enough.

@@ -513,6 +513,10 @@ fn hint_of_tls_file(path: &std::path::Path, why: &TlsFileFault) -> String {
             "move server.pem and server.key away and make new ones: `farlock tls server --host ..`"
         }
         TlsFileFault::NotYetValid => "see that the clock of this host is right: `date`",
+        TlsFileFault::WithoutExtensions => {
+            "make it anew with `farlock tls`; or have the tool that made it add extensions \
+             (openssl: -extfile): subjectAltName, and extendedKeyUsage = serverAuth or clientAuth"
+        }
         TlsFileFault::OtherKey => "the certificate and its key are made together: use both",
         TlsFileFault::Unsupported => "build it with the feature `tls`",
         _ => "make it anew with `farlock tls`",
@@ -542,8 +546,9 @@ fn hint_of_server(error: &ConnectError) -> Option<String> {
         ConnectError::Declined { why, .. } if why.contains("certificate") => {
             "ask for a region that it names, or make another: `farlock tls client NAME --region ..`"
         }
-        ConnectError::Declined { why, .. } if why.contains("another region") => {
-            "a server serves one region: say by --region which, or ask another server"
+        ConnectError::Declined { why, .. } if why.contains("this server") => {
+            "a server serves one region: say its name by --region; `farlock serve` says it where \
+             it starts. Or ask the server of the region that is meant"
         }
         ConnectError::Declined { .. } => "try again later, or ask who runs the server",
         _ => return None,

@@ -191,6 +191,7 @@ fn a_holder_whose_region_is_deleted_is_told() {
     let (status, _, said) = ended(holder.wait_with_output().unwrap());
     assert_eq!(status, 3);
     assert!(said.contains("the lock 't' was lost while the command ran"), "{said}");
+    assert!(said.contains("[lost]\n   hint: others may have had it too"), "{said}");
 }
 
 /// Who opens a region of this name would find another one.

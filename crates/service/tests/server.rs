@@ -378,8 +378,8 @@ fn what_a_server_does_not_serve_is_said_by_its_name() {
         let at = ["--server", &server.address, "--region", "other"];
         let (status, _, said) = stage.run(&[command, &at[..], &["--", "true"][..]].concat()[..]);
         assert_eq!((status, said.contains("[server-declined]")), (69, true), "{said}");
-        assert!(said.contains("another region that is served here, but \"default\""), "{said}");
-        assert!(said.contains("--region"), "{said}");
+        let why = "\"other\" was asked for, and this server serves \"default\"";
+        assert!(said.contains(why) && said.contains("say its name by --region"), "{said}");
     }
 }
 
@@ -513,7 +513,8 @@ fn who_held_by_a_killed_server_is_told() {
     assert!(matches!(released, Err(ReleaseError::Lost { .. })), "{released:?}");
     let (status, _, said) = stage::ended(lock.wait_with_output().unwrap());
     assert_eq!((status, is_running(command)), (137, false), "its command is killed: {said}");
-    assert!(said.contains("its command is killed"), "{said}");
+    assert!(said.contains("its command is killed") && said.contains("[lost]"), "{said}");
+    assert!(said.contains("hint: others may have the lock now"), "{said}");
     assert_eq!(said.matches("the lock 'b'").count(), 1, "it is said once: {said}");
     let (status, _, said) = stage::ended(watch.wait_with_output().unwrap());
     assert_eq!((status, said.contains("[disconnected]")), (69, true), "{said}");

@@ -12,7 +12,6 @@ use farlock::{
     AcquireError, ConnectError, Life, LostReason, Participant, RegionOptions, ReleaseError,
     Session, SessionError,
 };
-use farlock_fabric::chain;
 use rustix::process::Signal;
 
 use super::held::{Asked, Held, Wanted};
@@ -41,9 +40,10 @@ use super::report::{Exit, Failure, say};
 /// Without a server locks are those of one user on this machine, by one those of its region, for
 /// all that use it. Where the region was removed or deleted under a holder, standard error says so.
 ///
-/// Exit status: the command's own, 128 plus the signal's number if it was killed; 1, or CODE, if
-/// the lock was not granted; 64 for wrong usage, 69 if the region cannot be used, 70 if its memory
-/// is damaged, 71 if the system refuses, 126 or 127 if the command cannot be run or found.
+/// Exit status: the command's own, 128 plus the signal's number if it was killed: 137 where that is
+/// because its lock was lost by a server; 1, or CODE, if the lock was not granted; 64 for wrong
+/// usage, 69 if the region cannot be used, 70 if its memory is damaged, 71 if the system refuses,
+/// 126 or 127 if the command cannot be run or found.
 #[derive(Clone, Debug, clap::Args)]
 #[command(override_usage = "farlock lock [OPTIONS] NAME [--] COMMAND...\n       \
     farlock lock [OPTIONS] NAME -c SHELL-COMMAND")]
@@ -430,11 +430,9 @@ fn run_under(
     guardian.end();
     let lost = lost.or(released.err().and_then(reason_of));
     if let Some(reason) = lost.filter(|_| !is_told) {
-        let name = shown(&name);
-        say(format_args!(
-            "farlock: the lock '{name}' was lost while the command ran: {}",
-            chain(&reason)
-        ));
+        let hint = "others may have had it too: see what the command has done, and whether that \
+                    is to be done again";
+        say(Failure::lost(&name, "was lost while the command ran", reason, hint));
     }
     Ok(match ended {
         Ended::Command(exit) => exit,

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use farlock::{AcquireError, AddressError, ConnectError, DirectoryError, SessionError};
+use farlock::text::shown;
+use farlock::{AcquireError, AddressError, ConnectError, DirectoryError, LostReason, SessionError};
 use farlock_fabric::chain;
 
 use super::inherited;
@@ -106,6 +107,12 @@ impl Failure {
     pub(super) fn in_use(what: impl fmt::Display, hint: &str) -> Self {
         let (what, hint) = (what.to_string(), hint.to_owned());
         Self { exit: Exit::CONFLICT, code: "region-in-use", what, hint }
+    }
+
+    /// A held lock was lost. How this program ends is for its command to say.
+    pub(super) fn lost(lock: &str, how: &str, reason: LostReason, hint: &str) -> Self {
+        let what = format!("the lock '{}' {how}: {}", shown(lock), chain(&reason));
+        Self::new(Exit::UNAVAILABLE, "lost", what, hint.to_owned())
     }
 
     /// The same, ending with another status.

@@ -206,6 +206,25 @@ fn a_client_that_was_stopped_beyond_its_lease_is_told_so() {
     assert!(said.contains("this process did not run until its lease had ended"), "{said}");
 }
 
+/// The same of a store: a watch that slept through its lease was told that its server was gone.
+#[test]
+fn a_client_of_a_store_that_was_stopped_beyond_its_lease_is_told_so() {
+    let stage = Stage::new();
+    let server =
+        Serving::listening(&stage, "127.0.0.1:0", &["--lease", "0.5", "--closed", "doubt"]);
+    assert_eq!(stage.run(&["kv", "put", "k", "v"]).0, 0);
+    let mut watch = stage.farlock(&["kv", "watch", "--server", &server.address, "k"]);
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut seen = [0; 4];
+    watch.stdout.as_mut().unwrap().read_exact(&mut seen).unwrap();
+    stage.stop(pid(&watch));
+    std::thread::sleep(Duration::from_millis(1500));
+    kill(pid(&watch), Signal::CONT);
+    let (status, _, said) = stage::ended(watch.wait_with_output().unwrap());
+    assert_eq!((status, said.contains("[slept-through]")), (69, true), "{said}");
+    assert!(said.contains("it was stopped, or its host stood still"), "{said}");
+}
+
 /// Its lease does not end, for it is seen to be there; a waiter was not told how it goes on.
 #[test]
 fn a_stopped_client_of_the_servers_host_is_shown_with_what_to_do() {

@@ -388,6 +388,23 @@ fn a_server_says_what_it_refuses() {
     child.wait().unwrap();
 }
 
+/// As the README shows it: what of its lines is code is looked for there.
+#[test]
+fn a_program_chooses_a_region_of_a_server_by_its_name() {
+    let page = include_str!("../../../README.md");
+    assert!(page.contains("RegionOptions::of_server(\"db1:4747\").named(\"reports\")"));
+    let stage = Stage::new();
+    let server = Serving::listening(&stage, "127.0.0.1:0", &["--region", "reports"]);
+    let named = farlock::RegionOptions::of_server(&server.address).named("reports");
+    let session = Session::open(&named).unwrap();
+    let guard = session.lock("a").exclusive().blocking().unwrap();
+    let here = Session::open(&stage.options().named("reports")).unwrap();
+    assert!(here.lock("a").exclusive().at_once().blocking().is_err(), "it is that region");
+    drop(guard);
+    let refused = Session::open(&server.options()).unwrap_err();
+    assert_eq!(refused.code(), "server-declined", "it serves no other");
+}
+
 /// What a server declines is said in the words of the client that asked.
 #[test]
 fn what_a_server_does_not_serve_is_said_by_its_name() {

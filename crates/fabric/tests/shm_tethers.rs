@@ -8,10 +8,14 @@ mod support;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use farlock_fabric::shm::Region;
-use farlock_fabric::{Endpoint, EndpointId, Fault, Mailbox, Patience, Slot, Wait, Woken, block_on};
+use farlock_fabric::shm::{Options, Region};
+use farlock_fabric::{
+    ConnectError, Endpoint, EndpointId, Fault, Mailbox, Patience, Slot, Wait, Woken, block_on,
+};
+use rustix::process::{Pid, Signal, kill_process};
 use support::{TestDir, listen, part, say};
 
 /// Plays a part in another process; does nothing in the test run itself.
@@ -40,6 +44,12 @@ fn id(said: &str) -> EndpointId {
     EndpointId::from_bits(said.parse().unwrap())
 }
 
+/// How many files of tethers there are.
+fn tethers(dir: &TestDir) -> usize {
+    let names = std::fs::read_dir(dir.options().dir).unwrap().map(|file| file.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().contains("tether")).count()
+}
+
 #[test]
 fn an_orphan_keeps_a_tethered_endpoint_alive() {
     let dir = TestDir::new("tether");
@@ -61,12 +71,68 @@ fn an_orphan_keeps_a_tethered_endpoint_alive() {
     );
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
-        let orphan = rustix::process::Pid::from_raw(orphan).unwrap();
-        rustix::process::kill_process(orphan, rustix::process::Signal::KILL).unwrap();
+        let orphan = Pid::from_raw(orphan).unwrap();
+        kill_process(orphan, Signal::KILL).unwrap();
     });
     let wait = Wait { peers: &[peer], patience: Patience::PARK, ..Wait::default() };
     assert_eq!(block_on(&e, e.wait(wait)), Woken::PeerGone(peer));
     killer.join().unwrap();
+    assert_eq!(tethers(&dir), 0, "that of the dead is removed");
+}
+
+/// While others look at the dead owner of a place a newcomer moves in: its tether stays.
+#[test]
+fn the_tether_of_a_newcomer_is_not_removed_with_that_of_the_dead() {
+    const TURNS: u32 = 20;
+    let dir = TestDir::new("tether-newcomer");
+    // One place beside that of this process.
+    let region = Region::open(&Options { endpoints: 2, ..dir.options() }).unwrap();
+    let e = region.endpoint().unwrap();
+    for turn in 0..TURNS {
+        let mut dead = dir.child("tethered");
+        let peer = id(&dead.hear());
+        let is_over = AtomicBool::new(false);
+        let looks = |region: Region| {
+            while !is_over.load(Ordering::Relaxed) {
+                region.is_alive(peer);
+            }
+        };
+        let newcomer = std::thread::scope(|scope| {
+            let _ = [dir.region(), dir.region()].map(|region| scope.spawn(|| looks(region)));
+            dead.kill();
+            let newcomer = loop {
+                match region.endpoint_tethered() {
+                    Err(ConnectError::Full { .. }) => {}
+                    moved_in => break moved_in.unwrap(),
+                }
+            };
+            dead.wait_for_end();
+            is_over.store(true, Ordering::Relaxed);
+            newcomer
+        });
+        assert_eq!(newcomer.id().index, peer.index, "it is the same place");
+        assert!(!e.is_alive(peer) && e.is_alive(newcomer.id()));
+        assert_eq!(tethers(&dir), 1, "in turn {turn}");
+        drop(newcomer);
+        assert_eq!(tethers(&dir), 0, "in turn {turn}");
+    }
+}
+
+/// Another that is tethered need not ask for the dead one to find it.
+#[test]
+fn what_the_dead_left_of_tethers_is_removed_by_the_next() {
+    let dir = TestDir::new("tether-left");
+    let region = dir.region();
+    for _ in 0..3 {
+        let mut dead = dir.child("tethered");
+        dead.hear();
+        dead.kill_and_reap();
+        assert_eq!(tethers(&dir), 1);
+    }
+    let endpoint = region.endpoint_tethered().unwrap();
+    assert_eq!(tethers(&dir), 1, "its own");
+    drop(endpoint);
+    assert_eq!(tethers(&dir), 0);
 }
 
 #[test]
@@ -77,14 +143,12 @@ fn who_leaves_in_order_leaves_no_orphan() {
     let mut holder = dir.child("tethered");
     let peer = id(&holder.hear());
     holder.tell("orphan");
-    let orphan = rustix::process::Pid::from_raw(holder.hear().parse().unwrap()).unwrap();
+    let orphan = Pid::from_raw(holder.hear().parse().unwrap()).unwrap();
     holder.tell("leave");
     holder.wait_for_end();
     assert!(!e.is_alive(peer), "its child lives, and holds nothing");
-    rustix::process::kill_process(orphan, rustix::process::Signal::KILL).unwrap();
-    let hidden = std::fs::read_dir(dir.options().dir).unwrap();
-    let names: Vec<_> = hidden.map(|entry| entry.unwrap().file_name()).collect();
-    assert!(!names.iter().any(|name| name.to_string_lossy().contains("tether")), "{names:?}");
+    kill_process(orphan, Signal::KILL).unwrap();
+    assert_eq!(tethers(&dir), 0);
 }
 
 /// What a command inherits must be of no use to it, whoever it becomes.

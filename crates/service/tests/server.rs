@@ -298,6 +298,26 @@ fn a_server_that_is_away_is_waited_for_with_a_limit_alone() {
     assert_eq!(ended, (0, "in\n".to_owned(), String::new()));
 }
 
+/// A waiter whose lease has ended meanwhile gets in line anew.
+#[test]
+fn a_waiter_with_a_limit_outlasts_a_server_that_is_away_for_long() {
+    let stage = Stage::new();
+    let lease = ["--lease", "0.5"];
+    let mut server = Serving::listening(&stage, "127.0.0.1:0", &lease);
+    let guard = stage.session().lock("a").exclusive().blocking().unwrap();
+    let at = ["lock", "--server", &server.address.clone(), "-w", "60", "a", "--", "echo", "in"];
+    let mut waiter = stage.farlock(&at);
+    let waiter = waiter.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    stage.until_waiting(1);
+    server.kill();
+    std::thread::sleep(Duration::from_millis(1500));
+    server.restart(&stage, &lease);
+    stage.until_waiting(1);
+    guard.release().blocking().unwrap();
+    let ended = stage::ended(waiter.wait_with_output().unwrap());
+    assert_eq!(ended, (0, "in\n".to_owned(), String::new()));
+}
+
 /// What no waiting mends is said at once, whatever the limit.
 #[test]
 fn what_no_waiting_mends_is_not_waited_for() {

@@ -181,6 +181,11 @@ impl Args {
         if self.nonblock { Some(Duration::ZERO) } else { self.wait }
     }
 
+    /// Whether there is a time within which a server may be away.
+    fn waits(&self) -> bool {
+        self.limit().is_some_and(|limit| !limit.is_zero())
+    }
+
     /// Acquires the lock as they say, after so much of the time has passed.
     fn acquire(&self, session: &Session, spent: Duration) -> Result<Held, AcquireError> {
         let wanted = match self.range.clone() {
@@ -308,7 +313,7 @@ fn hold_in_time(args: &Args, options: RegionOptions) -> Result<(Session, Held), 
     let (mut patience, mut unreached) = (limit, None);
     let answer = loop {
         match told.recv_timeout(patience.saturating_sub(begun.elapsed())) {
-            Ok(Step::Unreached(failure)) => unreached = Some(failure),
+            Ok(Step::Unreached(failure)) => (patience, unreached) = (limit, Some(failure)),
             Ok(Step::Opened) => {
                 (patience, unreached) = (limit.saturating_add(ROUND_TRIPS), None);
             }
@@ -334,7 +339,6 @@ fn open(
 ) -> Result<Session, Failure> {
     const PAUSE_MIN: Duration = Duration::from_millis(10);
     const PAUSE_MAX: Duration = Duration::from_millis(100);
-    let waits = args.limit().is_some_and(|limit| !limit.is_zero());
     let mut pause = PAUSE_MIN;
     loop {
         let failure = match Session::open_tethered(options) {
@@ -343,7 +347,7 @@ fn open(
             }
             opened => return Ok(opened?),
         };
-        if !waits {
+        if !args.waits() {
             return Err(failure.hinting_too("; -w SECONDS goes on trying for so long"));
         }
         if !tell(Step::Unreached(failure.clone())) {
@@ -400,9 +404,18 @@ fn hold(
         Some(Duration::ZERO) => options.within(REMOVAL),
         Some(limit) => options.within(limit),
     };
-    let session = open(args, &options, &tell)?;
-    tell(Step::Opened);
-    let guard = args.acquire(&session, begun.elapsed())?;
+    let (session, guard) = loop {
+        let session = open(args, &options, &tell)?;
+        tell(Step::Opened);
+        match args.acquire(&session, begun.elapsed()) {
+            // It has lost its place in line, and may get another one.
+            Err(AcquireError::Lost {
+                reason: LostReason::Disconnected | LostReason::SleptThrough,
+                ..
+            }) if args.waits() => {}
+            granted => break (session, granted?),
+        }
+    };
     // A waiter may be granted the lock of a region whose file is gone: others have another one.
     if let Some(reason) = guard.lost_reason() {
         return Err(AcquireError::Lost { name: args.name.clone(), reason }.into());

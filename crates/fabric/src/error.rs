@@ -317,6 +317,12 @@ pub enum TlsFileFault {
     /// There is nothing in it of what should be, or it is damaged.
     #[error("what should be in it is not, or is damaged")]
     Damaged,
+    /// It is a certificate of version 1, as tools make them that are told of no extension.
+    #[error("it is a certificate without extensions, which say what it is for")]
+    WithoutExtensions,
+    /// It is a certificate that the library does not take, in its words.
+    #[error("it is a certificate that cannot be used: {0}")]
+    Refused(String),
     /// It is a private key, and others than its owner may read it.
     #[error("it is a private key, and open to others (mode {mode:03o})")]
     Exposed {

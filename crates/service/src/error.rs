@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -244,6 +245,42 @@ pub struct Holders {
     lock: Option<Addr>,
     /// Of a table of ranges: which positions were asked for.
     range: Option<Range<u64>>,
+    /// By a server: who of those that were shown last is stopped.
+    shown: Shown,
+}
+
+/// The process of this host that is stopped among the holders that were shown last. By a server
+/// each look takes many round trips, so what follows from those that an error has named is known
+/// from then.
+struct Shown(AtomicU32);
+
+impl Shown {
+    /// None were shown.
+    const NONE: u32 = u32::MAX;
+    /// None of those that were is such a process.
+    const NOBODY: u32 = 0;
+
+    fn set(&self, stopped: Option<u32>) {
+        self.0.store(stopped.unwrap_or(Self::NOBODY), Ordering::Relaxed);
+    }
+
+    /// The process, if one is stopped; `None` where none were shown since.
+    fn take(&self) -> Option<Option<u32>> {
+        let seen = self.0.swap(Self::NONE, Ordering::Relaxed);
+        (seen != Self::NONE).then(|| Some(seen).filter(|pid| *pid != Self::NOBODY))
+    }
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self(AtomicU32::new(Self::NONE))
+    }
+}
+
+impl Clone for Shown {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// A session, as far as its errors look at locks by it.
@@ -257,7 +294,7 @@ pub(crate) trait Seeing: Send + Sync {
 
 impl Holders {
     pub(crate) fn new(session: Weak<dyn Seeing>, region: Region, lock: Option<Addr>) -> Self {
-        Self { session, region, lock, range: None }
+        Self { session, region, lock, range: None, shown: Shown::default() }
     }
 
     /// The same of a table of ranges: those that overlap these positions.
@@ -285,18 +322,18 @@ impl Holders {
     }
 
     /// What to do where one of them is a process of this host that is stopped: it goes on to hold
-    /// for as long as nobody has it go on. By a server none is looked for: each look takes many
-    /// round trips.
+    /// for as long as nobody has it go on. By a server that is so where the server is of this host
+    /// too; elsewhere a lease ends.
     pub fn hint(&self) -> Option<String> {
-        if self.region.is_far() {
-            return None;
-        }
-        let stopped = self.list().into_iter().find(|p| p.life == Life::Stopped)?;
-        let pid = rustix::process::Pid::from_raw(stopped.pid.try_into().ok()?)?;
+        let is_far = self.region.is_far();
+        let seen = if is_far { self.shown.take() } else { None };
+        let stopped = seen.unwrap_or_else(|| stopped(&self.list()))?;
+        let pid = rustix::process::Pid::from_raw(stopped.try_into().ok()?)?;
         // A job is stopped as a group: its command goes on with it.
         let group = rustix::process::getpgid(Some(pid)).ok()?.as_raw_nonzero();
+        let holds = if is_far { "may hold" } else { "holds" };
         Some(format!(
-            "process {pid} is stopped, and holds it until it goes on: `kill -CONT -{group}`, or \
+            "process {pid} is stopped, and {holds} it until it goes on: `kill -CONT -{group}`, or \
              `fg` in its shell"
         ))
     }
@@ -307,10 +344,18 @@ impl Holders {
     }
 }
 
+/// The process of the first of them that is stopped.
+fn stopped(holders: &[Participant]) -> Option<u32> {
+    holders.iter().find(|holder| holder.life == Life::Stopped).map(|holder| holder.pid)
+}
+
 /// The half sentence that names holders; empty where there are none.
 impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let holders = self.list();
+        if self.region.is_far() {
+            self.shown.set(stopped(&holders));
+        }
         let [one, others @ ..] = holders.as_slice() else { return Ok(()) };
         let whose = if self.is_own(one) { "this very session, " } else { "" };
         write!(f, "; it is held by {whose}{one}")?;
@@ -468,6 +513,10 @@ fn hint_of_tls_file(path: &std::path::Path, why: &TlsFileFault) -> String {
             "move server.pem and server.key away and make new ones: `farlock tls server --host ..`"
         }
         TlsFileFault::NotYetValid => "see that the clock of this host is right: `date`",
+        TlsFileFault::WithoutExtensions => {
+            "make it anew with `farlock tls`; or have the tool that made it add extensions \
+             (openssl: -extfile): subjectAltName, and extendedKeyUsage = serverAuth or clientAuth"
+        }
         TlsFileFault::OtherKey => "the certificate and its key are made together: use both",
         TlsFileFault::Unsupported => "build it with the feature `tls`",
         _ => "make it anew with `farlock tls`",
@@ -497,8 +546,9 @@ fn hint_of_server(error: &ConnectError) -> Option<String> {
         ConnectError::Declined { why, .. } if why.contains("certificate") => {
             "ask for a region that it names, or make another: `farlock tls client NAME --region ..`"
         }
-        ConnectError::Declined { why, .. } if why.contains("another region") => {
-            "a server serves one region: say by --region which, or ask another server"
+        ConnectError::Declined { why, .. } if why.contains("this server") => {
+            "a server serves one region: say its name by --region; `farlock serve` says it where \
+             it starts. Or ask the server of the region that is meant"
         }
         ConnectError::Declined { .. } => "try again later, or ask who runs the server",
         _ => return None,

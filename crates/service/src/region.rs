@@ -182,7 +182,17 @@ impl RegionOptions {
         self
     }
 
-    /// The same, but the region of this name.
+    /// The same, but the region of this name: of this host, or of a server, which serves one.
+    ///
+    /// ```no_run
+    /// use farlock::{RegionOptions, Session};
+    ///
+    /// # fn main() -> Result<(), farlock::SessionError> {
+    /// let named = RegionOptions::of_server("db1:4747").named("reports");
+    /// let session = Session::open(&named)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();

@@ -254,10 +254,14 @@ fn open(
             Host::open(&host_options(options, store))
         }
         _ => {
-            let served = if is_open { format!(", but {:?}", options.name) } else { String::new() };
-            let source = format!("it is another region that is served here{served}");
-            let source = io::Error::other(source);
-            Err(ConnectError::System { what: "use that region by this server", source })
+            let asked = name.split(STORE_OF).next().unwrap_or_default();
+            let why = match is_open {
+                true => {
+                    format!("{asked:?} was asked for, and this server serves {:?}", options.name)
+                }
+                false => format!("{asked:?} was asked for, and this server does not serve it"),
+            };
+            Err(ConnectError::System { what: "use that region", source: io::Error::other(why) })
         }
     }
 }

@@ -191,6 +191,7 @@ fn a_holder_whose_region_is_deleted_is_told() {
     let (status, _, said) = ended(holder.wait_with_output().unwrap());
     assert_eq!(status, 3);
     assert!(said.contains("the lock 't' was lost while the command ran"), "{said}");
+    assert!(said.contains("[lost]\n   hint: others may have had it too"), "{said}");
 }
 
 /// Who opens a region of this name would find another one.
@@ -206,6 +207,33 @@ fn a_holder_whose_region_is_moved_is_told() {
     std::fs::write(go, "").unwrap();
     let (_, _, said) = ended(holder.wait_with_output().unwrap());
     assert!(said.contains("the lock 't' was lost while the command ran"), "{said}");
+}
+
+/// Of each place that such a command had, an empty file stayed.
+#[test]
+fn what_killed_commands_leave_of_tethers_is_removed_by_the_next() {
+    let stage = Stage::new();
+    let tethers = || {
+        let names = std::fs::read_dir(stage.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().contains(".tether-")).count()
+    };
+    let holders: Vec<_> = ["a", "b", "c"]
+        .map(|name| {
+            let file = stage.file(name);
+            let line = format!("echo $$ > {}; exec sleep 60", file.display());
+            let mut lock = stage.farlock(&["lock", name, "-c", &line]);
+            let holder = lock.process_group(0).spawn().unwrap();
+            number(&stage, &file);
+            holder
+        })
+        .into();
+    assert_eq!(tethers(), holders.len());
+    for mut holder in holders {
+        rustix::process::kill_process_group(pid(&holder), Signal::KILL).unwrap();
+        holder.wait().unwrap();
+    }
+    // Those that run below it end a little later.
+    stage.until(|| stage.run(&["lock", "d", "true"]).0 == 0 && tethers() == 0);
 }
 
 /// A region is not taken from those who use it by a slip of the hand.

@@ -6,6 +6,7 @@ mod stage;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -205,6 +206,51 @@ fn a_client_that_was_stopped_beyond_its_lease_is_told_so() {
     assert!(said.contains("this process did not run until its lease had ended"), "{said}");
 }
 
+/// The same of a store: a watch that slept through its lease was told that its server was gone.
+#[test]
+fn a_client_of_a_store_that_was_stopped_beyond_its_lease_is_told_so() {
+    let stage = Stage::new();
+    let server =
+        Serving::listening(&stage, "127.0.0.1:0", &["--lease", "0.5", "--closed", "doubt"]);
+    assert_eq!(stage.run(&["kv", "put", "k", "v"]).0, 0);
+    let mut watch = stage.farlock(&["kv", "watch", "--server", &server.address, "k"]);
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut seen = [0; 4];
+    watch.stdout.as_mut().unwrap().read_exact(&mut seen).unwrap();
+    stage.stop(pid(&watch));
+    std::thread::sleep(Duration::from_millis(1500));
+    kill(pid(&watch), Signal::CONT);
+    let (status, _, said) = stage::ended(watch.wait_with_output().unwrap());
+    assert_eq!((status, said.contains("[slept-through]")), (69, true), "{said}");
+    assert!(said.contains("it was stopped, or its host stood still"), "{said}");
+}
+
+/// Its lease does not end, for it is seen to be there; a waiter was not told how it goes on.
+#[test]
+fn a_stopped_client_of_the_servers_host_is_shown_with_what_to_do() {
+    let stage = Stage::new();
+    let server = Serving::listening(&stage, "127.0.0.1:0", &["--lease", "0.5"]);
+    let at = ["--server", &server.address];
+    let mut hold = stage.farlock(&["lock", at[0], at[1], "a", "--", "sleep", "60"]);
+    let mut holder = hold.process_group(0).spawn().unwrap();
+    stage.until(|| stage.ls().contains(&format!("\"pid\":{},", holder.id())));
+    stage.stop(pid(&holder));
+    std::thread::sleep(Duration::from_secs(1));
+    for at in [&at[..], &[]] {
+        for limit in [&["-n"][..], &["-w", "0.2"]] {
+            let words = [&["lock"], at, limit, &["a", "--", "true"]].concat();
+            let (status, _, said) = stage.run(&words);
+            assert_eq!(status, 1, "{said}");
+            assert!(said.contains(&format!("`kill -CONT -{}`, or `fg`", holder.id())), "{said}");
+        }
+        let (_, listed, _) = stage.run(&[&["ls"], at].concat());
+        assert!(listed.contains("holds, stopped"), "{listed}");
+    }
+    kill(pid(&holder), Signal::CONT);
+    kill(pid(&holder), Signal::TERM);
+    holder.wait().unwrap();
+}
+
 /// A limit is one for the server too.
 #[test]
 fn a_stopped_server_is_waited_for_no_longer_than_for_the_lock() {
@@ -222,6 +268,80 @@ fn a_stopped_server_is_waited_for_no_longer_than_for_the_lock() {
         assert!(begun.elapsed() < Duration::from_secs_f64(seconds + 2.0), "{limit:?}");
     }
     kill(pid(&server.child), Signal::CONT);
+}
+
+/// A loop of a shell failed while its server was restarted.
+#[test]
+fn a_server_that_is_away_is_waited_for_with_a_limit_alone() {
+    let stage = Stage::new();
+    let mut server = Serving::on(&stage);
+    server.kill();
+    let address = server.address.clone();
+    let at = ["lock", "--server", &address, "a"];
+    // It is tried to the end of the time, and no longer.
+    let begun = Instant::now();
+    let (status, _, said) = stage.run(&[&at[..], &["-w", "0.5", "--", "true"]].concat());
+    assert!(begun.elapsed() >= Duration::from_millis(500), "{said}");
+    assert_eq!((status, said.contains("[server-unreachable]")), (69, true), "{said}");
+    assert!(said.contains("tried again for 0.5 s") && !said.contains("-w SECONDS"), "{said}");
+    // Without a limit, and where nothing is waited for, it ends at once and says how it would not.
+    for limit in [&[][..], &["-n"]] {
+        let (status, _, said) = stage.run(&[&at[..], limit, &["--", "true"]].concat());
+        assert_eq!((status, said.contains("[server-unreachable]")), (69, true), "{said}");
+        assert!(said.contains("; -w SECONDS goes on trying"), "{said}");
+    }
+    let words = [&at[..], &["-w", "30", "--", "echo", "in"]].concat();
+    let waiter = stage.farlock(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    std::thread::sleep(Duration::from_millis(400));
+    server.restart(&stage, &[]);
+    let ended = stage::ended(waiter.unwrap().wait_with_output().unwrap());
+    assert_eq!(ended, (0, "in\n".to_owned(), String::new()));
+}
+
+/// A waiter whose lease has ended meanwhile gets in line anew.
+#[test]
+fn a_waiter_with_a_limit_outlasts_a_server_that_is_away_for_long() {
+    let stage = Stage::new();
+    let lease = ["--lease", "0.5"];
+    let mut server = Serving::listening(&stage, "127.0.0.1:0", &lease);
+    let guard = stage.session().lock("a").exclusive().blocking().unwrap();
+    let at = ["lock", "--server", &server.address.clone(), "-w", "60", "a", "--", "echo", "in"];
+    let mut waiter = stage.farlock(&at);
+    let waiter = waiter.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    stage.until_waiting(1);
+    server.kill();
+    std::thread::sleep(Duration::from_millis(1500));
+    server.restart(&stage, &lease);
+    stage.until_waiting(1);
+    guard.release().blocking().unwrap();
+    let ended = stage::ended(waiter.wait_with_output().unwrap());
+    assert_eq!(ended, (0, "in\n".to_owned(), String::new()));
+}
+
+/// What no waiting mends is said at once, whatever the limit.
+#[test]
+fn what_no_waiting_mends_is_not_waited_for() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let speaks = other.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = other.accept().unwrap();
+        let _ = stream.read(&mut [0; 64]);
+        let _ = stream.write_all(b"-ERR unknown command\r\n");
+    });
+    let begun = Instant::now();
+    for (server, region, word) in [
+        ("nohost.invalid:1", "default", "server-unreachable"),
+        (&speaks, "default", "server-other"),
+        (&server.address, "other", "server-declined"),
+    ] {
+        let at = ["lock", "--server", server, "--region", region, "-w", "600", "a", "--", "true"];
+        let (status, _, said) = stage.run(&at);
+        assert_eq!((status, said.contains(&format!("[{word}]"))), (69, true), "{said}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    answering.join().unwrap();
 }
 
 /// What the README shows of a server, which is at a port there that need not be free.
@@ -288,6 +408,23 @@ fn a_server_says_what_it_refuses() {
     child.wait().unwrap();
 }
 
+/// As the README shows it: what of its lines is code is looked for there.
+#[test]
+fn a_program_chooses_a_region_of_a_server_by_its_name() {
+    let page = include_str!("../../../README.md");
+    assert!(page.contains("RegionOptions::of_server(\"db1:4747\").named(\"reports\")"));
+    let stage = Stage::new();
+    let server = Serving::listening(&stage, "127.0.0.1:0", &["--region", "reports"]);
+    let named = farlock::RegionOptions::of_server(&server.address).named("reports");
+    let session = Session::open(&named).unwrap();
+    let guard = session.lock("a").exclusive().blocking().unwrap();
+    let here = Session::open(&stage.options().named("reports")).unwrap();
+    assert!(here.lock("a").exclusive().at_once().blocking().is_err(), "it is that region");
+    drop(guard);
+    let refused = Session::open(&server.options()).unwrap_err();
+    assert_eq!(refused.code(), "server-declined", "it serves no other");
+}
+
 /// What a server declines is said in the words of the client that asked.
 #[test]
 fn what_a_server_does_not_serve_is_said_by_its_name() {
@@ -297,8 +434,8 @@ fn what_a_server_does_not_serve_is_said_by_its_name() {
         let at = ["--server", &server.address, "--region", "other"];
         let (status, _, said) = stage.run(&[command, &at[..], &["--", "true"][..]].concat()[..]);
         assert_eq!((status, said.contains("[server-declined]")), (69, true), "{said}");
-        assert!(said.contains("another region that is served here, but \"default\""), "{said}");
-        assert!(said.contains("--region"), "{said}");
+        let why = "\"other\" was asked for, and this server serves \"default\"";
+        assert!(said.contains(why) && said.contains("say its name by --region"), "{said}");
     }
 }
 
@@ -432,7 +569,8 @@ fn who_held_by_a_killed_server_is_told() {
     assert!(matches!(released, Err(ReleaseError::Lost { .. })), "{released:?}");
     let (status, _, said) = stage::ended(lock.wait_with_output().unwrap());
     assert_eq!((status, is_running(command)), (137, false), "its command is killed: {said}");
-    assert!(said.contains("its command is killed"), "{said}");
+    assert!(said.contains("its command is killed") && said.contains("[lost]"), "{said}");
+    assert!(said.contains("hint: others may have the lock now"), "{said}");
     assert_eq!(said.matches("the lock 'b'").count(), 1, "it is said once: {said}");
     let (status, _, said) = stage::ended(watch.wait_with_output().unwrap());
     assert_eq!((status, said.contains("[disconnected]")), (69, true), "{said}");

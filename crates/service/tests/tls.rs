@@ -491,6 +491,39 @@ fn files_that_are_not_right_are_named() {
     assert!(matches!(refused, Err(SessionError::Connect(ConnectError::TlsFile { .. }))));
 }
 
+/// A certificate as `openssl x509 -req` makes them that is told of no extension.
+const WITHOUT_EXTENSIONS: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBFTCBuwIUWfLc9/qiNPtHAQclQamXG3kqElswCgYIKoZIzj0EAwIwDDEKMAgG
+A1UEAwwBeDAgFw0yNjExMjcxNTI0MjhaGA8yMTI2MTEwMzE1MjQyOFowDDEKMAgG
+A1UEAwwBeDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABBCD+CiKDZPc5cAnVPol
+8OG5yC82mOItyCQmmibuunBjpqZ7DV+G+c6Qrop/8k8oqaONVUaysNvKKJYt1QN2
+G5IwCgYIKoZIzj0EAwIDSQAwRgIhAN0dQV0ctZxoNj9EAMfW/x6IGC/WlApUOC9+
+dqOvUt9eAiEA31rUMFsD2sKo6zSRMsHo00jDq1vWZcFz5Qh1mTbOd/0=
+-----END CERTIFICATE-----
+";
+
+/// It was called damaged.
+#[test]
+fn a_certificate_without_extensions_is_called_so() {
+    let stage = Stage::new();
+    let dir = init(&stage, "tls");
+    let server = serving(&stage, &dir);
+    for side in ["client.pem", "server.pem"] {
+        std::fs::write(dir.join(side), WITHOUT_EXTENSIONS).unwrap();
+    }
+    let dir = dir.to_str().unwrap();
+    for command in [
+        &["ls", "--server", &server.address, "--tls", dir][..],
+        &["serve", "--listen", "127.0.0.1:0", "--tls", dir, "--region", "other"],
+    ] {
+        let (status, _, said) = stage.run(command);
+        assert_eq!((status, said.contains("[tls-file]")), (69, true), "{said}");
+        assert!(said.contains("it is a certificate without extensions"), "{said}");
+        assert!(said.contains("-extfile"), "{said}");
+    }
+}
+
 /// Half of a pair, and files of nothing, were in the way of the next one.
 #[test]
 fn what_cannot_be_written_whole_leaves_nothing() {

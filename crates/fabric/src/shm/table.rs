@@ -8,6 +8,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
+
 use super::barrier::{barrier, register_for_barriers};
 use super::keeper::Keeper;
 use super::latch::Latch;
@@ -19,6 +21,7 @@ use super::place::{Identity, Phase, Place};
 use super::primitive::{Ordering, boot_time, fence};
 use super::region::Region;
 use super::taken;
+use super::tether::open_again;
 use crate::addr::{EndpointId, Slot};
 use crate::connection::Peer;
 use crate::error::ConnectError;
@@ -99,6 +102,9 @@ impl Region {
                 if let Some(latch) = Latch::try_take(mapping.file(), index).map_err(io)?
                     && let Some(keeper) = self.move_into(&latch, kind)?
                 {
+                    if kind.is_tethered {
+                        mapping.look_around(index);
+                    }
                     return Ok(keeper);
                 }
                 next = mapping.taken().first_clear_from(index + 1, last);
@@ -190,6 +196,14 @@ impl Mapping {
             }
         }
         Ok(())
+    }
+
+    /// Looks who is dead of those that share a word of bits with this place: what they left of
+    /// tethers is removed by who first sees them dead.
+    fn look_around(&self, index: u16) {
+        for other in taken::places_of(taken::word_of(index), self.layout().capacity.places()) {
+            let _ = self.occupant(other);
+        }
     }
 
     /// Begins another lap of the table if any of these places is vacant and could be had then: its
@@ -392,8 +406,26 @@ impl Mapping {
         }
         if place.replace(identity, identity.in_phase(Phase::Vacant)) {
             place.beacon.pass_on();
+            if identity.tethered() != 0 {
+                // One that stays is in nobody's way.
+                let _ = self.remove_tether(place, id.index);
+            }
         }
         Vital::Dead
+    }
+
+    /// Removes the file of the tether that a dead owner left, unless a newcomer has the place by
+    /// now, or is about to: it takes the tether under the latch.
+    fn remove_tether(&self, place: &Place, index: u16) -> io::Result<()> {
+        // Threads of this process share its other latches, and this one may attach just now.
+        let file = open_again(self.file(), OFlags::RDWR)?;
+        if let Some(_latch) = Latch::try_take(&file, index)?
+            && place.identity().phase() == Phase::Vacant as u64
+            && !self.tethers().is_held(index)?
+        {
+            self.tethers().remove(index);
+        }
+        Ok(())
     }
 
     pub(super) fn occupant(&self, index: u16) -> Option<EndpointId> {

@@ -16,7 +16,7 @@ use super::exit::Exit;
 
 /// Whether SIGPIPE was ignored at the start.
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
-/// Whether standard output was closed then.
+/// Whether standard output was closed then, or open to read alone.
 static OUTPUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Prepares what every program of Rust relies on: that nothing else takes the number of a standard
@@ -26,8 +26,12 @@ pub(super) fn prepare() {
         // SAFETY: asking for the flags of a descriptor changes nothing, whether it is open or not.
         // What is opened gets the lowest number that is free, and is closed to other programs.
         unsafe {
-            if libc::fcntl(fd, libc::F_GETFD) == -1 {
+            let flags = libc::fcntl(fd, libc::F_GETFL);
+            // The library of Rust takes what is refused for the lack of a writer for written.
+            if flags == -1 || flags & libc::O_ACCMODE == libc::O_RDONLY {
                 OUTPUT_WAS_CLOSED.fetch_or(fd == libc::STDOUT_FILENO, Ordering::Relaxed);
+            }
+            if flags == -1 {
                 libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
             }
         }

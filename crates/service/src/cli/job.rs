@@ -34,8 +34,6 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::{getpid, kill_process};
 
 use farlock::session::Lost;
-use farlock::text::shown;
-use farlock_fabric::chain;
 
 use super::family::{self, Strangers};
 use super::guardian::{Guardian, News, Order};
@@ -220,11 +218,10 @@ impl<'g> RegionWatch<'g> {
         match self {
             Self::Server(lost, bell) if is_touched => {
                 let Poll::Ready(reason) = bell.look(lost.as_mut()) else { return false };
-                say(format_args!(
-                    "farlock: the lock '{}' is lost, and its command is killed: {}",
-                    shown(guard.name()),
-                    chain(&reason)
-                ));
+                let how = "is lost, and its command is killed";
+                let hint = "others may have the lock now: see how far the command came, and run \
+                            it again; a longer `farlock serve --lease` outlasts longer outages";
+                say(Failure::lost(guard.name(), how, reason, hint));
                 *self = Self::Lost;
                 return true;
             }
@@ -241,12 +238,10 @@ impl<'g> RegionWatch<'g> {
             _ => return false,
         }
         if let Some(reason) = guard.lost_reason() {
-            say(format_args!(
-                "farlock: the lock '{}' is lost, and others may be granted it while the command \
-                 runs: {}",
-                shown(guard.name()),
-                chain(&reason)
-            ));
+            let how = "is lost, and others may be granted it while the command runs";
+            let hint = "end the command, unless what it writes to refuses the tokens of others: \
+                        that of the next holder is above FARLOCK_TOKEN";
+            say(Failure::lost(guard.name(), how, reason, hint));
             *self = Self::Lost;
         }
         false

@@ -1,6 +1,7 @@
 //! `farlock lock`: run a command while holding a lock, with flock(1)'s letters.
 
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,9 +9,9 @@ use std::time::{Duration, Instant};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use farlock::text::{in_words, shown};
 use farlock::{
-    AcquireError, Life, LostReason, Participant, RegionOptions, ReleaseError, Session, SessionError,
+    AcquireError, ConnectError, Life, LostReason, Participant, RegionOptions, ReleaseError,
+    Session, SessionError,
 };
-use farlock_fabric::chain;
 use rustix::process::Signal;
 
 use super::held::{Asked, Held, Wanted};
@@ -39,9 +40,10 @@ use super::report::{Exit, Failure, say};
 /// Without a server locks are those of one user on this machine, by one those of its region, for
 /// all that use it. Where the region was removed or deleted under a holder, standard error says so.
 ///
-/// Exit status: the command's own, 128 plus the signal's number if it was killed; 1, or CODE, if
-/// the lock was not granted; 64 for wrong usage, 69 if the region cannot be used, 70 if its memory
-/// is damaged, 71 if the system refuses, 126 or 127 if the command cannot be run or found.
+/// Exit status: the command's own, 128 plus the signal's number if it was killed: 137 where that is
+/// because its lock was lost by a server; 1, or CODE, if the lock was not granted; 64 for wrong
+/// usage, 69 if the region cannot be used, 70 if its memory is damaged, 71 if the system refuses,
+/// 126 or 127 if the command cannot be run or found.
 #[derive(Clone, Debug, clap::Args)]
 #[command(override_usage = "farlock lock [OPTIONS] NAME [--] COMMAND...\n       \
     farlock lock [OPTIONS] NAME -c SHELL-COMMAND")]
@@ -70,8 +72,9 @@ pub(super) struct Args {
     /// Fail rather than wait.
     #[arg(short, long, aliases = ["nb", "nonblocking"], conflicts_with = "wait")]
     nonblock: bool,
-    /// Fail after so many seconds, fractions allowed; 0 is the same as -n. A server that says
-    /// nothing for so long is no longer waited for either; with -n it is for 2 seconds.
+    /// Fail after so many seconds, fractions allowed; 0 is the same as -n. A server that cannot be
+    /// reached is tried again until then, and one that says nothing is waited for no longer; with
+    /// -n for 2 seconds.
     #[arg(short, long, alias = "timeout", value_name = "SECONDS", value_parser = seconds,
         allow_negative_numbers = true)]
     wait: Option<Duration>,
@@ -178,6 +181,11 @@ impl Args {
         if self.nonblock { Some(Duration::ZERO) } else { self.wait }
     }
 
+    /// Whether there is a time within which a server may be away.
+    fn waits(&self) -> bool {
+        self.limit().is_some_and(|limit| !limit.is_zero())
+    }
+
     /// Acquires the lock as they say, after so much of the time has passed.
     fn acquire(&self, session: &Session, spent: Duration) -> Result<Held, AcquireError> {
         let wanted = match self.range.clone() {
@@ -275,18 +283,21 @@ pub(super) fn run(args: Args, places: &Places) -> Result<Exit, Failure> {
 
 /// How far the acquisition of a lock has come.
 enum Step {
+    /// The server could not be reached, and will be tried again.
+    Unreached(Failure),
     /// The server, or the region, has answered.
     Opened,
     /// It is over.
     Over(Result<(Session, Held), Failure>),
 }
 
-/// Acquires the lock. A server that does not answer is waited for no longer than for the lock.
+/// Acquires the lock. A server that cannot be reached, or does not answer, is waited for no longer
+/// than for the lock.
 fn hold_in_time(args: &Args, options: RegionOptions) -> Result<(Session, Held), Failure> {
     /// How long one that has answered may take for what is no waiting.
     const ROUND_TRIPS: Duration = Duration::from_millis(500);
     let (Some(limit), Some(server)) = (args.limit(), options.server.clone()) else {
-        return hold(args, options, || {});
+        return hold(args, options, |_| true);
     };
     let limit = if limit.is_zero() { SERVER } else { limit };
     let begun = Instant::now();
@@ -294,22 +305,78 @@ fn hold_in_time(args: &Args, options: RegionOptions) -> Result<(Session, Held), 
     let asking = args.clone();
     let asks = move || {
         // Where nobody waits for it any more, this process is ending.
-        let held = hold(&asking, options, || drop(tell.send(Step::Opened)));
+        let held = hold(&asking, options, |step| tell.send(step).is_ok());
         let _ = tell.send(Step::Over(held));
     };
     let asked = std::thread::Builder::new().spawn(asks);
     let asked = asked.map_err(|error| Failure::from(SessionError::Thread(error)))?;
-    let mut step = told.recv_timeout(limit);
-    if let Ok(Step::Opened) = step {
-        let limit = limit.saturating_add(ROUND_TRIPS).saturating_sub(begun.elapsed());
-        step = told.recv_timeout(limit);
-    }
-    let Ok(Step::Over(answer)) = step else {
-        return Err(silent(&args.name, &server, limit));
+    let (mut patience, mut unreached) = (limit, None);
+    let answer = loop {
+        match told.recv_timeout(patience.saturating_sub(begun.elapsed())) {
+            Ok(Step::Unreached(failure)) => (patience, unreached) = (limit, Some(failure)),
+            Ok(Step::Opened) => {
+                (patience, unreached) = (limit.saturating_add(ROUND_TRIPS), None);
+            }
+            Ok(Step::Over(answer)) => break answer,
+            Err(_) => {
+                let tried = format!(", tried again for {} s", limit.as_secs_f64());
+                let unreached = unreached.map(|failure: Failure| failure.adding(&tried));
+                return Err(unreached.unwrap_or_else(|| silent(&args.name, &server, limit)));
+            }
+        }
     };
     // Gone before there is a command: signals for that go to no thread but this one.
     let _ = asked.join();
     answer
+}
+
+/// Opens a session. With -w a server that cannot be reached is tried again for as long as the
+/// waiter goes on to hear of it.
+fn open(
+    args: &Args,
+    options: &RegionOptions,
+    tell: impl Fn(Step) -> bool,
+) -> Result<Session, Failure> {
+    const PAUSE_MIN: Duration = Duration::from_millis(10);
+    const PAUSE_MAX: Duration = Duration::from_millis(100);
+    let mut pause = PAUSE_MIN;
+    loop {
+        let failure = match Session::open_tethered(options) {
+            Err(SessionError::Connect(error)) if may_be_back(&error) => {
+                Failure::from(SessionError::from(error))
+            }
+            opened => return Ok(opened?),
+        };
+        if !args.waits() {
+            return Err(failure.hinting_too("; -w SECONDS goes on trying for so long"));
+        }
+        if !tell(Step::Unreached(failure.clone())) {
+            return Err(failure);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Whether a server that is not there now may be there soon: it is being restarted, or the network
+/// is. A name that cannot be looked up is most likely mistyped, and what a server says itself it
+/// says again.
+fn may_be_back(error: &ConnectError) -> bool {
+    match error {
+        ConnectError::HungUp { .. } | ConnectError::NoAnswer { .. } => true,
+        ConnectError::Unreachable { source, .. } => matches!(
+            source.kind(),
+            ErrorKind::ConnectionRefused
+                | ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::BrokenPipe
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::NetworkDown
+                | ErrorKind::TimedOut
+        ),
+        _ => false,
+    }
 }
 
 /// The server has not answered in time.
@@ -325,11 +392,11 @@ fn silent(name: &str, server: &str, limit: Duration) -> Failure {
     Failure::new(Exit::CONFLICT, "server-silent", what, hint.to_owned())
 }
 
-/// Acquires the lock; says so when its region has answered.
+/// Acquires the lock; tells how far that has come, and hears whether anybody still waits for it.
 fn hold(
     args: &Args,
     options: RegionOptions,
-    opened: impl FnOnce(),
+    tell: impl Fn(Step) -> bool,
 ) -> Result<(Session, Held), Failure> {
     let begun = Instant::now();
     let options = match args.limit() {
@@ -337,9 +404,18 @@ fn hold(
         Some(Duration::ZERO) => options.within(REMOVAL),
         Some(limit) => options.within(limit),
     };
-    let session = Session::open_tethered(&options)?;
-    opened();
-    let guard = args.acquire(&session, begun.elapsed())?;
+    let (session, guard) = loop {
+        let session = open(args, &options, &tell)?;
+        tell(Step::Opened);
+        match args.acquire(&session, begun.elapsed()) {
+            // It has lost its place in line, and may get another one.
+            Err(AcquireError::Lost {
+                reason: LostReason::Disconnected | LostReason::SleptThrough,
+                ..
+            }) if args.waits() => {}
+            granted => break (session, granted?),
+        }
+    };
     // A waiter may be granted the lock of a region whose file is gone: others have another one.
     if let Some(reason) = guard.lost_reason() {
         return Err(AcquireError::Lost { name: args.name.clone(), reason }.into());
@@ -367,11 +443,9 @@ fn run_under(
     guardian.end();
     let lost = lost.or(released.err().and_then(reason_of));
     if let Some(reason) = lost.filter(|_| !is_told) {
-        let name = shown(&name);
-        say(format_args!(
-            "farlock: the lock '{name}' was lost while the command ran: {}",
-            chain(&reason)
-        ));
+        let hint = "others may have had it too: see what the command has done, and whether that \
+                    is to be done again";
+        say(Failure::lost(&name, "was lost while the command ran", reason, hint));
     }
     Ok(match ended {
         Ended::Command(exit) => exit,

@@ -5,7 +5,7 @@ use farlock::text::{shown, shown_whole};
 use farlock::{ConnectError, Life, LockView, Observer, Participant, SessionError};
 
 use super::places::{Here, Places};
-use super::report::{Exit, Failure, print, show};
+use super::report::{Exit, Failure, print, print_done};
 
 /// List, remove or reset regions.
 ///
@@ -100,7 +100,8 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
                 return Err(doomed.absent(places));
             }
             let first = places.options.clone().named(name).reset_region().map_err(open)?;
-            show(format_args!("region '{}' is new, its tokens begin at {first}", shown(name)));
+            let name = shown(name);
+            print_done(format_args!("region '{name}' is new, its tokens begin at {first}"))?;
         }
     }
     Ok(Exit::OK)

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use farlock::{AcquireError, AddressError, ConnectError, DirectoryError, SessionError};
+use farlock::text::shown;
+use farlock::{AcquireError, AddressError, ConnectError, DirectoryError, LostReason, SessionError};
 use farlock_fabric::chain;
 
 use super::inherited;
@@ -17,7 +18,8 @@ pub(super) fn say(what: impl fmt::Display) {
     let _ = io::stderr().write_all(format!("{what}\n").as_bytes());
 }
 
-/// Shows something on standard output, in the same way: a reader that went away has seen enough.
+/// Shows on standard output how something goes on whose end is printed. A reader that went away has
+/// seen enough.
 pub(super) fn show(what: impl fmt::Display) {
     let _ = io::stdout().write_all(format!("{what}\n").as_bytes());
 }
@@ -25,6 +27,12 @@ pub(super) fn show(what: impl fmt::Display) {
 /// Prints what a command was asked for.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     printed(io::stdout().write_all(text.as_bytes()))
+}
+
+/// Prints what a command has done. Where that is lost it is done all the same.
+pub(super) fn print_done(what: impl fmt::Display) -> Result<(), Failure> {
+    print(&format!("{what}\n"))
+        .map_err(|failure| failure.hinting("what was asked for is done; see where the output goes"))
 }
 
 /// Whether what a command was asked for is printed. A reader that went away has seen enough.
@@ -73,6 +81,16 @@ impl Failure {
         Self { hint: hint.to_owned(), ..self }
     }
 
+    /// The same, with more of what happened.
+    pub(super) fn adding(self, more: &str) -> Self {
+        Self { what: self.what + more, ..self }
+    }
+
+    /// The same, with one thing more that can be done.
+    pub(super) fn hinting_too(self, more: &str) -> Self {
+        Self { hint: self.hint + more, ..self }
+    }
+
     /// The command line asks for what there is not.
     pub(super) fn usage(what: impl fmt::Display, hint: &str) -> Self {
         let (what, hint) = (what.to_string(), hint.to_owned());
@@ -89,6 +107,12 @@ impl Failure {
     pub(super) fn in_use(what: impl fmt::Display, hint: &str) -> Self {
         let (what, hint) = (what.to_string(), hint.to_owned());
         Self { exit: Exit::CONFLICT, code: "region-in-use", what, hint }
+    }
+
+    /// A held lock was lost. How this program ends is for its command to say.
+    pub(super) fn lost(lock: &str, how: &str, reason: LostReason, hint: &str) -> Self {
+        let what = format!("the lock '{}' {how}: {}", shown(lock), chain(&reason));
+        Self::new(Exit::UNAVAILABLE, "lost", what, hint.to_owned())
     }
 
     /// The same, ending with another status.

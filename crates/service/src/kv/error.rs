@@ -48,6 +48,17 @@ pub enum KvError {
         /// The store.
         name: String,
     },
+    /// This process did not run, so the server was not asked for another lease in time: it was
+    /// stopped, or its host stood still.
+    #[error(
+        "this process did not run until its lease by the server of the store '{}' had ended: it \
+         was stopped, or its host stood still",
+        shown(.name)
+    )]
+    SleptThrough {
+        /// The store.
+        name: String,
+    },
     /// This process was forked from the one that opened the store.
     #[error("the store belongs to the parent process")]
     Forked,
@@ -122,6 +133,7 @@ impl KvError {
             Self::Thread(_) => "thread",
             Self::Gone { .. } => "store-gone",
             Self::Disconnected { .. } => "disconnected",
+            Self::SleptThrough { .. } => "slept-through",
             Self::Forked => "forked",
             Self::BadKey { .. } => "bad-key",
             Self::TooLong { .. } => "value-too-long",
@@ -158,6 +170,9 @@ impl KvError {
             Self::Disconnected { .. } => {
                 "see that `farlock serve` runs there, and open the store again: what was stored is \
                  there as long as the region is"
+            }
+            Self::SleptThrough { .. } => {
+                "open the store again: what was stored is there as long as the region is"
             }
             Self::Forked => "open the store after the fork",
             Self::BadKey { .. } => "use another key",

@@ -248,9 +248,12 @@ impl Hub {
     /// Why there is no store any more.
     fn without(&self) -> KvError {
         let name = self.name.clone();
-        match self.region.is_disconnected() {
-            true => KvError::Disconnected { name },
-            false => KvError::Gone { name },
+        if !self.region.is_disconnected() {
+            KvError::Gone { name }
+        } else if self.region.has_slept_through() {
+            KvError::SleptThrough { name }
+        } else {
+            KvError::Disconnected { name }
         }
     }
 

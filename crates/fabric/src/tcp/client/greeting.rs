@@ -50,11 +50,20 @@ fn reach(server: &str, patience: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in server.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, patience) {
+            Ok(stream) if is_its_own_peer(&stream) => {
+                failed = io::ErrorKind::ConnectionRefused.into();
+            }
             Ok(stream) => return Ok(stream),
             Err(error) => failed = error,
         }
     }
     Err(failed)
+}
+
+/// Whether nobody listens there, and the system gave the connection that very port: then it is
+/// connected to itself.
+fn is_its_own_peer(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(own), Ok(peer)) if own == peer)
 }
 
 /// The first frame that comes, and what came behind it.

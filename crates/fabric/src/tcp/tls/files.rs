@@ -26,6 +26,8 @@ pub(super) fn read(from: &TlsFiles) -> Result<Read3, ConnectError> {
     let damaged = |path: &Path| failed(path, TlsFileFault::Damaged);
     let mut roots = RootCertStore::empty();
     for authority in certificates(&from.authority)? {
+        let judged = webpki::anchor_from_trusted_cert(&authority).map(|_| ());
+        judged.map_err(|error| unusable(&from.authority, &error))?;
         roots.add(authority).map_err(|_| damaged(&from.authority))?;
     }
     let chain = certificates(&from.certificate)?;
@@ -48,9 +50,33 @@ pub(super) fn stamp(files: &TlsFiles) -> Stamp {
 pub(super) fn refused(files: &TlsFiles, error: &rustls::Error) -> ConnectError {
     match error {
         rustls::Error::InconsistentKeys(_) => failed(&files.key, TlsFileFault::OtherKey),
-        rustls::Error::InvalidCertificate(_) => failed(&files.certificate, TlsFileFault::Damaged),
+        rustls::Error::InvalidCertificate(_) => refused_certificate(&files.certificate),
         _ => failed(&files.key, TlsFileFault::Damaged),
     }
+}
+
+/// Why the first certificate of a file is not taken.
+fn refused_certificate(path: &Path) -> ConnectError {
+    let found = match certificates(path) {
+        Ok(found) => found,
+        Err(error) => return error,
+    };
+    match webpki::EndEntityCert::try_from(&found[0]) {
+        Err(error) => unusable(path, &error),
+        Ok(_) => failed(path, TlsFileFault::Damaged),
+    }
+}
+
+/// What is wrong with a certificate that cannot be understood.
+fn unusable(path: &Path, error: &webpki::Error) -> ConnectError {
+    failed(
+        path,
+        match error {
+            webpki::Error::UnsupportedCertVersion => TlsFileFault::WithoutExtensions,
+            webpki::Error::BadDer | webpki::Error::TrailingData(_) => TlsFileFault::Damaged,
+            other => TlsFileFault::Refused(other.to_string()),
+        },
+    )
 }
 
 /// Whether a server's certificate is valid so long from now. What else may be wrong with it, or by

@@ -22,7 +22,7 @@ use farlock_fabric::{Host, chain};
 
 use super::lock::seconds;
 use super::places::{HereArg, Places, RegionArg};
-use super::report::{Exit, Failure, print, printed, say};
+use super::report::{Exit, Failure, print, print_done, printed, say};
 use lines::Line;
 use refused::{for_people, is_put, no_such_key, no_such_store, refused};
 use several::Form;
@@ -309,7 +309,7 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
             let (value, told) = (given(value)?, hold::Told::listen()?);
             return hold::hold(store.open(places)?, key.as_bytes(), &value, &told);
         }
-        Action::Sweep { store } => print(&format!("{}\n", store.existing(places)?.sweep()?))?,
+        Action::Sweep { store } => print_done(store.existing(places)?.sweep()?)?,
         Action::Get { store, keys, raw, lines } => {
             let form = form(raw, lines || keys.len() > 1)?;
             return several::get(&store.existing(places)?, &keys, form);
@@ -319,7 +319,7 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         }
         Action::Incr { store, key, by } => {
             let sum = store.open(places)?.add(key.as_bytes(), by)?;
-            print(&format!("{sum}\n"))?;
+            print_done(sum)?;
         }
         Action::Cas { store, key, expected, value } => {
             let expected = expected.as_bytes();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use farlock::text::shown_whole;
 
-use super::report::{Exit, Failure, show};
+use super::report::{Exit, Failure, print_done};
 use authority::{Authority, Issued, take};
 
 /// Make certificates, by which `farlock serve --tls` and its clients trust each other.
@@ -18,7 +18,7 @@ use authority::{Authority, Issued, take};
 /// overwritten.
 ///
 /// Exit status: 0; 1 if a file is there already; 64 for wrong usage, 69 if a file cannot be used,
-/// 71 if the system refuses.
+/// 71 if the system refuses, or standard output cannot be written: then the files are there.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -115,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         Action::Server { dir, hosts, time } => {
             let authority = Authority::load(dir.path())?;
             authority.certify_server(&hosts.hosts, time.days)?.write(dir.path())?;
-            show("a server that runs uses it soon; its clients need nothing new");
+            print_done("a server that runs uses it soon; its clients need nothing new")?;
             Ok(Exit::OK)
         }
         Action::Client { name, regions, dir, time } => client(name, regions, dir, time.days),
@@ -134,14 +134,14 @@ fn init(dir: &Path, hosts: &[String], days: u32) -> Result<Exit, Failure> {
     issued.iter().try_for_each(|issued| issued.write(dir))?;
     let name = dir.to_string_lossy();
     let shown = shown_whole(&name);
-    show(format_args!(
+    print_done(format_args!(
         "{shown} has an authority, a server's certificate for {}, and a client's for every region\n\
          on the server:  farlock serve --tls {shown}\n\
          as a client:    farlock lock --tls {shown} --server {}:4747 NAME -- COMMAND\n\
          other clients:  farlock tls client NAME --region REGION --dir {shown}",
         hosts.join(", "),
         hosts[0],
-    ));
+    ))?;
     Ok(Exit::OK)
 }
 
@@ -153,11 +153,11 @@ fn client(name: &str, regions: &[String], dir: &Path, days: u32) -> Result<Exit,
     let known = Issued::copied(dir, "authority.pem")?;
     [&issued, &known].iter().try_for_each(|issued| issued.is_new(&own))?;
     [&issued, &known].iter().try_for_each(|issued| issued.write(&own))?;
-    show(format_args!(
+    print_done(format_args!(
         "{} is all that the client needs, to use {}",
         shown_whole(&own.to_string_lossy()),
         regions.join(", "),
-    ));
+    ))?;
     Ok(Exit::OK)
 }
 

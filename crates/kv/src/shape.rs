@@ -77,9 +77,9 @@ impl Shape {
     }
 
     /// Makes zeroed memory a store; one of this shape stays as it is. Of clients that do so at once
-    /// the first decides which index it has, by one compare, and the tag says how large that is: so
-    /// whoever writes the rest writes the same. A crash leaves memory that is no store yet, for this
-    /// index or for any, or a whole one.
+    /// the first decides which index it has, by one compare, and where the tag says how large that
+    /// is, all that write the rest write the same. A crash leaves memory that is no store yet, for
+    /// this index or for any, or a whole one.
     ///
     /// # Errors
     /// It has another index or shape, or a verb failed.

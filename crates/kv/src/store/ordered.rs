@@ -45,8 +45,8 @@ impl Found {
 }
 
 impl<S: Scheme, I: Ordered> Store<S, I> {
-    /// The first pairs from a key on and up to another one, in order, at most so many: the next ones
-    /// begin behind the last one's key.
+    /// The first pairs from a key on and up to another one, in order, at most so many: the next
+    /// ones begin behind the last one's key.
     ///
     /// Each pair is as it was at some moment of the call. A key that was there all the time is
     /// there, once; one that came or went meanwhile may be missing. A slot that points to what is

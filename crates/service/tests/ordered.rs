@@ -150,7 +150,7 @@ fn a_scan_goes_from_any_key_to_any_other_in_order() {
 /// At most 37 keys behind this one.
 fn some_behind(kv: &Kv, last: Option<&Vec<u8>>) -> Vec<Vec<u8>> {
     let from = last.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
-    let scan = kv.scan_range((from, Bound::<Vec<u8>>::Unbounded)).unwrap();
+    let scan = kv.scan_range((from, Bound::Unbounded)).unwrap();
     scan.take(37).map(|pair| pair.unwrap().key).collect()
 }
 

@@ -39,7 +39,7 @@ pub enum Index {
 
 impl Index {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Hash, Self::Ordered];
+    pub const ALL: &[Self] = &[Self::Hash, Self::Ordered];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
@@ -68,10 +68,10 @@ impl Index {
     ) -> Result<Self, OpenError> {
         loop {
             let tag = Shape::tag_at(endpoint, base).await?;
-            let has = |index: &Self| Some(index.shape(base).index_tag) == tag;
+            let has = |index: &&Self| Some(index.shape(base).index_tag) == tag;
             let index = match tag {
                 None => self,
-                Some(_) => Self::ALL.into_iter().find(has).ok_or(OpenError::OtherShape)?,
+                Some(_) => *Self::ALL.iter().find(has).ok_or(OpenError::OtherShape)?,
             };
             match index.shape(base).create(endpoint).await {
                 // Another client was first; and what was chosen stays.

@@ -1,7 +1,7 @@
 //! Going through a store.
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::time::Duration;
 
 use farlock_fabric::block_on;
@@ -11,6 +11,7 @@ use farlock_locks::Token;
 use super::Kv;
 use super::error::KvError;
 use super::index::{Index, Next, Pairs};
+use super::range::{KeyRange, beginning_with};
 use super::value::{Stored, Term};
 
 /// A key of a store, and what lies there.
@@ -73,12 +74,8 @@ impl Kv {
     ///
     /// # Errors
     /// [`KvError::OtherIndex`]: the store is not ordered.
-    pub fn scan_range<K: AsRef<[u8]>>(
-        &self,
-        range: impl RangeBounds<K>,
-    ) -> Result<Scan<'_>, KvError> {
-        let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        self.scan_between(own(range.start_bound()), own(range.end_bound()))
+    pub fn scan_range(&self, range: impl KeyRange) -> Result<Scan<'_>, KvError> {
+        self.scan_between(range.into_bounds())
     }
 
     /// The same of the keys that begin so.
@@ -86,29 +83,17 @@ impl Kv {
     /// # Errors
     /// [`KvError::OtherIndex`]: the store is not ordered.
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Scan<'_>, KvError> {
-        let prefix = prefix.as_ref();
-        self.scan_between(Bound::Included(prefix.to_vec()), behind(prefix))
+        self.scan_between(beginning_with(prefix.as_ref()))
     }
 
     fn scan_between(
         &self,
-        from: Bound<Vec<u8>>,
-        until: Bound<Vec<u8>>,
+        (from, until): (Bound<Vec<u8>>, Bound<Vec<u8>>),
     ) -> Result<Scan<'_>, KvError> {
         self.hub.admit(Some(Index::Ordered))?;
         let pages = Pages { kv: self, next: Next::Key(from), until, most: PAGE_PAIRS };
         Ok(Scan { pages, pairs: Vec::new().into_iter() })
     }
-}
-
-/// Where the keys end that begin so.
-fn behind(prefix: &[u8]) -> Bound<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte < u8::MAX);
-    last.map_or(Bound::Unbounded, |last| {
-        let mut end = prefix[..=last].to_vec();
-        end[last] += 1;
-        Bound::Excluded(end)
-    })
 }
 
 impl<'k> Pages<'k> {

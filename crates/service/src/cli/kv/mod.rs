@@ -67,7 +67,7 @@ struct MadeArg {
     /// The index that the store has, or gets if it is made: `ordered` keeps the keys in order, and
     /// can be scanned from any of them on. Without this it is any, and `hash` if it is made.
     #[arg(long, value_name = "INDEX", value_parser = PossibleValuesParser::new(
-        Index::ALL.map(Index::name)))]
+        Index::ALL.iter().map(|index| index.name())))]
     index: Option<String>,
 }
 
@@ -263,8 +263,8 @@ impl From<KvError> for Failure {
 impl MadeArg {
     /// The store, which is created where it is missing.
     fn open(&self, places: &Places) -> Result<Kv, Failure> {
-        let is_meant = |index: &Index| self.index.as_deref() == Some(index.name());
-        self.store.open(places, Index::ALL.into_iter().find(is_meant))
+        let is_meant = |index: &&Index| self.index.as_deref() == Some(index.name());
+        self.store.open(places, Index::ALL.iter().find(is_meant).copied())
     }
 }
 

@@ -55,7 +55,7 @@ impl Which {
             Bound::Included(key) | Bound::Excluded(key) => key >= self.prefix(),
         };
         let first = if is_behind { first } else { Bound::Included(self.prefix()) };
-        Ok(store.scan_range::<&[u8]>((first, Bound::Unbounded))?)
+        Ok(store.scan_range((first, Bound::Unbounded))?)
     }
 }
 

@@ -25,8 +25,11 @@ use crate::word::SlotWord;
 /// What the first word of a store is.
 const MAGIC: u64 = u64::from_le_bytes(*b"farlkv\0\x02");
 
-/// Words of the header that say something.
+/// Words of the header that say something; the last one is the index's tag.
 const HEADER_WORDS: usize = 5;
+
+/// Where the index's tag lies, in bytes from the base.
+const TAG_AT: u64 = (HEADER_WORDS as u64 - 1) * 8;
 
 /// Everything begins on such a boundary.
 const LINE_BYTES: u64 = 64;
@@ -73,10 +76,13 @@ impl Shape {
         self.chunks_at() + u64::from(self.chunks) * self.chunk_bytes
     }
 
-    /// Makes zeroed memory a store. A crash leaves memory that is no store, or a whole one.
+    /// Makes zeroed memory a store; one of this shape stays as it is. Of clients that do so at once
+    /// the first decides which index it has, by one compare, and where the tag says how large that
+    /// is, all that write the rest write the same. A crash leaves memory that is no store yet, for
+    /// this index or for any, or a whole one.
     ///
     /// # Errors
-    /// A verb failed.
+    /// It has another index or shape, or a verb failed.
     ///
     /// # Panics
     /// If a bound that the fields state is broken, or blocks beyond 128 GiB would have no number.
@@ -84,11 +90,34 @@ impl Shape {
         assert!(self.chunks >= 1 && self.chunk_bytes.is_multiple_of(LINE_BYTES), "{self:?}");
         assert!(self.base.offset().is_multiple_of(LINE_BYTES), "{self:?}");
         assert!(self.bytes() / UNIT_BYTES <= SlotWord::BLOCK.max(), "{self:?}");
+        assert!(self.index_tag != 0, "that says that no index was chosen: {self:?}");
+        if far::read_word(endpoint, self.base).await? != 0 {
+            return self.check(endpoint).await;
+        }
+        endpoint.cas64(self.base.plus(TAG_AT), 0, self.index_tag).await?;
+        if ![0, self.index_tag].contains(&(endpoint.old() as u64)) {
+            return Err(OpenError::OtherShape);
+        }
         let header = self.header();
         let rest = Verb::Write { addr: self.base.plus(8), data: &header[1..] };
         endpoint.verb(rest).await?;
         endpoint.verb(Verb::Write { addr: self.base, data: &header[..1] }).await?;
         Ok(())
+    }
+
+    /// The tag of the index that the store there has, or will have once it is whole; `None`: what
+    /// [`Shape::create`] is called with next decides. It is never another one later.
+    ///
+    /// # Errors
+    /// There is something else, or a verb failed.
+    pub async fn tag_at<E: Endpoint>(endpoint: &E, base: Addr) -> Result<Option<u64>, OpenError> {
+        // In this order: where there is a store its tag is there.
+        let magic = far::read_word(endpoint, base).await?;
+        let tag = far::read_word(endpoint, base.plus(TAG_AT)).await?;
+        match magic {
+            0 | MAGIC => Ok((tag != 0).then_some(tag)),
+            _ => Err(OpenError::OtherShape),
+        }
     }
 
     /// Whether there is a store of this shape.

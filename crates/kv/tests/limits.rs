@@ -3,6 +3,7 @@
 
 mod scene;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use farlock_fabric::{Addr, Endpoint};
@@ -80,6 +81,44 @@ fn another_shape_is_another_store() {
     assert_eq!(open(PointerArray::new(4), more), Err(OpenError::OtherShape));
     let elsewhere = Shape { base: world.region(farlock_sim::NodeId(0), 4096), ..shape };
     assert_eq!(open(PointerArray::new(4), elsewhere), Err(OpenError::OtherShape));
+}
+
+/// Makes zeroed memory a store with this index, unless another client has chosen one: which it has.
+async fn made(endpoint: &SimEndpoint, base: Addr, wanted: u64) -> u64 {
+    let tag = Shape::tag_at(endpoint, base).await.unwrap().unwrap_or(wanted);
+    let shape = Shape { base, chunks: 4, chunk_bytes: 256, index_bytes: 8 * tag, index_tag: tag };
+    match shape.create(endpoint).await {
+        Ok(()) => tag,
+        Err(OpenError::OtherShape) => Shape::tag_at(endpoint, base).await.unwrap().unwrap(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Whoever is killed in the middle, and whenever they come: all find the same index.
+#[test]
+fn clients_that_create_a_store_at_once_agree_on_its_index() {
+    let mut firsts = [0; 2];
+    for (seed, verb) in (0..200).flat_map(|seed| (0..7).map(move |verb| (seed, verb))) {
+        let weakness = Weakness { torn_gap_ns_max: 3_000, ..Weakness::NONE };
+        let world = World::new(Config { seed, weakness, ..Config::default() });
+        let base = world.region(world.node(), 4096);
+        let found: Rc<RefCell<Vec<u64>>> = Rc::default();
+        for client in 0..3 {
+            let (endpoint, found) = (world.endpoint(), Rc::clone(&found));
+            if client == 0 && verb > 0 {
+                world.crash_at(endpoint.id(), verb, Outcome::ALL[seed as usize % 3]);
+            }
+            world.spawn(endpoint.id(), async move {
+                let tag = made(&endpoint, base, 2 + client % 2).await;
+                found.borrow_mut().push(tag);
+            });
+        }
+        world.run();
+        let late = world.block_on(made(&world.endpoint(), base, 9));
+        assert!(found.borrow().iter().all(|tag| *tag == late), "{seed} {verb}: {found:?}, {late}");
+        firsts[late as usize - 2] += 1;
+    }
+    assert!(firsts.iter().all(|count| *count > 0), "{firsts:?}");
 }
 
 #[test]

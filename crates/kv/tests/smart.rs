@@ -9,7 +9,7 @@ use std::rc::Rc;
 use farlock_fabric::{Addr, Endpoint};
 use farlock_kv::index::{Ordered, Smart};
 use farlock_kv::sync::{Backoff, Optimistic};
-use farlock_kv::{Index, ReadError, Shape, Store, WriteError};
+use farlock_kv::{Index, Pair, ReadError, Shape, Store, WriteError};
 use farlock_sim::{Config, Ended, SimEndpoint, Weakness, World};
 
 type Kept<I> = Store<Optimistic<SimEndpoint>, I>;
@@ -26,6 +26,19 @@ fn shaped<I: Index>(world: &World, index: I, chunks: u32) -> Shape {
 fn opened<I: Index>(world: &World, index: I, shape: Shape) -> Kept<I> {
     let scheme = Optimistic::new(world.endpoint(), Backoff::DEFAULT);
     world.block_on(Store::open(scheme, index, shape)).expect("it is there")
+}
+
+type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+const ALL: Bounds<'static> = (Bound::Unbounded, Bound::Unbounded);
+
+/// The first pairs within bounds, none of which is damaged here.
+async fn in_order<I: Ordered>(
+    store: &Kept<I>,
+    (from, until): Bounds<'_>,
+    most: usize,
+) -> Result<Vec<Pair>, ReadError> {
+    store.scan_in_order(from, until, most).await?.into_iter().collect()
 }
 
 /// Numbers that follow from a seed.
@@ -92,7 +105,7 @@ fn agrees<I: Ordered + Copy>(index: I, seed: u64, steps: u32) {
                     1 => (Bound::Excluded(&from[..]), Bound::Included(&until[..])),
                     _ => (Bound::Included(&from[..]), Bound::Unbounded),
                 };
-                let found = world.block_on(store.scan_in_order(bounds.0, bounds.1, most));
+                let found = world.block_on(in_order(store, bounds, most));
                 let range = if from == until { Vec::new() } else { pairs(&model, bounds, most) };
                 if from != until {
                     assert_eq!(found, Ok(range), "{bounds:?}");
@@ -101,8 +114,7 @@ fn agrees<I: Ordered + Copy>(index: I, seed: u64, steps: u32) {
         }
     }
     for store in &stores {
-        let all =
-            world.block_on(store.scan_in_order(Bound::Unbounded, Bound::Unbounded, usize::MAX));
+        let all = world.block_on(in_order(store, ALL, usize::MAX));
         assert_eq!(all, Ok(model.clone().into_iter().collect()));
         let (all, next) = world.block_on(store.scan(None)).expect("it is scanned");
         assert_eq!((all.len(), next), (model.len(), None));
@@ -113,11 +125,7 @@ fn agrees<I: Ordered + Copy>(index: I, seed: u64, steps: u32) {
     assert!(stores[0].counts().nodes > 5, "{:?}", stores[0].counts());
 }
 
-fn pairs(
-    model: &BTreeMap<Vec<u8>, Vec<u8>>,
-    bounds: (Bound<&[u8]>, Bound<&[u8]>),
-    most: usize,
-) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn pairs(model: &BTreeMap<Vec<u8>, Vec<u8>>, bounds: Bounds<'_>, most: usize) -> Vec<Pair> {
     let range = model.range::<[u8], _>(bounds).take(most);
     range.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
@@ -145,7 +153,7 @@ fn the_longest_keys_and_all_bytes_have_their_places() {
         assert_eq!(world.block_on(store.get(key)), Ok(Some(key.clone())));
     }
     keys.sort();
-    let all = world.block_on(store.scan_in_order(Bound::Unbounded, Bound::Unbounded, usize::MAX));
+    let all = world.block_on(in_order(&store, ALL, usize::MAX));
     assert_eq!(all.map(|all| all.into_iter().map(|(key, _)| key).collect()), Ok(keys));
     assert_eq!(world.block_on(store.get(&[b'l'; 999])), Ok(None));
     assert_eq!(world.block_on(store.get(&[0; 1025])), Err(ReadError::BadKey));
@@ -221,8 +229,7 @@ fn a_scan_tells_of_every_key_that_stays() {
         let told = Rc::clone(&scans);
         world.spawn(reader.scheme_id(), async move {
             while left.get() > 0 {
-                let all = reader.scan_in_order(Bound::Unbounded, Bound::Unbounded, usize::MAX);
-                let all = all.await.expect("it is scanned");
+                let all = in_order(&reader, ALL, usize::MAX).await.expect("it is scanned");
                 told.borrow_mut().push(all);
             }
         });
@@ -235,4 +242,39 @@ fn a_scan_tells_of_every_key_that_stays() {
         met += scans.borrow().len();
     }
     assert!(met > 200, "{met} scans");
+}
+
+/// What is damaged is told where its keys would be, and the rest is there, in order.
+#[test]
+fn a_scan_passes_over_what_is_damaged() {
+    let world = World::new(Config::default());
+    let shape = shaped(&world, Smart::new(), 60);
+    let store = opened(&world, Smart::new(), shape);
+    let key = |number: u32| format!("k{number:03}").into_bytes();
+    for number in 0..400 {
+        world.block_on(store.insert(&key(number), &[number as u8; 32])).expect("there is room");
+    }
+    let is_damaged = |number: u32| number.is_multiple_of(7) || (100..110).contains(&number);
+    let words: Vec<Addr> = (0..shape.bytes() / 8).map(|word| shape.base.plus(word * 8)).collect();
+    for number in (0..400).filter(|number| is_damaged(*number)) {
+        // The key, which the value follows.
+        let name = u64::from_le_bytes([&key(number)[..], &[0; 4]].concat().try_into().expect("8"));
+        let at = words.iter().position(|&addr| world.peek(addr) & 0xffff_ffff == name);
+        world.poke(words[at.expect("it is in a block")], 0);
+    }
+    let (mut whole, mut damaged, mut last) = (Vec::new(), 0, None::<Vec<u8>>);
+    loop {
+        let from = last.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+        let found = world.block_on(store.scan_in_order(from, Bound::Unbounded, 50));
+        let found = found.expect("it is scanned");
+        damaged += found.iter().filter(|pair| pair.is_err()).count();
+        let before = whole.len();
+        whole.extend(found.into_iter().flatten().map(|(key, _)| key));
+        last = whole.last().cloned();
+        if whole.len() < before + 50 {
+            break;
+        }
+    }
+    let expected: Vec<Vec<u8>> = (0..400).filter(|number| !is_damaged(*number)).map(key).collect();
+    assert_eq!((whole.len() + damaged, whole), (400, expected));
 }

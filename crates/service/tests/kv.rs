@@ -522,7 +522,7 @@ fn a_damaged_store_gives_what_is_whole() {
     }
     let dump = stage.file("dump");
     let (status, _, said) = stage.run(&["kv", "dump", "-s", "t", dump.to_str().unwrap()]);
-    assert!(status == 69 && said.contains(&format!("{damaged} pairs are damaged")), "{said}");
+    assert!(status == 69 && said.contains(&format!("at {damaged} places")), "{said}");
     let whole = std::fs::read(dump).unwrap();
     let lines = whole.iter().filter(|byte| **byte == b'\n').count();
     assert_eq!(lines, (KEYS - damaged) as usize);

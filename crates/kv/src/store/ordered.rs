@@ -7,8 +7,6 @@
 
 use std::ops::Bound;
 
-use farlock_fabric::Addr;
-
 use super::core::Store;
 use super::scan::Pair;
 use super::tree::Step;
@@ -26,19 +24,34 @@ const TURNS_MAX: u32 = 10_000;
 /// Blocks that are read at a time.
 const BLOCKS_AT_ONCE: usize = 32;
 
-/// How a part of a scan has ended.
-enum Part {
-    /// There is no more, or there are enough.
-    Whole,
-    /// The block of this slot was another one's.
-    Broken(Option<Addr>, SlotWord),
+/// What was found so far, in order.
+#[derive(Default)]
+struct Found {
+    pairs: Vec<Result<Pair, ReadError>>,
+    /// How many of them are pairs.
+    count: usize,
+    /// The key of the last one of these.
+    last: Option<Vec<u8>>,
+    /// Slots that were frozen, and whose blocks were other ones'.
+    suspects: Vec<Step>,
+}
+
+impl Found {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.last = Some(key.to_vec());
+        self.pairs.push(Ok((key.to_vec(), value.to_vec())));
+        self.count += 1;
+    }
 }
 
 impl<S: Scheme, I: Ordered> Store<S, I> {
-    /// The first pairs from a key on and up to another one, in order, at most so many.
+    /// The first pairs from a key on and up to another one, in order, at most so many: the next
+    /// ones begin behind the last one's key.
     ///
     /// Each pair is as it was at some moment of the call. A key that was there all the time is
-    /// there, once; one that came or went meanwhile may be missing.
+    /// there, once; one that came or went meanwhile may be missing. A slot that points to what is
+    /// neither a block nor a node is told as [`ReadError::Corrupt`] where its keys would be, and
+    /// counts for none.
     ///
     /// # Errors
     /// See [`ReadError`]. Nothing is left behind by a crash or a drop.
@@ -47,7 +60,7 @@ impl<S: Scheme, I: Ordered> Store<S, I> {
         from: Bound<&[u8]>,
         until: Bound<&[u8]>,
         most: usize,
-    ) -> Result<Vec<Pair>, ReadError> {
+    ) -> Result<Vec<Result<Pair, ReadError>>, ReadError> {
         self.pairs_in_order(from, until, most).await
     }
 }
@@ -58,51 +71,51 @@ impl<S: Scheme, I: Index> Store<S, I> {
         from: Bound<&[u8]>,
         until: Bound<&[u8]>,
         most: usize,
-    ) -> Result<Vec<Pair>, ReadError> {
-        let mut pairs: Vec<Pair> = Vec::new();
-        let (mut suspect, mut turns) = (None, 0);
+    ) -> Result<Vec<Result<Pair, ReadError>>, ReadError> {
+        let (mut found, mut turns) = (Found::default(), 0);
         while turns < TURNS_MAX {
-            let before = pairs.len();
-            let last = pairs.last().map(|(key, _)| key.clone());
+            let before = found.count;
+            let last = found.last.clone();
             let from = last.as_ref().map_or(from, |key| Bound::Excluded(&key[..]));
-            let broken = match self.go_through(from, until, most, &mut pairs).await? {
-                Part::Whole => return Ok(pairs),
-                Part::Broken(slot, word) => Some((slot, word)),
-            };
-            // Twice the same word in the same slot says that it named this block all the time.
-            if suspect == broken {
-                return Err(ReadError::Corrupt);
+            if self.go_through(from, until, most, &mut found).await? {
+                return Ok(found.pairs);
             }
-            suspect = broken;
             self.count(|counts| counts.rereads += 1);
-            turns = if pairs.len() > before { 0 } else { turns + 1 };
+            turns = if found.count > before { 0 } else { turns + 1 };
         }
         Err(ReadError::Busy)
     }
 
+    /// Goes on until there is no more, or there are enough. `Ok(false)`: before that a block was
+    /// another one's.
     async fn go_through(
         &self,
         from: Bound<&[u8]>,
         until: Bound<&[u8]>,
         most: usize,
-        pairs: &mut Vec<Pair>,
-    ) -> Result<Part, ReadError> {
+        found: &mut Found,
+    ) -> Result<bool, ReadError> {
+        // What is damaged behind the last pair is met again, after another beginning too.
+        while found.pairs.pop_if(|pair| pair.is_err()).is_some() {}
         let root = self.shape.first_table();
         let word = SlotWord(far::read_word(self.endpoint(), root).await?);
         // What is to be gone through yet, the next one last.
         let mut rest = vec![Step { slot: Some(root), word }];
         while let Some(step) = rest.pop() {
-            if pairs.len() >= most {
+            if found.count >= most {
                 break;
             }
             if let Some(node) = Node::named_by(step.word) {
-                if !self.go_down(node, from, until, &mut rest).await? {
-                    break;
+                match self.go_down(node, from, until, &mut rest).await {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(ReadError::Corrupt) => found.pairs.push(Err(ReadError::Corrupt)),
+                    Err(error) => return Err(error),
                 }
                 continue;
             }
             let mut leaves = vec![step];
-            let enough = BLOCKS_AT_ONCE.min(most - pairs.len());
+            let enough = BLOCKS_AT_ONCE.min(most - found.count);
             while leaves.len() < enough
                 && let Some(leaf) = rest.pop_if(|step| step.word.is_taken())
             {
@@ -112,17 +125,37 @@ impl<S: Scheme, I: Index> Store<S, I> {
             let words: Vec<SlotWord> = leaves.iter().map(|leaf| leaf.word.thawed()).collect();
             for (leaf, read) in leaves.into_iter().zip(self.read_blocks(&words).await?) {
                 let Some((_, opened)) = read else {
-                    return Ok(Part::Broken(leaf.slot, leaf.word));
+                    if !self.is_damaged(leaf, found).await? {
+                        return Ok(false);
+                    }
+                    found.pairs.push(Err(ReadError::Corrupt));
+                    continue;
                 };
                 if !is_before(opened.key(), until) {
-                    return Ok(Part::Whole);
+                    return Ok(true);
                 }
                 if is_behind(opened.key(), from) {
-                    pairs.push((opened.key().to_vec(), opened.value().to_vec()));
+                    found.put(opened.key(), opened.value());
                 }
             }
         }
-        Ok(Part::Whole)
+        Ok(true)
+    }
+
+    /// Whether what a slot named was no block while it was named. Of a frozen slot that is only
+    /// known if the same was found before: its node may have been replaced since this beginning.
+    async fn is_damaged(&self, leaf: Step, found: &mut Found) -> Result<bool, ReadError> {
+        if found.suspects.contains(&leaf) {
+            return Ok(true);
+        }
+        if let Some(slot) = leaf.slot
+            && !leaf.word.is_frozen()
+        {
+            let again = SlotWord(far::read_word(self.endpoint(), slot).await?);
+            return Ok(again == leaf.word);
+        }
+        found.suspects.push(leaf);
+        Ok(false)
     }
 
     /// Puts what is below a node before the rest, as far as it may be behind the beginning.
@@ -134,6 +167,9 @@ impl<S: Scheme, I: Index> Store<S, I> {
         until: Bound<&[u8]>,
         rest: &mut Vec<Step>,
     ) -> Result<bool, ReadError> {
+        if !self.is_block(node) {
+            return Err(ReadError::Corrupt);
+        }
         let start = self.shape.block_addr(node.number);
         let words = far::read(self.endpoint(), start, node.words()).await?;
         let (prefix, _) = node.opened(&words).ok_or(ReadError::Corrupt)?;

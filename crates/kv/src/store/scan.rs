@@ -46,7 +46,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     ) -> Result<(Vec<Result<Pair, ReadError>>, Option<Cursor>), ReadError> {
         if I::TREE {
             let all = self.pairs_in_order(Bound::Unbounded, Bound::Unbounded, usize::MAX);
-            return Ok((Box::pin(all).await?.into_iter().map(Ok).collect(), None));
+            return Ok((Box::pin(all).await?, None));
         }
         let Cursor { level, offset } = match from {
             Some(cursor) => cursor,

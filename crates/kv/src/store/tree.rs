@@ -137,7 +137,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
     }
 
     /// Whether a node lies where one can.
-    fn is_block(&self, node: Node) -> bool {
+    pub(super) fn is_block(&self, node: Node) -> bool {
         let block = node.block().filter(|block| self.shape.blocks(block.class) > 0);
         block.and_then(|block| self.shape.place(block)).is_some()
     }

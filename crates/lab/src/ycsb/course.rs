@@ -39,7 +39,8 @@ impl Scanned for Smart {
         from: &[u8],
         most: usize,
     ) -> anyhow::Result<Vec<Pair>> {
-        Ok(store.scan_in_order(Bound::Included(from), Bound::Unbounded, most).await?)
+        let found = store.scan_in_order(Bound::Included(from), Bound::Unbounded, most).await?;
+        Ok(found.into_iter().collect::<Result<_, _>>()?)
     }
 }
 

@@ -7,6 +7,7 @@ use farlock_kv::{KEY_BYTES_MAX, ReadError, WriteError};
 use farlock_locks::Token;
 use thiserror::Error;
 
+use super::index::Index;
 use super::value::VALUE_BYTES_MAX;
 use crate::error::{code_of_server, hint_of};
 use crate::text::shown;
@@ -29,6 +30,16 @@ pub enum KvError {
     NotAStore {
         /// The store.
         name: String,
+    },
+    /// The store has another index than was asked for.
+    #[error("the index of the store '{}' is {has}, not {wanted}", shown(.name))]
+    OtherIndex {
+        /// The store.
+        name: String,
+        /// The index that it was made with.
+        has: Index,
+        /// The one that is needed for what was asked.
+        wanted: Index,
     },
     /// The system gave no thread.
     #[error("the thread that keeps the store's places could not be started")]
@@ -130,6 +141,7 @@ impl KvError {
                 None => "store-open",
             },
             Self::NotAStore { .. } => "not-a-store",
+            Self::OtherIndex { .. } => "other-index",
             Self::Thread(_) => "thread",
             Self::Gone { .. } => "store-gone",
             Self::Disconnected { .. } => "disconnected",
@@ -163,6 +175,15 @@ impl KvError {
                 return format!(
                     "`farlock kv drop {name}` removes it; a dump of it can be loaded anew"
                 );
+            }
+            Self::OtherIndex { name, wanted: Index::Ordered, .. } => {
+                return format!(
+                    "copy it into one that is: `farlock kv dump --store {name} FILE`, then \
+                     `farlock kv load --index ordered --store OTHER FILE`"
+                );
+            }
+            Self::OtherIndex { .. } => {
+                "ask for no index: an ordered store does all that a hash store does"
             }
             Self::Corrupt => "other keys can still be read; `farlock kv drop` removes the store",
             Self::Thread(_) => "raise the limit on processes (ulimit -u)",

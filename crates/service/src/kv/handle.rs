@@ -7,13 +7,12 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use farlock_fabric::{ConnectError, Endpoint as _, Nanos, Slot, block_on};
-use farlock_kv::index::Race;
-use farlock_kv::sync::{Backoff, Optimistic};
-use farlock_kv::{Decision, Scheme as _, Store, WriteError};
+use farlock_kv::{Decision, WriteError};
 use farlock_locks::Token;
 
 use super::error::KvError;
-use super::hub::{Hub, INDEX, host_options};
+use super::hub::{Hub, host_options};
+use super::index::{Index, Store, StoreOptions};
 use super::keep::GROWTH_CHUNKS;
 use super::value::{Owner, Stored, Term, VALUE_BYTES_MAX};
 use crate::RegionOptions;
@@ -30,7 +29,7 @@ use crate::session::Session;
 /// next client that needs memory; what it was told is stored is stored, and what it was doing was
 /// done, or was not.
 pub struct Kv {
-    pub(super) store: Store<Optimistic<Lane>, Race>,
+    pub(super) store: Store,
     pub(super) hub: Arc<Hub>,
     /// For how many chunks of a next level of the index memory was asked.
     reserved: Cell<u32>,
@@ -52,24 +51,24 @@ pub(super) enum Wish<'v, T> {
 pub(super) type Live<'a> = (&'a [u8], Term);
 
 impl Session {
-    /// The key-value store of this name in the session's region, created where it is missing: 1 to
-    /// 200 bytes of UTF-8, not beginning with a dot, without slash and NUL.
+    /// The key-value store of this name in the session's region, created where it is missing; a
+    /// name, or [`StoreOptions`] that say which index it is to have too.
     ///
     /// # Errors
-    /// See [`KvError`].
-    pub fn kv(&self, name: impl AsRef<str>) -> Result<Kv, KvError> {
-        let name = name.as_ref();
+    /// See [`KvError`]. A crash leaves no store, or an empty one.
+    pub fn kv(&self, store: impl Into<StoreOptions>) -> Result<Kv, KvError> {
+        let wanted = store.into();
         if self.is_forked() {
             return Err(KvError::Forked);
         }
         // Nothing that can panic runs under this mutex.
         let mut stores = self.root.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = stores.get(name).and_then(std::sync::Weak::upgrade);
+        let open = stores.get(&wanted.name).and_then(std::sync::Weak::upgrade);
         let hub = match open.filter(|hub| hub.check().is_ok()) {
-            Some(hub) => hub,
+            Some(hub) => hub.admit(wanted.index).map(|()| hub)?,
             None => {
-                let hub = Arc::new(Hub::open(&self.root.options, name)?);
-                stores.insert(name.to_owned(), Arc::downgrade(&hub));
+                let hub = Arc::new(Hub::open(&self.root.options, &wanted)?);
+                stores.insert(wanted.name, Arc::downgrade(&hub));
                 hub
             }
         };
@@ -106,16 +105,13 @@ impl Kv {
     /// no locks.
     ///
     /// # Errors
-    /// See [`KvError`].
-    pub fn open(options: &RegionOptions, name: impl AsRef<str>) -> Result<Self, KvError> {
-        Self::of(Arc::new(Hub::open(options, name.as_ref())?))
+    /// See [`KvError`]. A crash leaves no store, or an empty one.
+    pub fn open(options: &RegionOptions, store: impl Into<StoreOptions>) -> Result<Self, KvError> {
+        Self::of(Arc::new(Hub::open(options, &store.into())?))
     }
 
     fn of(hub: Arc<Hub>) -> Result<Self, KvError> {
-        let scheme = Optimistic::new(hub.attach()?, Backoff::NONE);
-        let store = Store::new(scheme, INDEX, hub.shape);
-        let store = if hub.is_far() { store.remembering() } else { store };
-        store.has_chunks(hub.chunks());
+        let store = hub.store()?;
         Ok(Self { store, hub, reserved: Cell::new(0), swept_at: Cell::new(None) })
     }
 
@@ -131,6 +127,11 @@ impl Kv {
     /// The store's name.
     pub fn name(&self) -> &str {
         &self.hub.name
+    }
+
+    /// The index that the store was made with.
+    pub fn index(&self) -> Index {
+        self.hub.index
     }
 
     /// How many bytes of memory the store takes, whatever is in it.
@@ -298,7 +299,7 @@ impl Kv {
     }
 
     pub(super) fn lane(&self) -> &Lane {
-        self.store.scheme().endpoint()
+        self.store.lane()
     }
 
     pub(super) fn now(&self) -> Nanos {
@@ -410,7 +411,7 @@ impl Kv {
     /// Gives the store room for so many chunks more than this handle knows of. It is to know of no
     /// more than it needs, for others are kept for the index.
     #[cold]
-    fn grow(&self, wanted: u32) -> Result<(), KvError> {
+    pub(super) fn grow(&self, wanted: u32) -> Result<(), KvError> {
         let known = self.store.chunks();
         self.hub.grow(known, wanted)?;
         let needed = known + wanted.max(GROWTH_CHUNKS);

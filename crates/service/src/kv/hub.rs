@@ -7,14 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use farlock_fabric::{
-    ConnectError, Connection as _, Endpoint, EndpointId, Fault, Host, HostOptions, block_on,
-    fork_count,
+    Addr, ConnectError, Connection as _, Endpoint as _, EndpointId, Fault, Host, HostOptions,
+    block_on, fork_count,
 };
-use farlock_kv::index::Race;
-use farlock_kv::{Index as _, OpenError, Shape};
+use farlock_kv::{OpenError, Shape};
 
 use super::error::KvError;
-use super::keep::{CHUNK_BYTES, Errand, GROWTH_CHUNKS, Order, keep, lengthen};
+use super::index::{Index, Store, StoreOptions};
+use super::keep::{CHUNK_BYTES, Errand, GROWTH_CHUNKS, Order, keep};
 use super::value::Owner;
 use crate::RegionOptions;
 use crate::connection::{Lane, Region, Unparker};
@@ -26,18 +26,13 @@ const BYTES_FIRST: u64 = 8 << 20;
 /// Bytes that a store can take: address space of its clients, not memory.
 const BYTES_MAX: u64 = 64 << 30;
 
-/// Chunks that a store can have.
-const CHUNKS: u32 = 30 << 10;
-
-/// The index as it begins: half a chunk, room for 100,000 keys. Its levels then fill whole chunks.
-pub(super) const INDEX: Race = Race::new(CHUNK_BYTES / 2 / Race::GROUP_BYTES);
-
 /// A store that a session has opened. It ends with its last handle.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(super) name: String,
     pub(super) region: Region,
-    pub(super) shape: Shape,
+    /// Found when it was opened.
+    pub(super) index: Index,
     orders: Option<Mutex<Sender<Order>>>,
     unparker: Unparker,
     thread: Option<JoinHandle<()>>,
@@ -97,30 +92,23 @@ fn served_name(region: &RegionOptions, store: &str) -> String {
 /// region has no such name.
 pub(crate) const STORE_OF: char = '/';
 
-/// What lies where in the region of a store. It is the same in all of them, however long they are.
-fn shape_in(region: &Region) -> Shape {
-    let (index_bytes, index_tag) = (INDEX.bytes(), INDEX.tag());
-    let chunks = CHUNKS;
-    Shape { base: region.heap().0, chunks, chunk_bytes: CHUNK_BYTES, index_bytes, index_tag }
-}
-
 impl Hub {
     /// Opens a store, which is created where it is missing.
-    pub(super) fn open(options: &RegionOptions, name: &str) -> Result<Self, KvError> {
-        let open = |source| KvError::Open { name: name.to_owned(), source };
+    pub(super) fn open(options: &RegionOptions, wanted: &StoreOptions) -> Result<Self, KvError> {
+        let name = &wanted.name;
+        let open = |source| KvError::Open { name: name.clone(), source };
         let region = connect(options, name).map_err(open)?;
         let (orders, ordered) = channel();
-        let shape = shape_in(&region);
         let unparker = Unparker::default();
         let (kept, parked) = (region.clone(), unparker.clone());
         let thread = std::thread::Builder::new()
             .name("farlock-kv".to_owned())
-            .spawn(move || keep(&kept, &shape, &ordered, &parked))
+            .spawn(move || keep(&kept, &ordered, &parked))
             .map_err(KvError::Thread)?;
-        let hub = Self {
-            name: name.to_owned(),
-            shape,
+        let mut hub = Self {
+            name: name.clone(),
             region,
+            index: wanted.index.unwrap_or_default(),
             orders: Some(Mutex::new(orders)),
             unparker,
             thread: Some(thread),
@@ -129,26 +117,39 @@ impl Hub {
             seen_at: AtomicU64::new(0),
         };
         let lane = hub.attach()?;
-        let ended = hub.prepare(&lane);
+        let found = block_on(&lane, hub.index.prepare(&lane, hub.base()));
         hub.leave(lane.id());
-        ended.map(|()| hub)
+        hub.index = found.map_err(|error| match error {
+            OpenError::Fabric(fault) => KvError::Fabric(fault),
+            _ => KvError::NotAStore { name: name.clone() },
+        })?;
+        hub.admit(wanted.index).map(|()| hub)
     }
 
-    /// Makes the memory a store, if it is none yet.
-    fn prepare(&self, lane: &Lane) -> Result<(), KvError> {
-        let is_new = block_on(lane, async {
-            lane.read64(self.shape.base).await?;
-            Ok(lane.old() == 0)
-        });
-        let ended = match is_new {
-            Ok(true) => block_on(lane, self.shape.create(lane)),
-            Ok(false) => block_on(lane, self.shape.check(lane)),
-            Err(fault) => Err(OpenError::Fabric(fault)),
-        };
-        ended.map_err(|error| match error {
-            OpenError::Fabric(fault) => KvError::Fabric(fault),
-            _ => KvError::NotAStore { name: self.name.clone() },
-        })
+    /// Refuses where the store has another index than is wanted.
+    pub(super) fn admit(&self, wanted: Option<Index>) -> Result<(), KvError> {
+        match wanted.filter(|wanted| *wanted != self.index) {
+            None => Ok(()),
+            Some(wanted) => {
+                Err(KvError::OtherIndex { name: self.name.clone(), has: self.index, wanted })
+            }
+        }
+    }
+
+    fn base(&self) -> Addr {
+        self.region.heap().0
+    }
+
+    fn shape(&self) -> Shape {
+        self.index.shape(self.base())
+    }
+
+    /// The store as a handle has it, by a place of its own.
+    pub(super) fn store(&self) -> Result<Store, KvError> {
+        let lane = self.attach()?;
+        let store = Store::new(self.index, lane, self.base(), self.region.is_far());
+        store.has_chunks(self.chunks());
+        Ok(store)
     }
 
     /// One more place in the region.
@@ -188,14 +189,9 @@ impl Hub {
         fork_count() != self.forks
     }
 
-    /// Whether each verb takes a round trip.
-    pub(super) fn is_far(&self) -> bool {
-        self.region.is_far()
-    }
-
     /// How many chunks have memory.
     pub(super) fn chunks(&self) -> u32 {
-        self.shape.chunks_in(self.region.heap().1)
+        self.shape().chunks_in(self.bytes())
     }
 
     /// How many bytes of memory there are.
@@ -207,10 +203,10 @@ impl Hub {
     /// had `known` and found too few. Another client may have been first, or this store's thread.
     pub(super) fn grow(&self, known: u32, wanted: u32) -> Result<(), KvError> {
         let least = known.saturating_add(wanted);
-        if least > self.shape.chunks {
+        if least > self.shape().chunks {
             return Err(KvError::Full { source: None });
         }
-        let longer = |chunks| lengthen(&self.region, &self.shape, chunks);
+        let longer = |chunks| self.region.lengthen(self.bytes_for(chunks));
         // Where there is no room for as much as it should be, there may be for a little.
         let grown = longer(least.max(known + GROWTH_CHUNKS)).or_else(|_| longer(least));
         grown.map_err(|source| KvError::Full { source: Some(source) })
@@ -218,7 +214,14 @@ impl Hub {
 
     /// Has the thread give the store memory for so many chunks.
     pub(super) fn reserve(&self, chunks: u32) {
-        self.order(Order::Reserve(chunks));
+        self.order(Order::Reserve(self.bytes_for(chunks)));
+    }
+
+    /// How many bytes of memory there are to be for so many chunks, or as many as there can be.
+    fn bytes_for(&self, chunks: u32) -> u64 {
+        let (bytes, shape) = (self.bytes(), self.shape());
+        let missing = chunks.min(shape.chunks).saturating_sub(shape.chunks_in(bytes));
+        bytes + u64::from(missing) * CHUNK_BYTES
     }
 
     /// Refuses where this handle is of no use any more.

@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use farlock_fabric::{
     ConnectError, Connection as _, Endpoint as _, EndpointId, Nanos, block_on, keep_signals_out,
 };
-use farlock_kv::{Shape, Sight};
+use farlock_kv::Sight;
 
 use crate::connection::{Keeper, Lane, Region, Unparker};
 use crate::session::Fate;
@@ -28,8 +28,8 @@ pub(super) enum Order {
     Attach(SyncSender<Result<Lane, ConnectError>>),
     /// The place with this index is used no more.
     Leave(u16),
-    /// Memory for so many chunks, before an operation needs it.
-    Reserve(u32),
+    /// Memory for so many bytes, before an operation needs it.
+    Reserve(u64),
     /// To wait for a task.
     Wait(Errand),
 }
@@ -51,11 +51,10 @@ struct Waiting {
 
 struct Thread<'r> {
     region: &'r Region,
-    shape: &'r Shape,
     unparker: &'r Unparker,
     keepers: Vec<(u16, Keeper)>,
-    /// For how many chunks there is to be memory.
-    reserved: u32,
+    /// How many bytes of memory there are to be.
+    reserved: u64,
     /// By which it waits, once it has to.
     lane: Option<Lane>,
     waits: Vec<Waiting>,
@@ -80,21 +79,13 @@ const REST_NS_MAX: Nanos = 32_000_000;
 const LOOKS_A_PART: Nanos = 50;
 const LATE_NS_MAX: Nanos = 100_000_000;
 
-/// Makes the heap long enough for so many chunks.
-pub(super) fn lengthen(region: &Region, shape: &Shape, chunks: u32) -> Result<(), ConnectError> {
-    let bytes = region.heap().1;
-    let missing = chunks.min(shape.chunks).saturating_sub(shape.chunks_in(bytes));
-    region.lengthen(bytes + u64::from(missing) * CHUNK_BYTES)
-}
-
 /// Does as it is told until nobody can tell it any more. Gives the store memory meanwhile that will
 /// be needed, a step at a time.
-pub(super) fn keep(region: &Region, shape: &Shape, ordered: &Receiver<Order>, unparker: &Unparker) {
+pub(super) fn keep(region: &Region, ordered: &Receiver<Order>, unparker: &Unparker) {
     keep_signals_out();
     let _own = region.own_thread();
     let mut thread = Thread {
         region,
-        shape,
         unparker,
         keepers: Vec::new(),
         reserved: 0,
@@ -128,23 +119,19 @@ impl Thread<'_> {
                 let _ = report.send(attached);
             }
             Order::Leave(index) => self.keepers.retain(|(kept, _)| *kept != index),
-            Order::Reserve(chunks) => self.reserved = self.reserved.max(chunks),
+            Order::Reserve(bytes) => self.reserved = self.reserved.max(bytes),
             Order::Wait(errand) => self.begin(errand),
         }
     }
 
-    fn chunks(&self) -> u32 {
-        self.shape.chunks_in(self.region.heap().1)
-    }
-
     fn has_to_reserve(&self) -> bool {
-        self.chunks() < self.reserved.min(self.shape.chunks)
+        self.region.heap().1 < self.reserved
     }
 
     /// Gives the store some of the memory that it is to have.
     fn reserve(&mut self) {
-        let step = self.reserved.min(self.chunks() + GROWTH_CHUNKS);
-        if lengthen(self.region, self.shape, step).is_err() {
+        let step = self.region.heap().1 + u64::from(GROWTH_CHUNKS) * CHUNK_BYTES;
+        if self.region.lengthen(self.reserved.min(step)).is_err() {
             // The operation that needs it is told why.
             self.reserved = 0;
         }

@@ -7,12 +7,19 @@
 //!
 //! ```no_run
 //! # use farlock::{RegionOptions, Session};
+//! use farlock::kv::{Index, StoreOptions};
+//!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let session = Session::open(&RegionOptions::for_user())?;
 //! let users = session.kv("users")?;
 //! users.put("alice", "admin")?;
 //! assert_eq!(users.get("alice")?.as_deref(), Some(&b"admin"[..]));
 //! users.add("logins", 1)?;
+//! // A store that is made so can be read in the order of its keys, from any of them on.
+//! let log = session.kv(StoreOptions::new("log").with_index(Index::Ordered))?;
+//! for pair in log.scan_range("2026-11-01".."2026-12-01")?.take(100) {
+//!     println!("{:?}", pair?);
+//! }
 //! # Ok(())
 //! # }
 //! ```
@@ -22,7 +29,9 @@ mod ephemeral;
 mod error;
 mod handle;
 pub(crate) mod hub;
+mod index;
 mod keep;
+mod range;
 mod scan;
 mod sweep;
 mod value;
@@ -31,6 +40,8 @@ mod watch;
 pub use error::KvError;
 pub use farlock_kv::KEY_BYTES_MAX;
 pub use handle::Kv;
+pub use index::{Index, StoreOptions};
+pub use range::KeyRange;
 pub use scan::{Pair, Scan};
 pub use value::VALUE_BYTES_MAX;
 pub use watch::{Changed, Next, Watch};

@@ -1,14 +1,17 @@
 //! Going through a store.
 
 use std::fmt;
+use std::ops::Bound;
 use std::time::Duration;
 
 use farlock_fabric::block_on;
-use farlock_kv::{Cursor, ReadError};
+use farlock_kv::ReadError;
 use farlock_locks::Token;
 
 use super::Kv;
 use super::error::KvError;
+use super::index::{Index, Next, Pairs};
+use super::range::{KeyRange, beginning_with};
 use super::value::{Stored, Term};
 
 /// A key of a store, and what lies there.
@@ -27,37 +30,104 @@ pub struct Pair {
     pub is_ephemeral: bool,
 }
 
-/// The pairs of a store, in no order: [`Kv::scan`].
+/// Pairs of a store, in the order of their keys if it is ordered: [`Kv::scan`].
+///
+/// It reads some at a time, and ends with the first error but [`KvError::Corrupt`]. In an ordered
+/// store another one goes on behind the last key that it gave, also in another process:
+/// `scan_range((Bound::Excluded(key), Bound::Unbounded))`.
 #[must_use = "iterators do nothing until they are asked"]
 pub struct Scan<'k> {
-    kv: &'k Kv,
-    /// Those that were read, the next one last.
-    pairs: Vec<Result<farlock_kv::Pair, ReadError>>,
-    next: Next,
+    pages: Pages<'k>,
+    /// Those that were read.
+    pairs: std::vec::IntoIter<Result<farlock_kv::Pair, ReadError>>,
 }
 
-/// Where a scan goes on.
-enum Next {
-    First,
-    At(Cursor),
-    None,
+/// Pairs of a store as they are stored, some at a time.
+pub(super) struct Pages<'k> {
+    kv: &'k Kv,
+    next: Next,
+    until: Bound<Vec<u8>>,
+    /// Of an ordered store: how many are asked for.
+    most: usize,
 }
+
+/// An ordered store is asked for so many pairs at first: who wants few waits for few.
+const PAGE_PAIRS: usize = 32;
+
+/// And for so many at most.
+const PAGE_PAIRS_MAX: usize = 512;
+
+/// Where a page had more bytes, the next one has half as many pairs.
+const PAGE_BYTES: usize = 256 << 10;
 
 impl Kv {
     /// Every pair of the store. A key that is there all the time is seen, once, as it was at some
     /// moment meanwhile; one that comes or goes meanwhile may be. In place of a pair whose memory
-    /// was damaged there is [`KvError::Corrupt`], and the scan goes on.
+    /// was damaged there is [`KvError::Corrupt`], and the scan goes on; in an ordered store that
+    /// may stand for several pairs side by side.
     pub fn scan(&self) -> Scan<'_> {
-        Scan { kv: self, pairs: Vec::new(), next: Next::First }
+        Scan { pages: Pages::of_all(self), pairs: Vec::new().into_iter() }
+    }
+
+    /// The pairs of an ordered store whose keys are in this range, in order: of their bytes, a key
+    /// before those that begin with it. Each is as [`Kv::scan`] gives it.
+    ///
+    /// # Errors
+    /// [`KvError::OtherIndex`]: the store is not ordered.
+    pub fn scan_range(&self, range: impl KeyRange) -> Result<Scan<'_>, KvError> {
+        self.scan_between(range.into_bounds())
+    }
+
+    /// The same of the keys that begin so.
+    ///
+    /// # Errors
+    /// [`KvError::OtherIndex`]: the store is not ordered.
+    pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Scan<'_>, KvError> {
+        self.scan_between(beginning_with(prefix.as_ref()))
+    }
+
+    fn scan_between(
+        &self,
+        (from, until): (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    ) -> Result<Scan<'_>, KvError> {
+        self.hub.admit(Some(Index::Ordered))?;
+        let pages = Pages { kv: self, next: Next::Key(from), until, most: PAGE_PAIRS };
+        Ok(Scan { pages, pairs: Vec::new().into_iter() })
+    }
+}
+
+impl<'k> Pages<'k> {
+    pub(super) fn of_all(kv: &'k Kv) -> Self {
+        let next = kv.store.beginning();
+        Self { kv, next, until: Bound::Unbounded, most: PAGE_PAIRS }
+    }
+
+    /// Some more, which may be none; `None`: there is no more. Behind an error there is none.
+    pub(super) fn next(&mut self) -> Result<Option<Pairs>, KvError> {
+        let from = std::mem::replace(&mut self.next, Next::End);
+        if matches!(from, Next::End) {
+            return Ok(None);
+        }
+        self.kv.hub.check()?;
+        let until = self.until.as_ref().map(Vec::as_slice);
+        let read = block_on(self.kv.lane(), self.kv.store.page(&from, until, self.most));
+        let (pairs, next) = read.map_err(|error| self.kv.hub.told(KvError::of_read(error, b"")))?;
+        let bytes: usize = pairs.iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
+        self.most = match bytes > PAGE_BYTES {
+            true => (self.most / 2).max(1),
+            false => (self.most * 2).min(PAGE_PAIRS_MAX),
+        };
+        self.next = next;
+        Ok(Some(pairs))
     }
 }
 
 impl Scan<'_> {
     fn pair(&self, (key, bytes): farlock_kv::Pair) -> Result<Option<Pair>, KvError> {
         let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;
-        let value = stored.data(|term| self.kv.has_ended(term)).map(<[u8]>::to_vec);
+        let value = stored.data(|term| self.pages.kv.has_ended(term)).map(<[u8]>::to_vec);
         let term = value.as_ref().map_or(Term::default(), |_| stored.term);
-        let (time_left, is_ephemeral) = (self.kv.time_to(term), term.owner.is_some());
+        let (time_left, is_ephemeral) = (self.pages.kv.time_to(term), term.owner.is_some());
         let is_there = value.is_some() || stored.token.is_some();
         let token = stored.token;
         Ok(is_there.then_some(Pair { key, value, time_left, token, is_ephemeral }))
@@ -69,28 +139,15 @@ impl Iterator for Scan<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            while let Some(pair) = self.pairs.pop() {
+            while let Some(pair) = self.pairs.next() {
                 let pair = pair.map_err(|error| KvError::of_read(error, b""));
                 if let Some(pair) = pair.and_then(|pair| self.pair(pair)).transpose() {
                     return Some(pair);
                 }
             }
-            let from = match std::mem::replace(&mut self.next, Next::None) {
-                Next::First => None,
-                Next::At(cursor) => Some(cursor),
-                Next::None => return None,
-            };
-            if let Err(error) = self.kv.hub.check() {
-                return Some(Err(error));
-            }
-            match block_on(self.kv.lane(), self.kv.store.scan(from)) {
-                Ok((pairs, next)) => {
-                    self.pairs = pairs;
-                    self.next = next.map_or(Next::None, Next::At);
-                }
-                Err(error) => {
-                    return Some(Err(self.kv.hub.told(KvError::of_read(error, b""))));
-                }
+            match self.pages.next() {
+                Ok(pairs) => self.pairs = pairs?.into_iter(),
+                Err(error) => return Some(Err(error)),
             }
         }
     }
@@ -98,6 +155,6 @@ impl Iterator for Scan<'_> {
 
 impl fmt::Debug for Scan<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scan").field("store", &self.kv.name()).finish_non_exhaustive()
+        f.debug_struct("Scan").field("store", &self.pages.kv.name()).finish_non_exhaustive()
     }
 }

@@ -1,10 +1,11 @@
 //! Freeing what has ended.
 
-use farlock_fabric::{Nanos, block_on};
+use farlock_fabric::Nanos;
 
 use super::Kv;
 use super::error::KvError;
 use super::handle::Wish;
+use super::scan::Pages;
 use super::value::Stored;
 
 /// A handle that finds the store full goes through all of it at most so often, where little has
@@ -22,12 +23,8 @@ impl Kv {
     /// # Errors
     /// See [`KvError`]; some may have been freed. Damaged pairs are passed over.
     pub fn sweep(&self) -> Result<u64, KvError> {
-        let (mut freed, mut from) = (0, None);
-        loop {
-            self.hub.check()?;
-            let scanned = block_on(self.lane(), self.store.scan(from));
-            let (pairs, next) =
-                scanned.map_err(|error| self.hub.told(KvError::of_read(error, b"")))?;
+        let (mut freed, mut pages) = (0, Pages::of_all(self));
+        while let Some(pairs) = pages.next()? {
             for (key, bytes) in pairs.into_iter().flatten() {
                 let Some(stored) = Stored::decode(&bytes) else { continue };
                 let has_ended = stored.data(|_| false).is_some()
@@ -36,11 +33,8 @@ impl Kv {
                     freed += u64::from(self.free(&key)?);
                 }
             }
-            match next {
-                Some(next) => from = Some(next),
-                None => return Ok(freed),
-            }
         }
+        Ok(freed)
     }
 
     /// Frees what a key has if it has ended. It may have got another value meanwhile.

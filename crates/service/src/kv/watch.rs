@@ -8,10 +8,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use farlock_fabric::{ConnectError, Endpoint as _, EndpointId, Nanos, block_on};
-use farlock_kv::{KEY_BYTES_MAX, Sight, SlotWord};
+use farlock_kv::{KEY_BYTES_MAX, ReadError, Sight, SlotWord};
 
 use super::Kv;
 use super::error::KvError;
+use super::index::Index;
 use super::keep::Errand;
 use super::value::{Stored, Term};
 use crate::session::Fate;
@@ -75,6 +76,20 @@ impl Kv {
             term: Term::default(),
             asked: None,
         })
+    }
+
+    /// What there is of a key, to be waited for. Where a node of a tree was to be replaced and its
+    /// client died, that is done first, and takes memory.
+    fn sight(&self, key: &[u8]) -> Result<(Sight, Option<Vec<u8>>), KvError> {
+        let look = || block_on(self.lane(), self.store.sight(key));
+        let found = match look() {
+            Err(ReadError::Busy) if self.index() == Index::Ordered => {
+                self.grow(1)?;
+                look()
+            }
+            found => found,
+        };
+        found.map_err(|error| self.hub.told(KvError::of_read(error, key)))
     }
 }
 
@@ -188,9 +203,7 @@ impl Watch {
             let has_ended = self.kv.has_ended(self.term);
             return Ok(has_ended.then(|| self.sees(None, None)));
         }
-        let found = block_on(self.kv.lane(), self.kv.store.sight(&self.key));
-        let (sight, bytes) =
-            found.map_err(|error| self.kv.hub.told(KvError::of_read(error, &self.key)))?;
+        let (sight, bytes) = self.kv.sight(&self.key)?;
         let mut live = None;
         if let Some(mut bytes) = bytes {
             let stored = Stored::decode(&bytes).ok_or(KvError::Corrupt)?;

@@ -40,6 +40,26 @@ impl Line {
         into.push(b'\n');
     }
 
+    /// Writes it as an object of JSON, with the end of the line. Bytes that are no text are written
+    /// in hexadecimal digits, under a name that says so.
+    pub(super) fn write_json(&self, into: &mut Vec<u8>) {
+        let mut object = serde_json::Map::new();
+        let mut put = |name: &str, bytes: &[u8]| match std::str::from_utf8(bytes) {
+            Ok(text) => object.insert(name.to_owned(), text.into()),
+            Err(_) => object.insert(format!("{name}_hex"), digits(bytes).into()),
+        };
+        put("key", &self.key);
+        self.value.iter().for_each(|value| drop(put("value", value)));
+        if let Some(left) = self.time_left {
+            object.insert("seconds".to_owned(), left.as_secs_f64().into());
+        }
+        if let Some(token) = self.token {
+            object.insert("token".to_owned(), token.to_string().into());
+        }
+        into.extend_from_slice(serde_json::Value::Object(object).to_string().as_bytes());
+        into.push(b'\n');
+    }
+
     /// What a line without its end says; else what is wrong with it.
     pub(super) fn parse(line: &[u8]) -> Result<Self, &'static str> {
         let mut parts = line.split(|&byte| byte == b'\t');
@@ -88,6 +108,10 @@ fn escape(bytes: &[u8], into: &mut Vec<u8>) {
         }
         chunk.invalid().iter().for_each(|&byte| hex(byte, into));
     }
+}
+
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn hex(byte: u8, into: &mut Vec<u8>) {
@@ -151,6 +175,21 @@ mod tests {
         gone.write(&mut text);
         assert_eq!(text, b"k\t\tgone\ttoken=9\n");
         assert_eq!(Line::parse(b"k\t\tgone\ttoken=9"), Ok(gone));
+    }
+
+    #[test]
+    fn a_pair_is_an_object_of_json() {
+        let json = |line: Line| {
+            let mut text = Vec::new();
+            line.write_json(&mut text);
+            String::from_utf8(text).expect("JSON is text")
+        };
+        let line = Line { key: b"a\"\n".to_vec(), value: Some(vec![]), ..Line::default() };
+        assert_eq!(json(line.clone()), "{\"key\":\"a\\\"\\n\",\"value\":\"\"}\n");
+        let (time_left, token) = (Some(Duration::from_millis(1500)), Some(Token::from(7)));
+        let line = Line { value: Some(vec![0xff, 1]), time_left, token, ..line };
+        let expected = r#"{"key":"a\"\n","seconds":1.5,"token":"7","value_hex":"ff01"}"#;
+        assert_eq!(json(line), format!("{expected}\n"));
     }
 
     #[test]

@@ -153,7 +153,7 @@ fn write_pairs<'k>(
     check: impl Fn(io::Result<()>) -> Result<(), Failure>,
 ) -> Result<Whole<'k>, Failure> {
     let mut line = Vec::new();
-    let mut whole = Whole::new(store);
+    let mut whole = Whole::of(store.scan());
     while let Some(pair) = whole.next()? {
         // What ends with a process is no pair of another time.
         if pair.is_ephemeral || pair.value.is_none() && pair.token.is_none() {

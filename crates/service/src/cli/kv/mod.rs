@@ -4,29 +4,29 @@ mod hold;
 mod lines;
 mod load;
 mod refused;
+mod scan;
 mod several;
 mod watch;
 mod whole;
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use farlock::kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use clap::builder::PossibleValuesParser;
+use farlock::kv::{Index, KEY_BYTES_MAX, StoreOptions, VALUE_BYTES_MAX};
 use farlock::text::{shown, shown_whole};
 use farlock::{DEFAULT_REGION, Kv, KvError, RegionOptions, SessionError, Token};
 use farlock_fabric::{Host, chain};
 
 use super::lock::seconds;
 use super::places::{HereArg, Places, RegionArg};
-use super::report::{Exit, Failure, print, print_done, printed, say};
-use lines::Line;
+use super::report::{Exit, Failure, print, print_done, say};
 use refused::{for_people, is_put, no_such_key, no_such_store, refused};
 use several::Form;
-use whole::Whole;
 
 /// Store, read and remove values by their keys.
 ///
@@ -39,10 +39,10 @@ use whole::Whole;
 /// below the highest it was written with is refused. With the token that `farlock lock` gives to
 /// its command a holder that was paused while others had the lock writes nothing any more.
 ///
-/// Exit status: 0; 1 if there is no such key or store, if there is one that was not to be, if a
-/// token is out of date, or if a key that is watched does not change; 64 for wrong usage, 69 if the
-/// store cannot be used or is full, 71 if the system refuses. Where several keys are given each has
-/// its turn, and the highest of these counts.
+/// Exit status: 0; 1 if there is no such key or store, if there is one that was not to be, if the
+/// store has another index, if a token is out of date, or if a key that is watched does not change;
+/// 64 for wrong usage, 69 if the store cannot be used or is full, 71 if the system refuses. Where
+/// several keys are given each has its turn, and the highest of these counts.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]
@@ -57,6 +57,18 @@ struct StoreArg {
     /// The store.
     #[arg(short, long, value_name = "STORE", default_value = "default")]
     store: String,
+}
+
+/// Which store, which is made where it is missing.
+#[derive(Debug, clap::Args)]
+struct MadeArg {
+    #[command(flatten)]
+    store: StoreArg,
+    /// The index that the store has, or gets if it is made: `ordered` keeps the keys in order, and
+    /// can be scanned from any of them on. Without this it is any, and `hash` if it is made.
+    #[arg(long, value_name = "INDEX", value_parser = PossibleValuesParser::new(
+        Index::ALL.iter().map(|index| index.name())))]
+    index: Option<String>,
 }
 
 /// How a value is stored.
@@ -81,7 +93,7 @@ enum Action {
     /// Store a value under a key.
     Put {
         #[command(flatten)]
-        store: StoreArg,
+        store: MadeArg,
         /// The key, 1 to 1024 bytes.
         key: OsString,
         /// The value, up to 1 MiB; `-`: what standard input has.
@@ -95,7 +107,7 @@ enum Action {
     /// with status 1 if another client gives the key another value, or removes it.
     Hold {
         #[command(flatten)]
-        store: StoreArg,
+        store: MadeArg,
         /// The key.
         key: OsString,
         /// The value; `-`: what standard input has.
@@ -131,7 +143,7 @@ enum Action {
     /// Add to the number of a key, 0 if it has none, and print the sum.
     Incr {
         #[command(flatten)]
-        store: StoreArg,
+        store: MadeArg,
         /// The key.
         key: OsString,
         /// How much.
@@ -174,13 +186,13 @@ enum Action {
         #[arg(long, value_name = "LINES")]
         count: Option<u64>,
     },
-    /// Print keys and values, a pair a line, in no order.
+    /// Print keys and values, a pair a line: in the order of the keys' bytes if the store was made
+    /// with --index ordered, and else in no order.
     Scan {
         #[command(flatten)]
         store: StoreArg,
-        /// Only of keys that begin so.
-        #[arg(default_value = "")]
-        prefix: OsString,
+        #[command(flatten)]
+        which: scan::Which,
     },
     /// Write all that is in a store into a file, to be loaded later: each key as it was at some
     /// moment meanwhile.
@@ -193,13 +205,18 @@ enum Action {
     /// Store the pairs of a file: KEY, a tab, VALUE a line, with \t, \n, \r, \\ and \xHH in them.
     Load {
         #[command(flatten)]
-        store: StoreArg,
+        store: MadeArg,
         /// The file; standard input where there is none.
         file: Option<PathBuf>,
     },
     /// Free the memory of values that have ended, by their time or with the process that wrote
     /// them, and print how many there were. A store that is full does so by itself.
     Sweep {
+        #[command(flatten)]
+        store: StoreArg,
+    },
+    /// Print which index a store was made with: hash or ordered.
+    Index {
         #[command(flatten)]
         store: StoreArg,
     },
@@ -224,6 +241,7 @@ impl From<KvError> for Failure {
             KvError::StaleToken { .. }
             | KvError::Fenced { .. }
             | KvError::NotANumber
+            | KvError::OtherIndex { .. }
             | KvError::TimedOut { .. } => Exit::CONFLICT,
             KvError::BadKey { .. } | KvError::TooLong { .. } => Exit::USAGE,
             KvError::Open { source: farlock::ConnectError::Name { .. }, .. } => Exit::USAGE,
@@ -242,16 +260,29 @@ impl From<KvError> for Failure {
     }
 }
 
-impl StoreArg {
+impl MadeArg {
     /// The store, which is created where it is missing.
     fn open(&self, places: &Places) -> Result<Kv, Failure> {
+        let is_meant = |index: &&Index| self.index.as_deref() == Some(index.name());
+        self.store.open(places, Index::ALL.iter().find(is_meant).copied())
+    }
+}
+
+impl StoreArg {
+    fn open(&self, places: &Places, index: Option<Index>) -> Result<Kv, Failure> {
         let options = places.region(&self.region)?.labelled("farlock kv");
-        Ok(Kv::open(&options, &self.store)?)
+        let mut store = StoreOptions::new(&self.store);
+        store.index = index;
+        Ok(Kv::open(&options, store)?)
     }
 
     /// The store, if it is there: to read in it does not make it.
     fn existing(&self, places: &Places) -> Result<Kv, Failure> {
-        if self.is_there(places)? { self.open(places) } else { Err(no_such_store(&self.store)) }
+        if self.is_there(places)? {
+            self.open(places, None)
+        } else {
+            Err(no_such_store(&self.store))
+        }
     }
 
     /// The store, once it is there, within this time; `None` where nobody reads any more what would
@@ -265,7 +296,7 @@ impl StoreArg {
                 return Ok(None);
             }
         }
-        self.open(places).map(Some)
+        self.open(places, None).map(Some)
     }
 
     /// Whether there is such a store. A server makes it where it is missing.
@@ -336,13 +367,14 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
                 watch::watch(&store, key.as_bytes(), wait, count)?;
             }
         }
-        Action::Scan { store, prefix } => scan(&store.existing(places)?, prefix.as_bytes())?,
+        Action::Scan { store, which } => scan::scan(&store.existing(places)?, &which)?,
         Action::Dump { store, file } => load::dump(&store.existing(places)?, file.as_deref())?,
         Action::Load { store, file } => {
             // A file that cannot be read makes no store.
             let pairs = load::Pairs::open(file.as_deref())?;
             load::load(&store.open(places)?, pairs)?;
         }
+        Action::Index { store } => print(&format!("{}\n", store.existing(places)?.index()))?,
         Action::Ls { region } => list(&places.here(&region)?)?,
         Action::Drop { region, store } => {
             let removed = places.here(&region)?.remove_store(&store);
@@ -415,20 +447,4 @@ fn given(value: OsString) -> Result<Vec<u8>, Failure> {
         0..=VALUE_BYTES_MAX => Ok(bytes),
         bytes => Err(KvError::TooLong { bytes }.into()),
     }
-}
-
-fn scan(store: &Kv, prefix: &[u8]) -> Result<(), Failure> {
-    let mut lines = Vec::new();
-    let mut whole = Whole::new(store);
-    while let Some(pair) = whole.next()? {
-        let Some(value) = pair.value.filter(|_| pair.key.starts_with(prefix)) else { continue };
-        let line = Line { key: pair.key, value: Some(value), ..Line::default() };
-        line.write(&mut lines);
-        if lines.len() > 1 << 16 {
-            printed(io::stdout().write_all(&lines))?;
-            lines.clear();
-        }
-    }
-    printed(io::stdout().write_all(&lines))?;
-    whole.end()
 }

@@ -1,7 +1,7 @@
 //! The pairs of a store that are whole, and what is said of the others.
 
+use farlock::KvError;
 use farlock::kv::{Pair, Scan};
-use farlock::{Kv, KvError};
 
 use crate::cli::report::{Exit, Failure};
 
@@ -12,8 +12,8 @@ pub(super) struct Whole<'k> {
 }
 
 impl<'k> Whole<'k> {
-    pub(super) fn new(store: &'k Kv) -> Self {
-        Self { pairs: store.scan(), damaged: 0 }
+    pub(super) fn of(pairs: Scan<'k>) -> Self {
+        Self { pairs, damaged: 0 }
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Pair>, Failure> {
@@ -25,13 +25,13 @@ impl<'k> Whole<'k> {
         }
     }
 
-    /// It was gone through to its end: says what was left out.
+    /// It was gone through: says what was left out.
     pub(super) fn end(self) -> Result<(), Failure> {
         let Self { damaged, .. } = self;
         if damaged == 0 {
             return Ok(());
         }
-        let what = format!("{damaged} pairs are damaged and were left out");
+        let what = format!("at {damaged} places pairs are damaged and were left out");
         let error = KvError::Corrupt;
         Err(Failure::new(Exit::UNAVAILABLE, error.code(), what, error.hint()))
     }

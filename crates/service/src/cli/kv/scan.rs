@@ -1,0 +1,95 @@
+//! Printing pairs of a store.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
+
+use farlock::Kv;
+use farlock::kv::{Index, Scan};
+
+use super::lines::Line;
+use super::whole::Whole;
+use crate::cli::report::{Failure, printed};
+
+/// Which pairs are printed, and how.
+#[derive(Debug, clap::Args)]
+pub(super) struct Which {
+    /// Only of keys that begin so.
+    prefix: Option<OsString>,
+    /// The same, said by name.
+    #[arg(long = "prefix", value_name = "PREFIX", conflicts_with = "prefix")]
+    beginning: Option<OsString>,
+    /// From this key on: of an ordered store.
+    #[arg(long, value_name = "KEY")]
+    from: Option<OsString>,
+    /// From the key behind this one on: where a scan with --limit goes on after its last line.
+    #[arg(long, value_name = "KEY", conflicts_with = "from")]
+    after: Option<OsString>,
+    /// At most so many pairs.
+    #[arg(long, value_name = "PAIRS")]
+    limit: Option<u64>,
+    /// Print one JSON object per pair: "key" and "value", or "key_hex" and "value_hex" where these
+    /// are no text, and "seconds" and "token" where it has them; tokens are strings.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Which {
+    fn prefix(&self) -> &[u8] {
+        let prefix = self.prefix.as_ref().or(self.beginning.as_ref());
+        prefix.map_or(b"", |prefix| prefix.as_bytes())
+    }
+
+    /// The pairs behind where they are to begin; those that do not begin as they should come too.
+    fn pairs_of<'k>(&self, store: &'k Kv) -> Result<Scan<'k>, Failure> {
+        let first = match (&self.from, &self.after) {
+            (Some(key), _) => Bound::Included(key.as_bytes()),
+            (_, Some(key)) => Bound::Excluded(key.as_bytes()),
+            // Whatever has no order is gone through as a whole.
+            (None, None) if store.index() != Index::Ordered => return Ok(store.scan()),
+            (None, None) => Bound::Unbounded,
+        };
+        let is_behind = match first {
+            Bound::Unbounded => false,
+            Bound::Included(key) | Bound::Excluded(key) => key >= self.prefix(),
+        };
+        let first = if is_behind { first } else { Bound::Included(self.prefix()) };
+        Ok(store.scan_range((first, Bound::Unbounded))?)
+    }
+}
+
+/// Prints pairs.
+pub(super) fn scan(store: &Kv, which: &Which) -> Result<(), Failure> {
+    let mut lines = Vec::new();
+    let mut whole = Whole::of(which.pairs_of(store)?);
+    let mut left = which.limit.unwrap_or(u64::MAX);
+    while left > 0
+        && let Some(pair) = whole.next()?
+    {
+        if !pair.key.starts_with(which.prefix()) {
+            match store.index() {
+                Index::Ordered => break,
+                _ => continue,
+            }
+        }
+        if pair.value.is_none() {
+            continue;
+        }
+        left -= 1;
+        let line = Line { key: pair.key, value: pair.value, ..Line::default() };
+        match which.json {
+            true => {
+                let (time_left, token) = (pair.time_left, pair.token);
+                Line { time_left, token, ..line }.write_json(&mut lines);
+            }
+            false => line.write(&mut lines),
+        }
+        if lines.len() > 1 << 16 {
+            printed(io::stdout().write_all(&lines))?;
+            lines.clear();
+        }
+    }
+    printed(io::stdout().write_all(&lines))?;
+    whole.end()
+}

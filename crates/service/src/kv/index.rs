@@ -1,0 +1,255 @@
+//! Which index a store has. It is chosen when the store is made, and its tag lies in the store's
+//! header, by which whoever opens the store later has the same.
+//!
+//! This is the one place that knows of several: a new index is its variant and its lines here. What
+//! handles, scans and watches do with a store is said once, over [`Store`].
+
+use std::fmt;
+use std::ops::Bound;
+
+use farlock_fabric::{Addr, Endpoint};
+use farlock_kv::index::{Race, Smart};
+use farlock_kv::sync::{Backoff, Optimistic};
+use farlock_kv::{
+    Cursor, Decision, Index as _, OpenError, Pair, ReadError, Scheme as _, Shape, Sight, WriteError,
+};
+
+use super::keep::CHUNK_BYTES;
+use crate::connection::Lane;
+
+/// Chunks that a store can have.
+const CHUNKS: u32 = 30 << 10;
+
+/// The table as it begins: half a chunk, room for 100,000 keys. Its levels then fill whole chunks.
+const RACE: Race = Race::new(CHUNK_BYTES / 2 / Race::GROUP_BYTES);
+
+const SMART: Smart = Smart::new();
+
+/// How a store finds its keys: chosen when it is made ([`StoreOptions`]), for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Index {
+    /// By a hash table: the quickest for single keys. A scan has no order.
+    #[default]
+    Hash,
+    /// By a tree that has the keys in the order of their bytes: what a hash store does, and scans
+    /// from any key to any other ([`Kv::scan_range`](super::Kv::scan_range)).
+    Ordered,
+}
+
+impl Index {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Hash, Self::Ordered];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::Ordered => "ordered",
+        }
+    }
+
+    /// What lies where in a store that begins there. It is the same in all stores of this index,
+    /// however long they are.
+    pub(super) fn shape(self, base: Addr) -> Shape {
+        let (index_bytes, index_tag) = match self {
+            Self::Hash => (RACE.bytes(), RACE.tag()),
+            Self::Ordered => (SMART.bytes(), SMART.tag()),
+        };
+        Shape { base, chunks: CHUNKS, chunk_bytes: CHUNK_BYTES, index_bytes, index_tag }
+    }
+
+    /// The index of the store there. What is none yet becomes one, of this index if no other client
+    /// has begun to make it one of another.
+    pub(super) async fn prepare<E: Endpoint>(
+        self,
+        endpoint: &E,
+        base: Addr,
+    ) -> Result<Self, OpenError> {
+        loop {
+            let tag = Shape::tag_at(endpoint, base).await?;
+            let has = |index: &&Self| Some(index.shape(base).index_tag) == tag;
+            let index = match tag {
+                None => self,
+                Some(_) => *Self::ALL.iter().find(has).ok_or(OpenError::OtherShape)?,
+            };
+            match index.shape(base).create(endpoint).await {
+                // Another client was first; and what was chosen stays.
+                Err(OpenError::OtherShape)
+                    if tag.is_none() && Shape::tag_at(endpoint, base).await?.is_some() => {}
+                ended => return ended.map(|()| index),
+            }
+        }
+    }
+}
+
+impl fmt::Display for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which store, and how it is made where it is missing. A name alone stands for the store as it is,
+/// or for a new one of the default index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct StoreOptions {
+    /// The store's name: 1 to 200 bytes of UTF-8, not beginning with a dot, without slash and NUL.
+    pub name: String,
+    /// The index that it is to have; `None`: any.
+    pub index: Option<Index>,
+}
+
+impl StoreOptions {
+    /// The store of this name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), index: None }
+    }
+
+    /// The same with this index. A store that has another one is refused
+    /// ([`KvError::OtherIndex`](super::KvError::OtherIndex)).
+    #[must_use]
+    pub fn with_index(self, index: Index) -> Self {
+        Self { index: Some(index), ..self }
+    }
+}
+
+impl<N: AsRef<str>> From<N> for StoreOptions {
+    fn from(name: N) -> Self {
+        Self::new(name.as_ref())
+    }
+}
+
+type Client<I> = farlock_kv::Store<Optimistic<Lane>, I>;
+
+/// The store under a handle.
+pub(super) enum Store {
+    Hash(Client<Race>),
+    Ordered(Client<Smart>),
+}
+
+/// Where a scan goes on.
+pub(super) enum Next {
+    /// In a hash store: at this slot, or at the first one.
+    Slot(Option<Cursor>),
+    /// In an ordered one: from this key on.
+    Key(Bound<Vec<u8>>),
+    End,
+}
+
+/// What a part of a scan has brought.
+pub(super) type Pairs = Vec<Result<Pair, ReadError>>;
+
+/// The same expression over whichever store it is.
+macro_rules! of_each {
+    ($self:expr, $store:ident => $does:expr) => {
+        match $self {
+            Store::Hash($store) => $does,
+            Store::Ordered($store) => $does,
+        }
+    };
+}
+
+impl Store {
+    /// The store that [`Index::prepare`] has found. It remembers its keys if each verb takes a
+    /// round trip.
+    pub(super) fn new(index: Index, lane: Lane, base: Addr, is_far: bool) -> Self {
+        fn client<I: farlock_kv::Index>(
+            lane: Lane,
+            index: I,
+            shape: Shape,
+            far: bool,
+        ) -> Client<I> {
+            let store = Client::new(Optimistic::new(lane, Backoff::NONE), index, shape);
+            if far { store.remembering() } else { store }
+        }
+        let shape = index.shape(base);
+        match index {
+            Index::Hash => Self::Hash(client(lane, RACE, shape, is_far)),
+            Index::Ordered => Self::Ordered(client(lane, SMART, shape, is_far)),
+        }
+    }
+
+    pub(super) fn lane(&self) -> &Lane {
+        of_each!(self, store => store.scheme().endpoint())
+    }
+
+    pub(super) async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        of_each!(self, store => store.get(key).await)
+    }
+
+    pub(super) async fn sight(&self, key: &[u8]) -> Result<(Sight, Option<Vec<u8>>), ReadError> {
+        of_each!(self, store => store.sight(key).await)
+    }
+
+    pub(super) async fn modify<T>(
+        &self,
+        key: &[u8],
+        decide: impl FnMut(Option<&[u8]>) -> Decision<T>,
+    ) -> Result<T, WriteError> {
+        of_each!(self, store => store.modify(key, decide).await)
+    }
+
+    pub(super) async fn close(&self) -> Result<(), ReadError> {
+        of_each!(self, store => store.close().await)
+    }
+
+    /// Where a scan of all of it begins.
+    pub(super) fn beginning(&self) -> Next {
+        match self {
+            Self::Hash(_) => Next::Slot(None),
+            Self::Ordered(_) => Next::Key(Bound::Unbounded),
+        }
+    }
+
+    /// Some pairs from there on, of an ordered store at most so many up to this bound, and where
+    /// the next ones are.
+    pub(super) async fn page(
+        &self,
+        from: &Next,
+        until: Bound<&[u8]>,
+        most: usize,
+    ) -> Result<(Pairs, Next), ReadError> {
+        match (self, from) {
+            (Self::Hash(store), Next::Slot(cursor)) => {
+                let (pairs, next) = store.scan(*cursor).await?;
+                Ok((pairs, next.map_or(Next::End, |cursor| Next::Slot(Some(cursor)))))
+            }
+            (Self::Ordered(store), Next::Key(from)) => {
+                let from = from.as_ref().map(Vec::as_slice);
+                let pairs = store.scan_in_order(from, until, most).await?;
+                let found = || pairs.iter().flatten();
+                let last = found().next_back().filter(|_| found().count() >= most);
+                let next =
+                    last.map_or(Next::End, |(key, _)| Next::Key(Bound::Excluded(key.clone())));
+                Ok((pairs, next))
+            }
+            (_, Next::End) => Ok((Vec::new(), Next::End)),
+            _ => unreachable!("a scan goes on as its store has begun it"),
+        }
+    }
+
+    pub(super) fn has_chunks(&self, chunks: u32) {
+        of_each!(self, store => store.has_chunks(chunks));
+    }
+
+    pub(super) fn has_all_chunks(&self) {
+        of_each!(self, store => store.has_all_chunks());
+    }
+
+    pub(super) fn chunks(&self) -> u32 {
+        of_each!(self, store => store.chunks())
+    }
+
+    pub(super) fn growth_chunks(&self) -> Option<u32> {
+        of_each!(self, store => store.growth_chunks())
+    }
+
+    pub(super) fn is_crowded(&self) -> bool {
+        of_each!(self, store => store.is_crowded())
+    }
+
+    pub(super) fn is_short(&self) -> bool {
+        of_each!(self, store => store.is_short())
+    }
+}

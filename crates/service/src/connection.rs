@@ -356,6 +356,13 @@ impl farlock_fabric::Endpoint for Lane {
             Self::There(lane) => lane.lane().post_unsignalled(verb, may_lie),
         }
     }
+
+    fn post_all_unsignalled<'v>(&self, verbs: impl Iterator<Item = Verb<'v>>) {
+        match self {
+            Self::Here(lane) => lane.post_all_unsignalled(verbs),
+            Self::There(lane) => lane.lane().post_all_unsignalled(verbs),
+        }
+    }
 }
 
 impl MaskedAtomics for Lane {}

@@ -211,7 +211,7 @@ impl Table {
 
     /// Writes down what a place holds, if there is room on the shelf.
     #[cold]
-    fn write_down(&self, mut place: Box<RangePlace>) -> HeldBy {
+    fn write_down(&self, place: Box<RangePlace>) -> HeldBy {
         let hub = self.hub();
         if !hub.has_clerk() {
             return HeldBy::Place(place);
@@ -219,7 +219,8 @@ impl Table {
         let Some(entry) = hub.free_entry(place.seat.endpoint()) else {
             return HeldBy::Place(place);
         };
-        match place.seat.shelve(entry, place.since() / 1000) {
+        let shelved = place.seat.shelve(entry, place.since() / 1000);
+        match block_on(place.seat.endpoint(), shelved) {
             Ok(shelved) => {
                 self.recycle(place);
                 HeldBy::Shelf(Box::new(shelved))

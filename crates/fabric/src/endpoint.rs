@@ -179,6 +179,12 @@ pub trait Endpoint: Sized + 'static {
         }
     }
 
+    /// The same of several verbs, which travel together and take effect in this order.
+    #[inline(always)]
+    fn post_all_unsignalled<'v>(&self, verbs: impl Iterator<Item = Verb<'v>>) {
+        verbs.for_each(|verb| self.post_unsignalled(verb, false));
+    }
+
     /// The old word of the last completed atomic, or the first words of the last completed read; a
     /// 64-bit value is the low half.
     fn old(&self) -> u128;

@@ -332,6 +332,13 @@ pub trait Lock<E: Endpoint>: LockKind {
         None
     }
 
+    /// Posts it unsignalled, as [`Lock::close`] does the closing verb. `false`: there is none.
+    fn close_unasked(&self, site: &Site<'_, E>, want: Self::Want, grant: Self::Grant) -> bool {
+        let Some((verb, may_lie)) = self.closing_unasked(site, want, grant) else { return false };
+        site.endpoint.post_unsignalled(verb, may_lie);
+        true
+    }
+
     /// Whether the closing verb that found `old` released the lock.
     fn closed(&self, site: &Site<'_, E>, want: Self::Want, grant: Self::Grant, old: u128) -> bool;
 

@@ -6,8 +6,9 @@
 //! [`Seat::open`] and [`Seat::close`]: a verb each.
 //!
 //! Every verb of its endpoint completes at once ([`Endpoint::COMPLETES_IN_POST`]), so that only
-//! waiting for others waits; but for one that its owner posts and does not wait for
-//! ([`Seat::begin_open`], [`Seat::begin_close`]).
+//! waiting for others waits; but for those of an owner that has its endpoint wait for none. Such an
+//! owner is told which verb is on its way ([`Seat::begin_open`], [`Seat::begin_close`]), and drops
+//! no acquisition or handover before it has ended.
 //!
 //! Where the lock withdraws ([`Promises::withdraws`]) a wait may be dropped at any point, and
 //! another one, maybe on another thread, goes on where it was.
@@ -268,7 +269,26 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     #[inline]
     pub fn try_open(&mut self, lock: Addr, want: impl Into<L::Want>) -> Result<Attempt, Fault> {
         self.slots.take(SLOT, lock, true_want::<E, L>(want.into()));
-        let tried = match self.slots.try_now(SLOT, self.slots.first_try(SLOT)) {
+        self.tried(self.slots.try_now(SLOT, self.slots.first_try(SLOT)))
+    }
+
+    /// [`Seat::try_open`] by an endpoint that does not wait for verbs.
+    ///
+    /// # Errors
+    /// A verb failed; nothing is held.
+    pub async fn try_opening(
+        &self,
+        lock: Addr,
+        want: impl Into<L::Want>,
+    ) -> Result<Attempt, Fault> {
+        assert!(!self.is_held() && !self.is_in_line(), "a seat holds one lock at a time");
+        self.slots.take(SLOT, lock, true_want::<E, L>(want.into()));
+        self.tried(self.slots.keep_trying(SLOT, self.slots.first_try(SLOT)).await)
+    }
+
+    #[inline]
+    fn tried(&self, tried: Result<Tried<L::Grant>, Fault>) -> Result<Attempt, Fault> {
+        let tried = match tried {
             Ok(Tried::Granted(grant)) => Ok(Some(grant)),
             Ok(_) if self.slots.kind.promises().tries_tell_truth => {
                 self.old.set(Some(self.slots.endpoint.old()));
@@ -352,13 +372,13 @@ impl<E: Endpoint, L: Lock<E>> Seat<E, L> {
     ///
     /// # Panics
     /// If it holds nothing.
-    pub fn close_unasked(&mut self) -> bool {
+    pub fn close_unasked(&self) -> bool {
         let (slots, want) = (&self.slots, self.want());
-        let closing = slots.kind.closing_unasked(&slots.site(SLOT), want, slots.grant(SLOT));
-        let Some((verb, may_lie)) = closing else { return false };
-        slots.endpoint.post_unsignalled(verb, may_lie);
-        slots.give_back(SLOT);
-        true
+        let is_closed = slots.kind.close_unasked(&slots.site(SLOT), want, slots.grant(SLOT));
+        if is_closed {
+            slots.give_back(SLOT);
+        }
+        is_closed
     }
 
     /// Hands the lock over after [`Closed::InHand`]. It must not be dropped before its end.
@@ -524,15 +544,15 @@ impl<E: Endpoint, L: Shelve<E>> Seat<E, L> {
     ///
     /// # Panics
     /// If it holds nothing.
-    pub fn shelve(
-        &mut self,
+    pub async fn shelve(
+        &self,
         entry: Entry,
         since_us: u64,
     ) -> Result<OnShelf<L::Want, L::Grant>, Fault> {
         let (slots, want, site) = (&self.slots, self.want(), self.slots.site(SLOT));
         let token = self.token().map_or(0, Token::get);
         let shelved = slots.kind.shelved(&site, want, slots.grant(SLOT), token, since_us);
-        let grant = now(slots.kind.shelve(&site, slots.grant(SLOT), entry, shelved))?;
+        let grant = slots.kind.shelve(&site, slots.grant(SLOT), entry, shelved).await?;
         slots.give_back(SLOT);
         Ok(OnShelf { want, grant, shelved, entry })
     }
@@ -541,7 +561,7 @@ impl<E: Endpoint, L: Shelve<E>> Seat<E, L> {
     ///
     /// # Panics
     /// If it holds or awaits.
-    pub fn take_down(&mut self, held: &OnShelf<L::Want, L::Grant>) {
+    pub fn take_down(&self, held: &OnShelf<L::Want, L::Grant>) {
         self.aim(held.lock());
         let slot = self.slots.slot(SLOT);
         slot.want.set(held.want);

@@ -111,6 +111,38 @@ fn waits() -> [(Extent, Extent); 9] {
 }
 
 #[test]
+fn what_is_closed_unasked_is_free() {
+    let ranges = Ranges::new("unasked");
+    let (lock, mut seat, mut other) = (ranges.lock(), ranges.seat(), ranges.seat());
+    // Units of a leaf, a node, two of them with units beside, and more readers of a node than one.
+    let wants = [(1, 3), (0, NODE), (NODE - 1, 2 * NODE + 2), (0, ALL), (2 * NODE, 3 * NODE)];
+    for (first, end) in wants {
+        for want in [alone(first, end), shared(first, end)] {
+            assert!(try_now(&mut seat, lock, want));
+            assert!(!try_now(&mut other, lock, alone(0, ALL)), "{want:?} is held");
+            assert!(seat.close_unasked(), "nothing is left to do");
+            assert!(!seat.is_held());
+            assert!(try_now(&mut other, lock, alone(0, ALL)), "{want:?} was closed");
+            close(&mut other);
+        }
+    }
+}
+
+/// One that is asked for by futures alone, as by an endpoint whose verbs are not waited for.
+#[test]
+fn an_attempt_that_is_awaited_tells_the_same() {
+    let ranges = Ranges::new("awaited");
+    let (lock, seat, mut other) = (ranges.lock(), ranges.seat(), ranges.seat());
+    let tried = |want| block_on(seat.endpoint(), seat.try_opening(lock, want));
+    assert!(try_now(&mut other, lock, alone(0, LEAF)));
+    assert_eq!(tried(alone(NODE, 2 * NODE)), Ok(Attempt::Held));
+    assert!(seat.close_unasked());
+    assert_eq!(tried(shared(0, 1)), Ok(Attempt::Doubtful));
+    assert_eq!(block_on(seat.endpoint(), seat.try_beside()), Ok(false));
+    close(&mut other);
+}
+
+#[test]
 fn a_wait_that_was_dropped_goes_on_where_it_was() {
     let ranges = Ranges::new("dropped");
     let (lock, mut holder, mut waiter) = (ranges.lock(), ranges.seat(), ranges.seat());
@@ -436,7 +468,7 @@ fn a_node_counts_fifty_thousand_holds_below_it() {
         .zip(entries(shelf, &shelver))
         .map(|(number, entry)| {
             assert!(one(&mut holder, &alone(2 * number, 2 * number + 1)), "nobody has it");
-            holder.shelve(entry, 0).expect("nothing fails")
+            block_on(holder.endpoint(), holder.shelve(entry, 0)).expect("nothing fails")
         })
         .collect();
     assert_eq!(held.len(), HELD as usize);

@@ -5,9 +5,11 @@
 //! verbs complete where they are posted; over TCP a verb blocks its thread for a round trip.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -190,6 +192,12 @@ impl Lane {
             Self::There(lane) => lane.defer(act),
         }
     }
+
+    /// Does something whose verbs are awaited, by a server too: its thread goes on meanwhile.
+    pub(crate) async fn deferring<T>(&self, act: impl Future<Output = T>) -> T {
+        let mut act = pin!(act);
+        poll_fn(|cx| self.defer(|| act.as_mut().poll(cx))).await
+    }
 }
 
 /// What it is of either.
@@ -354,6 +362,13 @@ impl farlock_fabric::Endpoint for Lane {
         match self {
             Self::Here(lane) => lane.post_unsignalled(verb, may_lie),
             Self::There(lane) => lane.lane().post_unsignalled(verb, may_lie),
+        }
+    }
+
+    fn post_all_unsignalled<'v>(&self, verbs: impl Iterator<Item = Verb<'v>>) {
+        match self {
+            Self::Here(lane) => lane.post_all_unsignalled(verbs),
+            Self::There(lane) => lane.lane().post_all_unsignalled(verbs),
         }
     }
 }

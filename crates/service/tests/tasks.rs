@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use farlock::{AcquireError, Lock, RegionOptions, Session};
+use farlock::session::{RangeLock, RangeRequest};
+use farlock::{AcquireError, Lock, Mode, RegionOptions, Session};
 use rustix::process::Signal;
 use stage::serving::Serving;
 use stage::{Stage, block_on, kill, pid};
@@ -278,4 +279,285 @@ fn what_waits_by_a_server_takes_it_no_time() {
         child.wait().unwrap();
     }
     assert!(taken <= 10, "{taken} of 100 ticks");
+}
+
+// Ranges.
+
+/// A session by a server that has had a range of this table once, so that it knows where it lies.
+fn acquainted_with_ranges(server: &Serving, name: &str) -> (Session, RangeLock) {
+    let session = server.session();
+    let table = session.range(name);
+    table.exclusive(..).blocking().unwrap().release().blocking().unwrap();
+    (session, table)
+}
+
+/// The same, which does so after a moment each.
+fn poll_slowly<F: Future>(mut future: Pin<&mut F>, times: usize) -> Option<F::Output> {
+    (0..times).find_map(|time| {
+        std::thread::sleep(Duration::from_micros(10 * (time as u64 % 4)));
+        poll_times(future.as_mut(), 1)
+    })
+}
+
+fn is_free_all_over(stage: &Stage, name: &str) {
+    drop(stage.session().range(name).exclusive(..).within(SOON).blocking().unwrap());
+}
+
+/// One thread, on which a task ticks while another acquires ranges, and lets go of them in each
+/// way. Where that waited for verbs by its thread, nothing ticked while the server stood still.
+#[test]
+fn tasks_of_a_thread_go_on_while_a_range_is_asked_for() {
+    const STOPPED: Duration = Duration::from_millis(300);
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, table) = acquainted_with_ranges(&server, "t");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (begun, longest) = (Instant::now(), std::cell::Cell::new(Duration::ZERO));
+    let is_over = std::cell::Cell::new(false);
+    let ticks = async {
+        let mut last = Instant::now();
+        while !is_over.get() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            longest.set(longest.get().max(last.elapsed()));
+            last = Instant::now();
+        }
+    };
+    let ranges = async {
+        let mut turns = 0_u64;
+        while begun.elapsed() < 4 * STOPPED {
+            let guard = table.exclusive(turns % 7..turns % 7 + 3).await.unwrap();
+            match turns % 3 {
+                0 => drop(guard),
+                1 => guard.release().await.unwrap(),
+                _ => {
+                    drop(guard);
+                    let wanted = [(Mode::Shared, 0..2), (Mode::Exclusive, 5..9)];
+                    table.together(wanted).await.unwrap().release().await.unwrap();
+                    drop(table.shared(0..4).at_once().await);
+                }
+            }
+            turns += 1;
+        }
+        is_over.set(true);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(STOPPED);
+            stage.stop(pid(&server.child));
+            std::thread::sleep(STOPPED);
+            kill(pid(&server.child), Signal::CONT);
+        });
+        runtime.block_on(async { tokio::join!(ticks, ranges) });
+    });
+    let longest = longest.get();
+    assert!(longest < STOPPED / 2, "nothing ran for {longest:?}");
+    is_free_all_over(&stage, "t");
+}
+
+/// Asked for and let go of while the server stands still, by the thread of an executor.
+#[test]
+fn a_task_does_not_wait_for_its_server_by_its_thread_for_ranges() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, table) = acquainted_with_ranges(&server, "t");
+    let held = |range: std::ops::Range<u64>| table.exclusive(range).blocking().unwrap();
+    let (released, dropped, unasked) = (held(0..1), held(1..2), held(2..3));
+    stage.stop(pid(&server.child));
+    let begun = Instant::now();
+    let waits = |request: RangeRequest| {
+        let mut acquire = Box::pin(request.acquire());
+        assert!(poll_times(acquire.as_mut(), 100).is_none());
+        acquire
+    };
+    let (exclusive, shared) = (waits(table.exclusive(3..4)), waits(table.shared(10..200)));
+    let at_once = waits(table.exclusive(300..301).at_once());
+    let mut release = pin!(released.release());
+    assert!(poll_times(release.as_mut(), 100).is_none());
+    drop(dropped);
+    drop(unasked.release());
+    let spent = begun.elapsed();
+    assert!(spent < SOON / 10, "{spent:?}");
+    kill(pid(&server.child), Signal::CONT);
+    drop([block_on(exclusive).unwrap(), block_on(shared).unwrap(), block_on(at_once).unwrap()]);
+    block_on(release).unwrap();
+    is_free_all_over(&stage, "t");
+}
+
+#[test]
+fn a_limit_of_a_range_is_kept_where_the_server_stands_still() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, table) = acquainted_with_ranges(&server, "t");
+    stage.stop(pid(&server.child));
+    let begun = Instant::now();
+    let limited = block_on(table.exclusive(..).within(Duration::from_millis(50)).acquire());
+    assert!(matches!(limited, Err(AcquireError::TimedOut { .. })), "{limited:?}");
+    let spent = begun.elapsed();
+    assert!(spent >= Duration::from_millis(50) && spent < SOON / 2, "{spent:?}");
+    kill(pid(&server.child), Signal::CONT);
+    is_free_all_over(&stage, "t");
+    drop(table.exclusive(..).within(SOON).blocking().unwrap());
+}
+
+/// Futures of ranges are dropped at every point of their way.
+#[test]
+fn what_is_dropped_of_ranges_holds_nothing() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, table) = acquainted_with_ranges(&server, "t");
+    let here = stage.session().range("t");
+    for polls in 0..60 {
+        let requests = [table.exclusive(3..90), table.shared(3..90)];
+        for request in requests.into_iter().flat_map(|one| [one.clone(), one.at_once()]) {
+            let mut acquire = pin!(request.acquire());
+            drop(poll_slowly(acquire.as_mut(), polls));
+        }
+        let guard = table.exclusive(3..90).within(SOON).blocking().unwrap();
+        {
+            let mut release = pin!(guard.release());
+            let _ = poll_slowly(release.as_mut(), polls);
+        }
+        drop(here.exclusive(..).within(SOON).blocking().unwrap());
+    }
+}
+
+/// The same where others hold some of the range: what is dropped leaves no trace.
+#[test]
+fn what_is_dropped_of_ranges_in_line_leaves_it() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, table) = acquainted_with_ranges(&server, "t");
+    let here = stage.session().range("t");
+    for polls in 0..20 {
+        let held = here.exclusive(50..51).within(SOON).blocking().unwrap();
+        for request in [table.exclusive(3..90), table.shared(3..90)] {
+            let mut acquire = pin!(request.acquire());
+            assert!(poll_slowly(acquire.as_mut(), polls).is_none());
+        }
+        held.release().blocking().unwrap();
+        drop(here.exclusive(..).within(SOON).blocking().unwrap());
+        drop(table.shared(..).within(SOON).blocking().unwrap());
+    }
+}
+
+/// What a task, or a thread, has dropped its session finds free at once.
+#[test]
+fn a_dropped_range_is_free_for_its_own_session() {
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, table) = acquainted_with_ranges(&server, "t");
+    for turn in 0..200 {
+        drop(block_on(table.exclusive(turn..turn + 90).at_once().acquire()).unwrap());
+        drop(block_on(table.shared(turn..turn + 70).at_once().acquire()).unwrap());
+        drop(table.exclusive(turn..turn + 80).at_once().blocking().unwrap());
+    }
+}
+
+/// So many that some are written down, and have no place.
+#[test]
+fn many_ranges_of_tasks_are_held_and_let_go_of() {
+    const MANY: u64 = 150;
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (_session, table) = acquainted_with_ranges(&server, "t");
+    let here = stage.session().range("t");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for _ in 0..2 {
+        let mut guards = Vec::new();
+        runtime.block_on(async {
+            for number in 0..MANY {
+                guards.push(table.exclusive(2 * number..2 * number + 1).await.unwrap());
+            }
+        });
+        for number in 0..MANY {
+            assert!(here.shared(2 * number..2 * number + 1).at_once().blocking().is_err());
+        }
+        runtime.block_on(async {
+            for (number, guard) in guards.into_iter().enumerate() {
+                match number % 2 {
+                    0 => guard.release().await.unwrap(),
+                    _ => drop(guard),
+                }
+            }
+        });
+        drop(here.exclusive(..).within(SOON).blocking().unwrap());
+    }
+}
+
+/// Tasks add to numbers that a range each protects, beside threads of their session and others'.
+#[test]
+fn ranges_of_tasks_and_threads_of_both_sides_exclude_each_other() {
+    const TASKS: u64 = 12;
+    const EACH: u64 = 60;
+    let stage = Stage::new();
+    let server = Serving::on(&stage);
+    let (there, here) = (server.session().range("t"), stage.session().range("t"));
+    let sums: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+    // One range overlaps each of two that do not.
+    let units = |number: u64| number % 4 * 2..number % 4 * 2 + 2 + number % 3;
+    let add = |number: u64| {
+        for unit in units(number).step_by(2).map(|unit| unit / 2 % 4) {
+            let sum = &sums[unit as usize];
+            // The lock alone makes one act of the two.
+            let seen = sum.load(Ordering::Relaxed);
+            std::thread::yield_now();
+            sum.store(seen + 1, Ordering::Relaxed);
+        }
+    };
+    let added = |number: u64| units(number).step_by(2).count() as u64;
+    let range = |number: u64| {
+        let units = units(number);
+        // The last one begins anew.
+        if units.end > 8 { 0..10 } else { units }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let (table, add) = (if number % 2 == 0 { &there } else { &here }, &add);
+            scope.spawn(move || {
+                for _ in 0..EACH {
+                    let guard = table.exclusive(range(number)).blocking().unwrap();
+                    add(number);
+                    drop(guard);
+                }
+            });
+        }
+        let tasks = (0..TASKS).map(|number| {
+            let (there, add) = (&there, &add);
+            async move {
+                for turn in 0..EACH {
+                    let guard = there.exclusive(range(number)).await.unwrap();
+                    add(number);
+                    match turn % 2 {
+                        0 => drop(guard),
+                        _ => guard.release().await.unwrap(),
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        runtime.block_on(together(tasks));
+    });
+    let total: u64 = sums.iter().map(|sum| sum.load(Ordering::Relaxed)).sum();
+    let wanted = (0..TASKS).chain(0..4).map(|number| added(number) * EACH).sum::<u64>();
+    assert_eq!(total, wanted);
+}
+
+/// A session that ends, or whose server does, tells those whose ranges are asked for or let go of.
+#[test]
+fn the_end_of_a_server_ends_what_is_asked_of_ranges() {
+    let stage = Stage::new();
+    let mut server = Serving::listening(&stage, "127.0.0.1:0", &["--lease", "1"]);
+    let (_session, table) = acquainted_with_ranges(&server, "t");
+    let held = table.exclusive(5..6).blocking().unwrap();
+    // It leaves an idle place.
+    table.exclusive(7..8).blocking().unwrap().release().blocking().unwrap();
+    stage.stop(pid(&server.child));
+    let (mut acquire, mut release) = (pin!(table.exclusive(0..3).acquire()), pin!(held.release()));
+    assert!(poll_times(acquire.as_mut(), 5).is_none());
+    assert!(poll_times(release.as_mut(), 5).is_none());
+    server.kill();
+    let (ended, lost) = (block_on(acquire), block_on(release));
+    assert!(matches!(ended, Err(AcquireError::Lost { .. })), "{ended:?}");
+    assert!(lost.is_err(), "{lost:?}");
 }

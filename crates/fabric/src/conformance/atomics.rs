@@ -136,6 +136,14 @@ pub async fn an_unsignalled_verb_comes_before_later_ones<E: Endpoint>(e: E, addr
         assert_eq!(e.old() as u64, turn * 2 + 1);
         assert_eq!(load(&e, addr.plus(8)).await, turn);
     }
+    let write =
+        |word: u64| Verb::Write { addr: addr.plus(8), data: if word == 0 { &[1] } else { &[2] } };
+    for turn in 0..20 {
+        let add = Verb::Faa64 { addr, add: 1 };
+        e.post_all_unsignalled([add, write(turn % 2), write(1 - turn % 2), add].into_iter());
+        assert_eq!(load(&e, addr.plus(8)).await, 2 - turn % 2);
+        assert_eq!(load(&e, addr).await, 42 + 2 * turn);
+    }
 }
 
 pub async fn an_unsignalled_verb_takes_effect_by_itself<E: Endpoint>(e: E, addr: Addr) {

@@ -13,6 +13,7 @@ use farlock_locks::{Mode, Token};
 
 use super::name::under_way::Released;
 use super::pool::UnderWay;
+use super::range::leaving::Leaving;
 use super::state::{Handle, Hub};
 use crate::ReleaseError;
 use crate::error::LostReason;
@@ -171,6 +172,8 @@ enum State {
     Failed(Box<ReleaseError>),
     /// Its verb is on its way.
     IsUnderWay(Box<Closing>),
+    /// It is one of ranges, by a server.
+    OfRanges(Box<Leaving>),
     /// It was asked.
     Told,
 }
@@ -234,6 +237,11 @@ impl Release {
         Self(released.map_or_else(|error| State::Failed(Box::new(error)), |()| State::Done))
     }
 
+    #[cold]
+    pub(super) fn of_ranges(leaving: Leaving) -> Self {
+        Self(State::OfRanges(Box::new(leaving)))
+    }
+
     /// How it went. By a server it blocks this thread for a round trip, which is not for async
     /// tasks; in shared memory it has ended already.
     ///
@@ -248,6 +256,7 @@ impl Release {
                 let under_way = closing.take().expect(ASKED);
                 closing.handle.name.close_blocking(under_way)
             }
+            State::OfRanges(leaving) => leaving.block(),
             State::Told => panic!("{ASKED}"),
         }
     }
@@ -271,6 +280,7 @@ impl Future for Release {
         match &mut self.0 {
             State::Done => self.0 = State::Told,
             State::IsUnderWay(closing) => return closing.poll(cx),
+            State::OfRanges(leaving) => return leaving.poll(cx),
             State::Failed(_) | State::Told => return Poll::Ready(self.tell_failure()),
         }
         Poll::Ready(Ok(()))

@@ -6,9 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::task::Waker;
 use std::time::Instant;
 
-use farlock_fabric::{
-    Addr, Connection as _, Endpoint as _, EndpointId, Fault, block_on, fork_count,
-};
+use farlock_fabric::{Addr, Connection as _, Endpoint as _, EndpointId, Fault, fork_count};
 use farlock_locks::shelf::{Entry as ShelfEntry, Shelf};
 
 use super::pool::{Place, Pool, RangePlace};
@@ -304,14 +302,14 @@ impl Hub {
     // Ranges.
 
     /// The directory of tables of ranges, which is made where there is none.
-    pub(super) fn range_directory(&self, lane: &Lane) -> Result<Directory, SessionError> {
+    pub(super) async fn range_directory(&self, lane: &Lane) -> Result<Directory, SessionError> {
         if let Some(directory) = self.range_directory.get() {
             return Ok(*directory);
         }
         let (base, bytes) = range_heap(&self.region, &self.directory);
         let end = base.offset() + bytes + SHELF_BYTES;
         self.region.lengthen(end - self.region.heap().0.offset())?;
-        let directory = block_on(lane, Directory::open(lane, (base, bytes), RANGE_KIND))?;
+        let directory = Directory::open(lane, (base, bytes), RANGE_KIND).await?;
         Ok(*self.range_directory.get_or_init(|| directory))
     }
 
@@ -322,13 +320,15 @@ impl Hub {
     }
 
     /// An entry of the shelf that nothing stands in; `None` if there is none.
-    pub(super) fn free_entry(&self, lane: &Lane) -> Option<ShelfEntry> {
-        let mut free = lock(&self.free_entries);
-        if free.is_empty() {
-            let shelf = self.shelf();
-            let block = block_on(lane, shelf.take_block(lane, self.home)).ok().flatten()?;
-            free.extend(shelf.entries(block));
+    pub(super) async fn free_entry(&self, lane: &Lane) -> Option<ShelfEntry> {
+        let free = lock(&self.free_entries).pop();
+        if free.is_some() {
+            return free;
         }
+        let shelf = self.shelf();
+        let block = shelf.take_block(lane, self.home).await.ok().flatten()?;
+        let mut free = lock(&self.free_entries);
+        free.extend(shelf.entries(block));
         free.pop()
     }
 

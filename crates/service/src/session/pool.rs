@@ -148,6 +148,11 @@ impl<L: Kind> PlaceCell<L> {
         Self(RefCell::new(Some(Rc::new(place))))
     }
 
+    /// One in which none lies yet.
+    pub(super) const fn empty() -> Self {
+        Self(RefCell::new(None))
+    }
+
     /// The place, if it is here.
     pub(super) fn look(&self) -> Option<Rc<Box<Place<L>>>> {
         self.0.borrow().clone()

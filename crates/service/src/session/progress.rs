@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! keepers    of every place: they belong to one thread, the places to whoever acquires
-//! jobs       asking for tasks, and leaving lines that who gave up could not leave
+//! jobs       asking for tasks, and leaving lines that who gave up could not leave; by a server
+//!            all of what tasks ask of ranges
 //! timers     of tasks that wait for so long
 //! the end    of the region, for those who wait for something else
 //! ```
@@ -288,9 +289,15 @@ impl Worker {
         self.tasks.push(Task { name: Some(name), future, cell });
     }
 
-    fn begin_range(&mut self, job: RangeJob) {
+    fn begin_range(&mut self, mut job: RangeJob) {
+        while !job.has_place() {
+            if let Err(error) = self.make_places(true) {
+                let error = too_many(&job.table.text, &self.hub, error);
+                return job.fail(error);
+            }
+        }
         let (cell, future) = job.begin();
-        self.tasks.push(Task { name: None, future: Box::pin(future), cell });
+        self.tasks.push(Task { name: None, future, cell });
     }
 
     fn a_place(&mut self) -> Result<Box<Place>, SessionError> {

@@ -54,9 +54,9 @@ impl Session {
     /// `host:port`, over TCP. [`RegionOptions::of_server`] names others.
     ///
     /// Everything is as in a session of this host, with these differences. A verb is a round trip,
-    /// for which an async acquisition blocks its thread too. When the connection ends, or the
-    /// server, and neither is back before the lease ends, the session has ended and what it held is
-    /// lost.
+    /// for which the first async acquisition of a name blocks its thread too. When the connection
+    /// ends, or the server, and neither is back before the lease ends, the session has ended and
+    /// what it held is lost.
     ///
     /// # Errors
     /// See [`SessionError`].

@@ -20,7 +20,7 @@ use super::waiter::{Fate, Timed, Waiter};
 use crate::RegionOptions;
 use crate::connection::{Lane, Region, Unparker};
 use crate::directory::{Directory, Located};
-use crate::error::{AcquireError, LostReason, SessionError};
+use crate::error::{AcquireError, LostReason, ReleaseError, SessionError};
 use crate::kv::hub::Hub as StoreHub;
 use crate::protocol::RangeProtocol;
 
@@ -244,11 +244,37 @@ pub(super) enum HeldBy {
 /// What becomes of an acquisition that the session's thread goes on with; `None`: it is busy.
 pub(super) type Ending = Result<Option<Grant>, AcquireError>;
 
-/// A wait, or an attempt in doubt, for the session's thread to go on with.
+/// What becomes of a release by the session's thread.
+pub(super) type Released = Result<(), ReleaseError>;
+
+/// Something about ranges for the session's thread to do.
 pub(super) struct RangeJob {
     pub(super) table: Arc<Table>,
-    pub(super) place: Box<RangePlace>,
-    /// The task that waits; `None`: the thread that waited has given up.
-    pub(super) fate: Option<Arc<Fate<Ending>>>,
-    pub(super) tries: bool,
+    pub(super) errand: Errand,
+}
+
+/// What it is.
+pub(super) enum Errand {
+    /// An acquisition of a task by a server.
+    Acquire {
+        want: Extent,
+        /// Whether it is an attempt that does not wait.
+        tries: bool,
+        /// By which it is done, once there is one.
+        place: Option<Box<RangePlace>>,
+        fate: Arc<Fate<Ending>>,
+    },
+    /// To go on with a wait, or with an attempt in doubt.
+    Wait {
+        place: Box<RangePlace>,
+        /// The task that waits; `None`: the thread that waited has given up.
+        fate: Option<Arc<Fate<Ending>>>,
+        tries: bool,
+    },
+    /// A release by a server.
+    Release {
+        held: Vec<HeldBy>,
+        /// The task that waits; `None`: nobody asks how it goes.
+        fate: Option<Arc<Fate<Released>>>,
+    },
 }

@@ -483,6 +483,16 @@ impl Endpoint for TcpLane {
         }
     }
 
+    fn post_all_unsignalled<'v>(&self, verbs: impl Iterator<Item = Verb<'v>>) {
+        if self.refusal().is_some() {
+            return;
+        }
+        for verb in verbs {
+            self.say(&[verb.into()], ticket::UNSIGNALLED, UNSIGNALLED);
+        }
+        self.flush();
+    }
+
     fn old(&self) -> u128 {
         self.results.old()
     }

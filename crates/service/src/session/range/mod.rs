@@ -3,9 +3,12 @@
 //! Each range that is awaited has a place of its own in the region. So has each that is held as
 //! long as a session has few; more are written down on the region's shelf. Thus those of one
 //! session exclude each other like those of others. A thread that waits waits itself; for a task
-//! the session's thread does.
+//! the session's thread does. By a server that does all that a task asks for, since each verb is a
+//! round trip.
 
 pub(super) mod divide;
+mod job;
+pub(super) mod leaving;
 mod table;
 pub(super) mod together;
 
@@ -23,11 +26,12 @@ use farlock_locks::{Mode, Token};
 use super::guard::{Losable, Lost, Release};
 use super::pool::RangePlace;
 use super::root::Session;
-use super::state::{Ending, Grant, HeldBy, Hub, Patience, RangeJob, Table};
+use super::state::{Ending, Errand, Grant, HeldBy, Hub, Patience, Table};
 use super::waiter::{Anew, Fate, Timed};
 use crate::AcquireError;
 use crate::error::LostReason;
 use crate::inspect::Participant;
+use leaving::Leaving;
 use table::{Came, Tried};
 
 impl Session {
@@ -239,7 +243,7 @@ pub struct RangeAcquire {
 enum Stage {
     /// Nothing was asked yet.
     New,
-    /// The session's thread waits, or decides.
+    /// The session's thread waits, or decides; by a server it asks too.
     Waits { fate: Arc<Fate<Ending>>, timer: Option<(Instant, u64)> },
     /// It has ended.
     Done,
@@ -274,7 +278,12 @@ impl RangeAcquire {
         };
         match fate.poll(cx) {
             Poll::Pending if self.deadline.is_none_or(|at| Instant::now() < at) => Poll::Pending,
-            Poll::Pending => Poll::Ready(fate.abandon().unwrap_or(Ok(None))),
+            Poll::Pending => {
+                let ending = fate.abandon().unwrap_or(Ok(None));
+                // The session's thread is to leave the line.
+                self.request.table.hub().nudge();
+                Poll::Ready(ending)
+            }
             ended => ended,
         }
     }
@@ -283,6 +292,9 @@ impl RangeAcquire {
     fn begin(&mut self) -> Option<Ending> {
         let RangeRequest { table, mode, range, patience } = &self.request;
         let tries = *patience == Patience::None;
+        if table.hub().is_far {
+            return self.begin_far(tries);
+        }
         let place = if tries {
             match table.try_acquire(*mode, range) {
                 Ok(Tried::Held(grant)) => return Some(Ok(Some(grant))),
@@ -300,17 +312,34 @@ impl RangeAcquire {
         if let Some(ending) = Self::look_at_once(table, &place, tries) {
             return Some(table.ended(place, ending));
         }
-        let fate = Arc::<Fate<Ending>>::default();
-        let hub = table.hub();
+        self.leave_to_session(|fate| Errand::Wait { place, fate: Some(fate), tries });
+        None
+    }
+
+    /// The same by a server, where the session's thread does all of it.
+    #[cold]
+    fn begin_far(&mut self, tries: bool) -> Option<Ending> {
+        let RangeRequest { table, mode, range, .. } = &self.request;
+        let want = match table.asked(*mode, range) {
+            Ok(want) => want,
+            Err(error) => return Some(Err(error)),
+        };
+        let place = table.idle_place();
+        self.leave_to_session(|fate| Errand::Acquire { want, tries, place, fate });
+        None
+    }
+
+    fn leave_to_session(&mut self, errand: impl FnOnce(Arc<Fate<Ending>>) -> Errand) {
+        let RangeRequest { table, patience, .. } = &self.request;
+        let (hub, fate) = (table.hub(), Arc::<Fate<Ending>>::default());
         let deadline = self.deadline.or_else(|| patience.deadline());
         let timer = deadline.map(|at| {
             let timed: Arc<dyn Timed> = Arc::<Fate<Ending>>::clone(&fate);
             hub.set_timer(at, timed)
         });
         hub.watch();
-        hub.start(RangeJob::new(table, place, Some(Arc::clone(&fate)), tries));
+        table.start(errand(Arc::clone(&fate)));
         (self.stage, self.deadline) = (Stage::Waits { fate, timer }, deadline);
-        None
     }
 
     /// Whether the range is held, if that can be told at once.
@@ -361,8 +390,7 @@ impl Drop for RangeAcquire {
             return;
         }
         if let Some(Ok(Some(grant))) = fate.abandon() {
-            // Nobody is there to be told how it went.
-            let _ = self.request.table.release(grant.by);
+            self.request.table.let_go(grant.by);
         }
         self.stop_watching();
         hub.nudge();
@@ -371,6 +399,9 @@ impl Drop for RangeAcquire {
 
 /// A held range. Dropping it releases the range; [`RangeGuard::release`] also tells whether it was
 /// held to the end.
+///
+/// By a server a drop does not wait for the answer: others may find the range taken for as long as
+/// the news travels.
 ///
 /// If the process dies, the next waiter has the range within microseconds.
 #[must_use = "a range is held as long as its guard lives"]
@@ -485,9 +516,13 @@ impl RangeGuard {
         }
     }
 
-    /// Releases the range: await it, or call [`Release::blocking`], for how it went.
+    /// Releases the range: await it, or call [`Release::blocking`], for how it went. In shared
+    /// memory it is free when this returns. By a server it is once that was asked for, or dropped.
     pub fn release(mut self) -> Release {
         let by = self.by.take().expect("it is released once");
+        if self.table.hub().is_far {
+            return Release::of_ranges(Leaving::new(Arc::clone(&self.table), vec![by]));
+        }
         Release::of(self.table.release(by))
     }
 }
@@ -495,8 +530,7 @@ impl RangeGuard {
 impl Drop for RangeGuard {
     fn drop(&mut self) {
         if let Some(by) = self.by.take() {
-            // Nobody is there to be told; a region that is gone has nothing to release.
-            let _ = self.table.release(by);
+            self.table.let_go(by);
         }
     }
 }

@@ -1,25 +1,26 @@
 //! A table of ranges as a session uses it: where it lies, and by which places.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future as _, poll_fn};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use farlock_fabric::{Addr, Endpoint, Fault, block_on};
-use farlock_locks::{Attempt, Closed, Extent, Holding, Mode, Opened, Seat, Token};
+use farlock_fabric::{Addr, Endpoint, Fault, Posted, block_on};
+use farlock_locks::{Attempt, Begun, Closed, Extent, Holding, Mode, OnShelf, Opened, Seat, Token};
 
 use crate::connection::Lane;
 use crate::directory::{DirectoryError, Located};
 use crate::error::{AcquireError, DivideReason, Holders, LostReason, ReleaseError};
 use crate::inspect::Participant;
 use crate::protocol::{RANGE_KIND, RANGE_UNITS, RangeProtocol, UNIT_AT};
-use crate::session::pool::{AnyCell, PlaceCell, RangePlace};
+use crate::session::pool::{PlaceCell, RangePlace};
 use crate::session::progress::too_many;
-use crate::session::state::{Ending, Grant, HeldBy, Hub, RangeGrant, RangeJob, Root, Spot, Table};
+use crate::session::state::{
+    Ending, Errand, Grant, HeldBy, Hub, RangeGrant, Released, Root, Spot, Table,
+};
 use crate::session::waiter::Fate;
 
 /// Idle places that a table keeps for its next acquisitions.
@@ -31,6 +32,9 @@ const PLACES_MAX: usize = 64;
 
 /// How often a holder tries to let readers in, while another is just about to come.
 const DOWNGRADES_MAX: u32 = 1000;
+
+/// What is held of a table that is written down.
+type Shelved = OnShelf<Extent, RangeGrant>;
 
 /// What is held of a table.
 type RangeHolding = Holding<Extent, RangeGrant>;
@@ -85,7 +89,7 @@ impl Table {
         self.spot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lost(&self, reason: LostReason) -> AcquireError {
+    pub(super) fn lost(&self, reason: LostReason) -> AcquireError {
         AcquireError::Lost { name: self.text.to_string(), reason }
     }
 
@@ -93,22 +97,32 @@ impl Table {
         self.lost(self.hub().reason(fault))
     }
 
-    /// The units that have these positions.
-    fn extent(&self, mode: Mode, range: &Range<u64>) -> Result<Extent, AcquireError> {
+    /// The units that have these positions, if anything can be asked for.
+    pub(super) fn asked(&self, mode: Mode, range: &Range<u64>) -> Result<Extent, AcquireError> {
         if range.is_empty() {
             let (name, Range { start, end }) = (self.text.to_string(), range.clone());
             return Err(AcquireError::EmptyRange { name, start, end });
         }
+        if self.hub().is_forked() {
+            return Err(AcquireError::Forked { name: self.text.to_string() });
+        }
+        self.hub().check().map_err(|reason| self.lost(reason))?;
         let short = |units: u64| u32::try_from(units).unwrap_or(u32::MAX);
         let first = short(range.start / self.unit).min(u32::MAX - 1);
         Ok(Extent::new(mode, first..short(range.end.div_ceil(self.unit))))
+    }
+
+    /// A place that does nothing, if there is one.
+    pub(super) fn idle_place(&self) -> Option<Box<RangePlace>> {
+        let aimed = self.spot().idle.pop();
+        aimed.or_else(|| self.hub().range_pool.take())
     }
 
     /// A place that does nothing.
     fn a_place(&self) -> Result<Box<RangePlace>, AcquireError> {
         let hub = self.hub();
         loop {
-            if let Some(place) = self.spot().idle.pop().or_else(|| hub.range_pool.take()) {
+            if let Some(place) = self.idle_place() {
                 return Ok(place);
             }
             let ordered = hub.order_places(true);
@@ -119,38 +133,38 @@ impl Table {
 
     /// Where the table lies; it is entered in the region's directory where it is new. The place is
     /// aimed at it then.
-    fn find(&self, place: &RangePlace) -> Result<Addr, AcquireError> {
-        let mut spot = self.spot();
-        if let Some(found) = spot.found
-            && place.seat.lock() == found.lock()
-        {
-            return Ok(found.lock());
+    pub(super) async fn find(&self, place: &RangePlace) -> Result<Addr, AcquireError> {
+        let known = self.spot().found;
+        if let Some(lock) = aimed_at(known, place) {
+            return Ok(lock);
         }
         let lane = place.seat.endpoint();
-        let directory = self.hub().range_directory(lane);
+        let directory = self.hub().range_directory(lane).await;
         let directory = directory.map_err(|error| too_many(&self.text, self.hub(), error))?;
         let aim = |lock| place.seat.aim(lock);
-        let found = block_on(lane, async {
-            if let Some(found) = spot.found
-                && directory.aim_again(lane, found, aim).await?
-            {
-                return Ok(found);
-            }
-            directory.enter(lane, &self.text, RANGE_KIND, aim).await
-        });
+        let found = match known {
+            Some(found) => directory.aim_again(lane, found, aim).await,
+            None => Ok(false),
+        };
+        let found = match (found, known) {
+            (Ok(true), Some(found)) => Ok(found),
+            (Ok(_), _) => directory.enter(lane, &self.text, RANGE_KIND, aim).await,
+            (Err(error), _) => Err(error),
+        };
         let found = found.map_err(|error| match error {
             DirectoryError::Fabric(fault) => self.failed(fault),
             source => AcquireError::Directory { name: self.text.to_string(), source },
         })?;
-        self.agree_on_unit(place, found.lock())?;
-        spot.found = Some(found);
+        self.agree_on_unit(place, found.lock()).await?;
+        // Whoever else finds it meanwhile finds the same: the place is aimed at it.
+        self.spot().found = Some(found);
         Ok(found.lock())
     }
 
     /// The first user of a table says how long its units are.
-    fn agree_on_unit(&self, place: &RangePlace, lock: Addr) -> Result<(), AcquireError> {
+    async fn agree_on_unit(&self, place: &RangePlace, lock: Addr) -> Result<(), AcquireError> {
         let lane = place.seat.endpoint();
-        let written = block_on(lane, lane.cas64(lock.plus(UNIT_AT), 0, self.unit));
+        let written = lane.cas64(lock.plus(UNIT_AT), 0, self.unit).await;
         written.map_err(|fault| self.failed(fault))?;
         match lane.old() as u64 {
             0 => Ok(()),
@@ -164,12 +178,11 @@ impl Table {
 
     /// A place that knows where the table lies.
     fn aimed_place(&self) -> Result<(Box<RangePlace>, Addr), AcquireError> {
-        if self.hub().is_forked() {
-            return Err(AcquireError::Forked { name: self.text.to_string() });
-        }
-        self.hub().check().map_err(|reason| self.lost(reason))?;
         let place = self.a_place()?;
-        match self.find(&place) {
+        if let Some(lock) = aimed_at(self.spot().found, &place) {
+            return Ok((place, lock));
+        }
+        match block_on(place.seat.endpoint(), self.find(&place)) {
             Ok(lock) => Ok((place, lock)),
             Err(error) => {
                 self.hub().give_range_back(place);
@@ -180,7 +193,7 @@ impl Table {
 
     /// Asks for a range.
     pub(super) fn open(&self, mode: Mode, range: &Range<u64>) -> Result<Came, AcquireError> {
-        let extent = self.extent(mode, range)?;
+        let extent = self.asked(mode, range)?;
         let (mut place, lock) = self.aimed_place()?;
         place.undate();
         match place.seat.open(lock, extent) {
@@ -195,37 +208,104 @@ impl Table {
 
     /// What a place holds.
     fn held(&self, place: Box<RangePlace>) -> Grant {
-        let hub = self.hub();
-        if hub.dates_holds {
-            place.date();
-        }
-        let token = place.seat.token().expect("a service's locks have tokens");
-        let has_many = || hub.range_pool.places() > PLACES_MAX && self.spot().idle.is_empty();
-        // A tether keeps one range from others, not all that are written down.
-        let by = match place.tether.is_none() && has_many() {
-            true => self.write_down(place),
-            false => HeldBy::Place(place),
+        self.date_hold(&place);
+        let shelved = match self.is_one_too_many(&place) {
+            true => block_on(place.seat.endpoint(), self.write_down(&place)),
+            false => None,
         };
-        Grant { by, token }
+        self.granted(place, shelved)
     }
 
-    /// Writes down what a place holds, if there is room on the shelf.
+    /// The same of the place that lies here, which is awaited.
+    async fn held_at(&self, cell: &PlaceCell<RangeProtocol>) -> Grant {
+        let place = cell.look().expect("a place that holds");
+        self.date_hold(&place);
+        let shelved = match self.is_one_too_many(&place) {
+            true => place.seat.endpoint().deferring(self.write_down(&place)).await,
+            false => None,
+        };
+        drop(place);
+        self.granted(cell.take(), shelved)
+    }
+
+    /// Notes since when it is held, for sessions that do.
+    fn date_hold(&self, place: &RangePlace) {
+        if self.hub().dates_holds {
+            place.date();
+        }
+    }
+
+    /// Whether what a place holds is to be written down. A tether keeps one range from others, not
+    /// all that are written down.
+    fn is_one_too_many(&self, place: &RangePlace) -> bool {
+        place.tether.is_none()
+            && self.hub().range_pool.places() > PLACES_MAX
+            && self.spot().idle.is_empty()
+    }
+
+    /// What a place was granted holds by it, or by what was written down of that.
+    fn granted(&self, place: Box<RangePlace>, shelved: Option<(Token, Shelved)>) -> Grant {
+        match shelved {
+            Some((token, shelved)) => {
+                self.recycle(place);
+                Grant { by: HeldBy::Shelf(Box::new(shelved)), token }
+            }
+            None => {
+                let token = token_of(&place);
+                Grant { by: HeldBy::Place(place), token }
+            }
+        }
+    }
+
+    /// Writes down what a place holds, if there is room on the shelf. Its token is told too.
     #[cold]
-    fn write_down(&self, mut place: Box<RangePlace>) -> HeldBy {
+    async fn write_down(&self, place: &RangePlace) -> Option<(Token, Shelved)> {
         let hub = self.hub();
         if !hub.has_clerk() {
-            return HeldBy::Place(place);
+            return None;
         }
-        let Some(entry) = hub.free_entry(place.seat.endpoint()) else {
-            return HeldBy::Place(place);
-        };
-        match place.seat.shelve(entry, place.since() / 1000) {
-            Ok(shelved) => {
-                self.recycle(place);
-                HeldBy::Shelf(Box::new(shelved))
+        let (entry, token) = (hub.free_entry(place.seat.endpoint()).await?, token_of(place));
+        // If it fails, whoever releases what the place holds finds out.
+        let shelved = place.seat.shelve(entry, place.since() / 1000).await.ok()?;
+        Some((token, shelved))
+    }
+
+    /// Acquires a range by the place that lies here, for a task by a server: for the session's
+    /// thread.
+    pub(super) async fn acquire_at(
+        &self,
+        cell: &PlaceCell<RangeProtocol>,
+        want: Extent,
+        tries: bool,
+        fate: &Fate<Ending>,
+    ) -> Ending {
+        let place = cell.look().expect("a place that does nothing");
+        let lane = place.seat.endpoint();
+        let lock = match lane.deferring(self.find(&place)).await {
+            Ok(lock) => lock,
+            Err(error) => {
+                drop(place);
+                // It may be aimed at what was forgotten.
+                self.hub().give_range_back(cell.take());
+                return Err(error);
             }
-            // Whoever releases it finds out.
-            Err(_) => HeldBy::Place(place),
+        };
+        place.undate();
+        let asked = match fate.is_gone() {
+            true => Ok(false),
+            false => lane.deferring(ask(&place, (lock, want), tries, fate)).await,
+        };
+        drop(place);
+        match asked {
+            Ok(true) => Ok(Some(self.held_at(cell).await)),
+            Ok(false) => {
+                self.recycle(cell.take());
+                Ok(None)
+            }
+            Err(fault) => {
+                self.recycle(cell.take());
+                Err(self.failed(fault))
+            }
         }
     }
 
@@ -292,7 +372,7 @@ impl Table {
                 Ok(None)
             }
             Poll::Pending => {
-                self.hub().start(RangeJob::new(self, place, None, false));
+                self.start(Errand::Wait { place, fate: None, tries: false });
                 Ok(None)
             }
         }
@@ -317,7 +397,7 @@ impl Table {
         mode: Mode,
         range: &Range<u64>,
     ) -> Result<Tried, AcquireError> {
-        let extent = self.extent(mode, range)?;
+        let extent = self.asked(mode, range)?;
         let (mut place, lock) = self.aimed_place()?;
         place.undate();
         match place.seat.try_open(lock, extent) {
@@ -439,7 +519,7 @@ impl Table {
         part: &Range<u64>,
         whole: RangeHolding,
     ) -> Result<Box<RangePlace>, DivideReason> {
-        let found = self.extent(mode, part).and_then(|extent| Ok((extent, self.aimed_place()?)));
+        let found = self.asked(mode, part).and_then(|extent| Ok((extent, self.aimed_place()?)));
         let (extent, (place, _)) = found.map_err(|error| DivideReason::NoPlace(Box::new(error)))?;
         place.undate();
         for time in 0..DOWNGRADES_MAX {
@@ -468,7 +548,7 @@ impl Table {
     }
 
     /// Releases a range.
-    pub(super) fn release(&self, by: HeldBy) -> Result<(), ReleaseError> {
+    pub(super) fn release(&self, by: HeldBy) -> Released {
         let hub = self.hub();
         if hub.is_forked() {
             // The place is the parent's; here nobody may use it.
@@ -497,12 +577,59 @@ impl Table {
                 released
             }),
         };
+        self.released(released)
+    }
+
+    /// What the end of a release means, of which `false` is that nothing was held any more.
+    fn released(&self, released: Result<bool, Fault>) -> Released {
+        let hub = self.hub();
         match released {
             Ok(true) if hub.finds_region() => Ok(()),
-            Ok(true) => Err(self.lost_hold(LostReason::without(&self.root.hub.region))),
+            Ok(true) => Err(self.lost_hold(LostReason::without(&hub.region))),
             Ok(false) => Err(self.lost_hold(hub.check().err().unwrap_or(LostReason::TakenOver))),
             Err(fault) => Err(self.lost_hold(hub.reason(fault))),
         }
+    }
+
+    /// Releases a range of which nobody asks how that goes. By a server this does not wait for its
+    /// answer, nor does what this session asks for next find the range taken.
+    pub(super) fn let_go(self: &Arc<Self>, by: HeldBy) {
+        let hub = self.hub();
+        if !hub.is_far || hub.is_forked() {
+            // A region that is gone has nothing to release.
+            return drop(self.release(by));
+        }
+        match by {
+            HeldBy::Place(place) if place.seat.close_unasked() => self.recycle(place),
+            // An entry of the shelf is free again when it is known that nothing stands there.
+            by => self.start(Errand::Release { held: vec![by], fate: None }),
+        }
+    }
+
+    /// Releases a range, for the session's thread.
+    pub(super) async fn release_at(&self, cell: &PlaceCell<RangeProtocol>, by: HeldBy) -> Released {
+        let (place, entry) = match by {
+            HeldBy::Place(place) => (place, None),
+            HeldBy::Shelf(shelved) => match self.idle_place() {
+                Some(place) => {
+                    place.seat.take_down(&shelved);
+                    (place, Some(shelved.entry()))
+                }
+                None => return self.release(HeldBy::Shelf(shelved)),
+            },
+        };
+        cell.put(place);
+        let place = cell.look().expect("it was put there");
+        let closed = place.seat.endpoint().deferring(close_awaited(&place)).await;
+        drop(place);
+        self.recycle(cell.take());
+        if let (Ok(_), Some(entry)) = (closed, entry) {
+            self.hub().give_entry_back(entry);
+        }
+        self.released(match closed {
+            Err(fault) if self.hub().ends_hold(fault) => Ok(true),
+            closed => closed,
+        })
     }
 
     fn close(&self, place: &mut RangePlace) -> Result<bool, Fault> {
@@ -512,12 +639,12 @@ impl Table {
         }
     }
 
-    fn lost_hold(&self, reason: LostReason) -> ReleaseError {
+    pub(super) fn lost_hold(&self, reason: LostReason) -> ReleaseError {
         ReleaseError::Lost { name: self.text.to_string(), reason }
     }
 
     /// A place does nothing any more: it is kept for the next acquisition, or goes back.
-    fn recycle(&self, place: Box<RangePlace>) {
+    pub(super) fn recycle(&self, place: Box<RangePlace>) {
         let mut spot = self.spot();
         let is_aimed = spot.found.is_some_and(|found| found.lock() == place.seat.lock());
         if is_aimed && place.is_idle() && spot.idle.len() < KEPT_MAX {
@@ -545,7 +672,7 @@ impl Table {
         &self,
         range: &Range<u64>,
     ) -> Result<Vec<Participant>, AcquireError> {
-        self.extent(Mode::Shared, range)?;
+        self.asked(Mode::Shared, range)?;
         let (place, _) = self.aimed_place()?;
         self.recycle(place);
         Ok(self.holders(range).list())
@@ -577,6 +704,43 @@ impl HeldBy {
     }
 }
 
+/// Asks for a range by verbs that are awaited, as long as it is wanted.
+async fn ask(
+    place: &RangePlace,
+    (lock, want): (Addr, Extent),
+    tries: bool,
+    fate: &Fate<Ending>,
+) -> Result<bool, Fault> {
+    let seat = &place.seat;
+    if tries {
+        return match seat.try_opening(lock, want).await? {
+            Attempt::Held => Ok(true),
+            Attempt::Busy => Ok(false),
+            Attempt::Doubtful => seat.try_beside().await,
+        };
+    }
+    let opened = match seat.begin_open(lock, want)? {
+        Begun::Done(opened) => opened,
+        Begun::Posted(ticket) => {
+            seat.end_open(seat.endpoint().completion(Posted::Pending(ticket)).await)?
+        }
+    };
+    match opened {
+        Opened::Held => Ok(true),
+        Opened::InLine => wait(place, Some(fate)).await,
+    }
+}
+
+/// Waits as long as anybody wants it.
+pub(super) async fn wait(place: &RangePlace, fate: Option<&Fate<Ending>>) -> Result<bool, Fault> {
+    let mut wait = pin!(place.seat.wait());
+    poll_fn(|cx| {
+        place.seat.withdraw(fate.is_none_or(Fate::is_gone));
+        wait.as_mut().poll(cx)
+    })
+    .await
+}
+
 /// Turns what a place holds into a hold in this mode, if it can be. Those that were just about to
 /// come give way to it in some verbs of theirs, unless they are stopped.
 fn convert(place: &mut RangePlace, mode: Mode) -> bool {
@@ -599,6 +763,31 @@ fn close(place: &mut RangePlace) -> Result<bool, Fault> {
     }
 }
 
+/// The same, awaited. A server refuses the verbs of those that it has told others are dead: nobody
+/// is asked whether it is still held.
+async fn close_awaited(place: &RangePlace) -> Result<bool, Fault> {
+    let seat = &place.seat;
+    let closed = match seat.begin_close()? {
+        Begun::Done(closed) => closed,
+        Begun::Posted(ticket) => {
+            seat.end_close(seat.endpoint().completion(Posted::Pending(ticket)).await)?
+        }
+    };
+    match closed {
+        Closed::Free => Ok(true),
+        Closed::InHand => seat.hand_over().await,
+    }
+}
+
+/// Where the table lies that was found, if a place is aimed at it.
+fn aimed_at(found: Option<Located>, place: &RangePlace) -> Option<Addr> {
+    found.map(Located::lock).filter(|lock| *lock == place.seat.lock())
+}
+
+fn token_of(place: &RangePlace) -> Token {
+    place.seat.token().expect("a service's locks have tokens")
+}
+
 impl Drop for Table {
     fn drop(&mut self) {
         let idle = std::mem::take(&mut self.spot().idle);
@@ -609,85 +798,4 @@ impl Drop for Table {
             idle.into_iter().for_each(|place| self.hub().give_range_back(place));
         }
     }
-}
-
-impl RangeJob {
-    pub(super) fn new(
-        table: &Arc<Table>,
-        place: Box<RangePlace>,
-        fate: Option<Arc<Fate<Ending>>>,
-        tries: bool,
-    ) -> Self {
-        Self { table: Arc::clone(table), place, fate, tries }
-    }
-
-    /// The session has ended before it began.
-    pub(in crate::session) fn refuse(self, reason: LostReason) {
-        let Self { table, place, fate, .. } = self;
-        table.recycle(place);
-        tell(&table, fate.as_deref(), Err(table.lost(reason)));
-    }
-
-    /// The same as a task of the session's thread.
-    pub(in crate::session) fn begin(self) -> (Rc<dyn AnyCell>, impl Future<Output = ()>) {
-        let cell = Rc::new(PlaceCell::new(self.place));
-        let (own, table, fate, tries) = (Rc::clone(&cell), self.table, self.fate, self.tries);
-        let ending = Telling { table, fate };
-        let future = async move {
-            let is_held = match tries {
-                true => decide_at(&own).await,
-                false => wait_at(&own, ending.fate.as_deref()).await,
-            };
-            let table = &ending.table;
-            let came = table.ended(own.take(), is_held.map_err(|fault| table.failed(fault)));
-            tell(table, ending.fate.as_deref(), came);
-        };
-        (cell, future)
-    }
-}
-
-/// Tells a task what became of it. One that has gone wants nothing any more.
-fn tell(table: &Table, fate: Option<&Fate<Ending>>, ending: Ending) {
-    let left = match fate {
-        Some(fate) => fate.offer_last(ending),
-        None => Err(ending),
-    };
-    match left {
-        Ok(wake) => wake.now(),
-        Err(Ok(Some(grant))) => drop(table.release(grant.by)),
-        Err(_) => {}
-    }
-}
-
-/// A task that waits is told, however the session's thread ends.
-struct Telling {
-    table: Arc<Table>,
-    fate: Option<Arc<Fate<Ending>>>,
-}
-
-impl Drop for Telling {
-    fn drop(&mut self) {
-        let reason = self.table.hub().check().err().unwrap_or(LostReason::SessionEnded);
-        tell(&self.table, self.fate.as_deref(), Err(self.table.lost(reason)));
-    }
-}
-
-/// Waits as long as anybody wants it.
-async fn wait_at(
-    cell: &PlaceCell<RangeProtocol>,
-    fate: Option<&Fate<Ending>>,
-) -> Result<bool, Fault> {
-    let place = cell.look().expect("a place that waits");
-    let mut wait = pin!(place.seat.wait());
-    poll_fn(|cx| {
-        place.seat.withdraw(fate.is_none_or(Fate::is_gone));
-        wait.as_mut().poll(cx)
-    })
-    .await
-}
-
-/// Decides the attempt in doubt of the place that lies here.
-async fn decide_at(cell: &PlaceCell<RangeProtocol>) -> Result<bool, Fault> {
-    let place = cell.look().expect("the place of an attempt");
-    place.seat.try_beside().await
 }

@@ -8,10 +8,12 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::ops::{Range, RangeBounds};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farlock_locks::{Mode, Token};
 
+use super::leaving::Leaving;
 use super::{RangeGuard, RangeLock, RangeRequest, Release, positions_of};
 use crate::AcquireError;
 use crate::error::LostReason;
@@ -195,8 +197,15 @@ impl RangesGuard {
     /// Releases all of them: await it, or call [`Release::blocking`], for how it went. If one was
     /// lost before, that is told, and the others are released.
     pub fn release(self) -> Release {
-        let released = self.guards.into_iter().map(|guard| guard.release().blocking());
-        Release::of(released.fold(Ok(()), Result::and))
+        let Some(table) = self.guards.first().map(|guard| Arc::clone(&guard.table)) else {
+            return Release::of(Ok(()));
+        };
+        let held = self.guards.into_iter().filter_map(|mut guard| guard.by.take());
+        if table.hub().is_far {
+            let held = held.collect();
+            return Release::of_ranges(Leaving::new(table, held));
+        }
+        Release::of(held.map(|by| table.release(by)).fold(Ok(()), Result::and))
     }
 }
 

@@ -351,3 +351,21 @@ fn who_gives_up_and_computes_delays_nobody() {
     println!("release to grant, past one who gave up and computes: {delays_us:?} µs");
     assert!(delays_us[2] < 5_000, "{delays_us:?}");
 }
+
+/// An executor's wake-up may lie with the thread that runs its tasks, as a token of its parking.
+/// What a session does on that thread leaves it there.
+#[test]
+fn a_session_takes_no_wake_up_of_its_thread() {
+    let stage = Stage::new();
+    std::thread::current().unpark();
+    let session = stage.session();
+    // More than it has places for.
+    let locks: Vec<_> = (0..40).map(|number| session.lock(format!("lock-{number}"))).collect();
+    let _held: Vec<_> = locks.iter().map(|lock| lock.exclusive().blocking().unwrap()).collect();
+    let table = session.range("table");
+    let unit = |unit: u64| table.exclusive(unit..unit + 1).blocking().unwrap();
+    let _ranges: Vec<_> = (0..40).map(unit).collect();
+    let begun = Instant::now();
+    std::thread::park_timeout(Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(5), "the wake-up was taken");
+}

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::pin::{Pin, pin};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -541,6 +541,55 @@ fn ranges_of_tasks_and_threads_of_both_sides_exclude_each_other() {
     let total: u64 = sums.iter().map(|sum| sum.load(Ordering::Relaxed)).sum();
     let wanted = (0..TASKS).chain(0..4).map(|number| added(number) * EACH).sum::<u64>();
     assert_eq!(total, wanted);
+}
+
+/// Whatever the tasks were at, a kill of their server lets none of them have what another has, and
+/// leaves nothing behind.
+#[test]
+fn ranges_of_tasks_outlive_their_server() {
+    const RESTARTS: usize = 8;
+    const LEASE: &[&str] = &["--lease", "2"];
+    let stage = Stage::new();
+    let mut server = Serving::listening(&stage, "127.0.0.1:0", LEASE);
+    let (total, added) = (AtomicU64::new(0), AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
+    let sessions = [server.session(), server.session(), stage.session()];
+    std::thread::scope(|scope| {
+        for session in &sessions {
+            let (total, added, is_over) = (&total, &added, &is_over);
+            let table = session.range("t");
+            scope.spawn(move || {
+                let tasks = (0..4_u64).map(|number| {
+                    let table = table.clone();
+                    async move {
+                        while !is_over.load(Ordering::Relaxed) {
+                            let own = table.shared(100 + 9 * number..180).await.unwrap();
+                            let guard = table.exclusive(number..9).await.unwrap();
+                            let seen = total.load(Ordering::Relaxed);
+                            std::thread::yield_now();
+                            total.store(seen + 1, Ordering::Relaxed);
+                            match added.fetch_add(1, Ordering::Relaxed) % 2 {
+                                0 => drop(guard),
+                                _ => guard.release().await.unwrap(),
+                            }
+                            drop(own);
+                        }
+                    }
+                });
+                block_on(together(tasks));
+            });
+        }
+        for _ in 0..RESTARTS {
+            let before = added.load(Ordering::Relaxed);
+            stage.until(|| added.load(Ordering::Relaxed) > before + 100);
+            server.restart(&stage, LEASE);
+        }
+        let before = added.load(Ordering::Relaxed);
+        stage.until(|| added.load(Ordering::Relaxed) > before + 100);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(total.into_inner(), added.into_inner());
+    is_free_all_over(&stage, "t");
 }
 
 /// A session that ends, or whose server does, tells those whose ranges are asked for or let go of.

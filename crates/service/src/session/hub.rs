@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use farlock_locks::shelf::{Entry as ShelfEntry, Shelf};
 
 use super::pool::{Place, Pool, RangePlace};
 use super::state::{Entry, Handle, Hub, Inbox, Name, Order, Work};
-use super::waiter::{Timed, Wake};
+use super::waiter::{Report, Timed, Wake};
 use crate::connection::{Lane, Region, Unparker};
 use crate::directory::Directory;
 use crate::error::{LostReason, Seeing, SessionError};
@@ -290,13 +290,13 @@ impl Hub {
 
     /// Has the session's thread make places, and waits until it has.
     pub(super) fn order_places(&self, for_ranges: bool) -> Result<(), SessionError> {
-        let (report, reported) = mpsc::sync_channel(1);
+        let (report, reported) = Report::new();
         let order = Order { for_ranges, report };
         if self.tell_living(|inbox| inbox.orders.push(order)).is_err() {
             return Ok(());
         }
         // A thread that ended dropped the order, and the next look finds the session ended.
-        reported.recv().unwrap_or(Ok(()))
+        reported.block(None).flatten().unwrap_or(Ok(()))
     }
 
     // Ranges.

@@ -17,7 +17,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,7 +27,7 @@ use farlock_fabric::{
 
 use super::pool::{AnyCell, HasLane, Place, PlaceCell};
 use super::state::{Hub, Inbox, Job, Name, Order, RangeJob, Work};
-use super::waiter::{Outcome, Timed, Waiter};
+use super::waiter::{Outcome, Report, Timed, Waiter};
 use crate::connection::{Keeper, Lane, Region};
 use crate::directory::Directory;
 use crate::error::LostReason;
@@ -112,7 +111,7 @@ pub(super) fn start(
     region: Region,
     tether: Tether,
 ) -> Result<(Arc<Hub>, JoinHandle<()>), SessionError> {
-    let (report, reported) = mpsc::sync_channel(1);
+    let (report, reported) = Report::new();
     let thread = std::thread::Builder::new()
         .name("farlock".to_owned())
         .spawn(move || {
@@ -121,28 +120,25 @@ pub(super) fn start(
             match Worker::new(region, tether) {
                 Ok(mut worker) => {
                     let ending = Ending(Arc::clone(&worker.hub));
-                    // The opener waits for this message.
-                    let _ = report.send(Ok(Arc::clone(&worker.hub)));
+                    report.send(Ok(Arc::clone(&worker.hub)));
                     worker.run();
                     // Everybody is told before the places die.
                     drop(ending);
                 }
-                Err(error) => {
-                    let _ = report.send(Err(error));
-                }
+                Err(error) => report.send(Err(error)),
             }
         })
         .map_err(SessionError::Thread)?;
     let mut early = None;
     stay_awake(|| {
-        early = reported.try_recv().ok();
+        early = reported.outcome();
         early.is_some()
     });
     let report = match early {
         Some(report) => report,
-        None => reported.recv().expect("the thread reports before it ends"),
+        None => reported.block(None).flatten(),
     };
-    Ok((report?, thread))
+    Ok((report.expect("the thread reports before it ends")?, thread))
 }
 
 /// Lets others run until something is done that takes a thread some tens of microseconds, or for so
@@ -259,7 +255,7 @@ impl Worker {
             }
             for Order { for_ranges, report } in orders {
                 // Who ordered may have ended meanwhile.
-                let _ = report.send(self.make_places(for_ranges));
+                report.send(self.make_places(for_ranges));
             }
             for work in jobs {
                 match work {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use farlock_locks::shelf::Entry as ShelfEntry;
 use farlock_locks::{Extent, Lock, OnShelf, Token};
 
 use super::pool::{Place, Pool, RangePlace};
-use super::waiter::{Fate, Timed, Waiter};
+use super::waiter::{Fate, Report, Timed, Waiter};
 use crate::RegionOptions;
 use crate::connection::{Lane, Region, Unparker};
 use crate::directory::{Directory, Located};
@@ -160,7 +160,7 @@ pub(super) enum Asking {
 /// A caller waits for places to be made, for ranges or for locks.
 pub(super) struct Order {
     pub(super) for_ranges: bool,
-    pub(super) report: mpsc::SyncSender<Result<(), SessionError>>,
+    pub(super) report: Report<Result<(), SessionError>>,
 }
 
 /// Something for the session's thread to do.

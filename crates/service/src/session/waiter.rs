@@ -7,7 +7,7 @@
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -201,6 +201,34 @@ impl<T> Fate<T> {
         std::mem::swap(&mut state.waker, &mut waker);
         drop(state);
         Poll::Pending
+    }
+}
+
+/// Tells a thread what came of something it waits for by [`Fate::block`]: nothing, where this is
+/// dropped first. (A channel of the standard library parks the thread that waits, and so takes the
+/// wake-up that an executor may have left there for its tasks.)
+pub(super) struct Report<T>(Arc<Fate<Option<T>>>);
+
+impl<T> Report<T> {
+    /// With what the thread waits for.
+    pub(super) fn new() -> (Self, Arc<Fate<Option<T>>>) {
+        let fate = Arc::default();
+        (Self(Arc::clone(&fate)), fate)
+    }
+
+    pub(super) fn send(self, outcome: T) {
+        self.settle(Some(outcome));
+    }
+
+    fn settle(&self, outcome: Option<T>) {
+        // Its thread blocks: there is no task to wake.
+        let _ = self.0.offer_last(outcome);
+    }
+}
+
+impl<T> Drop for Report<T> {
+    fn drop(&mut self) {
+        self.settle(None);
     }
 }
 

@@ -1,13 +1,16 @@
 //! Whether what tasks have to say lies until what was sent before is answered.
 //!
 //! A send and the wake-ups behind it cost more than a trip on the server's own host takes. So while
-//! verbs are on their way there, those that tasks post meanwhile lie, and travel together once
-//! these are answered: as many as are posted in a trip are one send, one look of the server and
-//! one answer. (After J. Nagle, RFC 896, 1984. No timer is needed, for a server answers every verb
-//! at once.) Of another host's server that holds while trips are short; where they are longer
-//! nothing lies, for a verb that does takes two of them.
+//! verbs are on their way there, the next few that tasks post lie, and travel together: once these
+//! are answered, or as soon as they are not so few any more. (After J. Nagle, RFC 896, 1984. No
+//! timer is needed, for a server answers every verb at once.) More do not lie: then neither side
+//! would have anything to do while the other works. Of another host's server that holds while trips
+//! are short; where they are longer nothing lies, for a verb that does takes two of them.
 
 use crate::endpoint::Nanos;
+
+/// So many verbs are worth a send while others are on their way.
+const WORTH_A_SEND: u32 = 4;
 
 /// Trips of no more than this are short.
 const SHORT_NS: Nanos = 100_000;
@@ -63,7 +66,9 @@ impl Pace {
     /// Whether what tasks say is sent with what others say, once answers have come. Where the server
     /// is of this host a trip takes what processors take, however long that is beside others.
     pub(super) fn is_held(&self, is_near: bool) -> bool {
-        self.sent != self.answered && (is_near || (1..=SHORT_NS).contains(&self.trip))
+        let is_on_its_way = self.sent != self.answered;
+        let is_little = self.said.wrapping_sub(self.sent) < WORTH_A_SEND;
+        is_on_its_way && is_little && (is_near || (1..=SHORT_NS).contains(&self.trip))
     }
 }
 
@@ -95,6 +100,20 @@ mod tests {
         assert!(pace.is_held(false));
         assert!(pace.hears(1, || 51_000));
         assert!(!pace.is_held(false));
+    }
+
+    #[test]
+    fn many_verbs_do_not_wait_for_others() {
+        let mut pace = Pace::default();
+        trip(&mut pace, 5);
+        pace.says();
+        pace.sends(|| 1_000);
+        for _ in 1..WORTH_A_SEND {
+            pace.says();
+            assert!(pace.is_held(true));
+        }
+        pace.says();
+        assert!(!pace.is_held(true));
     }
 
     #[test]

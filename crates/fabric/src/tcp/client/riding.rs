@@ -18,7 +18,7 @@ const STREAK: u8 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Riding {
     streak: u8,
-    /// When the first one was posted that none has followed yet; else 0.
+    /// When the last one was posted, if none has followed it yet; else 0.
     posted_at: Nanos,
 }
 
@@ -28,11 +28,11 @@ impl Riding {
         self.streak >= STREAK
     }
 
-    /// An unsignalled verb was posted.
+    /// An unsignalled verb was posted. It follows the one before: what an executor's tasks release
+    /// one after the other goes together, and with what they ask for when it is their turn again.
     pub(super) fn begins(&mut self, now: Nanos) {
-        if self.posted_at == 0 {
-            self.posted_at = now;
-        }
+        self.follows(|| now);
+        self.posted_at = now;
     }
 
     /// Another verb is posted.
@@ -64,5 +64,14 @@ mod tests {
         assert_eq!(rides.iter().position(|rides| *rides), Some(usize::from(STREAK)));
         assert!(turn(CLOSE_NS), "it was not known yet that nothing follows");
         assert!(!turn(1000), "the last one was not followed");
+    }
+
+    #[test]
+    fn releases_of_many_tasks_ride_though_the_first_waits_for_long() {
+        let mut riding = Riding::default();
+        for number in 0..u64::from(STREAK) + 1 {
+            riding.begins(1 + number * (CLOSE_NS / 2));
+        }
+        assert!(riding.is_likely());
     }
 }

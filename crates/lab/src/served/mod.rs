@@ -51,7 +51,7 @@ pub struct ServedArgs {
     #[arg(long, default_value_t = 16, value_parser = value_parser!(u16).range(2..=64))]
     pub clients: u16,
     /// Threads of the executor of tasks: those of Redis are one thread's
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
     pub executor_threads: u16,
     /// How long one waits whom Redis has refused a lock, in microseconds
     #[arg(long, value_name = "US", default_value_t = 1000)]

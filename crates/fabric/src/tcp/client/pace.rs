@@ -63,8 +63,8 @@ impl Pace {
         is_all
     }
 
-    /// Whether what tasks say is sent with what others say, once answers have come. Where the server
-    /// is of this host a trip takes what processors take, however long that is beside others.
+    /// Whether what a task says is sent later, with what others say. Where the server is of this
+    /// host a trip takes what processors take, however long that is beside others.
     pub(super) fn is_held(&self, is_near: bool) -> bool {
         let is_on_its_way = self.sent != self.answered;
         let is_little = self.said.wrapping_sub(self.sent) < WORTH_A_SEND;

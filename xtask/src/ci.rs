@@ -27,6 +27,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) root: &'a Path,
     /// This program, which some steps call.
     pub(crate) xtask: &'a Path,
+    /// Whether programs are built so that a second build is quick, which costs the first one.
+    pub(crate) builds_again: bool,
     /// Set when the run shall end.
     pub(crate) stop: &'a AtomicBool,
     /// Where lines go.
@@ -129,6 +131,9 @@ impl Runner<'_> {
             let program = words.next().expect("a command names a program");
             let mut command = Command::new(self.program(program));
             command.args(words).envs(step.env.iter().copied()).current_dir(self.root);
+            if !self.builds_again {
+                command.env("CARGO_INCREMENTAL", "0");
+            }
             let left = cap.saturating_sub(begun.elapsed());
             let end = child::run(&mut command, left, self.stop, |stream, line| {
                 (self.print)(stream, line);
@@ -277,6 +282,7 @@ mod tests {
         let runner = Runner {
             root: Path::new("/"),
             xtask: Path::new("false"),
+            builds_again: true,
             stop: &stop,
             print: |_, _| {},
         };

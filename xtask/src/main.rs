@@ -117,7 +117,9 @@ fn run_steps(
     }
     // Taken now: a step may build this very program anew, in the same place.
     let xtask = std::env::current_exe().context("this program has no path")?;
-    Runner { root, xtask: &xtask, stop, print: ci::print }.run(&chosen, whole)
+    // Some steps are run again and again, all of them before a change is given to others.
+    let builds_again = !steps.is_empty() || std::env::var_os("CARGO_INCREMENTAL").is_some();
+    Runner { root, xtask: &xtask, builds_again, stop, print: ci::print }.run(&chosen, whole)
 }
 
 /// The root of the repository: the folder above this package.

@@ -18,13 +18,19 @@ pub(super) struct Which {
     /// Only of keys that begin so.
     prefix: Option<OsString>,
     /// The same, said by name.
-    #[arg(long = "prefix", value_name = "PREFIX", conflicts_with = "prefix")]
+    #[arg(
+        long = "prefix",
+        value_name = "PREFIX",
+        conflicts_with = "prefix",
+        allow_hyphen_values = true
+    )]
     beginning: Option<OsString>,
     /// From this key on: of an ordered store.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<OsString>,
-    /// From the key behind this one on: where a scan with --limit goes on after its last line.
-    #[arg(long, value_name = "KEY", conflicts_with = "from")]
+    /// From the key behind this one on: where a scan with --limit goes on after its last line. The
+    /// key itself, without the backslashes by which lines show tabs and the like.
+    #[arg(long, value_name = "KEY", conflicts_with = "from", allow_hyphen_values = true)]
     after: Option<OsString>,
     /// At most so many pairs.
     #[arg(long, value_name = "PAIRS")]

@@ -151,7 +151,7 @@ fn who_leaves_in_order_leaves_no_orphan() {
     assert_eq!(tethers(&dir), 0);
 }
 
-/// What a command inherits must be of no use to it, whoever it becomes.
+/// What a command inherits must be of no use to it, whatever it becomes.
 #[test]
 fn a_tether_opens_nothing() {
     let dir = TestDir::new("tether-use");

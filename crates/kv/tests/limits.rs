@@ -94,7 +94,7 @@ async fn made(endpoint: &SimEndpoint, base: Addr, wanted: u64) -> u64 {
     }
 }
 
-/// Whoever is killed in the middle, and whenever they come: all find the same index.
+/// Whichever client is killed in the middle, and whenever they come: all find the same index.
 #[test]
 fn clients_that_create_a_store_at_once_agree_on_its_index() {
     let mut firsts = [0; 2];

@@ -245,7 +245,7 @@ pub struct Holders {
     lock: Option<Addr>,
     /// Of a table of ranges: which positions were asked for.
     range: Option<Range<u64>>,
-    /// By a server: who of those that were shown last is stopped.
+    /// By a server: which of the holders that were shown last is stopped.
     shown: Shown,
 }
 

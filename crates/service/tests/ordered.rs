@@ -135,7 +135,7 @@ fn a_scan_goes_from_any_key_to_any_other_in_order() {
         assert_eq!(all(kv.scan_prefix(prefix).unwrap()), expected);
     }
     assert_eq!(kv.scan_range("z".."a").unwrap().count(), 0, "that is no range of keys");
-    // Who has taken some goes on behind the last one.
+    // A caller that has taken some goes on behind the last one.
     let mut found = Vec::new();
     loop {
         let more = some_behind(&kv, found.last());

@@ -199,7 +199,7 @@ impl Mapping {
     }
 
     /// Looks who is dead of those that share a word of bits with this place: what they left of
-    /// tethers is removed by who first sees them dead.
+    /// tethers is removed by the first that sees them dead.
     fn look_around(&self, index: u16) {
         for other in taken::places_of(taken::word_of(index), self.layout().capacity.places()) {
             let _ = self.occupant(other);

@@ -1,5 +1,5 @@
 //! Which index a store has. It is chosen when the store is made, and its tag lies in the store's
-//! header, by which whoever opens the store later has the same.
+//! header, by which a client that opens the store later has the same.
 //!
 //! This is the one place that knows of several: a new index is its variant and its lines here. What
 //! handles, scans and watches do with a store is said once, over [`Store`].

@@ -51,7 +51,7 @@ pub(super) struct Pages<'k> {
     most: usize,
 }
 
-/// An ordered store is asked for so many pairs at first: who wants few waits for few.
+/// An ordered store is asked for so many pairs at first: a caller that wants few waits for few.
 const PAGE_PAIRS: usize = 32;
 
 /// And for so many at most.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! keepers    of every place: they belong to one thread, the places to whoever acquires
-//! jobs       asking for tasks, and leaving lines that who gave up could not leave; by a server
+//! jobs       asking for tasks, and leaving lines that a waiter that gave up could not; by a server
 //!            all of what tasks ask of ranges
 //! timers     of tasks that wait for so long
 //! the end    of the region, for those who wait for something else

@@ -1,4 +1,4 @@
-//! Ranges that are released by a server, for whoever asks how that goes.
+//! Ranges that are released by a server, for a caller that asks how that goes.
 
 use std::fmt;
 use std::mem::{ManuallyDrop, take};

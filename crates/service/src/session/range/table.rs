@@ -156,7 +156,7 @@ impl Table {
             source => AcquireError::Directory { name: self.text.to_string(), source },
         })?;
         self.agree_on_unit(place, found.lock()).await?;
-        // Whoever else finds it meanwhile finds the same: the place is aimed at it.
+        // A caller that finds it meanwhile finds the same: the place is aimed at it.
         self.spot().found = Some(found);
         Ok(found.lock())
     }
@@ -265,7 +265,7 @@ impl Table {
             return None;
         }
         let (entry, token) = (hub.free_entry(place.seat.endpoint()).await?, token_of(place));
-        // If it fails, whoever releases what the place holds finds out.
+        // If it fails, the release of what the place holds finds out.
         let shelved = place.seat.shelve(entry, place.since() / 1000).await.ok()?;
         Some((token, shelved))
     }

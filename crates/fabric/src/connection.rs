@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::addr::{Addr, EndpointId};
 use crate::endpoint::{Nanos, Park, WideAtomics};
@@ -65,7 +66,7 @@ pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// What the system says.
-    fn tether(keeper: &Self::Keeper) -> io::Result<Option<OwnedFd>>;
+    fn tether(keeper: &Self::Keeper) -> io::Result<Option<Tether>>;
 
     /// Prepares the calling thread to keep lanes of this connection and nothing else, until what is
     /// returned is dropped. What cannot be prepared is done without.
@@ -82,6 +83,36 @@ pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
     fn park_all<'l>(lanes: impl Iterator<Item = &'l Self::Lane> + Clone, unparker: &Self::Unparker)
     where
         Self::Lane: 'l;
+}
+
+/// What keeps a lane's endpoint alive in the processes that have its descriptor. Clones are the
+/// same one.
+///
+/// A fabric may have to replace it: one that is a connection to a server ends with that server.
+#[derive(Clone, Debug)]
+pub struct Tether(Arc<Mutex<OwnedFd>>);
+
+impl Tether {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self(Arc::new(Mutex::new(fd)))
+    }
+
+    /// A duplicate of what it is now.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd().try_clone()
+    }
+
+    #[cfg(feature = "tcp")]
+    pub(crate) fn replace(&self, fd: OwnedFd) {
+        *self.fd() = fd;
+    }
+
+    fn fd(&self) -> MutexGuard<'_, OwnedFd> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Where the tokens of a region begin. Those of a later one are above all tokens of the one before.

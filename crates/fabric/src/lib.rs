@@ -37,7 +37,7 @@ pub mod verb;
 pub mod word;
 
 pub use addr::{Addr, EndpointId, Mailbox, RegionId, Slot};
-pub use connection::{Connection, Origin, Peer};
+pub use connection::{Connection, Origin, Peer, Tether};
 pub use endpoint::{
     Completion, Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, Park, Patience, Posted, Revoke,
     SyncedClock, Ticket, Wait, WaitState, Waiting, WideAtomics, Woken, block_on,

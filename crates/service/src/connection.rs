@@ -7,7 +7,6 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -16,7 +15,7 @@ use std::time::Duration;
 use farlock_fabric::tcp::{AtOnce, ClientTls, Remote, TcpKeeper, TcpLane, TcpUnparker, TlsFiles};
 use farlock_fabric::{
     Addr, ConnectError, Connection, EndpointId, Envelope, Fault, Host, HostOptions, LinkDone,
-    MaskedAtomics, Nanos, Origin, Park, Peer, Posted, Slot, Ticket, Verb, Wait, WaitState,
+    MaskedAtomics, Nanos, Origin, Park, Peer, Posted, Slot, Tether, Ticket, Verb, Wait, WaitState,
     WideAtomics, Woken,
 };
 use farlock_fabric::{Link, shm};
@@ -131,6 +130,12 @@ impl Region {
             Self::Here(_) => None,
             Self::There(remote) => Some(remote.valid_for()),
         }
+    }
+
+    /// Whether a server keeps that for as long as the connection stands, however long this process
+    /// says nothing.
+    pub(crate) fn is_kept_by_connection(&self) -> bool {
+        matches!(self, Self::There(remote) if remote.is_kept_by_connection())
     }
 
     /// Sleeps until anything comes by these lanes of a server, the unparker calls, or so long at
@@ -262,7 +267,7 @@ impl Connection for Region {
         })
     }
 
-    fn tether(keeper: &Keeper) -> io::Result<Option<OwnedFd>> {
+    fn tether(keeper: &Keeper) -> io::Result<Option<Tether>> {
         match keeper {
             Keeper::Here(keeper) => Host::tether(keeper),
             Keeper::There(keeper) => Remote::tether(keeper),

@@ -1,7 +1,6 @@
 //! A region of this host as a connection.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use super::endpoint::{Lane, ShmEndpoint};
@@ -10,7 +9,7 @@ use super::parking::Unparker;
 use super::region::{Options, Region};
 use super::wait::park_all;
 use crate::addr::Addr;
-use crate::connection::{Connection, Origin, Peer};
+use crate::connection::{Connection, Origin, Peer, Tether};
 use crate::error::ConnectError;
 
 /// A region of this host, and nothing of it but what any [`Connection`] has: who needs more opens a
@@ -126,8 +125,9 @@ impl Connection for Host {
         self.0.lane(is_tethered)
     }
 
-    fn tether(keeper: &Keeper) -> io::Result<Option<OwnedFd>> {
-        keeper.tether_fd().map(|fd| fd.try_clone_to_owned()).transpose()
+    fn tether(keeper: &Keeper) -> io::Result<Option<Tether>> {
+        let fd = keeper.tether_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
+        Ok(fd.map(Tether::new))
     }
 
     fn own_thread(&self) -> impl Sized + use<> {

@@ -27,19 +27,25 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, waitpid,
+    Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_parent_process_death_signal,
+    waitpid,
 };
 use serde::{Deserialize, Serialize};
 
 use super::family::{self, Strangers};
+use super::held::Held;
 use super::inherited::{self, Fork, Inherited};
+use super::lease::Bound;
 use super::report::{Exit, Failure, say};
 
 /// What a guardian is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Run the command, with this token; its tether comes along.
-    Run(u64),
+    /// Run the command, with this token. Its tether comes along if it has one, and if a lease
+    /// bounds what it holds the timer of that.
+    Run { token: u64, is_tied: bool, is_leased: bool, is_kept: bool },
+    /// This tether, that comes along, is instead of the last one.
+    Tie { is_kept: bool },
     /// Pass a signal on to the command, unless it went there by itself.
     Pass(i32),
     /// Say whether the command is stopped, in answer to the question of this number.
@@ -59,6 +65,8 @@ pub(super) enum News {
     Stopped(bool),
     /// The same, in answer to [`Order::Look`] of this number.
     Asked(u64, bool),
+    /// Nothing was heard of a lease until it ended, so the command is being killed.
+    Lost,
 }
 
 /// A guardian, as `farlock lock` sees it. If this process ends, however it ends, the guardian kills
@@ -97,15 +105,44 @@ impl Guardian {
         }
     }
 
-    /// Has the command run, with this token. The tether keeps the lock from others.
-    pub(super) fn start(&self, token: u64, tether: Option<&OwnedFd>) -> io::Result<()> {
-        let fds: Vec<_> = tether.iter().map(|fd| fd.as_fd()).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    /// Has the command run under what is held. The tether keeps that from others.
+    pub(super) fn start(
+        &self,
+        guard: &Held,
+        tether: Option<&OwnedFd>,
+        timer: Option<&OwnedFd>,
+    ) -> io::Result<()> {
+        let (is_tied, is_leased) = (tether.is_some(), timer.is_some());
+        let (token, is_kept) = (guard.token().get(), guard.outlasts_lease());
+        let order = Order::Run { token, is_tied, is_leased, is_kept };
+        self.tell_with(order, tether.into_iter().chain(timer))
+    }
+
+    /// Gives it another tether.
+    pub(super) fn tie(&self, guard: &Held, tether: &OwnedFd) -> io::Result<()> {
+        let order = Order::Tie { is_kept: guard.outlasts_lease() };
+        self.tell_with(order, std::iter::once(tether))
+    }
+
+    fn tell_with<'f>(
+        &self,
+        order: Order,
+        fds: impl Iterator<Item = &'f OwnedFd>,
+    ) -> io::Result<()> {
+        let fds: Vec<_> = fds.map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
-            assert!(rights.push(SendAncillaryMessage::ScmRights(&fds)), "there is room for one");
+            assert!(rights.push(SendAncillaryMessage::ScmRights(&fds)), "there is room for them");
         }
-        send(&self.line, &Order::Run(token), &mut rights)
+        send(&self.line, &order, &mut rights)
+    }
+
+    /// Has it kill the command and all below it, also if it is stopped itself.
+    pub(super) fn kill(&self) {
+        self.tell(Order::Kill);
+        // It is there until it is waited for.
+        let _ = kill_process(self.pid, Signal::CONT);
     }
 
     /// Tells it something. One that has ended needs to know nothing.
@@ -132,6 +169,9 @@ impl Guardian {
     }
 }
 
+/// Descriptors that come along with one order.
+const FDS_MAX: usize = 2;
+
 fn send<T: Serialize>(
     line: &OwnedFd,
     message: &T,
@@ -147,7 +187,7 @@ fn receive<T: for<'a> Deserialize<'a>>(
     line: &OwnedFd,
     rights: &mut RecvAncillaryBuffer<'_>,
 ) -> io::Result<Option<T>> {
-    let mut bytes = [0; 64];
+    let mut bytes = [0; 128];
     loop {
         let mut data = [io::IoSliceMut::new(&mut bytes)];
         let received = recvmsg(line, &mut data, rights, RecvFlags::CMSG_CLOEXEC);
@@ -190,8 +230,7 @@ struct Running {
     is_stopped: bool,
     /// Signals that came to the group, by their numbers, and were not yet asked for.
     echoes: u64,
-    /// While this process has it, nobody else is granted the lock.
-    _tether: Option<OwnedFd>,
+    bound: Bound,
 }
 
 impl Guarding<'_> {
@@ -202,13 +241,12 @@ impl Guarding<'_> {
         set_parent_process_death_signal(Some(Signal::CONT))?;
         family::adopt_orphans();
         let mut program = self.program()?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut rights = RecvAncillaryBuffer::new(&mut space);
-        let Some(Order::Run(token)) = receive(&self.line, &mut rights)? else { return Ok(()) };
-        let tether = rights.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
+        let (order, mut fds) = self.hear()?;
+        let Some(Order::Run { token, is_tied, is_leased, is_kept }) = order else {
+            return Ok(());
+        };
+        let mut fd_if = |has: bool| if has { fds.next() } else { None };
+        let bound = Bound::new(fd_if(is_tied), fd_if(is_leased), is_kept);
         if getppid() != Some(parent) {
             return Ok(());
         }
@@ -218,24 +256,26 @@ impl Guarding<'_> {
         program.environment.push(variable(TOKEN.into(), token.to_string().into())?);
         let pid = match inherited::fork()? {
             Fork::Parent(pid) => pid,
-            Fork::Child => self.execute(me, &program, tether.as_ref()),
+            Fork::Child => self.execute(me, &program, bound.tether()),
         };
-        let mut running = Running { pid, is_stopped: false, echoes: 0, _tether: tether };
+        let mut running = Running { pid, is_stopped: false, echoes: 0, bound };
         // What the group was sent before the command was there did not reach it.
         while news.read_signal()?.is_some() {}
         let mut is_told = false;
         loop {
             if let Some(status) = self.look(&mut running) {
                 self.tell(News::Ended(status));
-                return self.leave();
+                return self.leave(running.bound);
             }
             if is_told && self.obey(&mut running)? {
                 return Ok(());
             }
-            let mut fds =
-                [PollFd::new(&self.line, PollFlags::IN), PollFd::new(&news, PollFlags::IN)];
-            rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
-            is_told = !fds[0].revents().is_empty();
+            if running.bound.is_over() {
+                self.tell(News::Lost);
+                self.kill(&running);
+                return Ok(());
+            }
+            is_told = self.wait(&running.bound, Some(&news))?;
             while let Some(signal) = news.read_signal()? {
                 running.echoes |= 1 << (signal.ssi_signo - 1);
             }
@@ -244,15 +284,59 @@ impl Guarding<'_> {
 
     /// The command has ended. What it left running goes on when the lock is released; if `farlock`
     /// dies before that, it is killed before anybody else is granted.
-    fn leave(&self) -> io::Result<()> {
+    fn leave(&self, mut bound: Bound) -> io::Result<()> {
+        let kill = || family::end(&Strangers::default(), None, |_, _| {});
         while !family::is_empty() {
-            match receive(&self.line, &mut RecvAncillaryBuffer::default())? {
-                Some(Order::Leave) => break,
-                None | Some(Order::Kill) => family::end(&Strangers::default(), None, |_, _| {}),
-                Some(Order::Run(_) | Order::Pass(_) | Order::Look(_)) => {}
+            if bound.is_over() {
+                kill();
+            } else if self.wait(&bound, None)? {
+                match self.hear()? {
+                    (Some(Order::Leave), _) => break,
+                    (None | Some(Order::Kill), _) => kill(),
+                    (Some(Order::Tie { is_kept }), fds) => {
+                        fds.for_each(|tether| bound.tie(tether, is_kept));
+                    }
+                    (Some(Order::Run { .. } | Order::Pass(_) | Order::Look(_)), _) => {}
+                }
             }
         }
         Ok(())
+    }
+
+    /// Sleeps until there is something to do. Returns whether it was told something.
+    fn wait(&self, bound: &Bound, news: Option<&SignalFd>) -> io::Result<bool> {
+        let mut fds = vec![PollFd::new(&self.line, PollFlags::IN)];
+        fds.extend(news.map(|news| PollFd::new(news, PollFlags::IN)));
+        fds.extend(bound.fd());
+        rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
+        Ok(!fds[0].revents().is_empty())
+    }
+
+    /// What it is told, with what comes along.
+    fn hear(&self) -> io::Result<(Option<Order>, impl Iterator<Item = OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut rights = RecvAncillaryBuffer::new(&mut space);
+        let order = receive(&self.line, &mut rights)?;
+        let fds: Vec<OwnedFd> = rights
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        Ok((order, fds.into_iter()))
+    }
+
+    /// Kills the command and all below it, and tells when all have ended.
+    fn kill(&self, running: &Running) {
+        let mut status = None;
+        family::end(&Strangers::default(), Some(running.pid), |pid, raw| {
+            if pid == running.pid {
+                status = Some(raw);
+            }
+        });
+        self.tell(News::Ended(status.expect("it was below, and all below have ended")));
     }
 
     fn tell(&self, news: News) {
@@ -282,15 +366,13 @@ impl Guarding<'_> {
 
     /// Does what it is told. Returns whether that was the last.
     fn obey(&self, running: &mut Running) -> io::Result<bool> {
-        let mut status = None;
-        let mut ended = |pid, raw| {
-            if pid == running.pid {
-                status = Some(raw);
-            }
-        };
-        match receive(&self.line, &mut RecvAncillaryBuffer::default())? {
-            Some(Order::Run(_)) => panic!("a command is run once"),
+        let (order, fds) = self.hear()?;
+        match order {
+            Some(Order::Run { .. }) => panic!("a command is run once"),
             Some(Order::Leave) => panic!("nobody leaves a command that runs"),
+            Some(Order::Tie { is_kept }) => {
+                fds.for_each(|tether| running.bound.tie(tether, is_kept));
+            }
             Some(Order::Look(number)) => self.tell(News::Asked(number, running.is_stopped)),
             Some(Order::Pass(number)) => {
                 let bit = 1 << (number - 1);
@@ -301,13 +383,8 @@ impl Guarding<'_> {
                 }
                 running.echoes &= !bit;
             }
-            Some(Order::Kill) => {
-                family::end(&Strangers::default(), Some(running.pid), ended);
-                self.tell(News::Ended(status.expect("it was below, and all below have ended")));
-                return Ok(true);
-            }
-            None => {
-                family::end(&Strangers::default(), Some(running.pid), &mut ended);
+            Some(Order::Kill) | None => {
+                self.kill(running);
                 return Ok(true);
             }
         }

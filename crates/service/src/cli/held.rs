@@ -81,6 +81,20 @@ impl Held {
         }
     }
 
+    pub(super) fn remaining(&self) -> Option<Duration> {
+        match self {
+            Self::Lock(guard) => guard.remaining(),
+            Self::Range(guard) => guard.remaining(),
+        }
+    }
+
+    pub(super) fn outlasts_lease(&self) -> bool {
+        match self {
+            Self::Lock(guard) => guard.outlasts_lease(),
+            Self::Range(guard) => guard.outlasts_lease(),
+        }
+    }
+
     /// Resolves if it is lost.
     pub(super) fn lost(&self) -> Lost<'_> {
         match self {

@@ -13,6 +13,9 @@
 //! | G | the command dies with it, F kills all that G left, then ends |
 //! | F and G at once | the command dies with G; what it started keeps the lock by the tether until it ends |
 //!
+//! If F is stopped, so that it does not learn that its lock is lost, G finds that out by itself
+//! ([`super::lease`]).
+//!
 //! So the lock passes on only when nothing that runs under it is left. Those that took another
 //! user's rights are not killed but awaited.
 
@@ -33,12 +36,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::{getpid, kill_process};
 
+use farlock::LostReason;
 use farlock::session::Lost;
 
 use super::family::{self, Strangers};
 use super::guardian::{Guardian, News, Order};
 use super::held::Held;
 use super::inherited::Inherited;
+use super::lease::Lease;
 use super::report::{Exit, Failure, say};
 use super::terminal::is_in_foreground;
 
@@ -88,6 +93,8 @@ pub(super) struct Job {
 struct Running<'g> {
     guard: &'g Held,
     region: RegionWatch<'g>,
+    /// `None` where none bounds what is held.
+    lease: Option<Lease>,
     guardian: Guardian,
     strangers: Strangers,
     signals: SignalFd,
@@ -132,7 +139,9 @@ impl Job {
         let signals =
             SignalFd::with_flags(&passed_on, flags).map_err(|error| failed(error.into()))?;
         let tether = guard.tether();
-        match guardian.start(guard.token().get(), tether.as_ref()) {
+        let lease = Lease::of(guard, tether.as_ref()).map_err(failed)?;
+        let timer = lease.as_ref().map(|lease| &lease.timer);
+        match guardian.start(guard, tether.as_ref(), timer) {
             // It was killed before there was anything to run.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return Ok((Ended::Guardian, guardian, false));
@@ -140,13 +149,22 @@ impl Job {
             started => started.map_err(failed)?,
         }
         let received = SigSet::empty();
-        let region = match (region, tether) {
-            (Some(file), _) => RegionWatch::Later(file, Instant::now() + WATCHED_AFTER),
-            (None, _) => RegionWatch::of_server(guard).map_err(failed)?,
+        let region = match region {
+            Some(file) => RegionWatch::Later(file, Instant::now() + WATCHED_AFTER),
+            None => RegionWatch::of_server(guard).map_err(failed)?,
         };
         let (killed_at, looks) = (None, 0);
-        let running =
-            Running { guard, region, guardian, strangers, signals, received, killed_at, looks };
+        let running = Running {
+            guard,
+            region,
+            lease,
+            guardian,
+            strangers,
+            signals,
+            received,
+            killed_at,
+            looks,
+        };
         running.serve().map_err(failed)
     }
 }
@@ -207,6 +225,17 @@ impl<'g> RegionWatch<'g> {
         }
     }
 
+    /// Says, once, that what is held by a server is lost.
+    fn is_lost(&mut self, guard: &Held, reason: LostReason) {
+        if !matches!(self, Self::Lost) {
+            let how = "is lost, and its command is killed";
+            let hint = "others may have the lock now: see how far the command came, and run it \
+                        again; a longer `farlock serve --lease` outlasts longer outages";
+            say(Failure::lost(guard.name(), how, reason, hint));
+            *self = Self::Lost;
+        }
+    }
+
     /// When it begins, if that is to come.
     fn begins_at(&self) -> Option<Instant> {
         if let Self::Later(_, at) = self { Some(*at) } else { None }
@@ -218,11 +247,7 @@ impl<'g> RegionWatch<'g> {
         match self {
             Self::Server(lost, bell) if is_touched => {
                 let Poll::Ready(reason) = bell.look(lost.as_mut()) else { return false };
-                let how = "is lost, and its command is killed";
-                let hint = "others may have the lock now: see how far the command came, and run \
-                            it again; a longer `farlock serve --lease` outlasts longer outages";
-                say(Failure::lost(guard.name(), how, reason, hint));
-                *self = Self::Lost;
+                self.is_lost(guard, reason);
                 return true;
             }
             Self::Later(path, at) if Instant::now() >= *at => {
@@ -267,7 +292,10 @@ impl Running<'_> {
                 PollFd::new(&self.signals, PollFlags::IN),
             ];
             fds.extend(self.region.fd().map(|fd| PollFd::new(fd, PollFlags::IN)));
-            let until = self.killed_at.into_iter().chain(self.region.begins_at()).min();
+            fds.extend(self.lease.as_ref().and_then(Lease::fd));
+            let leased_at = self.lease.as_ref().map(Lease::looks_at);
+            let until = [self.killed_at, self.region.begins_at(), leased_at];
+            let until = until.into_iter().flatten().min();
             let left = until.map(|at| at.saturating_duration_since(Instant::now()));
             let left = left.map(|left| Timespec::try_from(left).expect("a grace is short"));
             rustix::io::retry_on_intr(|| poll(&mut fds, left.as_ref()))?;
@@ -275,7 +303,13 @@ impl Running<'_> {
             let is_touched = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
             drop(fds);
             if self.region.goes_on(self.guard, is_touched) {
-                self.guardian.tell(Order::Kill);
+                self.guardian.kill();
+            }
+            if let Some(lease) = &mut self.lease
+                && let Some(tether) = lease.look(self.guard)?
+            {
+                // One that has ended needs none.
+                let _ = self.guardian.tie(self.guard, &tether);
             }
             self.pass_signals_on()?;
             if has_news && let Some(ended) = self.hear()? {
@@ -283,7 +317,7 @@ impl Running<'_> {
             }
             if self.killed_at.is_some_and(|at| Instant::now() >= at) {
                 self.killed_at = None;
-                self.guardian.tell(Order::Kill);
+                self.guardian.kill();
             }
         }
     }
@@ -315,6 +349,10 @@ impl Running<'_> {
             // An older answer is of before this process was stopped, and went on, itself.
             Some(News::Asked(number, true)) if number == self.looks => {
                 let _ = kill_process(getpid(), rustix::process::Signal::STOP);
+            }
+            Some(News::Lost) => {
+                let reason = self.guard.lost_reason().unwrap_or(LostReason::SleptThrough);
+                self.region.is_lost(self.guard, reason);
             }
             Some(News::Stopped(_) | News::Asked(..)) => {}
             None => {

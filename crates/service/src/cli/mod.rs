@@ -14,6 +14,7 @@ mod held;
 mod inherited;
 mod job;
 mod kv;
+mod lease;
 mod lock;
 mod ls;
 mod places;

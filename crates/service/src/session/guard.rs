@@ -68,6 +68,13 @@ impl Guard {
         }
     }
 
+    /// Whether the server keeps the lock for as long as the connection stands, however long this
+    /// process says nothing: [`remaining`](Self::remaining) counts from its end then. A server does
+    /// so for processes of its own host, unless it is told otherwise (`farlock serve --closed`).
+    pub fn outlasts_lease(&self) -> bool {
+        self.handle.name.hub.region.is_kept_by_connection()
+    }
+
     /// How the lock was lost, if it was: in shared memory only with its region or session. In a
     /// child made by `fork` it is lost, for the parent holds it.
     pub fn lost_reason(&self) -> Option<LostReason> {
@@ -79,6 +86,9 @@ impl Guard {
     /// descriptor, nobody else is granted the lock though this process has died. Give it to
     /// children that work under the lock and may survive this process; it is of no other use to
     /// them. Children do not inherit it by themselves. A release is one, whoever has it.
+    ///
+    /// By a server it is a connection, which ends with that server: it hangs up. Where the session
+    /// goes on by the next one, it has another tether soon.
     ///
     /// `None` in other sessions, in a forked child, and where there are too many descriptors.
     pub fn tether(&self) -> Option<OwnedFd> {

@@ -418,7 +418,7 @@ impl Name {
 
     /// A duplicate of the tether of what is held.
     pub(super) fn tether(&self) -> Option<OwnedFd> {
-        self.line().place.as_ref()?.tether.as_ref()?.try_clone().ok()
+        self.line().place.as_ref()?.tether.as_ref()?.duplicate().ok()
     }
 
     #[inline]

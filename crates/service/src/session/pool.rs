@@ -8,12 +8,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::mem::replace;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Origin, Ticket};
+use farlock_fabric::{Addr, Endpoint, EndpointId, Fault, Nanos, Origin, Tether, Ticket};
 use farlock_locks::lock::Lock;
 use farlock_locks::{Options, Seat, slot};
 
@@ -44,14 +43,14 @@ pub(super) struct Place<L: Kind = Protocol> {
     /// How many its record says wait in this session.
     company: Cell<u64>,
     /// Its holders, children of this process, keep what is held from others when this one dies.
-    pub(super) tether: Option<OwnedFd>,
+    pub(super) tether: Option<Tether>,
 }
 
 /// A place by which a range is held.
 pub(super) type RangePlace = Place<RangeProtocol>;
 
 impl<L: Kind> Place<L> {
-    pub(super) fn new(lane: Lane, kind: L, origin: Origin, tether: Option<OwnedFd>) -> Self {
+    pub(super) fn new(lane: Lane, kind: L, origin: Origin, tether: Option<Tether>) -> Self {
         let seat = Seat::new(lane, kind, Options::from(origin));
         seat.endpoint().publish(seat.slot(), inspect::PID, inspect::own_process());
         Self { seat, since: Cell::new(0), company: Cell::new(0), tether }

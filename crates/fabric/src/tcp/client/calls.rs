@@ -1,18 +1,21 @@
 //! Questions to the server that are no verbs: asked and waited for.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::bell::Unparker;
 use super::channel::Channel;
+use super::greeting::{self, declined_or_garbled, greet};
 use super::inbox::Inbox;
 use crate::addr::EndpointId;
-use crate::connection::Peer;
+use crate::connection::{Peer, Tether};
 use crate::endpoint::Nanos;
 use crate::error::{ConnectError, Garbled};
 use crate::home::Home;
 use crate::tcp::clock::boot_time;
-use crate::tcp::wire::{Fields, Framing, call, reply, request};
+use crate::tcp::silence::keep_alive;
+use crate::tcp::wire::{Fields, Framing, MAGIC, VERSION, call, reply, request};
 
 /// How long a server may take to answer a call.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -50,12 +53,55 @@ impl Channel {
         self.read_answer(&answer, reply::ANSWER, |fields| fields.u64())
     }
 
-    /// What a tether of this lane is to say.
-    pub(super) fn tether_secret(&self, lane: u32) -> Result<u128, ConnectError> {
-        let answer = self.ask(|frame| {
+    /// What a tether of this lane is to say. With a time it is asked once, until then at the
+    /// latest; the thread that seeks other connections does not wait for one here.
+    fn tether_secret(&self, lane: u32, until: Option<Nanos>) -> Result<u128, ConnectError> {
+        let question = |frame: &mut Framing<'_>| {
             frame.u8(call::TETHER).u32(lane);
-        })?;
+        };
+        let answer = match until {
+            None => self.ask(question)?,
+            Some(until) => self.ask_until((until, false), question)?,
+        };
         self.read_answer(&answer, reply::ANSWER, |fields| fields.u128())
+    }
+
+    /// Gives a lane its tether.
+    pub(super) fn tie(&self, lane: u32) -> Result<(), ConnectError> {
+        let fd = self.tether_by(self.tether_secret(lane, None)?, greeting::PATIENCE)?;
+        self.ties.all().insert(lane, Tether::new(fd));
+        Ok(())
+    }
+
+    /// Replaces the tethers that ended with the last connection, by the thread that looks after
+    /// this one. `false`: some are to be replaced later.
+    pub(super) fn tie_again(&self) -> bool {
+        let all = self.ties.all().clone();
+        all.into_iter().all(|(lane, tether)| {
+            let until = boot_time().saturating_add(self.patience().as_nanos() as Nanos);
+            let secret = self.tether_secret(lane, Some(until));
+            match secret.and_then(|secret| self.tether_by(secret, self.patience())) {
+                Ok(fd) => tether.replace(fd),
+                // It has what it had.
+                Err(ConnectError::Declined { .. } | ConnectError::Garbled { .. }) => {}
+                Err(_) => return false,
+            }
+            true
+        })
+    }
+
+    /// A connection that keeps a lane's endpoint alive in any process, and can do nothing else.
+    fn tether_by(&self, secret: u128, patience: Duration) -> Result<OwnedFd, ConnectError> {
+        let mut hello = Vec::new();
+        Framing::new(&mut hello, request::TETHER).u64(MAGIC).u16(VERSION).u128(secret).end();
+        let (stream, answer, _) = greet(self.tls.as_ref(), &self.server, &hello, patience)?;
+        if answer.first() != Some(&reply::ANSWER) {
+            return Err(declined_or_garbled(&answer, &self.server));
+        }
+        let server = self.server.clone();
+        let kept = keep_alive(stream.tcp());
+        kept.map_err(|source| ConnectError::Unreachable { server, source })?;
+        Ok(stream.into_fd())
     }
 
     /// Has the server take this client for alive for another lease. The thread that asks for that

@@ -27,6 +27,7 @@ use super::inbox::{Done, Inbox, Wakes};
 use super::outgoing::{Flushed, Outgoing, flush};
 use super::pace::Pace;
 use super::ticket::is_unsignalled;
+use super::ties::Ties;
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::{Envelope, Nanos};
 use crate::error::{ConnectError, Garbled};
@@ -90,6 +91,7 @@ pub(super) struct Channel {
     is_gone: AtomicBool,
     numbers: AtomicU32,
     late: Arc<Late>,
+    pub(super) ties: Ties,
 }
 
 /// What was read and is not complete yet.
@@ -154,6 +156,7 @@ impl Channel {
             is_gone: AtomicBool::new(false),
             numbers: AtomicU32::new(0),
             late: Arc::default(),
+            ties: Ties::default(),
         });
         // What came behind the greeting is not read again.
         let first = (&Unparker::default(), &mut Wakes::default());
@@ -195,6 +198,17 @@ impl Channel {
 
     fn lease(&self) -> Granted {
         *lock(&self.lease)
+    }
+
+    pub(super) fn is_kept_by_connection(&self) -> bool {
+        self.lease().is_by_connection
+    }
+
+    /// How long the thread that looks after the connection may wait for one thing, while others
+    /// are to come in time too.
+    pub(super) fn patience(&self) -> Duration {
+        let patience = self.valid_for().min(self.lease().length / 8).max(MOMENT);
+        Duration::from_nanos(patience).min(PATIENCE)
     }
 
     /// For how long its endpoints live at least.
@@ -654,11 +668,9 @@ impl Channel {
     fn try_to_resume(&self) -> Result<(), bool> {
         let asked_at = boot_time();
         // What is lost on the way is sent again ever more seldom, so it is begun anew.
-        let patience = self.valid_for().min(self.lease().length / 8).max(MOMENT);
-        let patience = Duration::from_nanos(patience).min(PATIENCE);
         let hello = resumption(&self.region, self.lease().secret);
         let (stream, greeting, rest) =
-            match greet(self.tls.as_ref(), &self.server, &hello, patience) {
+            match greet(self.tls.as_ref(), &self.server, &hello, self.patience()) {
                 Ok(greeted) => greeted,
                 Err(ConnectError::Declined { .. }) => return Err(false),
                 Err(_) => return Err(true),
@@ -776,6 +788,26 @@ fn done_of(mut fields: Fields<'_>) -> Result<Done, Garbled> {
     Ok(Done::Long(all.0.to_vec()))
 }
 
+impl Late {
+    /// Sleeps until something is wanted, until a time at the latest. Returns whether another
+    /// connection is to be sought; `None`: the end.
+    fn await_wants(&self, until: Nanos) -> Option<bool> {
+        let mut wants = lock(&self.wants);
+        loop {
+            let left = until.saturating_sub(boot_time());
+            if wants.end {
+                return None;
+            }
+            if wants.flush || wants.resume || left == 0 {
+                wants.flush = false;
+                return Some(wants.resume);
+            }
+            let woken = self.changed.wait_timeout(wants, Duration::from_nanos(left));
+            wants = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
 /// The channel's own thread: sends what would lie too long, asks for leases, seeks another
 /// connection where one broke, and ends with the channel.
 fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
@@ -784,23 +816,15 @@ fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
     const SEEKS_MIN: Duration = Duration::from_millis(5);
     const SEEKS_MAX: Duration = Duration::from_millis(20);
     let (mut pause, mut seeks) = (LATE, SEEKS_MIN);
-    let is_due = |renews_at| boot_time() >= renews_at;
+    // When tethers that ended with the last connection are to be made anew.
+    let mut ties_at = Nanos::MAX;
+    let is_due = |at| boot_time() >= at;
     loop {
-        let mut wants = lock(&late.wants);
-        while !wants.flush && !wants.resume && !wants.end && !is_due(renews_at) {
-            let left = Duration::from_nanos(renews_at.saturating_sub(boot_time()));
-            let woken = late.changed.wait_timeout(wants, left);
-            wants = woken.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        if wants.end {
-            return;
-        }
-        let resumes = wants.resume;
-        wants.flush = false;
-        drop(wants);
+        let Some(resumes) = late.await_wants(renews_at.min(ties_at)) else { return };
         // However much there is to send, a lease is asked for when it is time.
         let renews = !resumes && is_due(renews_at);
-        if !resumes && !renews {
+        let ties = !resumes && !renews && is_due(ties_at);
+        if !resumes && !renews && !ties {
             std::thread::sleep(pause);
         }
         // What is said from here on is asked to be sent again.
@@ -817,6 +841,7 @@ fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
                     lock(&late.wants).resume = channel.is_broken();
                     // By a server that may not live for long: what is overdue is asked at once.
                     renews_at = renews_at.min(channel.lease().renews_at(boot_time()));
+                    ties_at = boot_time();
                 }
                 Err(true) => {
                     std::thread::sleep(seeks);
@@ -826,6 +851,9 @@ fn look_after(channel: &Weak<Channel>, late: &Late, mut renews_at: Nanos) {
             }
         } else if renews {
             renews_at = channel.renew();
+        } else if ties {
+            let again_at = channel.lease().renews_at(boot_time());
+            ties_at = if channel.tie_again() { Nanos::MAX } else { again_at };
         }
         // Where verbs have carried it along they will again.
         pause = if channel.has_unsent() { LATE } else { (pause * 2).min(LATE_MAX) };

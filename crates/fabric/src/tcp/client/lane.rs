@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -11,6 +10,7 @@ use super::channel::Channel;
 use super::inbox::{Arrivals, Done, Inbox};
 use super::ticket;
 use crate::addr::{Addr, EndpointId, Slot};
+use crate::connection::Tether;
 use crate::endpoint::{
     Endpoint, Envelope, LinkDone, MaskedAtomics, Nanos, NotSend, Park, Posted, RECORD_WORDS,
     SyncedClock, Ticket, Wait, WaitState, WideAtomics, Woken,
@@ -78,8 +78,6 @@ pub struct TcpKeeper {
     channel: Arc<Channel>,
     number: u32,
     inbox: Arc<Inbox>,
-    /// Keeps it alive in the processes that have it when this one dies.
-    pub(super) tether: Option<OwnedFd>,
     /// The process that attached: a forked child is another.
     pid: u32,
     _not_send: NotSend,
@@ -89,11 +87,15 @@ impl TcpKeeper {
     pub(super) fn new(channel: &Arc<Channel>, number: u32, inbox: &Arc<Inbox>) -> Self {
         let (channel, inbox) = (Arc::clone(channel), Arc::clone(inbox));
         let pid = std::process::id();
-        Self { channel, number, inbox, tether: None, pid, _not_send: PhantomData }
+        Self { channel, number, inbox, pid, _not_send: PhantomData }
     }
 
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    pub(super) fn tether(&self) -> Option<Tether> {
+        self.channel.ties.of(self.number)
     }
 }
 
@@ -107,6 +109,7 @@ impl Drop for TcpKeeper {
         });
         self.channel.flush();
         self.channel.leave(self.number);
+        self.channel.ties.cut(self.number);
         self.inbox.put(|state| state.is_over = true);
     }
 }

@@ -14,6 +14,7 @@ mod pace;
 mod remote;
 mod riding;
 mod ticket;
+mod ties;
 
 pub use at_once::AtOnce;
 pub(super) use bell::Interrupt;

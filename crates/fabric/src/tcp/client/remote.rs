@@ -1,25 +1,23 @@
 //! A region of a server as a connection.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::bell::Unparker;
 use super::channel::Channel;
-use super::greeting::{PATIENCE, declined_or_garbled, greet, read_greeting};
+use super::greeting::{PATIENCE, greet, read_greeting};
 use super::inbox::Inbox;
 use super::lane::{TcpEndpoint, TcpKeeper, TcpLane, park, watch};
 use crate::addr::Addr;
-use crate::connection::{Connection, Origin, Peer};
+use crate::connection::{Connection, Origin, Peer, Tether};
 use crate::error::ConnectError;
 use crate::home::home_id;
 use crate::shm::serving::Owner;
 use crate::tcp::clock::boot_time;
-use crate::tcp::silence::keep_alive;
 use crate::tcp::tls::ClientTls;
-use crate::tcp::wire::{Framing, MAGIC, VERSION, reply, request, visible};
+use crate::tcp::wire::{Framing, MAGIC, VERSION, request, visible};
 
 /// A region that a server serves. Clones are the same connection; its endpoints share one TCP
 /// connection, and die with it.
@@ -93,6 +91,12 @@ impl Remote {
         Duration::from_nanos(self.0.valid_for())
     }
 
+    /// Whether they live for as long as the connection stands, however long this process says
+    /// nothing.
+    pub fn is_kept_by_connection(&self) -> bool {
+        self.0.is_kept_by_connection()
+    }
+
     /// Sleeps as [`Connection::park_all`] does, also where nothing is pending by these lanes, and
     /// takes in meanwhile what comes for others, whose tasks are woken.
     pub fn watch<'l>(
@@ -104,26 +108,6 @@ impl Remote {
         let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let until = limit.map(|limit| boot_time().saturating_add(nanos(limit)));
         watch(&self.0, lanes, unparker, until);
-    }
-
-    /// A connection that keeps a lane alive in any process, and can do nothing else.
-    fn tie(&self, lane: u32) -> Result<OwnedFd, ConnectError> {
-        let (channel, server) = (&self.0, &self.0.server);
-        let secret = channel.tether_secret(lane)?;
-        let mut hello = Vec::new();
-        Framing::new(&mut hello, request::TETHER).u64(MAGIC).u16(VERSION).u128(secret).end();
-        let (stream, answer, _) = greet(channel.tls.as_ref(), server, &hello, PATIENCE)?;
-        match answer.first() {
-            Some(&reply::ANSWER) => {
-                let kept = keep_alive(stream.tcp());
-                kept.map_err(|source| ConnectError::Unreachable {
-                    server: server.clone(),
-                    source,
-                })?;
-                Ok(stream.into_fd())
-            }
-            _ => Err(declined_or_garbled(&answer, server)),
-        }
     }
 
     /// Tries again where the connection broke meanwhile.
@@ -207,15 +191,15 @@ impl Connection for Remote {
 
     /// The tether is a connection of its own, by which nothing can be done.
     fn lane(&self, is_tethered: bool) -> Result<(TcpLane, TcpKeeper), ConnectError> {
-        let (lane, mut keeper) = self.attach()?;
+        let (lane, keeper) = self.attach()?;
         if is_tethered {
-            keeper.tether = Some(self.tie(keeper.number())?);
+            self.0.tie(keeper.number())?;
         }
         Ok((lane, keeper))
     }
 
-    fn tether(keeper: &TcpKeeper) -> io::Result<Option<OwnedFd>> {
-        keeper.tether.as_ref().map(OwnedFd::try_clone).transpose()
+    fn tether(keeper: &TcpKeeper) -> io::Result<Option<Tether>> {
+        Ok(keeper.tether())
     }
 
     fn own_thread(&self) -> impl Sized + use<> {}

@@ -80,8 +80,8 @@ pub(super) struct Executor {
     pub(super) outs: Vec<Out>,
     pub(super) vacant: Vec<usize>,
     serials: u64,
-    /// A time before which no client's lease ends.
-    pub(super) ends_at: Nanos,
+    /// A time before which no client's lease is due.
+    pub(super) due_at: Nanos,
     /// When clients are accepted again, where the system could not.
     deaf_until: Option<Instant>,
     /// Clients that have not said yet what they want, by the time they have for that.
@@ -137,7 +137,7 @@ impl Executor {
             outs: Vec::new(),
             vacant: Vec::new(),
             serials: 0,
-            ends_at: Nanos::MAX,
+            due_at: Nanos::MAX,
             deaf_until: None,
             unsettled: VecDeque::new(),
             served,
@@ -203,9 +203,9 @@ impl Executor {
         let news = self.has_news.then_some(self.news_from);
         let until = [silent, self.deaf_until, look, news].into_iter().flatten().min();
         let left = until.map(|until| until.saturating_duration_since(now));
-        let ends_in = || Duration::from_nanos(self.ends_at.saturating_sub(boot_time()));
-        let ends_in = (self.ends_at < Nanos::MAX).then(ends_in);
-        let left = [left, ends_in].into_iter().flatten().min();
+        let due_in = || Duration::from_nanos(self.due_at.saturating_sub(boot_time()));
+        let due_in = (self.due_at < Nanos::MAX).then(due_in);
+        let left = [left, due_in].into_iter().flatten().min();
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs() as i64,
             tv_nsec: left.subsec_nanos().into(),

@@ -128,6 +128,7 @@ impl Executor {
         }
         if let Some(is_by_connection) = guest.comes_back.take() {
             guest.lease.is_by_connection = is_by_connection;
+            self.note_lease(guest);
         }
         Ok(())
     }

@@ -86,10 +86,20 @@ impl Guest {
         self.seats.values().for_each(|seat| seat.endpoint.lease_until(until));
     }
 
-    /// When it ends unless it is heard of; `None` where that is not a matter of time.
-    pub(super) fn ends_at(&self) -> Option<Nanos> {
-        let is_timed = self.region.is_some() && !self.lease.is_by_connection;
-        is_timed.then_some(self.lease.until)
+    /// Whether its connection keeps it: it stands.
+    pub(super) fn is_kept(&self) -> bool {
+        self.lease.is_by_connection && !self.is_away()
+    }
+
+    /// When something is due unless it is heard of: one that its connection keeps is to outlast
+    /// this server by half of this time at least, and others end. `None`: nothing ever is.
+    pub(super) fn due_at(&self, lease: Nanos) -> Option<Nanos> {
+        let is_timed = !self.lease.is_by_connection;
+        self.region?;
+        match self.is_kept() {
+            true => Some(self.lease.until.saturating_sub(lease / 2)),
+            false => is_timed.then_some(self.lease.until),
+        }
     }
 }
 

@@ -18,12 +18,16 @@ use crate::tcp::wire::{Framing, reply};
 impl Executor {
     /// When a lease ends that begins now.
     pub(super) fn lease_from_now(&self) -> Nanos {
-        boot_time().saturating_add(self.limits.granted().as_nanos() as Nanos)
+        boot_time().saturating_add(self.lease())
     }
 
-    /// No lease ends before this time, nor before those that were known.
+    fn lease(&self) -> Nanos {
+        self.limits.granted().as_nanos() as Nanos
+    }
+
+    /// No lease is due before this time, nor before those that were known.
     pub(super) fn note_lease(&mut self, guest: &Guest) {
-        self.ends_at = self.ends_at.min(guest.ends_at().unwrap_or(Nanos::MAX));
+        self.due_at = self.due_at.min(guest.due_at(self.lease()).unwrap_or(Nanos::MAX));
     }
 
     /// The client's connection is over. Where that says that it is dead, those of its endpoints
@@ -116,15 +120,22 @@ impl Executor {
         self.vacant.push(number);
     }
 
-    /// Ends the leases of clients that were not heard of.
+    /// Ends the leases of clients that were not heard of. Those of clients that their connections
+    /// keep go on.
     pub(super) fn end_leases(&mut self) {
-        let now = boot_time();
-        if now < self.ends_at {
+        let (now, lease) = (boot_time(), self.lease());
+        if now < self.due_at {
             return;
         }
         for number in 0..self.guests.len() {
-            let is_over = |guest: &mut Guest| guest.ends_at().is_some_and(|until| until <= now);
-            let Some(mut guest) = self.guests[number].take_if(is_over) else { continue };
+            let is_due = |guest: &mut Guest| guest.due_at(lease).is_some_and(|at| at <= now);
+            let Some(mut guest) = self.guests[number].take_if(is_due) else { continue };
+            if guest.is_kept() {
+                // It may be stopped, and is not to be dead as soon as this server is.
+                guest.renew(now.saturating_add(lease));
+                self.guests[number] = Some(guest);
+                continue;
+            }
             // While its connection seems to stand its host is silent, and tethers are silent too.
             if guest.is_away() {
                 self.detach_if(number, &mut guest, |seat| !seat.is_tethered());
@@ -136,8 +147,8 @@ impl Executor {
                 self.guests[number] = Some(guest);
             }
         }
-        let ends = self.guests.iter().flatten().filter_map(Guest::ends_at);
-        self.ends_at = ends.min().unwrap_or(Nanos::MAX);
+        let due = self.guests.iter().flatten().filter_map(|guest| guest.due_at(lease));
+        self.due_at = due.min().unwrap_or(Nanos::MAX);
     }
 
     // Those that come back.
@@ -158,7 +169,7 @@ impl Executor {
             let guest = self.guests[number].as_mut().expect("a guest that is away is there");
             guest.lease.until = guest.lease.until.max(lease.until);
             guest.seats.insert(lease.lane, Seat::new(endpoint, lease.was_tied));
-            self.ends_at = self.ends_at.min(guest.lease.until);
+            self.due_at = self.due_at.min(guest.lease.until);
         }
         Ok(())
     }
@@ -199,7 +210,7 @@ impl Executor {
     pub(super) fn welcome(&mut self, number: usize, region: usize, guest: &Guest) {
         // Newcomers are told to the others first, so that all know the same.
         self.tell_newcomers(region);
-        let length = self.limits.granted().as_nanos() as Nanos;
+        let length = self.lease();
         let served: &mut Served = &mut self.served[region];
         served.welcome(&mut self.outs[number].bytes, &guest.lease, length);
         served.guests.push(number);

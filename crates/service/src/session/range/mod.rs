@@ -455,6 +455,12 @@ impl RangeGuard {
         }
     }
 
+    /// Whether the server keeps the range beyond its lease: as
+    /// [`Guard::outlasts_lease`](super::Guard::outlasts_lease).
+    pub fn outlasts_lease(&self) -> bool {
+        self.table.hub().region.is_kept_by_connection()
+    }
+
     /// How the range was lost, if it was: with its region or session alone. In a child made by
     /// `fork` it is lost, for the parent holds it.
     pub fn lost_reason(&self) -> Option<LostReason> {
@@ -469,7 +475,7 @@ impl RangeGuard {
     /// The tether of what is held: as [`Guard::tether`](super::Guard::tether).
     pub fn tether(&self) -> Option<OwnedFd> {
         match self.by.as_ref().filter(|_| !self.table.hub().is_forked())? {
-            HeldBy::Place(place) => place.tether.as_ref()?.try_clone().ok(),
+            HeldBy::Place(place) => place.tether.as_ref()?.duplicate().ok(),
             HeldBy::Shelf(_) => None,
         }
     }

@@ -155,6 +155,14 @@ pub trait Endpoint: Sized + 'static {
         self.post(verb)
     }
 
+    /// Posts one verb that is of no use if its comparison fails, and that its poster would only
+    /// post again. Where a server executes it, and its lane says so, it is held back for a while
+    /// for others to change what is compared: it is slow then, and nothing else.
+    #[inline(always)]
+    fn post_patiently(&self, verb: Verb<'_>) -> Posted {
+        self.post(verb)
+    }
+
     /// Posts 1 to [`CHAIN_MAX`](crate::verb::CHAIN_MAX) verbs to one memory node with one doorbell.
     /// The chain completes when its last verb has, with its first fault; [`Endpoint::link`] tells
     /// each verb's own end. A fault does not stop the verbs after it.

@@ -4,142 +4,27 @@
 #![allow(clippy::unwrap_used)]
 
 mod frames;
-#[path = "shm_support/mod.rs"]
-mod support;
-#[cfg(feature = "tls")]
-mod tls_support;
+mod tcp_support;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farlock_fabric::shm::{Host, Options, Region, ShmEndpoint};
-use farlock_fabric::tcp::{
-    AtOnce, ClientTls, Closed, Limits, Remote, Server, ServerTls, Stopper, TcpEndpoint,
-};
+use farlock_fabric::shm::{Host, Region};
+use farlock_fabric::tcp::{AtOnce, Closed, Limits, Remote, Server};
 use farlock_fabric::{
     Addr, ConnectError, Connection, Endpoint, Fault, Mailbox, Park, Patience, Posted, Slot, Verb,
     Wait, Woken, block_on,
 };
 use frames::{attach, attach_as, attached, framed, hello, hello_from, own_home, read_frame};
-use support::TestDir;
+use tcp_support::support::TestDir;
+#[cfg(feature = "tls")]
+use tcp_support::tls_support;
+use tcp_support::{Both, limits, serve};
 
 /// Less than the longest sleep, by which a waiter would find out that it was not woken.
 const SOON: Duration = Duration::from_millis(1500);
-
-/// A served region, and the region itself.
-struct Both {
-    region: Region,
-    options: Options,
-    limits: Limits,
-    address: String,
-    stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
-    tls: Option<ClientTls>,
-    _dir: TestDir,
-}
-
-impl Both {
-    fn new(name: &str) -> Self {
-        Self::within(name, Limits::default())
-    }
-
-    fn within(name: &str, limits: Limits) -> Self {
-        Self::with(name, 300, limits, |_| None)
-    }
-
-    fn with_places(name: &str, endpoints: u16) -> Self {
-        Self::with(name, endpoints, Limits::default(), |_| None)
-    }
-
-    #[cfg(feature = "tls")]
-    fn secured(name: &str, limits: Limits) -> Self {
-        Self::with(name, 300, limits, |dir| Some(tls_support::both_sides(dir)))
-    }
-
-    fn with(
-        name: &str,
-        endpoints: u16,
-        limits: Limits,
-        tls: impl FnOnce(&Path) -> Option<(ServerTls, ClientTls)>,
-    ) -> Self {
-        let dir = TestDir::new(name);
-        let options = Options { endpoints, label: "x".repeat(40), ..dir.options() };
-        let region = Region::open(&options).unwrap();
-        let (on_server, tls) = tls(dir.path()).unzip();
-        let (address, stopper, thread) = serve(&options, "127.0.0.1:0", limits, on_server);
-        Self { region, options, limits, address, stopper, thread: Some(thread), tls, _dir: dir }
-    }
-
-    /// The server is stopped, and another one comes when this is done.
-    fn restart(&mut self, meanwhile: impl FnOnce(&Self)) {
-        self.stop();
-        meanwhile(self);
-        let (_, stopper, thread) = serve(&self.options, &self.address, self.limits, None);
-        (self.stopper, self.thread) = (stopper, Some(thread));
-    }
-
-    fn stop(&mut self) {
-        self.stopper.stop();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-            && !std::thread::panicking()
-        {
-            panic!("the server panicked");
-        }
-    }
-
-    fn here(&self) -> ShmEndpoint {
-        self.region.endpoint().unwrap()
-    }
-
-    fn there(&self) -> TcpEndpoint {
-        self.connect(&self.address).and_then(|remote| remote.endpoint()).unwrap()
-    }
-
-    /// By this address, which is the server's or a proxy's.
-    fn connect(&self, address: &str) -> Result<Remote, ConnectError> {
-        match &self.tls {
-            None => Remote::connect(address, "any", "test"),
-            Some(tls) => Remote::connect_secured(tls, address, "any", "test"),
-        }
-    }
-
-    fn word(&self, number: u64) -> Addr {
-        self.region.heap().0.plus(number * 64)
-    }
-}
-
-impl Drop for Both {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn serve(
-    options: &Options,
-    address: &str,
-    limits: Limits,
-    tls: Option<ServerTls>,
-) -> (String, Stopper, JoinHandle<()>) {
-    let options = options.clone();
-    let open = move |_: &str| Host::open(&options);
-    let mut server = Server::bind(address, open, limits).unwrap();
-    if let Some(tls) = tls {
-        server = server.secured(tls);
-    }
-    let (address, stopper) = (server.address().unwrap().to_string(), server.stopper());
-    (address, stopper, std::thread::spawn(move || server.run().unwrap()))
-}
-
-fn limits(lease: Duration, closed: Closed) -> Limits {
-    let mut limits = Limits::default();
-    (limits.lease, limits.closed) = (lease, closed);
-    limits
-}
 
 fn add<E: Park>(e: &E, addr: Addr) -> u64 {
     block_on(e, e.faa64(addr, 1)).unwrap();

@@ -198,6 +198,15 @@ impl Lane {
         }
     }
 
+    /// Does something whose first verb a server may hold back for so long.
+    pub(crate) fn patiently<T>(&self, patience: Duration, act: impl FnOnce() -> T) -> T {
+        let Self::There(lane) = self else { return act() };
+        lane.lane().be_patient(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
+        let done = act();
+        lane.lane().be_patient(0);
+        done
+    }
+
     /// Does something whose verbs are awaited, by a server too: its thread goes on meanwhile.
     pub(crate) async fn deferring<T>(&self, act: impl Future<Output = T>) -> T {
         let mut act = pin!(act);
@@ -340,6 +349,7 @@ impl farlock_fabric::Endpoint for Lane {
         fn slots(&self) -> u8;
         fn post(&self, verb: Verb<'_>) -> Posted;
         fn post_aside(&self, verb: Verb<'_>) -> Posted;
+        fn post_patiently(&self, verb: Verb<'_>) -> Posted;
         fn post_chain(&self, chain: &[Link<'_>]) -> Posted;
         fn poll_posted(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
         fn abandon(&self, ticket: Ticket);

@@ -1,5 +1,7 @@
 //! The locks that names have.
 
+use std::time::Duration;
+
 use farlock_locks::record::citron_rw::Shared;
 use farlock_locks::record::claim::{Claim, ClaimWord};
 use farlock_locks::shelf::Shelf;
@@ -26,8 +28,16 @@ pub(crate) type Protocol = Claim;
 /// The lock that every session and command of a region uses: they must agree on its bound. Where a
 /// verb takes a round trip a free lock is claimed such that its release can do without one.
 pub(crate) fn lock_protocol(is_far: bool) -> Protocol {
-    Protocol { bypass: BYPASS, outside: is_far.into(), ..Protocol::default() }
+    // A look costs a trip there, and takes no processor from the holder.
+    let newcomer_yields = is_far.then_some(0);
+    Protocol { bypass: BYPASS, outside: is_far.into(), newcomer_yields, ..Protocol::default() }
 }
+
+/// For how long a server may hold back the verb by which a thread opens a lock that others hold:
+/// longer than many clients take that hold it briefly, one after the other. A client that is
+/// stopped within this time may be granted the lock, and then keeps it, as any holder that is
+/// stopped.
+pub(crate) const HELD_BACK: Duration = Duration::from_millis(10);
 
 /// The lock of a table of ranges.
 pub(crate) type RangeProtocol = Shared;

@@ -37,6 +37,12 @@ macro_rules! delegated {
                 Hook::post(self, verb)
             }
 
+            /// The same.
+            #[inline(always)]
+            fn post_patiently(&self, verb: Verb<'_>) -> Posted {
+                Hook::post(self, verb)
+            }
+
             $(#[inline(always)]
             $(#[$attribute])*
             fn $name(&self $(, $argument: $kind)*) $(-> $result)? {
@@ -54,6 +60,11 @@ macro_rules! delegated {
             #[inline(always)]
             fn post_aside(&self, verb: Verb<'_>) -> Posted {
                 Hook::post_aside(self, verb)
+            }
+
+            #[inline(always)]
+            fn post_patiently(&self, verb: Verb<'_>) -> Posted {
+                Hook::post_patiently(self, verb)
             }
 
             $(#[inline(always)]

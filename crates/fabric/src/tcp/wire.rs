@@ -14,11 +14,17 @@ use crate::verb::{CHAIN_MAX, Link, MaskedCas, MaskedFaa, Message, Verb, WORDS_MA
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farlock\x01");
 
 /// The version of what this module says. Both sides must speak the same.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// Instead of the count of a chain's links: it is a single verb, of which the client is told only
 /// if it failed.
 pub(super) const UNSIGNALLED: u8 = u8::MAX;
+
+/// The same: it is a single verb, and behind this stands for how long it may be held back.
+pub(super) const PATIENT: u8 = u8::MAX - 1;
+
+/// For how long a server holds a verb back at most, in nanoseconds.
+pub(super) const PATIENCE_MAX: u64 = 50_000_000;
 
 /// How often a client asks for its lease in the time of one.
 pub(super) const RENEWALS: u32 = 8;

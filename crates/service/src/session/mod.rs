@@ -136,7 +136,7 @@ impl Request {
         if self.patience == Patience::None {
             return self.try_blocking();
         }
-        match self.handle.name.acquire(self.mode, Who::Thread) {
+        match self.handle.name.acquire(self.mode, self.patience.of_thread()) {
             Ok(Came::Held(token)) => Ok(self.guard(token)),
             came => self.block(came),
         }
@@ -170,7 +170,7 @@ impl Request {
                 Ok(Some(token)) => return Ok(self.guard(token)),
                 Ok(None) => return Err(self.timed_out()),
                 Err(error) if anew.is_due(&error) => {
-                    came = self.handle.name.acquire(self.mode, Who::Thread);
+                    came = self.handle.name.acquire(self.mode, self.patience.of_thread());
                 }
                 Err(error) => return Err(error),
             }
@@ -434,7 +434,9 @@ impl Acquire {
         };
         let Request { handle, mode, .. } = self.request();
         Poll::Ready(match polled {
-            Poll::Ready(completed) => handle.name.opened(opening.under_way, *mode, completed),
+            Poll::Ready(completed) => {
+                handle.name.opened(opening.under_way, (*mode, Who::Task), completed)
+            }
             Poll::Pending => {
                 handle.name.leave_under_way(opening.under_way);
                 Err(self.request().timed_out())

@@ -141,8 +141,8 @@ impl Name {
             && let Some(found) = line.found
             && let Some(place) = &mut line.place
         {
-            if who == Who::Task && self.hub.is_far {
-                return self.begin_by_kept(line, found.lock(), mode);
+            if self.hub.is_far {
+                return self.open_by_kept(line, found.lock(), (mode, who));
             }
             if let Ok(Opened::Held) = place.seat.open(found.lock(), mode) {
                 let token = token_of(place);
@@ -155,16 +155,16 @@ impl Name {
         self.acquire_slowly(line, mode, who)
     }
 
-    /// Opens the lock for a task, by the kept place.
+    /// Opens the lock of a server by the kept place.
     #[cold]
-    fn begin_by_kept(
+    fn open_by_kept(
         self: &Arc<Self>,
         mut line: BiasedGuard<'_, Line>,
         lock: Addr,
-        mode: Mode,
+        (mode, who): (Mode, Who),
     ) -> Result<Came, AcquireError> {
         let place = line.place.take().expect("it is kept");
-        self.begin_opening(line, place, lock, mode)
+        self.open_far(line, place, lock, (mode, who))
     }
 
     /// What becomes of the kept place's opening verb that did not acquire the lock.
@@ -212,9 +212,9 @@ impl Name {
             self.hub.start(Job::new(self, None));
             return Ok(Came::Waits(waiter));
         };
-        if who == Who::Task && self.hub.is_far {
+        if self.hub.is_far {
             return match self.find(&mut line, &place) {
-                Ok(lock) => self.begin_opening(line, place, lock, mode),
+                Ok(lock) => self.open_far(line, place, lock, (mode, who)),
                 Err(error) => {
                     self.recycle(&mut line, place);
                     Err(error)
@@ -310,7 +310,7 @@ impl Name {
     ) -> Came {
         place.date();
         match who {
-            Who::Thread => {
+            Who::Thread | Who::HastyThread => {
                 let unparker = Region::unparker(place.seat.endpoint());
                 line.asking = Asking::Thread(unparker);
                 Came::Asks(place)
@@ -764,7 +764,7 @@ impl Name {
     ) {
         place.date();
         match waiter.who {
-            Who::Thread => {
+            Who::Thread | Who::HastyThread => {
                 let unparker = Region::unparker(place.seat.endpoint());
                 line.asking = Asking::Thread(unparker);
                 after.wakes.push(waiter.settle(Outcome::Ask(place)));

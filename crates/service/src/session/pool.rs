@@ -104,6 +104,11 @@ impl UnderWay {
         Self { place, ticket, has_yielded: false }
     }
 
+    /// Blocks the thread until it has completed.
+    pub(super) fn block(&self) -> Result<(), Fault> {
+        self.place.seat.endpoint().complete(self.ticket)
+    }
+
     /// Whether it has completed.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         if !replace(&mut self.has_yielded, true) {

@@ -16,13 +16,13 @@ use farlock_locks::shelf::Entry as ShelfEntry;
 use farlock_locks::{Extent, Lock, OnShelf, Token};
 
 use super::pool::{Place, Pool, RangePlace};
-use super::waiter::{Fate, Report, Timed, Waiter};
+use super::waiter::{Fate, Report, Timed, Waiter, Who};
 use crate::RegionOptions;
 use crate::connection::{Lane, Region, Unparker};
 use crate::directory::{Directory, Located};
 use crate::error::{AcquireError, LostReason, ReleaseError, SessionError};
 use crate::kv::hub::Hub as StoreHub;
-use crate::protocol::RangeProtocol;
+use crate::protocol::{HELD_BACK, RangeProtocol};
 
 /// Keeps a session. Dropped by the last of its handles.
 pub(crate) struct Root {
@@ -197,6 +197,15 @@ impl Patience {
         match self {
             Self::For(limit) => Instant::now().checked_add(limit),
             Self::Endless | Self::None => None,
+        }
+    }
+
+    /// The thread that waits so.
+    #[inline]
+    pub(super) fn of_thread(self) -> Who {
+        match self {
+            Self::For(limit) if limit < HELD_BACK => Who::HastyThread,
+            _ => Who::Thread,
         }
     }
 }

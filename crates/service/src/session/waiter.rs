@@ -21,6 +21,8 @@ use crate::AcquireError;
 pub(super) enum Who {
     /// A thread, which may wait in line itself.
     Thread,
+    /// The same, which gives up so soon that a server holds nothing back for it.
+    HastyThread,
     /// A task, for which the session's thread waits in line.
     Task,
 }

@@ -81,6 +81,11 @@ fn resumption(secret: u128, name: &[u8]) -> Vec<u8> {
     framed(&body(RESUME, &[MAGIC, &VERSION, &text(name), &home(), &secret.to_le_bytes()]))
 }
 
+/// A verb that may be held back: its patience, and what it is.
+fn patient(fields: &[u8]) -> Vec<u8> {
+    body(VERBS, &[LANE, &[9, 0, 0, 0], &[254], fields])
+}
+
 /// An addition of which only a failure is told, and more.
 fn unsignalled(addr: u64, more: &[u8]) -> Vec<u8> {
     let add = [&[FAA64][..], &addr.to_le_bytes(), &[1; 8]].concat();
@@ -339,6 +344,16 @@ pub(crate) const ROWS: &[Row] = &[
         |region| {
             let link = [&[READ][..], &region.heap.to_le_bytes(), &[1, 0]].concat();
             framed(&body(VERBS, &[LANE, LANE, &[33], &link.repeat(33)]))
+        },
+        HangsUp,
+    ),
+    ("a patience of half a number", Seated, |_| framed(&patient(&[0; 4])), HangsUp),
+    (
+        "two verbs that are patient",
+        Seated,
+        |region| {
+            let link = [&[READ][..], &region.heap.to_le_bytes(), &[1, 0]].concat();
+            framed(&patient(&[&[1; 8][..], &link.repeat(2)].concat()))
         },
         HangsUp,
     ),

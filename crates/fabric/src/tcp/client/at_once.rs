@@ -71,6 +71,10 @@ impl Hook for AtOnce {
         posted
     }
 
+    fn post_patiently(&self, verb: Verb<'_>) -> Posted {
+        self.unless_deferred(crate::Endpoint::post_patiently(&self.lane, verb))
+    }
+
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {
         self.unless_deferred(crate::Endpoint::post_chain(&self.lane, chain))
     }

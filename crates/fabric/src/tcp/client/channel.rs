@@ -26,7 +26,7 @@ use super::greeting::{PATIENCE, greet, read_greeting};
 use super::inbox::{Done, Inbox, Wakes};
 use super::outgoing::{Flushed, Outgoing, flush};
 use super::pace::Pace;
-use super::ticket::is_unsignalled;
+use super::ticket::{is_paced, is_unsignalled};
 use super::ties::Ties;
 use crate::addr::{EndpointId, Slot};
 use crate::endpoint::{Envelope, Nanos};
@@ -267,13 +267,15 @@ impl Channel {
 
     /// The same of verbs, which what rides has waited for if they are signalled: they are sent
     /// soon.
-    pub(super) fn say_verbs(&self, is_signalled: bool, fill: impl FnOnce(&mut Framing<'_>)) {
+    pub(super) fn say_verbs(&self, ticket: u32, fill: impl FnOnce(&mut Framing<'_>)) {
         let mut outgoing = lock(&self.outgoing);
-        if is_signalled {
-            outgoing.riding.follows(boot_time);
-            outgoing.pace.says();
-        } else {
+        if is_unsignalled(ticket) {
             outgoing.riding.begins(boot_time());
+        } else {
+            outgoing.riding.follows(boot_time);
+        }
+        if is_paced(ticket) {
+            outgoing.pace.says();
         }
         let mut frame = Framing::new(&mut outgoing.bytes, request::VERBS);
         fill(&mut frame);
@@ -548,7 +550,7 @@ impl Channel {
             reply::DONE => {
                 let ticket = fields.u32()?;
                 let done = done_of(fields)?;
-                wakes.answers += u32::from(!is_unsignalled(ticket));
+                wakes.answers += u32::from(is_paced(ticket));
                 inbox.bring(own, wakes, |state| state.complete(ticket, done));
             }
             reply::WOKEN => {

@@ -20,7 +20,7 @@ use crate::hook::Hook;
 use crate::results::Results;
 use crate::tcp::clock::boot_time;
 use crate::tcp::wire::{
-    Ended, Fields, UNSIGNALLED, put_ids, put_link, put_watch, request, take_end,
+    Ended, Fields, PATIENT, UNSIGNALLED, put_ids, put_link, put_watch, request, take_end,
 };
 use crate::verb::{CHAIN_MAX, Link, Verb, WORDS_MAX};
 
@@ -59,6 +59,8 @@ pub struct TcpLane {
     has_published: Cell<bool>,
     /// Whether a completion was looked for in vain since anything was sent.
     has_looked: Cell<bool>,
+    /// For how long a verb that is posted patiently may be held back.
+    patience: Cell<Nanos>,
 }
 
 /// A wait that is pending.
@@ -154,6 +156,7 @@ impl TcpLane {
             untold: Cell::new(0),
             has_published: Cell::new(false),
             has_looked: Cell::new(false),
+            patience: Cell::new(0),
         }
     }
 
@@ -171,10 +174,19 @@ impl TcpLane {
             return Posted::Done(Err(fault));
         }
         let asked_for = if is_chain { links.len() as u8 } else { 0 };
-        let ticket = self.say(links, asked_for.into(), asked_for);
+        self.post_as(links, asked_for.into(), asked_for)
+    }
+
+    fn post_as(&self, links: &[Link<'_>], remainder: u32, asked_for: u8) -> Posted {
+        let ticket = self.say(links, remainder, asked_for);
         self.under_way.set(self.under_way.get() + 1);
         self.has_looked.set(false);
         Posted::Pending(Ticket(ticket.into()))
+    }
+
+    /// For how long a verb that is posted patiently may be held back from now on, in nanoseconds.
+    pub fn be_patient(&self, nanos: Nanos) {
+        self.patience.set(nanos);
     }
 
     /// Why no verb can be posted any more.
@@ -192,8 +204,11 @@ impl TcpLane {
     fn say(&self, links: &[Link<'_>], remainder: u32, asked_for: u8) -> u32 {
         let ticket = self.next_ticket.get() | remainder;
         self.next_ticket.set(self.next_ticket.get().wrapping_add(ticket::STEP));
-        self.channel.say_verbs(asked_for != UNSIGNALLED, |frame| {
+        self.channel.say_verbs(ticket, |frame| {
             frame.u32(self.number).u32(ticket).u8(asked_for);
+            if asked_for == PATIENT {
+                frame.u64(self.patience.get());
+            }
             links.iter().for_each(|link| put_link(frame, link));
             self.inbox.state().log.post(ticket, frame);
         });
@@ -254,7 +269,7 @@ impl TcpLane {
 
     /// What a completion brought is the lane's now.
     fn settle(&self, ticket: u32, done: Done) -> Result<(), Fault> {
-        let asked_for = (ticket % ticket::STEP) as u8;
+        let asked_for = ticket::links(ticket) as u8;
         match done {
             Done::Old(status, old) if asked_for == 0 => {
                 self.results.set_old(old);
@@ -435,6 +450,15 @@ impl Endpoint for TcpLane {
             return Posted::Done(Err(Fault::OutOfBounds));
         }
         self.post_all(&[verb.into()], false)
+    }
+
+    fn post_patiently(&self, verb: Verb<'_>) -> Posted {
+        match (self.patience.get(), self.refusal(), verb) {
+            (1.., None, Verb::MaskedCas128 { .. }) => {
+                self.post_as(&[verb.into()], ticket::PATIENT, PATIENT)
+            }
+            _ => self.post(verb),
+        }
     }
 
     fn post_chain(&self, chain: &[Link<'_>]) -> Posted {

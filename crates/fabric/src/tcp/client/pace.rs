@@ -3,9 +3,10 @@
 //! A send and the wake-ups behind it cost more than a trip on the server's own host takes. So while
 //! verbs are on their way there, the next few that tasks post lie, and travel together: once these
 //! are answered, or as soon as they are not so few any more. (After J. Nagle, RFC 896, 1984. No
-//! timer is needed, for a server answers every verb at once.) More do not lie: then neither side
-//! would have anything to do while the other works. Of another host's server that holds while trips
-//! are short; where they are longer nothing lies, for a verb that does takes two of them.
+//! timer is needed, for a server answers these verbs at once: those that it may hold back do not
+//! count.) More do not lie: then neither side would have anything to do while the other works. Of
+//! another host's server that holds while trips are short; where they are longer nothing lies, for
+//! a verb that does takes two of them.
 
 use crate::endpoint::Nanos;
 

@@ -14,6 +14,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
 use super::guest::{Guest, Out, Tenure, Tethered, read_some};
+use super::held_back::HeldBack;
 use super::limits::{Closed, Limits, Opener};
 use super::parker::Parkers;
 use super::served::Served;
@@ -88,6 +89,7 @@ pub(super) struct Executor {
     unsettled: VecDeque<(Instant, usize, u64)>,
     pub(super) served: Vec<Served>,
     pub(super) waits: Waits,
+    pub(super) held_back: HeldBack,
     /// Whether a word that is slept on was rung, and not all waits were looked at since.
     has_fired: bool,
     /// When all waits may be looked at again.
@@ -142,6 +144,7 @@ impl Executor {
             unsettled: VecDeque::new(),
             served,
             waits: Waits::default(),
+            held_back: HeldBack::default(),
             has_fired: false,
             looks_from: Instant::now(),
             parkers: Parkers::default(),
@@ -175,6 +178,7 @@ impl Executor {
         self.events = events;
         self.go_on();
         self.listen_again()?;
+        self.end_patience();
         self.look_at_waits();
         self.look_for_regions();
         self.hang_up_on_the_silent();
@@ -203,8 +207,9 @@ impl Executor {
         let news = self.has_news.then_some(self.news_from);
         let until = [silent, self.deaf_until, look, news].into_iter().flatten().min();
         let left = until.map(|until| until.saturating_duration_since(now));
-        let due_in = || Duration::from_nanos(self.due_at.saturating_sub(boot_time()));
-        let due_in = (self.due_at < Nanos::MAX).then(due_in);
+        let due_at = self.due_at.min(self.held_back.until);
+        let due_in = || Duration::from_nanos(due_at.saturating_sub(boot_time()));
+        let due_in = (due_at < Nanos::MAX).then(due_in);
         let left = [left, due_in].into_iter().flatten().min();
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs() as i64,
@@ -496,6 +501,7 @@ impl Executor {
             let mut news = std::mem::take(&mut self.news);
             self.served[region].newcomers(&mut news);
             self.tell_all(region, news);
+            self.held_back.hurry(region);
         }
     }
 
@@ -503,6 +509,7 @@ impl Executor {
         let mut news = std::mem::take(&mut self.news);
         self.served[region].death(id, &mut news);
         self.tell_all(region, news);
+        self.held_back.hurry(region);
     }
 
     /// Lies before what a guest is answered next, so it is sent then at the latest.
@@ -644,7 +651,8 @@ impl Executor {
         let Some(seat) = guest.seats.remove(&lane) else { return };
         let id = seat.endpoint.id();
         self.is_stale |= self.waits.end_all((number, lane), &seat.waits);
-        self.served[region].seated[usize::from(id.index)] = None;
+        self.held_back.forget(|held| held == (number, lane));
+        self.served[region].seat(id, None);
         seat.endpoint.end();
         self.tell_death(region, id);
         self.waits.heed_all();

@@ -8,8 +8,8 @@ use crate::home::home_id;
 use crate::shm::serving::{Before, Lease, LeasedEndpoint, Owner};
 use crate::tcp::client::{put_peer, take_home};
 use crate::tcp::wire::{
-    self, Fields, Framing, MAGIC, UNSIGNALLED, VERSION, call, put_end, reply, request, status_code,
-    status_of, take_link, take_watch,
+    self, Fields, Framing, MAGIC, PATIENT, UNSIGNALLED, VERSION, call, put_end, reply, request,
+    status_code, status_of, take_link, take_watch,
 };
 use crate::verb::{CHAIN_MAX, Verb, WORDS_MAX};
 
@@ -17,6 +17,17 @@ use super::executor::{Executor, HangUp};
 use super::guest::{Guest, Seat, Tethered, Waiting};
 use super::limits::Closed;
 use super::served::Served;
+
+/// Verbs of a lane that were understood.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) lane: u32,
+    pub(super) ticket: u32,
+    /// The links of a chain; 0 if it is a single verb.
+    pub(super) count: u8,
+    pub(super) is_signalled: bool,
+    pub(super) only_reads: bool,
+}
 
 impl Executor {
     pub(super) fn handle(
@@ -38,6 +49,10 @@ impl Executor {
         }
         let region = guest.region.ok_or(HangUp::Garbled)?;
         let lane = fields.u32()?;
+        if self.held_back.has((number, lane)) {
+            // What a lane posted before takes effect before.
+            self.end_patience_of(number, guest, lane);
+        }
         match kind {
             request::ATTACH => self.attach(number, guest, region, lane, fields),
             request::DETACH => {
@@ -194,7 +209,7 @@ impl Executor {
             Ok(endpoint) => {
                 endpoint.show_as(&owner);
                 let id = endpoint.id();
-                self.served[region].seated[usize::from(id.index)] = Some((number, lane));
+                self.served[region].seat(id, Some((number, lane)));
                 guest.seats.insert(lane, Seat::new(endpoint, false));
                 self.tell_newcomers(region);
                 let out = &mut self.outs[number].bytes;
@@ -235,8 +250,31 @@ impl Executor {
         mut fields: Fields<'_>,
     ) -> Result<(), HangUp> {
         let (ticket, asked_for) = (fields.u32()?, fields.u8()?);
-        let (is_signalled, count) = (asked_for != UNSIGNALLED, asked_for % UNSIGNALLED);
+        let patience = if asked_for == PATIENT { Some(fields.u64()?) } else { None };
+        let count = if asked_for < PATIENT { asked_for } else { 0 };
+        let is_signalled = asked_for != UNSIGNALLED;
         let only_reads = self.check_links(fields, count)?;
+        if let (Some(patience), Some(seat)) = (patience, guest.seats.get(&lane))
+            && self.holds_back((number, lane), seat, (ticket, patience), region, fields)?
+        {
+            return Ok(());
+        }
+        let asked = Asked { lane, ticket, count, is_signalled, only_reads };
+        self.execute_links(number, guest, region, asked, fields)?;
+        self.go_on_with_held_back(number, guest);
+        Ok(())
+    }
+
+    /// The same of what was understood.
+    pub(super) fn execute_links(
+        &mut self,
+        number: usize,
+        guest: &mut Guest,
+        region: usize,
+        asked: Asked,
+        mut fields: Fields<'_>,
+    ) -> Result<(), HangUp> {
+        let Asked { lane, ticket, count, is_signalled, only_reads } = asked;
         // A lane that has gone hears nothing.
         let Some(seat) = guest.seats.get(&lane) else { return Ok(()) };
         let endpoint = &seat.endpoint;
@@ -306,6 +344,7 @@ impl Executor {
         };
         put_end(answer, verb, ended, endpoint.old(), &words[..read]);
         self.waits.heed(verb);
+        self.held_back.heed(verb);
         if let Verb::Send { to, .. } = *verb {
             self.sent.push(to);
         }

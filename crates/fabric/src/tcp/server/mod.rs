@@ -3,8 +3,10 @@
 mod executor;
 mod frames;
 mod guest;
+mod held_back;
 mod limits;
 mod parker;
+mod patience;
 mod served;
 mod tenure;
 mod waits;

@@ -30,6 +30,8 @@ pub(super) struct Served {
     seen: u64,
     /// By index, the incarnation that lives there as far as was told; or 0.
     told: Vec<u16>,
+    /// Whether none acts there but lanes that have a seat; else that is looked for again.
+    is_alone: bool,
     looked_at: Instant,
     _serving: Serving,
     pub(super) is_gone: bool,
@@ -49,6 +51,7 @@ impl Served {
             seated: vec![None; places + 1],
             seen: 0,
             told: vec![0; places + 1],
+            is_alone: false,
             looked_at: Instant::now(),
             _serving: serving,
             is_gone: false,
@@ -81,8 +84,27 @@ impl Served {
         self.region.arrivals() != self.seen
     }
 
+    /// Whether others act in the region than those that are served now: processes of this host, or
+    /// clients that are away.
+    pub(super) fn has_locals(&mut self) -> bool {
+        let is_local = |index: u16| {
+            let incarnation = self.told[usize::from(index)];
+            let is_known = incarnation != 0 && self.seated[usize::from(index)].is_none();
+            is_known && self.region.is_alive(EndpointId { index, incarnation })
+        };
+        self.is_alone = self.is_alone || !(1..=self.host.places()).any(is_local);
+        !self.is_alone
+    }
+
+    /// An endpoint is that of this lane, or of none that is here.
+    pub(super) fn seat(&mut self, id: EndpointId, lane: Option<(usize, u32)>) {
+        self.seated[usize::from(id.index)] = lane;
+        self.is_alone = false;
+    }
+
     /// What is to be told of newcomers: frames.
     pub(super) fn newcomers(&mut self, news: &mut Vec<u8>) {
+        self.is_alone = false;
         while self.has_newcomers() {
             self.seen = self.region.arrivals();
             for id in self.region.occupants() {

@@ -64,10 +64,10 @@ impl Executor {
             self.waits.end_all((number, *lane), &seat.waits);
             seat.end_waits();
             if let Some(region) = guest.region {
-                let index = usize::from(seat.endpoint.id().index);
-                self.served[region].seated[index] = None;
+                self.served[region].seat(seat.endpoint.id(), None);
             }
         }
+        self.held_back.forget(|(held, _)| held == number);
         if let Some(region) = guest.region {
             self.served[region].guests.retain(|known| *known != number);
         }
@@ -197,8 +197,7 @@ impl Executor {
         guest.unnamed = guest.seats.keys().copied().collect();
         let region = guest.region.expect("a guest that was away has a region");
         for (lane, seat) in &guest.seats {
-            let index = usize::from(seat.endpoint.id().index);
-            self.served[region].seated[index] = Some((away, *lane));
+            self.served[region].seat(seat.endpoint.id(), Some((away, *lane)));
         }
         self.welcome(away, region, &guest);
         guest.comes_back = Some(std::mem::take(&mut guest.lease.is_by_connection));

@@ -8,6 +8,19 @@ use super::guest::Waiting;
 use crate::addr::Addr;
 use crate::verb::Verb;
 
+/// The first word that a verb may change, and how many there are.
+pub(super) fn changed_words(verb: &Verb<'_>) -> Option<(Addr, usize)> {
+    match *verb {
+        Verb::Read { .. } | Verb::Send { .. } => None,
+        Verb::Write { addr, data } => Some((addr, data.len())),
+        Verb::Cas64 { addr, .. }
+        | Verb::Faa64 { addr, .. }
+        | Verb::MaskedCas64 { addr, .. }
+        | Verb::MaskedFaa64 { addr, .. } => Some((addr, 1)),
+        Verb::MaskedCas128 { addr, .. } | Verb::MaskedFaa128 { addr, .. } => Some((addr, 2)),
+    }
+}
+
 /// A lane: its guest's number and its own.
 pub(super) type LaneOf = (usize, u32);
 
@@ -57,17 +70,9 @@ impl Waits {
 
     /// A verb was executed that may have changed words.
     pub(super) fn heed(&mut self, verb: &Verb<'_>) {
-        match *verb {
-            // What is sent is forwarded, and its receiver is due then.
-            Verb::Read { .. } | Verb::Send { .. } => {}
-            Verb::Write { addr, data } => self.heed_words(addr, data.len()),
-            Verb::Cas64 { addr, .. }
-            | Verb::Faa64 { addr, .. }
-            | Verb::MaskedCas64 { addr, .. }
-            | Verb::MaskedFaa64 { addr, .. } => self.heed_words(addr, 1),
-            Verb::MaskedCas128 { addr, .. } | Verb::MaskedFaa128 { addr, .. } => {
-                self.heed_words(addr, 2);
-            }
+        // What is sent is forwarded, and its receiver is due then.
+        if let Some((addr, count)) = changed_words(verb) {
+            self.heed_words(addr, count);
         }
     }
 

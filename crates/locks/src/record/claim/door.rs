@@ -122,6 +122,13 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
         step != 0 && self.me.endpoint.index.is_multiple_of(step)
     }
 
+    /// Whether its first attempt is a verb that a server may hold back until the lock is free. That
+    /// passes no line: those that stand in it are few then, and their turn is soon.
+    #[inline(always)]
+    fn is_held_back(self, mode: Mode) -> bool {
+        mode == Mode::Exclusive && self.is_outside()
+    }
+
     /// The verb that claims a lock that nobody holds or awaits.
     #[inline(always)]
     pub(super) fn enter(self, mode: Mode, seen: ClaimWord) -> MaskedCas<u128> {
@@ -146,8 +153,8 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
     #[inline(always)]
     fn expects(self, mode: Mode) -> (ClaimWord, bool) {
         let seen = ClaimWord(self.hint().unwrap_or(0));
-        let passes =
-            seen.tail() != 0 && seen.0 & HELD_MASK == 0 && !self.rules.is_closed_at(seen.count());
+        let may_pass = seen.0 & HELD_MASK == 0 && !self.rules.is_closed_at(seen.count());
+        let passes = seen.tail() != 0 && may_pass && !self.is_held_back(mode);
         let can_be = passes || seen.tail() == 0 && seen.is_free_for(mode);
         (if can_be { seen } else { ClaimWord(0) }, passes)
     }
@@ -178,9 +185,9 @@ impl<E: WideAtomics> Protocol<'_, E, Claim> {
                 let op = pass(&self, mode, seen);
                 self.endpoint.post(Verb::MaskedCas128 { addr, op, hint })
             }
-            (seen, false) if self.is_outside() => {
-                let op = self.enter(mode, seen);
-                self.endpoint.post(Verb::MaskedCas128 { addr, op, hint })
+            (_, false) if self.is_held_back(mode) => {
+                let op = enter_outside(&self);
+                self.endpoint.post_patiently(Verb::MaskedCas128 { addr, op, hint })
             }
             (seen, false) => {
                 let op = enter_free(&self, mode, seen);

@@ -11,6 +11,7 @@ use farlock_locks::{Begun, Mode, Opened};
 
 use super::Came;
 use crate::error::{AcquireError, LostReason, ReleaseError};
+use crate::protocol::HELD_BACK;
 use crate::session::pool::{Place, UnderWay};
 use crate::session::state::{Asking, Hold, Job, Line, Name};
 use crate::session::waiter::Who;
@@ -18,23 +19,32 @@ use crate::session::waiter::Who;
 // Opening.
 
 impl Name {
-    /// Opens the lock for a task by a place that is aimed at it.
-    pub(super) fn begin_opening(
+    /// Opens a lock of a server by a place that is aimed at it. A thread waits for the verb, and
+    /// keeps no other from the name meanwhile.
+    pub(super) fn open_far(
         self: &Arc<Self>,
         mut line: BiasedGuard<'_, Line>,
         place: Box<Place>,
         lock: Addr,
-        mode: Mode,
+        (mode, who): (Mode, Who),
     ) -> Result<Came, AcquireError> {
         place.undate();
-        let begun = place.seat.endpoint().defer(|| place.seat.begin_open(lock, mode));
+        let endpoint = place.seat.endpoint();
+        let begin = || endpoint.defer(|| place.seat.begin_open(lock, mode));
+        let begun = if who == Who::Thread { endpoint.patiently(HELD_BACK, begin) } else { begin() };
         match begun {
             Ok(Begun::Posted(ticket)) => {
                 line.asking = Asking::Task;
-                Ok(Came::IsUnderWay(Box::new(UnderWay::new(place, ticket))))
+                let under_way = UnderWay::new(place, ticket);
+                if who == Who::Task {
+                    return Ok(Came::IsUnderWay(Box::new(under_way)));
+                }
+                drop(line);
+                let completed = under_way.block();
+                self.opened(under_way, (mode, who), completed)
             }
             Ok(Begun::Done(Opened::Held)) => Ok(Came::Held(self.install(&mut line, place, mode))),
-            Ok(Begun::Done(Opened::InLine)) => Ok(self.ask(line, place, mode, Who::Task)),
+            Ok(Begun::Done(Opened::InLine)) => Ok(self.ask(line, place, mode, who)),
             Err(fault) => {
                 self.recycle(&mut line, place);
                 Err(self.lost(self.hub.reason(fault)))
@@ -46,13 +56,13 @@ impl Name {
     pub(in crate::session) fn opened(
         self: &Arc<Self>,
         under_way: UnderWay,
-        mode: Mode,
+        (mode, who): (Mode, Who),
         completed: Result<(), Fault>,
     ) -> Result<Came, AcquireError> {
         let place = under_way.place;
         match place.seat.end_open(completed) {
             Ok(Opened::Held) => Ok(Came::Held(self.granted(place, mode))),
-            Ok(Opened::InLine) => Ok(self.ask(self.line(), place, mode, Who::Task)),
+            Ok(Opened::InLine) => Ok(self.ask(self.line(), place, mode, who)),
             Err(fault) => {
                 self.ask_no_more(place);
                 Err(self.lost(self.hub.reason(fault)))

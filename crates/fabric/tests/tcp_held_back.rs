@@ -1,0 +1,175 @@
+//! Verbs that a server holds back for others to change what they compare.
+#![cfg(all(feature = "tcp", target_os = "linux"))]
+#![allow(clippy::unwrap_used)]
+
+mod tcp_support;
+
+use std::time::{Duration, Instant};
+
+use farlock_fabric::tcp::{Closed, TcpKeeper, TcpLane};
+use farlock_fabric::verb::MaskedCas;
+use farlock_fabric::{Addr, Connection, Endpoint, Posted, Slot, Ticket, Verb, block_on};
+use tcp_support::{Both, limits};
+
+/// A client by a connection of its own: a lane, and another one, by which it is seen how far the
+/// server has come with what the connection has brought.
+struct Client(TcpLane, TcpLane, #[allow(dead_code, reason = "they keep the lanes")] [TcpKeeper; 2]);
+
+impl std::ops::Deref for Client {
+    type Target = TcpLane;
+
+    fn deref(&self) -> &TcpLane {
+        &self.0
+    }
+}
+
+fn client(both: &Both) -> Client {
+    let remote = both.connect(&both.address).unwrap();
+    let [(lane, keeper), (other, other_keeper)] = [(); 2].map(|()| remote.lane(false).unwrap());
+    Client(lane, other, [keeper, other_keeper])
+}
+
+const LONG: Duration = Duration::from_millis(40);
+
+/// Takes a free word for this one.
+fn taking(addr: Addr, by: u64) -> Verb<'static> {
+    let op =
+        MaskedCas { compare: 0, compare_mask: u128::MAX, swap: by.into(), swap_mask: u128::MAX };
+    Verb::MaskedCas128 { addr, op, hint: None }
+}
+
+fn take(e: &Client, addr: Addr, by: u64) -> Ticket {
+    e.be_patient(LONG.as_nanos() as u64);
+    let Posted::Pending(ticket) = e.post_patiently(taking(addr, by)) else {
+        panic!("it takes a round trip")
+    };
+    block_on(&e.1, e.1.read64(addr)).unwrap();
+    ticket
+}
+
+fn hold(e: &Client, addr: Addr) {
+    block_on(&e.0, e.completion(e.post(taking(addr, 9)))).unwrap();
+    assert_eq!(e.old(), 0);
+}
+
+fn leave(e: &Client, addr: Addr) {
+    block_on(&e.0, e.verb(Verb::Write { addr, data: &[0, 0] })).unwrap();
+}
+
+/// What the word was, and after how long it was known.
+fn found(e: &Client, ticket: Ticket) -> (u64, Duration) {
+    let begun = Instant::now();
+    block_on(&e.0, e.completion(Posted::Pending(ticket))).unwrap();
+    (e.old() as u64, begun.elapsed())
+}
+
+#[test]
+fn a_word_is_handed_from_one_to_the_next_in_the_order_in_which_they_came() {
+    let both = Both::new("held-order");
+    let (word, holder) = (both.word(3), client(&both));
+    let waiters: Vec<_> = (0..5).map(|_| client(&both)).collect();
+    hold(&holder, word);
+    let tickets: Vec<Ticket> =
+        waiters.iter().zip(1..).map(|(waiter, number)| take(waiter, word, number)).collect();
+    let mut last = &holder;
+    for (at, ticket) in tickets.into_iter().enumerate() {
+        leave(last, word);
+        let (old, took) = found(&waiters[at], ticket);
+        assert!(old == 0 && took < LONG / 2, "{at}: {old} after {took:?}");
+        block_on(&holder.0, holder.read64(word)).unwrap();
+        assert_eq!(holder.old() as usize, at + 1);
+        last = &waiters[at];
+    }
+}
+
+#[test]
+fn a_verb_that_was_held_back_for_its_time_fails() {
+    let both = Both::new("held-time");
+    let (word, holder, waiter) = (both.word(3), client(&both), client(&both));
+    let begun = Instant::now();
+    let ticket = take(&waiter, word, 1);
+    assert_eq!(found(&waiter, ticket).0, 0);
+    assert!(begun.elapsed() < LONG / 2, "a free one is had at once");
+    let begun = Instant::now();
+    let ticket = take(&holder, word, 2);
+    assert_eq!(found(&holder, ticket).0, 1);
+    assert!(begun.elapsed() >= LONG, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_a_lane_says_later_takes_effect_later() {
+    let both = Both::new("held-later");
+    let (word, holder, waiter) = (both.word(3), client(&both), client(&both));
+    hold(&holder, word);
+    let begun = Instant::now();
+    let ticket = take(&waiter, word, 1);
+    block_on(&waiter.0, waiter.read64(word)).unwrap();
+    assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+    assert_eq!(found(&waiter, ticket).0, 9);
+    leave(&holder, word);
+    block_on(&holder.0, holder.read64(word)).unwrap();
+    assert_eq!(holder.old(), 0, "it has failed, and is not done later");
+    // A word that it publishes too.
+    leave(&holder, word);
+    hold(&holder, word);
+    let ticket = take(&waiter, word, 1);
+    waiter.publish(Slot(0), 2, 7);
+    waiter.show();
+    let (old, took) = found(&waiter, ticket);
+    assert!(old == 9 && took < LONG / 2, "{old} after {took:?}");
+}
+
+#[test]
+fn nothing_is_done_for_a_client_that_is_gone() {
+    let both = Both::within("held-gone", limits(Duration::from_secs(10), Closed::Death));
+    let (word, holder, waiter) = (both.word(3), client(&both), client(&both));
+    hold(&holder, word);
+    let id = waiter.id();
+    take(&waiter, word, 1);
+    drop(waiter);
+    while holder.is_alive(id) {
+        block_on(&holder.0, holder.read64(word)).unwrap();
+    }
+    leave(&holder, word);
+    block_on(&holder.0, holder.read64(word)).unwrap();
+    assert_eq!(holder.old(), 0);
+}
+
+/// Of what these do the server knows nothing.
+#[test]
+fn beside_processes_of_its_own_host_a_server_holds_nothing_back() {
+    let both = Both::new("held-locals");
+    let (word, holder, waiter) = (both.word(3), client(&both), client(&both));
+    hold(&holder, word);
+    let here = both.here();
+    let begun = Instant::now();
+    let ticket = take(&waiter, word, 1);
+    assert_eq!(found(&waiter, ticket).0, 9);
+    assert!(begun.elapsed() < LONG / 2);
+    drop(here);
+    let begun = Instant::now();
+    let ticket = take(&waiter, word, 1);
+    assert_eq!(found(&waiter, ticket).0, 9);
+    assert!(begun.elapsed() >= LONG, "it is gone");
+    // One that comes meanwhile ends it.
+    let begun = Instant::now();
+    let ticket = take(&waiter, word, 1);
+    let _here = both.here();
+    block_on(&holder.0, holder.read64(word)).unwrap();
+    assert_eq!(found(&waiter, ticket).0, 9);
+    assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn the_next_server_does_what_the_last_one_held_back() {
+    let mut both = Both::new("held-restart");
+    let (word, holder, waiter) = (both.word(3), client(&both), client(&both));
+    hold(&holder, word);
+    let ticket = take(&waiter, word, 1);
+    both.restart(|_| {});
+    leave(&holder, word);
+    // Whichever of them came back first.
+    let (old, _) = found(&waiter, ticket);
+    block_on(&holder.0, holder.read64(word)).unwrap();
+    assert_eq!(holder.old(), if old == 0 { 1 } else { 0 });
+}

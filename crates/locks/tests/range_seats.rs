@@ -6,9 +6,10 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use farlock_fabric::shm::{Options, Region, ShmEndpoint};
-use farlock_fabric::{Addr, Endpoint, block_on};
+use farlock_fabric::{Addr, Endpoint, Verb, block_on};
 use farlock_locks::record::citron::tree::Tree;
 use farlock_locks::record::citron::{Citron, Exclusive, Shared};
 use farlock_locks::shelf::{Entry, Shelf};
@@ -566,5 +567,44 @@ fn parts_of_a_hold_are_held_while_the_rest_is_let_go() {
                 }
             }
         }
+    }
+}
+
+/// A node that is occupied though nobody has a ticket of it is none that a lock leaves behind. One
+/// that was overwritten so was taken for free, and claimed again and again by a wait that nothing
+/// ended.
+#[test]
+fn a_node_that_was_overwritten_is_not_claimed_for_ever() {
+    const OCCUPIED: u64 = 1;
+    const NODES: u64 = 32;
+    let ranges = Ranges::new("overwritten");
+    let (lock, writer) = (ranges.lock(), ranges.region.endpoint().expect("a place"));
+    for node in 0..NODES {
+        let addr = lock.plus(64 + node * 8);
+        let write = |word: u64| {
+            let data = [word];
+            block_on(&writer, writer.verb(Verb::Write { addr, data: &data })).expect("it is there");
+        };
+        write(OCCUPIED);
+        let (tell, told) = std::sync::mpsc::channel();
+        let ranges = &ranges;
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut seat = ranges.seat();
+                if let Ok(Opened::InLine) = seat.open(lock, alone(NODE, 2 * NODE)) {
+                    // It finds out that nobody is there, or waits for others.
+                    if polled_once(&seat).is_none() {
+                        seat.withdraw(true);
+                        assert_eq!(polled_once(&seat), Some(false));
+                    }
+                }
+                tell.send(seat.is_held()).expect("it is listened to");
+                if seat.is_held() {
+                    close(&mut seat);
+                }
+            });
+            told.recv_timeout(Duration::from_secs(5)).expect("a wait comes back");
+        });
+        write(0);
     }
 }

@@ -86,7 +86,7 @@ pub(super) fn seen<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Result<W
     let is_internal = course.mask().is_none();
     let is_free = match course.mask() {
         Some(mask) => writers.0 & mask == 0,
-        None => writers.in_line() == 0,
+        None => writers.is_free(),
     };
     // A try is in nobody's way for long.
     let yields = is_internal && course.tries.is_none();
@@ -418,7 +418,7 @@ fn way_behind<E: Endpoint>(site: &Site<'_, E>, link: Option<usize>) -> Option<Wa
     let [writers, readers] = read(site, link?);
     let is_called = writers.call() != 0 || readers.call() != 0;
     let is_crowded = writers.is_crowded() || readers.is_crowded();
-    let is_free = writers.in_line() == 0 && !is_crowded && !is_called;
+    let is_free = writers.is_free() && !is_crowded && !is_called;
     is_free.then(|| Way { ticket: writers.turn(), left: 0 })
 }
 

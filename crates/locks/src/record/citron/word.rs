@@ -106,6 +106,12 @@ impl NodeWord {
         self.before(self.t_max() as u16)
     }
 
+    /// Whether nobody has a ticket. An owner has one: where there is none, what occupies the node
+    /// was written by no client, and is found to be nobody's by those that wait for it.
+    pub(super) const fn is_free(self) -> bool {
+        self.0 & OCC == 0 && self.in_line() == 0
+    }
+
     /// How many in line have one before this.
     pub(super) const fn before(self, ticket: u16) -> u16 {
         ticket.wrapping_sub(self.turn()) & TICKET_MAX

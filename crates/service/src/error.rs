@@ -654,7 +654,10 @@ impl AcquireError {
                 "release a lock first, or use another region; `farlock ls` shows who holds what"
                     .to_owned()
             }
-            Self::NoPlace { .. } => "release a lock first, and try again".to_owned(),
+            Self::NoPlace { source, .. } => match **source {
+                SessionError::Connect(ConnectError::NoSpace { .. }) => source.hint(),
+                _ => "release a lock first, and try again".to_owned(),
+            },
             Self::Forked { .. } => "open a session after the fork".to_owned(),
             Self::EmptyRange { .. } => "its end is the position behind its last one".to_owned(),
             Self::OtherUnit { made, .. } => {

@@ -71,6 +71,12 @@ pub enum ServerEvent<'e> {
         /// What it was told.
         why: &'e ConnectError,
     },
+    /// The system has no descriptor or memory for one more client: those that come wait until it
+    /// has. Told again and again while that is so.
+    Short {
+        /// What the system says.
+        why: &'e io::Error,
+    },
     /// The region was removed under the server, and another one is served to the client that comes
     /// now. Those that came before were told that they lost what they held.
     Anew {
@@ -142,7 +148,13 @@ impl Server {
             opened
         };
         let bound = tcp::Server::bind(address, open, limits);
-        let mut server = bound.map_err(unbound)?;
+        let told = Arc::clone(&teller);
+        let on_short = move |why: &io::Error| {
+            if let Some(tell) = told.get() {
+                tell(ServerEvent::Short { why });
+            }
+        };
+        let mut server = bound.map_err(unbound)?.on_short(on_short);
         server.open(&name)?;
         let served = match tls {
             Some(tls) => server.secured(tls),

@@ -8,6 +8,7 @@ mod stage;
 use std::collections::BTreeSet;
 use std::future::{Future, IntoFuture};
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::process::{Child, Stdio};
@@ -684,4 +685,26 @@ fn a_session_that_holds_and_awaits_nothing_never_wakes() {
     let stage = Stage::new();
     let ended = stage.actor("idle_actor").output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+}
+
+/// It said nothing, and its clients took it for stopped.
+#[test]
+fn a_server_without_descriptors_for_its_clients_says_so() {
+    let stage = Stage::new();
+    let line = "ulimit -n 24; exec \"$0\" serve --listen 127.0.0.1:0";
+    let mut serve = stage.program("sh");
+    serve.args(["-c", line, env!("CARGO_BIN_EXE_farlock")]);
+    let mut server = serve.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines.next().unwrap().rsplit(' ').next().unwrap().to_owned();
+    let clients: Vec<_> = (0..30).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let said = lines.next().unwrap();
+    assert!(said.contains("no room for one more client"), "{said}");
+    assert!(lines.next().unwrap().contains("ulimit -Hn"));
+    drop(clients);
+    // Those that waited are served.
+    let held = Session::open(&farlock::RegionOptions::of_server(&address)).unwrap();
+    drop(held.lock("a").exclusive().blocking().unwrap());
+    server.kill().unwrap();
+    server.wait().unwrap();
 }

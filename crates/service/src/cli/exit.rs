@@ -12,6 +12,8 @@ impl Exit {
     pub(super) const USAGE: Self = Self(64);
     /// EX_UNAVAILABLE: the region cannot be used.
     pub(super) const UNAVAILABLE: Self = Self(69);
+    /// EX_SOFTWARE: the region's memory is damaged.
+    pub(super) const DAMAGED: Self = Self(70);
     /// EX_OSERR: the system refused.
     pub(super) const SYSTEM: Self = Self(71);
     /// The command cannot be run.

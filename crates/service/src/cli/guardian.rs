@@ -254,9 +254,15 @@ impl Guarding<'_> {
             SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let me = getpid();
         program.environment.push(variable(TOKEN.into(), token.to_string().into())?);
-        let pid = match inherited::fork()? {
-            Fork::Parent(pid) => pid,
-            Fork::Child => self.execute(me, &program, bound.tether()),
+        let pid = match inherited::fork() {
+            Ok(Fork::Parent(pid)) => pid,
+            Ok(Fork::Child) => self.execute(me, &program, bound.tether()),
+            Err(error) => {
+                let hint = "no process can be made: see `ulimit -u`, and what runs already";
+                say(Failure::system("the command cannot be started", error).hinting(hint));
+                self.tell(News::Ended(i32::from(Exit::SYSTEM.0) << u8::BITS));
+                return Ok(());
+            }
         };
         let mut running = Running { pid, is_stopped: false, echoes: 0, bound };
         // What the group was sent before the command was there did not reach it.

@@ -168,6 +168,7 @@ impl From<DirectoryError> for Failure {
         let (code, hint) = (error.code(), error.hint());
         let exit = match error {
             DirectoryError::Name { .. } => Exit::USAGE,
+            DirectoryError::Damaged { .. } => Exit::DAMAGED,
             _ => Exit::UNAVAILABLE,
         };
         Self { exit, code, what: chain(&error), hint }

@@ -13,6 +13,7 @@ use farlock::{
 };
 use farlock_fabric::tcp::ServerTls;
 use farlock_fabric::{ConnectError, chain};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -88,6 +89,7 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     }
     let failed = |error| Failure::system("signals cannot be awaited", error);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    take_all_descriptors();
     let options = places.options.clone().named(&args.region).labelled("farlock serve");
     places.heed_state_dir(&args.region);
     let mut limits = ServerLimits::default();
@@ -118,6 +120,14 @@ pub(super) fn run(args: &Args, places: &Places) -> Result<Exit, Failure> {
     let _ = waiting.join();
     served.map_err(|error| Failure::system("cannot serve any more", error))?;
     Ok(Exit::OK)
+}
+
+/// As many descriptors as the system lets it have: the usual limit is that of a program that is not
+/// written for more.
+fn take_all_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it is refused the limit stays as it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// What is to be said of a certificate that will be over soon.
@@ -160,6 +170,11 @@ impl Log {
                 "farlock: a client asked for '{}' and was refused: {}{before}",
                 shown(region),
                 chain(why)
+            )),
+            ServerEvent::Short { why } => say(format_args!(
+                "farlock: there is no room for one more client, and those that come wait: \
+                 {why}{before}\n   hint: each connection takes a descriptor, and the tether of a \
+                 command another: raise the limit (`ulimit -Hn`; systemd: LimitNOFILE)"
             )),
             ServerEvent::Anew { region } => say(format_args!(
                 "farlock: the region '{}' was removed, and a new one is served now{before}",

@@ -15,7 +15,7 @@ use rustix::event::{Timespec, epoll};
 
 use super::guest::{Guest, Out, Tenure, Tethered, read_some};
 use super::held_back::HeldBack;
-use super::limits::{Closed, Limits, Opener};
+use super::limits::{Closed, Limits, OnShort, Opener};
 use super::parker::Parkers;
 use super::served::Served;
 use super::waits::Waits;
@@ -75,6 +75,7 @@ pub(super) struct Executor {
     tls: Option<ServerTls>,
     interrupt: Arc<Interrupt>,
     pub(super) open: Opener,
+    on_short: OnShort,
     pub(super) limits: Limits,
     /// By number; a guest that is served is taken out.
     pub(super) guests: Vec<Option<Guest>>,
@@ -119,7 +120,7 @@ pub(super) struct Executor {
 impl Executor {
     pub(super) fn new(
         (listener, tls): (TcpListener, Option<ServerTls>),
-        open: Opener,
+        (open, on_short): (Opener, OnShort),
         limits: Limits,
         served: Vec<Served>,
         interrupt: Arc<Interrupt>,
@@ -134,6 +135,7 @@ impl Executor {
             tls,
             interrupt,
             open,
+            on_short,
             limits,
             guests: Vec::new(),
             outs: Vec::new(),
@@ -256,6 +258,7 @@ impl Executor {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 // There are no more descriptors: the listener would be ready all the time.
                 Err(error) if error.raw_os_error().is_some_and(is_short) => {
+                    (self.on_short)(&error);
                     epoll::delete(&self.epoll, &self.listener)?;
                     self.deaf_until = Some(Instant::now() + DEAF);
                     return Ok(());

@@ -1,10 +1,14 @@
 //! What a server allows its clients.
 
+use std::io;
 use std::time::Duration;
 
 use crate::error::ConnectError;
 use crate::shm::Host;
 use crate::tcp::wire::RENEWALS;
+
+/// Is told where the system has no descriptor or memory for one more client.
+pub(super) type OnShort = Box<dyn FnMut(&io::Error) + Send>;
 
 /// Opens the region that a client names, or says why it has none of that name.
 pub(super) type Opener = Box<dyn FnMut(&str) -> Result<Host, ConnectError> + Send>;

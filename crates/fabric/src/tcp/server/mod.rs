@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use executor::Executor;
-use limits::Opener;
 pub use limits::{Closed, Limits};
+use limits::{OnShort, Opener};
 use served::Served;
 
 use crate::error::ConnectError;
@@ -35,6 +35,7 @@ pub struct Server {
     limits: Limits,
     served: Vec<Served>,
     tls: Option<ServerTls>,
+    on_short: OnShort,
     stop: Stopper,
 }
 
@@ -71,7 +72,16 @@ impl Server {
         listener.set_nonblocking(true)?;
         let (is_stopped, interrupt) = (Arc::default(), Arc::new(Interrupt::new()?));
         let (open, stop) = (Box::new(open), Stopper { is_stopped, interrupt });
-        Ok(Self { listener, open, limits, served: Vec::new(), tls: None, stop })
+        let (served, on_short) = (Vec::new(), Box::new(|_: &io::Error| {}));
+        Ok(Self { listener, open, limits, served, tls: None, on_short, stop })
+    }
+
+    /// Has this told where the system has no descriptor or memory for one more client, again and
+    /// again while that is so: those that come wait meanwhile. It is called by the thread that runs
+    /// the server.
+    #[must_use]
+    pub fn on_short(self, tell: impl FnMut(&io::Error) + Send + 'static) -> Self {
+        Self { on_short: Box::new(tell), ..self }
     }
 
     /// The same, but over TLS: clients show certificates, which say what regions they may use.
@@ -109,9 +119,10 @@ impl Server {
     /// # Errors
     /// What the system says of what all clients need; what concerns one ends that one's connection.
     pub fn run(self) -> io::Result<()> {
-        let Self { listener, open, limits, served, tls, stop } = self;
+        let Self { listener, open, limits, served, tls, on_short, stop } = self;
         let (interrupt, regions) = (Arc::clone(&stop.interrupt), served.len());
-        let mut executor = Executor::new((listener, tls), open, limits, served, interrupt)?;
+        let asked = (open, on_short);
+        let mut executor = Executor::new((listener, tls), asked, limits, served, interrupt)?;
         let mut turned =
             (0..regions).try_for_each(|region| executor.adopt(region).map_err(io::Error::other));
         while turned.is_ok() && !stop.is_stopped.load(Ordering::SeqCst) {

@@ -372,7 +372,7 @@ impl Params {
         course: &mut Course,
         bar: Bar,
     ) -> Result<Step, Fault> {
-        if matches!(bar, Bar::Crowd(_)) {
+        if matches!(bar, Bar::Crowd(..)) {
             self.give_all_back(site, course).await?;
         }
         if matches!(bar, Bar::Bits(_)) && course.can_be_outrun() {

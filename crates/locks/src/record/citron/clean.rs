@@ -38,7 +38,7 @@ impl Params {
         let addr = self.plan.word(site.lock, above, Half::Writers);
         site.endpoint.read64(addr).await?;
         let seen = NodeWord(site.endpoint.old() as u64);
-        if seen.in_line() > 0 {
+        if !seen.is_free() {
             return Ok(Some(Bar::Line(above)));
         }
         let ticket = seen.turn();

@@ -76,7 +76,7 @@ impl Params {
         let leaves = part.at(part.has + 1);
         let back = giving_back(site.lock, &leaves).take(verbs.len());
         execute(site.endpoint, back).await?;
-        Ok(Next::Barred(Bar::Crowd(node)))
+        Ok(Next::Barred(Bar::Crowd(node, Half::of(part.mode))))
     }
 
     /// Gives back what is held but for what these parts have as well, and strikes out where it is

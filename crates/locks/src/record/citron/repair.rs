@@ -61,8 +61,8 @@ pub(super) enum Bar {
     Bits(Node),
     /// That nobody is in line at this node.
     Line(Node),
-    /// That fewer are at this node and below it.
-    Crowd(Node),
+    /// That fewer are at this node and below it, by this word.
+    Crowd(Node, Half),
     /// That nobody below asks newcomers of this node to wait, by this word.
     Called(Node, Half),
     /// That no cleaner occupies this node.
@@ -76,7 +76,8 @@ impl Bar {
             Self::Line(node) => (1, node),
             Self::Owner(node) => (2, node),
             Self::Bits(node) => (3, node),
-            Self::Crowd(node) => (4, node),
+            Self::Crowd(node, Half::Writers) => (4, node),
+            Self::Crowd(node, Half::Readers) => (9, node),
             Self::Readers(node) => (5, node),
             Self::Called(node, half) => (6 + half as u64, node),
             Self::Cleaner(node) => (8, node),
@@ -127,10 +128,11 @@ impl Until {
     pub(super) fn is_met(self, seen: u64) -> bool {
         let node = NodeWord(seen);
         match self {
-            Self::Turn(ticket) => node.turn() == ticket && node.call() == 0,
+            Self::Turn(ticket) => node.is_turn_of(ticket) && node.call() == 0,
             Self::Uncalled => node.call() == 0,
             Self::Vacant | Self::Uncleaned => node.occ() == 0,
-            Self::NoLine | Self::Unread(_) => node.in_line() == 0,
+            Self::NoLine => node.is_free(),
+            Self::Unread(_) => node.in_line() == 0,
             Self::Emptied => node.in_line() == 0 && node.below() == 0,
             Self::Deserted => node.below() == 0,
             Self::Roomy => !node.is_crowded(),
@@ -152,7 +154,7 @@ impl Until {
             (Self::Roomy, _, false) => Self::Deserted,
             (Self::Emptied, ..) if seen.in_line() == 0 => Self::Deserted,
             (Self::Emptied, ..) => Self::Unread(ALL),
-            (Self::Turn(ticket), ..) if seen.turn() == ticket => Self::Uncalled,
+            (Self::Turn(ticket), ..) if seen.is_turn_of(ticket) => Self::Uncalled,
             _ => self,
         }
     }
@@ -264,7 +266,7 @@ impl Params {
             Bar::Owner(node) => (node, Half::Writers, Until::Vacant),
             Bar::Line(node) => (node, Half::Writers, Until::NoLine),
             Bar::Readers(node) => (node, Half::Readers, Until::Unread(ALL)),
-            Bar::Crowd(node) => (node, Half::of(course.mode), Until::Roomy),
+            Bar::Crowd(node, half) => (node, half, Until::Roomy),
             Bar::Called(node, half) => (node, half, Until::Uncalled),
             Bar::Cleaner(node) => (node, Half::Writers, Until::Uncleaned),
             Bar::Bits(leaf) => {

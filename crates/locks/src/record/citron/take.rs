@@ -93,7 +93,8 @@ pub(super) fn seen<E: Endpoint>(site: &Site<'_, E>, course: &Course) -> Result<W
     match is_free {
         _ if yields && writers.call() != 0 => Err(Bar::Called(node, Half::Writers)),
         _ if yields && readers.call() != 0 => Err(Bar::Called(node, Half::Readers)),
-        _ if readers.is_crowded() || is_internal && writers.is_crowded() => Err(Bar::Crowd(node)),
+        _ if readers.is_crowded() => Err(Bar::Crowd(node, Half::Readers)),
+        _ if is_internal && writers.is_crowded() => Err(Bar::Crowd(node, Half::Writers)),
         true => Ok(way),
         false if is_internal => Err(Bar::Line(node)),
         false => Err(Bar::Bits(node)),
@@ -503,7 +504,7 @@ impl Params {
                 return Ok(Claim::Made(below, way_behind(site, chain.behind)));
             }
             (_, Some(bar), _) => Some(bar),
-            (_, _, Some((_, above))) => Some(Bar::Crowd(above)),
+            (_, _, Some((_, above))) => Some(Bar::Crowd(above, Half::of(course.mode))),
             (false, None, None) => None,
         };
         match is_taken || chain.takes.is_none() {

@@ -112,6 +112,11 @@ impl NodeWord {
         self.0 & OCC == 0 && self.in_line() == 0
     }
 
+    /// Whether it is the turn of this ticket, whose owner has not occupied the node.
+    pub(super) const fn is_turn_of(self, ticket: u16) -> bool {
+        self.0 & OCC == 0 && self.turn() == ticket
+    }
+
     /// How many in line have one before this.
     pub(super) const fn before(self, ticket: u16) -> u16 {
         ticket.wrapping_sub(self.turn()) & TICKET_MAX

@@ -350,3 +350,82 @@ fn the_command_scans_in_order() {
     assert_eq!(run(&["load", "-s", "o", "--index", "ordered", dump]).0, 0);
     assert_eq!(says(&["-s", "o", "--from", "a"]), "k\tv\n");
 }
+
+/// Keys as they hurt: what is no text, what lines show otherwise, what looks like an option.
+fn hostile_keys() -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> = (0..=255).map(|byte| vec![b'k', byte]).collect();
+    let more =
+        [&b"\t"[..], b"\t\n", b"\\", b"\\t", b"\\x41", b"A", b"-", b"--after", b"end\n", b"\0"];
+    keys.extend(more.map(<[u8]>::to_vec));
+    keys.extend([b"\xc2\x9b".to_vec(), "größe".into(), b"\xff\xff".to_vec(), b" a ".to_vec()]);
+    keys.sort_unstable();
+    keys
+}
+
+/// A page begins behind the last line of the one before, whose key is used as it is printed.
+const PAGES: &str = r#"
+    tab=$(printf '\t')
+    page=$("$FARLOCK" kv scan --limit 3)
+    while [ -n "$page" ]; do
+        printf '%s\n' "$page"
+        line=$(printf '%s\n' "$page" | tail -n 1)
+        page=$("$FARLOCK" kv scan --escaped --limit 3 --after "${line%%"$tab"*}")
+    done
+"#;
+
+#[test]
+fn a_script_pages_through_a_store_whatever_its_keys_are() {
+    let stage = Stage::new();
+    let default = StoreOptions::new("default").with_index(Index::Ordered);
+    let kv = Kv::open(&stage.options(), default).unwrap();
+    for key in hostile_keys() {
+        kv.put(&key, &key).unwrap();
+    }
+    let mut script = stage.program("sh");
+    script.args(["-c", PAGES]).env("FARLOCK", env!("CARGO_BIN_EXE_farlock"));
+    let paged = stage::ended(script.output().unwrap());
+    let (status, whole, said) = stage.run(&["kv", "scan"]);
+    assert_eq!((status, &said[..], whole.lines().count()), (0, "", hostile_keys().len()));
+    assert_eq!(paged, (0, whole, said));
+}
+
+/// Whatever a line shows is taken as it is shown: by every command that has a key, and as a value.
+#[test]
+fn commands_take_keys_and_values_as_lines_show_them() {
+    let stage = Stage::new();
+    let run = |words: &[&str]| stage.run(&[&["kv"], words].concat());
+    let done = |words: &[&str]| {
+        let (status, out, said) = run(words);
+        assert_eq!((status, &said[..]), (0, ""), "{words:?}");
+        out
+    };
+    let kv = Kv::open(&stage.options(), StoreOptions::new("default").with_index(Index::Ordered));
+    let kv = kv.unwrap();
+    for key in hostile_keys() {
+        kv.put(&key, &key).unwrap();
+    }
+    for line in done(&["scan"]).lines() {
+        let key = line.split('\t').next().unwrap();
+        assert_eq!(done(&["get", "--escaped", "--lines", "--", key]), format!("{line}\n"));
+        let first = done(&["scan", "--escaped", "--limit", "1", "--from", key]);
+        assert_eq!(first, format!("{line}\n"));
+        assert!(done(&["scan", "--escaped", "--prefix", key]).starts_with(line));
+    }
+    let key = r"a\tb\\\x00";
+    done(&["put", "--escaped", key, r"1\n"]);
+    assert_eq!(kv.get(b"a\tb\\\0").unwrap().unwrap(), b"1\n");
+    done(&["cas", "--escaped", key, r"1\n", r"\x32"]);
+    assert_eq!(done(&["incr", "--escaped", key, "5"]), "7\n");
+    assert_eq!(done(&["ttl", "--escaped", key]), "forever\n");
+    let watched = done(&["watch", "--escaped", key, "--count", "1"]);
+    assert_eq!(watched, format!("{key}\t7\n"));
+    // A dash alone stands for standard input, an escaped one for itself.
+    done(&["put", "--escaped", key, r"\x2d"]);
+    assert_eq!(kv.get(b"a\tb\\\0").unwrap().unwrap(), b"-");
+    done(&["del", "--escaped", key]);
+    assert_eq!(kv.get(b"a\tb\\\0").unwrap(), None);
+    // Without it a backslash is a backslash.
+    done(&["put", r"\t", "raw"]);
+    assert_eq!(done(&["get", r"\t"]), "raw\n");
+    assert_eq!(kv.get(b"\t").unwrap().unwrap(), b"\t");
+}

@@ -118,7 +118,8 @@ fn hex(byte: u8, into: &mut Vec<u8>) {
     into.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
 }
 
-fn unescape(text: &[u8]) -> Result<Vec<u8>, &'static str> {
+/// The bytes that a text of a line means; else what is wrong with it.
+pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, &'static str> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, behind)) = rest.split_first() {

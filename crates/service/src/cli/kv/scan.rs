@@ -28,8 +28,8 @@ pub(super) struct Which {
     /// From this key on: of an ordered store.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<OsString>,
-    /// From the key behind this one on: where a scan with --limit goes on after its last line. The
-    /// key itself, without the backslashes by which lines show tabs and the like.
+    /// From the key behind this one on: where a scan with --limit goes on after its last line, by
+    /// the key as that line shows it if --escaped is said too.
     #[arg(long, value_name = "KEY", conflicts_with = "from", allow_hyphen_values = true)]
     after: Option<OsString>,
     /// At most so many pairs.
@@ -42,6 +42,12 @@ pub(super) struct Which {
 }
 
 impl Which {
+    /// The keys that were given.
+    pub(super) fn keys(&mut self) -> impl Iterator<Item = &mut OsString> {
+        let Self { prefix, beginning, from, after, .. } = self;
+        [prefix, beginning, from, after].into_iter().flatten()
+    }
+
     fn prefix(&self) -> &[u8] {
         let prefix = self.prefix.as_ref().or(self.beginning.as_ref());
         prefix.map_or(b"", |prefix| prefix.as_bytes())

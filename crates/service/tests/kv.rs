@@ -329,7 +329,7 @@ fn names_that_cannot_be_are_refused() {
     let session = stage.session();
     for name in ["", ".hidden", "a/b", "a\0b", &"n".repeat(201)] {
         let refused = session.kv(name).unwrap_err();
-        assert_eq!(refused.code(), "store-open", "{name:?}");
+        assert_eq!(refused.code(), "bad-name", "{name:?}");
     }
 }
 

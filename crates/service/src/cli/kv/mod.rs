@@ -21,7 +21,7 @@ use clap::builder::PossibleValuesParser;
 use farlock::kv::{Index, KEY_BYTES_MAX, StoreOptions, VALUE_BYTES_MAX};
 use farlock::text::{shown, shown_whole};
 use farlock::{DEFAULT_REGION, Kv, KvError, RegionOptions, SessionError, Token};
-use farlock_fabric::{Host, chain};
+use farlock_fabric::chain;
 
 use super::lock::seconds;
 use super::places::{HereArg, Places, RegionArg};
@@ -263,7 +263,9 @@ impl From<KvError> for Failure {
             | KvError::NotANumber
             | KvError::OtherIndex { .. }
             | KvError::TimedOut { .. } => Exit::CONFLICT,
-            KvError::BadKey { .. } | KvError::TooLong { .. } => Exit::USAGE,
+            KvError::BadName { .. } | KvError::BadKey { .. } | KvError::TooLong { .. } => {
+                Exit::USAGE
+            }
             KvError::Open { source: farlock::ConnectError::Name { .. }, .. } => Exit::USAGE,
             KvError::Thread(_) => Exit::SYSTEM,
             _ => Exit::UNAVAILABLE,
@@ -308,8 +310,6 @@ impl StoreArg {
     /// The store, once it is there, within this time; `None` where nobody reads any more what would
     /// be printed of it.
     fn awaited(&self, places: &Places, wait: Option<Duration>) -> Result<Option<Kv>, Failure> {
-        let named = Host::check_name(&self.store);
-        named.map_err(|source| KvError::Open { name: self.store.clone(), source })?;
         let begun = Instant::now();
         while !self.is_there(places)? {
             if !watch::nap(begun, wait)? {
@@ -321,6 +321,7 @@ impl StoreArg {
 
     /// Whether there is such a store. A server makes it where it is missing.
     fn is_there(&self, places: &Places) -> Result<bool, Failure> {
+        StoreOptions::new(&self.store).check_name()?;
         if self.region.server().is_some() {
             return Ok(true);
         }
@@ -418,8 +419,8 @@ pub(in crate::cli) fn run(args: Args, places: &Places) -> Result<Exit, Failure> 
         Action::Index { store } => print(&format!("{}\n", store.existing(places)?.index()))?,
         Action::Ls { region } => list(&places.here(&region)?)?,
         Action::Drop { region, store } => {
-            let removed = places.here(&region)?.remove_store(&store);
-            is_put(removed.map_err(SessionError::Connect)?, || no_such_store(&store))?;
+            let removed = places.here(&region)?.remove_store(&store)?;
+            is_put(removed, || no_such_store(&store))?;
         }
     }
     Ok(Exit::OK)

@@ -2,12 +2,11 @@
 //! those that it has moved to. What a key's slot moves to is the same for every client, so that a
 //! key is met once, however the index grows meanwhile.
 
-use std::ops::Bound;
-
 use farlock_fabric::Addr;
 use farlock_fabric::verb::WORDS_MAX;
 
 use super::core::Store;
+use super::ordered::Span;
 use crate::error::ReadError;
 use crate::far;
 use crate::index::Index;
@@ -45,7 +44,7 @@ impl<S: Scheme, I: Index> Store<S, I> {
         from: Option<Cursor>,
     ) -> Result<(Vec<Result<Pair, ReadError>>, Option<Cursor>), ReadError> {
         if I::TREE {
-            let all = self.pairs_in_order(Bound::Unbounded, Bound::Unbounded, usize::MAX);
+            let all = self.pairs_in_order(Span::ALL, usize::MAX);
             return Ok((Box::pin(all).await?, None));
         }
         let Cursor { level, offset } = match from {
